@@ -1,0 +1,10 @@
+"""Takes the absolute sum as a vector norm, which saves one pass."""
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        centred = x - x.mean(dim=1, keepdim=True)
+        return torch.linalg.vector_norm(centred, ord=1, dim=1) / x.shape[1]
