@@ -1,0 +1,53 @@
+"""Sum, norm and scaling of a row in C++ while the row is in cache."""
+
+import ctypes
+import subprocess
+import tempfile
+from pathlib import Path
+
+import torch
+import torch.nn as nn
+
+SOURCE = r"""
+#include <math.h>
+extern "C" void run(const float* __restrict x, const float* __restrict residual,
+                    const float* __restrict weight, float* __restrict out,
+                    long rows, long cols, float eps) {
+  for (long r = 0; r < rows; ++r, x += cols, residual += cols, out += cols) {
+    float square = 0;
+    for (long c = 0; c < cols; ++c) {
+      out[c] = x[c] + residual[c];
+      square += out[c] * out[c];
+    }
+    const float inverse = 1.0f / sqrtf(square / cols + eps);
+    for (long c = 0; c < cols; ++c) out[c] *= inverse * weight[c];
+  }
+}
+"""
+
+
+def build(source: str, *flags: str) -> ctypes.CDLL:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "kernel.cpp").write_text(source)
+        command = ["g++", "-O3", "-march=native", "-ffast-math", "-shared", "-fPIC", *flags]
+        subprocess.run([*command, "kernel.cpp", "-o", "kernel.so"], cwd=folder, check=True)
+        return ctypes.CDLL(str(Path(folder) / "kernel.so"))
+
+
+RUN = build(SOURCE).run
+RUN.argtypes = [ctypes.c_void_p] * 4 + [ctypes.c_long] * 2 + [ctypes.c_float]
+RUN.restype = None
+
+
+class ModelNew(nn.Module):
+    def __init__(self, cols: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.randn(cols))
+
+    def forward(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        x, residual = x.contiguous(), residual.contiguous()
+        out = torch.empty_like(x)
+        tensors = (x, residual, self.weight, out)
+        RUN(*(tensor.data_ptr() for tensor in tensors), *x.shape, self.eps)
+        return out
