@@ -1,0 +1,72 @@
+"""Kernel history as versioned Parquet tables: `open` a lake to read it, get a `writer` to append.
+
+>>> import store, tempfile
+>>> url = tempfile.mkdtemp()
+>>> with store.writer(url, author="example") as writer:
+...     snapshot = writer.append({"policies": [
+...         {"policy_id": "me", "name": "me", "kind": "person"}]}, "one author")
+>>> with store.open(url, at=snapshot) as lake:
+...     lake.sql("SELECT name, kind FROM policies").rows()
+[{'name': 'me', 'kind': 'person'}]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from store import errors, ids
+
+if TYPE_CHECKING:
+    from store.bundle import Bundle
+    from store.reader import Lake, Result
+    from store.writer import Writer
+
+__all__ = ["Bundle", "Lake", "Result", "Writer", "errors", "ids", "open", "writer"]
+
+
+def open(url: str | None = None, at: str | int | None = None) -> Lake:
+    """Open a lake for reading, pinned to a snapshot.
+
+    Args:
+        url: Folder of the lake; None means FLYWHEEL_LAKE, else ./lake.
+        at: Tag, snapshot number or ISO time (UTC unless it says otherwise); None is the newest.
+
+    Raises:
+        LakeNotFound: nothing there.
+        SnapshotNotFound: no such tag, number or time.
+    """
+    from store.lake import Location
+    from store.reader import Lake
+
+    return Lake(Location.of(url), at)
+
+
+def writer(url: str | None = None, *, author: str) -> Writer:
+    """Open a lake for appending; it is made, or migrated to catalog.yaml, where needed.
+
+    Args:
+        url: Folder of the lake; None means FLYWHEEL_LAKE, else ./lake.
+        author: Command or member that writes; stands in every commit.
+
+    Raises:
+        CatalogError: the lake cannot follow catalog.yaml.
+    """
+    from store.lake import Location
+    from store.writer import Writer
+
+    return Writer(Location.of(url), author)
+
+
+def __getattr__(name: str) -> object:
+    """Load the classes on first use, so that `import store` stays free of DuckDB and Arrow."""
+    modules = {
+        "Bundle": "store.bundle",
+        "Lake": "store.reader",
+        "Result": "store.reader",
+        "Writer": "store.writer",
+    }
+    if name not in modules:
+        raise AttributeError(name)
+    import importlib
+
+    return getattr(importlib.import_module(modules[name]), name)

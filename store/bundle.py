@@ -1,0 +1,198 @@
+"""Rows that belong together: checked, written to the spool durably, and read back whole."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import time
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from store.catalog import Catalog, Table
+from store.errors import RowsRejected
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Rows: TypeAlias = "pa.Table | Sequence[Mapping[str, Any]]"
+SUFFIX = ".bundle"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle:
+    """Rows of several tables that are stored together or not at all."""
+
+    bundle_id: str
+    """Identity under which a retry is recognised."""
+    message: str
+    """What the rows are, in a few words."""
+    tables: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Table name to rows: an Arrow table, or a list of mappings."""
+    author: str = ""
+    """Command or member that wrote it; filled in by the writer."""
+
+
+def conform(table: Table, rows: Rows) -> pa.Table:
+    """Return rows as an Arrow table of the catalog's schema.
+
+    Missing columns become NULL, a missing creation time becomes now. Raises RowsRejected for an
+    unknown column, a value that does not fit its type, or text that is not UTF-8.
+    """
+    import pyarrow as pa
+
+    schema = table.arrow_schema
+    given = rows if isinstance(rows, pa.Table) else _from_mappings(table, rows, schema)
+    unknown = [name for name in given.column_names if name not in table.columns]
+    if unknown:
+        columns = ", ".join(table.columns)
+        raise RowsRejected(
+            table.name, f"columns are {columns}", given.num_rows, [f"unknown column {unknown[0]}"]
+        )
+    arrays: list[pa.ChunkedArray | pa.Array] = []
+    for wanted in schema:
+        if wanted.name in given.column_names:
+            arrays.append(_cast(table, given.column(wanted.name), wanted))
+        elif wanted.name == table.time_column:
+            now = datetime.now(UTC)
+            arrays.append(pa.repeat(pa.scalar(now, wanted.type), given.num_rows))
+        else:
+            arrays.append(pa.nulls(given.num_rows, wanted.type))
+    # NULLs in required columns are found by the rules, which can name the rows.
+    open_schema = pa.schema([wanted.with_nullable(True) for wanted in schema])
+    return pa.Table.from_arrays(arrays, schema=open_schema)
+
+
+def _from_mappings(
+    table: Table, rows: Sequence[Mapping[str, Any]], schema: pa.Schema
+) -> pa.Table:
+    import pyarrow as pa
+
+    names = dict.fromkeys(name for row in rows for name in row)
+    unknown = [name for name in names if name not in table.columns]
+    if unknown:
+        rule = f"columns are {', '.join(table.columns)}"
+        count = sum(unknown[0] in row for row in rows)
+        raise RowsRejected(table.name, rule, count, [f"unknown column {unknown[0]}"])
+    arrays: dict[str, pa.Array] = {}
+    for name in names:
+        wanted = schema.field(name).type
+        try:
+            arrays[name] = pa.array([row.get(name) for row in rows], type=wanted)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError, OverflowError) as error:
+            rule = _type_rule(table, name)
+            bad = [row for row in rows if not _fits(row.get(name), wanted)]
+            examples = [f"{error}: {str(row.get(name))!a:.120}" for row in bad[:3]]
+            raise RowsRejected(table.name, rule, len(bad), examples) from error
+    return pa.table(arrays)
+
+
+def _fits(value: object, wanted: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    try:
+        pa.array([value], type=wanted)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError, OverflowError):
+        return False
+    return True
+
+
+def _cast(table: Table, column: pa.ChunkedArray, wanted: pa.Field) -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    try:
+        cast = column if column.type == wanted.type else column.cast(wanted.type)
+        cast.validate(full=True)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        rule = _type_rule(table, wanted.name)
+        raise RowsRejected(table.name, rule, len(column), [str(error)[:200]]) from error
+    return cast
+
+
+def _type_rule(table: Table, column: str) -> str:
+    kind = table.columns[column].type
+    return f"{column} is {kind}" + (", valid UTF-8" if "VARCHAR" in kind else "")
+
+
+def content_bundle_id(author: str, tables: Mapping[str, pa.Table]) -> str:
+    """Return the sha256 of a bundle's rows and author."""
+    digest = hashlib.sha256(author.encode())
+    for name in sorted(tables):
+        digest.update(f"\0{name}\0".encode())
+        digest.update(_ipc(tables[name]))
+    return digest.hexdigest()
+
+
+def spool(folder: Path, bundle: Bundle) -> Path:
+    """Write a bundle durably into the spool and return its file.
+
+    It is complete once it carries its final name: temporary name, fsync, rename, fsync of the
+    folder. The names sort in order of arrival.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    final = folder / f"{time.time_ns():020d}-{os.getpid()}-{bundle.bundle_id[:16]}{SUFFIX}"
+    temporary = final.with_suffix(".partial")
+    with open(temporary, "wb") as handle:
+        handle.write(encode(bundle))
+        handle.flush()
+        os.fsync(handle.fileno())
+    temporary.rename(final)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return final
+
+
+def encode(bundle: Bundle) -> bytes:
+    """Return a bundle as one uncompressed zip of Arrow files and its header."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        header = {
+            "bundle_id": bundle.bundle_id,
+            "message": bundle.message,
+            "author": bundle.author,
+            "tables": list(bundle.tables),
+        }
+        archive.writestr("bundle.json", json.dumps(header))
+        for name, rows in bundle.tables.items():
+            archive.writestr(f"{name}.arrow", _ipc(rows))
+    return buffer.getvalue()
+
+
+def decode(catalog: Catalog, data: bytes) -> Bundle:
+    """Read a bundle back; zip checksums catch damage. Raises ValueError when it is not whole."""
+    import pyarrow as pa
+
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            header = json.loads(archive.read("bundle.json"))
+            tables = {
+                name: pa.ipc.open_file(archive.read(f"{name}.arrow")).read_all()
+                for name in header["tables"]
+            }
+            # A bundle spooled before the catalog grew lacks the new columns.
+            conformed = {name: conform(catalog.table(name), rows) for name, rows in tables.items()}
+    except (zipfile.BadZipFile, KeyError, pa.ArrowInvalid, OSError) as error:
+        raise ValueError(f"not a whole bundle: {error}") from error
+    return Bundle(
+        bundle_id=header["bundle_id"],
+        message=header["message"],
+        author=header["author"],
+        tables=conformed,
+    )
+
+
+def _ipc(rows: pa.Table) -> bytes:
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return sink.getvalue().to_pybytes()

@@ -1,0 +1,61 @@
+"""Identities: what a row is called is computed from what it is, or from when it was made."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import Iterable, Mapping
+
+
+def content_id(*parts: str | None) -> str:
+    """Return the sha256 of the parts with their boundaries kept.
+
+    >>> content_id("ab", "c") == content_id("a", "bc")
+    False
+    """
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def normalise(code: str) -> str:
+    r"""Return task text as it is stored and hashed.
+
+    The rule: no byte-order mark, newlines as LF, exactly one newline at the end; nothing else
+    changes, so that whitespace inside the text still tells two tasks apart.
+
+    >>> normalise("\ufeffx = 1\r\ny = 2\n\n")
+    'x = 1\ny = 2\n'
+    """
+    text = code.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    return text.rstrip("\n") + "\n"
+
+
+def task_id(code: str) -> str:
+    """Return the id of a task: the sha256 of its normalised text as UTF-8."""
+    return hashlib.sha256(normalise(code).encode()).hexdigest()
+
+
+def kernel_id(
+    files: Mapping[str, str],
+    entry_path: str,
+    entry_point: str = "ModelNew",
+    build_flags: Iterable[str] = (),
+) -> str:
+    """Return the id of a kernel: its files (path to text), entry point and build flags, nothing derived."""
+    parts = json.dumps([sorted(files.items()), entry_path, entry_point, list(build_flags)])
+    return hashlib.sha256(parts.encode()).hexdigest()
+
+
+def workload_id(task: str, axes: str = "{}", dtype: str | None = None) -> str:
+    """Return the id of a workload; `axes` is a JSON object, whose key order does not matter."""
+    return content_id("workload", task, json.dumps(json.loads(axes), sort_keys=True), dtype)
+
+
+def uuid7() -> str:
+    """Return a UUIDv7 (RFC 9562): ordered by time, so that new rows lie together in the files."""
+    milliseconds = time.time_ns() // 1_000_000
+    value = (milliseconds << 80) | (0x7 << 76) | (secrets.randbits(12) << 64)
+    value |= (0b10 << 62) | secrets.randbits(62)
+    text = f"{value:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

@@ -1,0 +1,148 @@
+"""Where a lake lies, how DuckDB attaches it, and who may write to it at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from store.errors import LakeNotFound, LakeUnreachable
+
+if TYPE_CHECKING:
+    import duckdb
+
+DEFAULT_LAKE = "./lake"
+LOCK_WAIT_MS = 30_000
+_EXTENSIONS = ("duckdb_extension_ducklake", "duckdb_extension_sqlite_scanner")
+
+
+@dataclass(frozen=True)
+class Location:
+    """A lake in a local folder: SQLite catalog, Parquet data files, spool and lock."""
+
+    root: Path
+
+    @classmethod
+    def of(cls, url: str | None) -> Location:
+        """Resolve a URL; None means FLYWHEEL_LAKE, else ./lake.
+
+        A path or a file:// URL names a folder. Other schemes raise LakeUnreachable.
+        """
+        text = url or os.environ.get("FLYWHEEL_LAKE") or DEFAULT_LAKE
+        scheme, separator, rest = text.partition("://")
+        if separator and scheme != "file":
+            raise LakeUnreachable(
+                f'cannot open a lake at "{text}": this version opens local folders',
+                "Give a path such as ./lake, or file:///data/lake.",
+            )
+        return cls(Path(rest if separator else text).expanduser().resolve())
+
+    @property
+    def catalog(self) -> Path:
+        """The SQLite file in which DuckLake keeps snapshots and file lists."""
+        return self.root / "catalog.sqlite"
+
+    @property
+    def data(self) -> Path:
+        """The folder of Parquet files."""
+        return self.root / "data"
+
+    @property
+    def spool(self) -> Path:
+        """The folder in which bundles wait for the committer."""
+        return self.root / "spool"
+
+    @property
+    def exists(self) -> bool:
+        """Whether a lake has been made here."""
+        return self.catalog.exists()
+
+    def require(self) -> None:
+        """Raise LakeNotFound unless a lake is here."""
+        if not self.exists:
+            raise LakeNotFound(
+                f"no lake at {self.root}",
+                "Make one with `store init`, or name another with --lake or FLYWHEEL_LAKE.",
+            )
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the one lock that commits, migrations and maintenance take; waits for it.
+
+        The kernel drops it with the process, so a killed holder never leaves it behind.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        with open(self.root / "lock", "a") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+
+
+def connect() -> duckdb.DuckDBPyConnection:
+    """Return an in-memory DuckDB with the lake extensions, loaded from their wheels by path.
+
+    Nothing is downloaded and no home folder is needed. Work that outgrows memory spills to the
+    system's temporary folder.
+    """
+    import duckdb
+
+    connection = duckdb.connect()
+    for name in _EXTENSIONS:
+        folder = Path(str(importlib.import_module(name).__file__)).parent
+        extension = next(folder.glob("extensions/*/*.duckdb_extension"))
+        connection.execute(f"LOAD '{_escaped(extension)}'")
+    spill = Path(tempfile.gettempdir()) / "kernel-flywheel"
+    connection.execute(f"SET temp_directory = '{_escaped(spill)}'")
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET autoinstall_known_extensions = false")
+    connection.execute("SET autoload_known_extensions = false")
+    # A retry of DuckLake's own would wait with growing pauses; writers are serialised instead.
+    connection.execute("SET ducklake_max_retry_count = 10")
+    connection.execute("SET ducklake_retry_wait_ms = 20")
+    connection.execute("SET ducklake_retry_backoff = 1.0")
+    return connection
+
+
+def attach(
+    connection: duckdb.DuckDBPyConnection,
+    location: Location,
+    *,
+    name: str = "lake",
+    snapshot: int | None = None,
+    writable: bool = False,
+) -> None:
+    """Attach the lake as `name`: pinned to a snapshot, read-only at its newest, or writable.
+
+    The data path is given anew each time, so that a lake may be moved or copied.
+    """
+    options = [
+        f"DATA_PATH '{_escaped(location.data)}'",
+        f"META_BUSY_TIMEOUT {LOCK_WAIT_MS}",
+    ]
+    if location.exists:
+        options.append("OVERRIDE_DATA_PATH true")
+    if snapshot is not None:
+        options.append(f"SNAPSHOT_VERSION {snapshot}")
+    if writable:
+        options.append("META_JOURNAL_MODE 'WAL'")
+    else:
+        options.append("READ_ONLY")
+    connection.execute(
+        f"ATTACH 'ducklake:sqlite:{_escaped(location.catalog)}' AS {name} ({', '.join(options)})"
+    )
+
+
+def newest_snapshot(connection: duckdb.DuckDBPyConnection, name: str = "lake") -> int:
+    """Return the id of the newest snapshot of an attached lake."""
+    row = connection.execute(f"FROM ducklake_current_snapshot('{name}')").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _escaped(path: Path) -> str:
+    return str(path).replace("'", "''")

@@ -1,0 +1,277 @@
+"""A pinned, read-only look at a lake: its tables and views as they were at one snapshot."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from store import catalog as catalogs
+from store import guard, lake
+from store.errors import FlywheelError, SnapshotNotFound, UnknownName
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+VIEWS = Path(__file__).parent / "views"
+Parameters: TypeAlias = "Sequence[object] | Mapping[str, object] | None"
+
+
+class Lake:
+    """A lake at one snapshot, read-only by construction; made by `store.open`.
+
+    Tables of catalog.yaml and views of store/views are visible by their bare names. What the
+    snapshot is too old to have (a table, a column) reads as typed NULLs.
+    """
+
+    def __init__(self, location: lake.Location, at: str | int | None = None) -> None:
+        location.require()
+        self.location = location
+        self.catalog = catalogs.load()
+        self._connection = lake.connect()
+        lake.attach(self._connection, location, name="newest")
+        self.snapshot = resolve(self._connection, at, name="newest")
+        """Number of the snapshot that is read."""
+        self._connection.execute("DETACH newest")
+        lake.attach(self._connection, location, snapshot=self.snapshot)
+        self._stored = _columns(self._connection)
+        self._made: set[str] = set()
+        self._lock_down()
+
+    def __enter__(self) -> Lake:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the lake."""
+        self._connection.close()
+
+    @property
+    def url(self) -> str:
+        """Where the lake lies."""
+        return str(self.location.root)
+
+    @functools.cached_property
+    def lake_id(self) -> str:
+        """The lake's own identity; a snapshot number means something only together with it."""
+        row = self.run("SELECT lake_id FROM lakes ORDER BY created_at LIMIT 1").one()
+        return str(row["lake_id"]) if row else ""
+
+    def sql(self, query: str, parameters: Parameters = None) -> Result:
+        """Answer one SELECT-like statement; anything that could reach outside is refused.
+
+        >>> import store, tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> store.writer(folder, author="doctest").close()
+        >>> lake = store.open(folder)
+        >>> lake.sql("SELECT count(*) AS kernels FROM kernels").rows()
+        [{'kernels': 0}]
+        >>> lake.sql("COPY kernels TO 'stolen.parquet'")
+        Traceback (most recent call last):
+            ...
+        store.errors.UnsafeSQL: a COPY statement cannot be run here
+        Write one SELECT (or FROM, WITH, VALUES, DESCRIBE, SUMMARIZE) over tables and views.
+
+        Raises:
+            UnsafeSQL: not one SELECT, or it names files, functions or catalogs outside.
+            FlywheelError: DuckDB cannot answer it; the message is DuckDB's.
+        """
+        with _translated():
+            guard.check(self._connection, query)
+        return self.run(query, parameters)
+
+    def run(self, query: str, parameters: Parameters = None) -> Result:
+        """Answer SQL of our own files, which may also read registered tables."""
+        with _translated():
+            self._prepare(guard.names(self._connection, query))
+        return Result(self._connection, query, parameters)
+
+    def register(self, name: str, rows: pa.Table) -> None:
+        """Make an Arrow table visible to `run` under a name."""
+        self._connection.register(name, rows)
+        self._made.add(name)
+
+    def views(self) -> dict[str, str]:
+        """Return every view with the sentence on top of its file."""
+        return {name: about(view_text(name)) for name in view_names()}
+
+    def _prepare(self, wanted: set[str]) -> None:
+        """Create those temporary views that a query needs, once."""
+        known = [*self.catalog.tables, *view_names()]
+        for name in known if "*" in wanted else [name for name in known if name in wanted]:
+            if name in self._made:
+                continue
+            self._made.add(name)
+            if name in self.catalog.tables:
+                body = self._table_body(name)
+            else:
+                body = view_text(name)
+                self._prepare(guard.names(self._connection, body))
+            self._connection.execute(f"CREATE TEMP VIEW {name} AS {body}")
+
+    def _table_body(self, name: str) -> str:
+        """SQL for a table at this snapshot: what it lacks yet reads as typed NULLs."""
+        table = self.catalog.tables[name]
+        stored = self._stored.get(name)
+        if stored is None:
+            columns = ", ".join(f'NULL::{c.type} AS "{c.name}"' for c in table.columns.values())
+            return f"SELECT {columns} WHERE false"
+        columns = ", ".join(
+            f'"{c.name}"' if c.name in stored else f'NULL::{c.type} AS "{c.name}"'
+            for c in table.columns.values()
+        )
+        return f"SELECT {columns} FROM lake.main.{name}"
+
+    def _lock_down(self) -> None:
+        data = str(self.location.data).replace("'", "''")
+        self._connection.execute(f"SET allowed_directories = ['{data}']")
+        self._connection.execute("SET enable_external_access = false")
+        self._connection.execute("SET python_enable_replacements = false")
+        self._connection.execute("SET lock_configuration = true")
+
+
+class Result:
+    """The answer to one query, computed when it is asked for in some form."""
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, query: str, parameters: Parameters
+    ) -> None:
+        self._connection = connection
+        self._query = query
+        self._parameters = parameters
+
+    def arrow(self) -> pa.Table:
+        """Return the whole answer as an Arrow table."""
+        with _translated():
+            return self._execute().to_arrow_table()
+
+    def reader(self, rows: int = 10_000) -> pa.RecordBatchReader:
+        """Return the answer as a stream of batches of at most so many rows.
+
+        Read it to its end before the next query of the same lake.
+        """
+        with _translated():
+            return self._execute().to_arrow_reader(rows)
+
+    def polars(self) -> pl.DataFrame:
+        """Return the whole answer as a Polars frame."""
+        import polars as pl
+
+        return cast("pl.DataFrame", pl.from_arrow(self.arrow()))
+
+    def pandas(self) -> pd.DataFrame:
+        """Return the whole answer as a pandas frame (pandas must be installed)."""
+        return self.arrow().to_pandas()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the whole answer as Python dictionaries; for small answers."""
+        return self.arrow().to_pylist()
+
+    def one(self) -> dict[str, Any] | None:
+        """Return the first row, or None where there is none."""
+        return next(iter(self.rows()), None)
+
+    def _execute(self) -> duckdb.DuckDBPyConnection:
+        return self._connection.execute(self._query, self._parameters)
+
+
+def resolve(
+    connection: duckdb.DuckDBPyConnection, at: str | int | None, *, name: str = "lake"
+) -> int:
+    """Return the snapshot that a number, a tag, an ISO time or None (the newest) stands for.
+
+    Raises SnapshotNotFound, naming the nearest tag.
+    """
+    newest = lake.newest_snapshot(connection, name)
+    if at is None:
+        return newest
+    text = str(at)
+    if text.isdigit():
+        known = connection.execute(
+            f"SELECT count(*) FROM ducklake_snapshots('{name}') WHERE snapshot_id = ?", [int(text)]
+        ).fetchone()
+        if known is None or not known[0]:
+            raise SnapshotNotFound(
+                f"no snapshot {text}; the newest is {newest}",
+                "`store log` lists those that are there.",
+            )
+        return int(text)
+    tags = dict(
+        connection.execute(
+            "SELECT name, arg_max(coalesce(snapshot_id, -1), (created_at, tag_id)) "
+            f"FROM {name}.tags GROUP BY name"
+        ).fetchall()
+    )
+    current = {tag: snapshot for tag, snapshot in tags.items() if snapshot >= 0}
+    if text in current:
+        return int(current[text])
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        unknown = UnknownName.among("tag", text, current)
+        raise SnapshotNotFound(
+            f'"{text}" is no tag, snapshot number or ISO time', unknown.hint
+        ) from None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    row = connection.execute(
+        f"SELECT max(snapshot_id) FROM ducklake_snapshots('{name}') WHERE snapshot_time <= ?",
+        [moment],
+    ).fetchone()
+    if row is None or row[0] is None:
+        raise SnapshotNotFound(
+            f"no snapshot is as old as {text}", "`store log` lists times (UTC)."
+        )
+    return int(row[0])
+
+
+@functools.cache
+def view_names() -> tuple[str, ...]:
+    """Return the names of the views, one SQL file each."""
+    return tuple(sorted(file.stem for file in VIEWS.glob("*.sql")))
+
+
+@functools.cache
+def view_text(name: str) -> str:
+    """Return the SQL of a view; raises UnknownName."""
+    if name not in view_names():
+        raise UnknownName.among("view", name, view_names())
+    return (VIEWS / f"{name}.sql").read_text("utf-8").rstrip().rstrip(";")
+
+
+def about(sql: str) -> str:
+    """Return the sentence in the first comment of an SQL text."""
+    return sql.splitlines()[0].removeprefix("--").strip()
+
+
+def _columns(connection: duckdb.DuckDBPyConnection) -> dict[str, set[str]]:
+    stored: dict[str, set[str]] = {}
+    for table, column in connection.execute(
+        "SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = 'lake'"
+    ).fetchall():
+        stored.setdefault(table, set()).add(column)
+    return stored
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Turn DuckDB's complaints about a query into ours, which the shell prints plainly."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        raise FlywheelError(str(error)) from error

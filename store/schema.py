@@ -1,0 +1,154 @@
+"""The lake's tables follow catalog.yaml: made when missing, widened when it grew, refused otherwise."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from store.catalog import Catalog, Column, Table
+from store.errors import CatalogError
+from store.ids import uuid7
+
+if TYPE_CHECKING:
+    import duckdb
+
+AUTHOR = "store init"
+
+
+def migrate(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[str]:
+    """Bring the attached writable `lake` to the catalog in one commit; call it under the lock.
+
+    Only new tables, new nullable columns and new descriptions are taken over. Returns what was
+    done, one line each. Raises CatalogError, with nothing changed, for a column that vanished or
+    changed its type, or a required column added to a table that is there.
+    """
+    stored = _stored_columns(connection)
+    types = _canonical_types(connection, catalog)
+    steps: list[tuple[str, str]] = []
+    for table in catalog.tables.values():
+        if table.name not in stored:
+            steps += _create(table)
+        else:
+            steps += _widen(table, stored[table.name], types)
+    if not steps:
+        return []
+    new_lake = "lakes" not in stored
+    connection.execute("BEGIN")
+    try:
+        for _, statement in steps:
+            connection.execute(statement)
+        if new_lake:
+            connection.execute("INSERT INTO lake.lakes VALUES (?, NULL, now())", [uuid7()])
+        done = [line for line, _ in steps if line]
+        connection.execute(
+            "CALL lake.set_commit_message(?, ?, extra_info => ?)",
+            [AUTHOR, "make the lake" if new_lake else "follow catalog.yaml", json.dumps(done)],
+        )
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    if new_lake:
+        _set_options(connection)
+    for table in catalog.tables.values():
+        if table.name not in stored:
+            _set_table_options(connection, table)
+    return done
+
+
+def _create(table: Table) -> list[tuple[str, str]]:
+    name = f"lake.{table.name}"
+    sort = ", ".join(f'"{column}"' for column in table.sort)
+    steps = [
+        (f"table {table.name}", table.ddl(name)),
+        ("", f"ALTER TABLE {name} SET SORTED BY ({sort})"),
+        ("", f"COMMENT ON TABLE {name} IS {_literal(table.about)}"),
+    ]
+    return steps + [("", _comment(table, column)) for column in table.columns.values()]
+
+
+def _widen(
+    table: Table, stored: dict[str, tuple[str, str | None]], types: dict[str, str]
+) -> list[tuple[str, str]]:
+    gone = [name for name in stored if name not in table.columns]
+    if gone:
+        raise CatalogError(
+            f"catalog.yaml no longer has {table.name}.{gone[0]}, which this lake stores",
+            "Columns are only added. Put it back; to stop using it, leave it NULL in new rows.",
+        )
+    steps: list[tuple[str, str]] = []
+    for column in table.columns.values():
+        if column.name not in stored:
+            if column.required:
+                raise CatalogError(
+                    f"{table.name}.{column.name} is new and required, but the table has rows",
+                    "Add it without `required`: rows that are there have no value for it.",
+                )
+            add = f'ALTER TABLE lake.{table.name} ADD COLUMN "{column.name}" {column.type}'
+            steps.append((f"column {table.name}.{column.name}", add))
+            steps.append(("", _comment(table, column)))
+            continue
+        kind, comment = stored[column.name]
+        if kind != types[column.type]:
+            raise CatalogError(
+                f"{table.name}.{column.name} is {kind} in this lake and {column.type} in "
+                "catalog.yaml",
+                "Types never change. Add a column with another name.",
+            )
+        if comment != column.comment:
+            steps.append(
+                (f"description of {table.name}.{column.name}", _comment(table, column))
+            )
+    return steps
+
+
+def _stored_columns(
+    connection: duckdb.DuckDBPyConnection,
+) -> dict[str, dict[str, tuple[str, str | None]]]:
+    rows = connection.execute(
+        "SELECT table_name, column_name, data_type, comment FROM duckdb_columns() "
+        "WHERE database_name = 'lake' ORDER BY table_name, column_index"
+    ).fetchall()
+    stored: dict[str, dict[str, tuple[str, str | None]]] = {}
+    for table, column, kind, comment in rows:
+        stored.setdefault(table, {})[column] = (kind, comment)
+    return stored
+
+
+def _canonical_types(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> dict[str, str]:
+    """Map each type as the catalog writes it to DuckDB's own spelling."""
+    written = sorted({c.type for t in catalog.tables.values() for c in t.columns.values()})
+    spelled = ", ".join(f"typeof(NULL::{kind})" for kind in written)
+    row = connection.execute(f"SELECT {spelled}").fetchone()
+    assert row is not None
+    return dict(zip(written, row, strict=True))
+
+
+def _set_options(connection: duckdb.DuckDBPyConnection) -> None:
+    for option, value in (
+        ("parquet_compression", "zstd"),
+        ("parquet_compression_level", 3),
+        ("target_file_size", "256MB"),
+        ("require_commit_message", True),
+    ):
+        connection.execute("CALL lake.set_option(?, ?)", [option, value])
+
+
+def _set_table_options(connection: duckdb.DuckDBPyConnection, table: Table) -> None:
+    options: dict[str, int | None] = {
+        "data_inlining_row_limit": table.inline,
+        "parquet_row_group_size": table.row_group,
+    }
+    for option, value in options.items():
+        if value is not None:
+            connection.execute(
+                "CALL lake.set_option(?, ?, table_name => ?)", [option, value, table.name]
+            )
+
+
+def _comment(table: Table, column: Column) -> str:
+    return f'COMMENT ON COLUMN lake.{table.name}."{column.name}" IS {_literal(column.comment)}'
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

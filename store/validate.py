@@ -1,0 +1,117 @@
+"""The rules of the catalog, asked of rows in bulk: SQL over registered Arrow, never row by row."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from store.catalog import Catalog, Table
+from store.errors import RowsRejected
+
+if TYPE_CHECKING:
+    import duckdb
+
+EXAMPLES = 3
+
+
+def check_rules(
+    connection: duckdb.DuckDBPyConnection, catalog: Catalog, table: Table, relation: str
+) -> None:
+    """Raise RowsRejected for the first rule on single rows that rows of `relation` break.
+
+    Required values, enumerations, finite numbers and the table's own checks are counted in one
+    scan. `relation` is a registered name with the table's columns.
+    """
+    rules = catalog.rules(table)
+    if not rules:
+        return
+    # TRY: a check that cannot be computed for a row (bad JSON, say) is a check it does not pass.
+    counts = ", ".join(
+        f"count(*) FILTER (WHERE NOT coalesce(TRY({rule}), false))" for rule in rules.values()
+    )
+    row = connection.execute(f"SELECT {counts} FROM {relation}").fetchone()
+    assert row is not None
+    for (name, rule), count in zip(rules.items(), row, strict=True):
+        if count:
+            broken = f"NOT coalesce(TRY({rule}), false)"
+            examples = _examples(connection, table, relation, rule, broken)
+            raise RowsRejected(table.name, name, int(count), examples)
+
+
+def check_repeats(connection: duckdb.DuckDBPyConnection, table: Table, relation: str) -> None:
+    """Raise RowsRejected where one key stands twice in `relation` and the table forbids it."""
+    if table.duplicates == "skip":
+        return
+    key = columns(table.key)
+    repeated = connection.execute(
+        f"SELECT count(*) - count(DISTINCT ({key})) FROM {relation}"
+    ).fetchone()
+    if repeated and repeated[0]:
+        shown = connection.execute(
+            f"SELECT {key} FROM {relation} GROUP BY ALL HAVING count(*) > 1 "
+            f"ORDER BY ALL LIMIT {EXAMPLES}"
+        ).fetchall()
+        raise RowsRejected(
+            table.name, unique_rule(table), int(repeated[0]), describe(table.key, shown)
+        )
+
+
+@dataclass(frozen=True)
+class Need:
+    """One reference of a batch: values that must be keys of the target."""
+
+    table: Table
+    column: str
+    target: Table
+    values: str
+    """SQL that yields the distinct values as one column named v."""
+
+
+def needs(catalog: Catalog, table: Table, relation: str) -> list[Need]:
+    """Return the references that rows of `relation` make, lists element by element."""
+    found: list[Need] = []
+    for column, target in catalog.references(table):
+        value = f'"{column.name}"'
+        if column.type.endswith("[]"):
+            values = f"SELECT DISTINCT unnest({value}) AS v FROM {relation}"
+        else:
+            values = f"SELECT DISTINCT {value} AS v FROM {relation}"
+        found.append(
+            Need(table, column.name, target, f"SELECT v FROM ({values}) WHERE v IS NOT NULL")
+        )
+    return found
+
+
+def reference_rule(need: Need) -> str:
+    """Return the sentence that names a reference."""
+    return f"{need.column} is a {need.target.key[0]} of {need.target.name}"
+
+
+def unique_rule(table: Table) -> str:
+    """Return the sentence that names a key."""
+    return f"({', '.join(table.key)}) identifies one row"
+
+
+def columns(names: tuple[str, ...]) -> str:
+    """Return column names as SQL."""
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def describe(names: tuple[str, ...], rows: list[tuple[object, ...]]) -> list[str]:
+    """Return rows as short texts for an error message."""
+    return [
+        ", ".join(f"{name}={str(value)!a:.90}" for name, value in zip(names, row, strict=True))
+        for row in rows
+    ]
+
+
+def _examples(
+    connection: duckdb.DuckDBPyConnection, table: Table, relation: str, rule: str, broken: str
+) -> list[str]:
+    mentioned = [name for name in table.columns if re.search(rf"\b{name}\b", rule)]
+    names = tuple(dict.fromkeys([*table.key, *mentioned]))
+    rows = connection.execute(
+        f"SELECT {columns(names)} FROM {relation} WHERE {broken} LIMIT {EXAMPLES}"
+    ).fetchall()
+    return describe(names, rows)

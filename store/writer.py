@@ -1,0 +1,237 @@
+"""The one way in: bundles are checked, spooled, and committed by whoever holds the lock."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from store import bundle as bundles
+from store import catalog as catalogs
+from store import commit, lake, validate
+from store.bundle import Bundle, Rows
+from store.errors import FlywheelError, RowsRejected
+from store.schema import migrate
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from store.reader import Lake
+
+log = logging.getLogger(__name__)
+
+
+class Writer:
+    """Appends rows to a lake; made by `store.writer`.
+
+    Any number of processes may hold one. Use it as a context manager, or call `close`.
+    """
+
+    def __init__(self, location: lake.Location, author: str) -> None:
+        self.location = location
+        self.author = author
+        self._catalog = catalogs.load()
+        self._connection = lake.connect()
+        with location.lock():
+            location.data.mkdir(parents=True, exist_ok=True)
+            lake.attach(self._connection, location, writable=True)
+            for line in migrate(self._connection, self._catalog):
+                log.info("lake: added %s", line)
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the lake. What was appended without waiting stays in the spool."""
+        self._connection.close()
+
+    def append(
+        self,
+        tables: Mapping[str, Rows],
+        message: str,
+        *,
+        bundle_id: str | None = None,
+        wait: bool = True,
+    ) -> int:
+        """Store one bundle and return a snapshot that holds it.
+
+        Rows are checked before anything is written. With `wait=False` the bundle is only spooled
+        (durably); the next `append` or `flush` of any process commits it, and the newest snapshot
+        is returned.
+
+        Raises:
+            RowsRejected: rows break a rule; nothing of the bundle is stored.
+        """
+        checked = self._check(tables)
+        identity = bundle_id or bundles.content_bundle_id(self.author, checked)
+        made = Bundle(
+            bundle_id=identity, message=message, author=self.author, tables=dict(checked)
+        )
+        file = bundles.spool(self.location.spool, made)
+        if wait:
+            self._drain(until=file)
+            self._raise_if_rejected(file)
+        return lake.newest_snapshot(self._connection)
+
+    def flush(self) -> int:
+        """Commit everything spooled so far by anybody; return the snapshot that holds it.
+
+        Bundles that were spooled without waiting and broke a rule are left in spool/rejected;
+        `store check` lists them.
+        """
+        self._drain()
+        return lake.newest_snapshot(self._connection)
+
+    def load(
+        self,
+        tables: Mapping[str, Rows | pa.RecordBatchReader],
+        message: str,
+        *,
+        bundle_id: str,
+    ) -> int | None:
+        """Store many rows in one transaction, past the spool; return its snapshot.
+
+        Readers are consumed once, a few batches at a time. Returns None, with nothing read, when
+        `bundle_id` has been stored before.
+
+        Raises:
+            RowsRejected: rows break a rule; nothing is stored.
+        """
+        with self.location.lock():
+            if commit.committed(self._connection, [bundle_id]):
+                return None
+            with self._transaction(message, bundles=1):
+                counts = commit.stream(self._connection, self._catalog, tables)
+                commit.log(
+                    self._connection,
+                    [Bundle(bundle_id=bundle_id, message=message, author=self.author)],
+                    [counts],
+                )
+        return lake.newest_snapshot(self._connection)
+
+    def stored(self, bundle_id: str) -> bool:
+        """Whether a bundle of this identity has been committed."""
+        return bool(commit.committed(self._connection, [bundle_id]))
+
+    def reader(self, at: str | int | None = None) -> Lake:
+        """Open a pinned reader of the same lake."""
+        from store.reader import Lake
+
+        return Lake(self.location, at)
+
+    def _check(self, tables: Mapping[str, Rows]) -> dict[str, pa.Table]:
+        checked: dict[str, pa.Table] = {}
+        for name, rows in tables.items():
+            table = self._catalog.table(name)
+            conformed = bundles.conform(table, rows)
+            with self._registered(conformed) as relation:
+                validate.check_rules(self._connection, self._catalog, table, relation)
+                validate.check_repeats(self._connection, table, relation)
+            checked[name] = conformed
+        return checked
+
+    @contextmanager
+    def _registered(self, rows: pa.Table) -> Iterator[str]:
+        self._connection.register("_rows", rows)
+        try:
+            yield "_rows"
+        finally:
+            self._connection.unregister("_rows")
+
+    def _drain(self, until: Path | None = None) -> None:
+        """Commit the spool in groups: all of it, or at least up to one file."""
+        with self.location.lock():
+            if until is not None and not until.exists():
+                return  # the holder before us took it along
+            waiting = sorted(self.location.spool.glob(f"*{bundles.SUFFIX}"))
+            for group in commit.groups(waiting):
+                self._commit_files(group)
+
+    def _commit_files(self, files: list[Path]) -> None:
+        read: list[tuple[Path, Bundle]] = []
+        for file in files:
+            try:
+                read.append((file, bundles.decode(self._catalog, file.read_bytes())))
+            except (ValueError, FlywheelError) as error:
+                self._reject(file, str(error))
+        done = commit.committed(self._connection, [b.bundle_id for _, b in read])
+        fresh: dict[str, tuple[Path, Bundle]] = {}
+        for file, made in read:
+            if made.bundle_id not in done:
+                fresh.setdefault(made.bundle_id, (file, made))
+        made_bundles = [made for _, made in fresh.values()]
+        rejected: dict[int, RowsRejected] = {}
+        if made_bundles:
+            message = made_bundles[0].message
+            if len(made_bundles) > 1:
+                message = f"{len(made_bundles)} bundles"
+            with self._transaction(message, bundles=len(made_bundles), of=made_bundles):
+                rejected = commit.group(self._connection, self._catalog, made_bundles)
+        for index, (file, _) in enumerate(fresh.values()):
+            if index in rejected:
+                self._reject(file, str(rejected[index]), rejected[index])
+        for file, _ in read:
+            file.unlink(missing_ok=True)
+
+    @contextmanager
+    def _transaction(
+        self, message: str, *, bundles: int, of: list[Bundle] | None = None
+    ) -> Iterator[None]:
+        authors = sorted({made.author for made in of}) if of else [self.author]
+        self._connection.execute("BEGIN")
+        try:
+            yield
+            extra = json.dumps({"bundles": bundles, "authors": authors})
+            self._connection.execute(
+                "CALL lake.set_commit_message(?, ?, extra_info => ?)",
+                [authors[0] if len(authors) == 1 else "committer", message, extra],
+            )
+            self._connection.execute("COMMIT")
+        except BaseException:
+            self._rollback()
+            raise
+
+    def _rollback(self) -> None:
+        import duckdb
+
+        try:
+            self._connection.execute("ROLLBACK")
+        except duckdb.Error:
+            # An internal error invalidates the database; only a new connection helps.
+            self._connection.close()
+            self._connection = lake.connect()
+            lake.attach(self._connection, self.location, writable=True)
+
+    def _reject(self, file: Path, reason: str, error: RowsRejected | None = None) -> None:
+        folder = self.location.spool / "rejected"
+        folder.mkdir(exist_ok=True)
+        report: dict[str, Any] = {"reason": reason}
+        if error is not None:
+            report["rows"] = [error.table, error.rule, error.count, error.examples]
+        file.replace(folder / file.name)
+        (folder / file.name).with_suffix(".json").write_text(json.dumps(report))
+
+    def _raise_if_rejected(self, file: Path) -> None:
+        kept = self.location.spool / "rejected" / file.name
+        report = kept.with_suffix(".json")
+        if not report.exists():
+            return
+        found = json.loads(report.read_text())
+        # The caller still has the rows and hears why; only silent rejections are kept.
+        report.unlink()
+        kept.unlink()
+        raise RowsRejected(*found["rows"])
+
+
