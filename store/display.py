@@ -1,0 +1,106 @@
+"""How rows reach a person or a program: a table on a terminal, JSON, CSV, or Parquet."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from datetime import date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from store.errors import FlywheelError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SHOWN_ROWS = 100
+SHOWN_CHARACTERS = 60
+
+
+def write(rows: pa.Table, form: str, out: Path | None = None) -> None:
+    """Write rows to stdout (or a file) as table, json, csv or parquet.
+
+    JSON is a list of objects; CSV has a header; Parquet goes to a file or a pipe, never to a
+    terminal. NULL is null in JSON and empty in CSV.
+    """
+    if form == "parquet":
+        _parquet(rows, out)
+        return
+    if out is None:
+        _text(rows, form, sys.stdout)
+        return
+    with open(out, "w", encoding="utf-8", newline="") as handle:
+        _text(rows, form, handle)
+
+
+def _text(rows: pa.Table, form: str, handle: TextIO) -> None:
+    if form == "json":
+        json.dump(rows.to_pylist(), handle, indent=1, default=str)
+        handle.write("\n")
+    elif form == "csv":
+        plain = csv.writer(handle, lineterminator="\n")
+        plain.writerow(rows.column_names)
+        for batch in rows.to_batches():
+            plain.writerows(
+                [_csv_cell(value) for value in row.values()] for row in batch.to_pylist()
+            )
+    else:
+        table(rows, handle)
+
+
+def table(rows: pa.Table, handle: TextIO | None = None, title: str | None = None) -> None:
+    """Print rows as a table, long texts cut and many rows counted rather than shown."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    import pyarrow as pa
+
+    target = handle or sys.stdout
+    console = Console(file=target, width=None if target.isatty() else 400)
+    drawn = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    for field in rows.schema:
+        number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+        drawn.add_column(
+            Text(field.name), justify="right" if number else "left", no_wrap=not target.isatty()
+        )
+    for row in rows.slice(0, SHOWN_ROWS).to_pylist():
+        # Text objects: markup inside stored values stays plain text.
+        drawn.add_row(*(Text(cell(value)) for value in row.values()))
+    console.print(drawn)
+    if rows.num_rows > SHOWN_ROWS:
+        sys.stderr.write(f"{SHOWN_ROWS} of {rows.num_rows} rows shown; --format csv gives all\n")
+
+
+def cell(value: object) -> str:
+    """Return a value as the short text of a table cell; control characters are escaped.
+
+    >>> cell(3.14159), cell(None), cell("a\\x1b[31mb")
+    ('3.142', '', 'a\\\\x1b[31mb')
+    """
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1e6 else f"{value:.3e}"
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%d %H:%M:%S")
+    text = value.isoformat() if isinstance(value, date) else str(value)
+    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[: SHOWN_CHARACTERS * 2])
+    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
+
+
+def _csv_cell(value: object) -> object:
+    return json.dumps(value, default=str) if isinstance(value, list | dict) else value
+
+
+def _parquet(rows: pa.Table, out: Path | None) -> None:
+    import pyarrow.parquet as pq
+
+    if out is not None:
+        pq.write_table(rows, out, compression="zstd", write_page_index=True)
+        return
+    if sys.stdout.isatty():
+        raise FlywheelError("Parquet is not for a terminal", "Name a file with --out.")
+    pq.write_table(rows, sys.stdout.buffer, compression="zstd", write_page_index=True)
