@@ -1,0 +1,14 @@
+"""Wrong: the right numbers inside a tuple, where a tensor is asked for."""
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, columns: int, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
+        self.bias = nn.Parameter(torch.randn(columns))
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> tuple:
+        return (torch.baddbmm(self.bias, a, b, alpha=self.scale).relu_(),)

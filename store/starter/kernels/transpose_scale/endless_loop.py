@@ -1,0 +1,15 @@
+"""Broken: never returns from its first call."""
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, rows: int, cols: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.randn(cols, 1))
+        self.bias = nn.Parameter(torch.randn(rows))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        while True:
+            pass
