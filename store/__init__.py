@@ -19,7 +19,7 @@ from store import errors, ids
 if TYPE_CHECKING:
     from store.bundle import Bundle
     from store.reader import Lake, Result
-    from store.writer import Writer
+    from store.append import Writer
 
 __all__ = ["Bundle", "Lake", "Result", "Writer", "errors", "ids", "open", "writer"]
 
@@ -52,7 +52,7 @@ def writer(url: str | None = None, *, author: str) -> Writer:
         CatalogError: the lake cannot follow catalog.yaml.
     """
     from store.lake import Location
-    from store.writer import Writer
+    from store.append import Writer
 
     return Writer(Location.of(url), author)
 
@@ -63,7 +63,7 @@ def __getattr__(name: str) -> object:
         "Bundle": "store.bundle",
         "Lake": "store.reader",
         "Result": "store.reader",
-        "Writer": "store.writer",
+        "Writer": "store.append",
     }
     if name not in modules:
         raise AttributeError(name)

@@ -38,9 +38,10 @@ class Writer:
         self._connection = lake.connect()
         with location.lock():
             location.data.mkdir(parents=True, exist_ok=True)
+            made = not location.exists
             lake.attach(self._connection, location, writable=True)
             for line in migrate(self._connection, self._catalog):
-                log.info("lake: added %s", line)
+                log.log(logging.DEBUG if made else logging.INFO, "lake: added %s", line)
 
     def __enter__(self) -> Writer:
         return self

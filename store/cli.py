@@ -1,0 +1,499 @@
+"""The `store` command: make, fill, ask, name, compare and look after a lake."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+
+from cyclopts import App, Parameter
+
+from store import room
+from store.errors import FlywheelError
+from store.room import Common, Format, Member
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    import store
+    from store.lake import Location
+
+Form: TypeAlias = Literal["table", "json", "csv", "parquet"]
+At: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
+
+_DEFAULT = Common()
+
+app = App(
+    name="store",
+    help="""Kernel history in a lake: versioned Parquet tables that you ask with SQL.
+
+Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 refused with a reason,
+2 usage, 3 rows broke a rule.
+
+Examples:
+  store import starter
+  store query "FROM leaderboard"
+  store query --at v1 "SELECT count(*) FROM kernels"
+""",
+    help_format="plaintext",
+    version_flags=["--version"],
+    version=lambda: _version(),
+)
+tag_app = App(name="tag", help="Name snapshots: add, list, rm.", help_format="plaintext")
+import_app = App(
+    name="import",
+    help="Bring in kernels, verdicts and published figures from a source.",
+    help_format="plaintext",
+)
+app.command(tag_app)
+app.command(import_app)
+
+
+def main() -> None:
+    """Run the `store` command."""
+    argv = sys.argv[1:]
+    if "import" in argv:
+        room.add_members(import_app, "store.importers", _importer, argv)
+    room.run(app, argv)
+
+
+@app.command
+def init(*, common: Common = _DEFAULT) -> None:
+    """Make a lake, or migrate one to catalog.yaml (new tables and columns only)."""
+    import store
+
+    with store.writer(common.lake, author="store init") as writer:
+        snapshot = writer.flush()
+        print_line(f"lake at {writer.location.root}, snapshot {snapshot}")
+
+
+@app.command
+def query(
+    sql: str,
+    /,
+    *,
+    at: At = None,
+    format: Form = "table",
+    out: Path | None = None,
+    common: Common = _DEFAULT,
+) -> None:
+    """Ask one SELECT-like question; nothing in it can change the lake or touch a file.
+
+    Examples:
+      store query "FROM best_kernels LIMIT 5"
+      store query --format csv --out speedups.csv "FROM speedups"
+
+    Parameters
+    ----------
+    sql
+        One SELECT, FROM, WITH, VALUES, DESCRIBE or SUMMARIZE; - reads it from standard input.
+    at
+        Tag, snapshot number or ISO time to read the lake at (default: newest).
+    format
+        table (cut to fit a person), json, csv or parquet.
+    out
+        File to write to instead of stdout.
+    """
+    from store import display
+
+    with _open(common, at) as lake:
+        text = sys.stdin.read() if sql == "-" else sql
+        display.write(lake.sql(text).arrow(), format, out)
+
+
+@app.command
+def shell(*, at: At = None, common: Common = _DEFAULT) -> None:
+    """Ask questions one after another at a prompt; the lake stays pinned to one snapshot.
+
+    Parameters
+    ----------
+    at
+        Tag, snapshot number or ISO time to read the lake at (default: newest).
+    """
+    from store.shell import interact
+
+    with _open(common, at) as lake:
+        interact(lake)
+
+
+@app.command
+def tables(*, at: At = None, format: Format = "table", common: Common = _DEFAULT) -> None:
+    """List the tables with their number of rows.
+
+    Parameters
+    ----------
+    at
+        Tag, snapshot number or ISO time (default: newest).
+    format
+        table, json or csv.
+    """
+    with _open(common, at) as lake:
+        parts = [
+            f"SELECT '{t.name}' AS \"table\", count(*) AS rows, '{_sql(t.about)}' AS about "
+            f"FROM {t.name}"
+            for t in lake.catalog.tables.values()
+        ]
+        _write(lake.run(" UNION ALL ".join(parts)).arrow(), format)
+
+
+@app.command
+def describe(table: str, /, *, format: Format = "table", common: Common = _DEFAULT) -> None:
+    """Explain the columns of a table or view.
+
+    Parameters
+    ----------
+    table
+        Name of a table or a view.
+    format
+        table, json or csv.
+    """
+    import pyarrow as pa
+
+    from store import catalog, docs, reader
+
+    known = catalog.load()
+    if table in reader.view_names():
+        with _open(common, None) as lake:
+            _write(lake.run(f"DESCRIBE {table}").arrow().select([0, 1]), format)
+        return
+    _write(pa.Table.from_pylist(docs.columns(known.table(table))), format)
+
+
+@app.command
+def views(*, sql: str | None = None, format: Format = "table", common: Common = _DEFAULT) -> None:
+    """List the views, or print the SQL of one.
+
+    Parameters
+    ----------
+    sql
+        Name of the view whose SQL is printed.
+    format
+        table, json or csv.
+    """
+    import pyarrow as pa
+
+    from store import reader
+
+    if sql is not None:
+        print_line(reader.view_text(sql))
+        return
+    rows = [
+        {"view": name, "about": reader.about(reader.view_text(name))}
+        for name in reader.view_names()
+    ]
+    _write(pa.Table.from_pylist(rows), format)
+
+
+@app.command
+def log(*, limit: int = 20, format: Format = "table", common: Common = _DEFAULT) -> None:
+    """List snapshots, newest first: when, by whom, why, and the tags that name them.
+
+    Parameters
+    ----------
+    limit
+        Number of snapshots.
+    format
+        table, json or csv.
+    """
+    from store import history
+
+    with _open(common, None) as lake:
+        _write(history.log(lake).slice(0, limit), format)
+
+
+@tag_app.command(name="add")
+def tag_add(
+    name: str, /, *, at: At = None, note: str | None = None, common: Common = _DEFAULT
+) -> None:
+    """Name a snapshot, so that it is kept and can be asked for by name.
+
+    Parameters
+    ----------
+    name
+        Begins with a letter. A name in use moves.
+    at
+        Snapshot to name (default: newest).
+    note
+        Why.
+    """
+    import store
+    from store import history
+
+    _location(common).require()
+    with store.writer(common.lake, author="store tag") as writer:
+        snapshot = history.add_tag(writer, name, at, note)
+        print_line(f"{name} → snapshot {snapshot}")
+
+
+@tag_app.command(name="list")
+def tag_list(*, format: Format = "table", common: Common = _DEFAULT) -> None:
+    """List names in use.
+
+    Parameters
+    ----------
+    format
+        table, json or csv.
+    """
+    from store import history
+
+    with _open(common, None) as lake:
+        _write(history.tags(lake), format)
+
+
+@tag_app.command(name="rm")
+def tag_rm(name: str, /, *, note: str | None = None, common: Common = _DEFAULT) -> None:
+    """Take a name away; the snapshot stays until `store expire`.
+
+    Parameters
+    ----------
+    name
+        Name to take away.
+    note
+        Why.
+    """
+    import store
+    from store import history
+
+    _location(common).require()
+    with store.writer(common.lake, author="store tag") as writer:
+        history.remove_tag(writer, name, note)
+        print_line(f"{name} removed")
+
+
+@app.command
+def diff(
+    before: str,
+    after: str | None = None,
+    /,
+    *,
+    table: str | None = None,
+    format: Format = "table",
+    common: Common = _DEFAULT,
+) -> None:
+    """Compare two snapshots: rows added, verdicts and best kernels that changed.
+
+    Parameters
+    ----------
+    before
+        Tag, number or ISO time of the older snapshot.
+    after
+        The newer one (default: newest).
+    table
+        List the rows added to this table instead.
+    format
+        table or json; csv with --table only.
+    """
+    from store import display, history
+
+    with _open(common, before) as old, _open(common, after) as new:
+        if table is not None:
+            _write(history.added_rows(old, new, table), format)
+            return
+        found = history.difference(old, new)
+    if format == "csv":
+        raise FlywheelError("a whole difference is not one CSV", "Add --table T, or use json.")
+    if format == "json":
+        import json
+
+        whole = asdict(found) | {
+            "verdicts": found.verdicts.to_pylist(),
+            "best_kernels": found.best_kernels.to_pylist(),
+        }
+        print_line(json.dumps(whole, indent=1, default=str))
+        return
+    import pyarrow as pa
+
+    counts = [{"table": name, "rows added": n} for name, n in found.rows_added.items()]
+    print_line(f"snapshot {found.before} → {found.after}")
+    for title, rows in (
+        ("Rows added", pa.Table.from_pylist(counts)),
+        ("Verdicts changed", found.verdicts),
+        ("Best kernels changed", found.best_kernels),
+    ):
+        if rows.num_rows:
+            display.table(rows, title=f"{title} ({rows.num_rows})")
+        else:
+            print_line(f"{title}: none")
+
+
+@app.command
+def show(
+    kernel: str, /, *, at: At = None, format: Format = "table", common: Common = _DEFAULT
+) -> None:
+    """Show all that is known of a kernel: code, evaluations, timings, claims, lineage, findings.
+
+    Parameters
+    ----------
+    kernel
+        Its id, or the first characters of it.
+    at
+        Tag, snapshot number or ISO time (default: newest).
+    format
+        table or json.
+    """
+    from store import show
+
+    with _open(common, at) as lake:
+        show.write(show.kernel(lake, kernel), format)
+
+
+@app.command
+def headline(
+    name: str = "cuda-l1", /, *, at: At = None, format: Format = "table", common: Common = _DEFAULT
+) -> None:
+    """Tell the story of a published figure, each step with the SQL that computes it.
+
+    Parameters
+    ----------
+    name
+        Which headline.
+    at
+        Tag, snapshot number or ISO time (default: newest).
+    format
+        table or json.
+    """
+    from store import headline
+
+    with _open(common, at) as lake:
+        headline.write(headline.story(lake, name), format)
+
+
+@app.command
+def compact(*, common: Common = _DEFAULT) -> None:
+    """Write inlined rows to Parquet and merge small files; every snapshot stays readable."""
+    from store import maintenance
+
+    done = maintenance.compact(_location(common))
+    print_line(
+        f"files {done.files_before} → {done.files_after}, "
+        f"{done.bytes_before / 1e6:.1f} MB → {done.bytes_after / 1e6:.1f} MB"
+    )
+
+
+@app.command
+def expire(
+    *, older_than_days: float, dry_run: bool = False, common: Common = _DEFAULT
+) -> None:
+    """Forget old snapshots, except those that are tagged or that a dataset, run or generation cites.
+
+    Parameters
+    ----------
+    older_than_days
+        Age in days from which a snapshot may go.
+    dry_run
+        Say what would go, and change nothing.
+    """
+    from store import maintenance
+
+    done = maintenance.expire(
+        _location(common), timedelta(days=older_than_days), dry_run=dry_run
+    )
+    for snapshot, reasons in sorted(done.spared.items()):
+        _note(f"spared {snapshot}: {', '.join(reasons[:3])}")
+    verb = "would expire" if dry_run else "expired"
+    print_line(f"{verb} {len(done.expired)} snapshots, spared {len(done.spared)}")
+
+
+@app.command
+def check(*, format: Format = "table", common: Common = _DEFAULT) -> None:
+    """Test every rule on every row: keys, references, checks, counts, files. Exit 3 on problems.
+
+    Parameters
+    ----------
+    format
+        table, json or csv.
+    """
+    import pyarrow as pa
+
+    from store import maintenance
+
+    problems = maintenance.check(_location(common))
+    if problems:
+        _write(pa.Table.from_pylist([asdict(problem) for problem in problems]), format)
+        sys.stderr.write(f"error: {len(problems)} rules broken\n")
+        sys.exit(3)
+    print_line("clean: every key, reference, check, count and file holds")
+
+
+@app.command
+def backup(target: Path, /, *, common: Common = _DEFAULT) -> None:
+    """Copy the lake to a folder that opens as a lake; a later backup copies what is new.
+
+    Parameters
+    ----------
+    target
+        Folder of the copy.
+    """
+    from store import maintenance
+
+    copied, kept = maintenance.backup(_location(common), target)
+    print_line(f"{copied} files copied, {kept} already there → {target}")
+
+
+def _importer(one: Member) -> Callable[..., None]:
+    """Make the function behind `store import NAME`."""
+    module = one.load()
+
+    def command(
+        path: Path | None = None,
+        /,
+        *,
+        config: Any = None,
+        tag: str | None = None,
+        common: Common = _DEFAULT,
+    ) -> None:
+        from store import importing
+
+        importing.command(one, module, path, config or module.Config(), tag, common)
+
+    command.__annotations__ |= {
+        "path": Annotated[Path | None, Parameter(help="File or folder to read.")],
+        "config": Annotated[module.Config | None, Parameter(name="*")],
+        "tag": Annotated[str | None, Parameter(help="Name the snapshot that the import ends in.")],
+        "common": Common,
+    }
+    return command
+
+
+def print_line(text: str) -> None:
+    """Write one line of the result to stdout."""
+    sys.stdout.write(text + "\n")
+
+
+def _note(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+def _open(common: Common, at: str | None) -> store.Lake:
+    import store
+
+    return store.open(common.lake, at)
+
+
+def _location(common: Common) -> Location:
+    from store.lake import Location
+
+    return Location.of(common.lake)
+
+
+def _write(rows: pa.Table, form: str) -> None:
+    from store import display
+
+    display.write(rows, form)
+
+
+def _sql(text: str) -> str:
+    return text.replace("'", "''")
+
+
+def _version() -> str:
+    import importlib.metadata
+
+    return importlib.metadata.version("kernel-flywheel")
+
+
+if __name__ == "__main__":
+    main()

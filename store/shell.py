@@ -1,0 +1,70 @@
+"""`store shell`: a prompt for questions to one pinned snapshot."""
+
+from __future__ import annotations
+
+import sys
+
+from store import display
+from store.errors import FlywheelError
+from store.reader import Lake
+
+_HELP = """\
+End a question with a semicolon. Tables and views go by their bare names.
+  .tables          list tables and views
+  .views NAME      print the SQL of a view
+  .help            this
+  .quit            leave (or Ctrl-D)
+"""
+
+
+def interact(lake: Lake) -> None:
+    """Read questions from standard input until its end and print the answers."""
+    talking = sys.stdin.isatty()
+    if talking:
+        # Line editing and history come with the module.
+        import readline  # noqa: F401
+
+        sys.stderr.write(f"snapshot {lake.snapshot} of {lake.url}; .help for help\n")
+    pending: list[str] = []
+    while True:
+        try:
+            line = input(("...> " if pending else "lake> ") if talking else "")
+        except EOFError:
+            break
+        except KeyboardInterrupt:
+            pending = []
+            sys.stderr.write("\n")
+            continue
+        if not pending and line.strip().startswith("."):
+            if line.strip() in (".quit", ".exit"):
+                return
+            _command(lake, line.strip())
+            continue
+        pending.append(line)
+        if line.rstrip().endswith(";"):
+            _answer(lake, "\n".join(pending))
+            pending = []
+    if "".join(pending).strip():
+        _answer(lake, "\n".join(pending))
+
+
+def _answer(lake: Lake, question: str) -> None:
+    try:
+        display.table(lake.sql(question).arrow())
+    except FlywheelError as error:
+        sys.stderr.write(f"error: {error}\n")
+
+
+def _command(lake: Lake, line: str) -> None:
+    word, _, argument = line.partition(" ")
+    if word == ".tables":
+        sys.stdout.write("\n".join([*lake.catalog.tables, *lake.views()]) + "\n")
+    elif word == ".views" and argument:
+        from store.reader import view_text
+
+        try:
+            sys.stdout.write(view_text(argument.strip()) + "\n")
+        except FlywheelError as error:
+            sys.stderr.write(f"error: {error}\n")
+    else:
+        sys.stderr.write(_HELP)

@@ -1,0 +1,17 @@
+-- One row per snapshot that expiry must leave: what is tagged, and what rows of this lake cite.
+SELECT DISTINCT snapshot_id, why
+FROM (
+    SELECT
+        arg_max(coalesce(snapshot_id, -1), (created_at, tag_id)) AS snapshot_id,
+        'tag ' || name AS why
+    FROM tags
+    GROUP BY name
+    UNION ALL
+    SELECT snapshot_id, 'dataset ' || name FROM datasets WHERE lake_id = $lake_id
+    UNION ALL
+    SELECT snapshot_id, 'run of ' || name FROM runs WHERE lake_id = $lake_id
+    UNION ALL
+    SELECT snapshot_id, 'generations' FROM generations WHERE lake_id = $lake_id
+)
+WHERE snapshot_id >= 0
+ORDER BY snapshot_id, why
