@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -144,7 +144,7 @@ class Writer:
         return checked
 
     @contextmanager
-    def _registered(self, rows: pa.Table) -> Iterator[str]:
+    def _registered(self, rows: pa.Table) -> Generator[str]:
         self._connection.register("_rows", rows)
         try:
             yield "_rows"
@@ -189,7 +189,7 @@ class Writer:
     @contextmanager
     def _transaction(
         self, message: str, *, bundles: int, of: list[Bundle] | None = None
-    ) -> Iterator[None]:
+    ) -> Generator[None]:
         authors = sorted({made.author for made in of}) if of else [self.author]
         self._connection.execute("BEGIN")
         try:

@@ -6,7 +6,7 @@ import fcntl
 import importlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +72,7 @@ class Location:
             )
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self) -> Generator[None]:
         """Hold the one lock that commits, migrations and maintenance take; waits for it.
 
         The kernel drops it with the process, so a killed holder never leaves it behind.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -179,7 +179,7 @@ def backup(location: lake.Location, target: Path) -> tuple[int, int]:
 
 
 @contextmanager
-def _maintained(location: lake.Location, author: str) -> Iterator[duckdb.DuckDBPyConnection]:
+def _maintained(location: lake.Location, author: str) -> Generator[duckdb.DuckDBPyConnection]:
     location.require()
     connection = lake.connect()
     try:

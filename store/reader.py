@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -267,7 +267,7 @@ def _columns(connection: duckdb.DuckDBPyConnection) -> dict[str, set[str]]:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translated() -> Generator[None]:
     """Turn DuckDB's complaints about a query into ours, which the shell prints plainly."""
     import duckdb
 
