@@ -1,0 +1,1 @@
+"""Evaluators judge kernels: each maps a candidate to rows and never opens the store."""

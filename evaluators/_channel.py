@@ -1,0 +1,76 @@
+"""Messages between the judge and its workers: one JSON object per packet, and no other format.
+
+Packets keep their boundaries (SOCK_SEQPACKET), so nothing that a candidate writes can be mistaken
+for the middle of an honest message. Nothing received is ever unpickled or evaluated.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+PACKET_LIMIT_BYTES = 128 * 1024
+
+
+class Closed(Exception):
+    """The other end is gone."""
+
+
+class Malformed(Exception):
+    """What arrived is not a message of this protocol."""
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Two connected ends of a packet channel."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def send(end: socket.socket, message: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
+    """Send one message, and file descriptors with it. Raises Closed, ValueError when too long."""
+    packet = json.dumps(message).encode()
+    if len(packet) > PACKET_LIMIT_BYTES:
+        raise ValueError(f"a message of {len(packet)} bytes exceeds {PACKET_LIMIT_BYTES}")
+    try:
+        if fds:
+            socket.send_fds(end, [packet], list(fds))
+        else:
+            end.send(packet)
+    except OSError as error:
+        raise Closed from error
+
+
+def receive(end: socket.socket) -> dict[str, Any]:
+    """The next message. File descriptors sent along are not accepted. Raises Closed, Malformed."""
+    try:
+        packet, _, flags, _ = end.recvmsg(PACKET_LIMIT_BYTES)
+    except OSError as error:
+        raise Closed from error
+    return _parse(packet, flags)
+
+
+def receive_with_fds(end: socket.socket, most: int) -> tuple[dict[str, Any], list[int]]:
+    """The next message of a trusted sender with its file descriptors. Raises Closed, Malformed."""
+    try:
+        packet, fds, flags, _ = socket.recv_fds(end, PACKET_LIMIT_BYTES, most)
+    except OSError as error:
+        raise Closed from error
+    for fd in fds:
+        os.set_inheritable(fd, False)
+    return _parse(packet, flags), fds
+
+
+def _parse(packet: bytes, flags: int) -> dict[str, Any]:
+    if not packet:
+        raise Closed
+    if flags & socket.MSG_TRUNC:
+        raise Malformed(f"a packet exceeds {PACKET_LIMIT_BYTES} bytes")
+    try:
+        message = json.loads(packet)
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"not JSON: {packet[:40]!r}") from error
+    if not isinstance(message, dict):
+        raise Malformed(f"not an object: {packet[:40]!r}")
+    return message

@@ -1,0 +1,168 @@
+"""What a measurement was taken with: the fingerprint of a device, its caches and its clocks."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import socket
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from store.errors import DeviceUnavailable
+from store.ids import content_id
+
+_MIB = 1 << 20
+# What two measurements must share to be of the same device and environment. Host name and memory
+# describe a machine without changing what it measures.
+_IDENTITY = (
+    "kind model cores gpu_uuid driver cuda torch triton compiler python system".split()
+)
+
+
+def threads() -> int:
+    """Threads of every worker, the same for kernel and baseline."""
+    return min(len(os.sched_getaffinity(0)), 4)
+
+
+def fingerprint(device: str) -> dict[str, Any]:
+    """The `devices` row of this process's `cpu` or `cuda`. Raises DeviceUnavailable."""
+    row = _cuda() if device == "cuda" else _cpu()
+    row |= {
+        "torch": torch.__version__,
+        "triton": _version("triton"),
+        "compiler": _compiler(),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+    }
+    identity = content_id(*(None if row.get(k) is None else str(row[k]) for k in _IDENTITY))
+    return {
+        "device_id": identity,
+        **row,
+        "host": socket.gethostname(),
+        "created_at": datetime.now(UTC).isoformat(),
+    }
+
+
+def flush_bytes(device: str) -> int:
+    """Memory that has to be written to push everything else out of the caches."""
+    if device == "cuda":
+        l2_bytes = int(torch.cuda.get_device_properties(0).L2_cache_size)
+        return max(256 * _MIB, 4 * l2_bytes)
+    return min(max(2 * (_last_level_cache_bytes() or 0), 32 * _MIB), 256 * _MIB)
+
+
+def short_name(model: str) -> str:
+    """The name used in tables.
+
+    >>> short_name("NVIDIA H100 80GB HBM3"), short_name("NVIDIA GeForce RTX 3090")
+    ('H100', 'RTX 3090')
+    >>> short_name("Intel(R) Xeon(R) CPU E5-2670 0 @ 2.60GHz")
+    'Intel Xeon E5-2670'
+    """
+    gpu = re.search(r"\b(RTX \w+(?: Ti)?|[A-Z]{1,2}\d{2,4}[A-Z]?)\b", model)
+    if model.startswith(("NVIDIA", "Tesla")) and gpu:
+        return gpu[1]
+    plain = re.sub(r"\((R|TM|r|tm)\)|\bCPU\b|\bProcessor\b|@.*|\b\d+-Core\b|\b0\b", " ", model)
+    return " ".join(plain.split()) or "CPU"
+
+
+class Clocks:
+    """Clock and temperature of a GPU by NVML; answers None where there is none to ask."""
+
+    def __init__(self, device: str) -> None:
+        self._nvml: Any = None
+        if device == "cuda":
+            with contextlib.suppress(Exception):  # the library is optional, and so is the driver
+                nvml = importlib.import_module("pynvml")
+                nvml.nvmlInit()
+                uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
+                self._handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+                self._nvml = nvml
+
+    def read(self) -> tuple[int, int] | None:
+        """SM clock in MHz and temperature in °C."""
+        if self._nvml is None:
+            return None
+        try:
+            clock = self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM)
+            kind = self._nvml.NVML_TEMPERATURE_GPU
+            return int(clock), int(self._nvml.nvmlDeviceGetTemperature(self._handle, kind))
+        except self._nvml.NVMLError:
+            return None
+
+
+def _cuda() -> dict[str, Any]:
+    if not torch.cuda.is_available():
+        raise DeviceUnavailable(
+            f"no CUDA device is visible to torch {torch.__version__}",
+            "Measure on the processor with --device cpu.",
+        )
+    properties = torch.cuda.get_device_properties(0)
+    return {
+        "name": short_name(properties.name),
+        "kind": "cuda",
+        "model": properties.name,
+        "cores": properties.multi_processor_count,
+        "memory_bytes": properties.total_memory,
+        "l2_bytes": int(properties.L2_cache_size),
+        "gpu_uuid": str(getattr(properties, "uuid", "")) or None,
+        "driver": _driver(),
+        "cuda": torch.version.cuda,
+    }
+
+
+def _cpu() -> dict[str, Any]:
+    model = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M)
+        model = found[1].strip() if found else model
+    return {
+        "name": short_name(model),
+        "kind": "cpu",
+        "model": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "l2_bytes": _last_level_cache_bytes(),
+    }
+
+
+def _last_level_cache_bytes() -> int | None:
+    """Largest cache that the first processor sees, as the kernel describes it."""
+    sizes: list[int] = []
+    for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        with contextlib.suppress(OSError, ValueError):
+            text = file.read_text().strip()
+            unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 1)
+            sizes.append(int(text.rstrip("KMG")) * unit)
+    return max(sizes, default=None)
+
+
+def _driver() -> str | None:
+    with contextlib.suppress(OSError):
+        text = Path("/proc/driver/nvidia/version").read_text()
+        found = re.search(r"\b(\d+\.\d+(?:\.\d+)?)\b", text)
+        return found[1] if found else None
+    return None
+
+
+def _compiler() -> str | None:
+    path = shutil.which("c++") or shutil.which("g++")
+    if path is None:
+        return None
+    answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+    return (answer.stdout.splitlines() or [None])[0]
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,351 @@
+"""Where untrusted code runs: start a worker under limits, talk to it under a clock, end it.
+
+What is enforced: a process of its own that was forked from a warm nursery (never from anything that
+holds the lake), a white-listed environment, a fresh directory, a session of its own, resource
+limits, no new privileges, no network where the host allows it, wall limits per request, and a kill
+that reaches every descendant. What is not: the worker has the same user and sees the same files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from store.errors import SandboxFailed
+
+from evaluators import _channel
+
+_ROOT = str(Path(__file__).resolve().parent.parent)
+_MARKER = "FLYWHEEL_NURSERY"
+_START_LIMIT_S = 120.0
+_END_LIMIT_S = 15.0
+_LOOK_S = 0.2
+_LOG_PART_BYTES = 16 * 1024
+_START = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from evaluators._nursery import main; "
+    "sys.path.remove(sys.argv[1]); main(int(sys.argv[2]))"
+)
+_PASSED_ON = ("CUDA_VISIBLE_DEVICES", "CUDA_HOME", "LD_LIBRARY_PATH", "CC", "CXX")
+
+
+class TimedOut(Exception):
+    """A worker has not answered within the limit of its request."""
+
+    def __init__(self, compiling: bool) -> None:
+        super().__init__()
+        self.compiling = compiling
+        """Whether other processes, such as a compiler, were at work below the worker."""
+
+
+class Died(Exception):
+    """A worker has ended instead of answering."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one worker may use."""
+
+    memory_bytes: int | None
+    """Address space beyond what the nursery uses; None where a driver reserves address space."""
+    file_bytes: int
+    """Size of one file, the captured output included."""
+    open_files: int
+    """Open files."""
+    cpu_s: int
+    """Processor time over all threads."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a worker ended."""
+
+    code: int
+    """Exit code; -n where signal n ended it."""
+    peak_memory_bytes: int
+    """Largest resident memory of the process."""
+    strays: int
+    """Processes it left behind, killed by the sweep."""
+    log: str
+    """What it wrote to stdout and stderr, cut to a limit."""
+
+
+class Nursery:
+    """A warm process that forks workers, one at a time. Use as a context manager."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._marker = secrets.token_hex(16)
+        self._scratch = tempfile.mkdtemp(prefix="flywheel-")
+        self._control, theirs = _channel.pair()
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-u", "-c", _START, _ROOT, str(theirs.fileno())],
+            env=self._environment(),
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )
+        theirs.close()
+        self.limits: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process is still there."""
+        return self._process.poll() is None
+
+    def wait_ready(self) -> None:
+        """Wait for the first sign of life. Raises SandboxFailed when there is none."""
+        if not self.limits:
+            self.limits = self.hear(_START_LIMIT_S)["limits"]
+
+    def hear(self, limit_s: float) -> dict[str, Any]:
+        """The next message of the nursery itself. Raises SandboxFailed."""
+        ready, _, _ = select.select([self._control], [], [], limit_s)
+        try:
+            if ready:
+                return _channel.receive(self._control)
+        except (_channel.Closed, _channel.Malformed):
+            pass
+        raise SandboxFailed(
+            "the process that starts workers does not answer",
+            hint="try `python -c 'import torch'`; if that works, run the command again",
+        )
+
+    def tell(self, message: Mapping[str, Any], fds: list[int] | None = None) -> None:
+        """Send an order to the nursery. Raises SandboxFailed when it is gone."""
+        try:
+            _channel.send(self._control, message, fds or [])
+        except _channel.Closed as error:
+            raise SandboxFailed("the process that starts workers is gone") from error
+
+    def start(
+        self,
+        files: Mapping[str, str],
+        *,
+        setting: Mapping[str, Any],
+        limits: Limits,
+        inbox: int,
+        outbox: int,
+    ) -> Cell:
+        """Fork a worker into a fresh directory that holds only `files` (path to text)."""
+        self.wait_ready()
+        directory = Path(tempfile.mkdtemp(dir=self._scratch))
+        for name, text in files.items():
+            target = directory / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8", errors="surrogateescape", newline="")
+        log = os.open(directory.with_suffix(".log"), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        ours, theirs = _channel.pair()
+        order = {
+            "do": "start",
+            "directory": str(directory),
+            "environment": _private_environment(directory),
+            "limits": vars(limits),
+            "setting": dict(setting),
+        }
+        self.tell(order, [theirs.fileno(), inbox, outbox, log])
+        theirs.close()
+        pid = self.hear(_START_LIMIT_S)["started"]
+        return Cell(self, ours, self._control, pid, directory, log)
+
+    def close(self) -> None:
+        """End the nursery and everything below it."""
+        self._control.close()
+        try:
+            self._process.wait(_END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        _sweep_marked(self._marker)
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _environment(self) -> dict[str, str]:
+        """The white list. Anything else of our own environment stays here."""
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        threads = str(self._threads)
+        return kept | {
+            "PATH": path,
+            "LANG": "C.UTF-8",
+            "HOME": self._scratch,
+            "TMPDIR": self._scratch,
+            "OMP_NUM_THREADS": threads,
+            "MKL_NUM_THREADS": threads,
+            "MAX_JOBS": threads,
+            _MARKER: self._marker,
+        }
+
+
+class Cell:
+    """One worker process, seen from the judge."""
+
+    def __init__(
+        self,
+        nursery: Nursery,
+        channel: socket.socket,
+        control: socket.socket,
+        pid: int,
+        directory: Path,
+        log: int,
+    ) -> None:
+        self._nursery = nursery
+        self._channel = channel
+        self._control = control
+        self._directory = directory
+        self._log = log
+        self._how: dict[str, Any] | None = None
+        self.pid = pid
+        self.wall_ns = 0
+        """Time from the last request to its answer by the judge's own clock."""
+
+    def ask(self, do: str, limit_s: float, build_limit_s: float, **fields: Any) -> dict[str, Any]:
+        """Send one request and return its answer.
+
+        Past `limit_s` the wait goes on, up to `build_limit_s`, only while processes such as a
+        compiler are at work below the worker. Raises TimedOut, Died, and _channel.Malformed when
+        the answer is none of this request.
+        """
+        if select.select([self._channel], [], [], 0)[0]:
+            self._refuse_unasked()
+        number = secrets.token_hex(8)
+        begin = time.perf_counter_ns()
+        with contextlib.suppress(_channel.Closed):
+            _channel.send(self._channel, {"do": do, "number": number, **fields})
+        ready, _, _ = select.select([self._channel, self._control], [], [], limit_s)
+        while not ready:
+            compiling = _has_children(self.pid)
+            if not compiling or time.perf_counter_ns() - begin > build_limit_s * 1e9:
+                raise TimedOut(compiling=compiling)
+            ready, _, _ = select.select([self._channel, self._control], [], [], _LOOK_S)
+        if self._channel not in ready:
+            self._hear_end(0)
+            raise Died
+        try:
+            answer = _channel.receive(self._channel)
+        except _channel.Closed:
+            # A closed channel is no exit: orphans may hold it, or the worker may have dropped it.
+            self._hear_end(2.0)
+            raise Died from None
+        self.wall_ns = time.perf_counter_ns() - begin
+        if answer.pop("number", None) != number:
+            raise _channel.Malformed("the answer does not carry the number of its request")
+        return answer
+
+    def cpu_ns(self) -> int:
+        """Processor time of the worker over all its threads, as the kernel counts it."""
+        per_process_clock = (~self.pid << 3) | 2
+        try:
+            return time.clock_gettime_ns(per_process_clock)
+        except OSError:
+            return 0
+
+    def end(self) -> Ended:
+        """Kill the worker and all it has started, and read what it left. Raises SandboxFailed."""
+        self._channel.close()
+        if self._how is None:
+            self._nursery.tell({"do": "kill"})
+            self._hear_end(_END_LIMIT_S)
+        if self._how is None:
+            raise SandboxFailed("a worker cannot be ended")
+        size = os.fstat(self._log).st_size
+        log = os.pread(self._log, _LOG_PART_BYTES, 0)
+        if size > 2 * _LOG_PART_BYTES:
+            log += f"\n… {size - 2 * _LOG_PART_BYTES} bytes left out …\n".encode()
+        log += os.pread(self._log, _LOG_PART_BYTES, max(_LOG_PART_BYTES, size - _LOG_PART_BYTES))
+        os.close(self._log)
+        shutil.rmtree(self._directory, ignore_errors=True)
+        self._directory.with_suffix(".log").unlink(missing_ok=True)
+        return Ended(
+            code=self._how["code"],
+            peak_memory_bytes=self._how["peak_memory_bytes"],
+            strays=self._how["strays"],
+            log=readable(log.decode("utf-8", "backslashreplace")),
+        )
+
+    def _refuse_unasked(self) -> None:
+        try:
+            _channel.receive(self._channel)
+        except _channel.Closed:
+            self._hear_end(2.0)
+            raise Died from None
+        raise _channel.Malformed("a message came that nobody had asked for")
+
+    def _hear_end(self, limit_s: float) -> None:
+        """Note how the worker ended, where the nursery says so within the limit."""
+        if self._how is None and select.select([self._control], [], [], limit_s)[0]:
+            self._how = self._nursery.hear(_END_LIMIT_S)["ended"]
+
+
+def shared_memory(size_bytes: int) -> int:
+    """File descriptor of new shared memory. Its size is sealed, so no worker can cut it short."""
+    fd = os.memfd_create("flywheel", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, size_bytes)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    return fd
+
+
+def readable(text: str) -> str:
+    """Text that can be stored and printed: valid UTF-8 without NUL.
+
+    >>> readable("a\\x00b\\ud800")
+    'ab\\\\ud800'
+    """
+    return text.replace("\x00", "").encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _private_environment(directory: Path) -> dict[str, str]:
+    inside = {
+        "TMPDIR": "tmp",
+        "TORCH_EXTENSIONS_DIR": "extensions",
+        "TRITON_CACHE_DIR": "triton",
+        "TORCHINDUCTOR_CACHE_DIR": "inductor",
+        "CUDA_CACHE_PATH": "cuda",
+    }
+    (directory / "tmp").mkdir(exist_ok=True)
+    return {"HOME": str(directory), **{k: str(directory / v) for k, v in inside.items()}}
+
+
+def _has_children(pid: int) -> bool:
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        return any((task / "children").read_text().strip() for task in tasks)
+    except OSError:
+        return False
+
+
+def _sweep_marked(marker: str) -> None:
+    """Kill what still carries the nursery's mark in the environment it was started with."""
+    mark = f"{_MARKER}={marker}".encode()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                    os.kill(int(entry.name), signal.SIGKILL)

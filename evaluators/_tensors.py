@@ -1,0 +1,140 @@
+"""Values that cross a process border: their structure as JSON, their tensors in shared memory."""
+
+from __future__ import annotations
+
+import math
+import mmap
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from evaluators._channel import Malformed
+
+_ALIGN_BYTES = 64
+_MOST_DEPTH = 8
+_NAMES = (
+    "float64 float32 float16 bfloat16 complex128 complex64 int64 int32 int16 int8 uint8 bool "
+    "float8_e4m3fn float8_e5m2"
+)
+DTYPES: dict[str, torch.dtype] = {n: getattr(torch, n) for n in _NAMES.split() if hasattr(torch, n)}
+
+
+class BoxFull(Exception):
+    """The value is larger than the shared memory made for it."""
+
+
+class Box:
+    """A piece of shared memory that holds the tensors of one value at a time."""
+
+    def __init__(self, fd: int, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self._memory = mmap.mmap(fd, size_bytes)
+
+    def put(self, value: Any) -> dict[str, Any]:
+        """Copy the tensors of a value in; returns its structure. Raises BoxFull, TypeError."""
+        spec, size = layout(value)
+        if size > self.size_bytes:
+            raise BoxFull(f"{size} bytes do not fit into {self.size_bytes}")
+        for view, tensor in zip(self.views(spec), tensors_of(value), strict=True):
+            view.copy_(tensor.detach())
+        return spec
+
+    def get(self, spec: Any, device: str = "cpu") -> Any:
+        """The value of a structure, its tensors copied out to a device. Raises Malformed.
+
+        On the device `meta` the tensors have shape and element type and no data.
+        """
+        return self._get(spec, device, 0)
+
+    def views(self, spec: Any) -> list[torch.Tensor]:
+        """The tensors of a structure as they lie in the shared memory, not copied."""
+        return [self._view(entry) for entry in _tensor_entries(spec)]
+
+    def _get(self, spec: Any, device: str, depth: int) -> Any:
+        if not isinstance(spec, dict) or len(spec) != 1 or depth > _MOST_DEPTH:
+            raise Malformed("a value has no known structure")
+        [(kind, body)] = spec.items()
+        if kind == "tensor" and device == "meta":
+            dtype, shape, _ = checked_entry(body)
+            return torch.empty(shape, dtype=dtype, device="meta")
+        if kind == "tensor":
+            return self._view(body).to(device, copy=True)
+        if kind in ("list", "tuple") and isinstance(body, list):
+            items = [self._get(item, device, depth + 1) for item in body]
+            return items if kind == "list" else tuple(items)
+        if kind == "value" and (body is None or isinstance(body, bool | int | float | str)):
+            return body
+        raise Malformed(f"a value has the unknown kind {kind!r:.40}")
+
+    def _view(self, entry: Any) -> torch.Tensor:
+        dtype, shape, at = checked_entry(entry)
+        count = math.prod(shape)
+        if at % _ALIGN_BYTES or at + count * dtype.itemsize > self.size_bytes:
+            raise Malformed(f"a tensor of shape {shape} at {at} lies outside its memory")
+        if count == 0:
+            return torch.empty(shape, dtype=dtype)
+        flat = torch.frombuffer(self._memory, dtype=dtype, count=count, offset=at)
+        return flat.view(shape)
+
+
+def checked_entry(entry: Any) -> tuple[torch.dtype, list[int], int]:
+    """Element type, shape and offset of a tensor's entry. Raises Malformed for anything else."""
+    match entry:
+        case [str(name), [*shape], int(at)] if (
+            name in DTYPES and at >= 0 and all(type(n) is int and 0 <= n < 2**40 for n in shape)
+        ):
+            return DTYPES[name], shape, at
+    raise Malformed("a tensor has no known element type and shape")
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """The name that stands for an element type, such as float32."""
+    return str(dtype).removeprefix("torch.")
+
+
+def tensors_of(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in a value, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors_of(item)
+
+
+def layout(value: Any, at: int = 0) -> tuple[dict[str, Any], int]:
+    """Structure of a value laid out from an offset, and the offset behind it, in bytes.
+
+    Raises TypeError for what is neither a tensor nor a plain value.
+    """
+    if isinstance(value, torch.Tensor):
+        size = value.numel() * value.element_size()
+        entry = [dtype_name(value.dtype), list(value.shape), at]
+        return {"tensor": entry}, at + -(-size // _ALIGN_BYTES) * _ALIGN_BYTES
+    if isinstance(value, list | tuple):
+        parts: list[Any] = []
+        for item in value:
+            part, at = layout(item, at)
+            parts.append(part)
+        return {"list" if isinstance(value, list) else "tuple": parts}, at
+    if value is None or isinstance(value, bool | int | float | str):
+        return {"value": value}, at
+    raise TypeError(f"{type(value).__name__} is neither a tensor nor a plain value")
+
+
+def to_device(value: Any, device: str) -> Any:
+    """The value with its tensors on a device."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, list | tuple):
+        return type(value)(to_device(item, device) for item in value)
+    return value
+
+
+def _tensor_entries(spec: Any) -> Iterator[Any]:
+    [(kind, body)] = spec.items()
+    if kind == "tensor":
+        yield body
+    elif kind in ("list", "tuple"):
+        for item in body:
+            yield from _tensor_entries(item)
