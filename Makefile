@@ -1,0 +1,56 @@
+# Two commands: `make demo` and `make test`. Both make .venv from requirements.lock first.
+
+PYTHON ?= python3
+BIN := .venv/bin
+LAKE ?= lake
+SHELL := /bin/bash
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export FLYWHEEL_LAKE := $(LAKE)
+
+.PHONY: demo test lint docs lock clean
+
+$(BIN)/.installed: requirements.lock pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing the locked dependencies into .venv …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+# The whole loop on whatever device is here: import, measure, rank, write a dataset.
+demo: $(BIN)/.installed
+	store import starter
+	evaluators run --pending
+	store query "FROM leaderboard"
+	store query "SELECT task, kernel, device_a, speedup_a, device_b, speedup_b FROM cross_gpu LIMIT 8"
+	pipelines run contrastive-batch
+	@echo
+	@echo 'Next:  store query "FROM best_kernels"        the fastest kernel of every task'
+	@echo '       store query "FROM suspects"            kernels that cheat, and who says so'
+	@echo '       store log                              every commit of this lake'
+	@echo '       store import cuda-l1 DIR               the CUDA-L1 release, if you have it'
+	@echo '       (commands are in .venv/bin: export PATH=$$PWD/.venv/bin:$$PATH)'
+
+test: $(BIN)/.installed lint
+	pytest -q -n 2 --dist worksteal --durations 5
+
+lint: $(BIN)/.installed
+	ruff check .
+	ruff format --check .
+	lint-imports
+
+# Pages that derive from the catalog and the views.
+docs: $(BIN)/.installed
+	python -c "from store import catalog, docs; print(docs.tables_page(catalog.load()), end='')" > docs/tables.md
+
+# Writes the lock anew from pyproject.toml. torch carries no build tag, so that the CPU or the CUDA
+# build of that version can serve.
+lock:
+	$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/pip install --quiet --upgrade pip
+	.venv-lock/bin/pip install --quiet torch==2.13.0
+	.venv-lock/bin/pip install --quiet --editable ".[all,dev]"
+	.venv-lock/bin/pip freeze --exclude-editable | sed 's/^torch==\([^+]*\).*/torch==\1/' > requirements.lock
+	rm -rf .venv-lock
+
+clean:
+	rm -rf lake datasets .pytest_cache .ruff_cache .hypothesis .import_linter_cache

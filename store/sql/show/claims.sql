@@ -1,0 +1,12 @@
+-- What others published about it, or with it as the baseline.
+SELECT
+    gpu,
+    baseline,
+    metric,
+    coalesce(speedup, value) AS figure,
+    CASE WHEN kernel_id = $kernel_id THEN 'kernel' ELSE 'baseline' END AS role,
+    source,
+    source_revision
+FROM claims
+WHERE kernel_id = $kernel_id OR baseline_kernel_id = $kernel_id
+ORDER BY ALL

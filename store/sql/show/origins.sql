@@ -1,0 +1,16 @@
+-- Who wrote it for which task.
+SELECT
+    coalesce(task_names.suite || ' ' || task_names.name, generations.task_id) AS task,
+    task_names.title,
+    policies.name AS policy,
+    policies.stage,
+    generations.source,
+    generations.source_revision,
+    generations.license,
+    min(generations.created_at) AS first_seen
+FROM generations
+JOIN policies USING (policy_id)
+LEFT JOIN task_names USING (task_id)
+WHERE kernel_id = $kernel_id
+GROUP BY ALL
+ORDER BY ALL

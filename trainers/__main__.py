@@ -1,0 +1,5 @@
+"""`python -m trainers` is the `trainers` command."""
+
+from trainers._cli import main
+
+main()
