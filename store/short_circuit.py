@@ -1,0 +1,219 @@
+"""Finds methods that answer with a constant: zeros or ones built without reading the input."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+
+
+def _words(names: str, prefix: str = "") -> frozenset[str]:
+    return frozenset(prefix + name for name in names.split())
+
+
+_ENTRY = _words("forward __call__")
+_BUILD = _words("zeros ones full zeros_like ones_like full_like", "torch.")
+_BUILD_METHODS = _words("new_zeros new_ones new_full")
+_RESHAPE = _words(
+    "expand expand_as clone to view reshape detach contiguous repeat cuda requires_grad_"
+)
+# What may be asked of an input without reading its values.
+_ABOUT = _words("shape device dtype is_cuda requires_grad ndim layout size dim numel is_contiguous")
+
+Resolve = Callable[[ast.expr], str]
+
+
+def is_constructor(name: str) -> bool:
+    """Say whether a call of this resolved name builds a constant tensor."""
+    return name in _BUILD or name.rpartition(".")[2] in _BUILD_METHODS
+
+
+def found_in(model: ast.ClassDef, resolve: Resolve) -> bool:
+    """Say whether `forward` or `__call__` of a class returns a constant on some path.
+
+    Constant is a tensor built by zeros, ones or full from shapes alone, such a tensor kept in an
+    attribute that nothing else writes, or a view of either. A return guarded by a test for empty
+    input does not count. Functions that replace `forward` or `__call__` count as them.
+    """
+    nodes = list(ast.walk(model))
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
+    replacing = {
+        node.value.id
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Name)
+        and any(isinstance(t, ast.Attribute) and t.attr in _ENTRY for t in node.targets)
+    }
+    entries = [node for node in functions if node.name in _ENTRY | replacing and _inputs(node)]
+    if not entries:
+        return False
+    written, touched = _attributes(nodes)
+    constant = {
+        name
+        for name, values in written.items()
+        if name not in touched
+        and any(not _is_none(value) for value in values)
+        and all(_is_none(value) or _is_built(value, resolve) for value in values)
+    }
+    return any(_returns_constant(entry, constant, resolve) for entry in entries)
+
+
+def _inputs(function: ast.FunctionDef) -> set[str]:
+    arguments = function.args
+    named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    extra = [a for a in (arguments.vararg, arguments.kwarg) if a is not None]
+    return {argument.arg for argument in [*named, *extra]} - {"self", "cls"}
+
+
+def _attributes(nodes: list[ast.AST]) -> tuple[dict[str, list[ast.expr]], set[str]]:
+    """Return each self attribute's assigned values, and those that anything else may write."""
+    written: dict[str, list[ast.expr]] = {}
+    touched: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if (name := _self_attribute(target)) is not None:
+                    written.setdefault(name, []).append(node.value)
+                elif isinstance(target, ast.Subscript):
+                    touched |= _named(target.value)
+                elif isinstance(target, ast.Tuple):
+                    touched |= _named(target)
+        elif isinstance(node, ast.AugAssign):
+            touched |= _named(node.target)
+        elif isinstance(node, ast.Call):
+            function = node.func
+            if isinstance(function, ast.Attribute) and function.attr.endswith("_"):
+                touched |= _named(function.value)
+            # Given to a call, a buffer may be filled by it; asking for its address is the same.
+            for value in [*node.args, *(keyword.value for keyword in node.keywords)]:
+                touched |= _named(value)
+            if isinstance(function, ast.Attribute) and function.attr == "data_ptr":
+                touched |= _named(function.value)
+    return written, touched
+
+
+def _self_attribute(node: ast.expr) -> str | None:
+    if (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    ):
+        return node.attr
+    return None
+
+
+def _named(node: ast.expr) -> set[str]:
+    names = (_self_attribute(part) for part in ast.walk(node) if isinstance(part, ast.expr))
+    return {name for name in names if name is not None}
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _is_built(node: ast.expr, resolve: Resolve) -> bool:
+    while (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in _RESHAPE
+    ):
+        node = node.func.value
+    if not isinstance(node, ast.Call):
+        return False
+    name = resolve(node.func)
+    if not is_constructor(name):
+        return False
+    fill = node.args[1:2] if "full" in name else []
+    return all(isinstance(value, ast.Constant | ast.UnaryOp) for value in fill)
+
+
+def _returns_constant(entry: ast.FunctionDef, constant: set[str], resolve: Resolve) -> bool:
+    inputs = _inputs(entry)
+    local: dict[str, list[ast.expr]] = {}
+    loads: dict[str, int] = {}
+    for node in ast.walk(entry):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    local.setdefault(target.id, []).append(node.value)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            loads[node.id] = loads.get(node.id, 0) + 1
+
+    def is_constant(node: ast.expr, depth: int = 0) -> bool:
+        if depth > 20:
+            return False
+        match node:
+            case ast.IfExp(body=body, orelse=orelse):
+                return is_constant(body, depth + 1) and is_constant(orelse, depth + 1)
+            case ast.Subscript(value=value):
+                return is_constant(value, depth + 1)
+            case ast.Name(id=name) if name in local and loads.get(name) == 1:
+                return all(is_constant(value, depth + 1) for value in local[name])
+            case ast.Attribute():
+                return _self_attribute(node) in constant
+            case ast.Call(func=ast.Attribute(attr=method, value=value)) if method in _RESHAPE:
+                return is_constant(value, depth + 1)
+            case _:
+                return _is_built(node, resolve) and not _reads(node, inputs)
+
+    return any(
+        value.value is not None and is_constant(value.value) for value in _returns(entry.body)
+    )
+
+
+def _returns(body: list[ast.stmt]) -> Iterator[ast.Return]:
+    """Yield the function's own returns, without those guarded by a test for empty input."""
+    for statement in body:
+        match statement:
+            case ast.Return():
+                yield statement
+            case ast.If(test=test, body=inner, orelse=orelse):
+                if not _tests_emptiness(test):
+                    yield from _returns(inner)
+                yield from _returns(orelse)
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                pass
+            case ast.Try(body=inner, handlers=handlers, orelse=orelse, finalbody=final):
+                yield from _returns(inner + orelse + final)
+                for handler in handlers:
+                    yield from _returns(handler.body)
+            case ast.For() | ast.While():
+                yield from _returns(statement.body + statement.orelse)
+            case ast.With():
+                yield from _returns(statement.body)
+            case _:
+                pass
+
+
+def _tests_emptiness(test: ast.expr) -> bool:
+    return any(
+        isinstance(part, ast.Compare)
+        and any(
+            isinstance(value, ast.Constant) and value.value in (0, 1) for value in part.comparators
+        )
+        and any(
+            isinstance(inner, ast.Attribute) and inner.attr in {"numel", "shape", "size"}
+            for inner in ast.walk(part.left)
+        )
+        for part in ast.walk(test)
+    )
+
+
+def _reads(node: ast.expr, inputs: set[str]) -> bool:
+    """Say whether an expression uses an input for more than its shape, type or place."""
+    asked = {
+        id(part.value)
+        for part in ast.walk(node)
+        if isinstance(part, ast.Attribute) and part.attr in _ABOUT | _BUILD_METHODS
+    }
+    asked |= {
+        id(part.args[0])
+        for part in ast.walk(node)
+        if isinstance(part, ast.Call)
+        and isinstance(part.func, ast.Attribute)
+        and part.func.attr.endswith("_like")
+        and part.args
+    }
+    return any(
+        isinstance(part, ast.Name) and part.id in inputs and id(part) not in asked
+        for part in ast.walk(node)
+    )
