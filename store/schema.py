@@ -30,9 +30,16 @@ def migrate(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[str
             steps += _create(table)
         else:
             steps += _widen(table, stored[table.name], types)
-    if not steps:
-        return []
-    new_lake = "lakes" not in stored
+    if steps:
+        _change(connection, steps, new_lake="lakes" not in stored)
+    _set_options(connection, catalog)
+    return [line for line, _ in steps if line]
+
+
+def _change(
+    connection: duckdb.DuckDBPyConnection, steps: list[tuple[str, str]], *, new_lake: bool
+) -> None:
+    """Run the statements in one commit, which also gives a new lake its identity."""
     connection.execute("BEGIN")
     try:
         for _, statement in steps:
@@ -48,12 +55,6 @@ def migrate(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[str
     except BaseException:
         connection.execute("ROLLBACK")
         raise
-    if new_lake:
-        _set_options(connection)
-    for table in catalog.tables.values():
-        if table.name not in stored:
-            _set_table_options(connection, table)
-    return done
 
 
 def _create(table: Table) -> list[tuple[str, str]]:
@@ -124,26 +125,43 @@ def _canonical_types(connection: duckdb.DuckDBPyConnection, catalog: Catalog) ->
     return dict(zip(written, row, strict=True))
 
 
-def _set_options(connection: duckdb.DuckDBPyConnection) -> None:
-    for option, value in (
-        ("parquet_compression", "zstd"),
-        ("parquet_compression_level", 3),
-        ("target_file_size", "256MB"),
-        ("require_commit_message", True),
-    ):
-        connection.execute("CALL lake.set_option(?, ?)", [option, value])
+def _set_options(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
+    """Set options of the lake that are unset, and those of its tables that differ.
 
-
-def _set_table_options(connection: duckdb.DuckDBPyConnection, table: Table) -> None:
-    options: dict[str, int | None] = {
-        "data_inlining_row_limit": table.inline,
-        "parquet_row_group_size": table.row_group,
+    DuckLake takes options only for tables that are committed, so a killed migration may have
+    left them out: each opening for writing looks again.
+    """
+    stored = {
+        (str(option), None if scope is None else str(scope).removeprefix("main.")): str(value)
+        for option, value, scope in connection.execute(
+            "SELECT option_name, value, scope_entry FROM lake.options()"
+        ).fetchall()
     }
-    for option, value in options.items():
-        if value is not None:
-            connection.execute(
-                "CALL lake.set_option(?, ?, table_name => ?)", [option, value, table.name]
-            )
+    whole: dict[str, str | int | bool] = {
+        "parquet_compression": "zstd",
+        "parquet_compression_level": 3,
+        "target_file_size": "256MB",
+        "require_commit_message": True,
+    }
+    missing: list[tuple[str, str | None, str | int | bool]] = [
+        (option, None, value) for option, value in whole.items() if (option, None) not in stored
+    ]
+    for table in catalog.tables.values():
+        options = {
+            "data_inlining_row_limit": table.inline,
+            "parquet_row_group_size": table.row_group,
+        }
+        for option, value in options.items():
+            if value is not None and stored.get((option, table.name)) != str(value):
+                missing.append((option, table.name, value))
+    if not missing:
+        return
+    # One transaction: a commit for each of them would cost as much as all tables together.
+    connection.execute("BEGIN")
+    for option, table_name, value in missing:
+        scope = "" if table_name is None else f", table_name => '{table_name}'"
+        connection.execute(f"CALL lake.set_option(?, ?{scope})", [option, value])
+    connection.execute("COMMIT")
 
 
 def _comment(table: Table, column: Column) -> str:
