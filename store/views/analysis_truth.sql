@@ -1,0 +1,66 @@
+-- One row per analysis that names a fastest exemplar, device and baseline: was it really the fastest?
+-- Judged against what the prompt showed (shown_right) and, where every exemplar of the prompt has a
+-- speedup that may be ranked at the workload that scores the task, against measurement (named_right).
+-- device, baseline and named_right are NULL while nothing was measured. Of equal speedups each is
+-- the fastest.
+WITH exemplars AS (
+    SELECT
+        analyses.analysis_id, analyses.fastest_kernel_id AS named_kernel_id, generations.task_id,
+        unnest(generations.exemplar_kernel_ids) AS kernel_id,
+        unnest(generations.exemplar_scores) AS score
+    FROM analyses
+    INNER JOIN generations ON generations.generation_id = analyses.generation_id
+    WHERE analyses.fastest_kernel_id IS NOT NULL
+),
+shown AS (
+    SELECT
+        analysis_id, named_kernel_id, task_id,
+        count(DISTINCT kernel_id) AS exemplars,
+        min({'slowness': -score, 'kernel_id': kernel_id}).kernel_id AS fastest_shown_kernel_id,
+        max(score) FILTER (WHERE kernel_id = named_kernel_id) = max(score) AS shown_right
+    FROM exemplars
+    GROUP BY analysis_id, named_kernel_id, task_id
+),
+measured AS (
+    SELECT
+        exemplars.analysis_id, speeds.device, speeds.baseline,
+        count(DISTINCT exemplars.kernel_id) AS measured,
+        min({'slowness': -speeds.speedup, 'kernel_id': exemplars.kernel_id}).kernel_id
+            AS fastest_kernel_id,
+        max(speeds.speedup) AS fastest_speedup,
+        max(speeds.speedup) FILTER (WHERE exemplars.kernel_id = exemplars.named_kernel_id)
+            AS named_speedup
+    FROM exemplars
+    INNER JOIN kernel_speedups AS speeds
+        ON speeds.kernel_id = exemplars.kernel_id AND speeds.task_id = exemplars.task_id
+    INNER JOIN scored_workloads
+        ON
+            scored_workloads.task_id = speeds.task_id
+            AND scored_workloads.device = speeds.device
+            AND scored_workloads.workload_id = speeds.workload_id
+    GROUP BY exemplars.analysis_id, speeds.device, speeds.baseline
+)
+SELECT
+    analyses.analysis_id,
+    analyses.kind,
+    analyses.author,
+    analyses.generation_id,
+    shown.task_id,
+    shown.exemplars,
+    shown.named_kernel_id,
+    shown.fastest_shown_kernel_id,
+    coalesce(shown.shown_right, false) AS shown_right,
+    measured.device,
+    measured.baseline,
+    measured.measured,
+    measured.fastest_kernel_id,
+    measured.fastest_speedup,
+    measured.named_speedup,
+    CASE
+        WHEN measured.measured = shown.exemplars
+        THEN coalesce(measured.named_speedup = measured.fastest_speedup, false)
+    END AS named_right
+FROM shown
+INNER JOIN analyses ON analyses.analysis_id = shown.analysis_id
+LEFT JOIN measured ON measured.analysis_id = shown.analysis_id
+ORDER BY analyses.created_at, analyses.analysis_id, measured.device, measured.baseline

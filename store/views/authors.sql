@@ -1,0 +1,22 @@
+-- One row per kernel and task: the policy whose attempt at the task made the kernel first.
+WITH firsts AS (
+    SELECT
+        kernel_id,
+        task_id,
+        min({'created_at': created_at, 'generation_id': generation_id, 'policy_id': policy_id})
+            AS first_attempt,
+        count(*) AS generations
+    FROM generations
+    WHERE kernel_id IS NOT NULL
+    GROUP BY kernel_id, task_id
+)
+SELECT
+    firsts.kernel_id,
+    firsts.task_id,
+    firsts.first_attempt.policy_id AS policy_id,
+    policies."name" AS policy,
+    firsts.first_attempt.generation_id AS generation_id,
+    firsts.first_attempt.created_at AS created_at,
+    firsts.generations
+FROM firsts
+LEFT JOIN policies ON policies.policy_id = firsts.first_attempt.policy_id

@@ -1,0 +1,57 @@
+-- One row per task, workload, device and baseline: the best kernel, by the lower bound of its speedup.
+-- Only what may be ranked takes part (rankable_sessions), without quarantined kernels; a tie goes to
+-- the smaller kernel_id.
+WITH best AS (
+    SELECT * EXCLUDE (kernel_ms, baseline_ms)
+    FROM kernel_speedups
+    WHERE NOT quarantined
+    QUALIFY row_number() OVER (
+        PARTITION BY task_id, workload_id, device, baseline ORDER BY speedup_low DESC, kernel_id
+    ) = 1
+)
+SELECT
+    best.task_id,
+    task_names.suite,
+    task_names.suite_revision,
+    task_names."level",
+    task_names.problem_id,
+    task_names."name" AS task,
+    task_names.title,
+    best.workload_id,
+    workloads."name" AS workload,
+    best.device_id,
+    best.device,
+    best.baseline,
+    best.cache,
+    best.kernel_id,
+    best.speedup,
+    best.speedup_low,
+    best.speedup_high,
+    best.n,
+    list_median(kernel.samples_ms) AS kernel_ms,
+    list_median(baseline.samples_ms) AS baseline_ms,
+    authors.policy_id,
+    authors.policy,
+    features.techniques,
+    best.session_id,
+    best.evaluation_id,
+    best.measured_at
+FROM best
+INNER JOIN task_names ON task_names.task_id = best.task_id
+-- The medians of speedups, computed for the winners alone.
+INNER JOIN timings AS kernel
+    ON
+        kernel.session_id = best.session_id
+        AND kernel.cache = best.cache
+        AND kernel.arm = 'kernel'
+INNER JOIN timings AS baseline
+    ON
+        baseline.session_id = best.session_id
+        AND baseline.cache = best.cache
+        AND baseline.arm = best.baseline
+LEFT JOIN workloads ON workloads.workload_id = best.workload_id
+LEFT JOIN authors ON authors.kernel_id = best.kernel_id AND authors.task_id = best.task_id
+LEFT JOIN features ON features.kernel_id = best.kernel_id
+ORDER BY
+    task_names.suite, task_names.suite_revision, task_names."level", task_names.problem_id,
+    task_names."name", best.device, best.baseline, best.workload_id, best.task_id

@@ -1,0 +1,29 @@
+-- One row per published speedup of one candidate at one task, with the names of the task.
+-- released says whether the code that the figure is claimed for was published; an audit of a release
+-- starts here.
+SELECT
+    claims.claim_id,
+    claims.task_id,
+    task_names.suite,
+    task_names.suite_revision,
+    task_names."level",
+    task_names.problem_id,
+    task_names."name" AS task,
+    task_names.title,
+    task_names.degenerate,
+    claims.gpu,
+    claims.baseline,
+    claims.speedup,
+    claims.kernel_id IS NOT NULL AS released,
+    claims.kernel_id,
+    claims.baseline_kernel_id,
+    claims.policy_id,
+    policies."name" AS policy,
+    claims."source",
+    claims.source_revision,
+    claims.published_on,
+    claims.license
+FROM claims
+LEFT JOIN task_names ON task_names.task_id = claims.task_id
+LEFT JOIN policies ON policies.policy_id = claims.policy_id
+WHERE claims.metric = 'speedup' AND claims.speedup IS NOT NULL AND claims.task_id IS NOT NULL

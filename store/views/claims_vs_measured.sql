@@ -1,0 +1,50 @@
+-- One row per published speedup of a kernel and device on which the kernel was judged.
+-- Measured at the workload that scores the task. holds: the kernel is correct there and the claim
+-- lies in the measured interval or within 10 % of the measured speedup. It is false for a kernel with
+-- a failing verdict, whatever its time, and NULL where a correct kernel has no quiet session. The
+-- device is ours and the gpu is the claim's: read the two names before the verdict.
+SELECT
+    claimed.claim_id,
+    claimed.task_id,
+    claimed.suite,
+    claimed.suite_revision,
+    claimed."level",
+    claimed.task,
+    claimed.kernel_id,
+    claimed."source",
+    claimed.source_revision,
+    claimed.gpu,
+    claimed.baseline,
+    claimed.speedup AS claimed,
+    outcomes.device,
+    scored_workloads.workload,
+    outcomes.status,
+    outcomes.reason,
+    measured.speedup AS measured,
+    measured.speedup_low AS measured_low,
+    measured.speedup_high AS measured_high,
+    measured.n,
+    measured.speedup / claimed.speedup AS ratio,
+    CASE
+        WHEN NOT outcomes.correct THEN false
+        ELSE
+            claimed.speedup BETWEEN measured.speedup_low AND measured.speedup_high
+            OR abs(measured.speedup / claimed.speedup - 1) <= 0.1
+    END AS holds,
+    quarantined.kernel_id IS NOT NULL AS quarantined
+FROM claimed_speedups AS claimed
+INNER JOIN outcomes
+    ON outcomes.kernel_id = claimed.kernel_id AND outcomes.task_id = claimed.task_id
+INNER JOIN scored_workloads
+    ON
+        scored_workloads.task_id = outcomes.task_id
+        AND scored_workloads.device = outcomes.device
+        AND scored_workloads.workload_id = outcomes.workload_id
+LEFT JOIN kernel_speedups AS measured
+    ON
+        measured.kernel_id = claimed.kernel_id
+        AND measured.task_id = claimed.task_id
+        AND measured.baseline = claimed.baseline
+        AND measured.workload_id = outcomes.workload_id
+        AND measured.device_id = outcomes.device_id
+LEFT JOIN quarantined ON quarantined.kernel_id = claimed.kernel_id

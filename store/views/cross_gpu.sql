@@ -1,0 +1,65 @@
+-- One row per kernel, task, baseline and pair of devices: does the speedup carry over?
+-- Sizes differ by device on purpose, so a pair may join two workloads of one task; of several pairs
+-- the one with equal workloads is shown, then the one with the workloads that score the task.
+-- ratio = speedup_b / speedup_a, its interval from the ends of the two.
+WITH pairs AS (
+    SELECT
+        a.kernel_id, a.task_id, a.baseline, a.quarantined,
+        a.device AS device_a, b.device AS device_b,
+        a.workload_id AS workload_id_a, b.workload_id AS workload_id_b,
+        a.workload_id = b.workload_id AS same_workload,
+        a.speedup AS speedup_a, a.speedup_low AS speedup_a_low, a.speedup_high AS speedup_a_high,
+        b.speedup AS speedup_b, b.speedup_low AS speedup_b_low, b.speedup_high AS speedup_b_high
+    FROM kernel_speedups AS a
+    INNER JOIN kernel_speedups AS b
+        ON
+            b.kernel_id = a.kernel_id
+            AND b.task_id = a.task_id
+            AND b.baseline = a.baseline
+            AND b.device > a.device
+    LEFT JOIN scored_workloads AS scored_a
+        ON
+            scored_a.task_id = a.task_id
+            AND scored_a.device = a.device
+            AND scored_a.workload_id = a.workload_id
+    LEFT JOIN scored_workloads AS scored_b
+        ON
+            scored_b.task_id = b.task_id
+            AND scored_b.device = b.device
+            AND scored_b.workload_id = b.workload_id
+    QUALIFY row_number() OVER (
+        PARTITION BY a.kernel_id, a.task_id, a.baseline, a.device, b.device
+        ORDER BY
+            a.workload_id = b.workload_id DESC,
+            scored_a.task_id IS NULL, scored_b.task_id IS NULL,
+            a.workload_id, b.workload_id
+    ) = 1
+)
+SELECT
+    pairs.task_id,
+    task_names."name" AS task,
+    pairs.kernel_id,
+    pairs.baseline,
+    pairs.device_a,
+    pairs.device_b,
+    workloads_a."name" AS workload_a,
+    workloads_b."name" AS workload_b,
+    pairs.same_workload,
+    pairs.speedup_a,
+    pairs.speedup_a_low,
+    pairs.speedup_a_high,
+    pairs.speedup_b,
+    pairs.speedup_b_low,
+    pairs.speedup_b_high,
+    pairs.speedup_b / pairs.speedup_a AS ratio,
+    pairs.speedup_b_low / pairs.speedup_a_high AS ratio_low,
+    pairs.speedup_b_high / pairs.speedup_a_low AS ratio_high,
+    pairs.quarantined
+FROM pairs
+INNER JOIN task_names ON task_names.task_id = pairs.task_id
+INNER JOIN workloads AS workloads_a ON workloads_a.workload_id = pairs.workload_id_a
+INNER JOIN workloads AS workloads_b ON workloads_b.workload_id = pairs.workload_id_b
+ORDER BY
+    task_names.suite, task_names.suite_revision, task_names."level", task_names.problem_id,
+    task_names."name", pairs.baseline, pairs.device_a, pairs.device_b,
+    pairs.speedup_a DESC, pairs.kernel_id

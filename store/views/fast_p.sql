@@ -1,0 +1,19 @@
+-- One row per suite, revision, level, device, baseline, policy and p: share of tasks faster than p.
+-- fast_p is the share of tasks with a correct kernel and a speedup strictly above p (KernelBench).
+-- fast_0 is the rate of correct tasks, be they timed against the baseline or not. n is the number of
+-- decided tasks; level NULL is all levels, policy 'any' the best of everybody.
+SELECT
+    suite, suite_revision, "level", device, baseline, policy_id, policy,
+    thresholds.p,
+    count(*) FILTER (WHERE correct AND (thresholds.p = 0 OR speedup > thresholds.p)) AS "count",
+    count(*) AS n,
+    "count" / n AS share
+FROM task_results
+CROSS JOIN (
+    SELECT unnest([0, 0.5, 0.8, 1, 1.01, 1.2, 1.5, 2, 3, 5, 10])::DOUBLE AS p
+) AS thresholds
+WHERE decided
+GROUP BY suite, suite_revision, "level", device, baseline, policy_id, policy, thresholds.p
+ORDER BY
+    suite, suite_revision, "level" NULLS FIRST, device, baseline,
+    policy_id IS NULL, policy, policy_id, thresholds.p

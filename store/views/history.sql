@@ -1,0 +1,40 @@
+-- One row per session that set a new best speedup of its task, workload, device and baseline.
+-- The running maximum over time, of the lower bound as everywhere in rankings; quarantined kernels
+-- are left out, so that a record taken back is gone from the curve.
+WITH ordered AS (
+    SELECT
+        task_id, workload_id, device, baseline, kernel_id, session_id, measured_at,
+        speedup, speedup_low, speedup_high,
+        max(speedup_low) OVER (
+            PARTITION BY task_id, workload_id, device, baseline
+            ORDER BY measured_at, session_id
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS previous_low
+    FROM rankable_sessions
+    WHERE NOT quarantined
+)
+SELECT
+    ordered.task_id,
+    task_names."name" AS task,
+    ordered.workload_id,
+    workloads."name" AS workload,
+    ordered.device,
+    ordered.baseline,
+    ordered.measured_at,
+    ordered.speedup,
+    ordered.speedup_low,
+    ordered.speedup_high,
+    ordered.previous_low,
+    ordered.kernel_id,
+    authors.policy_id,
+    authors.policy,
+    ordered.session_id
+FROM ordered
+INNER JOIN task_names ON task_names.task_id = ordered.task_id
+INNER JOIN workloads ON workloads.workload_id = ordered.workload_id
+LEFT JOIN authors
+    ON authors.kernel_id = ordered.kernel_id AND authors.task_id = ordered.task_id
+WHERE ordered.previous_low IS NULL OR ordered.speedup_low > ordered.previous_low
+ORDER BY
+    ordered.task_id, ordered.workload_id, ordered.device, ordered.baseline,
+    ordered.measured_at, ordered.session_id

@@ -1,0 +1,36 @@
+-- One row per edge from a kernel to one that it was made from: an exemplar of its prompt, or its parent.
+-- score is the exemplar's as the prompt showed it. A kernel can be its own parent where a policy
+-- repeats what it was shown, so a walk along the edges has to remember where it has been.
+WITH exemplars AS (
+    SELECT
+        *,
+        unnest(exemplar_kernel_ids) AS exemplar_kernel_id,
+        unnest(exemplar_scores) AS exemplar_score
+    FROM generations
+),
+edges AS (
+    SELECT
+        kernel_id AS child_kernel_id, exemplar_kernel_id AS parent_kernel_id,
+        'exemplar' AS relation, generation_id, exemplar_score AS score, policy_id, task_id,
+        created_at
+    FROM exemplars
+    UNION ALL
+    SELECT
+        child.kernel_id, parent.kernel_id, 'parent', child.generation_id, NULL, child.policy_id,
+        child.task_id, child.created_at
+    FROM generations AS child
+    INNER JOIN generations AS parent ON parent.generation_id = child.parent_generation_id
+)
+SELECT
+    edges.child_kernel_id,
+    edges.parent_kernel_id,
+    edges.relation,
+    edges.generation_id,
+    edges.score,
+    policies."name" AS policy,
+    edges.policy_id,
+    edges.task_id,
+    edges.created_at
+FROM edges
+LEFT JOIN policies ON policies.policy_id = edges.policy_id
+WHERE edges.child_kernel_id IS NOT NULL AND edges.parent_kernel_id IS NOT NULL

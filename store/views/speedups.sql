@@ -1,0 +1,108 @@
+-- One row per timing session, baseline and cache mode: how many times faster the kernel ran.
+-- Samples of the two arms are paired by block, so that drift of the device cancels out.
+-- speedup = exp(median(ln(baseline / kernel))): over sorted ratios the geometric mean of the middle
+-- two. The interval is a pair of order statistics (r-th smallest, r-th largest ratio), exact for the
+-- median of any distribution; r is the largest rank whose two binomial tails hold 5 % or less. The
+-- formula for r below is Cornish and Fisher's expansion of the Binomial(n, 1/2) quantile and equals
+-- the exact rank for every n up to 1,000,000. Under 6 pairs no such rank exists: the interval is
+-- the smallest and largest ratio and covers 1 - 2^(1-n), less than 95 %.
+WITH sessions AS (
+    SELECT
+        kernel.session_id, kernel.evaluation_id, kernel.kernel_id, kernel.task_id,
+        baseline.arm AS baseline, kernel.cache,
+        kernel.noisy OR baseline.noisy AS noisy,
+        kernel.created_at AS measured_at,
+        list_median(kernel.samples_ms) AS kernel_ms,
+        list_median(baseline.samples_ms) AS baseline_ms,
+        kernel.samples_ms AS kernel_samples,
+        CASE
+            WHEN kernel.blocks = baseline.blocks THEN baseline.samples_ms
+            -- NULL where the baseline lacks the block.
+            ELSE list_transform(
+                kernel.blocks,
+                lambda block: baseline.samples_ms[list_position(baseline.blocks, block)]
+            )
+        END AS baseline_samples
+    FROM timings AS kernel
+    INNER JOIN timings AS baseline
+        ON
+            baseline.session_id = kernel.session_id
+            AND baseline.cache = kernel.cache
+            -- True of any session; stated so that a filter on either id reaches both scans.
+            AND baseline.kernel_id = kernel.kernel_id
+            AND baseline.task_id = kernel.task_id
+    WHERE
+        kernel.arm = 'kernel'
+        AND baseline.arm <> 'kernel'
+        AND (
+            kernel.blocks = baseline.blocks OR list_has_any(kernel.blocks, baseline.blocks)
+        )
+),
+paired AS (
+    SELECT
+        *,
+        list_sort(
+            list_transform(
+                baseline_samples, lambda ms, i: CAST(ms AS DOUBLE) / kernel_samples[i]
+            ),
+            'ASC', 'NULLS LAST'
+        ) AS ratios,
+        list_count(baseline_samples) AS n
+    FROM sessions
+),
+ranked AS (
+    SELECT
+        *,
+        greatest(1, floor((n + 1) / 2 - 0.979982 * sqrt(n - 0.473576)))::BIGINT AS r
+    FROM paired
+),
+failures AS (
+    SELECT DISTINCT kernel_id, task_id, workload_id, device_id
+    FROM verdicts
+    WHERE status <> 'correct'
+)
+SELECT
+    ranked.session_id,
+    ranked.evaluation_id,
+    evaluations.task_id,
+    evaluations.workload_id,
+    evaluations.kernel_id,
+    evaluations.device_id,
+    verdicts.device,
+    evaluations.evaluator,
+    evaluations.evaluator_version,
+    ranked.baseline,
+    ranked.cache,
+    ranked.n,
+    ranked.kernel_ms,
+    ranked.baseline_ms,
+    sqrt(ranked.ratios[(ranked.n + 1) // 2] * ranked.ratios[ranked.n // 2 + 1]) AS speedup,
+    ranked.ratios[ranked.r] AS speedup_low,
+    ranked.ratios[ranked.n + 1 - ranked.r] AS speedup_high,
+    verdicts.status,
+    -- One evaluator that finds the kernel wrong is enough, be it another one than the session's.
+    failures.kernel_id IS NULL AS correct,
+    ranked.noisy,
+    ranked.measured_at
+FROM ranked
+INNER JOIN evaluations
+    ON
+        evaluations.evaluation_id = ranked.evaluation_id
+        AND evaluations.kernel_id = ranked.kernel_id
+        AND evaluations.task_id = ranked.task_id
+-- Equality of the version leaves out sessions of superseded versions of the evaluator.
+INNER JOIN verdicts
+    ON
+        verdicts.kernel_id = evaluations.kernel_id
+        AND verdicts.task_id = evaluations.task_id
+        AND verdicts.workload_id = evaluations.workload_id
+        AND verdicts.device_id = evaluations.device_id
+        AND verdicts.evaluator = evaluations.evaluator
+        AND verdicts.evaluator_version = evaluations.evaluator_version
+LEFT JOIN failures
+    ON
+        failures.kernel_id = evaluations.kernel_id
+        AND failures.task_id = evaluations.task_id
+        AND failures.workload_id = evaluations.workload_id
+        AND failures.device_id = evaluations.device_id
+WHERE evaluations.status <> 'evaluator_error'

@@ -1,0 +1,50 @@
+-- One row per kernel with findings: what was found, what was decided, and where the kernel went.
+-- standing is confirmed where any finding is, else open where any is undecided, else dismissed.
+-- decided_by and why are of the latest decision of that kind. datasets counts datasets that hold the
+-- kernel; speedup is its best that may be ranked, which is what a hack would be after.
+WITH grouped AS (
+    SELECT
+        kernel_id,
+        list_sort(list(DISTINCT class)) AS classes,
+        list_sort(list(DISTINCT detector)) AS detectors,
+        count(*) AS findings,
+        CASE
+            WHEN bool_or(decision IS NOT DISTINCT FROM 'confirmed') THEN 'confirmed'
+            WHEN bool_or(decision IS NULL) THEN 'open'
+            ELSE 'dismissed'
+        END AS standing,
+        -- Confirmed decisions sort before dismissed ones, and each by time.
+        max({
+            'confirmed': decision = 'confirmed', 'decided_at': decided_at,
+            'finding_id': finding_id, 'decided_by': decided_by, 'why': why
+        }) FILTER (WHERE decision IS NOT NULL) AS deciding
+    FROM finding_standings
+    GROUP BY kernel_id
+),
+holding AS (
+    SELECT kernel_id, count(DISTINCT dataset_id) AS datasets
+    FROM (SELECT dataset_id, unnest(kernel_ids) AS kernel_id FROM dataset_rows)
+    GROUP BY kernel_id
+),
+fastest AS (
+    SELECT kernel_id, max(speedup) AS speedup
+    FROM kernel_speedups
+    GROUP BY kernel_id
+)
+SELECT
+    grouped.kernel_id,
+    grouped.classes,
+    grouped.detectors,
+    grouped.findings,
+    grouped.standing,
+    grouped.standing = 'confirmed' AS quarantined,
+    CASE WHEN grouped.standing <> 'open' THEN grouped.deciding.decided_by END AS decided_by,
+    CASE WHEN grouped.standing <> 'open' THEN grouped.deciding.why END AS why,
+    coalesce(holding.datasets, 0) AS datasets,
+    fastest.speedup
+FROM grouped
+LEFT JOIN holding ON holding.kernel_id = grouped.kernel_id
+LEFT JOIN fastest ON fastest.kernel_id = grouped.kernel_id
+ORDER BY
+    list_position(['confirmed', 'open', 'dismissed'], grouped.standing),
+    fastest.speedup DESC NULLS LAST, grouped.kernel_id

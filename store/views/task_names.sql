@@ -1,0 +1,41 @@
+-- One row per task: the one label that tables show, its split, and whether it is degenerate.
+-- A text shared by several suites or revisions has several labels; the first in the order below is
+-- shown. Split and degenerate look at every label, so that no other name lets a test task through.
+WITH labels AS (
+    SELECT
+        label.task_id,
+        arg_min(
+            {
+                'suite': label.suite, 'suite_revision': label.suite_revision,
+                'level': label."level", 'problem_id': label.problem_id,
+                'name': label."name", 'title': label.title, 'family': label.family
+            },
+            {
+                'suite': label.suite, 'suite_revision': label.suite_revision,
+                'level': coalesce(label."level", 2147483647),
+                'problem_id': coalesce(label.problem_id, 2147483647), 'name': label."name"
+            }
+        ) AS shown,
+        coalesce(bool_or(label.degenerate), false) AS degenerate,
+        CASE
+            WHEN bool_or(splits.split = 'test') THEN 'test'
+            WHEN bool_or(splits.split = 'train') THEN 'train'
+        END AS split
+    FROM task_labels AS label
+    LEFT JOIN splits ON splits.suite = label.suite AND splits.family = label.family
+    GROUP BY label.task_id
+)
+SELECT
+    tasks.task_id,
+    labels.shown.suite AS suite,
+    labels.shown.suite_revision AS suite_revision,
+    labels.shown."level" AS "level",
+    labels.shown.problem_id AS problem_id,
+    -- A task nobody has named is still shown by something.
+    coalesce(labels.shown."name", left(tasks.task_id, 12)) AS "name",
+    labels.shown.title AS title,
+    labels.shown.family AS family,
+    coalesce(labels.degenerate, false) AS degenerate,
+    labels.split
+FROM tasks
+LEFT JOIN labels ON labels.task_id = tasks.task_id

@@ -1,0 +1,115 @@
+-- One row per labelled task, level, device, baseline and policy: what the policy reached there.
+-- The ground of leaderboard and fast_p. A task stands once under its level and once under level NULL,
+-- which means all levels; every policy stands by itself and together under policy 'any'.
+-- decided is false while kernels of the policy wait for a verdict on the device: such a task is
+-- pending, neither solved nor missing. An attempt without a kernel is decided everywhere.
+-- speedup is that of the one best kernel (by lower bound) at the workload that scores the task; it
+-- is NULL where no correct kernel has a quiet session against the baseline. baseline is NULL where
+-- verdicts are all there is on the device.
+WITH attempts AS (
+    SELECT policy_id, task_id, kernel_id FROM generations
+    UNION ALL
+    SELECT NULL AS policy_id, task_id, kernel_id FROM generations
+    UNION ALL
+    -- Kernels that somebody judged without saying who wrote them.
+    SELECT NULL AS policy_id, task_id, kernel_id FROM evaluations
+),
+attempted AS (
+    SELECT policy_id, task_id, count(kernel_id) > 0 AS has_kernel
+    FROM attempts
+    GROUP BY policy_id, task_id
+),
+by_policy AS (
+    SELECT DISTINCT policy_id, task_id, kernel_id
+    FROM attempts
+    WHERE kernel_id IS NOT NULL
+),
+judged AS (
+    SELECT
+        by_policy.policy_id, outcomes.task_id, outcomes.device,
+        bool_or(outcomes.correct AND quarantined.kernel_id IS NULL) AS correct
+    FROM outcomes
+    INNER JOIN scored_workloads
+        ON
+            scored_workloads.task_id = outcomes.task_id
+            AND scored_workloads.device = outcomes.device
+            AND scored_workloads.workload_id = outcomes.workload_id
+    INNER JOIN by_policy
+        ON by_policy.kernel_id = outcomes.kernel_id AND by_policy.task_id = outcomes.task_id
+    LEFT JOIN quarantined ON quarantined.kernel_id = outcomes.kernel_id
+    GROUP BY by_policy.policy_id, outcomes.task_id, outcomes.device
+),
+best AS (
+    SELECT
+        by_policy.policy_id, scored_speedups.task_id, scored_speedups.device,
+        scored_speedups.baseline,
+        min({
+            'slowness': -scored_speedups.speedup_low,
+            'kernel_id': scored_speedups.kernel_id,
+            'speedup': scored_speedups.speedup
+        }) AS kernel
+    FROM scored_speedups
+    INNER JOIN by_policy
+        ON
+            by_policy.kernel_id = scored_speedups.kernel_id
+            AND by_policy.task_id = scored_speedups.task_id
+    GROUP BY
+        by_policy.policy_id, scored_speedups.task_id, scored_speedups.device,
+        scored_speedups.baseline
+),
+labels AS (
+    SELECT
+        suite, suite_revision, task_id, "level",
+        coalesce(bool_or(degenerate), false) AS degenerate
+    FROM (SELECT * REPLACE (unnest([NULL, "level"]) AS "level") FROM task_labels)
+    GROUP BY suite, suite_revision, task_id, "level"
+),
+-- Where a policy has been judged at all; a device that never saw it says nothing about it.
+places AS (
+    SELECT DISTINCT labels.suite, labels.suite_revision, judged.policy_id, judged.device
+    FROM judged
+    INNER JOIN labels ON labels.task_id = judged.task_id
+),
+baselines AS (
+    SELECT DISTINCT labels.suite, labels.suite_revision, best.device, best.baseline
+    FROM best
+    INNER JOIN labels ON labels.task_id = best.task_id
+)
+SELECT
+    labels.suite,
+    labels.suite_revision,
+    labels."level",
+    labels.task_id,
+    places.device,
+    baselines.baseline,
+    places.policy_id,
+    CASE WHEN places.policy_id IS NULL THEN 'any' ELSE policies."name" END AS policy,
+    labels.degenerate,
+    judged.task_id IS NOT NULL OR NOT attempted.has_kernel AS decided,
+    coalesce(judged.correct, false) AS correct,
+    best.kernel.kernel_id AS kernel_id,
+    best.kernel.speedup AS speedup
+FROM places
+LEFT JOIN baselines
+    ON
+        baselines.suite = places.suite
+        AND baselines.suite_revision = places.suite_revision
+        AND baselines.device = places.device
+INNER JOIN labels
+    ON labels.suite = places.suite AND labels.suite_revision = places.suite_revision
+INNER JOIN attempted
+    ON
+        attempted.task_id = labels.task_id
+        AND attempted.policy_id IS NOT DISTINCT FROM places.policy_id
+LEFT JOIN judged
+    ON
+        judged.task_id = labels.task_id
+        AND judged.device = places.device
+        AND judged.policy_id IS NOT DISTINCT FROM places.policy_id
+LEFT JOIN best
+    ON
+        best.task_id = labels.task_id
+        AND best.device = places.device
+        AND best.baseline = baselines.baseline
+        AND best.policy_id IS NOT DISTINCT FROM places.policy_id
+LEFT JOIN policies ON policies.policy_id = places.policy_id

@@ -1,0 +1,11 @@
+-- One row per kernel, task, device and baseline with the kernel's techniques and its speedup.
+-- The ground of techniques and technique_pairs; a kernel without any technique counts as well.
+SELECT
+    scored_speedups.kernel_id,
+    scored_speedups.task_id,
+    scored_speedups.device,
+    scored_speedups.baseline,
+    features.techniques,
+    scored_speedups.speedup
+FROM scored_speedups
+INNER JOIN features ON features.kernel_id = scored_speedups.kernel_id
