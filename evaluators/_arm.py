@@ -126,6 +126,13 @@ class Arm:
         """Flush the caches from inside the worker."""
         self._ask("flush", "call")
 
+    def check_clocks(self) -> None:
+        """Raise Failed where the code has replaced a clock of its process."""
+        replaced = self._ask("clocks", "call").get("replaced")
+        if replaced != []:
+            message = f"the code replaces {readable(str(replaced))[:200]}"
+            raise Failed("rejected", "timer_mismatch", message)
+
     def time(self, slots: list[int]) -> Sample:
         """Call the module once per slot named, timed inside and outside."""
         answer = self._ask("time", "call", slots=slots)

@@ -14,7 +14,7 @@ import torch
 
 from evaluators import _device
 from evaluators._arm import Arm, Patience
-from evaluators._reference import WEIGHT_SEED, Reference, ReferenceFailed
+from evaluators._reference import WEIGHT_SEED, Reference
 from evaluators._sandbox import Limits, Nursery
 
 _TASK_FILE = "task.py"
@@ -128,6 +128,3 @@ class Bench:
             inbox_bytes=sizes.inputs,
             outbox_bytes=sizes.outputs,
         )
-
-
-__all__ = ["Bench", "ReferenceFailed", "Sizes"]

@@ -85,7 +85,8 @@ def checked_entry(entry: Any) -> tuple[torch.dtype, list[int], int]:
             name in DTYPES and at >= 0 and all(type(n) is int and 0 <= n < 2**40 for n in shape)
         ):
             return DTYPES[name], shape, at
-    raise Malformed("a tensor has no known element type and shape")
+        case _:
+            raise Malformed("a tensor has no known element type and shape")
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -12,6 +12,7 @@ import importlib.util
 import itertools
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +25,18 @@ from evaluators import _channel
 from evaluators._tensors import Box, BoxFull, layout, tensors_of
 
 _TEXT_LIMIT = 6000
+# Functions that tell or order time; a candidate that replaces one means to be measured wrongly.
+_CLOCKS = (
+    (time, "time"),
+    (time, "perf_counter"),
+    (time, "perf_counter_ns"),
+    (time, "monotonic"),
+    (time, "monotonic_ns"),
+    (torch.cuda, "synchronize"),
+    (torch.cuda.Event, "record"),
+    (torch.cuda.Event, "elapsed_time"),
+)
+_GENUINE = [getattr(owner, name) for owner, name in _CLOCKS]
 _MODULE_NAME = "candidate"
 
 
@@ -122,6 +135,13 @@ class Worker:
         self._synchronize()
         return {}
 
+    def clocks(self) -> dict[str, Any]:
+        """Name a clock that has been replaced since this file was imported."""
+        now = [getattr(owner, name) for owner, name in _CLOCKS]
+        pairs = zip(_CLOCKS, now, _GENUINE, strict=True)
+        replaced = [f"{owner.__name__}.{name}" for (owner, name), a, b in pairs if a is not b]
+        return {"replaced": replaced}
+
     def time(self, slots: list[int]) -> dict[str, Any]:
         """Call the module once per slot named; returns nanoseconds for all of them together."""
         calls = [self._slots[slot] for slot in slots]
@@ -147,7 +167,7 @@ class Worker:
 def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: int) -> None:
     """Answer requests until the judge closes the channel."""
     worker: Worker | None = None
-    operations = ("load", "construct", "fill", "call", "output", "inputs", "flush", "time")
+    operations = {"load", "construct", "fill", "call", "output", "inputs", "flush", "time", "clocks"}
     with torch.no_grad():
         while True:
             try:

@@ -11,7 +11,7 @@ import json
 import math
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -125,6 +125,7 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
 
 def _try(case: Case, bench: Bench, config: Config, outcome: _Outcome) -> None:
     from evaluators._bench import Sizes
+    from evaluators._reference import WEIGHT_SEED
     from evaluators._tensors import layout
 
     axes = json.loads(case.axes)
@@ -139,12 +140,13 @@ def _try(case: Case, bench: Bench, config: Config, outcome: _Outcome) -> None:
     try:
         begin = time.perf_counter()
         arm.load(case.path, case.entry_point, {})
-        arm.construct(_weight_seed(), reference.arguments)
+        arm.construct(WEIGHT_SEED, reference.arguments)
         outcome.build_s = time.perf_counter() - begin
         _check_outputs(arm, reference, (inputs, expected), outcome)
         with _blaming_the_reference():
             baseline = bench.baseline(case.task_code, axes, sizes, limits, _endless(patience))
         outcome.session = _timed(arm, baseline, bench, reference, config)
+        arm.check_clocks()
     finally:
         outcome.ended = arm.end()
 
@@ -222,8 +224,9 @@ def _rows(
     if ended is not None and ended.strays:
         outcome.flags.add("left_processes")
     log = "\n".join(part for part in (outcome.detail, ended.log if ended else "") if part)
+    evaluation_id = uuid7()
     evaluation = shared | {
-        "evaluation_id": uuid7(),
+        "evaluation_id": evaluation_id,
         "evaluator": "judge",
         "evaluator_version": VERSION,
         "status": outcome.status,
@@ -241,7 +244,7 @@ def _rows(
         "wall_s": wall_s,
         "peak_memory_bytes": ended.peak_memory_bytes if ended else None,
     }
-    timings = list(_timing_rows(outcome.session, shared, evaluation["evaluation_id"]))
+    timings = list(_timing_rows(outcome.session, shared, evaluation_id))
     return {"evaluations": [evaluation], "timings": timings}
 
 
@@ -314,7 +317,7 @@ def _endless(patience: Patience) -> Patience:
 
 
 @contextmanager
-def _blaming_the_reference() -> Iterator[None]:
+def _blaming_the_reference() -> Generator[None]:
     """A baseline that cannot be built is a fault of the task, not of the candidate."""
     from evaluators._arm import Failed
     from evaluators._reference import ReferenceFailed
@@ -329,12 +332,6 @@ def _seed(outcome: _Outcome) -> int:
     """A secret seed, noted in the row."""
     outcome.seeds.append(secrets.randbits(48))
     return outcome.seeds[-1]
-
-
-def _weight_seed() -> int:
-    from evaluators._reference import WEIGHT_SEED
-
-    return WEIGHT_SEED
 
 
 def _wrong(found: Comparison) -> Failed:
