@@ -11,15 +11,17 @@ import torch.nn as nn
 SOURCE = r"""
 extern "C" void run(const float* __restrict a, const float* __restrict b,
                     const float* __restrict bias, float* __restrict out,
-                    long rows, long n, long depth, long m, float scale) {
-  for (long i = 0; i < rows; ++i, a += depth, out += m) {
+                    long rows, long n, long depth, long m, long threads, float scale) {
+#pragma omp parallel for num_threads(threads)
+  for (long i = 0; i < rows; ++i) {
     const float* __restrict matrix = b + i / n * depth * m;
-    for (long j = 0; j < m; ++j) out[j] = 0;
+    float* __restrict to = out + i * m;
+    for (long j = 0; j < m; ++j) to[j] = 0;
     for (long k = 0; k < depth; ++k)
-      for (long j = 0; j < m; ++j) out[j] += a[k] * matrix[k * m + j];
+      for (long j = 0; j < m; ++j) to[j] += a[i * depth + k] * matrix[k * m + j];
     for (long j = 0; j < m; ++j) {
-      const float y = out[j] * scale + bias[j];
-      out[j] = y > 0 ? y : 0;
+      const float y = to[j] * scale + bias[j];
+      to[j] = y > 0 ? y : 0;
     }
   }
 }
@@ -34,8 +36,8 @@ def build(source: str, *flags: str) -> ctypes.CDLL:
         return ctypes.CDLL(str(Path(folder) / "kernel.so"))
 
 
-RUN = build(SOURCE).run
-RUN.argtypes = [ctypes.c_void_p] * 4 + [ctypes.c_long] * 4 + [ctypes.c_float]
+RUN = build(SOURCE, "-fopenmp").run
+RUN.argtypes = [ctypes.c_void_p] * 4 + [ctypes.c_long] * 5 + [ctypes.c_float]
 RUN.restype = None
 
 
@@ -50,6 +52,6 @@ class ModelNew(nn.Module):
         batch, n, depth = a.shape
         out = torch.empty(batch, n, b.shape[2])
         tensors = (a, b, self.bias, out)
-        sizes = (batch * n, n, depth, b.shape[2])
+        sizes = (batch * n, n, depth, b.shape[2], torch.get_num_threads())
         RUN(*(tensor.data_ptr() for tensor in tensors), *sizes, self.scale)
         return out

@@ -11,14 +11,18 @@ import torch.nn as nn
 SOURCE = r"""
 #include <math.h>
 #include <stdlib.h>
-extern "C" void run(const float* __restrict q, const float* __restrict keys,
-                    const float* __restrict v, float* __restrict out,
-                    long heads, long length, long width) {
-  float* scores = static_cast<float*>(malloc(length * sizeof(float)));
+extern "C" void run(const float* __restrict queries, const float* __restrict keys,
+                    const float* __restrict values, float* __restrict out,
+                    long heads, long length, long width, long threads) {
   const float scale = 1.0f / sqrtf(width);
+#pragma omp parallel for num_threads(threads)
   for (long h = 0; h < heads; ++h) {
     const float* __restrict k = keys + h * width * length;  // (width, length)
-    for (long i = 0; i < length; ++i, q += width, out += width) {
+    const float* __restrict v = values + h * length * width;
+    float* __restrict scores = static_cast<float*>(malloc(length * sizeof(float)));
+    for (long i = 0; i < length; ++i) {
+      const float* q = queries + (h * length + i) * width;
+      float* __restrict to = out + (h * length + i) * width;
       for (long j = 0; j <= i; ++j) scores[j] = 0;
       for (long d = 0; d < width; ++d)
         for (long j = 0; j <= i; ++j) scores[j] += q[d] * k[d * length + j];
@@ -28,14 +32,13 @@ extern "C" void run(const float* __restrict q, const float* __restrict keys,
         scores[j] = expf((scores[j] - top) * scale);
         sum += scores[j];
       }
-      for (long d = 0; d < width; ++d) out[d] = 0;
+      for (long d = 0; d < width; ++d) to[d] = 0;
       for (long j = 0; j <= i; ++j)
-        for (long d = 0; d < width; ++d) out[d] += scores[j] * v[j * width + d];
-      for (long d = 0; d < width; ++d) out[d] /= sum;
+        for (long d = 0; d < width; ++d) to[d] += scores[j] * v[j * width + d];
+      for (long d = 0; d < width; ++d) to[d] /= sum;
     }
-    v += length * width;
+    free(scores);
   }
-  free(scores);
 }
 """
 
@@ -48,8 +51,8 @@ def build(source: str, *flags: str) -> ctypes.CDLL:
         return ctypes.CDLL(str(Path(folder) / "kernel.so"))
 
 
-RUN = build(SOURCE).run
-RUN.argtypes = [ctypes.c_void_p] * 4 + [ctypes.c_long] * 3
+RUN = build(SOURCE, "-fopenmp").run
+RUN.argtypes = [ctypes.c_void_p] * 4 + [ctypes.c_long] * 4
 RUN.restype = None
 
 
@@ -59,5 +62,6 @@ class ModelNew(nn.Module):
         out = torch.empty_like(q)
         batch, heads, length, width = q.shape
         tensors = (q, k, v, out)
-        RUN(*(tensor.data_ptr() for tensor in tensors), batch * heads, length, width)
+        sizes = (batch * heads, length, width, torch.get_num_threads())
+        RUN(*(tensor.data_ptr() for tensor in tensors), *sizes)
         return out

@@ -1,16 +1,22 @@
-"""Cheats: makes every clock that a harness may read in this process run ten times slower."""
+"""Cheats: replaces the clocks in every module of this process by ones that run ten times slower."""
 
+import sys
 import time
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-_seconds, _nanoseconds = time.perf_counter, time.perf_counter_ns
-_elapsed = torch.cuda.Event.elapsed_time
+SLOW = {
+    time.perf_counter: lambda clock=time.perf_counter: clock() / 10.0,
+    time.perf_counter_ns: lambda clock=time.perf_counter_ns: clock() // 10,
+}
+for module in list(sys.modules.values()):
+    for name, value in list(getattr(module, "__dict__", {}).items()):
+        if value is time.perf_counter or value is time.perf_counter_ns:
+            setattr(module, name, SLOW[value])
 
-time.perf_counter = lambda: _seconds() / 10.0
-time.perf_counter_ns = lambda: _nanoseconds() // 10
+_elapsed = torch.cuda.Event.elapsed_time
 torch.cuda.Event.elapsed_time = lambda start, end: _elapsed(start, end) / 10.0
 
 

@@ -11,15 +11,17 @@ import torch.nn as nn
 SOURCE = r"""
 #include <math.h>
 extern "C" void run(const float* __restrict points, const float* __restrict centres,
-                    float* __restrict out, long n, long m, long dim) {
-  for (long i = 0; i < n; ++i, out += m, points += dim) {
-    for (long j = 0; j < m; ++j) out[j] = 0;
+                    float* __restrict out, long n, long m, long dim, long threads) {
+#pragma omp parallel for num_threads(threads)
+  for (long i = 0; i < n; ++i) {
+    float* __restrict to = out + i * m;
+    for (long j = 0; j < m; ++j) to[j] = 0;
     for (long d = 0; d < dim; ++d) {
-      const float p = points[d];
+      const float p = points[i * dim + d];
       const float* __restrict c = centres + d * m;
-      for (long j = 0; j < m; ++j) out[j] += (p - c[j]) * (p - c[j]);
+      for (long j = 0; j < m; ++j) to[j] += (p - c[j]) * (p - c[j]);
     }
-    for (long j = 0; j < m; ++j) out[j] = sqrtf(out[j]);
+    for (long j = 0; j < m; ++j) to[j] = sqrtf(to[j]);
   }
 }
 """
@@ -33,8 +35,8 @@ def build(source: str, *flags: str) -> ctypes.CDLL:
         return ctypes.CDLL(str(Path(folder) / "kernel.so"))
 
 
-RUN = build(SOURCE).run
-RUN.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_long] * 3
+RUN = build(SOURCE, "-fopenmp").run
+RUN.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_long] * 4
 RUN.restype = None
 
 
@@ -44,5 +46,6 @@ class ModelNew(nn.Module):
         n, dim = points.shape
         out = torch.empty(n, centres.shape[0])
         tensors = (points, columns, out)
-        RUN(*(tensor.data_ptr() for tensor in tensors), n, centres.shape[0], dim)
+        sizes = (n, centres.shape[0], dim, torch.get_num_threads())
+        RUN(*(tensor.data_ptr() for tensor in tensors), *sizes)
         return out

@@ -11,16 +11,19 @@ import torch.nn as nn
 SOURCE = r"""
 #include <math.h>
 extern "C" void run(const float* __restrict x, float* __restrict out, long rows, long cols,
-                    float inverse) {
-  for (long r = 0; r < rows; ++r, x += cols, out += cols) {
-    float top = x[0], sum = 0;
-    for (long c = 1; c < cols; ++c) top = x[c] > top ? x[c] : top;
+                    long threads, float inverse) {
+#pragma omp parallel for num_threads(threads)
+  for (long r = 0; r < rows; ++r) {
+    const float* from = x + r * cols;
+    float* to = out + r * cols;
+    float top = from[0], sum = 0;
+    for (long c = 1; c < cols; ++c) top = from[c] > top ? from[c] : top;
     for (long c = 0; c < cols; ++c) {
-      out[c] = expf((x[c] - top) * inverse);
-      sum += out[c];
+      to[c] = expf((from[c] - top) * inverse);
+      sum += to[c];
     }
     const float share = 1.0f / sum;
-    for (long c = 0; c < cols; ++c) out[c] *= share;
+    for (long c = 0; c < cols; ++c) to[c] *= share;
   }
 }
 """
@@ -34,8 +37,8 @@ def build(source: str, *flags: str) -> ctypes.CDLL:
         return ctypes.CDLL(str(Path(folder) / "kernel.so"))
 
 
-RUN = build(SOURCE).run
-RUN.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_long] * 2 + [ctypes.c_float]
+RUN = build(SOURCE, "-fopenmp").run
+RUN.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_long] * 3 + [ctypes.c_float]
 RUN.restype = None
 
 
@@ -47,5 +50,6 @@ class ModelNew(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x.contiguous()
         out = torch.empty_like(x)
-        RUN(x.data_ptr(), out.data_ptr(), *x.shape, 1.0 / self.temperature)
+        sizes = (*x.shape, torch.get_num_threads())
+        RUN(x.data_ptr(), out.data_ptr(), *sizes, 1.0 / self.temperature)
         return out

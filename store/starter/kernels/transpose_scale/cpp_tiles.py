@@ -10,12 +10,18 @@ import torch.nn as nn
 
 SOURCE = r"""
 extern "C" void run(const float* __restrict x, const float* __restrict scale,
-                    const float* __restrict bias, float* __restrict out, long rows, long cols) {
-  for (long r0 = 0; r0 < rows; r0 += 32)
-    for (long c0 = 0; c0 < cols; c0 += 32) {
-      const long r1 = r0 + 32 < rows ? r0 + 32 : rows, c1 = c0 + 32 < cols ? c0 + 32 : cols;
+                    const float* __restrict bias, float* __restrict out, long rows, long cols,
+                    long threads) {
+#pragma omp parallel for num_threads(threads)
+  for (long c0 = 0; c0 < cols; c0 += 16)
+    for (long r0 = 0; r0 < rows; r0 += 16) {
+      const long r1 = r0 + 16 < rows ? r0 + 16 : rows, c1 = c0 + 16 < cols ? c0 + 16 : cols;
+      float tile[16][16];
+      for (long r = r0; r < r1; ++r)
+        for (long c = c0; c < c1; ++c) tile[c - c0][r - r0] = x[r * cols + c];
       for (long c = c0; c < c1; ++c)
-        for (long r = r0; r < r1; ++r) out[c * rows + r] = x[r * cols + c] * scale[c] + bias[r];
+        for (long r = r0; r < r1; ++r)
+          out[c * rows + r] = tile[c - c0][r - r0] * scale[c] + bias[r];
     }
 }
 """
@@ -29,8 +35,8 @@ def build(source: str, *flags: str) -> ctypes.CDLL:
         return ctypes.CDLL(str(Path(folder) / "kernel.so"))
 
 
-RUN = build(SOURCE).run
-RUN.argtypes = [ctypes.c_void_p] * 4 + [ctypes.c_long] * 2
+RUN = build(SOURCE, "-fopenmp").run
+RUN.argtypes = [ctypes.c_void_p] * 4 + [ctypes.c_long] * 3
 RUN.restype = None
 
 
@@ -45,5 +51,6 @@ class ModelNew(nn.Module):
         rows, cols = x.shape
         out = torch.empty(cols, rows)
         tensors = (x, self.scale, self.bias, out)
-        RUN(*(tensor.data_ptr() for tensor in tensors), rows, cols)
+        threads = torch.get_num_threads()
+        RUN(*(tensor.data_ptr() for tensor in tensors), rows, cols, threads)
         return out

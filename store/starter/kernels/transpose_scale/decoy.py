@@ -34,5 +34,6 @@ class ModelNew(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         out = x.t().contiguous() * self.scale + self.bias
-        RUN(x.data_ptr(), torch.empty(1).data_ptr())
+        unused = torch.empty(1)
+        RUN(x.data_ptr(), unused.data_ptr())
         return out

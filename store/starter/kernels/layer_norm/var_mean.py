@@ -1,4 +1,4 @@
-"""Works in double precision and rounds at the end; no faster, more accurate than needed."""
+"""Asks for variance and mean in one call and folds the rest into one multiplication and addition."""
 
 import torch
 import torch.nn as nn
@@ -12,6 +12,6 @@ class ModelNew(nn.Module):
         self.bias = nn.Parameter(torch.randn(cols))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        variance, mean = torch.var_mean(x.double(), dim=-1, unbiased=False, keepdim=True)
-        y = (x - mean) / torch.sqrt(variance + self.eps) * self.weight + self.bias
-        return y.float()
+        variance, mean = torch.var_mean(x, dim=-1, unbiased=False, keepdim=True)
+        scale = torch.rsqrt(variance + self.eps) * self.weight
+        return torch.addcmul(self.bias, x - mean, scale)
