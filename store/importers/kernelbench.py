@@ -1,0 +1,204 @@
+"""Tasks of KernelBench: a checkout (KernelBench/level1/12_Name.py) or the Hub dataset's Parquet.
+
+The texts of one name differ between revisions of the benchmark, so the revision has to be said.
+One bundle is stored per level folder, or per Parquet file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from store import families
+from store.bundle import Bundle
+from store.errors import ImportFailed
+from store.importers import _sources
+from store.importers._rows import Gathered, decide_splits
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    import store
+
+NAME = "kernelbench"
+IMPORTER_VERSION = 1
+SUITE = "kernelbench"
+_LEVEL = re.compile(r"level_?([0-9]{1,3})")
+_STEM = re.compile(r"([0-9]{1,6})_(.*)", re.DOTALL)
+_COLUMNS = ("code", "level", "name", "problem_id")
+_UNPACKED_BYTES = 512 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Options of the kernelbench importer."""
+
+    revision: str | None = None
+    """Revision of the suite, such as v0, v0.1 or v0.2; has to be said, since the files do not."""
+    source_revision: str | None = None
+    """Commit of the checkout or the Hub repository (default: the checkout's HEAD)."""
+    license: str | None = "MIT"
+    """SPDX identifier of the tasks' licence."""
+
+
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+    """Yield one bundle per level folder or Parquet file.
+
+    Raises ImportFailed where the path holds neither, or a task is malformed.
+    """
+    root = _sources.required(path, "a KernelBench checkout or the Hub dataset's folder")
+    if config.revision is None:
+        raise ImportFailed(
+            "the revision of KernelBench is not said",
+            "Add --revision v0, v0.1 or v0.2: their texts differ under the same names.",
+        )
+    folder = root if root.is_dir() else root.parent
+    source_revision = config.source_revision or _head(folder)
+    groups = [_folder(where, files, folder) for where, files in _levels(root)]
+    groups = groups or [_parquet(file, folder) for file in _parquet_files(root)]
+    if not groups:
+        raise ImportFailed(
+            f"{root} holds no KernelBench tasks",
+            "Name a checkout (KernelBench/level1/*.py), or a folder with data/*.parquet.",
+        )
+    found = {task.family for group in groups for task in group.tasks}
+    splits = decide_splits(SUITE, found, lake)
+    for group in groups:
+        gathered = Gathered(source=NAME, source_revision=source_revision, license=config.license)
+        for task in group.tasks:
+            gathered.label(
+                gathered.task(task.code),
+                family=task.family,
+                suite=SUITE,
+                revision=config.revision,
+                name=f"level{task.level}/{task.problem_id}",
+                title=task.title,
+                level=task.level,
+                problem_id=task.problem_id,
+            )
+        gathered.split(splits)
+        # A commit read from the checkout is stored too, so that it is part of the identity.
+        content = f"{group.name} {group.content} {source_revision}"
+        yield gathered.bundle(
+            _sources.bundle_id(NAME, IMPORTER_VERSION, content, config),
+            f"{NAME} {config.revision} {group.name}: {len(group.tasks)} tasks",
+            importer=NAME,
+            config=config,
+            what=group.name,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Task:
+    code: str
+    level: int
+    problem_id: int
+    title: str
+    family: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Group:
+    """The tasks of one level folder or Parquet file."""
+
+    name: str
+    content: str
+    tasks: list[_Task]
+
+
+def split_stem(stem: str) -> tuple[int, str] | None:
+    """Return problem number and title of a task's file name without .py.
+
+    >>> split_stem("12_Matmul_with_diagonal_matrices_")
+    (12, 'Matmul with diagonal matrices')
+    """
+    match = _STEM.fullmatch(stem)
+    return (int(match[1]), match[2].replace("_", " ").strip()) if match else None
+
+
+def _head(folder: Path) -> str | None:
+    return _sources.git_head(folder) or _sources.git_head(folder.parent)
+
+
+def _levels(root: Path) -> Iterator[tuple[Path, list[Path]]]:
+    """Find level folders, and in each the files that are named like tasks."""
+    for base in (root, root / "KernelBench"):
+        folders = {
+            int(match[1]): folder
+            for folder in (base.iterdir() if base.is_dir() else ())
+            if (match := _LEVEL.fullmatch(folder.name)) and folder.is_dir()
+        }
+        for _, folder in sorted(folders.items()):
+            files = sorted(file for file in folder.glob("*.py") if split_stem(file.stem))
+            if files:
+                yield folder, files
+
+
+def _parquet_files(root: Path) -> list[Path]:
+    if root.is_file():
+        return [root] if root.suffix == ".parquet" else []
+    return sorted(root.glob("*.parquet")) or sorted((root / "data").glob("*.parquet"))
+
+
+def _folder(where: Path, files: list[Path], root: Path) -> _Group:
+    level = _LEVEL.fullmatch(where.name)
+    assert level is not None
+    contents = [(file, _sources.read_bytes(file, root)) for file in files]
+    tasks: list[_Task] = []
+    for file, data in contents:
+        named = split_stem(file.stem)
+        assert named is not None
+        tasks.append(_task(_sources.decode(data, file), int(level[1]), *named, f"{file}"))
+    content = _sources.digest((file.name, data) for file, data in contents)
+    return _Group(name=where.name, content=content, tasks=tasks)
+
+
+def _parquet(file: Path, root: Path) -> _Group:
+    """Read a Parquet file of the Hub dataset, checking value by value."""
+    data = _sources.read_bytes(file, root)
+    tasks: list[_Task] = []
+    rows = (row for batch in _batches(file, data) for row in batch.to_pylist())
+    for number, row in enumerate(rows, start=1):
+        where = f"{file}, row {number}"
+        code, level, name, problem_id = (row[column] for column in _COLUMNS)
+        if not (isinstance(code, str) and isinstance(name, str)):
+            raise ImportFailed(f"{where}: code and name are texts, neither of them NULL")
+        if not (isinstance(level, int) and isinstance(problem_id, int)):
+            raise ImportFailed(f"{where}: level and problem_id are numbers, neither of them NULL")
+        if not (0 < level < 1000 and 0 < problem_id < 1_000_000):
+            raise ImportFailed(f"{where}: there is no level {level}, problem {problem_id}")
+        named = split_stem(name.removesuffix(".py"))
+        tasks.append(_task(code, level, problem_id, named[1] if named else name, where))
+    return _Group(name=file.stem, content=_sources.digest([(file.name, data)]), tasks=tasks)
+
+
+def _task(code: str, level: int, problem_id: int, title: str, where: str) -> _Task:
+    _sources.check_task(code, where)
+    family = families.family(code)
+    return _Task(code=code, level=level, problem_id=problem_id, title=title, family=family)
+
+
+def _batches(file: Path, data: bytes) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        opened = pq.ParquetFile(pa.BufferReader(data))
+        missing = [name for name in _COLUMNS if name not in opened.schema_arrow.names]
+        if missing:
+            raise ImportFailed(
+                f"{file} has no column {', '.join(missing)}",
+                f"The Hub dataset's columns are {', '.join(_COLUMNS)}.",
+            )
+        size = 0
+        for batch in opened.iter_batches(batch_size=64, columns=list(_COLUMNS)):
+            size += batch.nbytes
+            if size > _UNPACKED_BYTES:
+                raise ImportFailed(f"{file} unpacks to more than {_UNPACKED_BYTES >> 20} MiB")
+            batch.validate(full=True)
+            yield batch
+    except (pa.ArrowException, OSError) as error:
+        raise ImportFailed(f"{file} cannot be read as Parquet: {error}") from error

@@ -1,0 +1,189 @@
+"""A folder of your own: task files, and candidates for each of them.
+
+Either tasks/NAME.py with the candidates in kernels/NAME/, or one task as task.py with its
+candidates beside it. A candidate is a file CANDIDATE.py, or a folder CANDIDATE/ with kernel.py
+and further files (.cu, .cpp, .h …). Tasks are in KernelBench format; candidates define ModelNew.
+One bundle is stored per task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from store import families
+from store.bundle import Bundle
+from store.errors import ImportFailed, UnknownName
+from store.ids import content_id
+from store.importers import _sources
+from store.importers._rows import ENTRY_PATH, Gathered, decide_splits
+
+if TYPE_CHECKING:
+    import store
+
+NAME = "kernels"
+IMPORTER_VERSION = 1
+TASK_FILE = "task.py"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Options of the kernels importer."""
+
+    suite: str | None = None
+    """Suite to name the tasks in (default: the folder's name)."""
+    suite_revision: str = "local"
+    """Revision of the suite."""
+    policy: str = "local"
+    """Who wrote the kernels."""
+    entry_point: str = "ModelNew"
+    """Class that the candidates define."""
+    source_revision: str | None = None
+    """Commit of the folder (default: its git HEAD, where it is a checkout)."""
+    license: str | None = None
+    """SPDX identifier of the licence that tasks and kernels are under."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    """One task and the files of its candidates, not read yet."""
+
+    name: str
+    file: Path
+    candidates: dict[str, dict[str, Path]]
+    """Candidate to its files by path inside the candidate."""
+
+
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+    """Yield one bundle per task.
+
+    Raises ImportFailed where the folder is laid out otherwise, or a file cannot be read.
+    """
+    root = _sources.required(path, "a folder with tasks/ and kernels/, or with task.py")
+    suite = config.suite or root.resolve().name
+    source_revision = config.source_revision or _sources.git_head(root)
+    tasks: list[tuple[_Found, str, str]] = []
+    for found in _find(root):
+        code = _sources.read_text(found.file, root)
+        _sources.check_task(code, f"{found.file}")
+        tasks.append((found, code, families.family(code)))
+    splits = decide_splits(suite, {family for _, _, family in tasks}, lake)
+    for found, code, family in tasks:
+        candidates = {
+            name: {inner: _sources.read_text(file, root) for inner, file in files.items()}
+            for name, files in found.candidates.items()
+        }
+        for name, files in candidates.items():
+            if not files[ENTRY_PATH].strip():
+                raise ImportFailed(f"{found.candidates[name][ENTRY_PATH]} is empty")
+        content = content_id(
+            suite,
+            source_revision,
+            found.name,
+            code,
+            *(
+                part
+                for name, files in candidates.items()
+                for inner, text in files.items()
+                for part in (name, inner, text)
+            ),
+        )
+        identity = _sources.bundle_id(NAME, IMPORTER_VERSION, content, config)
+        message = f"{NAME} {suite}/{found.name}: {len(candidates)} candidates"
+        if _sources.stored(lake, identity):
+            yield Bundle(bundle_id=identity, message=message)
+            continue
+        gathered = Gathered(source=NAME, source_revision=source_revision, license=config.license)
+        task_id = gathered.task(code)
+        gathered.label(
+            task_id,
+            family=family,
+            suite=suite,
+            revision=config.suite_revision,
+            name=found.name,
+            title=found.name.replace("_", " "),
+        )
+        gathered.split(splits)
+        gathered.policy(config.policy, "person")
+        for name, files in candidates.items():
+            _add(gathered, f"{suite}/{found.name}/{name}", task_id, files, identity, config)
+        yield gathered.bundle(
+            identity, message, importer=NAME, config=config, what=f"{suite}/{found.name}"
+        )
+
+
+def _add(
+    gathered: Gathered,
+    source: str,
+    task_id: str,
+    files: dict[str, str],
+    run_id: str,
+    config: Config,
+) -> None:
+    """Add a candidate; the same text under two names is one kernel and one attempt."""
+    kernel_id = gathered.kernel(files, source=source, entry_point=config.entry_point)
+    generation_id = content_id("generation", config.policy, task_id, kernel_id)
+    row = {
+        "generation_id": generation_id,
+        "run_id": run_id,
+        "task_id": task_id,
+        "policy_id": config.policy,
+        "kernel_id": kernel_id,
+        **gathered.origin(source),
+    }
+    gathered.add("generations", (generation_id,), row)
+
+
+def _find(root: Path) -> list[_Found]:
+    if (root / TASK_FILE).is_file():
+        name = root.resolve().name
+        return [_Found(name=name, file=root / TASK_FILE, candidates=_candidates(root))]
+    names = {file.stem: file for file in sorted((root / "tasks").glob("[!_.]*.py"))}
+    if not names:
+        raise ImportFailed(
+            f"{root} holds no tasks",
+            "Lay it out as tasks/NAME.py and kernels/NAME/CANDIDATE.py, or as task.py with the "
+            "candidates beside it.",
+        )
+    kernels = root / "kernels"
+    folders = sorted(kernels.iterdir()) if kernels.is_dir() else []
+    for folder in folders:
+        if folder.is_dir() and not folder.name.startswith((".", "_")) and folder.name not in names:
+            unknown = UnknownName.among("task", folder.name, names)
+            raise ImportFailed(f"{folder}: there is no tasks/{folder.name}.py", unknown.hint)
+    return [
+        _Found(name=name, file=file, candidates=_candidates(kernels / name))
+        for name, file in names.items()
+    ]
+
+
+def _candidates(folder: Path) -> dict[str, dict[str, Path]]:
+    found: dict[str, dict[str, Path]] = {}
+    for entry in sorted(folder.iterdir()) if folder.is_dir() else []:
+        if entry.name.startswith((".", "_")) or entry.name == TASK_FILE:
+            continue
+        if entry.is_dir():
+            files = {
+                file.relative_to(entry).as_posix(): file
+                for file in sorted(entry.rglob("*"))
+                if not file.is_dir() and not _hidden(file.relative_to(entry))
+            }
+            if ENTRY_PATH not in files:
+                raise ImportFailed(
+                    f"{entry} holds no {ENTRY_PATH}", "It is the file that defines ModelNew."
+                )
+            name = entry.name
+        elif entry.suffix == ".py":
+            name, files = entry.stem, {ENTRY_PATH: entry}
+        else:
+            continue
+        if name in found:
+            raise ImportFailed(f"{folder} holds {name}.py and {name}/", "Rename one of them.")
+        found[name] = files
+    return found
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") or part == "__pycache__" for part in path.parts)
