@@ -1,12 +1,13 @@
-"""What user SQL may be: one SELECT over the tables and views of the lake, and nothing that reaches out."""
+"""What user SQL may be: one SELECT over the tables and views of the lake; nothing reaches out."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import string
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
-from store.errors import UnsafeSQL
+from store.errors import UnknownName, UnsafeSQL
 
 if TYPE_CHECKING:
     import duckdb
@@ -16,68 +17,123 @@ if TYPE_CHECKING:
 TABLE_FUNCTIONS = frozenset(
     {"generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"}
 )
-_SCHEMAS = frozenset({"", "information_schema"})
+# Scalar functions compute from their arguments too, but for these: they bind SQL that they are
+# given as text, read the environment, or write to a log.
+_REFUSED_FUNCTIONS = frozenset({"getenv", "json_serialize_plan", "write_log"})
+_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 _HINT = "Write one SELECT (or FROM, WITH, VALUES, DESCRIBE, SUMMARIZE) over tables and views."
 
 
-def check(connection: duckdb.DuckDBPyConnection, query: str) -> None:
-    """Raise UnsafeSQL unless the text is one SELECT-like statement over plain names.
+def check(connection: duckdb.DuckDBPyConnection, query: str, known: Collection[str]) -> None:
+    """Raise UnsafeSQL unless the text is one SELECT-like statement over known names.
 
-    The statement's parsed form decides: its type, then every table and table function in it.
+    The statement's parsed form decides: its type, then every table, table function and scalar
+    function in it. `known` are the names of tables and views; names that the statement gives to
+    its own WITH parts may stand where SQL lets them be seen. UnknownName suggests a known one.
+
     Settings of the connection (no external access, locked) are a second line behind this one.
     """
     import duckdb
 
+    # DuckDB reads a text up to its first NUL.
+    if "\0" in query:
+        raise UnsafeSQL("a NUL character cannot stand in a query", _HINT)
     statements = connection.extract_statements(query)
     if len(statements) != 1:
         raise UnsafeSQL(f"{len(statements)} statements, where one may stand", _HINT)
     if statements[0].type != duckdb.StatementType.SELECT:
         kind = str(statements[0].type).rpartition(".")[2]
         raise UnsafeSQL(f"a {kind} statement cannot be run here", _HINT)
-    for node in _nodes(_parsed(connection, query)):
-        if node["type"] == "TABLE_FUNCTION":
-            function = node["function"]
-            name = str(function["function_name"]).lower()
-            if name not in TABLE_FUNCTIONS or function.get("schema") or function.get("catalog"):
-                raise UnsafeSQL(
-                    f"{name}() reads from outside the lake's tables",
-                    f"Table functions that may stand: {', '.join(sorted(TABLE_FUNCTIONS))}.",
-                )
-        elif node.get("catalog_name") or str(node["schema_name"]).lower() not in _SCHEMAS:
-            name = ".".join(
-                str(node[part]) for part in ("catalog_name", "schema_name", "table_name")
-            ).strip(".")
-            raise UnsafeSQL(f"{name} is not a table or view of the lake", _HINT)
+    for node, own in _nodes(_parsed(connection, query)):
+        if node["type"] == "BASE_TABLE":
+            _check_table(node, own, known)
+        elif node["type"] == "SHOW_REF":
+            _check_show(node)
+        else:
+            _check_function(node)
 
 
 def names(connection: duckdb.DuckDBPyConnection, query: str) -> set[str]:
     """Return every table or view name that a query mentions; `*` when it may see all of them."""
     found: set[str] = set()
-    for node in _nodes(_parsed(connection, query)):
-        if node["type"] == "SHOW_REF" or node.get("schema_name"):
+    for node, _ in _nodes(_parsed(connection, query)):
+        if node["type"] == "SHOW_REF" and not node.get("query"):
             found.add("*")
         if node["type"] == "BASE_TABLE":
-            found.add(str(node["table_name"]).lower())
+            found.add(_folded(node["table_name"]))
     return found
+
+
+def _check_table(node: dict[str, Any], own: frozenset[str], known: Collection[str]) -> None:
+    parts = [node.get(part) for part in ("catalog_name", "schema_name", "table_name")]
+    name = ".".join(str(part) for part in parts if part)
+    if node.get("catalog_name") or node.get("schema_name"):
+        raise UnsafeSQL(f"{name} is not a table or view of the lake", _HINT)
+    if _folded(name) in own or _folded(name) in known:
+        return
+    if not name.isidentifier():
+        raise UnsafeSQL(f"'{name}' is a file or no name at all", _HINT)
+    raise UnknownName.among("table or view", name, known)
+
+
+def _check_show(node: dict[str, Any]) -> None:
+    """DESCRIBE and SUMMARIZE hold a query, which is checked; SHOW TABLES is the only other form."""
+    if not node.get("query") and str(node.get("table_name")) != '"tables"':
+        raise UnsafeSQL(f"SHOW {node.get('table_name')} looks outside the lake's tables", _HINT)
+    if node.get("catalog_name") or node.get("schema_name"):
+        raise UnsafeSQL("SHOW TABLES FROM looks outside the lake's tables", _HINT)
+
+
+def _check_function(node: dict[str, Any]) -> None:
+    is_table = node["type"] == "TABLE_FUNCTION"
+    function = node["function"] if is_table else node
+    name = str(function["function_name"]).lower()
+    qualified = bool(function.get("schema") or function.get("catalog"))
+    if is_table and (name not in TABLE_FUNCTIONS or qualified):
+        raise UnsafeSQL(
+            f"{name}() reads from outside the lake's tables",
+            f"Table functions that may stand: {', '.join(sorted(TABLE_FUNCTIONS))}.",
+        )
+    if name in _REFUSED_FUNCTIONS:
+        raise UnsafeSQL(f"{name}() reaches outside the query", _HINT)
+
+
+def _folded(name: object) -> str:
+    """Fold ASCII letters as DuckDB does; it tells others apart, such as k and the Kelvin sign."""
+    return str(name).translate(_LOWER)
 
 
 def _parsed(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
     row = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchone()
     assert row is not None
-    parsed = cast("dict[str, Any]", json.loads(row[0]))
+    try:
+        parsed = cast("dict[str, Any]", json.loads(row[0]))
+    except RecursionError:
+        raise UnsafeSQL("the query is nested too deeply", "Name parts of it with WITH.") from None
     if parsed["error"]:
         raise UnsafeSQL(str(parsed["error_message"]), _HINT)
     return parsed
 
 
-def _nodes(value: object) -> Iterator[dict[str, Any]]:
-    """Yield every table reference in a parsed statement, however deep."""
-    if isinstance(value, dict):
+def _nodes(tree: object) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
+    """Yield every table, SHOW and function in a parsed statement, with the WITH names it can see.
+
+    A WITH part sees those before it, and itself only where it is recursive; a name that is out of
+    sight would fall through to DuckDB's own tables, or to a file of that name.
+    """
+    waiting: list[tuple[object, frozenset[str]]] = [(tree, frozenset())]
+    while waiting:
+        value, own = waiting.pop()
+        if isinstance(value, list):
+            waiting += [(part, own) for part in cast("list[object]", value)]
+        if not isinstance(value, dict):
+            continue
         node = cast("dict[str, Any]", value)
-        if node.get("type") in ("TABLE_FUNCTION", "BASE_TABLE", "SHOW_REF"):
-            yield node
-        for part in node.values():
-            yield from _nodes(part)
-    elif isinstance(value, list):
-        for part in cast("list[object]", value):
-            yield from _nodes(part)
+        for entry in node.get("cte_map", {}).get("map", []):
+            waiting.append((entry["value"], own))
+            own |= {_folded(entry["key"])}
+        if node.get("type") == "RECURSIVE_CTE_NODE":
+            own |= {_folded(node["cte_name"])}
+        if node.get("type") in ("TABLE_FUNCTION", "BASE_TABLE", "SHOW_REF", "FUNCTION"):
+            yield node, own
+        waiting += [(part, own) for key, part in node.items() if key != "cte_map"]

@@ -42,6 +42,7 @@ class Lake:
         self._connection.execute("DETACH newest")
         lake.attach(self._connection, location, snapshot=self.snapshot)
         self._stored = _columns(self._connection)
+        self._known = (*self.catalog.tables, *view_names())
         self._made: set[str] = set()
         self._lock_down()
 
@@ -91,7 +92,7 @@ class Lake:
             FlywheelError: DuckDB cannot answer it; the message is DuckDB's.
         """
         with _translated():
-            guard.check(self._connection, query)
+            guard.check(self._connection, query, self._known)
         return self.run(query, parameters)
 
     def run(self, query: str, parameters: Parameters = None) -> Result:
@@ -111,9 +112,8 @@ class Lake:
 
     def _prepare(self, wanted: set[str]) -> None:
         """Create those temporary views that a query needs, once."""
-        known = [*self.catalog.tables, *view_names()]
-        for name in known if "*" in wanted else [name for name in known if name in wanted]:
-            if name in self._made:
+        for name in self._known:
+            if name in self._made or not ({"*", name} & wanted):
                 continue
             self._made.add(name)
             if name in self.catalog.tables:
@@ -200,7 +200,7 @@ def resolve(
     if at is None:
         return newest
     text = str(at)
-    if text.isdigit():
+    if text.isascii() and text.isdigit():
         known = connection.execute(
             f"SELECT count(*) FROM ducklake_snapshots('{name}') WHERE snapshot_id = ?", [int(text)]
         ).fetchone()
@@ -270,8 +270,9 @@ def _columns(connection: duckdb.DuckDBPyConnection) -> dict[str, set[str]]:
 def _translated() -> Generator[None]:
     """Turn DuckDB's complaints about a query into ours, which the shell prints plainly."""
     import duckdb
+    import pyarrow as pa
 
     try:
         yield
-    except duckdb.Error as error:
+    except (duckdb.Error, pa.ArrowException) as error:
         raise FlywheelError(str(error)) from error
