@@ -1,1 +1,33 @@
-"""pipelines."""
+"""Datasets out of a pinned snapshot: SQL picks the rows, templates make the text."""
+
+from pipelines._contract import Kernel, Message, Request, Row, Selection, Task
+from pipelines._render import (
+    fenced,
+    files,
+    messages_json,
+    prompt_id,
+    render,
+    sizes,
+    task_block,
+    template_hash,
+)
+from pipelines._select import no_rows, sql
+
+__all__ = [
+    "Kernel",
+    "Message",
+    "Request",
+    "Row",
+    "Selection",
+    "Task",
+    "fenced",
+    "files",
+    "messages_json",
+    "no_rows",
+    "prompt_id",
+    "render",
+    "sizes",
+    "sql",
+    "task_block",
+    "template_hash",
+]

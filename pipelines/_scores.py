@@ -1,0 +1,104 @@
+"""Scored kernels of the tasks asked for: measured speedups, or published ones that stand in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from pipelines._contract import Request
+from pipelines._select import sql
+from store.errors import EmptyDataset
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    import store
+
+Evidence: TypeAlias = Literal["measured", "claimed"]
+Baseline: TypeAlias = Literal["eager", "compile", "compile_reduce_overhead", "cuda_graph", "cudnn"]
+
+BASELINE_WORDS = {
+    "eager": "PyTorch eager",
+    "compile": "torch.compile",
+    "compile_reduce_overhead": "torch.compile in its reduce-overhead mode",
+    "cuda_graph": "replayed as a CUDA graph",
+    "cudnn": "with tuned cuDNN flags",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """Kernels that may be shown, with their scores."""
+
+    eligible: pa.Table
+    """task_id, kernel_id, score (baseline time / kernel time), workload_id."""
+    dropped: dict[str, int]
+    device: str
+
+
+def scores(
+    lake: store.Lake,
+    request: Request,
+    *,
+    evidence: Evidence,
+    device: str | None,
+    baseline: Baseline,
+) -> Scores:
+    """Return the scored kernels of the tasks registered as `asked`.
+
+    Without a device it is the one with the most speedups of that kind.
+
+    Raises:
+        EmptyDataset: no speedup of that kind at all; names what would help.
+    """
+    import pyarrow.compute as pc
+
+    chosen = device or best_known_device(lake, evidence, baseline)
+    found = None
+    if chosen is not None:
+        found = lake.run(
+            sql("shared", f"scores_{evidence}"),
+            {"device": chosen, "baseline": baseline, "purpose": request.purpose},
+        ).arrow()
+    if chosen is None or found is None or found.num_rows == 0:
+        raise _nothing(lake, evidence, baseline, chosen)
+    counts = Counter(reason for reason in found["dropped"].to_pylist() if reason is not None)
+    return Scores(
+        eligible=found.filter(pc.is_null(found["dropped"])).drop_columns("dropped"),
+        dropped={reason: counts[reason] for reason in sorted(counts)},
+        device=chosen,
+    )
+
+
+def best_known_device(lake: store.Lake, evidence: Evidence, baseline: Baseline) -> str | None:
+    """Return the device with the most speedups of a kind; None where there is no speedup."""
+    name = "device" if evidence == "measured" else "claimed_device"
+    row = lake.run(sql("shared", name), {"baseline": baseline}).one()
+    return None if row is None else str(row["device"])
+
+
+def device_kind(lake: store.Lake, device: str | None) -> str:
+    """Return cpu or cuda; a device that nothing was measured on is taken for a GPU."""
+    row = lake.run("SELECT kind FROM devices WHERE name = $1 LIMIT 1", [device]).one()
+    return "cuda" if row is None else str(row["kind"])
+
+
+def _nothing(
+    lake: store.Lake, evidence: Evidence, baseline: Baseline, device: str | None
+) -> EmptyDataset:
+    on = f" on {device}" if device else ""
+    if evidence == "claimed":
+        return EmptyDataset(
+            f"no published speedup of a released kernel against {baseline}{on}",
+            '`store import cuda-l1` brings some; `store query "SELECT DISTINCT gpu, baseline '
+            'FROM claims WHERE kernel_id IS NOT NULL"` lists what is there.',
+        )
+    claimed = best_known_device(lake, "claimed", baseline)
+    hint = "Measure kernels first: `evaluators run`."
+    if claimed is not None:
+        hint = (
+            "Published speedups are there: --evidence claimed lets them stand in and marks "
+            "every row. Or measure kernels first: `evaluators run`."
+        )
+    return EmptyDataset(f"no measured speedup against {baseline}{on} for these tasks", hint)

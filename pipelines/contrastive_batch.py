@@ -1,0 +1,193 @@
+"""Prompts of CUDA-L1: a task with scored kernels of its own, to be compared and then beaten.
+
+Each prompt has four blocks: the task with its reference code, N earlier kernels with their
+speedups, the protocol of the answer (analysis, design, code), and requirements and restrictions.
+Which kernels are shown is drawn in SQL over measured speedups: by default two out of distinct
+score buckets, fast buckets more often. Kernels that are wrong or quarantined are never shown.
+
+CUDA-L1 does not publish its temperature and bucket width: the defaults here are our choice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pipelines
+from pipelines._contract import Message, Request, Row, Selection
+from pipelines._sampling import Strategy, check, draw
+from pipelines._scores import BASELINE_WORDS, Baseline, Evidence, Scores, device_kind, scores
+from pipelines._select import asked_tasks, find_task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from rich.console import RenderableType
+
+    import store
+
+DATASET_TYPE = "prompt-only"
+TEMPLATE = "contrastive.j2"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Options of contrastive-batch."""
+
+    strategy: Strategy = "bucket"
+    """bucket: softmax over score buckets. island: the same inside one of several islands of
+    kernels. random: any kernels. top: the fastest. none: the reference alone."""
+    exemplars: int = 2
+    """Kernels shown in a prompt (CUDA-L1: 2)."""
+    per_task: int | None = None
+    """Prompts per task (default: 1, or as many as --limit needs)."""
+    evidence: Evidence = "measured"
+    """measured: speedups from timings. claimed: published ones stand in, and every row says so."""
+    device: str | None = None
+    """Device whose speedups are shown (default: the one with the most)."""
+    baseline: Baseline = "eager"
+    """What speedups are relative to."""
+    temperature: float = 1.0
+    """Temperature of the softmax over buckets, in units of speedup. Our choice: not published."""
+    bucket_width: float = 0.25
+    """Width of a score bucket, in units of speedup. Our choice: not published."""
+    islands: int = 4
+    """Islands that strategy island deals the kernels of a task to."""
+
+
+def select(lake: store.Lake, config: Config, request: Request) -> Selection:
+    """Draw the exemplars of every prompt.
+
+    Raises:
+        EmptyDataset: no task of the purpose, or no speedup of the evidence asked for.
+    """
+    import pyarrow.compute as pc
+
+    check(config)
+    dropped = asked_tasks(lake, request)
+    found = _scores(lake, config, request)
+    if found is None:
+        candidates, device = lake.run("SELECT task_id FROM asked").arrow(), config.device
+        eligible = _nothing_scored()
+    else:
+        eligible = found.eligible
+        candidates = eligible.select(["task_id"]).group_by("task_id").aggregate([])
+        asked = lake.run("SELECT count(*) AS tasks FROM asked").rows()[0]["tasks"]
+        dropped |= {f"kernel: {why}": count for why, count in found.dropped.items()}
+        dropped["task: no kernel to show"] = asked - candidates.num_rows
+        device = found.device
+    if candidates.num_rows == 0:
+        raise pipelines.no_rows(
+            "every scored kernel is quarantined, wrong or contaminated",
+            '`store query "FROM suspects"` shows what is quarantined.',
+        )
+    lake.register("exemplars", draw(lake, candidates, eligible, config, request))
+    lake.register("scored", eligible)
+    rows = lake.run(
+        pipelines.sql("contrastive_batch", "rows"),
+        {
+            "seed": request.seed,
+            "exemplars": config.exemplars,
+            "strategy": config.strategy,
+            "evidence": config.evidence if found is not None else "none",
+            "device": device,
+            "baseline": config.baseline,
+        },
+    ).arrow()
+    short = pc.sum(rows["reference_shown"]).as_py() or 0
+    notes = {"strategy": config.strategy, "evidence": config.evidence, "baseline": config.baseline}
+    if device is not None:
+        notes["device"] = device
+    if short:
+        notes["fewer exemplars than asked, reference shown as 1.00x"] = f"{short} rows"
+    kind = device_kind(lake, device)
+    return Selection(
+        rows=rows.append_column("_device_kind", _constant(kind, rows.num_rows)),
+        dropped={why: count for why, count in dropped.items() if count},
+        notes=notes,
+    )
+
+
+def render(row: Row) -> dict[str, list[Message]]:
+    """Return the prompt of one row."""
+    columns = row.columns
+    shown = [
+        {"score": f"{score:.2f}x", "text": pipelines.files(kernel)}
+        for kernel, score in zip(row.kernels, columns["exemplar_scores"], strict=True)
+    ]
+    if columns["reference_shown"]:
+        text = "The reference itself, as it stands under Task."
+        shown.append({"score": "1.00x", "text": text})
+    text = pipelines.render(
+        TEMPLATE,
+        task_block=pipelines.task_block(row.task),
+        workload=pipelines.sizes(columns["_axes"]),
+        shown=shown,
+        evidence=columns["evidence"],
+        device=columns["device"],
+        device_kind=columns["_device_kind"],
+        baseline_words=BASELINE_WORDS[columns["baseline"]],
+    )
+    return {"prompt": [{"role": "user", "content": text}]}
+
+
+def explain(lake: store.Lake, config: Config, request: Request, task: str) -> RenderableType:
+    """Draw the buckets of one task, their probabilities and what the first draw takes.
+
+    Raises:
+        UnknownName: no such task, or several.
+        EmptyDataset: the task has no kernel that may be shown.
+    """
+    import pyarrow.compute as pc
+
+    from pipelines._chart import buckets
+
+    check(config)
+    task_id, name = find_task(lake, task)
+    asked_tasks(lake, request)
+    found = _scores(lake, config, request)
+    eligible = found.eligible if found is not None else _nothing_scored()
+    eligible = eligible.filter(pc.equal(eligible["task_id"], task_id))
+    if found is None or eligible.num_rows == 0:
+        raise pipelines.no_rows(
+            f"{name} ({task_id[:12]}) has no scored kernel for --purpose {request.purpose}",
+            '`store query "SELECT * FROM speedups"` lists what was measured.',
+        )
+    drawn = draw(lake, eligible.select(["task_id"]).slice(0, 1), eligible, config, request)
+    table = lake.run(
+        pipelines.sql("contrastive_batch", "explain"),
+        {"bucket_width": config.bucket_width, "temperature": config.temperature},
+    ).arrow()
+    return buckets(
+        table.to_pylist(),
+        [one for one in drawn.to_pylist() if one["draw"] == 0 and one["kernel_id"] is not None],
+        title=f"{name} · {task_id[:12]} · {found.device} · {config.baseline} · "
+        f"{config.evidence} · seed {request.seed}",
+        softmax=config.strategy == "bucket",
+        bucket_width=config.bucket_width,
+    )
+
+
+def _scores(lake: store.Lake, config: Config, request: Request) -> Scores | None:
+    if config.strategy == "none":
+        return None
+    return scores(
+        lake,
+        request,
+        evidence=config.evidence,
+        device=config.device,
+        baseline=config.baseline,
+    )
+
+
+def _nothing_scored() -> pa.Table:
+    import pyarrow as pa
+
+    text = pa.string()
+    columns = {"task_id": text, "kernel_id": text, "score": pa.float64(), "workload_id": text}
+    return pa.schema(list(columns.items())).empty_table()
+
+
+def _constant(value: str, rows: int) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.repeat(value, rows)

@@ -1,0 +1,48 @@
+"""Prompts for reinforcement learning without exemplars: the task and the protocol of the answer.
+
+The text is that of contrastive-batch with no kernels shown, so that answers are read the same way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import pipelines
+from pipelines._contract import Message, Request, Row, Selection
+from pipelines._questions import questions
+
+if TYPE_CHECKING:
+    import store
+
+DATASET_TYPE = "prompt-only"
+TEMPLATE = "contrastive.j2"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Options of rl-prompts."""
+
+    device_kind: Literal["cpu", "cuda"] | None = None
+    """Hardware that kernels are asked for (default: that of the most measurements)."""
+
+
+def select(lake: store.Lake, config: Config, request: Request) -> Selection:
+    """Pick the tasks of the purpose.
+
+    Raises:
+        EmptyDataset: there is none.
+    """
+    return questions(lake, request, config.device_kind)
+
+
+def render(row: Row) -> dict[str, list[Message]]:
+    """Return the prompt of one row."""
+    text = pipelines.render(
+        TEMPLATE,
+        task_block=pipelines.task_block(row.task),
+        workload="",
+        shown=[],
+        device_kind=row.columns["_device_kind"],
+    )
+    return {"prompt": [{"role": "user", "content": text}]}

@@ -1,0 +1,66 @@
+"""Rounds of CUDA-L1's stage 2: prompts for the next round, or the successes of one to train on.
+
+A round samples from the current policy with the prompts of `--select prompts`, judges the kernels,
+and fine-tunes on what `--select successes` gives: correct kernels of that policy and round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pipelines import _answers
+from pipelines._contract import Message, Request, Row, Selection
+from pipelines._questions import questions
+
+if TYPE_CHECKING:
+    import store
+
+DATASET_TYPE = "prompt-only"
+TEMPLATE = _answers.TEMPLATE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Options of self-supervised."""
+
+    select: Literal["prompts", "successes"] = "prompts"
+    """prompts: one question per task. successes: correct kernels as training rows."""
+    policy: str | None = None
+    """successes: id or name of the policy that wrote them (default: all)."""
+    round: int | None = None
+    """successes: round of the policy that wrote them (default: all)."""
+    per_policy: int = 2
+    """successes: most kernels of one task and policy."""
+    device_kind: Literal["cpu", "cuda"] | None = None
+    """prompts: hardware that kernels are asked for (default: that of the most measurements)."""
+
+
+def select(lake: store.Lake, config: Config, request: Request) -> Selection:
+    """Pick tasks, or correct kernels of a policy and round.
+
+    Raises:
+        EmptyDataset: there is none.
+    """
+    if config.select == "prompts":
+        return questions(lake, request, config.device_kind)
+    found = _answers.answers(
+        lake,
+        request,
+        evidence="measured",
+        per_policy=config.per_policy,
+        policy=config.policy,
+        round=config.round,
+    )
+    return Selection(
+        rows=found.rows,
+        dropped=found.dropped,
+        notes=found.notes,
+        dataset_type="prompt-completion",
+    )
+
+
+def render(row: Row) -> dict[str, list[Message]]:
+    """Return the prompt of one row, with the completion where the row has a kernel."""
+    prompt = {"prompt": _answers.question(row)}
+    return prompt | ({"completion": _answers.answer(row)} if row.kernels else {})

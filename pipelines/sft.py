@@ -1,0 +1,53 @@
+"""Supervised examples: a task as the question, a correct kernel as the answer (CUDA-L1, stage 1).
+
+Speed does not matter here, correctness does. Near-duplicates within a task are left out, and at
+most --per-policy kernels of one task and policy are kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipelines import _answers
+from pipelines._contract import Message, Request, Row, Selection
+from pipelines._scores import Evidence
+
+if TYPE_CHECKING:
+    import store
+
+DATASET_TYPE = "prompt-completion"
+TEMPLATE = _answers.TEMPLATE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Options of sft."""
+
+    per_policy: int = 2
+    """Most kernels of one task and policy (CUDA-L1: 2)."""
+    policy: str | None = None
+    """Id or name of the one policy to learn from (default: all)."""
+    evidence: Evidence = "measured"
+    """measured: our verdicts say what is correct. claimed: released kernels with a published
+    speedup stand in, and every row says so."""
+
+
+def select(lake: store.Lake, config: Config, request: Request) -> Selection:
+    """Pick correct kernels.
+
+    Raises:
+        EmptyDataset: there is none.
+    """
+    return _answers.answers(
+        lake,
+        request,
+        evidence=config.evidence,
+        per_policy=config.per_policy,
+        policy=config.policy,
+    )
+
+
+def render(row: Row) -> dict[str, list[Message]]:
+    """Return prompt and completion of one row."""
+    return {"prompt": _answers.question(row), "completion": _answers.answer(row)}

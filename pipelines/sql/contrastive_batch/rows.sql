@@ -1,0 +1,39 @@
+-- One row per prompt: the exemplars in the order shown, with their scores as shown.
+-- The order is drawn as well, so that the place in the prompt says nothing about the speed.
+-- `exemplars` (row_index, task_id, draw, kernel_id, score) and `scored` (task_id, workload_id) are
+-- registered.
+WITH task_workloads AS (
+    SELECT task_id, min(workload_id) AS workload_id
+    FROM scored
+    GROUP BY task_id
+),
+gathered AS (
+    SELECT
+        row_index, task_id, draw,
+        coalesce(
+            list(
+                {'kernel_id': kernel_id, 'score': round(score, 2)}
+                ORDER BY md5_number_lower(concat_ws(':', $seed, 'shown', task_id, draw, kernel_id))
+            ) FILTER (WHERE kernel_id IS NOT NULL),
+            []
+        ) AS shown
+    FROM exemplars
+    GROUP BY row_index, task_id, draw
+)
+SELECT
+    gathered.task_id,
+    list_transform(gathered.shown, lambda one: one.kernel_id) AS kernel_ids,
+    list_transform(gathered.shown, lambda one: one.kernel_id) AS exemplar_kernel_ids,
+    list_transform(gathered.shown, lambda one: one.score) AS exemplar_scores,
+    len(gathered.shown) BETWEEN 1 AND $exemplars - 1 AS reference_shown,
+    gathered.draw,
+    $strategy AS strategy,
+    $evidence AS evidence,
+    CAST($device AS VARCHAR) AS device,
+    $baseline AS baseline,
+    task_workloads.workload_id,
+    workloads.axes AS _axes
+FROM gathered
+LEFT JOIN task_workloads ON task_workloads.task_id = gathered.task_id
+LEFT JOIN workloads ON workloads.workload_id = task_workloads.workload_id
+ORDER BY gathered.row_index

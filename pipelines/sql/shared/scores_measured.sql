@@ -1,0 +1,51 @@
+-- One row per kernel and task asked for, with a measured speedup: its score, and why it may not be shown.
+-- The score is the speedup of the newest session that may be ranked, at the workload that scores the
+-- task (views kernel_speedups, scored_workloads); the session holds only while the kernel is correct
+-- there. A kernel that the newest version of an evaluator found wrong elsewhere is out as well, and
+-- so is one that also answers a task of the test split. `asked` is registered: the tasks.
+WITH wrong AS (
+    SELECT kernel_id, task_id, workload_id, device_id, evaluator, max(evaluator_version) AS version
+    FROM evaluations
+    WHERE status IN ('incorrect', 'rejected')
+    GROUP BY kernel_id, task_id, workload_id, device_id, evaluator
+),
+standing AS (
+    SELECT DISTINCT wrong.kernel_id, wrong.task_id
+    FROM wrong
+    ANTI JOIN evaluations AS newer
+        ON
+            newer.kernel_id = wrong.kernel_id
+            AND newer.task_id = wrong.task_id
+            AND newer.workload_id = wrong.workload_id
+            AND newer.device_id = wrong.device_id
+            AND newer.evaluator = wrong.evaluator
+            AND newer.evaluator_version > wrong.version
+            AND newer.status <> 'evaluator_error'
+),
+contaminated AS (
+    SELECT DISTINCT generations.kernel_id
+    FROM generations
+    INNER JOIN task_names ON task_names.task_id = generations.task_id
+    WHERE task_names.split = 'test' AND $purpose = 'train' AND generations.kernel_id IS NOT NULL
+)
+SELECT
+    measured.task_id,
+    measured.kernel_id,
+    measured.speedup AS score,
+    measured.workload_id,
+    CASE
+        WHEN measured.quarantined THEN 'quarantined'
+        WHEN standing.kernel_id IS NOT NULL THEN 'wrong elsewhere'
+        WHEN contaminated.kernel_id IS NOT NULL THEN 'contaminated'
+    END AS dropped
+FROM kernel_speedups AS measured
+INNER JOIN scored_workloads
+    ON
+        scored_workloads.task_id = measured.task_id
+        AND scored_workloads.device = measured.device
+        AND scored_workloads.workload_id = measured.workload_id
+LEFT JOIN standing
+    ON standing.kernel_id = measured.kernel_id AND standing.task_id = measured.task_id
+LEFT JOIN contaminated ON contaminated.kernel_id = measured.kernel_id
+SEMI JOIN asked ON asked.task_id = measured.task_id
+WHERE measured.device = $device AND measured.baseline = $baseline

@@ -1,0 +1,36 @@
+-- One row per kernel and task asked for with a published speedup, which its source calls correct.
+-- A kernel that we judged ourselves and found wrong, or never correct, is out whatever was published.
+-- `asked` is registered: the tasks.
+WITH judged AS (
+    SELECT
+        kernel_id, task_id,
+        bool_or(status IN ('incorrect', 'rejected')) OR NOT bool_or(correct) AS wrong
+    FROM outcomes
+    GROUP BY kernel_id, task_id
+),
+contaminated AS (
+    SELECT DISTINCT generations.kernel_id
+    FROM generations
+    INNER JOIN task_names ON task_names.task_id = generations.task_id
+    WHERE task_names.split = 'test' AND $purpose = 'train' AND generations.kernel_id IS NOT NULL
+),
+published AS (
+    SELECT DISTINCT task_id, kernel_id
+    FROM claims
+    SEMI JOIN asked ON asked.task_id = claims.task_id
+    WHERE metric = 'speedup' AND kernel_id IS NOT NULL
+)
+SELECT
+    published.task_id,
+    published.kernel_id,
+    'cuda' AS device_kind,
+    CASE
+        WHEN quarantined.kernel_id IS NOT NULL THEN 'quarantined'
+        WHEN judged.wrong THEN 'judged wrong'
+        WHEN contaminated.kernel_id IS NOT NULL THEN 'contaminated'
+    END AS dropped
+FROM published
+LEFT JOIN quarantined ON quarantined.kernel_id = published.kernel_id
+LEFT JOIN judged
+    ON judged.kernel_id = published.kernel_id AND judged.task_id = published.task_id
+LEFT JOIN contaminated ON contaminated.kernel_id = published.kernel_id

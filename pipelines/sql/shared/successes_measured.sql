@@ -1,0 +1,33 @@
+-- One row per kernel and task asked for that we judged correct, and why it may not be shown.
+-- Correct somewhere and found wrong nowhere (view outcomes). `asked` is registered: the tasks.
+WITH judged AS (
+    SELECT
+        outcomes.kernel_id, outcomes.task_id,
+        bool_or(outcomes.correct) AS correct,
+        bool_or(outcomes.status IN ('incorrect', 'rejected')) AS wrong,
+        max(devices.kind) FILTER (WHERE outcomes.correct) AS device_kind
+    FROM outcomes
+    INNER JOIN devices ON devices.device_id = outcomes.device_id
+    SEMI JOIN asked ON asked.task_id = outcomes.task_id
+    GROUP BY outcomes.kernel_id, outcomes.task_id
+),
+contaminated AS (
+    SELECT DISTINCT generations.kernel_id
+    FROM generations
+    INNER JOIN task_names ON task_names.task_id = generations.task_id
+    WHERE task_names.split = 'test' AND $purpose = 'train' AND generations.kernel_id IS NOT NULL
+)
+SELECT
+    judged.task_id,
+    judged.kernel_id,
+    -- max('cpu', 'cuda'): a kernel that is correct on a GPU is shown as one for a GPU.
+    judged.device_kind,
+    CASE
+        WHEN quarantined.kernel_id IS NOT NULL THEN 'quarantined'
+        WHEN judged.wrong THEN 'wrong elsewhere'
+        WHEN contaminated.kernel_id IS NOT NULL THEN 'contaminated'
+    END AS dropped
+FROM judged
+LEFT JOIN quarantined ON quarantined.kernel_id = judged.kernel_id
+LEFT JOIN contaminated ON contaminated.kernel_id = judged.kernel_id
+WHERE judged.correct

@@ -1,0 +1,43 @@
+-- One row per picked kernel that no dataset of this purpose may hold, with the reason.
+-- `picked_kernels` is registered. For training, a kernel is contaminated when it is an attempt at a
+-- task of the test split, or when at least half of the bands of its near-duplicate signature are
+-- bands of such attempts: two texts share half of their 16 bands near a similarity of 0.92.
+WITH test_kernels AS (
+    SELECT DISTINCT generations.kernel_id
+    FROM generations
+    INNER JOIN task_names ON task_names.task_id = generations.task_id
+    WHERE $purpose = 'train' AND task_names.split = 'test' AND generations.kernel_id IS NOT NULL
+),
+test_bands AS (
+    SELECT DISTINCT extractor_version, unnest(minhash_bands) AS band
+    FROM kernel_features
+    SEMI JOIN test_kernels ON test_kernels.kernel_id = kernel_features.kernel_id
+),
+picked_bands AS (
+    SELECT
+        kernel_id, extractor_version, len(minhash_bands) AS bands, unnest(minhash_bands) AS band
+    FROM kernel_features
+    SEMI JOIN picked_kernels ON picked_kernels.kernel_id = kernel_features.kernel_id
+),
+near_copies AS (
+    SELECT DISTINCT kernel_id
+    FROM picked_bands
+    SEMI JOIN test_bands
+        ON
+            test_bands.extractor_version = picked_bands.extractor_version
+            AND test_bands.band = picked_bands.band
+    GROUP BY kernel_id, extractor_version, bands
+    HAVING 2 * count(*) >= bands
+)
+SELECT
+    picked_kernels.kernel_id,
+    CASE
+        WHEN quarantined.kernel_id IS NOT NULL THEN 'quarantined' ELSE 'contaminated'
+    END AS reason
+FROM picked_kernels
+LEFT JOIN quarantined ON quarantined.kernel_id = picked_kernels.kernel_id
+LEFT JOIN test_kernels ON test_kernels.kernel_id = picked_kernels.kernel_id
+LEFT JOIN near_copies ON near_copies.kernel_id = picked_kernels.kernel_id
+WHERE quarantined.kernel_id IS NOT NULL
+    OR test_kernels.kernel_id IS NOT NULL
+    OR near_copies.kernel_id IS NOT NULL
