@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from datetime import date, datetime
 from pathlib import Path
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 SHOWN_ROWS = 100
 SHOWN_CHARACTERS = 60
+PIPE_WIDTH = 400
+_HASH = re.compile("[0-9a-f]{64}")
 
 
 def write(rows: pa.Table, form: str, out: Path | None = None) -> None:
@@ -50,35 +53,51 @@ def _text(rows: pa.Table, form: str, handle: TextIO) -> None:
 
 
 def table(rows: pa.Table, handle: TextIO | None = None, title: str | None = None) -> None:
-    """Print rows as a table, long texts cut and many rows counted rather than shown."""
+    """Print rows as a table: long texts are cut, many rows and columns too wide are counted."""
+    import pyarrow as pa
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    import pyarrow as pa
-
     target = handle or sys.stdout
-    console = Console(file=target, width=None if target.isatty() else 400)
+    console = Console(file=target, width=None if target.isatty() else PIPE_WIDTH)
+    cells = [
+        [cell(value) for value in row.values()] for row in rows.slice(0, SHOWN_ROWS).to_pylist()
+    ]
+    shown = _fitting(rows.column_names, cells, console.width)
     drawn = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
-    for field in rows.schema:
+    for field in list(rows.schema)[:shown]:
         number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
-        drawn.add_column(
-            Text(field.name), justify="right" if number else "left", no_wrap=not target.isatty()
-        )
-    for row in rows.slice(0, SHOWN_ROWS).to_pylist():
+        drawn.add_column(Text(field.name), justify="right" if number else "left", no_wrap=True)
+    for row in cells:
         # Text objects: markup inside stored values stays plain text.
-        drawn.add_row(*(Text(cell(value)) for value in row.values()))
+        drawn.add_row(*map(Text, row[:shown]))
     console.print(drawn)
     if rows.num_rows > SHOWN_ROWS:
         sys.stderr.write(f"{SHOWN_ROWS} of {rows.num_rows} rows shown; --format csv gives all\n")
+    if shown < rows.num_columns:
+        rest = ", ".join(rows.column_names[shown:])
+        sys.stderr.write(f"columns that did not fit: {rest}\n")
+
+
+def _fitting(names: list[str], cells: list[list[str]], width: int) -> int:
+    """Return how many leading columns fit into a width, at least one."""
+    used = 0
+    for index, name in enumerate(names):
+        used += max([len(name), *(len(row[index]) for row in cells)]) + 3
+        if used > width:
+            return max(index, 1)
+    return len(names)
 
 
 def cell(value: object) -> str:
     """Return a value as the short text of a table cell; control characters are escaped.
 
-    >>> cell(3.14159), cell(None), cell("a\\x1b[31mb")
-    ('3.142', '', 'a\\\\x1b[31mb')
+    Hashes are cut to the first characters, which `store show` takes.
+
+    >>> cell(3.14159), cell(None), cell("a\\x1b[31mb"), cell("9f" * 32)
+    ('3.142', '', 'a\\\\x1b[31mb', '9f9f9f9f9f9f')
     """
     if value is None:
         return ""
@@ -87,6 +106,8 @@ def cell(value: object) -> str:
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S")
     text = value.isoformat() if isinstance(value, date) else str(value)
+    if _HASH.fullmatch(text):
+        return text[:12]
     text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[: SHOWN_CHARACTERS * 2])
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
 
