@@ -1,0 +1,263 @@
+"""The starter suite: our own tasks and kernels, labelled by what they are, and rows of an H200.
+
+It is built in and takes no path. One bundle holds the suite of store/starter/suite.yaml, one the
+rows that were measured on a GPU machine (store/starter/measured). Kernels that cheat come with a
+confirmed finding, so that they are quarantined; kernels that are merely wrong do not.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from store import ids
+from store.bundle import Bundle
+from store.errors import ImportFailed
+from store.importers import _sources
+from store.importers._rows import Gathered
+
+if TYPE_CHECKING:
+    import store
+
+NAME = "starter"
+IMPORTER_VERSION = 1
+FOLDER = Path(__file__).parent.parent / "starter"
+MEASURED = FOLDER / "measured"
+DETECTOR = "starter-label"
+_DETECTOR_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Options of the starter importer."""
+
+    measured: bool = True
+    """Load the rows measured on a GPU machine too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernel:
+    """One kernel of the suite with its label."""
+
+    name: str
+    """File name without .py."""
+    code: str
+    about: str
+    """What the kernel says of itself: the first line of its text."""
+    device: str
+    """cpu, cuda or any."""
+    label: str
+    """honest, short_circuit, wrong, broken or cheat."""
+    finding: str | None
+    """Class of a cheat or short-circuit."""
+    expect: tuple[str, ...]
+    """Verdicts that a sound evaluator may give: a status, or status/reason."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One task of the suite with its kernels."""
+
+    name: str
+    code: str
+    title: str
+    family: str
+    level: int
+    degenerate: bool
+    workloads: dict[str, dict[str, int]]
+    """Device kind to names of the task text and the values that replace them."""
+    kernels: tuple[Kernel, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suite:
+    """The suite as suite.yaml describes it."""
+
+    name: str
+    revision: str
+    license: str
+    rule: str
+    """How the splits were decided."""
+    families: dict[str, str]
+    """Family to train or test."""
+    tasks: tuple[Task, ...]
+
+
+def suite(folder: Path = FOLDER) -> Suite:
+    """Read suite.yaml with the files that it names. Raises ImportFailed where one is missing."""
+    import yaml
+
+    text = _sources.read_text(folder / "suite.yaml", folder)
+    stated: dict[str, Any] = yaml.safe_load(text)
+    return Suite(
+        name=stated["suite"],
+        revision=stated["revision"],
+        license=stated["license"],
+        rule=stated["rule"],
+        families=stated["families"],
+        tasks=tuple(_task(folder, name, task) for name, task in stated["tasks"].items()),
+    )
+
+
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+    """Yield the suite, and the measured rows where there are any."""
+    if path is not None:
+        raise ImportFailed(
+            f"the starter suite is built in and takes no path, not {path}",
+            "A folder of your own tasks and kernels is imported by: store import kernels PATH",
+        )
+    yield _suite_bundle(suite(), config, lake)
+    files = sorted(MEASURED.glob("*.parquet"))
+    if config.measured and files:
+        yield _measured_bundle(files)
+
+
+def _task(folder: Path, name: str, stated: dict[str, Any]) -> Task:
+    code = _sources.read_text(folder / "tasks" / f"{name}.py", folder)
+    _sources.check_task(code, name)
+    return Task(
+        name=name,
+        code=code,
+        title=stated["title"],
+        family=stated["family"],
+        level=stated["level"],
+        degenerate=stated.get("degenerate", False),
+        workloads=stated["workloads"],
+        kernels=tuple(
+            _kernel(folder / "kernels" / name, kernel, label)
+            for kernel, label in stated["kernels"].items()
+        ),
+    )
+
+
+def _kernel(folder: Path, name: str, stated: dict[str, Any]) -> Kernel:
+    code = _sources.read_text(folder / f"{name}.py", folder)
+    return Kernel(
+        name=name,
+        code=code,
+        about=ast.literal_eval(code.split("\n", 1)[0]),
+        device=stated["device"],
+        label=stated.get("label", "honest"),
+        finding=stated.get("class"),
+        expect=tuple(stated.get("expect", ["correct"])),
+    )
+
+
+def _suite_bundle(whole: Suite, config: Config, lake: store.Lake) -> Bundle:
+    files = [("suite.yaml", (FOLDER / "suite.yaml").read_bytes())]
+    for task in whole.tasks:
+        files.append((task.name, task.code.encode()))
+        files += [(f"{task.name}/{kernel.name}", kernel.code.encode()) for kernel in task.kernels]
+    identity = _sources.bundle_id(NAME, IMPORTER_VERSION, _sources.digest(files), config)
+    kernels = sum(len(task.kernels) for task in whole.tasks)
+    message = f"{NAME} {whole.revision}: {len(whole.tasks)} tasks, {kernels} kernels"
+    if _sources.stored(lake, identity):
+        return Bundle(bundle_id=identity, message=message)
+    gathered = Gathered(source=NAME, source_revision=whole.revision, license=whole.license)
+    gathered.add(
+        "policies",
+        (NAME,),
+        {"policy_id": NAME, "name": NAME, "kind": "person", "output_terms": whole.license},
+    )
+    for family, split in whole.families.items():
+        row = {"suite": whole.name, "family": family, "split": split, "rule": whole.rule}
+        gathered.add("splits", (whole.name, family), row)
+    for number, task in enumerate(whole.tasks, start=1):
+        task_id = _add_task(gathered, whole, task, number)
+        for kernel in task.kernels:
+            _add_kernel(gathered, task, task_id, kernel, identity)
+    return gathered.bundle(identity, message, importer=NAME, config=config, what=NAME)
+
+
+def _add_task(gathered: Gathered, whole: Suite, task: Task, number: int) -> str:
+    task_id = gathered.task(task.code)
+    label = {
+        "suite": whole.name,
+        "suite_revision": whole.revision,
+        "name": task.name,
+        "task_id": task_id,
+        "level": task.level,
+        "problem_id": number,
+        "title": task.title,
+        "family": task.family,
+        "degenerate": task.degenerate,
+        **gathered.origin(),
+    }
+    gathered.add("task_labels", (whole.name, whole.revision, task.name, task_id), label)
+    for device, axes in task.workloads.items():
+        text = json.dumps(axes, sort_keys=True)
+        workload_id = ids.workload_id(task_id, text)
+        row = {
+            "workload_id": workload_id,
+            "task_id": task_id,
+            "name": device,
+            "axes": text,
+            "generator": "get_inputs",
+        }
+        gathered.add("workloads", (workload_id,), row)
+    return task_id
+
+
+def _add_kernel(
+    gathered: Gathered, task: Task, task_id: str, kernel: Kernel, run_id: str
+) -> None:
+    # The path keeps the kernel's name, which stands nowhere else in the lake.
+    path = f"{task.name}/{kernel.name}.py"
+    kernel_id = gathered.kernel({path: kernel.code}, entry_path=path)
+    generation_id = ids.content_id("generation", NAME, task_id, kernel_id)
+    generation = {
+        "generation_id": generation_id,
+        "run_id": run_id,
+        "task_id": task_id,
+        "policy_id": NAME,
+        "kernel_id": kernel_id,
+        **gathered.origin(),
+    }
+    gathered.add("generations", (generation_id,), generation)
+    if kernel.finding is None:
+        return
+    finding_id = ids.content_id(
+        "finding", kernel_id, DETECTOR, str(_DETECTOR_VERSION), kernel.finding
+    )
+    finding = {
+        "finding_id": finding_id,
+        "run_id": run_id,
+        "kernel_id": kernel_id,
+        "detector": DETECTOR,
+        "detector_version": _DETECTOR_VERSION,
+        "class": kernel.finding,
+        "line": 1,
+        "quote": kernel.about,
+        "confidence": 1.0,
+    }
+    gathered.add("findings", (finding_id,), finding)
+    cheats = kernel.label == "cheat"
+    decision = "confirmed" if cheats else "dismissed"
+    standing_id = ids.content_id("standing", finding_id, decision, NAME)
+    why = "written to cheat" if cheats else "the task's answer does not depend on its input"
+    standing = {
+        "standing_id": standing_id,
+        "finding_id": finding_id,
+        "decision": decision,
+        "author": NAME,
+        "why": f"{why}: {kernel.about.partition(': ')[2] or kernel.about}",
+    }
+    gathered.add("standings", (standing_id,), standing)
+
+
+def _measured_bundle(files: list[Path]) -> Bundle:
+    import pyarrow.parquet as pq
+
+    content = _sources.digest((file.name, file.read_bytes()) for file in files)
+    tables: dict[str, Any] = {file.stem: pq.read_table(file) for file in files}
+    counts = ", ".join(f"{rows.num_rows} {name}" for name, rows in tables.items())
+    # Known by content alone: importing with other options must not store a measurement twice.
+    return Bundle(
+        bundle_id=ids.content_id("measured", NAME, content),
+        message=f"{NAME}, measured: {counts}",
+        tables=tables,
+    )
