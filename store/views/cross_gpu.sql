@@ -2,7 +2,16 @@
 -- Sizes differ by device on purpose, so a pair may join two workloads of one task; of several pairs
 -- the one with equal workloads is shown, then the one with the workloads that score the task.
 -- ratio = speedup_b / speedup_a, its interval from the ends of the two.
-WITH pairs AS (
+WITH measured AS (
+    SELECT kernel_speedups.*, scored_workloads.task_id IS NOT NULL AS scored
+    FROM kernel_speedups
+    LEFT JOIN scored_workloads
+        ON
+            scored_workloads.task_id = kernel_speedups.task_id
+            AND scored_workloads.device = kernel_speedups.device
+            AND scored_workloads.workload_id = kernel_speedups.workload_id
+),
+pairs AS (
     SELECT
         a.kernel_id, a.task_id, a.baseline, a.quarantined,
         a.device AS device_a, b.device AS device_b,
@@ -10,28 +19,17 @@ WITH pairs AS (
         a.workload_id = b.workload_id AS same_workload,
         a.speedup AS speedup_a, a.speedup_low AS speedup_a_low, a.speedup_high AS speedup_a_high,
         b.speedup AS speedup_b, b.speedup_low AS speedup_b_low, b.speedup_high AS speedup_b_high
-    FROM kernel_speedups AS a
-    INNER JOIN kernel_speedups AS b
+    FROM measured AS a
+    INNER JOIN measured AS b
         ON
             b.kernel_id = a.kernel_id
             AND b.task_id = a.task_id
             AND b.baseline = a.baseline
             AND b.device > a.device
-    LEFT JOIN scored_workloads AS scored_a
-        ON
-            scored_a.task_id = a.task_id
-            AND scored_a.device = a.device
-            AND scored_a.workload_id = a.workload_id
-    LEFT JOIN scored_workloads AS scored_b
-        ON
-            scored_b.task_id = b.task_id
-            AND scored_b.device = b.device
-            AND scored_b.workload_id = b.workload_id
     QUALIFY row_number() OVER (
         PARTITION BY a.kernel_id, a.task_id, a.baseline, a.device, b.device
         ORDER BY
-            a.workload_id = b.workload_id DESC,
-            scored_a.task_id IS NULL, scored_b.task_id IS NULL,
+            a.workload_id = b.workload_id DESC, a.scored DESC, b.scored DESC,
             a.workload_id, b.workload_id
     ) = 1
 )
