@@ -1,0 +1,403 @@
+"""Views give numbers worked out by hand: verdicts, speedups, names, lineage and rankings of kernels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import builders as b
+import pytest
+import store
+from scipy.stats import binom
+from store.reader import VIEWS, about, view_names, view_text
+
+RANK = r"greatest\(1, floor\(.+?\)\)::BIGINT"
+
+
+def rows(lake: store.Lake, query: str) -> list[dict[str, Any]]:
+    return lake.sql(query).rows()
+
+
+def lake_of(folder: Path, tables: dict[str, list[b.Row]]) -> Iterator[store.Lake]:
+    with store.writer(str(folder / "lake"), author="tests") as writer:
+        writer.append(tables, "rows of a test")
+    with store.open(str(folder / "lake")) as lake:
+        yield lake
+
+
+def sessions(judged: b.Row, ratios: list[float], **options: Any) -> list[b.Row]:
+    """Return a session against eager in which the kernel takes 1 ms and eager `ratios` ms."""
+    return b.session(judged, [1.0] * len(ratios), eager=ratios, **options)
+
+
+# ---- verdicts and speedups -----------------------------------------------------------------------
+
+TASK, LAPTOP = b.task(), b.device("laptop")
+SIZES = b.workload(TASK)
+NAMES = ["flaky", "twice", "mended", "unlucky", "unjudged", "doubted", "timed"]
+KERNELS = {name: b.kernel(name) for name in NAMES}
+
+
+def judged(name: str, status: str = "correct", **options: Any) -> b.Row:
+    return b.evaluation(KERNELS[name], TASK, SIZES, LAPTOP, status, **options)
+
+
+@pytest.fixture(scope="module")
+def judgements(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
+    """Return a lake of one task: kernels judged in every confusing way, and sessions of each shape."""
+    flaky = [judged("flaky"), judged("flaky", "incorrect", minute=1), judged("flaky", minute=2)]
+    twice = [judged("twice", "timeout"), judged("twice", "crash", minute=1)]
+    mended = [judged("mended", "incorrect"), judged("mended", version=2, minute=1)]
+    unlucky = [judged("unlucky"), judged("unlucky", "evaluator_error", version=2, minute=1)]
+    doubted = [judged("doubted"), judged("doubted", "rejected", evaluator="strict", minute=1)]
+    timed = [judged("timed", minute=minute) for minute in range(6)]
+    yield from lake_of(
+        tmp_path_factory.mktemp("judgements"),
+        {
+            "tasks": [TASK],
+            "workloads": [SIZES],
+            "devices": [LAPTOP],
+            "kernels": list(KERNELS.values()),
+            "evaluations": [
+                *flaky,
+                *twice,
+                *mended,
+                *unlucky,
+                *doubted,
+                *timed,
+                judged("unjudged", "evaluator_error"),
+            ],
+            "timings": [
+                *sessions(mended[0], [9.0]),  # of version 1, superseded
+                *sessions(mended[1], [2.0]),
+                *sessions(unlucky[0], [3.0]),
+                *sessions(unlucky[1], [9.0]),  # the judge itself failed
+                *sessions(doubted[0], [5.0]),
+                *b.session(timed[0], [1.0, 2.0, 4.0], eager=[2.0, 2.0, 12.0], compile=[1.0] * 3),
+                *sessions(timed[1], [16.0, 1.0, 8.0, 2.0]),
+                *sessions(timed[2], [float(ratio) for ratio in range(20, 0, -1)]),
+                *b.session(
+                    timed[3],
+                    [1.0, 2.0, 4.0, 8.0],
+                    eager=[3.0, 8.0, 5.0, 7.0],
+                    blocks={"kernel": [0, 1, 2, 5], "eager": [5, 2, 0, 7]},
+                ),
+                *sessions(timed[4], [2.0], cache="warm", noisy=True),
+                *b.session(
+                    timed[5], [1.0], eager=[1.0], blocks={"kernel": [0], "eager": [1]}
+                ),
+            ],
+        },
+    )
+
+
+def test_a_failure_wins_over_passes_of_the_same_version(judgements: store.Lake) -> None:
+    flaky = rows(
+        judgements,
+        f"FROM verdicts WHERE kernel_id = '{KERNELS['flaky']['kernel_id']}'",
+    )
+    assert flaky == [
+        {
+            "kernel_id": KERNELS["flaky"]["kernel_id"],
+            "task_id": TASK["task_id"],
+            "workload_id": SIZES["workload_id"],
+            "device_id": LAPTOP["device_id"],
+            "evaluator": "starter",
+            "evaluator_version": 1,
+            "status": "incorrect",
+            "reason": "unspecified",
+            "evaluation_id": judged("flaky", "incorrect", minute=1)["evaluation_id"],
+            "evaluations": 3,
+            "last_judged_at": b.at(2),
+            "device": "laptop",
+        }
+    ]
+
+
+def test_the_newest_version_and_its_newest_failure_decide(judgements: store.Lake) -> None:
+    found = {
+        (row["kernel_id"], row["evaluator"]): (row["evaluator_version"], row["status"])
+        for row in rows(judgements, "FROM verdicts")
+    }
+    expected = {
+        ("flaky", "starter"): (1, "incorrect"),
+        ("twice", "starter"): (1, "crash"),
+        ("mended", "starter"): (2, "correct"),
+        # Version 2 could not judge: version 1 still stands. "unjudged" has no verdict at all.
+        ("unlucky", "starter"): (1, "correct"),
+        ("doubted", "starter"): (1, "correct"),
+        ("doubted", "strict"): (1, "rejected"),
+        ("timed", "starter"): (1, "correct"),
+    }
+    assert found == {
+        (KERNELS[name]["kernel_id"], evaluator): verdict
+        for (name, evaluator), verdict in expected.items()
+    }
+
+
+def test_one_failing_evaluator_is_enough_for_the_outcome(judgements: store.Lake) -> None:
+    [outcome] = rows(
+        judgements, f"FROM outcomes WHERE kernel_id = '{KERNELS['doubted']['kernel_id']}'"
+    )
+    assert (outcome["correct"], outcome["status"], outcome["evaluator"], outcome["evaluators"]) == (
+        False, "rejected", "strict", 2,
+    )  # fmt: skip
+    [session] = rows(
+        judgements, f"FROM speedups WHERE kernel_id = '{KERNELS['doubted']['kernel_id']}'"
+    )
+    assert (session["status"], session["correct"]) == ("correct", False)
+
+
+def test_sessions_of_superseded_versions_and_failed_judges_do_not_appear(
+    judgements: store.Lake,
+) -> None:
+    ratios = {
+        name: [
+            row["speedup"]
+            for row in rows(
+                judgements, f"FROM speedups WHERE kernel_id = '{KERNELS[name]['kernel_id']}'"
+            )
+        ]
+        for name in ("mended", "unlucky")
+    }
+    assert ratios == {"mended": [2.0], "unlucky": [3.0]}
+
+
+def timed_sessions(lake: store.Lake, minute: int) -> dict[str, dict[str, Any]]:
+    """Return the speedups of one session of kernel "timed" by baseline."""
+    evaluation_id = judged("timed", minute=minute)["evaluation_id"]
+    found = rows(lake, f"FROM speedups WHERE evaluation_id = '{evaluation_id}'")
+    return {row["baseline"]: row for row in found}
+
+
+def test_speedup_is_the_median_of_ratios_paired_by_block(judgements: store.Lake) -> None:
+    both = timed_sessions(judgements, 0)
+    eager = both["eager"]
+    # eager / kernel = 2/1, 2/2, 12/4 = 2, 1, 3: median 2. Medians of the arms: 2 ms and 2 ms.
+    assert (eager["n"], eager["speedup"], eager["kernel_ms"], eager["baseline_ms"]) == (3, 2, 2, 2)
+    # Under 6 pairs no order statistics reach 95 %: smallest and largest ratio.
+    assert (eager["speedup_low"], eager["speedup_high"]) == (1, 3)
+    assert (eager["device"], eager["cache"], eager["noisy"], eager["correct"]) == (
+        "laptop", "cold", False, True,
+    )  # fmt: skip
+    # compile / kernel = 1, 1/2, 1/4.
+    assert both["compile"]["speedup"] == 0.5
+
+
+def test_an_even_number_of_pairs_takes_the_geometric_mean_of_the_middle(
+    judgements: store.Lake,
+) -> None:
+    # exp(median(ln)) of 1, 2, 8, 16 is sqrt(2 * 8) = 4; a plain median would be 5.
+    assert timed_sessions(judgements, 1)["eager"]["speedup"] == pytest.approx(4)
+
+
+def test_the_interval_is_made_of_order_statistics(judgements: store.Lake) -> None:
+    # 20 ratios 1 … 20. P(Binomial(20, 1/2) <= 5) = 0.0207, <= 6 is 0.0577: rank 6 from both ends.
+    eager = timed_sessions(judgements, 2)["eager"]
+    assert (eager["n"], eager["speedup_low"], eager["speedup_high"]) == (20, 6, 15)
+    assert eager["speedup"] == pytest.approx((10 * 11) ** 0.5)
+
+
+def test_arms_with_different_blocks_are_paired_where_both_have_one(
+    judgements: store.Lake,
+) -> None:
+    # Blocks 0, 2, 5 are shared: eager 5, 8, 3 over kernel 1, 4, 8 = 5, 2, 0.375.
+    eager = timed_sessions(judgements, 3)["eager"]
+    assert (eager["n"], eager["speedup"]) == (3, 2)
+    assert (eager["speedup_low"], eager["speedup_high"]) == (0.375, 5)
+    assert timed_sessions(judgements, 5) == {}
+
+
+def test_noise_and_cache_mode_are_kept(judgements: store.Lake) -> None:
+    eager = timed_sessions(judgements, 4)["eager"]
+    assert (eager["cache"], eager["noisy"]) == ("warm", True)
+
+
+def test_ranks_of_the_interval_are_those_of_the_binomial_distribution(
+    judgements: store.Lake,
+) -> None:
+    formulas = {
+        re.search(RANK, view_text(name)).group()  # type: ignore[union-attr]
+        for name in ("speedups", "leaderboard", "techniques")
+    }
+    [formula] = formulas
+    found = judgements.run(f"SELECT n, {formula} AS r FROM range(1, 5001) AS t(n)").rows()
+    # The largest r with 2 P(X <= r - 1) <= 0.05 is the smallest x with P(X <= x) > 0.025.
+    expected = [max(1, int(binom.ppf(0.025, row["n"], 0.5))) for row in found]
+    assert [row["r"] for row in found] == expected
+
+
+# ---- rankings ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def rankings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
+    """Return a lake in which kernels compete for best_kernels by fair and unfair means."""
+    task, warm_task = b.task("ranked"), b.task("warm")
+    sizes, small, warm_sizes = (
+        b.workload(task),
+        b.workload(task, "small", '{"N": 2}'),
+        b.workload(warm_task),
+    )
+    names = ["steady", "wild", "loud", "wrong", "hack", "hot", "only"]
+    kernels = {name: b.kernel(name) for name in names}
+    earlier, later = b.policy("earlier"), b.policy("later")
+    hack = b.finding(kernels["hack"])
+    evaluations: list[b.Row] = []
+    timings: list[b.Row] = []
+
+    def measure(
+        name: str, ratios: list[float], status: str = "correct", minute: int = 0, **options: Any
+    ) -> None:
+        where = options.pop("workload", sizes)
+        of = warm_task if where is warm_sizes else task
+        evaluation = b.evaluation(kernels[name], of, where, LAPTOP, status, minute=minute)
+        evaluations.append(evaluation)
+        timings.extend(sessions(evaluation, ratios, **options))
+
+    measure("steady", [5.0] * 6, minute=1)
+    measure("steady", [2.0] * 6, minute=8)
+    measure("wild", [1.5, 4.0, 4.0, 4.0, 4.0, 4.0], minute=3)
+    measure("loud", [10.0] * 6, noisy=True, minute=4)
+    measure("wrong", [10.0] * 6, "incorrect", minute=5)
+    measure("hack", [9.0] * 6, minute=6)
+    measure("hot", [8.0] * 6, cache="warm", minute=7)
+    measure("hot", [3.0] * 6, workload=small, minute=9)
+    measure("only", [3.0] * 6, workload=warm_sizes, cache="warm")
+    yield from lake_of(
+        tmp_path_factory.mktemp("rankings"),
+        {
+            "tasks": [task, warm_task],
+            "task_labels": [b.label(task, "level1/1"), b.label(warm_task, "level1/2")],
+            "workloads": [sizes, small, warm_sizes],
+            "devices": [LAPTOP],
+            "kernels": list(kernels.values()),
+            "kernel_features": [
+                b.features(kernels["steady"], ["old"]),
+                b.features(kernels["steady"], ["fusion", "unroll"], version=2),
+            ],
+            "policies": [earlier, later],
+            "generations": [
+                b.generation(later, task, kernels["steady"], minute=2),
+                b.generation(earlier, task, kernels["steady"], minute=1),
+                b.generation(later, warm_task, kernels["steady"], minute=0),
+                b.generation(later, task, kernels["wild"]),
+            ],
+            "evaluations": evaluations,
+            "timings": timings,
+            "findings": [hack],
+            "standings": [b.standing(hack)],
+        },
+    )
+
+
+def test_best_kernels_rank_by_the_lower_bound_of_the_newest_session(
+    rankings: store.Lake,
+) -> None:
+    [best] = rows(rankings, "FROM best_kernels WHERE task = 'level1/1' AND workload = 'default'")
+    # wild has the better median, 4x, but its lower bound is 1.5; loud is noisy, wrong fails, hack is
+    # quarantined, hot was measured warm where cold counts. steady's older 5x no longer counts.
+    assert best["kernel_id"] == b.kernel("steady")["kernel_id"]
+    assert (best["speedup"], best["speedup_low"], best["speedup_high"], best["n"]) == (2, 2, 2, 6)
+    assert (best["kernel_ms"], best["baseline_ms"]) == (1, 2)
+    assert (best["device"], best["baseline"], best["cache"]) == ("laptop", "eager", "cold")
+    assert best["policy"] == "earlier"
+    assert best["techniques"] == ["fusion", "unroll"]
+
+
+def test_best_kernels_fall_back_to_warm_where_nothing_cold_was_measured(
+    rankings: store.Lake,
+) -> None:
+    [best] = rows(rankings, "FROM best_kernels WHERE task = 'level1/2'")
+    assert (best["cache"], best["speedup"], best["policy"]) == ("warm", 3, None)
+
+
+def test_a_tie_goes_to_the_smaller_kernel_id(tmp_path: Path) -> None:
+    rivals = [b.kernel("one"), b.kernel("other")]
+    evaluations = [b.evaluation(rival, TASK, SIZES, LAPTOP) for rival in rivals]
+    tables = {
+        "tasks": [TASK],
+        "workloads": [SIZES],
+        "devices": [LAPTOP],
+        "kernels": rivals,
+        "evaluations": evaluations,
+        "timings": [row for made in evaluations for row in sessions(made, [2.0])],
+    }
+    for lake in lake_of(tmp_path, tables):
+        [best] = rows(lake, "FROM best_kernels")
+        assert best["kernel_id"] == min(rival["kernel_id"] for rival in rivals)
+
+
+def test_the_workload_with_most_kernels_timed_scores_the_task(rankings: store.Lake) -> None:
+    scored = rows(
+        rankings,
+        "SELECT task, workload FROM scored_workloads JOIN "
+        "(SELECT task_id, name AS task FROM task_names) USING (task_id) ORDER BY task",
+    )
+    assert scored == [
+        {"task": "level1/1", "workload": "default"},
+        {"task": "level1/2", "workload": "default"},
+    ]
+    # hot's 3x at the small size is ranked there, and in no table by task.
+    hot = b.kernel("hot")["kernel_id"]
+    assert rows(rankings, f"SELECT speedup FROM kernel_speedups WHERE kernel_id = '{hot}'") == [
+        {"speedup": 3.0}
+    ]
+    assert rows(rankings, f"FROM scored_speedups WHERE kernel_id = '{hot}'") == []
+
+
+def test_history_holds_each_session_that_raised_the_best_lower_bound(
+    rankings: store.Lake,
+) -> None:
+    # By time: steady 5 (minute 1), wild 1.5, hack 9 (quarantined), steady 2 (minute 8).
+    found = rows(
+        rankings,
+        "SELECT speedup, previous_low, policy, measured_at FROM history "
+        "WHERE task = 'level1/1' AND workload = 'default'",
+    )
+    assert found == [
+        {"speedup": 5.0, "previous_low": None, "policy": "earlier", "measured_at": b.at(1)}
+    ]
+
+
+def test_history_rises_over_time(tmp_path: Path) -> None:
+    made = [b.evaluation(b.kernel(), TASK, SIZES, LAPTOP, minute=minute) for minute in range(4)]
+    tables = {
+        "tasks": [TASK],
+        "workloads": [SIZES],
+        "devices": [LAPTOP],
+        "kernels": [b.kernel()],
+        "evaluations": made,
+        "timings": [
+            row
+            for evaluation, ratio in zip(made, [2.0, 1.5, 3.0, 3.0], strict=True)
+            for row in sessions(evaluation, [ratio])
+        ],
+    }
+    for lake in lake_of(tmp_path, tables):
+        assert rows(lake, "SELECT speedup, previous_low, measured_at FROM history") == [
+            {"speedup": 2.0, "previous_low": None, "measured_at": b.at(0)},
+            {"speedup": 3.0, "previous_low": 2.0, "measured_at": b.at(2)},
+        ]
+
+
+# ---- every view ----------------------------------------------------------------------------------
+
+
+def test_every_view_of_an_empty_lake_is_empty_and_typed(writer: store.Writer) -> None:
+    with writer.reader() as lake:
+        for name in view_names():
+            described = rows(lake, f"DESCRIBE {name}")
+            untyped = [row["column_name"] for row in described if row["column_type"] == '"NULL"']
+            assert untyped == [], name
+        for name in ("leaderboard", "fast_p", "cross_gpu", "technique_pairs", "claims_vs_measured"):
+            assert rows(lake, f"FROM {name}") == [], name
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in VIEWS.glob("*.sql")))
+def test_every_view_says_what_a_row_is(name: str) -> None:
+    first = view_text(name).splitlines()[0]
+    assert first.startswith("-- One row "), first
+    assert about(view_text(name)).endswith((".", "?"))
