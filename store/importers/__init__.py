@@ -1,1 +1,1 @@
-"""Importers: one file per format of kernel history; `store import NAME PATH` reads it into a lake."""
+"""Importers, one file per format; `store import NAME PATH` reads one into a lake."""

@@ -1,4 +1,4 @@
-"""The rows that every importer makes: tasks with their labels, kernels with their origin, the run."""
+"""The rows that every importer makes: tasks, labels, kernels with their origin, the run."""
 
 from __future__ import annotations
 
@@ -172,13 +172,13 @@ class Gathered:
 
 
 def decide_splits(suite: str, found: Iterable[str], lake: store.Lake) -> list[dict[str, str]]:
-    """Return the splits of a suite's families: those found in a source and those in the lake.
+    """Return the splits of a suite's families, over the tasks of a source and those in the lake.
 
-    A source is decided as a whole, not bundle by bundle; what the lake has decided before stays,
-    since the first row of a key stands.
+    `found` names the family of each task of the source. A source is decided as a whole, not bundle
+    by bundle; what the lake has decided before stays, since the first row of a key stands.
     """
-    known = lake.run("SELECT DISTINCT family FROM task_labels WHERE suite = $1", [suite]).rows()
-    return families.split_rows(suite, {*found, *(str(row["family"]) for row in known)})
+    known = lake.run("SELECT DISTINCT task_id, family FROM task_labels WHERE suite = $1", [suite])
+    return families.split_rows(suite, [*found, *(str(row["family"]) for row in known.rows())])
 
 
 def _texts(kernels: list[dict[str, Any]]) -> pa.Table:

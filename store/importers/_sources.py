@@ -90,9 +90,7 @@ def check_task(code: str, where: str) -> None:
     except (ValueError, RecursionError, MemoryError) as error:
         raise ImportFailed(f"{where} cannot be parsed: {error}") from error
     defined = {
-        node.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)
     }
     missing = [name for name in TASK_NAMES if name not in defined]
     if missing:

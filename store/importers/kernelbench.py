@@ -64,7 +64,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
             f"{root} holds no KernelBench tasks",
             "Name a checkout (KernelBench/level1/*.py), or a folder with data/*.parquet.",
         )
-    found = {task.family for group in groups for task in group.tasks}
+    found = [task.family for group in groups for task in group.tasks]
     splits = decide_splits(SUITE, found, lake)
     for group in groups:
         gathered = Gathered(source=NAME, source_revision=source_revision, license=config.license)

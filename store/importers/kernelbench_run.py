@@ -19,19 +19,16 @@ from store.errors import ImportFailed
 from store.importers import _kernelbench_results as results
 from store.importers import _sources
 from store.importers._kernelbench_results import Baseline, Entry
+from store.importers._kernelbench_rows import NAME, RESULTS, RunRows, Sample
 from store.importers._rows import Gathered
-from store.ids import content_id, workload_id
 
 if TYPE_CHECKING:
     import store
 
 log = logging.getLogger(__name__)
 
-NAME = "kernelbench-run"
 IMPORTER_VERSION = 1
 SUITE = "kernelbench"
-EVALUATOR = "kernelbench"
-RESULTS = "eval_results.json"
 _KERNEL = re.compile(r"level_([0-9]{1,3})_problem_([0-9]{1,6})_sample_([0-9]{1,6})_kernel\.py")
 
 BaselineKind: TypeAlias = Literal["eager", "compile", "compile_reduce_overhead", "cuda_graph"]
@@ -55,25 +52,6 @@ class Config:
     """SPDX identifier under which the kernels were released."""
     evaluator_version: int = 0
     """Version to give to KernelBench's evaluator; 0 stands for: the files do not record it."""
-
-
-@dataclass(frozen=True, order=True)
-class Sample:
-    """Place of a kernel in a run."""
-
-    level: int
-    problem_id: int
-    sample_id: int
-
-    @property
-    def prompt_name(self) -> str:
-        """Name of the file with the prompt."""
-        return f"{self.stem}_prompt.txt"
-
-    @property
-    def stem(self) -> str:
-        """What the names of the sample's files begin with."""
-        return f"level_{self.level}_problem_{self.problem_id}_sample_{self.sample_id}"
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
@@ -111,7 +89,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         source_revision = f"sha256:{_sources.digest([(RESULTS, verdicts)])[:16]}"
     gathered = Gathered(source=NAME, source_revision=source_revision, license=config.license)
     gathered.policy(policy, "model")
-    run = _Run(
+    run = RunRows(
         gathered=gathered,
         policy=policy,
         run_id=identity,
@@ -134,116 +112,6 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         config=config,
         what=policy,
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Run:
-    """The rows of one run folder while they are made."""
-
-    gathered: Gathered
-    policy: str
-    run_id: str
-    evaluator_version: int
-    baseline: Baseline | None
-
-    def add(
-        self, sample: Sample, task_id: str, code: str, prompt: str | None, entries: list[Entry]
-    ) -> None:
-        """Add one attempt, with its kernel where the file is not empty."""
-        empty = not code.strip()
-        kernel_id = None if empty else self.gathered.kernel({"kernel.py": code})
-        row = {
-            "generation_id": content_id(
-                "generation", NAME, self.policy, task_id, str(sample.sample_id), kernel_id
-            ),
-            "run_id": self.run_id,
-            "task_id": task_id,
-            "policy_id": self.policy,
-            "kernel_id": kernel_id,
-            "prompt_id": None if prompt is None else self.gathered.prompt(prompt, task_id),
-            "group_id": content_id("group", NAME, self.policy, task_id),
-            "sample_index": sample.sample_id,
-            "parse_error": "the kernel file is empty" if empty else None,
-            **self.gathered.origin(),
-        }
-        self.gathered.add("generations", (str(row["generation_id"]),), row)
-        if kernel_id is not None:
-            for entry in entries:
-                self._judged(sample, task_id, kernel_id, entry)
-
-    def leave_out_stored(self, lake: store.Lake) -> None:
-        """Forget evaluations that an earlier import of the same run brought."""
-        mine = self.gathered.tables.get("evaluations", {})
-        known = lake.run(
-            "SELECT evaluation_id FROM evaluations WHERE evaluation_id IN (SELECT unnest($1))",
-            [[key for (key,) in mine]],
-        ).rows()
-        for row in known:
-            del mine[(row["evaluation_id"],)]
-
-    def _judged(self, sample: Sample, task_id: str, kernel_id: str, entry: Entry) -> None:
-        place = [self.policy, task_id, kernel_id, str(sample.sample_id)]
-        device = entry.device_row()
-        self.gathered.add("devices", (device["device_id"],), device)
-        evaluation_id = content_id("evaluation", NAME, *place, entry.text)
-        self.gathered.add(
-            "evaluations",
-            (evaluation_id,),
-            {
-                "evaluation_id": evaluation_id,
-                "run_id": self.run_id,
-                "kernel_id": kernel_id,
-                "task_id": task_id,
-                "workload_id": workload_id(task_id),
-                "device_id": device["device_id"],
-                "evaluator": EVALUATOR,
-                "evaluator_version": self.evaluator_version,
-                **entry.verdict(),
-                **self.gathered.origin(),
-            },
-        )
-        if entry.latency_ms is None:
-            return
-        stem = f"problem {sample.problem_id}, sample {sample.sample_id}"
-        self._claim(place, kernel_id, task_id, entry, stem, value=entry.latency_ms)
-        if self.baseline is not None:
-            found = self.baseline.figure(sample.level, sample.problem_id, entry)
-            if found is not None:
-                mean_ms, quote = found
-                speedup = mean_ms / entry.latency_ms
-                self._claim(place, kernel_id, task_id, entry, f"{quote} / {stem}", speedup=speedup)
-
-    def _claim(
-        self,
-        place: list[str],
-        kernel_id: str,
-        task_id: str,
-        entry: Entry,
-        where: str,
-        *,
-        value: float | None = None,
-        speedup: float | None = None,
-    ) -> None:
-        """State a latency, or a speedup over the baseline file: two runs that were not paired."""
-        metric = "latency_ms" if speedup is None else "speedup"
-        baseline = None if speedup is None or self.baseline is None else self.baseline.kind
-        figure = repr(value if speedup is None else speedup)
-        claim_id = content_id("claim", NAME, *place, entry.gpu, metric, baseline, figure)
-        row = {
-            "claim_id": claim_id,
-            "run_id": self.run_id,
-            "task_id": task_id,
-            "kernel_id": kernel_id,
-            "policy_id": self.policy,
-            "gpu": entry.gpu,
-            "baseline": baseline,
-            "metric": metric,
-            "speedup": speedup,
-            "value": value,
-            "quote": f"{where} in {RESULTS}: runtime {entry.latency_ms} ms on {entry.hardware}",
-            **self.gathered.origin(f"{NAME} {self.policy}"),
-        }
-        self.gathered.add("claims", (claim_id,), row)
 
 
 def _require_revision(config: Config, lake: store.Lake) -> str:
@@ -279,9 +147,7 @@ def _kernel_files(folder: Path) -> dict[Sample, Path]:
     return dict(sorted(found.items()))
 
 
-def _assign(
-    entries: list[Entry], samples: list[Sample], file: Path
-) -> dict[Sample, list[Entry]]:
+def _assign(entries: list[Entry], samples: list[Sample], file: Path) -> dict[Sample, list[Entry]]:
     """Give each verdict to its kernel; the file names problem and sample but not the level."""
     by_place: dict[tuple[int, int], list[Sample]] = {}
     for sample in samples:

@@ -69,7 +69,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         code = _sources.read_text(found.file, root)
         _sources.check_task(code, f"{found.file}")
         tasks.append((found, code, families.family(code)))
-    splits = decide_splits(suite, {family for _, _, family in tasks}, lake)
+    splits = decide_splits(suite, [family for _, _, family in tasks], lake)
     for found, code, family in tasks:
         candidates = {
             name: {inner: _sources.read_text(file, root) for inner, file in files.items()}

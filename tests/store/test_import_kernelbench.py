@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 import store
 from store import ids
 from store.errors import ImportFailed
+from store.importers import _kernelbench_results as results
 from store.importers import kernelbench, kernelbench_run
 from store.importing import ImportSummary, run_import
 
@@ -32,7 +35,7 @@ def get_init_inputs():
 '''
 RELU = TASK.format(doc="Regular \\d text", body="torch.relu(x)")
 SOFTMAX = TASK.format(doc="Softmax.", body="torch.softmax(x, dim=1)")
-SUM = TASK.format(doc="Sum.", body="torch.sum(x, dim=1)")
+POOL = TASK.format(doc="Pool.", body="torch.max_pool1d(x, 2)")
 HEAD = "423217d9fda91e0c2d67e4a43bf62f96f6d104f1"
 H100 = "NVIDIA H100 80GB HBM3"
 
@@ -54,14 +57,44 @@ def write(file: Path, text: str) -> Path:
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """Return a checkout with three tasks on two levels, standing at HEAD."""
-    root = tmp_path / "checkout"
+    return make_checkout(tmp_path / "checkout")
+
+
+@pytest.fixture(scope="module")
+def empty_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
+    """Return a lake without rows, for sources that are refused before anything is stored."""
+    url = str(tmp_path_factory.mktemp("empty") / "lake")
+    store.writer(url, author="tests").close()
+    with store.open(url) as lake:
+        yield lake
+
+
+def make_checkout(root: Path) -> Path:
+    """Write a checkout with three tasks on two levels, standing at HEAD."""
     write(root / "KernelBench/level1/19_ReLU.py", RELU)
     write(root / "KernelBench/level1/23_Softmax_over_rows_.py", SOFTMAX)
     write(root / "KernelBench/level1/readme_helper.py", "not a task")
-    write(root / "KernelBench/level2/7_Sum.py", SUM)
+    write(root / "KernelBench/level2/7_Pool.py", POOL)
     write(root / ".git/HEAD", "ref: refs/heads/main\n")
     write(root / ".git/packed-refs", f"# pack-refs with: peeled\n{HEAD} refs/heads/main\n")
     return root
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a lake that holds the tasks of the checkout, to be copied."""
+    folder = tmp_path_factory.mktemp("prepared")
+    with store.writer(str(folder / "lake"), author="tests") as opened:
+        import_tasks(opened, make_checkout(folder / "checkout"))
+    return folder / "lake"
+
+
+@pytest.fixture
+def tasked(prepared: Path, tmp_path: Path) -> Iterator[store.Writer]:
+    """Return a writer of a lake of its own that holds the tasks of the checkout."""
+    shutil.copytree(prepared, tmp_path / "tasked")
+    with store.writer(str(tmp_path / "tasked"), author="tests") as opened:
+        yield opened
 
 
 def import_tasks(writer: store.Writer, root: Path, revision: str = "v0.1") -> ImportSummary:
@@ -100,7 +133,11 @@ def test_a_checkout_becomes_labelled_tasks(writer: store.Writer, checkout: Path)
         "axes": "{}",
         "split": None,
     }
-    assert {row["split"] for row in found} == {"train", "test"}
+    assert [(row["family"], row["split"]) for row in found] == [
+        ("elementwise", "train"),
+        ("softmax", "train"),
+        ("pooling", "test"),
+    ]
 
 
 def test_a_repeated_import_adds_nothing(writer: store.Writer, checkout: Path) -> None:
@@ -124,9 +161,7 @@ def test_an_interrupted_import_goes_on(writer: store.Writer, checkout: Path) -> 
     assert (rest.files, rest.skipped, rest.rows["tasks"]) == (1, 1, 1)
 
 
-def test_two_revisions_share_a_text_under_two_labels(
-    writer: store.Writer, checkout: Path
-) -> None:
+def test_two_revisions_share_a_text_under_two_labels(writer: store.Writer, checkout: Path) -> None:
     import_tasks(writer, checkout, "v0")
     summary = import_tasks(writer, checkout, "v0.1")
     assert "tasks" not in summary.rows
@@ -161,9 +196,7 @@ def test_the_hub_parquet_gives_the_same_tasks_as_the_checkout(
     assert one.skipped == 1
 
 
-def test_a_broken_task_stops_the_import_with_its_line(
-    writer: store.Writer, checkout: Path
-) -> None:
+def test_a_broken_task_stops_the_import_with_its_line(writer: store.Writer, checkout: Path) -> None:
     write(checkout / "KernelBench/level2/8_Broken.py", "import torch\nclass Model(:\n")
     with pytest.raises(ImportFailed, match=r"8_Broken\.py, line 2"):
         import_tasks(writer, checkout)
@@ -184,11 +217,11 @@ def test_a_broken_task_stops_the_import_with_its_line(
     ],
 )
 def test_hostile_files_are_refused(
-    writer: store.Writer, checkout: Path, prepare: Any, message: str
+    empty_lake: store.Lake, checkout: Path, prepare: Any, message: str
 ) -> None:
     prepare(checkout / "KernelBench/level1/99_Hostile.py")
     with pytest.raises(ImportFailed, match=message):
-        import_tasks(writer, checkout)
+        list(kernelbench.read(checkout, kernelbench.Config(revision="v0.1"), empty_lake))
 
 
 @pytest.mark.parametrize(
@@ -204,18 +237,19 @@ def test_hostile_files_are_refused(
     ],
 )
 def test_parquet_that_is_something_else_is_refused(
-    writer: store.Writer, tmp_path: Path, columns: dict[str, list[Any]], message: str
+    empty_lake: store.Lake, tmp_path: Path, columns: dict[str, list[Any]], message: str
 ) -> None:
-    pq.write_table(pa.table(columns), tmp_path / "level_1.parquet")
+    file, config = tmp_path / "level_1.parquet", kernelbench.Config(revision="v0.1")
+    pq.write_table(pa.table(columns), file)
     with pytest.raises(ImportFailed, match=message):
-        import_tasks(writer, tmp_path / "level_1.parquet")
-    (tmp_path / "level_1.parquet").write_bytes(b"PAR1 but no more")
+        list(kernelbench.read(file, config, empty_lake))
+    file.write_bytes(b"PAR1 but no more")
     with pytest.raises(ImportFailed, match="cannot be read as Parquet"):
-        import_tasks(writer, tmp_path / "level_1.parquet")
+        list(kernelbench.read(file, config, empty_lake))
 
 
 def test_what_is_missing_is_said_with_the_next_step(writer: store.Writer, tmp_path: Path) -> None:
-    with pytest.raises(ImportFailed, match="nothing at .*absent"):
+    with pytest.raises(ImportFailed, match=r"nothing at .*absent"):
         import_tasks(writer, tmp_path / "absent")
     with pytest.raises(ImportFailed, match="holds no KernelBench tasks\nName a checkout"):
         import_tasks(writer, tmp_path)
@@ -250,7 +284,7 @@ def run_folder(tmp_path: Path) -> Path:
     write(folder / "generation_config.yaml", "level: 1\n")
     device = {"hardware": H100, "device": "cuda:0"}
     shapes = "Output shape mismatch: Expected torch.Size([16]), got torch.Size([1])"
-    results = {
+    verdicts = {
         "19": [
             verdict(0, True),
             verdict(
@@ -280,7 +314,7 @@ def run_folder(tmp_path: Path) -> Path:
         ),
         "24": [verdict(0, False)],
     }
-    write(folder / "eval_results.json", json.dumps(results))
+    write(folder / "eval_results.json", json.dumps(verdicts))
     return folder
 
 
@@ -290,15 +324,14 @@ def import_run(writer: store.Writer, folder: Path, **options: Any) -> ImportSumm
 
 
 def test_a_run_becomes_generations_verdicts_and_claims(
-    writer: store.Writer, checkout: Path, run_folder: Path
+    tasked: store.Writer, run_folder: Path
 ) -> None:
-    import_tasks(writer, checkout)
-    summary = import_run(writer, run_folder)
+    summary = import_run(tasked, run_folder)
     assert summary.rows["generations"] == 6
     assert summary.rows["kernels"] == summary.rows["kernel_features"] == 6
-    assert rows(writer, "SELECT * FROM timings") == []
+    assert rows(tasked, "SELECT * FROM timings") == []
     judged = rows(
-        writer,
+        tasked,
         "SELECT l.name, g.sample_index, e.status, e.reason, e.message, e.max_abs_error, d.name AS "
         "gpu, d.kind, d.model, e.evaluator, e.evaluator_version FROM evaluations e "
         "JOIN generations g USING (kernel_id) JOIN devices d USING (device_id) "
@@ -316,29 +349,27 @@ def test_a_run_becomes_generations_verdicts_and_claims(
     assert judged[4]["message"] == "CUDA Error: an illegal memory access ?"
     assert {(row["gpu"], row["kind"], row["model"]) for row in judged} == {("H100", "cuda", H100)}
     assert {(row["evaluator"], row["evaluator_version"]) for row in judged} == {("kernelbench", 0)}
-    claims = rows(writer, "SELECT metric, value, speedup, gpu, policy_id, quote FROM claims")
+    claims = rows(tasked, "SELECT metric, value, speedup, gpu, policy_id, quote FROM claims")
     assert [(c["metric"], c["value"], c["speedup"], c["gpu"]) for c in claims] == [
         ("latency_ms", 2.0, None, "H100")
     ]
     assert claims[0]["policy_id"] == "sonnet_greedy"
     prompts = rows(
-        writer, "SELECT p.messages, g.sample_index FROM generations g JOIN prompts p USING (prompt_id)"
+        tasked,
+        "SELECT p.messages, g.sample_index FROM generations g JOIN prompts p USING (prompt_id)",
     )
     assert [row["sample_index"] for row in prompts] == [0]
     assert json.loads(prompts[0]["messages"])[0]["content"] == "Write a faster ReLU."
 
 
-def test_one_more_sample_adds_only_its_rows(
-    writer: store.Writer, checkout: Path, run_folder: Path
-) -> None:
-    import_tasks(writer, checkout)
-    import_run(writer, run_folder)
-    assert import_run(writer, run_folder).skipped == 1
+def test_one_more_sample_adds_only_its_rows(tasked: store.Writer, run_folder: Path) -> None:
+    import_run(tasked, run_folder)
+    assert import_run(tasked, run_folder).skipped == 1
     write(run_folder / "level_1_problem_23_sample_2_kernel.py", KERNEL.format(floor=7))
-    results = json.loads((run_folder / "eval_results.json").read_text())
-    results["23"] = [results["23"], verdict(2, True, runtime=4.0)]
-    write(run_folder / "eval_results.json", json.dumps(results))
-    summary = import_run(writer, run_folder)
+    verdicts = json.loads((run_folder / "eval_results.json").read_text())
+    verdicts["23"] = [verdicts["23"], verdict(2, True, runtime=4.0)]
+    write(run_folder / "eval_results.json", json.dumps(verdicts))
+    summary = import_run(tasked, run_folder)
     assert summary.rows == {
         "generations": 1,
         "kernels": 1,
@@ -350,12 +381,11 @@ def test_one_more_sample_adds_only_its_rows(
 
 
 def test_speedups_are_claimed_from_the_same_gpu_only(
-    writer: store.Writer, checkout: Path, run_folder: Path, tmp_path: Path
+    tasked: store.Writer, run_folder: Path, tmp_path: Path
 ) -> None:
-    import_tasks(writer, checkout)
-    results = json.loads((run_folder / "eval_results.json").read_text())
-    results["23"] = [verdict(1, True, runtime=0.5)]
-    write(run_folder / "eval_results.json", json.dumps(results))
+    verdicts = json.loads((run_folder / "eval_results.json").read_text())
+    verdicts["23"] = [verdict(1, True, runtime=0.5)]
+    write(run_folder / "eval_results.json", json.dumps(verdicts))
     timing = {"std": 0.01, "min": 1, "max": 9, "num_trials": 100, "device": "cuda:0"}
     file = write(
         tmp_path / "H100/baseline_time_torch_compile_inductor_default.json",
@@ -368,8 +398,8 @@ def test_speedups_are_claimed_from_the_same_gpu_only(
             }
         ),
     )
-    import_run(writer, run_folder, baseline=file)
-    claims = rows(writer, "SELECT * FROM claims WHERE metric = 'speedup'")
+    import_run(tasked, run_folder, baseline=file)
+    claims = rows(tasked, "SELECT * FROM claims WHERE metric = 'speedup'")
     assert [(c["speedup"], c["baseline"], c["value"]) for c in claims] == [(2.5, "compile", None)]
     assert claims[0]["quote"] == (
         "level1/19_ReLU.py in baseline_time_torch_compile_inductor_default.json: mean 5.0 ms, "
@@ -378,65 +408,61 @@ def test_speedups_are_claimed_from_the_same_gpu_only(
 
 
 def test_a_timing_file_of_unknown_kind_needs_the_option(
-    writer: store.Writer, checkout: Path, run_folder: Path, tmp_path: Path
+    tasked: store.Writer, run_folder: Path, tmp_path: Path
 ) -> None:
-    import_tasks(writer, checkout)
     file = write(tmp_path / "baseline_time_torch_compile_inductor_max-autotune.json", "{}")
     with pytest.raises(ImportFailed, match="--baseline-kind"):
-        import_run(writer, run_folder, baseline=file)
-    assert import_run(writer, run_folder, baseline=file, baseline_kind="compile").files == 1
+        import_run(tasked, run_folder, baseline=file)
+    assert import_run(tasked, run_folder, baseline=file, baseline_kind="compile").files == 1
 
 
 def test_a_run_without_verdicts_or_with_an_empty_kernel_is_stored(
-    writer: store.Writer, checkout: Path, run_folder: Path
+    tasked: store.Writer, run_folder: Path
 ) -> None:
-    import_tasks(writer, checkout)
     (run_folder / "eval_results.json").unlink()
     write(run_folder / "level_1_problem_19_sample_1_kernel.py", "\n")
-    summary = import_run(writer, run_folder, policy="model-x")
+    summary = import_run(tasked, run_folder, policy="model-x")
     assert summary.rows["generations"] == 6
     assert summary.rows["kernels"] == 5
     assert "evaluations" not in summary.rows
-    empty = rows(writer, "SELECT policy_id, parse_error FROM generations WHERE kernel_id IS NULL")
+    empty = rows(tasked, "SELECT policy_id, parse_error FROM generations WHERE kernel_id IS NULL")
     assert empty == [{"policy_id": "model-x", "parse_error": "the kernel file is empty"}]
 
 
 def test_equal_kernels_of_two_samples_are_one_kernel_judged_twice(
-    writer: store.Writer, checkout: Path, run_folder: Path
+    tasked: store.Writer, run_folder: Path
 ) -> None:
-    import_tasks(writer, checkout)
     same = (run_folder / "level_1_problem_19_sample_0_kernel.py").read_text()
     write(run_folder / "level_1_problem_19_sample_1_kernel.py", same)
-    summary = import_run(writer, run_folder)
+    summary = import_run(tasked, run_folder)
     assert summary.rows["kernels"] == 5
     assert summary.rows["generations"] == 6
     assert summary.rows["evaluations"] == 5
 
 
 def test_a_run_needs_its_tasks_in_the_lake(
-    writer: store.Writer, checkout: Path, run_folder: Path
+    empty_lake: store.Lake, tasked: store.Writer, run_folder: Path
 ) -> None:
+    options = kernelbench_run.Config(suite_revision="v0.1")
     with pytest.raises(ImportFailed, match=r"The lake has none.*store import kernelbench"):
-        import_run(writer, run_folder)
-    import_tasks(writer, checkout)
+        list(kernelbench_run.read(run_folder, options, empty_lake))
     with pytest.raises(ImportFailed, match=r"KernelBench v9\nThe lake has v0\.1"):
-        import_run(writer, run_folder, suite_revision="v9")
+        import_run(tasked, run_folder, suite_revision="v9")
     with pytest.raises(ImportFailed, match="is not said"):
-        import_run(writer, run_folder, suite_revision=None)
+        import_run(tasked, run_folder, suite_revision=None)
     write(run_folder / "level_4_problem_3_sample_0_kernel.py", KERNEL.format(floor=1))
-    with pytest.raises(ImportFailed, match="level 4 problem 3 .* is not in the lake"):
-        import_run(writer, run_folder)
-    assert rows(writer, "SELECT count(*) AS n FROM kernels") == [{"n": 0}]
+    with pytest.raises(ImportFailed, match=r"level 4 problem 3 .* is not in the lake"):
+        import_run(tasked, run_folder)
+    assert rows(tasked, "SELECT count(*) AS n FROM kernels") == [{"n": 0}]
 
 
 def test_a_name_with_two_texts_is_not_guessed(
-    writer: store.Writer, checkout: Path, run_folder: Path
+    tasked: store.Writer, checkout: Path, run_folder: Path
 ) -> None:
-    import_tasks(writer, checkout)
     write(checkout / "KernelBench/level1/19_ReLU.py", RELU.replace("16", "32"))
-    import_tasks(writer, checkout)
-    with pytest.raises(ImportFailed, match="problem 19 .* has 2 texts"):
-        import_run(writer, run_folder)
+    import_tasks(tasked, checkout)
+    with pytest.raises(ImportFailed, match=r"problem 19 .* has 2 texts"):
+        import_run(tasked, run_folder)
 
 
 @pytest.mark.parametrize(
@@ -453,24 +479,34 @@ def test_a_name_with_two_texts_is_not_guessed(
         (f'{{"19": {"9" * 5000}}}', "cannot be read as JSON"),
     ],
 )
-def test_malformed_verdicts_are_refused(
-    writer: store.Writer, checkout: Path, run_folder: Path, text: str, message: str
-) -> None:
-    import_tasks(writer, checkout)
-    write(run_folder / "eval_results.json", text)
+def test_malformed_verdicts_are_refused(text: str, message: str) -> None:
     with pytest.raises(ImportFailed, match=message):
-        import_run(writer, run_folder)
-    assert rows(writer, "SELECT count(*) AS n FROM kernels") == [{"n": 0}]
+        results.entries(text, Path("eval_results.json"))
 
 
-@pytest.mark.parametrize("runtime", [-1.0, float("nan"), float("inf"), None, "fast", True])
-def test_a_runtime_that_was_not_measured_is_no_claim(
-    writer: store.Writer, checkout: Path, run_folder: Path, runtime: object
+def test_a_run_with_malformed_verdicts_stores_nothing(
+    tasked: store.Writer, run_folder: Path
 ) -> None:
-    import_tasks(writer, checkout)
-    results = {"19": {"sample_id": 0, "correct": True, "runtime": runtime, "runtime_stats": {}}}
-    write(run_folder / "eval_results.json", json.dumps(results))
-    summary = import_run(writer, run_folder)
+    write(run_folder / "eval_results.json", '{"19": [\n{"sample_id": 0,}]}')
+    with pytest.raises(ImportFailed, match=r"eval_results\.json, line 2"):
+        import_run(tasked, run_folder)
+    assert rows(tasked, "SELECT count(*) AS n FROM kernels") == [{"n": 0}]
+
+
+@pytest.mark.parametrize("runtime", [-1.0, 0, float("nan"), float("inf"), None, "fast", True])
+def test_a_runtime_that_was_not_measured_is_null(runtime: object) -> None:
+    text = json.dumps({"19": {"sample_id": 0, "correct": True, "runtime": runtime}})
+    (entry,) = results.entries(text, Path("eval_results.json"))
+    assert entry.correct
+    assert entry.latency_ms is None
+
+
+def test_a_correct_kernel_without_runtime_is_judged_and_claims_nothing(
+    tasked: store.Writer, run_folder: Path
+) -> None:
+    verdicts = {"19": {"sample_id": 0, "correct": True, "runtime": -1.0, "runtime_stats": {}}}
+    write(run_folder / "eval_results.json", json.dumps(verdicts))
+    summary = import_run(tasked, run_folder)
     assert summary.rows["evaluations"] == 1
     assert "claims" not in summary.rows
-    assert rows(writer, "SELECT name FROM devices") == [{"name": "unknown"}]
+    assert rows(tasked, "SELECT name FROM devices") == [{"name": "unknown"}]

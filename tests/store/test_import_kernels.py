@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,15 @@ def folder(tmp_path: Path) -> Path:
     write(root / "kernels/fast_relu/cuda/csrc/go.cu", CUDA)
     write(root / "kernels/fast_relu/cuda/__pycache__/kernel.pyc", "cache")
     return root
+
+
+@pytest.fixture(scope="module")
+def empty_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
+    """Return a lake without rows, for folders that are refused before anything is stored."""
+    url = str(tmp_path_factory.mktemp("empty") / "lake")
+    store.writer(url, author="tests").close()
+    with store.open(url) as lake:
+        yield lake
 
 
 def load(writer: store.Writer, root: Path, **options: Any) -> ImportSummary:
@@ -108,9 +118,7 @@ def test_a_new_candidate_adds_only_itself(writer: store.Writer, folder: Path) ->
     assert summary.skipped == 0
 
 
-def test_options_name_suite_policy_entry_and_licence(
-    writer: store.Writer, folder: Path
-) -> None:
+def test_options_name_suite_policy_entry_and_licence(writer: store.Writer, folder: Path) -> None:
     load(writer, folder, suite="lab", policy="ada", license="MIT", entry_point="Fast")
     found = rows(
         writer,
@@ -161,13 +169,13 @@ def spoil(name: str, text: str) -> Any:
     ],
 )
 def test_what_cannot_be_imported_is_named(
-    writer: store.Writer, folder: Path, prepare: Any, message: str
+    empty_lake: store.Lake, folder: Path, prepare: Any, message: str
 ) -> None:
     prepare(folder)
     with pytest.raises(ImportFailed, match=message):
-        load(writer, folder)
+        list(kernels.read(folder, kernels.Config(), empty_lake))
 
 
-def test_an_empty_folder_shows_the_layout(writer: store.Writer, tmp_path: Path) -> None:
+def test_an_empty_folder_shows_the_layout(empty_lake: store.Lake, tmp_path: Path) -> None:
     with pytest.raises(ImportFailed, match=r"holds no tasks\nLay it out as tasks/NAME.py"):
-        load(writer, tmp_path)
+        list(kernels.read(tmp_path, kernels.Config(), empty_lake))
