@@ -98,7 +98,7 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
     if device is not None:
         notes["device"] = device
     if short:
-        notes["fewer exemplars than asked, reference shown as 1.00x"] = f"{short} rows"
+        notes["reference shown as 1.00x"] = f"{short} rows, which have fewer exemplars than asked"
     kind = device_kind(lake, device)
     return Selection(
         rows=rows.append_column("_device_kind", _constant(kind, rows.num_rows)),

@@ -1,0 +1,250 @@
+"""contrastive-batch: what a prompt shows, what it never shows, and what is refused."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_lakes import Known, Rows, code_of
+
+from pipelines import _materialise, contrastive_batch
+from pipelines._contract import Request
+from store.errors import DatasetError, EmptyDataset, UnknownName
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def text_of(row: dict[str, Any]) -> str:
+    """Return the text of a prompt of one turn."""
+    [turn] = row["prompt"]
+    return turn["content"]
+
+
+@pytest.mark.parametrize(
+    ("golden", "task", "options"),
+    [
+        ("two_exemplars", "relu", {}),
+        ("one_exemplar_and_reference", "tanh", {}),
+        ("no_exemplars", "relu", {"strategy": "none"}),
+        ("three_exemplars_top", "sigmoid", {"strategy": "top", "exemplars": 3}),
+        ("evaluation", "cumsum", {"request": Request(purpose="eval")}),
+    ],
+)
+def test_golden_prompt(lake, make_job, rows_of, golden, task, options) -> None:
+    [row] = [row for row in rows_of(make_job(lake, **options)) if row["task"] == task]
+    assert text_of(row) + "\n" == (GOLDEN / f"{golden}.txt").read_text("utf-8")
+
+
+def test_golden_prompt_of_claims(rows: Rows, lake_of, make_job, rows_of) -> None:
+    relu = rows.task("relu", family="pointwise", split="train")
+    for name, speedup in (("a", 1.5), ("b", 3.25)):
+        rows.claim(relu, rows.kernel(relu, code_of("relu", name)), speedup)
+    [row] = rows_of(make_job(lake_of(rows), evidence="claimed"))
+    assert row["evidence"] == "claimed"
+    assert text_of(row) + "\n" == (GOLDEN / "claimed.txt").read_text("utf-8")
+
+
+@pytest.mark.parametrize("strategy", ["bucket", "island", "random", "top"])
+@pytest.mark.parametrize("purpose", ["train", "eval"])
+def test_only_good_kernels_of_the_same_task_are_shown(
+    lake, known: Known, make_job, rows_of, strategy, purpose
+) -> None:
+    request = Request(purpose=purpose, degenerate=True)
+    job = make_job(lake, strategy=strategy, per_task=30, exemplars=3, request=request)
+    names = {kernel: name for name, kernel in known.kernels.items()}
+    found = rows_of(job)
+    assert found
+    for row in found:
+        shown = [names[kernel] for kernel in row["exemplar_kernel_ids"]]
+        assert {name.partition(".")[0] for name in shown} == {row["task"]}
+        assert len(set(shown)) == len(shown)
+        assert (row["task"] == "cumsum") == (purpose == "eval")
+        assert row["purpose"] == purpose
+        for name, kernel in known.kernels.items():
+            marker = f"# {name.replace('.', ' ')}\n"
+            assert (marker in text_of(row)) == (kernel in row["exemplar_kernel_ids"])
+        assert "cheat" not in text_of(row)
+        assert "wrong" not in shown
+
+
+def test_scores_and_order_are_those_of_the_columns(lake, make_job, rows_of) -> None:
+    for row in rows_of(make_job(lake, per_task=20)):
+        for number, score in enumerate(row["exemplar_scores"], 1):
+            assert f"### Kernel {number}: {score:.2f}x\n" in text_of(row)
+
+
+def test_the_place_in_the_prompt_says_nothing_about_the_speed(lake, make_job, rows_of) -> None:
+    found = rows_of(make_job(lake, per_task=60, temperature=5.0))
+    faster = [row["exemplar_scores"] for row in found if len(row["exemplar_scores"]) == 2]
+    first = sum(scores[0] > scores[1] for scores in faster)
+    assert 0.25 < first / len(faster) < 0.75
+
+
+def test_tasks_with_too_little_to_show_are_counted(lake, make_job) -> None:
+    dataset = _materialise.preview(make_job(lake))
+    assert dataset.rows == 3
+    assert dataset.dropped == {
+        "task: degenerate": 1,
+        "task: test split": 1,
+        "kernel: quarantined": 1,
+        "task: no kernel to show": 1,
+    }
+    assert dataset.notes["reference shown as 1.00x"].startswith("1 rows")
+
+
+def test_a_kernel_that_is_wrong_on_another_device_is_not_shown(
+    small, lake_of, make_job, rows_of
+) -> None:
+    made, known = small
+    made.device("L40")
+    bad = known.kernels["relu.d"]
+    made.judged(known.relu, bad, "incorrect", device="L40")
+    job = make_job(lake_of(made), per_task=50, strategy="random")
+    assert all(bad not in row["exemplar_kernel_ids"] for row in rows_of(job))
+    assert _materialise.preview(job).dropped["kernel: wrong elsewhere"] == 1
+
+
+def test_a_newer_evaluator_may_clear_a_kernel(small, lake_of, make_job, rows_of) -> None:
+    made, known = small
+    made.device("L40")
+    cleared = known.kernels["relu.d"]
+    made.judged(known.relu, cleared, "incorrect", device="L40", version=1)
+    made.judged(known.relu, cleared, "correct", device="L40", version=2)
+    found = rows_of(make_job(lake_of(made), per_task=50, strategy="random"))
+    assert any(cleared in row["exemplar_kernel_ids"] for row in found)
+
+
+def test_a_kernel_that_also_answers_a_test_task_is_contaminated(
+    small, lake_of, make_job, rows_of
+) -> None:
+    made, known = small
+    shared = known.kernels["sigmoid.c"]
+    made.written(shared, known.held_out)
+    job = make_job(lake_of(made), per_task=30)
+    assert all(shared not in row["exemplar_kernel_ids"] for row in rows_of(job))
+    assert _materialise.preview(job).dropped["kernel: contaminated"] == 1
+
+
+def test_the_device_with_most_measurements_is_the_default(
+    small, lake_of, make_job, rows_of
+) -> None:
+    made, known = small
+    made.device("L40")
+    for name in ("a", "b"):
+        made.measured(known.relu, known.kernels[f"relu.{name}"], 9.0, device="L40")
+    lake = lake_of(made)
+    assert {row["device"] for row in rows_of(make_job(lake))} == {"H200"}
+    [row] = rows_of(make_job(lake, device="L40"))
+    assert row["exemplar_scores"] == [9.0]
+    assert "both measured on L40" in text_of(row)
+
+
+def test_sizes_of_the_scored_workload_are_said(rows: Rows, lake_of, make_job, rows_of) -> None:
+    relu = rows.task("relu", family="pointwise", split="train")
+    big = rows.workload(relu, "big", '{"N": 1048576}')
+    rows.measured(relu, rows.kernel(relu, code_of("relu", "a")), 2.0, workload_id=big)
+    [row] = rows_of(make_job(lake_of(rows)))
+    assert "Sizes are set to: N = 1048576." in text_of(row)
+    assert row["workload_id"] == big
+
+
+def test_no_measurement_names_the_way_out(rows: Rows, lake_of, make_job, rows_of) -> None:
+    relu = rows.task("relu", family="pointwise", split="train")
+    kernel = rows.kernel(relu, code_of("relu", "a"))
+    with pytest.raises(EmptyDataset, match="Measure kernels first: `evaluators run`"):
+        rows_of(make_job(lake_of(rows)))
+    rows.claim(relu, kernel, 2.0)
+    with pytest.raises(EmptyDataset, match="--evidence claimed"):
+        rows_of(make_job(lake_of(rows)))
+
+
+def test_claims_never_stand_in_unasked(small, lake_of, make_job, rows_of) -> None:
+    made, known = small
+    claimed = made.kernel(known.lonely, code_of("exp", "claimed"))
+    made.claim(known.lonely, claimed, 7.0)
+    lake = lake_of(made)
+    measured = rows_of(make_job(lake, per_task=9))
+    assert {row["evidence"] for row in measured} == {"measured"}
+    assert all(claimed not in row["exemplar_kernel_ids"] for row in measured)
+    assert {row["evidence"] for row in rows_of(make_job(lake, evidence="claimed"))} == {"claimed"}
+
+
+def test_a_claim_of_a_kernel_that_we_found_wrong_is_not_shown(
+    rows: Rows, lake_of, make_job, rows_of
+) -> None:
+    relu = rows.task("relu", family="pointwise", split="train")
+    for name, speedup in (("good", 1.5), ("crash", 8.0), ("incorrect", 9.0), ("cheat", 99.0)):
+        kernel = rows.kernel(relu, code_of("relu", name))
+        rows.claim(relu, kernel, speedup)
+        if name == "cheat":
+            rows.quarantine(kernel)
+        elif name != "good":
+            rows.judged(relu, kernel, name)
+    found = rows_of(make_job(lake_of(rows), evidence="claimed", per_task=20))
+    assert {tuple(row["exemplar_scores"]) for row in found} == {(1.5,)}
+
+
+def test_of_several_claims_the_lowest_counts(rows: Rows, lake_of, make_job, rows_of) -> None:
+    relu = rows.task("relu", family="pointwise", split="train")
+    kernel = rows.kernel(relu, code_of("relu", "a"))
+    rows.claim(relu, kernel, 449.0, source="v1")
+    rows.claim(relu, kernel, 3.12, source="v8")
+    rows.claim(relu, None, 1.01, source="no code")
+    [row] = rows_of(make_job(lake_of(rows), evidence="claimed"))
+    assert row["exemplar_scores"] == [3.12]
+
+
+def test_limit_gives_that_many_prompts_over_all_tasks(lake, make_job, rows_of) -> None:
+    two = rows_of(make_job(lake, request=Request(limit=2)))
+    assert len({row["task_id"] for row in two}) == 2
+    many = rows_of(make_job(lake, request=Request(limit=30)))
+    assert {row["task"] for row in many} == {"relu", "sigmoid", "tanh"}
+    # tanh has one prompt to give: its repeats are left out.
+    assert sum(row["task"] == "tanh" for row in many) == 1
+
+
+def test_another_seed_draws_otherwise(lake, make_job, rows_of) -> None:
+    first, second = (
+        [row["exemplar_kernel_ids"] for row in rows_of(job)]
+        for job in (
+            make_job(lake, per_task=9),
+            make_job(lake, per_task=9, request=Request(seed=1)),
+        )
+    )
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("temperature", 0.0), ("bucket_width", -1.0), ("exemplars", 0), ("islands", 0)],
+)
+def test_options_out_of_range_are_refused(lake, make_job, rows_of, option, value) -> None:
+    with pytest.raises(DatasetError, match="--" + option.replace("_", "-")):
+        rows_of(make_job(lake, **{option: value}))
+
+
+def test_explain_draws_the_buckets_and_marks_what_was_drawn(
+    lake, known: Known, make_job, rows_of
+) -> None:
+    from rich.console import Console
+
+    config = contrastive_batch.Config()
+    [row] = [row for row in rows_of(make_job(lake)) if row["task"] == "relu"]
+    for wanted in ("relu", known.relu[:8]):
+        console = Console(width=100, file=io.StringIO(), record=True)
+        console.print(contrastive_batch.explain(lake, config, Request(), wanted))
+        text = console.export_text()
+        assert "4.00x to 4.25x" in text
+        assert "0.728" in text
+        for kernel, score in zip(row["exemplar_kernel_ids"], row["exemplar_scores"], strict=True):
+            assert f"{kernel[:8]} {score:.2f}x" in text
+
+
+def test_explain_of_a_task_that_is_not_there_suggests_one(lake) -> None:
+    config = contrastive_batch.Config()
+    with pytest.raises(UnknownName, match='Did you mean "relu"'):
+        contrastive_batch.explain(lake, config, Request(), "rellu")
+    with pytest.raises(EmptyDataset, match="exp"):
+        contrastive_batch.explain(lake, config, Request(), "exp")
