@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from store.python_tree import parse
 
@@ -143,48 +143,71 @@ def _calls_loss(nodes: list[ast.AST]) -> bool:
     )
 
 
-def split_rows(
-    suite: str,
-    families: Iterable[str],
-    levels: Iterable[int | None] | None = None,
-    test_share: float = 0.2,
-) -> list[dict[str, str]]:
-    """Return rows of table splits: which side each family of a suite is on.
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
 
-    `families` names the family of each task, once per task; `levels` the level of each. Families
-    are taken in the order of sha256(suite, family), and each that keeps every level at or below
-    `test_share` of its tasks goes to test. Nothing about results enters, and a level that is
-    imported alone is split as it is among the others, but for families that span levels. Where
-    every family is too large, the smallest one goes to test, so that a suite of two families or
-    more has both sides.
+
+RULE = (
+    "families in the order of sha256(suite, family), to test while it holds at most {share:g} of "
+    "the tasks of every level"
+)
+
+# Decided once, by `choose_test` over the 250 tasks of revision v0: a part of the suite, or another
+# revision of it, is split as the whole was, in every lake.
+_DECIDED = {
+    "kernelbench": _words(
+        "conv1d conv3d conv3d_norm conv3d_softmax conv_transpose2d_norm conv_transpose2d_pooling "
+        "conv_transpose2d_reduction conv_transpose2d_softmax conv_transpose3d "
+        "conv_transpose3d_elementwise conv_transpose3d_reduction matmul_pooling pooling rnn"
+    )
+}
+
+
+def split_rows(
+    suite: str, families: Iterable[str], test_share: float = 0.2
+) -> list[dict[str, str]]:
+    """Return rows of table splits: which side each family of a suite is on, by RULE.
+
+    `families` names the family of each task; named once each, they weigh the same. KernelBench
+    has been decided and does not depend on what is there.
     """
     named = list(families)
-    strata = list(levels) if levels is not None else [None] * len(named)
-    size = Counter(zip(named, strata, strict=True))
-    budget = {level: test_share * count for level, count in Counter(strata).items()}
-    order = sorted(set(named), key=lambda name: _draw(suite, name))
+    test = _DECIDED.get(suite)
+    if test is None:
+        test = choose_test(suite, named, [None] * len(named), test_share)
+    return [
+        {
+            "suite": suite,
+            "family": name,
+            "split": "test" if name in test else "train",
+            "rule": RULE.format(share=test_share),
+        }
+        for name in sorted(set(named))
+    ]
+
+
+def choose_test(
+    suite: str, families: Sequence[str], levels: Sequence[int | None], test_share: float = 0.2
+) -> frozenset[str]:
+    """Return the families on the test side; `families` and `levels` have one entry per task.
+
+    Families are taken in the order of sha256(suite, family), and each that leaves every level at
+    or below `test_share` of its tasks goes to test. Nothing about results enters. Where every
+    family is too large, the smallest one goes to test, so that two families give both sides.
+    """
+    size = Counter(zip(families, levels, strict=True))
+    budget = {level: test_share * count for level, count in Counter(levels).items()}
+    order = sorted(set(families), key=lambda name: _draw(suite, name))
     test: set[str] = set()
     for name in order:
         if all(size[name, level] <= left for level, left in budget.items()):
             test.add(name)
             for level in budget:
                 budget[level] -= size[name, level]
-    total = Counter(named)
     if not test and len(order) > 1:
+        total = Counter(families)
         test = {min(order, key=total.__getitem__)}
-    rule = (
-        f"families in the order of sha256(suite, family); test while it holds at most "
-        f"{test_share:g} of the tasks of every level"
-    )
-    return [
-        {
-            "suite": suite,
-            "family": name,
-            "split": "test" if name in test else "train",
-            "rule": rule,
-        }
-        for name in sorted(order)
-    ]
+    return frozenset(test)
 
 
 def _draw(suite: str, name: str) -> str:

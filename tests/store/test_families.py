@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from store.families import family, split_rows
+from store.families import choose_test, family, split_rows
 
 TASK = """
 import torch
@@ -73,34 +73,40 @@ def test_comments_do_not_name_a_family() -> None:
     assert family(code) == "elementwise"
 
 
+def levelled() -> tuple[list[str], list[int]]:
+    numbers = [i % 23 for i in range(400)]
+    return [f"f{number}" for number in numbers], [1 + number % 3 for number in numbers]
+
+
+def test_a_split_is_stratified_by_level_and_repeatable() -> None:
+    families, levels = levelled()
+    test = choose_test("suite", families, levels)
+    assert test == choose_test("suite", families[::-1], levels[::-1])
+    assert test != choose_test("another", families, levels)
+    held = Counter(level for name, level in zip(families, levels, strict=True) if name in test)
+    for level, count in Counter(levels).items():
+        assert 0 < held[level] <= 0.2 * count
+
+
+def test_a_level_alone_is_split_as_among_the_others() -> None:
+    families, levels = levelled()
+    alone = [name for name, level in zip(families, levels, strict=True) if level == 2]
+    whole = choose_test("suite", families, levels) & set(alone)
+    assert choose_test("suite", alone, [2] * len(alone)) == whole
+
+
 def sides(rows: list[dict[str, str]]) -> dict[str, str]:
     return {row["family"]: row["split"] for row in rows}
 
 
-def test_a_split_is_stratified_whole_families_and_repeatable() -> None:
-    families = [f"f{i % 23}" for i in range(400)]
-    levels = [1 + (i % 23) % 3 for i in range(400)]
-    rows = split_rows("suite", families, levels)
-    side = sides(rows)
-    assert rows == split_rows("suite", reversed(families), reversed(levels))
-    test = Counter(
-        level for name, level in zip(families, levels, strict=True) if side[name] == "test"
-    )
-    for level, count in Counter(levels).items():
-        assert 0 < test[level] <= 0.2 * count
-    assert sides(split_rows("another", families, levels)) != side
-
-
-def test_a_level_alone_is_split_as_among_the_others() -> None:
-    families = [f"f{i % 23}" for i in range(400)]
-    levels = [1 + (i % 23) % 3 for i in range(400)]
-    whole = sides(split_rows("suite", families, levels))
-    alone = [name for name, level in zip(families, levels, strict=True) if level == 2]
-    assert sides(split_rows("suite", alone, [2] * len(alone))).items() <= whole.items()
-
-
 def test_two_families_give_both_sides_and_one_gives_train() -> None:
-    assert Counter(sides(split_rows("s", ["a", "b", "b"])).values()) == {"train": 1, "test": 1}
-    assert sides(split_rows("s", ["a", "b", "b"]))["a"] == "test"
+    assert sides(split_rows("s", ["a", "b", "b"])) == {"a": "test", "b": "train"}
     assert sides(split_rows("s", ["a"])) == {"a": "train"}
     assert split_rows("s", []) == []
+
+
+def test_kernelbench_is_split_alike_whatever_is_there() -> None:
+    part = sides(split_rows("kernelbench", ["rnn"]))
+    more = sides(split_rows("kernelbench", ["rnn", "network", "a_family_of_later"]))
+    assert part == {"rnn": "test"}
+    assert more == {"rnn": "test", "network": "train", "a_family_of_later": "train"}

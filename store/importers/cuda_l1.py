@@ -1,0 +1,173 @@
+"""The CUDA-L1 release: five JSON Lines files of kernels and scores, one per GPU.
+
+Reads a checkout (optimized_cuda_code/h100.json …), a folder of such files, or one file; also the
+older form (codes/h100.json, one object of levels). One bundle is stored per file; the GPU is the
+file's name. Scores become claims, never timings: the release has no times. The literal code "None"
+is no kernel, and its score becomes a claim without one.
+
+The licence of the release was GPL-3 in July 2025 and is MIT later: say `--license` for old ones.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from store import families
+from store.bundle import Bundle
+from store.ids import content_id
+from store.importers import _cuda_l1_files as files
+from store.importers import _sources
+from store.importers._cuda_l1_files import ReleasedRow
+from store.importers._rows import ENTRY_PATH, Gathered, decide_splits
+from store.python_tree import parse
+
+if TYPE_CHECKING:
+    import store
+
+NAME = "cuda-l1"
+IMPORTER_VERSION = 1
+SUITE = "kernelbench"
+SUITE_REVISION = "v0"
+POLICY = "cuda-l1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Options of the cuda-l1 importer."""
+
+    source_revision: str | None = None
+    """Commit of the release (default: the checkout's HEAD, else "unknown")."""
+    license: str | None = "MIT"
+    """SPDX identifier of the release's licence; the one of July 2025 was GPL-3.0."""
+
+
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+    """Yield one bundle per file.
+
+    Raises ImportFailed where the path holds nothing of the release, or a line is malformed.
+    """
+    root = _sources.required(path, "the CUDA-L1 release")
+    folder = root if root.is_dir() else root.parent
+    revision = config.source_revision or _head(folder) or "unknown"
+    family: dict[str, str] = {}
+    before: set[tuple[str, ...]] = set()
+    for file in files.find(root):
+        one = files.read(file, folder)
+        for row in one.rows:
+            if row.reference not in family:
+                _sources.check_task(row.reference, f"{row.where}, ref_code")
+                family[row.reference] = families.family(row.reference)
+        content = f"{one.file.name} {revision} {_sources.digest([(one.origin, one.data)])}"
+        identity = _sources.bundle_id(NAME, IMPORTER_VERSION, content, config)
+        message = f"{NAME} {one.file.name}: {len(one.rows)} tasks"
+        if _sources.stored(lake, identity):
+            yield Bundle(bundle_id=identity, message=message)
+            continue
+        gathered = Gathered(source=one.origin, source_revision=revision, license=config.license)
+        _add_policy(gathered)
+        for row in one.rows:
+            _add(gathered, row, family[row.reference], gpu_name(one.file.stem), identity)
+        gathered.split(decide_splits(SUITE, set(family.values()), lake))
+        # Files share most of their texts, and an earlier file is stored when the next is made.
+        kernels = gathered.tables.get("kernels", {})
+        gathered.tables["kernels"] = {k: row for k, row in kernels.items() if k not in before}
+        before |= kernels.keys()
+        yield gathered.bundle(
+            identity, message, importer=NAME, config=config, what=f"{one.origin}/{one.file.name}"
+        )
+
+
+def gpu_name(stem: str) -> str:
+    """Return the GPU that a file's name stands for.
+
+    >>> gpu_name("h100"), gpu_name("3090")
+    ('H100', 'RTX 3090')
+    """
+    return f"RTX {stem}" if stem.isdigit() else stem.upper()
+
+
+def _head(folder: Path) -> str | None:
+    return _sources.git_head(folder) or _sources.git_head(folder.parent)
+
+
+def _add_policy(gathered: Gathered) -> None:
+    row = {
+        "policy_id": POLICY,
+        "name": "CUDA-L1",
+        "kind": "released",
+        "stage": "contrastive",
+        "model": "DeepSeek-V3-671B",
+        "output_terms": gathered.license,
+    }
+    gathered.add("policies", (POLICY,), row)
+
+
+def _add(gathered: Gathered, row: ReleasedRow, family: str, gpu: str, run_id: str) -> None:
+    """Add a task, its kernel with its origin, the baselines' codes, and a claim per score."""
+    task_id = gathered.task(row.reference)
+    name = f"level{row.level}/{row.problem_id}"
+    gathered.label(
+        task_id,
+        family=family,
+        suite=SUITE,
+        revision=SUITE_REVISION,
+        name=name,
+        title=_title(row.reference) or name,
+        level=row.level,
+        problem_id=row.problem_id,
+    )
+    kernel_id = None
+    if row.code is not None:
+        kernel_id = gathered.kernel({ENTRY_PATH: row.code})
+        generation_id = content_id("generation", POLICY, task_id, kernel_id)
+        generation = {
+            "generation_id": generation_id,
+            "run_id": run_id,
+            "task_id": task_id,
+            "policy_id": POLICY,
+            "kernel_id": kernel_id,
+            **gathered.origin(),
+        }
+        gathered.add("generations", (generation_id,), generation)
+    baseline_kernels = {
+        # The baselines are written as the reference is: their class is Model.
+        baseline: gathered.kernel({ENTRY_PATH: code}, entry_point="Model")
+        for baseline, code in row.baseline_codes.items()
+    }
+    for baseline, speedup in row.scores.items():
+        claim: dict[str, Any] = {
+            "task_id": task_id,
+            "kernel_id": kernel_id,
+            "policy_id": POLICY,
+            "gpu": gpu,
+            "baseline": baseline,
+            "baseline_kernel_id": baseline_kernels.get(baseline),
+            "metric": "speedup",
+            "speedup": speedup,
+            "suite": SUITE,
+            "suite_revision": SUITE_REVISION,
+            "level": row.level,
+            **gathered.origin(),
+        }
+        claim_id = content_id("claim", json.dumps(claim, sort_keys=True))
+        quote = f"{Path(row.where).name}, {baseline} score of {name}"
+        gathered.add(
+            "claims",
+            (claim_id,),
+            {"claim_id": claim_id, "run_id": run_id, "quote": quote, **claim},
+        )
+
+
+def _title(reference: str) -> str | None:
+    """Return the first line of the model's docstring, which is what the release has for a name."""
+    tree = parse(reference)
+    for node in tree.body if tree else ():
+        if isinstance(node, ast.ClassDef) and node.name == "Model":
+            lines = (ast.get_docstring(node) or "").strip().splitlines()
+            return lines[0].rstrip(".: ") if lines else None
+    return None

@@ -1,0 +1,143 @@
+"""Published aggregate figures with their sources, as they stand in published.yaml; needs no path.
+
+A path names a YAML file of the same form, for figures of your own collection. One bundle is stored
+per file.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from store.bundle import Bundle
+from store.errors import ImportFailed
+from store.ids import content_id
+from store.importers import _sources
+from store.importers._rows import Gathered
+
+if TYPE_CHECKING:
+    import store
+
+NAME = "published"
+IMPORTER_VERSION = 1
+BUILT_IN = Path(__file__).with_suffix(".yaml")
+_SPEEDUPS = ("mean", "max", "p75", "p50", "p25")
+_COUNTS = ("success", "faster_than_1.00", "faster_than_1.01", "improper_timing")
+_ABOUT = ("policy", "gpu", "baseline", "level", "of", "at")
+TRUST = ("primary", "primary-abstract", "secondary")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Options of the published importer."""
+
+
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+    """Yield the one bundle of a file of figures.
+
+    Raises ImportFailed where the file is malformed, and says at which figure.
+    """
+    file = path or BUILT_IN
+    data = _sources.read_bytes(file, file.parent)
+    document = _parse(_sources.decode(data, file), file)
+    identity = _sources.bundle_id(NAME, IMPORTER_VERSION, _sources.digest([(NAME, data)]), config)
+    if _sources.stored(lake, identity):
+        yield Bundle(bundle_id=identity, message=f"{NAME} {file.name}")
+        return
+    gathered = Gathered(source=NAME, source_revision=None, license=None)
+    for policy_id, about in _mapping(document.get("policies", {}), f"{file}, policies").items():
+        gathered.add(
+            "policies", (policy_id,), {**_mapping(about, policy_id), "policy_id": policy_id}
+        )
+    for number, source in enumerate(
+        _sequence(document.get("sources"), f"{file}, sources"), start=1
+    ):
+        _add_source(gathered, _mapping(source, f"{file}, source {number}"), file, identity)
+    claims = len(gathered.tables.get("claims", {}))
+    yield gathered.bundle(
+        identity,
+        f"{NAME} {file.name}: {claims} figures",
+        importer=NAME,
+        config=config,
+        what=file.name,
+    )
+
+
+def _parse(text: str, file: Path) -> Mapping[str, Any]:
+    import yaml
+
+    try:
+        document = yaml.load(text, Loader=yaml.CSafeLoader)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ImportFailed(f"{file} is not YAML: {error}") from error
+    return _mapping(document, str(file))
+
+
+def _mapping(value: object, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ImportFailed(f"{where}: a mapping is expected", f"{BUILT_IN.name} shows the form.")
+    return {str(name): one for name, one in cast("Mapping[object, Any]", value).items()}
+
+
+def _sequence(value: object, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise ImportFailed(f"{where}: a list is expected", f"{BUILT_IN.name} shows the form.")
+    return cast("list[Any]", value)
+
+
+def _add_source(gathered: Gathered, source: Mapping[str, Any], file: Path, run_id: str) -> None:
+    for name in ("source", "revision", "trust"):
+        if not isinstance(source.get(name), str):
+            raise ImportFailed(f'{file}: a source has no text for "{name}"')
+    origin = {
+        "source": source["source"],
+        "source_revision": source["revision"],
+        "license": source.get("license"),
+    }
+    where = f"{file}, {source['source']} {source['revision']}"
+    if source["trust"] not in TRUST:
+        raise ImportFailed(f"{where}: trust is one of {', '.join(TRUST)}")
+    day = source.get("published_on")
+    if day is not None and not isinstance(day, datetime.date):
+        raise ImportFailed(f"{where}: published_on is a day such as 2025-07-18")
+    suite = _mapping(source.get("suite", {}), where)
+    figures = _sequence(source.get("claims"), where)
+    for number, figure in enumerate(figures, start=1):
+        entry = f"{where}, claim {number}"
+        claim = _mapping(figure, entry)
+        policy = claim.get("policy", source.get("policy"))
+        common = {
+            "policy_id": policy,
+            "gpu": claim.get("gpu"),
+            "baseline": claim.get("baseline"),
+            "of": claim.get("of"),
+            "suite": suite.get("name"),
+            "suite_revision": suite.get("revision"),
+            "level": claim.get("level"),
+            "quote": f"{claim.get('at')} [{source['trust']}]",
+            **origin,
+        }
+        for metric, value in _figures(claim, entry):
+            row: dict[str, Any] = {**common, "metric": metric, "value": value}
+            claim_id = content_id("claim", json.dumps(row, sort_keys=True))
+            row |= {"claim_id": claim_id, "run_id": run_id, "published_on": day}
+            gathered.add("claims", (claim_id,), row)
+
+
+def _figures(claim: Mapping[str, Any], where: str) -> Iterator[tuple[str, float]]:
+    """Yield metric and value of each figure; `mean` is stored as mean_speedup and so on."""
+    for name, value in claim.items():
+        if name in _ABOUT:
+            continue
+        if name not in (*_SPEEDUPS, *_COUNTS):
+            known = ", ".join((*_SPEEDUPS, *_COUNTS, *_ABOUT))
+            raise ImportFailed(f'{where}: "{name}" is not known', f"There are: {known}.")
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not math.isfinite(value):
+            raise ImportFailed(f"{where}: {name} is {value!a:.40}, not a number")
+        yield (f"{name}_speedup" if name in _SPEEDUPS else name), float(value)
