@@ -83,8 +83,8 @@ def _from_mappings(
     for name in names:
         wanted = schema.field(name).type
         try:
-            arrays[name] = pa.array([row.get(name) for row in rows], type=wanted)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError, OverflowError) as error:
+            arrays[name] = pa.array([_moment(row.get(name), wanted) for row in rows], type=wanted)
+        except (ValueError, TypeError, OverflowError) as error:
             rule = _type_rule(table, name)
             bad = [row for row in rows if not _fits(row.get(name), wanted)]
             examples = [f"{error}: {str(row.get(name))!a:.120}" for row in bad[:3]]
@@ -96,10 +96,20 @@ def _fits(value: object, wanted: pa.DataType) -> bool:
     import pyarrow as pa
 
     try:
-        pa.array([value], type=wanted)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError, OverflowError):
+        pa.array([_moment(value, wanted)], type=wanted)
+    except (ValueError, TypeError, OverflowError):
         return False
     return True
+
+
+def _moment(value: object, wanted: pa.DataType) -> object:
+    """Read a time that came as ISO text, as it does from JSON; anything else stays as it is."""
+    import pyarrow as pa
+
+    if not isinstance(value, str) or not pa.types.is_timestamp(wanted):
+        return value
+    moment = datetime.fromisoformat(value)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _cast(table: Table, column: pa.ChunkedArray, wanted: pa.Field) -> pa.ChunkedArray:
