@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from store.importers._rows import ENTRY_PATH, Gathered
 
 if TYPE_CHECKING:
     import store
+
+log = logging.getLogger(__name__)
 
 NAME = "kernelbench-run"
 EVALUATOR = "kernelbench"
@@ -80,6 +83,18 @@ class RunRows:
         ).rows()
         for row in known:
             del mine[(row["evaluation_id"],)]
+
+    def warn_of_unmatched(self) -> None:
+        """Say how many timed kernels the baseline file has no figure for on their GPU."""
+        metrics = [row["metric"] for row in self.gathered.tables.get("claims", {}).values()]
+        timed, compared = metrics.count("latency_ms"), metrics.count("speedup")
+        if self.baseline is not None and compared < timed:
+            log.warning(
+                "%d of %d timed kernels have no speedup: %s has no figure for them on their GPU",
+                timed - compared,
+                timed,
+                self.baseline.name,
+            )
 
     def _judged(self, sample: Sample, task_id: str, kernel_id: str, entry: Entry) -> None:
         place = [self.policy, task_id, kernel_id, str(sample.sample_id)]

@@ -381,7 +381,7 @@ def test_one_more_sample_adds_only_its_rows(tasked: store.Writer, run_folder: Pa
 
 
 def test_speedups_are_claimed_from_the_same_gpu_only(
-    tasked: store.Writer, run_folder: Path, tmp_path: Path
+    tasked: store.Writer, run_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     verdicts = json.loads((run_folder / "eval_results.json").read_text())
     verdicts["23"] = [verdict(1, True, runtime=0.5)]
@@ -399,6 +399,7 @@ def test_speedups_are_claimed_from_the_same_gpu_only(
         ),
     )
     import_run(tasked, run_folder, baseline=file)
+    assert "1 of 2 timed kernels have no speedup" in caplog.text
     claims = rows(tasked, "SELECT * FROM claims WHERE metric = 'speedup'")
     assert [(c["speedup"], c["baseline"], c["value"]) for c in claims] == [(2.5, "compile", None)]
     assert claims[0]["quote"] == (
