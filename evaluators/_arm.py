@@ -195,7 +195,9 @@ class Arm:
             "call": patience.call_s,
         }[stage]
         try:
-            answer = self._cell.ask(do, min(limit_s, left_s), min(patience.build_s, left_s), **fields)
+            answer = self._cell.ask(
+                do, min(limit_s, left_s), min(patience.build_s, left_s), **fields
+            )
         except TimedOut as error:
             raise _timeout(stage, limit_s, patience.build_s, error.compiling) from error
         except Died as error:

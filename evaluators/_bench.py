@@ -1,6 +1,7 @@
-"""The place where kernels are judged: one device, two nurseries, and the task at hand.
+"""The place where kernels are judged: one device, three nurseries, and the task at hand.
 
-The trusted nursery runs the eager baseline, the other one candidates; neither sees the other's.
+One nursery runs candidates, two run the eager baseline, one worker each. Two, because the noise of a
+session is what two processes differ by that do the same.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ class Bench:
         torch.set_num_threads(self._threads)
         if device == "cuda":
             torch.backends.cudnn.allow_tf32 = False
-        self._trusted = Nursery(self._threads)
+        self._trusted = [Nursery(self._threads) for _ in range(2)]
         self._untrusted = Nursery(self._threads)
         self._task: tuple[str, str] | None = None
         self._reference: Reference | None = None
-        self._baseline: Arm | None = None
+        self._baselines: list[Arm] = []
         self._baseline_sizes = Sizes(0, 0)
 
     def __enter__(self) -> Self:
@@ -60,8 +61,8 @@ class Bench:
 
     def close(self) -> None:
         """End every process of the bench."""
-        self._trusted.close()
-        self._untrusted.close()
+        for nursery in (*self._trusted, self._untrusted):
+            nursery.close()
 
     @property
     def sandbox_level(self) -> str:
@@ -73,7 +74,7 @@ class Bench:
         key = (code, repr(sorted(axes.items())))
         if self._reference is None or self._task != key:
             self._task, self._reference = None, None
-            self.end_baseline()
+            self.end_baselines()
             self._reference = Reference(code, axes, self.device)
             self._task = key
         return self._reference
@@ -87,24 +88,26 @@ class Bench:
             self._untrusted = Nursery(self._threads)
         return self._start(self._untrusted, files, sizes, limits, patience)
 
-    def baseline(
+    def baselines(
         self, code: str, axes: Mapping[str, Any], sizes: Sizes, limits: Limits, patience: Patience
-    ) -> Arm:
-        """The worker that runs the task's own module. Raises Failed, SandboxFailed."""
+    ) -> tuple[Arm, Arm]:
+        """Two workers that run the task's own module. Raises Failed, SandboxFailed."""
         reference = self.reference(code, axes)
-        if self._baseline is None or self._baseline_sizes != sizes:
-            self.end_baseline()
-            arm = self._start(self._trusted, {_TASK_FILE: code}, sizes, limits, patience)
-            self._baseline, self._baseline_sizes = arm, sizes
-            arm.load(_TASK_FILE, "Model", axes)
-            arm.construct(WEIGHT_SEED, reference.arguments)
-        return self._baseline
+        if not self._baselines or self._baseline_sizes != sizes:
+            self.end_baselines()
+            for nursery in self._trusted:
+                arm = self._start(nursery, {_TASK_FILE: code}, sizes, limits, patience)
+                self._baselines.append(arm)
+                arm.load(_TASK_FILE, "Model", axes)
+                arm.construct(WEIGHT_SEED, reference.arguments)
+            self._baseline_sizes = sizes
+        first, second = self._baselines
+        return first, second
 
-    def end_baseline(self) -> None:
-        """End the baseline's worker, so that the next session starts a new one."""
-        if self._baseline is not None:
-            arm, self._baseline = self._baseline, None
-            arm.end()
+    def end_baselines(self) -> None:
+        """End the baselines' workers, so that the next session starts new ones."""
+        while self._baselines:
+            self._baselines.pop().end()
 
     def _start(
         self,

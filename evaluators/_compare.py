@@ -69,9 +69,7 @@ def worse(one: Comparison, other: Comparison) -> Comparison:
     return Comparison(
         max_abs_error=max(one.max_abs_error, other.max_abs_error or 0.0),
         max_scaled_error=max(one.max_scaled_error, other.max_scaled_error),
-        precision_class=max(
-            one.precision_class or "", other.precision_class or "", key=_class_rank
-        )
+        precision_class=max(one.precision_class or "", other.precision_class or "", key=_class_rank)
         or None,
     )
 
@@ -126,7 +124,9 @@ def _numbers(wanted: torch.Tensor, exact: torch.Tensor | None, given: torch.Tens
     misplaced = (torch.isnan(g) != torch.isnan(w)) | (torch.isinf(w) & (g != w))
     bad = int((misplaced | (finite & torch.isinf(g))).sum())
     if bad:
-        message = f"{bad} of {w.numel()} elements are not finite where the reference is, or inversely"
+        message = (
+            f"{bad} of {w.numel()} elements are not finite where the reference is, or inversely"
+        )
         return Comparison("nan", message)
     kept = x[finite]
     if kept.numel() == 0:

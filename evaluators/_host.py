@@ -35,11 +35,20 @@ class Host:
     """A process that judges cases with one evaluator on one device. Use as a context manager."""
 
     def __init__(self, module: str, device: str, config: Any) -> None:
+        self._order = {
+            "module": module,
+            "device": device.partition(":")[0],
+            "config": asdict(config),
+        }
+        self._device = device
         self._limit_s = float(getattr(config, "total_s", 600.0)) + _GRACE_S
+        self._start()
+
+    def _start(self) -> None:
         ours, theirs = socket.socketpair()
         self._process = subprocess.Popen(
             [sys.executable, "-c", _START, _ROOT, str(theirs.fileno())],
-            env=_environment(device),
+            env=_environment(self._device),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
@@ -48,8 +57,7 @@ class Host:
         theirs.close()
         self._socket = ours
         self._lines = ours.makefile("rwb")
-        kind = device.partition(":")[0]
-        self._tell({"module": module, "device": kind, "config": asdict(config)})
+        self._tell(self._order)
         try:
             started = self._hear(_START_LIMIT_S)
         except BaseException:
@@ -73,6 +81,11 @@ class Host:
         """Rows of one case. Raises SandboxFailed when the process is gone or stuck."""
         self._tell(case)
         return self._hear(self._limit_s)["tables"]
+
+    def restart(self) -> None:
+        """End the process and start another one. Raises SandboxFailed, DeviceUnavailable."""
+        self.close()
+        self._start()
 
     def close(self) -> None:
         """End the process, even in the middle of a case; its own workers end with it."""

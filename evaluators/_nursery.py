@@ -34,6 +34,7 @@ def main(control_fd: int) -> None:
     """Serve start and kill requests of the judge until it is gone."""
     _C.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     _C.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    sys.dont_write_bytecode = True  # a worker's directory holds what it was given and no more
     with contextlib.suppress(Exception):  # a warm start for Triton kernels, where there is Triton
         importlib.import_module("triton")
     control = socket.socket(fileno=control_fd)

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import store
-from store.errors import EvaluatorError, UnknownName
+from store.errors import EvaluatorError, SandboxFailed, UnknownName
 from store.ids import uuid7
 
 from evaluators._host import Host
@@ -91,7 +91,9 @@ class Progress(Protocol):
         """Take note of one verdict."""
 
 
-def pending(lake: store.Lake, member: ModuleType, device: dict[str, Any], wanted: Wanted) -> pa.Table:
+def pending(
+    lake: store.Lake, member: ModuleType, device: dict[str, Any], wanted: Wanted
+) -> pa.Table:
     """Kernels and tasks without evidence of this evaluator version on this device, in order.
 
     Raises EvaluatorError for a suite or kernel that this version must not run.
@@ -101,7 +103,7 @@ def pending(lake: store.Lake, member: ModuleType, device: dict[str, Any], wanted
     found = lake.run(
         (_SQL / "pending.sql").read_text("utf-8"),
         {
-            "evaluator": member.__name__.rpartition(".")[2].replace("_", "-"),
+            "evaluator": _name(member),
             "version": member.VERSION,
             "device_id": device["device_id"],
             "device_kind": device["kind"],
@@ -145,18 +147,18 @@ def run(
         started = {
             "run_id": run_id,
             "kind": "evaluation",
-            "name": member.__name__.rpartition(".")[2],
+            "name": _name(member),
             "config": json.dumps({"evaluator": asdict(config), "wanted": asdict(wanted)}),
             "version": metadata.version("kernel-flywheel") if _installed() else None,
             "lake_id": origin[0],
             "snapshot_id": origin[1],
             "host": host.row["host"],
-            "started_at": datetime.now(UTC).isoformat(),
+            "started_at": datetime.now(UTC),
         }
         writer.append({"runs": [started], "devices": [host.row]}, message="evaluation begins")
         try:
             for done, case in enumerate(cases, start=1):
-                tables = host.judge(case)
+                tables = _judged(case, member, host)
                 [evaluation] = tables["evaluations"]
                 evaluation["run_id"] = run_id
                 name = f"{case['path']} {case['kernel_id'][:8]}"
@@ -230,6 +232,29 @@ def _cases(lake: store.Lake, wanted: pa.Table) -> Iterator[dict[str, Any]]:
     for row in lake.run((_SQL / "cases.sql").read_text("utf-8")).rows():
         files = row["other_files"] or []
         yield {**row, "other_files": [(file["path"], file["code"]) for file in files]}
+
+
+def _judged(case: dict[str, Any], member: ModuleType, host: Host) -> dict[str, Any]:
+    """Rows of one case. Where the judging process is lost, a row that says so, and a new process."""
+    try:
+        return host.judge(case)
+    except SandboxFailed as failed:
+        log.warning("%s %s: %s", case["path"], case["kernel_id"][:12], failed.message)
+        host.restart()
+        row = {key: case[key] for key in ("kernel_id", "task_id", "workload_id")} | {
+            "evaluation_id": uuid7(),
+            "device_id": host.row["device_id"],
+            "evaluator": _name(member),
+            "evaluator_version": member.VERSION,
+            "status": "evaluator_error",
+            "reason": "internal",
+            "message": failed.message,
+        }
+        return {"evaluations": [row], "timings": []}
+
+
+def _name(member: ModuleType) -> str:
+    return member.__name__.rpartition(".")[2].replace("_", "-")
 
 
 def _known_kernel(lake: store.Lake, start: str) -> dict[str, Any]:

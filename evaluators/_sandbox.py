@@ -199,7 +199,9 @@ class Nursery:
             "TMPDIR": self._scratch,
             "OMP_NUM_THREADS": threads,
             "MKL_NUM_THREADS": threads,
-            "MAX_JOBS": threads,
+            # Threads that wait by spinning take the cores from those that are waited for.
+            "OMP_WAIT_POLICY": "PASSIVE",
+            "MAX_JOBS": str(len(os.sched_getaffinity(0))),
             _MARKER: self._marker,
         }
 

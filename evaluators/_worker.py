@@ -167,7 +167,17 @@ class Worker:
 def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: int) -> None:
     """Answer requests until the judge closes the channel."""
     worker: Worker | None = None
-    operations = {"load", "construct", "fill", "call", "output", "inputs", "flush", "time", "clocks"}
+    operations = {
+        "load",
+        "construct",
+        "fill",
+        "call",
+        "output",
+        "inputs",
+        "flush",
+        "time",
+        "clocks",
+    }
     with torch.no_grad():
         while True:
             try:

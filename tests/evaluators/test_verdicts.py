@@ -1,0 +1,383 @@
+"""What the judge says of right, wrong and hostile candidates; each runs in a real process."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Judged = Callable[..., dict[str, Any]]
+Text = Callable[[str], str]
+
+WRONG = {
+    "a constant": ("return torch.zeros_like(x)", "incorrect", "incorrect_numerical"),
+    "half precision inside": (
+        "return torch.relu((x.half() @ self.weight.half()).float())",
+        "incorrect",
+        "incorrect_numerical",
+    ),
+    "another element type": (
+        "return torch.relu(x @ self.weight).double()",
+        "incorrect",
+        "incorrect_dtype",
+    ),
+    "another shape": ("return torch.relu(x @ self.weight)[1:]", "incorrect", "incorrect_shape"),
+    "a larger shape": (
+        "return torch.relu(x @ self.weight).repeat(900, 1)",
+        "incorrect",
+        "incorrect_shape",
+    ),
+    "a tuple": ("return (torch.relu(x @ self.weight),)", "incorrect", "incorrect_type"),
+    "a number": ("return 1.0", "incorrect", "incorrect_type"),
+    "an object": ("return object()", "incorrect", "incorrect_type"),
+    "not a number": ("return torch.relu(x @ self.weight) / 0 * 0", "incorrect", "nan"),
+    "changes its input": (
+        "y = torch.relu(x @ self.weight)\nx.zero_()\nreturn y",
+        "incorrect",
+        "input_mutated",
+    ),
+    "uninitialised memory": (
+        "return torch.empty(x.shape[0], 32)",
+        "incorrect",
+        ("incorrect_numerical", "nan"),
+    ),
+    "cache by address": (
+        "c = self.__dict__.setdefault('c', {})\n"
+        "if x.data_ptr() not in c: c[x.data_ptr()] = torch.relu(x @ self.weight)\n"
+        "return c[x.data_ptr()]",
+        "incorrect",
+        "incorrect_numerical",
+    ),
+    "cache by version": (
+        "c = self.__dict__.setdefault('c', {})\n"
+        "k = (id(x), x._version)\n"
+        "if k not in c: c[k] = torch.relu(x @ self.weight)\n"
+        "return c[k]",
+        "incorrect",
+        "incorrect_numerical",
+    ),
+    "memorised after many calls": (
+        "n = self.__dict__.setdefault('n', [])\n"
+        "n.append(0)\n"
+        "if len(n) < 9: self.__dict__['y'] = torch.relu(x @ self.weight)\n"
+        "return self.__dict__['y']",
+        "rejected",
+        "memorised_output",
+    ),
+    "raises": ("raise RuntimeError('no')", "crash", "exception"),
+    "an error without a text": (
+        "class E(Exception):\n    def __str__(self): raise ValueError\nraise E()",
+        "crash",
+        "exception",
+    ),
+    "aborts": ("import os; os.abort()", "crash", "signal"),
+    "leaves with code 0": ("import sys; sys.exit(0)", "crash", "early_exit"),
+    "leaves at once": ("import os; os._exit(0)", "crash", "early_exit"),
+    "too much memory": ("return torch.empty(1 << 44)", "crash", "out_of_memory"),
+    "loops": ("while True: pass", "timeout", "call_timeout"),
+    "prints without end": (
+        "import os\nwhile True: os.write(1, b'x' * 65536)",
+        "crash",
+        "exception",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_candidate_that_is_not_right_is_a_row_that_says_why(
+    name: str, judged: Judged, candidate: Text
+) -> None:
+    forward, status, reason = WRONG[name]
+    row = judged(candidate(forward), file_mb=2.0)
+    assert row["status"] == status, row
+    assert row["reason"] in ((reason,) if isinstance(reason, str) else reason), row
+    assert row["message"]
+    assert row["timings"] == []
+
+
+BROKEN = {
+    "a bracket is open": ("def f(:", "syntax_error"),
+    "bytes that are no Python": ("x = '\x00'", "syntax_error"),
+    "no such module": ("import no_such_module_at_all", "import_failed"),
+    "no ModelNew": ("class Model: pass", "no_entry_point"),
+    "a failing constructor": (
+        "class ModelNew:\n    def __init__(self, n): raise ValueError(n)",
+        "init_failed",
+    ),
+    "the reference's class": ("class ModelNew(Model): pass", "import_failed"),
+    "a failing compiler": (
+        "import subprocess\nsubprocess.run(['false'], check=True)",
+        "build_failed",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_candidate_that_does_not_build_is_a_compile_error(name: str, judged: Judged) -> None:
+    code, reason = BROKEN[name]
+    row = judged(code)
+    assert (row["status"], row["reason"]) == ("compile_error", reason), row
+
+
+def test_a_right_candidate_is_correct_and_timed(judged: Judged, right: str) -> None:
+    row = judged(right)
+    assert (row["status"], row["reason"]) == ("correct", None), row
+    assert row["max_scaled_error"] <= 1
+    assert row["precision_class"] == "fp32"
+    assert len(set(row["seeds"])) == 6
+    assert row["build_s"] < row["wall_s"]
+    assert row["peak_memory_bytes"] > 1 << 20
+    kernel, eager = row["timings"]
+    assert (kernel["arm"], eager["arm"]) == ("kernel", "eager")
+    assert kernel["session_id"] == eager["session_id"]
+    assert kernel["blocks"] == eager["blocks"] == list(range(len(kernel["samples_ms"])))
+    assert len(kernel["blocks"]) >= 20
+    assert min(kernel["samples_ms"]) > 0
+    assert set(kernel["positions"]) <= {0, 1, 2}
+    assert all(a != b for a, b in zip(kernel["positions"], eager["positions"], strict=True))
+
+
+def test_a_kernel_that_waits_is_slower_than_eager(judged: Judged, candidate: Text) -> None:
+    row = judged(candidate("import time; time.sleep(0.004); return torch.relu(x @ self.weight)"))
+    kernel, eager = row["timings"]
+    assert row["status"] == "correct"
+    assert sorted(kernel["samples_ms"])[10] > 4
+    assert sorted(kernel["samples_ms"])[10] > sorted(eager["samples_ms"])[10]
+
+
+def test_seeds_are_new_each_time(judged: Judged, candidate: Text) -> None:
+    code = candidate("return x")
+    assert judged(code)["seeds"] != judged(code)["seeds"]
+
+
+def test_a_lazy_tensor_is_rejected(judged: Judged) -> None:
+    row = judged(
+        "import torch, torch.nn as nn\n"
+        "class Later(torch.Tensor): pass\n"
+        "class ModelNew(nn.Module):\n"
+        "    def __init__(self, n):\n"
+        "        super().__init__(); self.w = nn.Parameter(torch.randn(n, n))\n"
+        "    def forward(self, x): return torch.relu(x @ self.w).as_subclass(Later)\n"
+    )
+    assert (row["status"], row["reason"]) == ("rejected", "lazy_output")
+
+
+def test_a_worker_that_lies_about_time_is_caught_by_the_outside_clock(
+    judged: Judged, candidate: Text
+) -> None:
+    lie = (
+        "import sys, time\n"
+        "worker = sys.modules['evaluators._worker']\n"
+        "start = time.perf_counter_ns()\n"
+        "worker.perf_counter_ns = lambda: start + (time.perf_counter_ns() - start) // 50\n"
+    )
+    row = judged(lie + candidate("time.sleep(0.003); return torch.relu(x @ self.weight)"))
+    assert (row["status"], row["reason"]) == ("rejected", "timer_mismatch"), row
+
+
+def test_replacing_a_clock_is_rejected(judged: Judged, right: str) -> None:
+    row = judged("import time\ntime.perf_counter = lambda: 0.0\n" + right)
+    assert (row["status"], row["reason"]) == ("rejected", "timer_mismatch"), row
+    assert "perf_counter" in row["message"]
+
+
+def test_work_that_goes_on_after_the_return_is_rejected(judged: Judged, candidate: Text) -> None:
+    spin = (
+        "import threading, torch\n"
+        "def spin():\n"
+        "    while True: torch.randn(100_000).exp_()\n"
+        "for _ in range(6): threading.Thread(target=spin, daemon=True).start()\n"
+    )
+    row = judged(spin + candidate("return torch.relu(x @ self.weight)"))
+    assert (row["status"], row["reason"]) == ("rejected", "timer_mismatch"), row
+
+
+FORGERIES = {
+    "words": 'b\'{"status": "correct"}\'',
+    "answers": 'b\'{"number": "0", "elapsed_ns": 1, "odd": null}\'',
+    "noise": "bytes(range(256)) * 8",
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_forged_messages_on_every_descriptor_are_rejected(
+    name: str, judged: Judged, right: str
+) -> None:
+    forge = (
+        "import os\n"
+        "for fd in range(64):\n"
+        "    try: os.write(fd, " + FORGERIES[name] + ")\n"
+        "    except OSError: pass\n"
+    )
+    row = judged(forge + right)
+    assert (row["status"], row["reason"]) == ("rejected", "malformed_output"), row
+
+
+def test_a_worker_that_answers_with_an_unpicklable_mess_is_rejected(
+    judged: Judged, right: str
+) -> None:
+    mess = (
+        "import sys\n"
+        "worker = sys.modules['evaluators._worker'].Worker\n"
+        "worker.output = lambda self, back: {'output': {'tensor': ['float32', [1e9], -64]},"
+        " 'devices': ['cpu']}\n"
+    )
+    row = judged(mess + right)
+    assert (row["status"], row["reason"]) == ("rejected", "malformed_output"), row
+
+
+def test_the_environment_is_a_white_list(
+    judged: Judged, right: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLYWHEEL_LAKE", "/secret/lake")
+    look = (
+        "text = open('/proc/self/environ').read()\n"
+        "import os\n"
+        "print('env', sorted(os.environ), text)\n"
+        "raise SystemError('seen')\n"
+    )
+    row = judged(look + right)
+    assert row["status"] == "compile_error"
+    assert "OMP_NUM_THREADS" in row["log"]
+    assert "secret" not in row["log"]
+    assert "FLYWHEEL_LAKE" not in row["log"]
+
+
+def test_the_working_directory_holds_the_candidate_and_nothing_else(
+    judged: Judged, right: str
+) -> None:
+    row = judged("import os\nprint('holds', sorted(os.listdir('.')))\nassert 0\n" + right)
+    assert "holds ['kernel.py', 'tmp']" in row["log"]
+
+
+def test_a_candidate_may_delete_its_directory(judged: Judged, right: str) -> None:
+    row = judged("import os, shutil\nshutil.rmtree(os.getcwd())\n" + right)
+    assert row["status"] == "correct", row
+
+
+def test_a_daemon_that_leaves_its_session_is_killed(
+    judged: Judged, right: str, tmp_path: Path
+) -> None:
+    note = tmp_path / "pid"
+    daemon = (
+        "import os, time\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork() == 0:\n"
+        f"        open({str(note)!r}, 'w').write(str(os.getpid()))\n"
+        "        os.closerange(0, 64)\n"
+        "        time.sleep(600)\n"
+        "    os._exit(0)\n"
+    )
+    row = judged(daemon + right)
+    assert row["status"] == "correct", row
+    assert row["flags"] == ["left_processes"]
+    pid = int(note.read_text())
+    for _ in range(50):
+        if not os.path.exists(f"/proc/{pid}"):
+            break
+        time.sleep(0.02)
+    assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_a_candidate_that_kills_its_parent_does_not_stop_the_judge(
+    judged: Judged, right: str
+) -> None:
+    row = judged("import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n" + right)
+    assert row["status"] in ("crash", "evaluator_error"), row
+    assert judged(right)["status"] == "correct"
+
+
+def test_a_static_output_buffer_is_a_flag(judged: Judged, candidate: Text) -> None:
+    row = judged(
+        candidate(
+            "out = self.__dict__.setdefault('out', torch.empty(x.shape[0], 32))\n"
+            "torch.mm(x, self.weight, out=out)\n"
+            "return out.relu_()"
+        )
+    )
+    assert row["status"] == "correct", row
+    assert row["flags"] == ["reuses_output_buffer"]
+
+
+def test_axes_replace_names_of_the_task(judged: Judged, candidate: Text) -> None:
+    count = "assert x.shape[0] == 7, x.shape\nreturn torch.relu(x @ self.weight)"
+    assert judged(candidate(count), axes='{"ROWS": 7}')["status"] == "correct"
+    assert judged(candidate(count))["status"] == "crash"
+
+
+def test_a_fault_of_the_task_is_not_the_candidates(judged: Judged, right: str) -> None:
+    row = judged(right, task="def get_inputs(): return []\n")
+    assert (row["status"], row["reason"]) == ("evaluator_error", "reference_failed")
+    row = judged(right, axes='{"COLUMNS": 7}')
+    assert row["status"] == "evaluator_error"
+    assert "COLUMNS" in row["message"]
+
+
+def test_text_of_a_candidate_can_be_stored(judged: Judged, right: str) -> None:
+    row = judged("import os\nos.write(1, b'\\xff\\x00')\nraise OSError('\\ud800\\x00')\n" + right)
+    assert row["status"] == "compile_error"
+    for text in (row["log"], row["message"]):
+        assert "\x00" not in text
+        text.encode("utf-8")
+    assert "\\xff" in row["log"]
+
+
+def test_long_output_is_cut(judged: Judged, right: str) -> None:
+    row = judged("print('x' * 1_000_000)\nprint('the end')\nraise OSError\n" + right)
+    assert len(row["log"]) <= 32 * 1024
+    assert "left out" in row["log"]
+
+
+def test_files_beside_the_entry_are_imported(bench: Any) -> None:
+    from evaluators.judge import Case, Config, judge
+
+    task = (
+        "import torch\nclass Model(torch.nn.Module):\n"
+        "    def forward(self, x, k): return {'a': 1} if k < 0 else [x * k, x > 0]\n"
+        "def get_inputs(): return [torch.randn(9), 3]\ndef get_init_inputs(): return []\n"
+    )
+    case = Case(
+        kernel_id="k",
+        task_id="t",
+        workload_id="w",
+        task_code=task,
+        code="import torch\nfrom part.one import times\nclass ModelNew(torch.nn.Module):\n"
+        "    def forward(self, x, k): return [times(x, k), x > 0]\n",
+        other_files=(("part/one.py", "def times(x, k): return x * k\n"),),
+    )
+    [row] = judge(case, bench, Config(timing_s=0.1))["evaluations"]
+    assert row["status"] == "correct", row
+
+
+def test_a_file_outside_the_folder_is_refused(bench: Any, right: str) -> None:
+    from evaluators.judge import Case, Config, judge
+
+    for path in ("../escaped.py", "/tmp/escaped.py"):
+        case = Case(
+            kernel_id="k", task_id="t", workload_id="w", code=right, task_code="x = 1", path=path
+        )
+        [row] = judge(case, bench, Config())["evaluations"]
+        assert row["status"] in ("rejected", "evaluator_error")
+        assert not Path(path).exists()
+
+
+@pytest.mark.gpu
+def test_a_right_candidate_is_correct_on_a_gpu(right: str) -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    from evaluators._bench import Bench
+    from evaluators.judge import Case, Config, judge
+    from tests.evaluators.conftest import TASK
+
+    case = Case(kernel_id="k", task_id="t", workload_id="w", code=right, task_code=TASK)
+    with Bench("cuda") as gpu:
+        tables = judge(case, gpu, Config())
+    assert tables["evaluations"][0]["status"] == "correct", tables
+    assert len(tables["timings"]) == 2
