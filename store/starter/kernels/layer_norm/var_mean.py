@@ -1,4 +1,4 @@
-"""Asks for variance and mean in one call and folds the rest into one multiplication and addition."""
+"""Asks for variance and mean in one call and folds the rest into one multiply-add."""
 
 import torch
 import torch.nn as nn
