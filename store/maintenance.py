@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import sqlite3
 from collections.abc import Generator
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from store import catalog as catalogs
 from store import lake, validate
+from store.bundle import SUFFIX
 from store.catalog import Catalog, Table
 from store.errors import FlywheelError, RowsRejected
 from store.history import statement
@@ -21,6 +23,8 @@ from store.reader import Lake
 
 if TYPE_CHECKING:
     import duckdb
+
+log = logging.getLogger(__name__)
 
 # Files of a transaction that is still running must not look like orphans, and files that a
 # running query has planned to read must not vanish.
@@ -55,7 +59,7 @@ def compact(location: lake.Location) -> Compaction:
             "CALL ducklake_merge_adjacent_files('lake', "
             f"max_compacted_files => {MERGED_AT_ONCE}, max_file_size => {SMALL_FILE})",
         )
-        _clean(connection)
+        _clean(connection, location)
         after = _sizes(connection)
     return Compaction(
         files_before=before[0], bytes_before=before[1], files_after=after[0], bytes_after=after[1]
@@ -76,24 +80,23 @@ def expire(location: lake.Location, older_than: timedelta, *, dry_run: bool = Fa
     A snapshot is cited by a dataset, a run or a generation that was read from it. Rows never
     go: only the possibility to read the lake as it was at that moment.
     """
-    with Lake(location) as reader:
-        own = {"lake_id": reader.lake_id}
-        spared: dict[int, list[str]] = {}
-        for row in reader.run(statement("spared"), own).rows():
-            spared.setdefault(int(row["snapshot_id"]), []).append(str(row["why"]))
-        spared.setdefault(reader.snapshot, []).append("the newest")
     limit = datetime.now(UTC) - older_than
+    spared: dict[int, list[str]] = {}
+    # The lock comes first: a tag that is set meanwhile waits, and finds its snapshot or is refused.
     with _maintained(location, "store expire") as connection:
+        with Lake(location) as reader:
+            own = {"lake_id": reader.lake_id}
+            for row in reader.run(statement("spared"), own).rows():
+                spared.setdefault(int(row["snapshot_id"]), []).append(str(row["why"]))
+            spared.setdefault(reader.snapshot, []).append("the newest")
         old = connection.execute(
             "SELECT snapshot_id FROM ducklake_snapshots('lake') WHERE snapshot_time < ? ORDER BY 1",
             [limit],
         ).fetchall()
-        # The newest by now, in case a commit came in between.
-        newest = lake.newest_snapshot(connection)
-        expired = [int(row[0]) for row in old if row[0] not in spared and row[0] != newest]
+        expired = [int(row[0]) for row in old if row[0] not in spared]
         if expired and not dry_run:
             _call(connection, f"CALL ducklake_expire_snapshots('lake', versions => {expired})")
-            _clean(connection)
+            _clean(connection, location)
     return Expiry(expired=expired, spared=spared)
 
 
@@ -111,7 +114,10 @@ def check(location: lake.Location) -> list[Problem]:
     """Test the newest snapshot against every rule; an empty list is a clean lake.
 
     Keys, references and checks of all rows; row counts against ingest_log (lost, doubled or torn
-    bundles); data files that are missing or that nothing refers to; rejected bundles in the spool.
+    bundles); data files that are missing; rejected bundles in the spool.
+
+    Files that a killed commit left behind are no problem, since no snapshot refers to them, and
+    neither are bundles that still wait in the spool: both are logged.
     """
     location.require()
     catalog = catalogs.load()
@@ -128,10 +134,14 @@ def check(location: lake.Location) -> list[Problem]:
             raise FlywheelError(
                 f"the lake has no table {missing[0]} yet", "Run `store init` to migrate it."
             )
+        # One transaction: DuckLake would read its catalog anew for every query.
+        connection.execute("BEGIN")
         for table in catalog.tables.values():
             problems += _check_table(connection, catalog, table)
         problems += _check_counts(connection, catalog)
-        problems += _check_files(connection, location, catalog)
+        problems += _check_files(connection, catalog)
+        connection.execute("ROLLBACK")
+        _note_leftovers(connection, location)
     rejected = sorted((location.spool / "rejected").glob("*.json"))
     if rejected:
         reasons = [str(json.loads(file.read_text())["reason"]) for file in rejected[:3]]
@@ -150,9 +160,11 @@ def backup(location: lake.Location, target: Path) -> tuple[int, int]:
     """Copy a lake to a folder that opens as a lake; return files copied and files already there.
 
     Data files never change, so a later backup to the same folder copies what is new. The catalog
-    is copied last and in one piece, under the lock.
+    is copied last and in one piece, under the lock. Raises FlywheelError where the folder holds
+    another lake, or is part of this one.
     """
     location.require()
+    _check_target(location, target)
     copied = kept = 0
     with location.lock():
         for file in sorted(location.data.rglob("*.parquet")):
@@ -174,8 +186,23 @@ def backup(location: lake.Location, target: Path) -> tuple[int, int]:
             source.backup(copy)
         source.close()
         copy.close()
+        # Journals of the catalog that is replaced would be taken for the new one's.
+        for journal in target.glob("catalog.sqlite-*"):
+            journal.unlink()
         partial.rename(target / "catalog.sqlite")
     return copied, kept
+
+
+def _check_target(location: lake.Location, target: Path) -> None:
+    there = lake.Location(target.resolve())
+    if there.root.is_relative_to(location.root):
+        raise FlywheelError(f"{target} lies in the lake itself", "Name a folder outside of it.")
+    if there.exists:
+        with Lake(location) as own, Lake(there) as other:
+            if own.lake_id != other.lake_id:
+                raise FlywheelError(
+                    f"{target} holds another lake", "Name a new folder, or this lake's backup."
+                )
 
 
 @contextmanager
@@ -201,11 +228,15 @@ def _call(connection: duckdb.DuckDBPyConnection, call: str) -> None:
     connection.execute("COMMIT")
 
 
-def _clean(connection: duckdb.DuckDBPyConnection) -> None:
+def _clean(connection: duckdb.DuckDBPyConnection, location: lake.Location) -> None:
     now = datetime.now(UTC)
     for call, age in (("cleanup_old_files", REPLACED_AGE), ("delete_orphaned_files", ORPHAN_AGE)):
         before = f"TIMESTAMPTZ '{(now - age).isoformat()}'"
         connection.execute(f"CALL ducklake_{call}('lake', older_than => {before})").fetchall()
+    for file in location.spool.glob("*.partial"):
+        # Of a process that was killed before its bundle was whole.
+        if datetime.fromtimestamp(file.stat().st_mtime, UTC) < now - ORPHAN_AGE:
+            file.unlink()
 
 
 def _sizes(connection: duckdb.DuckDBPyConnection) -> tuple[int, int]:
@@ -282,9 +313,7 @@ def _check_counts(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> li
     return problems
 
 
-def _check_files(
-    connection: duckdb.DuckDBPyConnection, location: lake.Location, catalog: Catalog
-) -> list[Problem]:
+def _check_files(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[Problem]:
     problems: list[Problem] = []
     for name in catalog.tables:
         listed = connection.execute(
@@ -295,20 +324,24 @@ def _check_files(
             problems.append(
                 Problem(table=name, rule="its files exist", count=len(gone), examples=gone[:3])
             )
+    return problems
+
+
+def _note_leftovers(connection: duckdb.DuckDBPyConnection, location: lake.Location) -> None:
     orphans = connection.execute(
         "CALL ducklake_delete_orphaned_files('lake', dry_run => true, cleanup_all => true)"
     ).fetchall()
     if orphans:
-        problems.append(
-            Problem(
-                table="data files",
-                rule=f"every file belongs to a snapshot (`store compact` removes them after "
-                f"{ORPHAN_AGE.days} days)",
-                count=len(orphans),
-                examples=[str(row[0]) for row in orphans[:3]],
-            )
+        log.info(
+            "%d files of commits that were killed; `store compact` removes them when they are "
+            "%d days old, such as %s",
+            len(orphans),
+            ORPHAN_AGE.days,
+            orphans[0][0],
         )
-    return problems
+    waiting = len(list(location.spool.glob(f"*{SUFFIX}")))
+    if waiting:
+        log.info("%d bundles wait in %s; the next append takes them in", waiting, location.spool)
 
 
 def _problem(error: RowsRejected) -> Problem:
