@@ -61,7 +61,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def empty_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
+def no_rows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
     """Return a lake without rows, for sources that are refused before anything is stored."""
     url = str(tmp_path_factory.mktemp("empty") / "lake")
     store.writer(url, author="tests").close()
@@ -217,11 +217,11 @@ def test_a_broken_task_stops_the_import_with_its_line(writer: store.Writer, chec
     ],
 )
 def test_hostile_files_are_refused(
-    empty_lake: store.Lake, checkout: Path, prepare: Any, message: str
+    no_rows: store.Lake, checkout: Path, prepare: Any, message: str
 ) -> None:
     prepare(checkout / "KernelBench/level1/99_Hostile.py")
     with pytest.raises(ImportFailed, match=message):
-        list(kernelbench.read(checkout, kernelbench.Config(revision="v0.1"), empty_lake))
+        list(kernelbench.read(checkout, kernelbench.Config(revision="v0.1"), no_rows))
 
 
 @pytest.mark.parametrize(
@@ -237,15 +237,15 @@ def test_hostile_files_are_refused(
     ],
 )
 def test_parquet_that_is_something_else_is_refused(
-    empty_lake: store.Lake, tmp_path: Path, columns: dict[str, list[Any]], message: str
+    no_rows: store.Lake, tmp_path: Path, columns: dict[str, list[Any]], message: str
 ) -> None:
     file, config = tmp_path / "level_1.parquet", kernelbench.Config(revision="v0.1")
     pq.write_table(pa.table(columns), file)
     with pytest.raises(ImportFailed, match=message):
-        list(kernelbench.read(file, config, empty_lake))
+        list(kernelbench.read(file, config, no_rows))
     file.write_bytes(b"PAR1 but no more")
     with pytest.raises(ImportFailed, match="cannot be read as Parquet"):
-        list(kernelbench.read(file, config, empty_lake))
+        list(kernelbench.read(file, config, no_rows))
 
 
 def test_what_is_missing_is_said_with_the_next_step(writer: store.Writer, tmp_path: Path) -> None:
@@ -442,11 +442,11 @@ def test_equal_kernels_of_two_samples_are_one_kernel_judged_twice(
 
 
 def test_a_run_needs_its_tasks_in_the_lake(
-    empty_lake: store.Lake, tasked: store.Writer, run_folder: Path
+    no_rows: store.Lake, tasked: store.Writer, run_folder: Path
 ) -> None:
     options = kernelbench_run.Config(suite_revision="v0.1")
     with pytest.raises(ImportFailed, match=r"The lake has none.*store import kernelbench"):
-        list(kernelbench_run.read(run_folder, options, empty_lake))
+        list(kernelbench_run.read(run_folder, options, no_rows))
     with pytest.raises(ImportFailed, match=r"KernelBench v9\nThe lake has v0\.1"):
         import_run(tasked, run_folder, suite_revision="v9")
     with pytest.raises(ImportFailed, match="is not said"):

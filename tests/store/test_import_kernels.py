@@ -54,7 +54,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def empty_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
+def no_rows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
     """Return a lake without rows, for folders that are refused before anything is stored."""
     url = str(tmp_path_factory.mktemp("empty") / "lake")
     store.writer(url, author="tests").close()
@@ -169,13 +169,13 @@ def spoil(name: str, text: str) -> Any:
     ],
 )
 def test_what_cannot_be_imported_is_named(
-    empty_lake: store.Lake, folder: Path, prepare: Any, message: str
+    no_rows: store.Lake, folder: Path, prepare: Any, message: str
 ) -> None:
     prepare(folder)
     with pytest.raises(ImportFailed, match=message):
-        list(kernels.read(folder, kernels.Config(), empty_lake))
+        list(kernels.read(folder, kernels.Config(), no_rows))
 
 
-def test_an_empty_folder_shows_the_layout(empty_lake: store.Lake, tmp_path: Path) -> None:
+def test_an_empty_folder_shows_the_layout(no_rows: store.Lake, tmp_path: Path) -> None:
     with pytest.raises(ImportFailed, match=r"holds no tasks\nLay it out as tasks/NAME.py"):
-        list(kernels.read(tmp_path, kernels.Config(), empty_lake))
+        list(kernels.read(tmp_path, kernels.Config(), no_rows))
