@@ -1,0 +1,177 @@
+"""Snapshots: the log, names for them, reading them by number, tag or time, and what differs."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+
+import builders
+import pytest
+
+import store
+from store import history
+from store.errors import FlywheelError, RowsRejected, SnapshotNotFound, UnknownName
+from store.reader import resolve
+
+
+def _policy(writer: store.Writer, name: str) -> int:
+    row = {"policy_id": name, "name": name, "kind": "person"}
+    return writer.append({"policies": [row]}, f"policy {name}")
+
+
+def _policies(lake: store.Lake) -> set[str]:
+    return {row["policy_id"] for row in lake.sql("FROM policies").rows()}
+
+
+def test_the_log_says_who_and_why_newest_first(writer: store.Writer) -> None:
+    snapshot = _policy(writer, "ada")
+    history.add_tag(writer, "v1", snapshot, "first")
+    history.add_tag(writer, "also", snapshot, None)
+    with writer.reader() as lake:
+        rows = history.log(lake).to_pylist()
+    assert [row["snapshot"] for row in rows] == sorted(
+        (row["snapshot"] for row in rows), reverse=True
+    )
+    named = next(row for row in rows if row["snapshot"] == snapshot)
+    assert (named["author"], named["message"], named["tags"]) == (
+        "tests",
+        "policy ada",
+        "also, v1",
+    )
+    assert '"bundles": 1' in named["extra"]
+    assert rows[0]["message"] == f"tag also at snapshot {snapshot}"
+    assert rows[-1]["snapshot"] == 0
+
+
+def test_every_snapshot_is_read_as_it_was(writer: store.Writer) -> None:
+    first = _policy(writer, "ada")
+    moment = datetime.now(UTC)
+    time.sleep(0.01)
+    second = _policy(writer, "bob")
+    history.add_tag(writer, "one", first, None)
+    local = moment.astimezone().isoformat()
+    naive = moment.replace(tzinfo=None).isoformat()
+    for at, names in {
+        first: {"ada"},
+        str(second): {"ada", "bob"},
+        "one": {"ada"},
+        moment.isoformat(): {"ada"},
+        local: {"ada"},
+        naive: {"ada"},
+        None: {"ada", "bob"},
+        0: set(),
+    }.items():
+        with writer.reader(at) as lake:
+            assert _policies(lake) == names, at
+
+
+def test_a_reader_stays_where_it_is_pinned(writer: store.Writer) -> None:
+    first = _policy(writer, "ada")
+    with writer.reader() as lake:
+        _policy(writer, "bob")
+        assert lake.snapshot == first
+        assert _policies(lake) == {"ada"}
+
+
+def test_before_the_first_commit_tables_are_empty_and_typed(writer: store.Writer) -> None:
+    _policy(writer, "ada")
+    with writer.reader(0) as old, writer.reader() as new:
+        for name in new.catalog.tables:
+            was, now = old.sql(f"FROM {name}").arrow(), new.sql(f"FROM {name}").arrow()
+            assert was.num_rows == 0
+            assert was.schema == now.schema, name
+        assert old.lake_id == ""
+        assert old.sql("FROM verdicts").rows() == []
+
+
+NEVER = [
+    "99", 99, "-1", "v2", "", " ", "1.5", "1999-01-01", "2026-13-01", "\u00b2", "\u0663", "9" * 30, "HEAD",
+]  # fmt: skip
+
+
+def test_a_moment_that_never_was_is_refused(writer: store.Writer) -> None:
+    # The writer's own connection: opening a reader for each of them would take seconds.
+    for at in NEVER:
+        with pytest.raises(SnapshotNotFound):
+            resolve(writer._connection, at)
+
+
+def test_a_missing_snapshot_teaches(writer: store.Writer) -> None:
+    history.add_tag(writer, "release", None, None)
+    with pytest.raises(SnapshotNotFound, match=r'"relaese" is no tag.*\nDid you mean "release"'):
+        writer.reader("relaese")
+    with pytest.raises(SnapshotNotFound, match="no snapshot 99; the newest is"):
+        writer.reader(99)
+
+
+def test_a_tag_moves_and_goes_and_its_history_stays(writer: store.Writer) -> None:
+    first, second = _policy(writer, "ada"), _policy(writer, "bob")
+    assert history.add_tag(writer, "best", first, "one") == first
+    assert history.add_tag(writer, "best", second, "two") == second
+    with writer.reader() as lake:
+        (tag,) = history.tags(lake).to_pylist()
+        assert (tag["name"], tag["snapshot"], tag["note"]) == ("best", second, "two")
+    history.remove_tag(writer, "best", "gone")
+    with writer.reader() as lake:
+        assert history.tags(lake).num_rows == 0
+        notes = lake.sql("SELECT note FROM tags ORDER BY created_at, tag_id").rows()
+        assert [row["note"] for row in notes] == ["one", "two", "gone"]
+    with pytest.raises(SnapshotNotFound):
+        writer.reader("best")
+    with pytest.raises(UnknownName):
+        history.remove_tag(writer, "best", None)
+    assert history.add_tag(writer, "best", None, None) > second
+    with writer.reader() as lake:
+        assert history.tags(lake).num_rows == 1
+
+
+def test_a_name_that_could_be_a_number_or_time_is_no_tag(writer: store.Writer) -> None:
+    for name in ("", "7", "1st", "2026-01-01", " v1", "v1 "):
+        with pytest.raises(FlywheelError, match="cannot be a tag"):
+            history.add_tag(writer, name, None, None)
+
+
+def test_a_tag_on_a_missing_snapshot_is_refused(writer: store.Writer) -> None:
+    with pytest.raises(SnapshotNotFound):
+        history.add_tag(writer, "v1", 99, None)
+    with pytest.raises(RowsRejected):
+        writer.append({"tags": [{"tag_id": "x", "name": "12", "snapshot_id": 1}]}, "by hand")
+
+
+def test_a_difference_counts_rows_and_names_changed_verdicts_and_best_kernels(
+    writer: store.Writer,
+) -> None:
+    task, kernel, device = builders.task(), builders.kernel("fast"), builders.device("laptop")
+    sizes = builders.workload(task)
+    base = {
+        "tasks": [task], "kernels": [kernel], "devices": [device], "workloads": [sizes],
+    }  # fmt: skip
+    first = writer.append(base, "a kernel")
+    judged = builders.evaluation(kernel, task, sizes, device)
+    arms = builders.session(judged, [1.0] * 20, eager=[2.0] * 20)
+    second = writer.append({"evaluations": [judged], "timings": arms}, "judged")
+    with writer.reader(first) as before, writer.reader(second) as after:
+        found = history.difference(before, after)
+        assert found.rows_added == {"evaluations": 1, "timings": len(arms), "ingest_log": 1}
+        (verdict,) = found.verdicts.to_pylist()
+        assert (verdict["status_before"], verdict["status_after"]) == (None, "correct")
+        (best,) = found.best_kernels.to_pylist()
+        assert (best["kernel_before"], best["kernel_after"]) == (None, kernel["kernel_id"])
+        assert best["speedup_after"] == pytest.approx(2.0)
+        (row,) = history.added_rows(before, after, "evaluations").to_pylist()
+        assert row["evaluation_id"] == judged["evaluation_id"]
+        assert history.added_rows(before, after, "kernels").num_rows == 0
+        same = history.difference(after, after)
+        assert (same.rows_added, same.verdicts.num_rows, same.best_kernels.num_rows) == ({}, 0, 0)
+        with pytest.raises(FlywheelError, match="Name the older one first"):
+            history.difference(after, before)
+        with pytest.raises(UnknownName, match='Did you mean "kernels"'):
+            history.added_rows(before, after, "kernel")
+
+
+def test_a_snapshot_number_belongs_to_one_lake(writer: store.Writer, lake_url: str) -> None:
+    with store.open(lake_url) as lake:
+        assert len(lake.lake_id) == 36
+        (row,) = lake.sql("FROM lakes").rows()
+        assert row["lake_id"] == lake.lake_id
+        assert row["created_at"] <= datetime.now(UTC) + timedelta(seconds=1)
