@@ -19,7 +19,8 @@ from typing import Any, TypeAlias
 
 from store import ids
 
-# fmt: off  # a row reads as a row, not as a column of keys
+# A row reads as a row, not as a column of keys.
+# fmt: off
 
 Row: TypeAlias = dict[str, Any]
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -1,8 +1,8 @@
--- One row per analysis that names a fastest exemplar, device and baseline: was it really the fastest?
--- Judged against what the prompt showed (shown_right) and, where every exemplar of the prompt has a
--- speedup that may be ranked at the workload that scores the task, against measurement (named_right).
--- device, baseline and named_right are NULL while nothing was measured. Of equal speedups each is
--- the fastest.
+-- One row per analysis that names a fastest exemplar, device and baseline: was it the fastest?
+-- Judged against what the prompt showed (shown_right) and, where every exemplar of the prompt has
+-- a speedup that may be ranked at the workload that scores the task, against measurement
+-- (named_right). device, baseline and named_right are NULL while nothing was measured. Of equal
+-- speedups each is the fastest.
 WITH exemplars AS (
     SELECT
         analyses.analysis_id, analyses.fastest_kernel_id AS named_kernel_id, generations.task_id,

@@ -1,6 +1,6 @@
--- One row per task, workload, device and baseline: the best kernel, by the lower bound of its speedup.
--- Only what may be ranked takes part (rankable_sessions), without quarantined kernels; a tie goes to
--- the smaller kernel_id.
+-- One row per task, workload, device and baseline: the best kernel, by the speedup's lower bound.
+-- Only what may be ranked takes part (rankable_sessions), without quarantined kernels; a tie goes
+-- to the smaller kernel_id.
 WITH best AS (
     SELECT * EXCLUDE (kernel_ms, baseline_ms)
     FROM kernel_speedups

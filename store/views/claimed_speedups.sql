@@ -1,6 +1,6 @@
 -- One row per published speedup of one candidate at one task, with the names of the task.
--- released says whether the code that the figure is claimed for was published; an audit of a release
--- starts here.
+-- released says whether the code that the figure is claimed for was published; an audit of a
+-- release starts here.
 SELECT
     claims.claim_id,
     claims.task_id,

@@ -1,8 +1,8 @@
 -- One row per published speedup of a kernel and device on which the kernel was judged.
 -- Measured at the workload that scores the task. holds: the kernel is correct there and the claim
--- lies in the measured interval or within 10 % of the measured speedup. It is false for a kernel with
--- a failing verdict, whatever its time, and NULL where a correct kernel has no quiet session. The
--- device is ours and the gpu is the claim's: read the two names before the verdict.
+-- lies in the measured interval, or the measured speedup within 10 % of the claim. It is false for
+-- a kernel with a failing verdict, whatever its time, and NULL where a correct kernel has no quiet
+-- session. The device is ours and the gpu is the claim's: read both names before the verdict.
 SELECT
     claimed.claim_id,
     claimed.task_id,

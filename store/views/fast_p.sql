@@ -1,7 +1,7 @@
 -- One row per suite, revision, level, device, baseline, policy and p: share of tasks faster than p.
 -- fast_p is the share of tasks with a correct kernel and a speedup strictly above p (KernelBench).
--- fast_0 is the rate of correct tasks, be they timed against the baseline or not. n is the number of
--- decided tasks; level NULL is all levels, policy 'any' the best of everybody.
+-- fast_0 is the rate of correct tasks, be they timed against the baseline or not. n is the number
+-- of decided tasks; level NULL is all levels, policy 'any' the best of everybody.
 SELECT
     suite, suite_revision, "level", device, baseline, policy_id, policy,
     thresholds.p,

@@ -1,5 +1,5 @@
 -- One row per kernel, task, workload, device and baseline: the newest session that may be ranked.
--- The newest and not the best of several sessions: measuring again until luck strikes gains nothing.
+-- The newest and not the best of several sessions: measuring until luck strikes gains nothing.
 SELECT *
 FROM rankable_sessions
 QUALIFY row_number() OVER (

@@ -1,8 +1,8 @@
 -- One row per suite, revision, level, device, baseline and policy: the columns of CUDA-L1's tables.
--- level NULL is all levels, policy 'any' is the best of everybody. Figures are over n tasks, one best
--- kernel each; success counts tasks with a correct kernel, faster those above 1.01x, both out of
--- tasks; pending tasks wait for a verdict and are in none of them. A mean is read in two ways: over
--- the n measured tasks, and over all tasks with 1.0 for each that has no speedup. p50_low and
+-- level NULL is all levels, policy 'any' is the best of everybody. Figures are over n tasks, one
+-- best kernel each; success counts tasks with a correct kernel, faster those above 1.01x, both out
+-- of tasks; pending tasks wait for a verdict and are in none of them. A mean is read in two ways:
+-- over the n measured tasks, and over all tasks with 1.0 for each that has no speedup. p50_low and
 -- p50_high are the exact order-statistic 95 % interval of the median over tasks (rank as in
 -- speedups; under 6 tasks it is the smallest and largest value).
 WITH results AS (
@@ -28,7 +28,7 @@ WITH results AS (
 ),
 ranked AS (
     SELECT
-        *, greatest(1, floor((n + 1) / 2 - 0.979982 * sqrt(n - 0.473576)))::BIGINT AS r
+        *, greatest(1, floor((n + 1) / 2 - 0.979982 * sqrt(greatest(n, 1) - 0.473576)))::BIGINT AS r
     FROM results
 )
 SELECT

@@ -1,4 +1,4 @@
--- One row per edge from a kernel to one that it was made from: an exemplar of its prompt, or its parent.
+-- One row per edge from a kernel to one it was made from: an exemplar of its prompt, or its parent.
 -- score is the exemplar's as the prompt showed it. A kernel can be its own parent where a policy
 -- repeats what it was shown, so a walk along the edges has to remember where it has been.
 WITH exemplars AS (

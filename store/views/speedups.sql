@@ -1,9 +1,9 @@
 -- One row per timing session, baseline and cache mode: how many times faster the kernel ran.
 -- Samples of the two arms are paired by block, so that drift of the device cancels out.
 -- speedup = exp(median(ln(baseline / kernel))): over sorted ratios the geometric mean of the middle
--- two. The interval is a pair of order statistics (r-th smallest, r-th largest ratio), exact for the
--- median of any distribution; r is the largest rank whose two binomial tails hold 5 % or less. The
--- formula for r below is Cornish and Fisher's expansion of the Binomial(n, 1/2) quantile and equals
+-- two. The interval is a pair of order statistics (r-th smallest and r-th largest ratio), exact for
+-- the median of any distribution; r is the largest rank whose two binomial tails hold 5 % or less.
+-- The formula for r is Cornish and Fisher's expansion of the Binomial(n, 1/2) quantile and equals
 -- the exact rank for every n up to 1,000,000. Under 6 pairs no such rank exists: the interval is
 -- the smallest and largest ratio and covers 1 - 2^(1-n), less than 95 %.
 WITH sessions AS (
@@ -53,7 +53,7 @@ paired AS (
 ranked AS (
     SELECT
         *,
-        greatest(1, floor((n + 1) / 2 - 0.979982 * sqrt(n - 0.473576)))::BIGINT AS r
+        greatest(1, floor((n + 1) / 2 - 0.979982 * sqrt(greatest(n, 1) - 0.473576)))::BIGINT AS r
     FROM paired
 ),
 failures AS (

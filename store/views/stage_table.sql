@@ -1,4 +1,4 @@
--- One row of leaderboard for each policy that belongs to a training stage, in the order of training.
+-- One row of leaderboard per policy that belongs to a training stage, in the order of training.
 -- Base model, stage 1 (SFT), stages 1 + 2 (self-supervised) and 1 + 2 + 3 (contrastive) of CUDA-L1
 -- stand side by side on the same tasks.
 WITH stages AS (

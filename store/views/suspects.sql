@@ -1,7 +1,7 @@
 -- One row per kernel with findings: what was found, what was decided, and where the kernel went.
 -- standing is confirmed where any finding is, else open where any is undecided, else dismissed.
--- decided_by and why are of the latest decision of that kind. datasets counts datasets that hold the
--- kernel; speedup is its best that may be ranked, which is what a hack would be after.
+-- decided_by and why are of the latest decision of that kind. datasets counts datasets that hold
+-- the kernel; speedup is its best that may be ranked, which is what a hack would be after.
 WITH grouped AS (
     SELECT
         kernel_id,

@@ -1,6 +1,6 @@
 -- One row per labelled task, level, device, baseline and policy: what the policy reached there.
--- The ground of leaderboard and fast_p. A task stands once under its level and once under level NULL,
--- which means all levels; every policy stands by itself and together under policy 'any'.
+-- The ground of leaderboard and fast_p. A task stands once under its level and once under level
+-- NULL, which means all levels; every policy stands by itself and together under policy 'any'.
 -- decided is false while kernels of the policy wait for a verdict on the device: such a task is
 -- pending, neither solved nor missing. An attempt without a kernel is decided everywhere.
 -- speedup is that of the one best kernel (by lower bound) at the workload that scores the task; it

@@ -1,7 +1,8 @@
 -- One row per technique, other technique, device and baseline: the lift of the one given the other.
 -- lift = geomean with both / geomean with given alone; lift_without is the same ratio among kernels
 -- that do not use given. A technique that pays only behind a gatekeeper shows lift above 1 and
--- lift_without near 1. Counts are pairs of kernel and task; pairs nobody used together are left out.
+-- lift_without near 1. Counts are of kernels at tasks; two techniques that no kernel uses together
+-- have no row.
 WITH base AS (
     SELECT
         device, baseline,

@@ -1,7 +1,7 @@
 -- One row per technique, device and baseline: what kernels that use it reach.
--- An association over n pairs of kernel and task, not an effect: kernels that use a technique differ
--- in more than that. p50_low and p50_high are the exact 95 % interval of the median (rank as in
--- speedups).
+-- An association over n pairs of kernel and task, not an effect: kernels that use a technique
+-- differ in more than that. p50_low and p50_high are the exact 95 % interval of the median (rank as
+-- in speedups).
 WITH uses AS (
     SELECT DISTINCT * REPLACE (unnest(techniques) AS techniques)
     FROM technique_speedups
@@ -21,7 +21,7 @@ results AS (
 ),
 ranked AS (
     SELECT
-        *, greatest(1, floor((n + 1) / 2 - 0.979982 * sqrt(n - 0.473576)))::BIGINT AS r
+        *, greatest(1, floor((n + 1) / 2 - 0.979982 * sqrt(greatest(n, 1) - 0.473576)))::BIGINT AS r
     FROM results
 )
 SELECT

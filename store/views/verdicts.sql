@@ -1,7 +1,7 @@
 -- One row per kernel, task, workload, device and evaluator: the verdict that stands.
 -- Within the newest evaluator version present any failure of the candidate wins over a pass: a
--- flaky or cheating kernel cannot be judged again until it passes. evaluator_error is a fault of our
--- own machinery and says nothing about the kernel; a group that holds nothing else has no verdict.
+-- flaky or cheating kernel cannot be judged again until it passes. evaluator_error is a fault of
+-- our own machinery and says nothing about the kernel: a group of nothing else has no verdict.
 WITH versions AS (
     SELECT
         kernel_id, task_id, workload_id, device_id, evaluator, evaluator_version,
