@@ -81,6 +81,14 @@ def _attributes(nodes: list[ast.AST]) -> tuple[dict[str, list[ast.expr]], set[st
             touched |= _named(node.target)
         elif isinstance(node, ast.Call):
             function = node.func
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(attr="register_buffer"),
+                    args=[ast.Constant(value=str() as buffer), value, *_],
+                ):
+                    written.setdefault(buffer, []).append(value)
+                case _:
+                    pass
             if isinstance(function, ast.Attribute) and function.attr.endswith("_"):
                 touched |= _named(function.value)
             # Given to a call, a buffer may be filled by it; asking for its address is the same.

@@ -180,6 +180,11 @@ def test_short_circuit_is_a_constant_that_nothing_writes(kept: str, body: str, t
     assert ("short_circuit" in of(MODEL.format(kept=kept, body=body)).techniques) is there
 
 
+def test_short_circuit_through_a_registered_buffer() -> None:
+    body = "self.register_buffer('zero', torch.zeros(8))\n        return self.zero.clone()"
+    assert "short_circuit" in of(MODEL.format(kept="None", body=body)).techniques
+
+
 def test_short_circuit_through_a_replaced_call() -> None:
     body = (
         "if self.kept is None:\n"

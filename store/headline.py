@@ -1,0 +1,101 @@
+"""The story of a published figure, step by step, each step one SQL file of store/headlines."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from store.errors import UnknownName
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from store.reader import Lake
+
+FOLDER = Path(__file__).parent / "headlines"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step: what it says, the SQL that says it, and the rows that came out."""
+
+    title: str
+    sentence: str
+    """What the rows are; where there are none, why, and what to run."""
+    sql: str
+    sql_sha256: str
+    """Hash of the file: a figure is the answer of this text at a snapshot."""
+    rows: pa.Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Story:
+    """All steps of a headline, read at one snapshot of one lake."""
+
+    name: str
+    lake_id: str
+    snapshot: int
+    steps: list[Step]
+
+
+def story(lake: Lake, name: str = "cuda-l1") -> Story:
+    """Run the steps of a headline against a pinned lake, in the order of their file names.
+
+    Raises UnknownName for a headline that there is none of.
+    """
+    known = {
+        folder.name.replace("_", "-"): folder for folder in FOLDER.iterdir() if folder.is_dir()
+    }
+    if name not in known:
+        raise UnknownName.among("headline", name, known)
+    steps = [_step(lake, file.read_text("utf-8")) for file in sorted(known[name].glob("*.sql"))]
+    return Story(name=name, lake_id=lake.lake_id, snapshot=lake.snapshot, steps=steps)
+
+
+def _step(lake: Lake, text: str) -> Step:
+    """Read a step: the comment's first line is the title, the line `Empty:` speaks for no rows."""
+    comment = re.match(r"(?:-- .*\n)+", text)
+    assert comment is not None
+    title, *lines = (line[3:] for line in comment[0].splitlines())
+    rows = lake.sql(text).arrow()
+    empty = " ".join(line.removeprefix("Empty: ") for line in lines if line.startswith("Empty: "))
+    sentence = " ".join(line for line in lines if not line.startswith("Empty: "))
+    return Step(
+        title=title,
+        sentence=sentence if rows.num_rows else f"{empty[0].upper()}{empty[1:]}",
+        sql=text[comment.end() :].strip(),
+        sql_sha256=hashlib.sha256(text.encode()).hexdigest(),
+        rows=rows,
+    )
+
+
+def write(told: Story, form: str = "table") -> None:
+    """Write a story to stdout: as text with a table per step, or as one JSON object."""
+    if form == "json":
+        steps = [{**vars(step), "rows": step.rows.to_pylist()} for step in told.steps]
+        json.dump({**vars(told), "steps": steps}, sys.stdout, indent=1, default=str)
+        sys.stdout.write("\n")
+        return
+    from store import display
+
+    for number, step in enumerate(told.steps, start=1):
+        sys.stdout.write(f"{number}. {step.title}\n{_wrapped(step.sentence)}\n")
+        if step.rows.num_rows:
+            display.table(step.rows)
+        sys.stdout.write(f"{_indented(step.sql)}\n\n")
+    sys.stdout.write(f"Lake {told.lake_id}, snapshot {told.snapshot}.\n")
+
+
+def _wrapped(text: str) -> str:
+    import textwrap
+
+    return textwrap.fill(text, width=96, initial_indent="   ", subsequent_indent="   ")
+
+
+def _indented(sql: str) -> str:
+    return "\n".join(f"   | {line}" for line in sql.splitlines())
