@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.metadata
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,11 +84,6 @@ def views_hash() -> str:
     """Return the sha256 over the SQL of all views, which decide rows like a pipeline's SQL."""
     texts = [[name, view_text(name)] for name in view_names()]
     return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
-
-
-def version() -> str:
-    """Return the version of this software."""
-    return importlib.metadata.version("kernel-flywheel")
 
 
 def _front_matter(dataset: Dataset, schema: pa.Schema, files: list[Path]) -> dict[str, Any]:

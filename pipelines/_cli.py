@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from pipelines._contract import Request
-from store import room
+from store import __version__, room
 from store.errors import DatasetError
 from store.room import Common, Format, Member
 
@@ -40,7 +40,7 @@ Examples:
 """,
     help_format="plaintext",
     version_flags=["--version"],
-    version=lambda: _version(),
+    version=__version__,
 )
 run_app = App(
     name="run",
@@ -297,12 +297,6 @@ def _visible(text: str) -> str:
 
 def _line(text: str) -> None:
     sys.stdout.write(text + "\n")
-
-
-def _version() -> str:
-    import importlib.metadata
-
-    return importlib.metadata.version("kernel-flywheel")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import store
-from pipelines._card import version
 from pipelines._materialise import Dataset
 
 
@@ -29,7 +28,7 @@ def record(dataset: Dataset, folder: Path, started_at: datetime) -> int | None:
         "kind": "pipeline",
         "name": job.pipeline,
         "config": recipe,
-        "version": version(),
+        "version": store.__version__,
         "started_at": started_at,
         "finished_at": datetime.now(UTC),
     }

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from store.reader import Lake, Result
     from store.append import Writer
 
+__version__ = "0.1.0"
+
 __all__ = ["Bundle", "Lake", "Result", "Writer", "errors", "ids", "open", "writer"]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from cyclopts import App, Parameter
 
-from store import room
+from store import __version__, room
 from store.errors import FlywheelError
 from store.room import Common, Format, Member
 
@@ -40,7 +40,7 @@ Examples:
 """,
     help_format="plaintext",
     version_flags=["--version"],
-    version=lambda: _version(),
+    version=__version__,
 )
 tag_app = App(name="tag", help="Name snapshots: add, list, rm.", help_format="plaintext")
 import_app = App(
@@ -487,12 +487,6 @@ def _write(rows: pa.Table, form: str) -> None:
 
 def _sql(text: str) -> str:
     return text.replace("'", "''")
-
-
-def _version() -> str:
-    import importlib.metadata
-
-    return importlib.metadata.version("kernel-flywheel")
 
 
 if __name__ == "__main__":

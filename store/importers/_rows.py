@@ -6,10 +6,9 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from store import families, features, ids
+from store import __version__, families, features, ids
 from store.bundle import Bundle
 from store.importers import _sources
 
@@ -158,7 +157,7 @@ class Gathered:
             "kind": "import",
             "name": importer,
             "config": _sources.config_json(config),
-            "version": version("kernel-flywheel"),
+            "version": __version__,
             **self.origin(what),
         }
         self.add("runs", (bundle_id,), run)
