@@ -1,11 +1,12 @@
 """The place where kernels are judged: one device, three nurseries, and the task at hand.
 
-One nursery runs candidates, two run the eager baseline, one worker each. Two, because the noise of a
-session is what two processes differ by that do the same.
+One nursery runs candidates, two run the eager baseline, one worker each. Two, because the noise of
+a session is what two processes differ by that do the same.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -17,6 +18,7 @@ from evaluators import _device
 from evaluators._arm import Arm, Patience
 from evaluators._reference import WEIGHT_SEED, Reference
 from evaluators._sandbox import Limits, Nursery
+from store.errors import SandboxFailed
 
 _TASK_FILE = "task.py"
 
@@ -61,6 +63,8 @@ class Bench:
 
     def close(self) -> None:
         """End every process of the bench."""
+        with contextlib.suppress(SandboxFailed):
+            self.end_baselines()
         for nursery in (*self._trusted, self._untrusted):
             nursery.close()
 

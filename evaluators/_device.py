@@ -16,13 +16,26 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from store.errors import DeviceUnavailable
 from store.ids import content_id
 
 _MIB = 1 << 20
 # What two measurements must share to be of the same device and environment. Host name and memory
 # describe a machine without changing what it measures.
-_IDENTITY = "kind model cores gpu_uuid driver cuda torch triton compiler python system".split()
+_IDENTITY = (
+    "kind",
+    "model",
+    "cores",
+    "gpu_uuid",
+    "driver",
+    "cuda",
+    "torch",
+    "triton",
+    "compiler",
+    "python",
+    "system",
+)
 
 
 def threads() -> int:

@@ -146,10 +146,13 @@ def main(fd: int) -> None:
         return
     with bench:
         tell({"device": bench.row})
-        for line in lines:
-            fields = json.loads(line)
-            fields["other_files"] = tuple((path, code) for path, code in fields["other_files"])
-            tell({"tables": member.judge(member.Case(**fields), bench, config)})
+        try:
+            for line in lines:
+                fields = json.loads(line)
+                fields["other_files"] = tuple((path, code) for path, code in fields["other_files"])
+                tell({"tables": member.judge(member.Case(**fields), bench, config)})
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the clean-up runs to its end
 
 
 def _environment(device: str) -> dict[str, str]:

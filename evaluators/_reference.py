@@ -1,4 +1,4 @@
-"""The trusted side of correctness: a task's own code, the inputs it makes and the answers it wants."""
+"""The trusted side of correctness: a task's own code, the inputs it makes, the answers it wants."""
 
 from __future__ import annotations
 

@@ -10,16 +10,14 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import store
+from evaluators._host import Host
 from store.errors import EvaluatorError, SandboxFailed, UnknownName
 from store.ids import uuid7
-
-from evaluators._host import Host
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,23 +98,24 @@ def pending(
     """
     if wanted.suite != JUDGED_SUITE:
         raise _refusal(f"suite {wanted.suite}")
-    found = lake.run(
-        (_SQL / "pending.sql").read_text("utf-8"),
-        {
-            "evaluator": _name(member),
-            "version": member.VERSION,
-            "device_id": device["device_id"],
-            "device_kind": device["kind"],
-            "suite": wanted.suite,
-        },
-    ).arrow()
     if wanted.kernel is not None:
         known = _known_kernel(lake, wanted.kernel)
         if not known["judged"]:
             raise _refusal(f"kernel {known['kernel_id'][:12]}")
-    lake.register("pending", found)
-    if wanted.where is not None:
-        found = lake.sql(f"SELECT * FROM pending WHERE ({wanted.where}\n)").arrow()
+    query = (_SQL / "pending.sql").read_text("utf-8")
+    given = {
+        "evaluator": _name(member),
+        "version": member.VERSION,
+        "device_id": device["device_id"],
+        "device_kind": device["kind"],
+        "suite": wanted.suite,
+    }
+    if wanted.where is None:
+        found = lake.run(query, given).arrow()
+    else:
+        # What the user writes goes through the guard, together with our own text around it.
+        found = lake.sql(f"WITH pending AS ({query}) FROM pending WHERE ({wanted.where}\n)", given)
+        found = found.arrow()
     if wanted.kernel is not None:
         keep = [str(k).startswith(wanted.kernel) for k in found["kernel_id"].to_pylist()]
         found = found.filter(keep)
@@ -149,7 +148,7 @@ def run(
             "kind": "evaluation",
             "name": _name(member),
             "config": json.dumps({"evaluator": asdict(config), "wanted": asdict(wanted)}),
-            "version": metadata.version("kernel-flywheel") if _installed() else None,
+            "version": store.__version__,
             "lake_id": origin[0],
             "snapshot_id": origin[1],
             "host": host.row["host"],
@@ -235,7 +234,7 @@ def _cases(lake: store.Lake, wanted: pa.Table) -> Iterator[dict[str, Any]]:
 
 
 def _judged(case: dict[str, Any], member: ModuleType, host: Host) -> dict[str, Any]:
-    """Rows of one case. Where the judging process is lost, a row that says so, and a new process."""
+    """Rows of one case; where the judging process is lost, a row that says so and a new process."""
     try:
         return host.judge(case)
     except SandboxFailed as failed:
@@ -282,11 +281,3 @@ def _refusal(what: str) -> EvaluatorError:
         f"Leave the option out to judge the {JUDGED_SUITE} suite. A file of your own on one of its "
         "tasks: evaluators check FILE --task TASK",
     )
-
-
-def _installed() -> bool:
-    try:
-        metadata.version("kernel-flywheel")
-    except metadata.PackageNotFoundError:
-        return False
-    return True

@@ -26,9 +26,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from store.errors import SandboxFailed
-
 from evaluators import _channel
+from store.errors import SandboxFailed
 
 _ROOT = str(Path(__file__).resolve().parent.parent)
 _MARKER = "FLYWHEEL_NURSERY"
@@ -171,9 +170,15 @@ class Nursery:
             "limits": vars(limits),
             "setting": dict(setting),
         }
-        self.tell(order, [theirs.fileno(), inbox, outbox, log])
-        theirs.close()
-        pid = self.hear(_START_LIMIT_S)["started"]
+        try:
+            self.tell(order, [theirs.fileno(), inbox, outbox, log])
+            pid = self.hear(_START_LIMIT_S)["started"]
+        except SandboxFailed:
+            ours.close()
+            os.close(log)
+            raise
+        finally:
+            theirs.close()
         return Cell(self, ours, self._control, pid, directory, log)
 
     def close(self) -> None:
@@ -272,25 +277,31 @@ class Cell:
     def end(self) -> Ended:
         """Kill the worker and all it has started, and read what it left. Raises SandboxFailed."""
         self._channel.close()
-        if self._how is None:
-            self._nursery.tell({"do": "kill"})
-            self._hear_end(_END_LIMIT_S)
-        if self._how is None:
-            raise SandboxFailed("a worker cannot be ended")
-        size = os.fstat(self._log).st_size
-        log = os.pread(self._log, _LOG_PART_BYTES, 0)
-        if size > 2 * _LOG_PART_BYTES:
-            log += f"\n… {size - 2 * _LOG_PART_BYTES} bytes left out …\n".encode()
-        log += os.pread(self._log, _LOG_PART_BYTES, max(_LOG_PART_BYTES, size - _LOG_PART_BYTES))
-        os.close(self._log)
+        try:
+            if self._how is None:
+                self._nursery.tell({"do": "kill"})
+                self._hear_end(_END_LIMIT_S)
+            if self._how is None:
+                raise SandboxFailed("a worker cannot be ended")
+            log = self._read_log()
+        finally:
+            os.close(self._log)
         shutil.rmtree(self._directory, ignore_errors=True)
         self._directory.with_suffix(".log").unlink(missing_ok=True)
         return Ended(
             code=self._how["code"],
             peak_memory_bytes=self._how["peak_memory_bytes"],
             strays=self._how["strays"],
-            log=readable(log.decode("utf-8", "backslashreplace")),
+            log=log,
         )
+
+    def _read_log(self) -> str:
+        size = os.fstat(self._log).st_size
+        log = os.pread(self._log, _LOG_PART_BYTES, 0)
+        if size > 2 * _LOG_PART_BYTES:
+            log += f"\n… {size - 2 * _LOG_PART_BYTES} bytes left out …\n".encode()
+        log += os.pread(self._log, _LOG_PART_BYTES, max(_LOG_PART_BYTES, size - _LOG_PART_BYTES))
+        return readable(log.decode("utf-8", "backslashreplace"))
 
     def _refuse_unasked(self) -> None:
         try:

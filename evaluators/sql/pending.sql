@@ -4,7 +4,11 @@ WITH attempts AS (
     SELECT DISTINCT generations.kernel_id, generations.task_id
     FROM generations
     INNER JOIN task_labels ON task_labels.task_id = generations.task_id
-    WHERE generations.kernel_id IS NOT NULL AND task_labels.suite = $suite
+    WHERE
+        generations.kernel_id IS NOT NULL
+        AND task_labels.suite = $suite
+        -- A kernel that somebody else wrote for a task of the suite is not the suite's.
+        AND generations.source = $suite
 ),
 runnable AS (
     -- Device code needs a GPU, and plain C++ takes pointers to host memory.

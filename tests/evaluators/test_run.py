@@ -1,0 +1,259 @@
+"""From a lake to verdicts in it, with the real command in a real process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import store
+
+pytest.importorskip("torch", reason="the evaluators need torch (extra: evaluate)")
+
+from evaluators import _run, judge
+from store.errors import EvaluatorError, UnknownName, UnsafeSQL
+
+TASK = (
+    "import torch\nN = 8\nclass Model(torch.nn.Module):\n    def forward(self, x): return x * 2\n"
+    "def get_inputs(): return [torch.randn(N, N)]\ndef get_init_inputs(): return []\n"
+)
+KERNEL = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x): return {}\n"
+CPU = {"device_id": "c" * 64, "kind": "cpu"}
+CUDA = {"device_id": "d" * 64, "kind": "cuda"}
+
+
+def kernel_rows(
+    name: str, code: str, *, task_id: str, source: str = "starter", **features: Any
+) -> dict[str, list[dict[str, Any]]]:
+    """Rows of one kernel, its origin and its features."""
+    kernel_id = store.ids.kernel_id({name: code}, name)
+    return {
+        "kernels": [
+            {
+                "kernel_id": kernel_id,
+                "code": code,
+                "path": name,
+                "entry_point": "ModelNew",
+                "source": source,
+            }
+        ],
+        "generations": [
+            {
+                "generation_id": store.ids.content_id("generation", kernel_id, task_id),
+                "task_id": task_id,
+                "policy_id": "someone",
+                "kernel_id": kernel_id,
+                "source": source,
+            }
+        ],
+        "kernel_features": [
+            {
+                "kernel_id": kernel_id,
+                "extractor_version": 1,
+                "parsed": True,
+                "language": "pytorch",
+                "has_device_code": False,
+                "global_functions": 0,
+                "triton_kernels": 0,
+                "uses_cuda_graphs": False,
+                "uses_torch_compile": False,
+                "uses_torch_jit": False,
+                "sets_cudnn_flags": False,
+                "uses_streams": False,
+                "techniques": [],
+                "code_bytes": len(code),
+                "code_lines": 3,
+                "minhash_bands": [],
+                **features,
+            }
+        ],
+    }
+
+
+def task_rows(code: str, name: str, suite: str = "starter") -> dict[str, list[dict[str, Any]]]:
+    """Rows of one task with its two workloads."""
+    code = store.ids.normalise(code)
+    task_id = store.ids.task_id(code)
+    settings = {"default": "{}", "cuda": '{"N": 64}'}
+    return {
+        "tasks": [{"task_id": task_id, "code": code, "source": suite}],
+        "task_labels": [
+            {
+                "suite": suite,
+                "suite_revision": "v1",
+                "name": name,
+                "task_id": task_id,
+                "family": name,
+                "source": suite,
+            }
+        ],
+        "workloads": [
+            {
+                "workload_id": store.ids.workload_id(task_id, axes),
+                "task_id": task_id,
+                "name": kind,
+                "axes": axes,
+                "generator": "get_inputs",
+            }
+            for kind, axes in settings.items()
+        ],
+    }
+
+
+@pytest.fixture
+def lake_with_kernels(lake_url: str) -> str:
+    """Return a lake with two tasks of two suites and kernels of each language."""
+    ours, theirs = task_rows(TASK, "twice"), task_rows(TASK + "# other\n", "other", "imported")
+    task_id, other_id = ours["tasks"][0]["task_id"], theirs["tasks"][0]["task_id"]
+    several = [
+        kernel_rows("right.py", KERNEL.format("x + x"), task_id=task_id),
+        kernel_rows("wrong.py", KERNEL.format("x * 3"), task_id=task_id),
+        kernel_rows("host.py", "# cpp", task_id=task_id, language="cpp"),
+        kernel_rows("device.py", "# cuda", task_id=task_id, language="cuda", has_device_code=True),
+        kernel_rows("tiles.py", "# triton", task_id=task_id, language="triton"),
+        kernel_rows("foreign.py", "# a", task_id=task_id, source="a model"),
+        kernel_rows("elsewhere.py", "# b", task_id=other_id, source="imported"),
+    ]
+    with store.writer(lake_url, author="tests") as writer:
+        writer.append(
+            {"policies": [{"policy_id": "someone", "name": "someone", "kind": "person"}]}, "policy"
+        )
+        for tables in (ours, theirs, *several):
+            writer.append(tables, "rows")
+    return lake_url
+
+
+def pending(url: str, device: dict[str, Any], **wanted: Any) -> list[str]:
+    """Return the paths of the pending kernels."""
+    with store.open(url) as lake:
+        found = _run.pending(lake, judge, device, _run.Wanted(**wanted))
+        return sorted(found["path"].to_pylist())
+
+
+def test_only_what_the_device_can_run_is_pending(lake_with_kernels: str) -> None:
+    assert pending(lake_with_kernels, CPU) == ["host.py", "right.py", "wrong.py"]
+    on_gpu = ["device.py", "right.py", "tiles.py", "wrong.py"]
+    assert pending(lake_with_kernels, CUDA) == on_gpu
+
+
+def test_the_workload_is_the_devices_own(lake_with_kernels: str) -> None:
+    with store.open(lake_with_kernels) as lake:
+        axes = {
+            device["kind"]: set(
+                _run.pending(lake, judge, device, _run.Wanted())["axes"].to_pylist()
+            )
+            for device in (CPU, CUDA)
+        }
+    assert axes == {"cpu": {"{}"}, "cuda": {'{"N": 64}'}}
+
+
+def test_options_narrow_what_is_pending(lake_with_kernels: str) -> None:
+    assert pending(lake_with_kernels, CPU, where="path LIKE 'r%'") == ["right.py"]
+    assert len(pending(lake_with_kernels, CPU, limit=2)) == 2
+    right = store.ids.kernel_id({"right.py": KERNEL.format("x + x")}, "right.py")
+    assert pending(lake_with_kernels, CPU, kernel=right[:16]) == ["right.py"]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "path IN (SELECT content FROM read_text('/etc/passwd'))",
+        "true); SELECT (1",
+        "true) UNION ALL (SELECT * FROM read_csv('/etc/passwd')",
+    ],
+)
+def test_sql_of_the_user_is_guarded(lake_with_kernels: str, where: str) -> None:
+    with pytest.raises(UnsafeSQL):
+        pending(lake_with_kernels, CPU, where=where)
+
+
+def test_code_from_elsewhere_is_refused_with_the_reason(lake_with_kernels: str) -> None:
+    with pytest.raises(EvaluatorError, match="hostile"):
+        pending(lake_with_kernels, CPU, suite="imported")
+    foreign = store.ids.kernel_id({"elsewhere.py": "# b"}, "elsewhere.py")
+    with pytest.raises(EvaluatorError, match="hostile"):
+        pending(lake_with_kernels, CPU, kernel=foreign)
+    with pytest.raises(EvaluatorError, match="hostile"):
+        _run.problem("other", lake_with_kernels)
+    with pytest.raises(UnknownName):
+        pending(lake_with_kernels, CPU, kernel="nothing")
+
+
+def evaluators(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command."""
+    return subprocess.run(
+        [sys.executable, "-m", "evaluators", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(_run.__file__).parent.parent,
+    )
+
+
+def test_a_run_stores_verdicts_and_raw_samples_and_ends_when_nothing_is_left(
+    lake_with_kernels: str,
+) -> None:
+    options = ["--device", "cpu", "--lake", lake_with_kernels, "--timing-s", "0.1"]
+    done = evaluators("run", *options, "--where", "path <> 'host.py'")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("evaluations +2 timings +2 → snapshot ")
+    with store.open(lake_with_kernels) as lake:
+        assert done.stdout.split()[-1] == str(lake.snapshot)
+        verdicts = lake.sql(
+            "SELECT path, status, reason, workloads.name AS workload FROM evaluations "
+            "JOIN kernels USING (kernel_id) JOIN workloads USING (workload_id) ORDER BY path"
+        ).rows()
+        assert [(v["path"], v["status"], v["reason"], v["workload"]) for v in verdicts] == [
+            ("right.py", "correct", None, "default"),
+            ("wrong.py", "incorrect", "incorrect_numerical", "default"),
+        ]
+        arms = lake.sql("SELECT arm, len(samples_ms) AS n FROM timings ORDER BY arm").rows()
+        assert [row["arm"] for row in arms] == ["eager", "kernel"]
+        assert arms[0]["n"] == arms[1]["n"] >= 20
+        [run] = lake.sql("SELECT kind, name, config, snapshot_id FROM runs").rows()
+        assert (run["kind"], run["name"]) == ("evaluation", "judge")
+        assert json.loads(run["config"])["evaluator"]["timing_s"] == 0.1
+        assert run["snapshot_id"] < lake.snapshot
+        assert len(lake.sql("SELECT * FROM speedups").rows()) == 1
+    again = evaluators("run", *options, "--where", "path <> 'host.py'")
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.startswith("0 pending on ")
+
+
+def test_check_judges_a_file_and_stores_nothing(lake_with_kernels: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(KERNEL.format("x * 2.5"))
+    before = store.open(lake_with_kernels).snapshot
+    options = ["--task", "twice", "--device", "cpu", "--lake", lake_with_kernels]
+    done = evaluators("check", str(file), *options, "--format", "json")
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["evaluations"][0]["reason"] == "incorrect_numerical"
+    assert store.open(lake_with_kernels).snapshot == before
+
+
+def test_a_lake_or_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    missing = evaluators("run", "--lake", str(tmp_path / "none"), "--device", "cpu")
+    assert missing.returncode == 1
+    assert "none" in missing.stderr
+    assert "Traceback" not in missing.stderr
+    strange = evaluators("run", "--lake", str(tmp_path / "none"), "--device", "tpu")
+    assert (strange.returncode, "tpu" in strange.stderr) == (1, True)
+
+
+def test_help_and_list_load_no_torch() -> None:
+    for arguments in (["--help"], ["run", "--help"], ["list"]):
+        code = (
+            "import sys\nfrom evaluators import _cli\n"
+            f"sys.argv = ['evaluators', *{arguments!r}]\n"
+            "try:\n    _cli.main()\nexcept SystemExit as end:\n    assert not end.code, end\n"
+            "assert 'torch' not in sys.modules\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert "judge" in done.stdout.lower()
