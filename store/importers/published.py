@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from store.bundle import Bundle
 from store.errors import ImportFailed
@@ -36,6 +36,9 @@ TRUST = ("primary", "primary-abstract", "secondary")
 class Config:
     """Options of the published importer."""
 
+    trust: Literal["primary", "primary-abstract", "secondary"] = "secondary"
+    """Weakest kind of source to take: the authors' text, their abstract, or notes and news."""
+
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
     """Yield the one bundle of a file of figures.
@@ -57,7 +60,8 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     for number, source in enumerate(
         _sequence(document.get("sources"), f"{file}, sources"), start=1
     ):
-        _add_source(gathered, _mapping(source, f"{file}, source {number}"), file, identity)
+        about = _mapping(source, f"{file}, source {number}")
+        _add_source(gathered, about, file, identity, TRUST.index(config.trust))
     claims = len(gathered.tables.get("claims", {}))
     yield gathered.bundle(
         identity,
@@ -90,7 +94,10 @@ def _sequence(value: object, where: str) -> list[Any]:
     return cast("list[Any]", value)
 
 
-def _add_source(gathered: Gathered, source: Mapping[str, Any], file: Path, run_id: str) -> None:
+def _add_source(
+    gathered: Gathered, source: Mapping[str, Any], file: Path, run_id: str, weakest: int
+) -> None:
+    """Add the figures of one source, unless it is trusted less than the weakest that is wanted."""
     for name in ("source", "revision", "trust"):
         if not isinstance(source.get(name), str):
             raise ImportFailed(f'{file}: a source has no text for "{name}"')
@@ -102,6 +109,8 @@ def _add_source(gathered: Gathered, source: Mapping[str, Any], file: Path, run_i
     where = f"{file}, {source['source']} {source['revision']}"
     if source["trust"] not in TRUST:
         raise ImportFailed(f"{where}: trust is one of {', '.join(TRUST)}")
+    if TRUST.index(source["trust"]) > weakest:
+        return
     day = source.get("published_on")
     if day is not None and not isinstance(day, datetime.date):
         raise ImportFailed(f"{where}: published_on is a day such as 2025-07-18")

@@ -27,17 +27,16 @@ ROOT = Path(__file__).parents[2]
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
     """Return a lake with two claims of the release, one of them measured, and one orphan score."""
     tasks = [b.task(name) for name in ("square", "cube", "sum")]
-    kernels = [b.kernel("fast"), b.kernel("slow"), None]
+    told = [b.kernel("fast"), b.kernel("slow")]
     policy = b.policy("author", policy_id="cuda-l1")
     names = [f"level1/{number}" for number in (1, 2, 3)]
     labels = [b.label(t, name) for t, name in zip(tasks, names, strict=True)]
     claims = [
         b.claim(t, k, speedup, source="cuda-l1", policy_id="cuda-l1")
-        for t, k, speedup in zip(tasks, kernels, (4.0, 2.0, 9.0), strict=True)
+        for t, k, speedup in zip(tasks, [*told, None], (4.0, 2.0, 9.0), strict=True)
     ]
     gpu, sizes = b.device("A100", kind="cuda"), b.workload(tasks[0])
-    judged = b.evaluation(kernels[0], tasks[0], sizes, gpu)
-    told = [k for k in kernels if k is not None]
+    judged = b.evaluation(told[0], tasks[0], sizes, gpu)
     with store.writer(str(tmp_path_factory.mktemp("small") / "lake"), author="tests") as writer:
         writer.append(
             {

@@ -86,6 +86,13 @@ def test_a_malformed_file_says_where(
     assert says in str(raised.value)
 
 
+def test_second_hand_figures_are_left_out_on_request(lake: store.Lake) -> None:
+    (bundle,) = published.read(None, published.Config(trust="primary"), lake)
+    quotes = [claim["quote"] for claim in bundle.tables["claims"]]
+    assert quotes
+    assert all(quote.endswith("[primary]") for quote in quotes)
+
+
 def test_figures_of_ones_own(writer: store.Writer, tmp_path: Path) -> None:
     file = tmp_path / "own.yaml"
     file.write_text(
