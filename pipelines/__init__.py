@@ -11,7 +11,7 @@ from pipelines._render import (
     task_block,
     template_hash,
 )
-from pipelines._select import no_rows, sql
+from pipelines._select import asked_tasks, no_rows, sql
 
 __all__ = [
     "Kernel",
@@ -20,6 +20,7 @@ __all__ = [
     "Row",
     "Selection",
     "Task",
+    "asked_tasks",
     "fenced",
     "files",
     "messages_json",

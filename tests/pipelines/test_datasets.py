@@ -1,0 +1,247 @@
+"""Dataset folders: they open as they are, repeat byte by byte, and are recorded in the lake."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from pipeline_lakes import Known
+
+import store
+from pipelines import (
+    _card,
+    _materialise,
+    _record,
+    contrastive_batch,
+    preference_pairs,
+    prompt_id,
+    rl_prompts,
+    self_supervised,
+    sft,
+)
+from pipelines._contract import Request
+from store.errors import DatasetError, EmptyDataset
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+ALL = [contrastive_batch, preference_pairs, rl_prompts, self_supervised, sft]
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """Return the sha256 of every file of a folder."""
+    return {
+        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
+
+
+@pytest.mark.parametrize("module", ALL, ids=lambda module: module.__name__)
+def test_a_folder_opens_with_datasets_as_it_is(
+    lake, make_job, tmp_path: Path, monkeypatch, module
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    datasets = pytest.importorskip("datasets")
+    made, folder = _materialise.write(make_job(lake, module), tmp_path / "out")
+    loaded = datasets.load_dataset(str(folder), cache_dir=str(tmp_path / "cache"))
+    assert list(loaded) == ["train"]
+    train = loaded["train"]
+    assert len(train) == made.rows
+    first = train[0]
+    assert [turn["role"] for turn in first["prompt"]] == ["user"]
+    assert first["prompt_id"] == prompt_id(first["prompt"])
+    assert first["snapshot_id"] == lake.snapshot
+    head = yaml.safe_load((folder / "README.md").read_text("utf-8").split("---\n")[1])
+    [info] = head["dataset_info"]
+    assert info["features"] == train.features._to_yaml_list()
+    assert info["splits"][0]["num_examples"] == made.rows
+
+
+def test_message_columns_have_the_shapes_that_trl_reads(lake, make_job) -> None:
+    shapes = {
+        "prompt-only": ["prompt"],
+        "prompt-completion": ["prompt", "completion"],
+        "preference": ["prompt", "chosen", "rejected"],
+    }
+    for module in ALL:
+        made = _materialise.preview(make_job(lake, module))
+        assert made.example is not None
+        assert list(made.example) == shapes[made.dataset_type]
+        for column, turns in made.example.items():
+            role = "user" if column == "prompt" else "assistant"
+            assert [turn["role"] for turn in turns] == [role]
+
+
+@pytest.mark.parametrize("module", ALL, ids=lambda module: module.__name__)
+def test_the_same_recipe_gives_the_same_bytes(lake, make_job, tmp_path: Path, module) -> None:
+    for name in ("first", "second"):
+        _materialise.write(make_job(lake, module), tmp_path / name)
+    assert hashes(tmp_path / "first") == hashes(tmp_path / "second")
+
+
+def test_a_fresh_process_gives_the_same_bytes(small_url, make_job, tmp_path: Path) -> None:
+    with store.open(small_url, at=2) as lake:
+        _materialise.write(make_job(lake), tmp_path / "here")
+    subprocess.run(
+        [sys.executable, "-m", "pipelines", "run", "contrastive-batch", "--lake", small_url,
+         "--at", "2", "--out", str(tmp_path / "there")],
+        check=True, capture_output=True, cwd=tmp_path,
+    )  # fmt: skip
+    assert hashes(tmp_path / "here") == hashes(tmp_path / "there")
+
+
+def test_the_seed_changes_the_dataset(lake, make_job, tmp_path: Path) -> None:
+    ids = {
+        _materialise.preview(make_job(lake, per_task=5, request=Request(seed=seed))).dataset_id
+        for seed in (0, 1)
+    }
+    assert len(ids) == 2
+
+
+def test_content_hash_leaves_provenance_out(small, lake_of, make_job) -> None:
+    made, _ = small
+    lake = lake_of(made)
+    before = _materialise.preview(make_job(lake))
+    with store.writer(lake.url, author="tests") as writer:
+        writer.append(
+            {"policies": [{"policy_id": "other", "name": "other", "kind": "person"}]}, "unrelated"
+        )
+    with store.open(lake.url) as later:
+        after = _materialise.preview(make_job(later))
+    assert later.snapshot > lake.snapshot
+    assert after.content_hash == before.content_hash
+    assert after.dataset_id != before.dataset_id
+
+
+def test_files_have_small_row_groups_and_a_page_index(
+    lake, make_job, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(_materialise, "ROW_GROUP_ROWS", 4)
+    monkeypatch.setattr("pipelines._folder.SHARD_ROWS", 8)
+    made, folder = _materialise.write(make_job(lake, per_task=9), tmp_path / "out")
+    files = sorted((folder / "data" / "default").iterdir())
+    count = len(files)
+    assert count > 1
+    assert [file.name for file in files] == [
+        f"train-{number:05d}-of-{count:05d}.parquet" for number in range(count)
+    ]
+    assert sum(pq.read_metadata(file).num_rows for file in files) == made.rows
+    for file in files:
+        metadata = pq.read_metadata(file)
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            assert group.num_rows <= 4
+            assert group.column(0).compression == "ZSTD"
+            assert group.column(0).has_column_index
+            assert group.column(0).has_offset_index
+
+
+def test_a_dataset_is_recorded_with_its_lineage(small, lake_of, make_job, tmp_path: Path) -> None:
+    made, known = small
+    lake = lake_of(made)
+    dataset, folder = _materialise.write(make_job(lake, per_task=3), tmp_path / "out")
+    snapshot = _record.record(dataset, folder, NOW)
+    assert snapshot == lake.snapshot + 1
+    with store.open(lake.url) as later:
+        [stored] = later.sql("FROM datasets").rows()
+        assert stored["dataset_id"] == dataset.dataset_id
+        assert stored["snapshot_id"] == lake.snapshot
+        assert stored["lake_id"] == lake.lake_id
+        assert stored["rows"] == dataset.rows
+        assert json.loads(stored["recipe"])["config"]["per_task"] == 3
+        [run] = later.sql("FROM runs").rows()
+        assert (run["kind"], run["name"]) == ("pipeline", "contrastive-batch")
+        table = pq.read_table(folder / "data").sort_by("prompt_id")
+        rows = later.sql("FROM dataset_rows ORDER BY prompt_id").arrow()
+        assert rows["prompt_id"].to_pylist() == table["prompt_id"].to_pylist()
+        assert rows["kernel_ids"].to_pylist() == table["exemplar_kernel_ids"].to_pylist()
+        held = later.sql(
+            "SELECT DISTINCT dataset_id FROM dataset_rows WHERE list_contains(kernel_ids, $1)",
+            [known.kernels["tanh.a"]],
+        ).rows()
+        assert held == [{"dataset_id": dataset.dataset_id}]
+
+
+def test_the_same_dataset_twice_is_harmless(small, lake_of, make_job, tmp_path: Path) -> None:
+    lake = lake_of(small[0])
+    for expected in (True, False):
+        dataset, folder = _materialise.write(make_job(lake), tmp_path / "out")
+        assert (_record.record(dataset, folder, NOW) is not None) == expected
+    with store.open(lake.url) as later:
+        counts = later.sql(
+            "SELECT (SELECT count(*) FROM datasets) AS datasets, "
+            "(SELECT count(*) FROM runs) AS runs, (SELECT count(*) FROM dataset_rows) AS rows"
+        ).one()
+    assert counts == {"datasets": 1, "runs": 1, "rows": dataset.rows}
+
+
+def test_a_folder_with_other_files_is_not_touched(lake, make_job, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "mine.txt").write_text("keep")
+    with pytest.raises(DatasetError, match="holds something else"):
+        _materialise.write(make_job(lake), out)
+    assert [file.name for file in tmp_path.rglob("*")] == ["out", "mine.txt"]
+
+
+def test_nothing_is_left_of_a_run_that_fails(lake, make_job, tmp_path: Path) -> None:
+    with pytest.raises(EmptyDataset, match="over length 3"):
+        _materialise.write(make_job(lake, max_tokens=5), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_over_length_are_left_out_and_counted(lake, make_job, rows_of) -> None:
+    lengths = sorted(row["tokens"] for row in rows_of(make_job(lake)))
+    dataset = _materialise.preview(make_job(lake, max_tokens=lengths[1]))
+    assert dataset.rows == 2
+    assert dataset.dropped["row: over length"] == 1
+    assert dataset.tokens == sum(lengths[:2])
+
+
+def test_the_card_names_lineage_and_licences(lake, make_job, tmp_path: Path) -> None:
+    dataset, folder = _materialise.write(make_job(lake), tmp_path / "out")
+    text = (folder / "README.md").read_text("utf-8")
+    for fact in (lake.lake_id, dataset.dataset_id, dataset.content_hash, "| kernels | MIT | 5 |"):
+        assert fact in text
+    assert json.loads((folder / "recipe.json").read_text("utf-8")) == _card.lineage(dataset)
+    assert str(tmp_path) not in text
+
+
+def test_views_and_sql_belong_to_the_recipe(lake, make_job) -> None:
+    recipe = make_job(lake).recipe()
+    assert {"views_hash", "sql_hash", "template_hash", "code_hash"} <= set(recipe)
+
+
+def test_a_tokenizer_file_counts_tokens(lake, make_job, tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    from dataclasses import replace
+
+    from pipelines._tokens import counter
+
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"?": 0}, unk_token="?"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    words.save(str(tmp_path / "tokenizer.json"))
+    job = replace(make_job(lake), counter=counter(tmp_path))
+    dataset = _materialise.preview(job)
+    assert dataset.example is not None
+    text = dataset.example["prompt"][0]["content"]
+    assert job.counter.count([text]) == [len(text.split())]
+    assert job.recipe()["tokens"].startswith("sha256:")
+    with pytest.raises(DatasetError, match="no tokenizer at"):
+        counter(tmp_path / "nothing.json")
+
+
+def test_purpose_eval_marks_rows_and_split(lake, make_job, known: Known, tmp_path: Path) -> None:
+    job = make_job(lake, request=Request(purpose="eval"))
+    _, folder = _materialise.write(job, tmp_path / "out")
+    [file] = (folder / "data" / "default").iterdir()
+    assert file.name == "test-00000-of-00001.parquet"
+    table = pq.read_table(file)
+    assert table["purpose"].to_pylist() == ["eval"]
+    assert table["task_id"].to_pylist() == [known.held_out]

@@ -1,0 +1,175 @@
+"""sft, self-supervised, preference-pairs and rl-prompts on small lakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pipeline_lakes import Known, Rows, code_of
+
+from pipelines import _materialise, preference_pairs, rl_prompts, self_supervised, sft
+from pipelines._contract import Request
+from store.errors import DatasetError, EmptyDataset
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def test_golden_question_and_answer(lake, make_job, rows_of, known: Known) -> None:
+    found = rows_of(make_job(lake, sft, per_policy=9))
+    [row] = [row for row in found if row["kernel_id"] == known.kernels["sigmoid.a"]]
+    text = "\n".join(turn["content"] for turn in [*row["prompt"], *row["completion"]])
+    assert text + "\n" == (GOLDEN / "sft.txt").read_text("utf-8")
+
+
+def test_golden_rl_prompt(lake, make_job, rows_of) -> None:
+    [row] = [row for row in rows_of(make_job(lake, rl_prompts)) if row["task"] == "relu"]
+    assert row["prompt"][0]["content"] + "\n" == (GOLDEN / "no_exemplars.txt").read_text("utf-8")
+
+
+def test_sft_answers_are_correct_kernels_of_the_task(lake, make_job, rows_of, known: Known) -> None:
+    names = {kernel: name for name, kernel in known.kernels.items()}
+    found = rows_of(make_job(lake, sft, per_policy=9))
+    assert {names[row["kernel_id"]] for row in found} == {
+        *(f"relu.{name}" for name in "abcde"),
+        *(f"sigmoid.{name}" for name in "abc"),
+        "tanh.a",
+    }
+    for row in found:
+        task, _, name = names[row["kernel_id"]].partition(".")
+        assert row["task"] == task
+        assert f"# {task} {name}\n" in row["completion"][0]["content"]
+        assert f"# {task} {name}\n" not in row["prompt"][0]["content"]
+
+
+def test_sft_keeps_so_many_per_task_and_policy(small, lake_of, make_job, rows_of) -> None:
+    made, known = small
+    for name in "xyz":
+        kernel = made.kernel(known.relu, code_of("relu", name), policy="student")
+        made.judged(known.relu, kernel)
+    lake = lake_of(made)
+    found = rows_of(make_job(lake, sft, per_policy=2))
+    counts: dict[tuple[str, str], int] = {}
+    for row in found:
+        key = (row["task"], row["policy_id"])
+        counts[key] = counts.get(key, 0) + 1
+    assert counts == {
+        ("relu", "policy-writer"): 2,
+        ("relu", "policy-student"): 2,
+        ("sigmoid", "policy-writer"): 2,
+        ("tanh", "policy-writer"): 1,
+    }
+    dropped = _materialise.preview(make_job(lake, sft, per_policy=2)).dropped
+    assert dropped["kernel: more than asked for"] == 3 + 1 + 1
+    assert dropped["kernel: quarantined"] == 1
+    assert {row["policy_id"] for row in rows_of(make_job(lake, sft, policy="student"))} == {
+        "policy-student"
+    }
+
+
+@pytest.mark.parametrize(("shared", "kept"), [(8, 1), (7, 2)])
+def test_sft_leaves_near_duplicates_of_a_task_out(
+    rows: Rows, lake_of, make_job, rows_of, shared, kept
+) -> None:
+    relu = rows.task("relu", family="pointwise", split="train")
+    for number, bands in enumerate(([*range(16)], [*range(shared), *range(50, 66 - shared)])):
+        rows.judged(relu, rows.kernel(relu, code_of("relu", str(number)), bands=bands))
+    job = make_job(lake_of(rows), sft, per_policy=9)
+    assert len(rows_of(job)) == kept
+    assert _materialise.preview(job).dropped.get("kernel: near-duplicate", 0) == 2 - kept
+
+
+def test_sft_without_verdicts_names_the_way_out(rows: Rows, lake_of, make_job, rows_of) -> None:
+    relu = rows.task("relu", family="pointwise", split="train")
+    rows.claim(relu, rows.kernel(relu, code_of("relu", "a")), 2.0)
+    lake = lake_of(rows)
+    with pytest.raises(EmptyDataset, match="--evidence claimed"):
+        rows_of(make_job(lake, sft))
+    [row] = rows_of(make_job(lake, sft, evidence="claimed"))
+    assert row["evidence"] == "claimed"
+
+
+def test_self_supervised_prompts_are_one_per_task(lake, make_job, rows_of) -> None:
+    found = rows_of(make_job(lake, self_supervised))
+    assert sorted(row["task"] for row in found) == ["exp", "relu", "sigmoid", "tanh"]
+    assert {row["device_kind"] for row in found} == {"cuda"}
+
+
+def test_self_supervised_successes_are_those_of_the_policy_and_round(
+    small, lake_of, make_job, rows_of
+) -> None:
+    made, known = small
+    good = made.kernel(known.tanh, code_of("tanh", "student"), policy="student")
+    made.judged(known.tanh, good)
+    bad = made.kernel(known.tanh, code_of("tanh", "broken"), policy="student")
+    made.judged(known.tanh, bad, "compile_error")
+    lake = lake_of(made)
+    for options in ({"policy": "student"}, {"round": 1}, {"policy": "policy-student", "round": 1}):
+        job = make_job(lake, self_supervised, select="successes", **options)
+        assert [row["kernel_id"] for row in rows_of(job)] == [good]
+        assert _materialise.preview(job).dataset_type == "prompt-completion"
+    with pytest.raises(EmptyDataset, match="of round 7"):
+        rows_of(make_job(lake, self_supervised, select="successes", round=7))
+
+
+def test_preference_pairs_keep_the_margin(lake, make_job, rows_of, known: Known) -> None:
+    names = {kernel: name for name, kernel in known.kernels.items()}
+    found = rows_of(make_job(lake, preference_pairs, per_task=60, margin=1.5))
+    kinds = {row["kind"] for row in found}
+    assert kinds == {"slower", "wrong"}
+    pairs = {(names[row["chosen_kernel_id"]], names[row["rejected_kernel_id"]]) for row in found}
+    assert {pair for pair in pairs if pair[0].startswith("sigmoid")} == {
+        ("sigmoid.c", "sigmoid.a"),
+        ("sigmoid.c", "sigmoid.b"),
+    }
+    for row in found:
+        chosen, rejected = names[row["chosen_kernel_id"]], names[row["rejected_kernel_id"]]
+        assert chosen != "wrong"
+        assert "cheat" not in (chosen, rejected)
+        assert f"# {chosen.replace('.', ' ')}\n" in row["chosen"][0]["content"]
+        if row["kind"] == "slower":
+            assert row["chosen_score"] >= 1.5 * row["rejected_score"]
+            assert chosen.partition(".")[0] == rejected.partition(".")[0] == row["task"]
+        else:
+            assert (rejected, row["rejected_status"]) == ("wrong", "incorrect")
+            assert row["rejected_score"] is None
+
+
+@pytest.mark.parametrize("kind", ["slower", "wrong"])
+def test_preference_pairs_of_one_kind(lake, make_job, rows_of, kind) -> None:
+    found = rows_of(make_job(lake, preference_pairs, per_task=9, rejected=kind))
+    assert {row["kind"] for row in found} == {kind}
+
+
+def test_every_pair_that_keeps_the_margin_can_be_drawn(lake, make_job, rows_of) -> None:
+    found = rows_of(make_job(lake, preference_pairs, per_task=500, margin=1.2, rejected="slower"))
+    scores = {"relu": [0.62, 1.42, 1.46, 2.8, 4.1], "sigmoid": [1.1, 1.6, 3.0], "tanh": [2.25]}
+    expected = {
+        (task, fast, slow)
+        for task, values in scores.items()
+        for fast in values
+        for slow in values
+        if fast >= 1.2 * slow
+    }
+    drawn = {
+        (row["task"], round(row["chosen_score"], 2), round(row["rejected_score"], 2))
+        for row in found
+    }
+    assert drawn == expected
+
+
+def test_a_margin_that_is_none_is_refused(lake, make_job, rows_of) -> None:
+    with pytest.raises(DatasetError, match="--margin"):
+        rows_of(make_job(lake, preference_pairs, margin=1.0))
+    with pytest.raises(EmptyDataset, match="Lower --margin"):
+        rows_of(make_job(lake, preference_pairs, margin=100.0, rejected="slower"))
+
+
+def test_eval_purpose_asks_for_test_tasks_in_every_pipeline(lake, make_job, rows_of) -> None:
+    for module in (rl_prompts, self_supervised, sft):
+        found = rows_of(make_job(lake, module, request=Request(purpose="eval")))
+        assert {(row["task"], row["purpose"]) for row in found} == {("cumsum", "eval")}
+
+
+def test_a_degenerate_task_takes_part_when_asked(lake, make_job, rows_of) -> None:
+    found = rows_of(make_job(lake, rl_prompts, request=Request(degenerate=True)))
+    assert "zeros_like" in {row["task"] for row in found}

@@ -1,0 +1,136 @@
+"""Rules that no pipeline may break, whatever its SQL picks: leakage, quarantine, contamination."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from pipeline_lakes import Known, Rows, code_of
+
+from pipelines import _materialise
+from pipelines._contract import Request
+from store import room
+from store.errors import LeakageFound
+
+CARELESS = '''"""Every kernel of every task, whatever it is."""
+
+from dataclasses import dataclass
+
+import pipelines
+
+DATASET_TYPE = "prompt-completion"
+TEMPLATE = "one_shot.j2"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Options of careless."""
+
+    task: str | None = None
+    """Only this task."""
+
+
+def select(lake, config, request):
+    rows = lake.run(
+        "SELECT task_id, [kernel_id] AS kernel_ids, kernel_id FROM generations "
+        "WHERE $1 IS NULL OR task_id = $1 ORDER BY ALL",
+        [config.task],
+    )
+    return pipelines.Selection(rows=rows.arrow())
+
+
+def render(row):
+    text = pipelines.render(
+        TEMPLATE, task_block=pipelines.task_block(row.task), device_kind="cuda"
+    )
+    return {
+        "prompt": [{"role": "user", "content": text}],
+        "completion": [{"role": "assistant", "content": pipelines.files(row.kernels[0])}],
+    }
+'''
+
+
+@pytest.fixture
+def careless(tmp_path: Path, monkeypatch) -> ModuleType:
+    """Return a user's own pipeline that looks at nothing."""
+    folder = tmp_path / "flywheel" / "pipelines"
+    folder.mkdir(parents=True)
+    (folder / "careless.py").write_text(CARELESS)
+    monkeypatch.chdir(tmp_path)
+    return room.member("pipelines", "careless").load()
+
+
+def test_a_task_of_the_test_split_in_training_rows_is_an_error(
+    lake, make_job, careless, known: Known
+) -> None:
+    with pytest.raises(LeakageFound, match=f"cumsum \\({known.held_out[:12]}\\)"):
+        _materialise.preview(make_job(lake, careless))
+
+
+def test_the_leakage_check_lets_other_tasks_and_evaluation_pass(
+    lake, make_job, careless, known: Known
+) -> None:
+    assert _materialise.preview(make_job(lake, careless, task=known.sigmoid)).rows == 3
+    request = Request(purpose="eval")
+    job = make_job(lake, careless, task=known.held_out, request=request)
+    assert _materialise.preview(job).rows == 3
+
+
+def test_any_label_of_the_test_split_keeps_a_task_out(
+    small, lake_of, make_job, careless, rows_of
+) -> None:
+    made, known = small
+    made.tables["task_labels"].append(
+        made.tables["task_labels"][0]
+        | {"suite": "another", "name": "another name", "family": "held"}
+    )
+    made.tables["splits"].append(
+        made.tables["splits"][0] | {"suite": "another", "family": "held", "split": "test"}
+    )
+    lake = lake_of(made)
+    with pytest.raises(LeakageFound):
+        _materialise.preview(make_job(lake, careless, task=known.relu))
+    assert "relu" not in {row["task"] for row in rows_of(make_job(lake))}
+
+
+def test_quarantined_kernels_never_reach_a_dataset(
+    lake, make_job, careless, known: Known, rows_of
+) -> None:
+    job = make_job(lake, careless, task=known.relu)
+    assert known.kernels["cheat"] not in {row["kernel_id"] for row in rows_of(job)}
+    assert _materialise.preview(job).dropped == {"row: quarantined": 1}
+
+
+def test_a_dismissed_finding_lets_the_kernel_back(small, lake_of, make_job, careless) -> None:
+    made, known = small
+    [finding], [standing] = made.tables["findings"], made.tables["standings"]
+    later = made.tables["evaluations"][-1]["created_at"]
+    made.tables["standings"].append(
+        standing | {"standing_id": "later", "decision": "dismissed", "created_at": later}
+    )
+    assert finding["kernel_id"] == known.kernels["cheat"]
+    dropped = _materialise.preview(make_job(lake_of(made), careless, task=known.relu)).dropped
+    assert dropped == {}
+
+
+@pytest.mark.parametrize(("shared", "contaminated"), [(16, True), (8, True), (7, False)])
+def test_near_copies_of_answers_to_test_tasks_are_left_out(
+    rows: Rows, lake_of, make_job, careless, shared, contaminated
+) -> None:
+    relu = rows.task("relu", family="pointwise", split="train")
+    scan = rows.task("cumsum", family="scan", split="test")
+    rows.kernel(scan, code_of("cumsum", "answer"), bands=range(16))
+    rows.kernel(relu, code_of("relu", "copy"), bands=[*range(shared), *range(100, 116 - shared)])
+    rows.kernel(relu, code_of("relu", "own"), bands=range(200, 216))
+    dataset = _materialise.preview(make_job(lake_of(rows), careless, task=relu))
+    assert dataset.rows == (1 if contaminated else 2)
+    assert dataset.dropped == ({"row: contaminated": 1} if contaminated else {})
+
+
+def test_repeated_rows_are_left_out_and_counted(small, lake_of, make_job, careless) -> None:
+    made, known = small
+    made.written(known.kernels["sigmoid.a"], known.sigmoid, "student")
+    dataset = _materialise.preview(make_job(lake_of(made), careless, task=known.sigmoid))
+    assert dataset.rows == 3
+    assert dataset.dropped == {"row: duplicate": 1}

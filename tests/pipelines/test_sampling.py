@@ -1,0 +1,187 @@
+"""The draws in SQL against their formulas: softmax over buckets, uniform inside, no replacement."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from itertools import combinations
+
+import pyarrow as pa
+import pytest
+from scipy.stats import chisquare
+
+from pipelines import contrastive_batch
+from pipelines._contract import Request
+from pipelines._sampling import draw
+
+DRAWS = 20_000
+WIDTH = 0.5
+# Bucket (score // WIDTH) to the scores of its kernels.
+SCORES = {0: [0.4], 2: [1.1, 1.2, 1.3], 3: [1.6, 1.9], 5: [2.7]}
+
+
+def kernels(task: str = "task") -> list[tuple[str, str, float]]:
+    """Return (task, kernel, score) of one task's kernels."""
+    return [
+        (task, hashlib.sha256(f"{task}{score}".encode()).hexdigest(), score)
+        for scores in SCORES.values()
+        for score in scores
+    ]
+
+
+def table(rows: list[tuple[str, str, float]]) -> pa.Table:
+    """Return kernels as the SQL reads them."""
+    return pa.table(
+        {
+            "task_id": [row[0] for row in rows],
+            "kernel_id": [row[1] for row in rows],
+            "score": [row[2] for row in rows],
+        }
+    )
+
+
+def drawn(lake, rows, *, seed: int = 0, **options) -> list[list[tuple[str, float]]]:
+    """Return the exemplars of each draw over one task: (kernel, score)."""
+    config = contrastive_batch.Config(
+        **({"bucket_width": WIDTH, "per_task": DRAWS, "temperature": 0.8} | options)
+    )
+    eligible = table(rows)
+    tasks = pa.table({"task_id": sorted(set(eligible["task_id"].to_pylist()))})
+    found = draw(lake, tasks, eligible, config, Request(seed=seed)).to_pylist()
+    groups: dict[int, list[tuple[str, float]]] = {}
+    for row in found:
+        groups.setdefault(row["row_index"], []).append((row["kernel_id"], row["score"]))
+    return [sorted(groups[index], key=lambda one: one[1]) for index in sorted(groups)]
+
+
+def softmax(temperature: float) -> dict[int, float]:
+    """Return CUDA-L1's equation 1 for SCORES: bucket to probability."""
+    means = {bucket: sum(scores) / len(scores) for bucket, scores in SCORES.items()}
+    mu = sum(means.values()) / len(means)
+    weights = {bucket: math.exp((mean - mu) / temperature) for bucket, mean in means.items()}
+    return {bucket: weight / sum(weights.values()) for bucket, weight in weights.items()}
+
+
+def p_value(counts: Counter, expected: dict) -> float:
+    """Return the chi-square p-value of counts against probabilities."""
+    assert set(counts) <= set(expected)
+    observed = [counts[key] for key in expected]
+    total = sum(observed)
+    return float(chisquare(observed, [p * total for p in expected.values()]).pvalue)
+
+
+@pytest.mark.parametrize("temperature", [0.3, 0.8, 3.0])
+def test_single_draws_follow_the_softmax(lake, temperature) -> None:
+    found = drawn(lake, kernels(), exemplars=1, temperature=temperature)
+    counts = Counter(int(one[0][1] // WIDTH) for one in found)
+    assert sum(counts.values()) == DRAWS
+    assert p_value(counts, softmax(temperature)) > 0.001
+    # The same counts do not follow another temperature: the test can fail.
+    assert p_value(counts, softmax(temperature * 1.3)) < 1e-6
+
+
+def test_pairs_are_successive_draws_without_replacement(lake) -> None:
+    found = drawn(lake, kernels(), exemplars=2)
+    counts = Counter(tuple(int(score // WIDTH) for _, score in one) for one in found)
+    p = softmax(0.8)
+    expected = {
+        (i, j): p[i] * p[j] / (1 - p[i]) + p[j] * p[i] / (1 - p[j]) for i, j in combinations(p, 2)
+    }
+    assert math.isclose(sum(expected.values()), 1)
+    assert p_value(counts, expected) > 0.001
+    independent = {pair: p[pair[0]] * p[pair[1]] for pair in expected}
+    total = sum(independent.values())
+    assert p_value(counts, {pair: v / total for pair, v in independent.items()}) < 1e-6
+
+
+def test_kernels_inside_a_bucket_are_equally_likely(lake) -> None:
+    found = drawn(lake, kernels(), exemplars=1)
+    counts = Counter(one[0][1] for one in found if 1.0 <= one[0][1] < 1.5)
+    assert p_value(counts, {score: 1 / 3 for score in SCORES[2]}) > 0.001
+
+
+def test_buckets_of_a_draw_are_distinct_and_as_many_as_there_are(lake) -> None:
+    for one in drawn(lake, kernels(), exemplars=9, per_task=50):
+        assert [int(score // WIDTH) for _, score in one] == list(SCORES)
+
+
+def test_large_scores_do_not_overflow(lake) -> None:
+    rows = [("task", "a", 1e-3), ("task", "b", 5e4), ("task", "c", 120.0)]
+    found = drawn(lake, rows, exemplars=2, per_task=20, temperature=0.01)
+    assert all([score for _, score in one] == [120.0, 5e4] for one in found)
+
+
+def test_a_draw_is_the_hash_that_it_says_it_is(lake) -> None:
+    """Recompute draws in Python: Gumbel keys out of md5, whatever engine or machine made them."""
+    seed, temperature = 7, 0.8
+    means = {bucket: sum(scores) / len(scores) for bucket, scores in SCORES.items()}
+    mu = sum(means.values()) / len(means)
+
+    def low(*parts: object) -> int:
+        digest = hashlib.md5(":".join(map(str, parts)).encode()).digest()
+        return int.from_bytes(digest[8:], "little")
+
+    def key(number: int, bucket: int) -> float:
+        u = ((low(seed, "bucket", "task", number, bucket) >> 12) + 0.5) / 2**52
+        return (means[bucket] - mu) / temperature - math.log(-math.log(u))
+
+    found = drawn(lake, kernels(), exemplars=2, per_task=200, seed=seed)
+    for number, exemplars in enumerate(found):
+        best = sorted(SCORES, key=lambda bucket: -key(number, bucket))[:2]
+        expected = []
+        for bucket in best:
+            inside = sorted(
+                (kernel, score) for _, kernel, score in kernels() if score // WIDTH == bucket
+            )
+            expected.append(inside[low(seed, "kernel", "task", number, bucket) % len(inside)])
+        assert exemplars == sorted(expected, key=lambda one: one[1])
+
+
+def test_random_takes_every_subset_equally_often(lake) -> None:
+    found = drawn(lake, kernels(), strategy="random", exemplars=3)
+    scores = sorted(score for _, _, score in kernels())
+    counts = Counter(tuple(score for _, score in one) for one in found)
+    subsets = list(combinations(scores, 3))
+    assert p_value(counts, {subset: 1 / len(subsets) for subset in subsets}) > 0.001
+
+
+def test_random_takes_all_kernels_where_there_are_few(lake) -> None:
+    found = drawn(lake, kernels(), strategy="random", exemplars=20, per_task=3)
+    assert [len(one) for one in found] == [7, 7, 7]
+
+
+def test_island_stays_on_one_island_and_visits_all_equally(lake) -> None:
+    rows = [
+        ("task", hashlib.sha256(str(i).encode()).hexdigest(), 0.3 + i * 0.05) for i in range(40)
+    ]
+
+    def island(kernel: str) -> int:
+        digest = hashlib.md5(kernel.encode()).digest()
+        return int.from_bytes(digest[8:], "little") % 3
+
+    found = drawn(lake, rows, strategy="island", islands=3, exemplars=2, per_task=40_000)
+    visits = Counter()
+    for one in found:
+        [place] = {island(kernel) for kernel, _ in one}
+        visits[place] += 1
+    assert p_value(visits, {place: 1 / 3 for place in range(3)}) > 0.001
+
+
+def test_top_goes_down_the_ranking_draw_by_draw(lake) -> None:
+    found = drawn(lake, kernels(), strategy="top", exemplars=3, per_task=5)
+    assert [[score for _, score in one] for one in found] == [
+        [1.6, 1.9, 2.7],
+        [1.1, 1.2, 1.3],
+        [0.4],
+    ]
+
+
+def test_none_draws_one_prompt_a_task(lake) -> None:
+    assert drawn(lake, kernels(), strategy="none", per_task=5) == [[(None, None)]]
+
+
+def test_the_draw_of_a_task_does_not_depend_on_other_tasks(lake) -> None:
+    alone = drawn(lake, kernels(), per_task=1)
+    both = drawn(lake, kernels() + kernels("another"), per_task=1)
+    assert alone[0] in both
