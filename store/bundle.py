@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from store.catalog import Catalog, Table
-from store.errors import RowsRejected
+from store.errors import FlywheelError, RowsRejected
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,9 +68,7 @@ def conform(table: Table, rows: Rows) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=open_schema)
 
 
-def _from_mappings(
-    table: Table, rows: Sequence[Mapping[str, Any]], schema: pa.Schema
-) -> pa.Table:
+def _from_mappings(table: Table, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     import pyarrow as pa
 
     names = dict.fromkeys(name for row in rows for name in row)
@@ -87,7 +85,7 @@ def _from_mappings(
         except (ValueError, TypeError, OverflowError) as error:
             rule = _type_rule(table, name)
             bad = [row for row in rows if not _fits(row.get(name), wanted)]
-            examples = [f"{error}: {str(row.get(name))!a:.120}" for row in bad[:3]]
+            examples = [ascii(row.get(name))[:120] for row in bad[:3]]
             raise RowsRejected(table.name, rule, len(bad), examples) from error
     return pa.table(arrays)
 
@@ -115,13 +113,59 @@ def _moment(value: object, wanted: pa.DataType) -> object:
 def _cast(table: Table, column: pa.ChunkedArray, wanted: pa.Field) -> pa.ChunkedArray:
     import pyarrow as pa
 
+    rule = _type_rule(table, wanted.name)
+    if _kind(column.type) not in ("null", "other", _kind(wanted.type)):
+        examples = [f"the column given is {column.type}"]
+        raise RowsRejected(table.name, rule, len(column), examples)
     try:
-        cast = column if column.type == wanted.type else column.cast(wanted.type)
-        cast.validate(full=True)
+        column.validate(full=True)
+        return column if column.type == wanted.type else column.cast(wanted.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        rule = _type_rule(table, wanted.name)
-        raise RowsRejected(table.name, rule, len(column), [str(error)[:200]]) from error
-    return cast
+        bad = [value for value in column if not _scalar_fits(value, wanted.type)]
+        examples = [_shown(value) for value in bad[:3]] or [str(error)[:200]]
+        raise RowsRejected(table.name, rule, len(bad) or len(column), examples) from error
+
+
+def _kind(kind: pa.DataType) -> str:
+    """Name the family of a type; Arrow would turn text into numbers and numbers into text."""
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_null(kind):
+        return "null"
+    if types.is_dictionary(kind):
+        return _kind(kind.value_type)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        inner = _kind(kind.value_type)
+        return "null" if inner == "null" else f"list of {inner}"
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return "text"
+    if types.is_boolean(kind):
+        return "truth"
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        return "number"
+    if types.is_timestamp(kind) or types.is_date(kind):
+        return "time"
+    return "other"
+
+
+def _scalar_fits(value: pa.Scalar, wanted: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    try:
+        # The Python value is where text that is not UTF-8 shows.
+        value.as_py()
+        value.cast(wanted)
+    except (ValueError, TypeError, OverflowError, pa.ArrowNotImplementedError):
+        return False
+    return True
+
+
+def _shown(value: pa.Scalar) -> str:
+    try:
+        return ascii(value.as_py())[:120]
+    except UnicodeDecodeError as error:
+        return ascii(error.object)[:120]
 
 
 def _type_rule(table: Table, column: str) -> str:
@@ -145,7 +189,8 @@ def spool(folder: Path, bundle: Bundle) -> Path:
     folder. The names sort in order of arrival.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    final = folder / f"{time.time_ns():020d}-{os.getpid()}-{bundle.bundle_id[:16]}{SUFFIX}"
+    name = hashlib.sha256(bundle.bundle_id.encode()).hexdigest()[:16]
+    final = folder / f"{time.time_ns():020d}-{os.getpid()}-{name}{SUFFIX}"
     temporary = final.with_suffix(".partial")
     with open(temporary, "wb") as handle:
         handle.write(encode(bundle))
@@ -177,26 +222,30 @@ def encode(bundle: Bundle) -> bytes:
 
 
 def decode(catalog: Catalog, data: bytes) -> Bundle:
-    """Read a bundle back; zip checksums catch damage. Raises ValueError when it is not whole."""
-    import pyarrow as pa
+    """Read a bundle back; zip checksums catch damage.
 
+    Raises FlywheelError where it names what the catalog has not, ValueError when it is not whole.
+    """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            if any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist()):
+                raise ValueError("its parts are compressed")
             header = json.loads(archive.read("bundle.json"))
-            tables = {
-                name: pa.ipc.open_file(archive.read(f"{name}.arrow")).read_all()
-                for name in header["tables"]
-            }
+            words = {name: str(header[name]) for name in ("bundle_id", "message", "author")}
+            tables = {name: _read_ipc(archive.read(f"{name}.arrow")) for name in header["tables"]}
             # A bundle spooled before the catalog grew lacks the new columns.
             conformed = {name: conform(catalog.table(name), rows) for name, rows in tables.items()}
-    except (zipfile.BadZipFile, KeyError, pa.ArrowInvalid, OSError) as error:
-        raise ValueError(f"not a whole bundle: {error}") from error
-    return Bundle(
-        bundle_id=header["bundle_id"],
-        message=header["message"],
-        author=header["author"],
-        tables=conformed,
-    )
+    except FlywheelError:
+        raise
+    except Exception as error:  # damaged bytes end in exceptions of every kind
+        raise ValueError(f"not a whole bundle: {error!r}") from error
+    return Bundle(tables=conformed, **words)
+
+
+def _read_ipc(data: bytes) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.ipc.open_file(data).read_all()
 
 
 def _ipc(rows: pa.Table) -> bytes:
