@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from evaluators._channel import Malformed
+from evaluators._reference import ReferenceFailed
 from evaluators._sandbox import (
     Cell,
     Died,
@@ -21,6 +22,7 @@ from evaluators._sandbox import (
     shared_memory,
 )
 from evaluators._tensors import Box
+from store.errors import SandboxFailed
 
 Stage: TypeAlias = Literal["load", "construct", "first_call", "call"]
 
@@ -35,7 +37,7 @@ class Failed(Exception):
     """A worker failed at a request, with the status and reason that stand for it."""
 
     def __init__(self, status: str, reason: str, message: str, detail: str = "") -> None:
-        super().__init__(status, reason, message, detail)
+        super().__init__(message)
         self.status = status
         self.reason = reason
         self.message = message
@@ -64,7 +66,11 @@ class Sample:
 
 
 class Arm:
-    """One worker with its shared memory. Methods raise Failed."""
+    """One worker with its shared memory.
+
+    Methods raise Failed; those of a trusted worker, which runs the task's own module, raise
+    ReferenceFailed, so that no fault of a baseline is laid at a candidate's door.
+    """
 
     def __init__(
         self,
@@ -76,7 +82,9 @@ class Arm:
         patience: Patience,
         inbox_bytes: int,
         outbox_bytes: int,
+        trusted: bool,
     ) -> None:
+        self._trusted = trusted
         self.patience = patience
         self.device = str(setting["device"])
         self._started = time.monotonic()
@@ -93,6 +101,14 @@ class Arm:
         )
         for fd in fds:
             os.close(fd)
+
+    def prepare(self) -> None:
+        """Wait until the worker has its device. Raises SandboxFailed: no code has run in it yet."""
+        try:
+            self._ask("prepare", "load")
+        except (Failed, ReferenceFailed) as failed:
+            self.end()
+            raise SandboxFailed(f"a worker cannot be prepared: {failed}") from failed
 
     def load(self, path: str, entry_point: str, names: Mapping[str, Any]) -> None:
         """Import the file and find the entry point in it."""
@@ -183,6 +199,15 @@ class Arm:
         raise Failed("incorrect", "incorrect_type", f"an output is a {name}")
 
     def _ask(self, do: str, stage: Stage, **fields: Any) -> dict[str, Any]:
+        try:
+            return self._answer(do, stage, fields)
+        except Failed as failed:
+            if self._trusted:
+                message = f"the eager baseline failed: {failed.message}"
+                raise ReferenceFailed(message) from failed
+            raise
+
+    def _answer(self, do: str, stage: Stage, fields: Mapping[str, Any]) -> dict[str, Any]:
         patience = self.patience
         left_s = patience.total_s - (time.monotonic() - self._started)
         if left_s <= 0:

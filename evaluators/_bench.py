@@ -95,7 +95,7 @@ class Bench:
     def baselines(
         self, code: str, axes: Mapping[str, Any], sizes: Sizes, limits: Limits, patience: Patience
     ) -> tuple[Arm, Arm]:
-        """Two workers that run the task's own module. Raises Failed, SandboxFailed."""
+        """Two workers that run the task's own module. Raises ReferenceFailed, SandboxFailed."""
         reference = self.reference(code, axes)
         if not self._baselines or self._baseline_sizes != sizes:
             self.end_baselines()
@@ -126,7 +126,7 @@ class Bench:
             "threads": self._threads,
             "flush_bytes": _device.flush_bytes(self.device),
         }
-        return Arm(
+        arm = Arm(
             nursery,
             files,
             setting=setting,
@@ -134,4 +134,7 @@ class Bench:
             patience=patience,
             inbox_bytes=sizes.inputs,
             outbox_bytes=sizes.outputs,
+            trusted=nursery is not self._untrusted,
         )
+        arm.prepare()
+        return arm

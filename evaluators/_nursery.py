@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluators import _channel, _worker
+from evaluators._processes import descendants
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -173,21 +174,3 @@ def _sweep() -> int:
                 continue
         time.sleep(0.002)
     return len(killed)
-
-
-def descendants(root: int) -> set[int]:
-    """Processes below a process, zombies included."""
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                stat = (entry / "stat").read_text(errors="replace")
-            except OSError:
-                continue
-            parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
-    found: set[int] = set()
-    fresh = {root}
-    while fresh:
-        fresh = {pid for pid, parent in parents.items() if parent in fresh} - found
-        found |= fresh
-    return found

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from evaluators._tensors import tensors_of, to_device
+from evaluators._tensors import layout, tensors_of, to_device
 
 WEIGHT_SEED = 42
 """Seed under which both sides construct their module. Public: kernels match weights by it."""
@@ -45,6 +45,7 @@ class Reference:
             # Seeded again right before: get_init_inputs may have drawn numbers of its own.
             torch.manual_seed(WEIGHT_SEED)
             self._model = module.Model(*self.arguments).to(device)
+            layout(self.arguments)
             self._double = copy.deepcopy(self._model).double()
         except Exception as error:
             raise ReferenceFailed(f"the task cannot be built: {error}") from error
@@ -54,15 +55,18 @@ class Reference:
         torch.manual_seed(seed)
         try:
             with torch.device(self.device):
-                return to_device(list(self._get_inputs()), self.device)
+                made = to_device(list(self._get_inputs()), self.device)
+            layout(made)
         except Exception as error:
             raise ReferenceFailed(f"get_inputs() failed: {error}") from error
+        return made
 
     def answer(self, inputs: list[Any]) -> Expected:
         """The reference's answer, and the same in double precision where it can be had."""
         with torch.no_grad():
             try:
                 value = self._model(*_cloned(inputs))
+                layout(value)
             except Exception as error:
                 raise ReferenceFailed(f"forward() failed: {error}") from error
             tensors = list(tensors_of(value))

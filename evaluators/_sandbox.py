@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from evaluators import _channel
+from evaluators._processes import descendants
 from store.errors import SandboxFailed
 
 _ROOT = str(Path(__file__).resolve().parent.parent)
@@ -39,7 +40,14 @@ _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); from evaluators._nursery import main; "
     "sys.path.remove(sys.argv[1]); main(int(sys.argv[2]))"
 )
-_PASSED_ON = ("CUDA_VISIBLE_DEVICES", "CUDA_HOME", "LD_LIBRARY_PATH", "CC", "CXX")
+_PASSED_ON = (
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_HOME",
+    "LD_LIBRARY_PATH",
+    "TORCH_CUDA_ARCH_LIST",
+    "CC",
+    "CXX",
+)
 
 
 class TimedOut(Exception):
@@ -75,7 +83,7 @@ class Ended:
 
     code: int
     """Exit code; -n where signal n ended it."""
-    peak_memory_bytes: int
+    peak_memory_bytes: int | None
     """Largest resident memory of the process."""
     strays: int
     """Processes it left behind, killed by the sweep."""
@@ -248,7 +256,7 @@ class Cell:
             _channel.send(self._channel, {"do": do, "number": number, **fields})
         ready, _, _ = select.select([self._channel, self._control], [], [], limit_s)
         while not ready:
-            compiling = _has_children(self.pid)
+            compiling = bool(descendants(self.pid))
             if not compiling or time.perf_counter_ns() - begin > build_limit_s * 1e9:
                 raise TimedOut(compiling=compiling)
             ready, _, _ = select.select([self._channel, self._control], [], [], _LOOK_S)
@@ -314,7 +322,11 @@ class Cell:
     def _hear_end(self, limit_s: float) -> None:
         """Note how the worker ended, where the nursery says so within the limit."""
         if self._how is None and select.select([self._control], [], [], limit_s)[0]:
-            self._how = self._nursery.hear(_END_LIMIT_S)["ended"]
+            try:
+                self._how = self._nursery.hear(_END_LIMIT_S)["ended"]
+            except SandboxFailed:
+                # Nothing but its worker runs beside a nursery. It goes, and the worker with it.
+                self._how = {"code": -signal.SIGKILL, "peak_memory_bytes": None, "strays": 0}
 
 
 def shared_memory(size_bytes: int) -> int:
@@ -344,14 +356,6 @@ def _private_environment(directory: Path) -> dict[str, str]:
     }
     (directory / "tmp").mkdir(exist_ok=True)
     return {"HOME": str(directory), **{k: str(directory / v) for k, v in inside.items()}}
-
-
-def _has_children(pid: int) -> bool:
-    try:
-        tasks = list(Path(f"/proc/{pid}/task").iterdir())
-        return any((task / "children").read_text().strip() for task in tasks)
-    except OSError:
-        return False
 
 
 def _sweep_marked(marker: str) -> None:

@@ -18,6 +18,8 @@ from typing import Any
 
 from evaluators._arm import Arm, Failed, Sample
 from evaluators._intervals import interval, log_ratios
+from evaluators._reference import ReferenceFailed
+from evaluators._tensors import to_device
 
 _WARM_UP_CALLS = 3
 _MOST_LOOPS = 64
@@ -158,8 +160,9 @@ class _Pool:
     def _fill(self, slot: int) -> None:
         begin = time.perf_counter_ns()
         self.held[slot] = self._inputs(secrets.randbits(48))
+        on_host = to_device(self.held[slot], "cpu")
         for arm in self._arms:
-            arm.fill(slot, self.held[slot])
+            arm.fill(slot, on_host)
         self._cost_ns = time.perf_counter_ns() - begin
 
 
@@ -177,8 +180,10 @@ def _inner_loops(kernel_ns: float, eager_ns: float, sample_ms: float) -> int:
 
 def _keep(session: Session, name: str, position: int, sample: Sample) -> None:
     per_call_ms = sample.reported_ns / session.inner_loops / 1e6
-    if name == "kernel" and not sample.reported_ns > 0:
+    if not sample.reported_ns > 0:
         message = f"a call is reported to take {sample.reported_ns} ns"
+        if name != "kernel":
+            raise ReferenceFailed(f"the eager baseline cannot be timed: {message}")
         raise Failed("rejected", "timer_mismatch", message)
     getattr(session, f"{name}_ms").append(per_call_ms)
     session.positions[name].append(position)

@@ -166,7 +166,7 @@ class Worker:
 
 def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: int) -> None:
     """Answer requests until the judge closes the channel."""
-    worker: Worker | None = None
+    worker: Any = None
     operations = {
         "load",
         "construct",
@@ -186,9 +186,11 @@ def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: in
                 return
             number, operation = request.pop("number"), request.pop("do")
             try:
-                if worker is None:
+                if operation == "prepare":
                     inbox = Box(inbox_fd, setting.inbox_bytes)
                     worker = Worker(setting, inbox, Box(outbox_fd, setting.outbox_bytes))
+                    _channel.send(channel, {"number": number})
+                    continue
                 if operation not in operations:
                     raise ValueError(operation)
                 reply = getattr(worker, operation)(**request)

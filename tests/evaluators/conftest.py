@@ -88,6 +88,12 @@ def candidate() -> Callable[[str], str]:
 
 
 @pytest.fixture
+def task() -> str:
+    """Return the text of the small task."""
+    return TASK
+
+
+@pytest.fixture
 def right(candidate: Callable[[str], str]) -> str:
     """Return a candidate that computes the right answer."""
     return candidate(RIGHT)

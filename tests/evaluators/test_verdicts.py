@@ -189,7 +189,7 @@ def test_work_that_goes_on_after_the_return_is_rejected(judged: Judged, candidat
     spin = (
         "import threading, torch\n"
         "def spin():\n"
-        "    while True: torch.randn(100_000).exp_()\n"
+        "    while True: torch.ones(100_000).exp_()\n"
         "for _ in range(6): threading.Thread(target=spin, daemon=True).start()\n"
     )
     row = judged(spin + candidate("return torch.relu(x @ self.weight)"))
@@ -288,8 +288,9 @@ def test_a_candidate_that_kills_its_parent_does_not_stop_the_judge(
     judged: Judged, right: str
 ) -> None:
     row = judged("import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n" + right)
-    assert row["status"] in ("crash", "evaluator_error"), row
-    assert judged(right)["status"] == "correct"
+    assert (row["status"], row["reason"]) == ("crash", "signal"), row
+    row = judged(right)
+    assert row["status"] == "correct", row
 
 
 def test_a_static_output_buffer_is_a_flag(judged: Judged, candidate: Text) -> None:
@@ -367,16 +368,15 @@ def test_a_file_outside_the_folder_is_refused(bench: Any, right: str) -> None:
 
 
 @pytest.mark.gpu
-def test_a_right_candidate_is_correct_on_a_gpu(right: str) -> None:
+def test_a_right_candidate_is_correct_on_a_gpu(right: str, task: str) -> None:
     import torch
 
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     from evaluators._bench import Bench
     from evaluators.judge import Case, Config, judge
-    from tests.evaluators.conftest import TASK
 
-    case = Case(kernel_id="k", task_id="t", workload_id="w", code=right, task_code=TASK)
+    case = Case(kernel_id="k", task_id="t", workload_id="w", code=right, task_code=task)
     with Bench("cuda") as gpu:
         tables = judge(case, gpu, Config())
     assert tables["evaluations"][0]["status"] == "correct", tables
