@@ -1,0 +1,121 @@
+"""Make a lake of realistic size: real kernel texts varied, with all the rows that hang on them.
+
+python benchmarks/generate.py --lake DIR --kernels 1000000 --evaluations 1000000
+
+Texts are those of the starter suite, or of a folder of CUDA-L1 result files (--texts). Every draw is
+a hash of the seed and the row's number, so the same arguments make the same rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+import store
+
+BATCH = 50_000
+SQL = Path(__file__).parent / "generate.sql"
+STARTER = Path(store.__file__).parent / "starter" / "kernels"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How many rows there are of each kind."""
+
+    kernels: int
+    evaluations: int
+    tasks: int = 250
+    seed: int = 0
+
+
+class Source:
+    """Streams of generated rows, one per table, in the order in which they must be stored."""
+
+    def __init__(self, size: Size, texts: Path | None = None) -> None:
+        self._database = duckdb.connect()
+        rows = pa.table({"code": starter_texts() if texts is None else cuda_l1_texts(texts)})
+        self._database.register("given", rows)
+        self._database.execute(
+            "CREATE TABLE texts AS SELECT row_number() OVER (ORDER BY code) - 1 AS n, code "
+            "FROM given"
+        )
+        for name, value in (vars(size) | {"given_texts": rows.num_rows}).items():
+            self._database.execute(f"CREATE MACRO {name}() AS {value}::BIGINT")
+        self._queries: dict[str, str] = {}
+        statements = [part.strip() for part in SQL.read_text("utf-8").split(";\n")]
+        for statement in filter(None, statements):
+            if statement.startswith("-- table "):
+                name, _, query = statement.removeprefix("-- table ").partition("\n")
+                self._queries[name] = query
+            else:
+                self._database.execute(statement)
+
+    @property
+    def tables(self) -> list[str]:
+        """Names of the generated tables; those that others point at come first."""
+        return list(self._queries)
+
+    def reader(self, table: str) -> pa.RecordBatchReader:
+        """Return a fresh stream of a table's rows."""
+        return self._database.cursor().execute(self._queries[table]).to_arrow_reader(BATCH)
+
+
+def starter_texts() -> list[str]:
+    """Return the texts of the starter suite's kernels."""
+    return [file.read_text("utf-8") for file in sorted(STARTER.rglob("*.py"))]
+
+
+def cuda_l1_texts(folder: Path) -> list[str]:
+    """Return the distinct kernel texts of a folder of CUDA-L1 result files."""
+    rows = [
+        json.loads(line)
+        for file in sorted(folder.glob("*.json"))
+        for line in file.read_text("utf-8").splitlines()
+    ]
+    codes = {row["custom_code"] for row in rows} - {None, "None"}
+    return sorted(codes)
+
+
+def make(
+    lake: str, size: Size, texts: Path | None = None, say: Callable[[str], None] = print
+) -> float:
+    """Load a generated lake through the store; return the seconds of loading."""
+    source = Source(size, texts)
+    begun = time.perf_counter()
+    with store.writer(lake, author="benchmarks") as writer:
+        for name in source.tables:
+            start = time.perf_counter()
+            writer.load({name: source.reader(name)}, f"generated {name}", bundle_id=f"{size}{name}")
+            say(f"{name}: {time.perf_counter() - start:.1f} s")
+    return time.perf_counter() - begun
+
+
+def main() -> None:
+    """Read the arguments and make the lake."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lake", required=True)
+    parser.add_argument("--kernels", type=int, default=10_000)
+    parser.add_argument("--evaluations", type=int, default=10_000)
+    parser.add_argument("--tasks", type=int, default=250)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--texts", type=Path)
+    given = parser.parse_args()
+    size = Size(
+        kernels=given.kernels, evaluations=given.evaluations, tasks=given.tasks, seed=given.seed
+    )
+    seconds = make(
+        given.lake, size, given.texts, say=lambda line: print(line, file=sys.stderr, flush=True)
+    )
+    print(f"{given.kernels} kernels, {given.evaluations} evaluations in {seconds:.1f} s")
+
+
+if __name__ == "__main__":
+    main()
