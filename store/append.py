@@ -10,11 +10,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from store import bulk, commit, lake, validate
 from store import bundle as bundles
 from store import catalog as catalogs
-from store import commit, lake, validate
 from store.bundle import Bundle, Rows
 from store.errors import FlywheelError, RowsRejected
+from store.keys import Keys
 from store.schema import migrate
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Writer:
         self.author = author
         self._catalog = catalogs.load()
         self._connection = lake.connect()
+        self._keys = Keys(location, self._catalog)
         with location.lock():
             location.data.mkdir(parents=True, exist_ok=True)
             made = not location.exists
@@ -56,6 +58,7 @@ class Writer:
 
     def close(self) -> None:
         """Let go of the lake. What was appended without waiting stays in the spool."""
+        self._keys.close()
         self._connection.close()
 
     def append(
@@ -77,14 +80,13 @@ class Writer:
         """
         checked = self._check(tables)
         identity = bundle_id or bundles.content_bundle_id(self.author, checked)
-        made = Bundle(
-            bundle_id=identity, message=message, author=self.author, tables=dict(checked)
-        )
+        made = Bundle(bundle_id=identity, message=message, author=self.author, tables=dict(checked))
         file = bundles.spool(self.location.spool, made)
-        if wait:
-            self._drain(until=file)
-            self._raise_if_rejected(file)
-        return lake.newest_snapshot(self._connection)
+        if not wait:
+            return lake.newest_snapshot(self._connection)
+        snapshot = self._drain(until=file)
+        self._raise_if_rejected(file)
+        return snapshot
 
     def flush(self) -> int:
         """Commit everything spooled so far by anybody; return the snapshot that holds it.
@@ -92,8 +94,7 @@ class Writer:
         Bundles that were spooled without waiting and broke a rule are left in spool/rejected;
         `store check` lists them.
         """
-        self._drain()
-        return lake.newest_snapshot(self._connection)
+        return self._drain()
 
     def load(
         self,
@@ -114,7 +115,7 @@ class Writer:
             if commit.committed(self._connection, [bundle_id]):
                 return None
             with self._transaction(message, bundles=1):
-                counts = commit.stream(self._connection, self._catalog, tables)
+                counts = bulk.stream(self._connection, self._catalog, tables)
                 commit.log(
                     self._connection,
                     [Bundle(bundle_id=bundle_id, message=message, author=self.author)],
@@ -139,7 +140,7 @@ class Writer:
             conformed = bundles.conform(table, rows)
             with self._registered(conformed) as relation:
                 validate.check_rules(self._connection, self._catalog, table, relation)
-                validate.check_repeats(self._connection, table, relation)
+                validate.check_repeats(table, conformed)
             checked[name] = conformed
         return checked
 
@@ -151,26 +152,30 @@ class Writer:
         finally:
             self._connection.unregister("_rows")
 
-    def _drain(self, until: Path | None = None) -> None:
-        """Commit the spool in groups: all of it, or at least up to one file."""
+    def _drain(self, until: Path | None = None) -> int:
+        """Commit the spool in groups, unless it has been done up to one file; return the newest."""
         with self.location.lock():
-            if until is not None and not until.exists():
-                return  # the holder before us took it along
-            waiting = sorted(self.location.spool.glob(f"*{bundles.SUFFIX}"))
-            for group in commit.groups(waiting):
-                self._commit_files(group)
+            snapshot: int | None = None
+            # A file that has gone was taken along by the holder before us.
+            if until is None or until.exists():
+                waiting = sorted(self.location.spool.glob(f"*{bundles.SUFFIX}"))
+                for group in commit.groups(waiting):
+                    snapshot = self._commit_files(group)
+        return snapshot or lake.newest_snapshot(self._connection)
 
-    def _commit_files(self, files: list[Path]) -> None:
+    def _commit_files(self, files: list[Path]) -> int:
         read: list[tuple[Path, Bundle]] = []
         for file in files:
             try:
                 read.append((file, bundles.decode(self._catalog, file.read_bytes())))
             except (ValueError, FlywheelError) as error:
                 self._reject(file, str(error))
-        done = commit.committed(self._connection, [b.bundle_id for _, b in read])
+        snapshot = self._keys.follow(self._connection)
+        log = self._catalog.table("ingest_log")
+        done = self._keys.stored(self._connection, log, {(b.bundle_id,) for _, b in read})
         fresh: dict[str, tuple[Path, Bundle]] = {}
         for file, made in read:
-            if made.bundle_id not in done:
+            if (made.bundle_id,) not in done:
                 fresh.setdefault(made.bundle_id, (file, made))
         made_bundles = [made for _, made in fresh.values()]
         rejected: dict[int, RowsRejected] = {}
@@ -179,12 +184,15 @@ class Writer:
             if len(made_bundles) > 1:
                 message = f"{len(made_bundles)} bundles"
             with self._transaction(message, bundles=len(made_bundles), of=made_bundles):
-                rejected = commit.group(self._connection, self._catalog, made_bundles)
+                outcome = commit.group(self._connection, self._catalog, self._keys, made_bundles)
+            snapshot = self._keys.add(self._connection, outcome.keys)
+            rejected = outcome.rejected
         for index, (file, _) in enumerate(fresh.values()):
             if index in rejected:
                 self._reject(file, str(rejected[index]), rejected[index])
         for file, _ in read:
             file.unlink(missing_ok=True)
+        return snapshot
 
     @contextmanager
     def _transaction(
@@ -234,5 +242,3 @@ class Writer:
         report.unlink()
         kept.unlink()
         raise RowsRejected(*found["rows"])
-
-

@@ -279,9 +279,9 @@ def _check_table(
             problems.append(
                 Problem(
                     table=table.name,
-                    rule=validate.reference_rule(need),
+                    rule=validate.reference_rule(need.column, need.target),
                     count=len(dangling),
-                    examples=validate.describe((need.column,), dangling[:3]),
+                    examples=validate.describe((need.column.name,), dangling[:3]),
                 )
             )
     return problems

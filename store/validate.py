@@ -6,11 +6,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from store.catalog import Catalog, Table
+from store.catalog import Catalog, Column, Table
 from store.errors import RowsRejected
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
 EXAMPLES = 3
 
@@ -39,22 +40,26 @@ def check_rules(
             raise RowsRejected(table.name, name, int(count), examples)
 
 
-def check_repeats(connection: duckdb.DuckDBPyConnection, table: Table, relation: str) -> None:
-    """Raise RowsRejected where one key stands twice in `relation` and the table forbids it."""
+def check_repeats(table: Table, rows: pa.Table) -> None:
+    """Raise RowsRejected where one key stands twice among the rows and the table forbids it."""
     if table.duplicates == "skip":
         return
-    key = columns(table.key)
-    repeated = connection.execute(
-        f"SELECT count(*) - count(DISTINCT ({key})) FROM {relation}"
-    ).fetchone()
-    if repeated and repeated[0]:
-        shown = connection.execute(
-            f"SELECT {key} FROM {relation} GROUP BY ALL HAVING count(*) > 1 "
-            f"ORDER BY ALL LIMIT {EXAMPLES}"
-        ).fetchall()
-        raise RowsRejected(
-            table.name, unique_rule(table), int(repeated[0]), describe(table.key, shown)
-        )
+    import pyarrow.compute as pc
+
+    keys = rows.select(list(table.key))
+    groups = keys.group_by(keys.column_names, use_threads=False).aggregate([([], "count_all")])
+    if groups.num_rows == keys.num_rows:
+        return
+    repeated = groups.filter(pc.field("count_all") > 1).sort_by(
+        [(name, "ascending") for name in table.key]
+    )
+    shown = list(zip(*(repeated.column(name).to_pylist() for name in table.key), strict=True))
+    raise RowsRejected(
+        table.name,
+        unique_rule(table),
+        keys.num_rows - groups.num_rows,
+        describe(table.key, shown[:EXAMPLES]),
+    )
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ class Need:
     """One reference of a batch: values that must be keys of the target."""
 
     table: Table
-    column: str
+    column: Column
     target: Table
     values: str
     """SQL that yields the distinct values as one column named v."""
@@ -77,15 +82,13 @@ def needs(catalog: Catalog, table: Table, relation: str) -> list[Need]:
             values = f"SELECT DISTINCT unnest({value}) AS v FROM {relation}"
         else:
             values = f"SELECT DISTINCT {value} AS v FROM {relation}"
-        found.append(
-            Need(table, column.name, target, f"SELECT v FROM ({values}) WHERE v IS NOT NULL")
-        )
+        found.append(Need(table, column, target, f"SELECT v FROM ({values}) WHERE v IS NOT NULL"))
     return found
 
 
-def reference_rule(need: Need) -> str:
+def reference_rule(column: Column, target: Table) -> str:
     """Return the sentence that names a reference."""
-    return f"{need.column} is a {need.target.key[0]} of {need.target.name}"
+    return f"{column.name} is a {target.key[0]} of {target.name}"
 
 
 def unique_rule(table: Table) -> str:

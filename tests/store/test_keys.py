@@ -1,0 +1,193 @@
+"""The index of keys: it says what a scan says, and survives its own loss."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import builders
+import duckdb
+import pytest
+
+import store
+from store import catalog, maintenance
+from store.errors import RowsRejected
+from store.keys import Key, Keys
+from store.lake import Location, attach, connect
+
+
+def _rows(count: int, start: int = 0) -> dict[str, list[builders.Row]]:
+    """Return kernels with one evaluation each, whose ids are UUIDv7."""
+    task, device = builders.task(), builders.device("laptop")
+    sizes = builders.workload(task)
+    kernels = [builders.kernel(f"k{number}") for number in range(start, start + count)]
+    return {
+        "tasks": [task],
+        "devices": [device],
+        "workloads": [sizes],
+        "kernels": kernels,
+        "kernel_features": [builders.features(kernel) for kernel in kernels],
+        "evaluations": [
+            builders.evaluation(kernel, task, sizes, device) | {"evaluation_id": store.ids.uuid7()}
+            for kernel in kernels
+        ],
+    }
+
+
+@contextmanager
+def _index(location: Location) -> Iterator[tuple[Keys, duckdb.DuckDBPyConnection]]:
+    connection = connect()
+    attach(connection, location, writable=True)
+    keys = Keys(location, catalog.load())
+    try:
+        with location.lock():
+            keys.follow(connection)
+            yield keys, connection
+    finally:
+        keys.close()
+        connection.close()
+
+
+def _assert_as_scanned(location: Location) -> None:
+    """Ask the index about every stored key and about as many that are not stored."""
+    with store.open(str(location.root)) as lake:
+        stored: dict[str, set[Key]] = {}
+        for table in lake.catalog.tables.values():
+            names = ", ".join(f'"{name}"' for name in table.key)
+            rows = lake.run(f"SELECT {names} FROM {table.name}").arrow().to_pylist()
+            stored[table.name] = {tuple(row.values()) for row in rows}
+    assert stored["kernels"]
+    assert stored["evaluations"]
+    with _index(location) as (keys, connection):
+        for table in catalog.load().tables.values():
+            others = {(*key[:-1], f"{key[-1]}0") for key in stored[table.name]}
+            others |= {(store.ids.uuid7(),)} if len(table.key) == 1 else set()
+            asked = stored[table.name] | others
+            assert keys.stored(connection, table, asked) == stored[table.name], table.name
+
+
+def test_appends_and_loads_are_seen_alike(writer: store.Writer) -> None:
+    writer.append(_rows(3), "three")
+    _assert_as_scanned(writer.location)
+    writer.load(_rows(30, start=3), "thirty", bundle_id="thirty")
+    _assert_as_scanned(writer.location)
+    writer.append(_rows(2, start=33), "two")
+    _assert_as_scanned(writer.location)
+
+
+@pytest.mark.parametrize("damage", ["delete", "truncate", "overwrite"])
+def test_a_lost_or_damaged_index_is_made_anew(writer: store.Writer, damage: str) -> None:
+    rows = _rows(3)
+    writer.append(rows, "three")
+    writer.close()
+    for part in writer.location.root.glob("keys.sqlite*"):
+        if damage == "delete":
+            part.unlink()
+        elif damage == "truncate":
+            part.write_bytes(part.read_bytes()[:5000])
+        else:
+            part.write_bytes(b"no database" * 1000)
+    with store.writer(str(writer.location.root), author="tests") as other:
+        with pytest.raises(RowsRejected, match="identifies one row"):
+            other.append({"evaluations": rows["evaluations"]}, "again")
+        other.append(_rows(2, start=3), "two")
+    _assert_as_scanned(writer.location)
+
+
+def test_an_index_deleted_under_a_writer_is_made_anew(writer: store.Writer) -> None:
+    rows = _rows(3)
+    writer.append(rows, "three")
+    for part in writer.location.root.glob("keys.sqlite*"):
+        part.unlink()
+    with pytest.raises(RowsRejected, match="identifies one row"):
+        writer.append({"evaluations": rows["evaluations"]}, "again")
+    _assert_as_scanned(writer.location)
+
+
+def test_an_index_left_behind_catches_up(writer: store.Writer, tmp_path: Path) -> None:
+    root = writer.location.root
+    writer.append(_rows(3), "three")
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    with sqlite3.connect(root / "keys.sqlite") as index:
+        index.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    shutil.copy(root / "keys.sqlite", kept)
+    writer.append(_rows(3, start=3), "more")
+    writer.close()
+    for part in root.glob("keys.sqlite*"):
+        part.unlink()
+    shutil.copy(kept / "keys.sqlite", root)
+    _assert_as_scanned(writer.location)
+
+
+def test_a_killed_writer_leaves_an_index_that_catches_up(writer: store.Writer) -> None:
+    # The process dies between the commit of its rows and the index taking them over.
+    script = """
+import os, sys
+from store.keys import Keys
+import store, builders
+Keys.add = lambda *_: os._exit(9)
+with store.writer(sys.argv[1], author="tests") as writer:
+    writer.append({"kernels": [builders.kernel("last words")]}, "killed")
+"""
+    writer.append(_rows(1), "one")
+    run = subprocess.run(
+        [sys.executable, "-c", script, str(writer.location.root)],
+        env={"PYTHONPATH": str(Path(builders.__file__).parent), "PATH": ""},
+        check=False,
+    )
+    assert run.returncode == 9
+    before = writer.flush()
+    assert store.open(str(writer.location.root)).snapshot == before
+    writer.append({"kernels": [builders.kernel("last words")]}, "the same")
+    _assert_as_scanned(writer.location)
+    with writer.reader() as lake:
+        assert lake.sql("SELECT count(*) AS n FROM kernels").one() == {"n": 2}
+
+
+def test_a_lake_put_back_to_a_backup_is_read_anew(writer: store.Writer, tmp_path: Path) -> None:
+    root = writer.location.root
+    writer.append(_rows(1), "one")
+    maintenance.backup(writer.location, tmp_path / "backup")
+    lost = _rows(1, start=1)
+    writer.append(lost, "lost")
+    writer.close()
+    for part in root.glob("catalog.sqlite*"):
+        part.unlink()
+    shutil.copy(tmp_path / "backup" / "catalog.sqlite", root)
+    with store.writer(str(root), author="tests") as restored:
+        # The same snapshot number as the index has, with other rows: loads pass the index by.
+        restored.load({"policies": [builders.policy("new")]}, "other", bundle_id="other")
+        snapshot = restored.append(lost, "lost, once more")
+    with store.open(str(root), at=snapshot) as lake:
+        assert lake.sql("SELECT count(*) AS n FROM kernels").one() == {"n": 2}
+    _assert_as_scanned(writer.location)
+
+
+def test_compaction_and_expiry_do_not_confuse_it(writer: store.Writer) -> None:
+    writer.append(_rows(1), "one")
+    with _index(writer.location):
+        pass
+    for number in range(1, 5):
+        writer.load(_rows(1, start=number), "more", bundle_id=str(number))
+    maintenance.compact(writer.location)
+    maintenance.expire(writer.location, timedelta(0))
+    _assert_as_scanned(writer.location)
+
+
+def test_later_ids_need_no_look_and_earlier_ones_are_looked_up(writer: store.Writer) -> None:
+    early, late = _rows(2), _rows(2, start=2)
+    writer.load(late, "late", bundle_id="late")
+    writer.append(early, "early")
+    with pytest.raises(RowsRejected, match="identifies one row"):
+        writer.append({"evaluations": late["evaluations"]}, "late again")
+    finding = builders.finding(late["kernels"][0])
+    judged = late["evaluations"][0]["evaluation_id"]
+    writer.append({"findings": [finding | {"evaluation_id": judged}]}, "refers to a loaded row")
+    _assert_as_scanned(writer.location)
