@@ -72,9 +72,10 @@ def init(*, common: Common = _DEFAULT) -> None:
 
 @app.command
 def query(
-    sql: str,
+    sql: str | None = None,
     /,
     *,
+    file: Path | None = None,
     at: At = None,
     format: Form = "table",
     out: Path | None = None,
@@ -85,11 +86,14 @@ def query(
     Examples:
       store query "FROM best_kernels LIMIT 5"
       store query --format csv --out speedups.csv "FROM speedups"
+      store query --file question.sql
 
     Parameters
     ----------
     sql
-        One SELECT, FROM, WITH, VALUES, DESCRIBE or SUMMARIZE; - reads it from standard input.
+        One SELECT, FROM, WITH, VALUES, DESCRIBE or SUMMARIZE; without it, standard input is read.
+    file
+        File that holds the question.
     at
         Tag, snapshot number or ISO time to read the lake at (default: newest).
     format
@@ -100,8 +104,7 @@ def query(
     from store import display
 
     with _open(common, at) as lake:
-        text = sys.stdin.read() if sql == "-" else sql
-        display.write(lake.sql(text).arrow(), format, out)
+        display.write(lake.sql(_question(sql, file)).arrow(), format, out)
 
 
 @app.command
@@ -465,6 +468,19 @@ def print_line(text: str) -> None:
 
 def _note(text: str) -> None:
     sys.stderr.write(text + "\n")
+
+
+def _question(sql: str | None, file: Path | None) -> str:
+    if sql is not None:
+        return sql
+    if file is not None:
+        try:
+            return file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise FlywheelError(f"cannot read {file}: {error}") from error
+    if sys.stdin.isatty():
+        raise FlywheelError("no question", 'Such as: store query "FROM leaderboard"')
+    return sys.stdin.read()
 
 
 def _open(common: Common, at: str | None) -> store.Lake:
