@@ -6,7 +6,8 @@ WITH best AS (
     FROM kernel_speedups
     WHERE NOT quarantined
     QUALIFY row_number() OVER (
-        PARTITION BY task_id, workload_id, device, baseline ORDER BY speedup_low DESC, kernel_id
+        PARTITION BY task_id, workload_id, device, baseline
+        ORDER BY {'slowness': -speedup_low, 'kernel_id': kernel_id}
     ) = 1
 )
 SELECT

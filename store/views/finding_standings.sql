@@ -3,7 +3,8 @@ WITH latest AS (
     SELECT finding_id, decision, author, why, created_at
     FROM standings
     QUALIFY row_number() OVER (
-        PARTITION BY finding_id ORDER BY created_at DESC, standing_id DESC
+        PARTITION BY finding_id
+        ORDER BY {'created_at': created_at, 'standing_id': standing_id} DESC
     ) = 1
 )
 SELECT
