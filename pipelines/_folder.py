@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,9 +23,11 @@ SHARD_ROWS = 20_000
 class Shards:
     """Parquet files of one split, opened as rows come and named when their number is known."""
 
+    schema: pa.Schema
+    """Schema of the rows; known after the first batch."""
+
     def __init__(self, folder: Path, split: str) -> None:
         self.folder, self.split = folder, split
-        self.schema: pa.Schema | None = None
         self._writer: Any = None
         self._rows = 0
         self._parts: list[Path] = []
@@ -35,7 +37,7 @@ class Shards:
         """Append one batch as one row group."""
         import pyarrow.parquet as pq
 
-        self.schema = self.schema or table.schema
+        self.schema = table.schema
         if self._writer is not None and self._rows + table.num_rows > SHARD_ROWS:
             self._close()
         if self._writer is None:
@@ -67,7 +69,7 @@ class Shards:
 
 
 @contextmanager
-def scratch(base: Path) -> Iterator[Path]:
+def scratch(base: Path) -> Generator[Path]:
     """Yield a new folder beside the final one; it is gone in the end, whatever happens."""
     folder = base / f".partial-{os.getpid()}-{store.ids.uuid7()[:8]}"
     folder.mkdir(parents=True)

@@ -115,8 +115,9 @@ def selected(job: Job) -> Selection:
             f"{job.pipeline}: select() gives no column {', '.join(sorted(missing))}",
             "pipelines/README.md has the contract.",
         )
+    selection = replace(selection, rows=_conformed(selection.rows))
     selection = guarded(job.lake, selection, job.request)
-    rows = selection.rows.combine_chunks()
+    rows = selection.rows
     if job.request.limit is not None:
         rows = rows.slice(0, job.request.limit)
     if rows.num_rows == 0:
@@ -221,6 +222,15 @@ def write(job: Job, out: Path | None, progress: Progress | None = None) -> tuple
         target = out if out is not None else base / dataset.folder_name
         put(folder, target)
     return dataset, target
+
+
+def _conformed(rows: pa.Table) -> pa.Table:
+    """Return rows with kernel_ids as lists of text, also where no row has a kernel."""
+    import pyarrow as pa
+
+    place = rows.column_names.index("kernel_ids")
+    kernels = rows["kernel_ids"].cast(pa.list_(pa.string()))
+    return rows.set_column(place, "kernel_ids", kernels).combine_chunks()
 
 
 def _final(

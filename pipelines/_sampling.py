@@ -20,12 +20,35 @@ MOST_ROWS = 2**62
 class Choice(Protocol):
     """The options of a draw."""
 
-    strategy: Strategy
-    exemplars: int
-    per_task: int | None
-    temperature: float
-    bucket_width: float
-    islands: int
+    @property
+    def strategy(self) -> Strategy:
+        """Which SQL draws."""
+        ...
+
+    @property
+    def exemplars(self) -> int:
+        """Kernels of a prompt."""
+        ...
+
+    @property
+    def per_task(self) -> int | None:
+        """Prompts of a task; None leaves it to the limit."""
+        ...
+
+    @property
+    def temperature(self) -> float:
+        """Temperature of the softmax over buckets."""
+        ...
+
+    @property
+    def bucket_width(self) -> float:
+        """Width of a bucket."""
+        ...
+
+    @property
+    def islands(self) -> int:
+        """Number of islands."""
+        ...
 
 
 def draw(

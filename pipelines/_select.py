@@ -83,10 +83,8 @@ def guarded(lake: store.Lake, selection: Selection, request: Request) -> Selecti
         LeakageFound: a training row asks for a task of the test split; names the tasks.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    rows = selection.rows.combine_chunks()
-    register_picked(lake, rows)
+    register_picked(lake, selection.rows)
     if request.purpose == "train":
         leaks = lake.run(sql("shared", "leaks")).rows()
         if leaks:
@@ -97,32 +95,29 @@ def guarded(lake: store.Lake, selection: Selection, request: Request) -> Selecti
                 "Join `asked` in the pipeline's SQL, or make prompts for evaluation with "
                 "--purpose eval.",
             )
-    tainted = lake.run(sql("shared", "tainted"), {"purpose": request.purpose}).arrow()
-    if tainted.num_rows == 0:
+    tainted = lake.run(sql("shared", "tainted"), {"purpose": request.purpose}).rows()
+    if not tainted:
         return selection
-    reasons = dict(
-        zip(tainted["kernel_id"].to_pylist(), tainted["reason"].to_pylist(), strict=True)
+    bad = {row["row_index"] for row in tainted}
+    counts = Counter(row["reason"] for row in tainted)
+    kept = pa.array([index not in bad for index in range(selection.rows.num_rows)])
+    return replace(
+        selection,
+        rows=selection.rows.filter(kept),
+        dropped=selection.dropped | {f"row: {reason}": counts[reason] for reason in sorted(counts)},
     )
-    lists = pc.list_parent_indices(rows["kernel_ids"]).to_numpy()
-    kernels = pc.list_flatten(rows["kernel_ids"])
-    hit = pc.is_in(kernels, value_set=tainted["kernel_id"]).to_numpy(zero_copy_only=False)
-    bad: dict[int, str] = {}
-    for row, kernel in zip(lists[hit], kernels.filter(pa.array(hit)).to_pylist(), strict=True):
-        bad.setdefault(int(row), reasons[kernel])
-    counts = Counter(bad.values())
-    dropped = selection.dropped | {f"row: {reason}": counts[reason] for reason in sorted(counts)}
-    kept = pa.array([index not in bad for index in range(rows.num_rows)])
-    return replace(selection, rows=rows.filter(kept), dropped=dropped)
 
 
 def register_picked(lake: store.Lake, rows: pa.Table) -> None:
-    """Register the tasks and kernels of rows as `picked` (task_id) and `picked_kernels`."""
+    """Register rows as `picked`: row_index, task_id, kernel_ids."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    kernels = pc.unique(pc.list_flatten(rows["kernel_ids"]).cast(pa.string()))
-    lake.register("picked", pa.table({"task_id": pc.unique(rows["task_id"])}))
-    lake.register("picked_kernels", pa.table({"kernel_id": kernels}))
+    lake.register(
+        "picked",
+        rows.select(["task_id", "kernel_ids"]).append_column(
+            "row_index", pa.array(range(rows.num_rows), pa.int64())
+        ),
+    )
 
 
 def find_task(lake: store.Lake, wanted: str) -> tuple[str, str]:
@@ -133,8 +128,8 @@ def find_task(lake: store.Lake, wanted: str) -> tuple[str, str]:
     """
     found = lake.run(sql("shared", "find_task"), {"wanted": wanted}).rows()
     if not found:
-        known = lake.run('SELECT DISTINCT "name" FROM task_labels').arrow()
-        raise UnknownName.among("task", wanted, known["name"].to_pylist())
+        known = lake.run('SELECT DISTINCT "name" FROM task_labels').rows()
+        raise UnknownName.among("task", wanted, [row["name"] for row in known])
     if len(found) > 1:
         ids = ", ".join(row["task_id"][:12] for row in found[:6])
         raise UnknownName(

@@ -21,11 +21,10 @@ def with_texts(
     lake: store.Lake, rows: pa.Table, batch_rows: int
 ) -> Iterator[tuple[pa.Table, list[Row]]]:
     """Yield rows in batches, together with what the renderer sees of each."""
-    tasks: dict[str, Task] = {}
     for start in range(0, rows.num_rows, SLAB_ROWS):
         slab = rows.slice(start, SLAB_ROWS)
-        tasks |= _tasks(lake, slab, tasks)
-        kernels = _kernels(lake, slab)
+        lake.register("slab", slab.select(["task_id", "kernel_ids"]))
+        tasks, kernels = _tasks(lake), _kernels(lake)
         for inner in range(0, slab.num_rows, batch_rows):
             batch = slab.slice(inner, batch_rows)
             yield (
@@ -41,15 +40,7 @@ def with_texts(
             )
 
 
-def _tasks(lake: store.Lake, rows: pa.Table, known: dict[str, Task]) -> dict[str, Task]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    ids = pc.unique(rows["task_id"])
-    fresh = ids.filter(pc.invert(pc.is_in(ids, value_set=pa.array(list(known), pa.string()))))
-    if len(fresh) == 0:
-        return {}
-    lake.register("wanted", pa.table({"id": fresh}))
+def _tasks(lake: store.Lake) -> dict[str, Task]:
     return {
         row["task_id"]: Task(
             task_id=row["task_id"], name=row["name"], title=row["title"], code=row["code"]
@@ -58,14 +49,7 @@ def _tasks(lake: store.Lake, rows: pa.Table, known: dict[str, Task]) -> dict[str
     }
 
 
-def _kernels(lake: store.Lake, rows: pa.Table) -> dict[str, Kernel]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    ids = pc.unique(pc.list_flatten(rows["kernel_ids"]).cast(pa.string()))
-    if len(ids) == 0:
-        return {}
-    lake.register("wanted", pa.table({"id": ids}))
+def _kernels(lake: store.Lake) -> dict[str, Kernel]:
     return {
         row["kernel_id"]: Kernel(
             kernel_id=row["kernel_id"],

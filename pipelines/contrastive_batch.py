@@ -146,7 +146,7 @@ def explain(lake: store.Lake, config: Config, request: Request, task: str) -> Re
     asked_tasks(lake, request)
     found = _scores(lake, config, request)
     eligible = found.eligible if found is not None else _nothing_scored()
-    eligible = eligible.filter(pc.equal(eligible["task_id"], task_id))
+    eligible = eligible.filter(pc.field("task_id") == task_id)
     if found is None or eligible.num_rows == 0:
         raise pipelines.no_rows(
             f"{name} ({task_id[:12]}) has no scored kernel for --purpose {request.purpose}",

@@ -85,12 +85,12 @@ def test_the_same_recipe_gives_the_same_bytes(lake, make_job, tmp_path: Path, mo
     assert hashes(tmp_path / "first") == hashes(tmp_path / "second")
 
 
-def test_a_fresh_process_gives_the_same_bytes(small_url, make_job, tmp_path: Path) -> None:
-    with store.open(small_url, at=2) as lake:
-        _materialise.write(make_job(lake), tmp_path / "here")
+def test_a_fresh_process_gives_the_same_bytes(small, lake_of, make_job, tmp_path: Path) -> None:
+    lake = lake_of(small[0])
+    _materialise.write(make_job(lake), tmp_path / "here")
     subprocess.run(
-        [sys.executable, "-m", "pipelines", "run", "contrastive-batch", "--lake", small_url,
-         "--at", "2", "--out", str(tmp_path / "there")],
+        [sys.executable, "-m", "pipelines", "run", "contrastive-batch", "--lake", lake.url,
+         "--out", str(tmp_path / "there")],
         check=True, capture_output=True, cwd=tmp_path,
     )  # fmt: skip
     assert hashes(tmp_path / "here") == hashes(tmp_path / "there")

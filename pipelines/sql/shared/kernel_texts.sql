@@ -1,4 +1,8 @@
--- Texts of the wanted kernels. `wanted` is registered: a small set of ids.
+-- Texts of the kernels in a slab of rows. `slab` (task_id, kernel_ids) is registered.
+WITH wanted AS (
+    SELECT DISTINCT unnest(kernel_ids) AS kernel_id
+    FROM slab
+)
 SELECT kernels.kernel_id, kernels.code, kernels.path, kernels.other_files
 FROM kernels
-SEMI JOIN wanted ON wanted.id = kernels.kernel_id
+SEMI JOIN wanted ON wanted.kernel_id = kernels.kernel_id

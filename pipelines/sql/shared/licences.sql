@@ -1,4 +1,8 @@
--- Licences of the tasks and kernels in a dataset. `picked` and `picked_kernels` are registered.
+-- Licences of the tasks and kernels in a dataset. `picked` (task_id, kernel_ids) is registered.
+WITH picked_kernels AS (
+    SELECT DISTINCT unnest(kernel_ids) AS kernel_id
+    FROM picked
+)
 SELECT what, licence, count(*) AS texts
 FROM (
     SELECT 'tasks' AS what, coalesce(tasks.license, 'not stated') AS licence

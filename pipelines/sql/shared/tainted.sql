@@ -1,8 +1,12 @@
--- One row per picked kernel that no dataset of this purpose may hold, with the reason.
--- `picked_kernels` is registered. For training, a kernel is contaminated when it is an attempt at a
+-- One row per picked row that no dataset of this purpose may hold, with the reason.
+-- `picked` (row_index, task_id, kernel_ids) is registered. For training, a kernel is contaminated when it is an attempt at a
 -- task of the test split, or when at least half of the bands of its near-duplicate signature are
 -- bands of such attempts: two texts share half of their 16 bands near a similarity of 0.92.
-WITH test_kernels AS (
+WITH picked_kernels AS (
+    SELECT DISTINCT unnest(kernel_ids) AS kernel_id
+    FROM picked
+),
+test_kernels AS (
     SELECT DISTINCT generations.kernel_id
     FROM generations
     INNER JOIN task_names ON task_names.task_id = generations.task_id
@@ -28,16 +32,23 @@ near_copies AS (
             AND test_bands.band = picked_bands.band
     GROUP BY kernel_id, extractor_version, bands
     HAVING 2 * count(*) >= bands
+),
+bad AS (
+    SELECT
+        picked_kernels.kernel_id,
+        CASE
+            WHEN quarantined.kernel_id IS NOT NULL THEN 'quarantined' ELSE 'contaminated'
+        END AS reason
+    FROM picked_kernels
+    LEFT JOIN quarantined ON quarantined.kernel_id = picked_kernels.kernel_id
+    LEFT JOIN test_kernels ON test_kernels.kernel_id = picked_kernels.kernel_id
+    LEFT JOIN near_copies ON near_copies.kernel_id = picked_kernels.kernel_id
+    WHERE quarantined.kernel_id IS NOT NULL
+        OR test_kernels.kernel_id IS NOT NULL
+        OR near_copies.kernel_id IS NOT NULL
 )
-SELECT
-    picked_kernels.kernel_id,
-    CASE
-        WHEN quarantined.kernel_id IS NOT NULL THEN 'quarantined' ELSE 'contaminated'
-    END AS reason
-FROM picked_kernels
-LEFT JOIN quarantined ON quarantined.kernel_id = picked_kernels.kernel_id
-LEFT JOIN test_kernels ON test_kernels.kernel_id = picked_kernels.kernel_id
-LEFT JOIN near_copies ON near_copies.kernel_id = picked_kernels.kernel_id
-WHERE quarantined.kernel_id IS NOT NULL
-    OR test_kernels.kernel_id IS NOT NULL
-    OR near_copies.kernel_id IS NOT NULL
+SELECT held.row_index, max(bad.reason) AS reason
+FROM (SELECT row_index, unnest(kernel_ids) AS kernel_id FROM picked) AS held
+INNER JOIN bad ON bad.kernel_id = held.kernel_id
+GROUP BY held.row_index
+ORDER BY held.row_index
