@@ -95,7 +95,7 @@ def run(
     dry_run
         Say what would be judged, and judge nothing.
     config
-        Settings of the evaluator.
+        Settings of `judge`; another evaluator runs with its own defaults.
     """
     import store
     from evaluators import _run
@@ -103,9 +103,10 @@ def run(
 
     _check_device(device)
     member = room.member("evaluators", evaluator).load()
+    settings = config if member.Config is Config else member.Config()
     wanted = _run.Wanted(suite=suite, kernel=kernel, where=where, limit=limit)
     store.open(common.lake).close()  # a lake that is not there is refused before torch is loaded
-    with Host(member.__name__, device, config) as host:
+    with Host(evaluator, device, settings) as host:
         if dry_run:
             with store.open(common.lake) as lake:
                 found = _run.pending(lake, member, host.row, wanted)
@@ -116,7 +117,7 @@ def run(
             _print(f"{shown} → snapshot {snapshot} stays")
             return
         with _run.shown_progress() as progress:
-            tally = _run.run(common.lake, member, host, config, wanted, progress)
+            tally = _run.run(common.lake, member, host, settings, wanted, progress)
     if not tally.evaluations:
         _print(f"0 pending on {host.row['name']} at snapshot {tally.snapshot}")
         return
@@ -159,7 +160,7 @@ def check(
     if not file.is_file():
         raise FlywheelError(f"no file {file}", "Give the path of a Python file.")
     problem = _run.problem(task, common.lake)
-    with Host("evaluators.judge", device, config) as host:
+    with Host("judge", device, config) as host:
         tables = host.judge(problem.case(file, host.row["kind"]))
     if format == "json":
         _print(json.dumps(tables, indent=1))

@@ -6,7 +6,6 @@ The parent sends one JSON line per case and gets one line of rows back. It holds
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import select
@@ -34,9 +33,9 @@ _GRACE_S = 120.0
 class Host:
     """A process that judges cases with one evaluator on one device. Use as a context manager."""
 
-    def __init__(self, module: str, device: str, config: Any) -> None:
+    def __init__(self, evaluator: str, device: str, config: Any) -> None:
         self._order = {
-            "module": module,
+            "evaluator": evaluator,
             "device": device.partition(":")[0],
             "config": asdict(config),
         }
@@ -123,6 +122,8 @@ class Host:
 def main(fd: int) -> None:
     """Judge one case after the other until the parent is gone."""
     from evaluators._bench import Bench
+    from evaluators._case import Case
+    from store import room
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     lines = socket.socket(fileno=fd).makefile("rwb")
@@ -132,7 +133,7 @@ def main(fd: int) -> None:
         lines.flush()
 
     order = json.loads(lines.readline())
-    member = importlib.import_module(order["module"])
+    member = room.member("evaluators", order["evaluator"]).load()
     config = member.Config(**order["config"])
     device = order["device"]
     if device == "auto":
@@ -150,7 +151,7 @@ def main(fd: int) -> None:
             for line in lines:
                 fields = json.loads(line)
                 fields["other_files"] = tuple((path, code) for path, code in fields["other_files"])
-                tell({"tables": member.judge(member.Case(**fields), bench, config)})
+                tell({"tables": member.judge(Case(**fields), bench, config)})
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the clean-up runs to its end
 

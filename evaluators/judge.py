@@ -23,6 +23,7 @@ from store.ids import uuid7
 if TYPE_CHECKING:
     from evaluators._arm import Arm, Failed, Patience
     from evaluators._bench import Bench
+    from evaluators._case import Case
     from evaluators._compare import Comparison
     from evaluators._reference import Reference
     from evaluators._sandbox import Ended, Limits
@@ -61,23 +62,6 @@ class Config:
     """Address space of a candidate on the processor, beyond what torch itself takes."""
     file_mb: float = 256.0
     """Largest file that a candidate may write, its printed output included."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """One candidate, the task and workload that it is judged on, and their identities."""
-
-    kernel_id: str
-    task_id: str
-    workload_id: str
-    code: str
-    path: str = "kernel.py"
-    entry_point: str = "ModelNew"
-    other_files: tuple[tuple[str, str], ...] = ()
-    """Path and text of further files of the kernel."""
-    task_code: str
-    axes: str = "{}"
-    """JSON object of module-level names of the task and the values that replace them."""
 
 
 @dataclass

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the evaluators need torch (extra: evaluate)")
-
 from evaluators._bench import Bench
-from evaluators.judge import Case, Config, judge
+from evaluators._case import Case
+from evaluators.judge import Config, judge
 
 TASK = """
 import torch

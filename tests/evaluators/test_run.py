@@ -11,9 +11,6 @@ from typing import Any
 import pytest
 
 import store
-
-pytest.importorskip("torch", reason="the evaluators need torch (extra: evaluate)")
-
 from evaluators import _run, judge
 from store.errors import EvaluatorError, UnknownName, UnsafeSQL
 

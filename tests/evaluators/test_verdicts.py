@@ -335,7 +335,8 @@ def test_long_output_is_cut(judged: Judged, right: str) -> None:
 
 
 def test_files_beside_the_entry_are_imported(bench: Any) -> None:
-    from evaluators.judge import Case, Config, judge
+    from evaluators._case import Case
+    from evaluators.judge import Config, judge
 
     task = (
         "import torch\nclass Model(torch.nn.Module):\n"
@@ -356,7 +357,8 @@ def test_files_beside_the_entry_are_imported(bench: Any) -> None:
 
 
 def test_a_file_outside_the_folder_is_refused(bench: Any, right: str) -> None:
-    from evaluators.judge import Case, Config, judge
+    from evaluators._case import Case
+    from evaluators.judge import Config, judge
 
     for path in ("../escaped.py", "/tmp/escaped.py"):
         case = Case(
@@ -374,7 +376,8 @@ def test_a_right_candidate_is_correct_on_a_gpu(right: str, task: str) -> None:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     from evaluators._bench import Bench
-    from evaluators.judge import Case, Config, judge
+    from evaluators._case import Case
+    from evaluators.judge import Config, judge
 
     case = Case(kernel_id="k", task_id="t", workload_id="w", code=right, task_code=task)
     with Bench("cuda") as gpu:

@@ -1,0 +1,227 @@
+"""The parts of a judgement: comparison, intervals, messages, shared memory, fingerprints."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+from typing import Any
+
+import pytest
+import scipy.stats
+import torch
+
+from evaluators import _channel, _device
+from evaluators._compare import compare
+from evaluators._intervals import interval
+from evaluators._reference import Expected, Reference, ReferenceFailed
+from evaluators._sandbox import shared_memory
+from evaluators._tensors import Box, BoxFull, layout
+
+
+def expected(value: Any) -> Expected:
+    """Return what a reference without rounding error would answer."""
+    return Expected(value, [value.double()])
+
+
+def test_small_answers_do_not_let_zeros_pass() -> None:
+    answers = torch.randn(64, generator=torch.Generator().manual_seed(0)) * 1e-6
+    assert compare(expected(answers), torch.zeros(64)).reason == "incorrect_numerical"
+    assert compare(expected(answers), answers.clone()).reason is None
+
+
+def test_large_answers_may_round() -> None:
+    answers = torch.full((64,), 1e6)
+    found = compare(expected(answers), answers * (1 + 2e-6))
+    assert found.reason is None
+    assert found.precision_class == "fp32"
+    assert found.max_abs_error == pytest.approx(2, rel=0.1)
+
+
+def test_the_tolerance_is_the_stated_one() -> None:
+    answers = torch.ones(100, dtype=torch.float64)  # rms 1, so the limit is 1e-10 * 2
+    for factor, reason in ((0.9, None), (1.1, "incorrect_numerical")):
+        given = answers.clone()
+        given[7] += factor * 2e-10
+        found = compare(expected(answers), given)
+        assert found.reason == reason
+        assert found.max_scaled_error == pytest.approx(factor, rel=1e-3)
+
+
+def test_the_eager_references_own_error_widens_the_tolerance() -> None:
+    exact = torch.ones(10, dtype=torch.float64)
+    eager = (exact + 1e-3).float()
+    far = (exact + 4e-3).float()
+    assert compare(Expected(eager, [exact]), far).reason is None
+    assert compare(Expected(exact.float(), [exact]), far).reason == "incorrect_numerical"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given", "reason"),
+    [
+        ([1.0, math.nan], [1.0, math.nan], None),
+        ([1.0, math.inf], [1.0, math.inf], None),
+        ([1.0, math.inf], [1.0, -math.inf], "nan"),
+        ([1.0, math.nan], [1.0, 0.0], "nan"),
+        ([1.0, 0.0], [1.0, math.nan], "nan"),
+        ([1.0, 0.0], [math.inf, 0.0], "nan"),
+        ([0.0, 0.0], [0.0, 0.0], None),
+        ([0.0, 0.0], [0.0, 1e-30], "incorrect_numerical"),
+    ],
+)
+def test_what_is_not_finite_has_to_stand_where_the_reference_has_it(
+    wanted: list[float], given: list[float], reason: str | None
+) -> None:
+    assert compare(expected(torch.tensor(wanted)), torch.tensor(given)).reason == reason
+
+
+def test_whole_numbers_are_exact() -> None:
+    wanted = Expected(torch.arange(5), [None])
+    assert compare(wanted, torch.arange(5)).reason is None
+    assert compare(wanted, torch.arange(5) + torch.eye(5)[1].long()).reason is not None
+
+
+def test_lists_and_tuples_differ() -> None:
+    pair = torch.ones(2), torch.ones(3)
+    wanted = Expected(pair, [t.double() for t in pair])
+    assert compare(wanted, pair).reason is None
+    assert compare(wanted, list(pair)).reason == "incorrect_type"
+    assert compare(wanted, pair[:1]).reason == "incorrect_count"
+    assert compare(wanted, pair[::-1]).reason == "incorrect_shape"
+
+
+@pytest.mark.parametrize("n", [7, 20, 21, 40, 80])
+def test_the_interval_covers_what_it_says_and_no_rank_more(n: int) -> None:
+    low, _, high = interval([float(i) for i in range(1, n + 1)])
+    rank = int(low)
+    assert high == n + 1 - rank
+    assert 2 * scipy.stats.binom.cdf(rank - 1, n, 0.5) <= 0.018
+    assert 2 * scipy.stats.binom.cdf(rank, n, 0.5) > 0.018
+
+
+@pytest.fixture
+def box() -> Box:
+    """Return a piece of shared memory."""
+    fd = shared_memory(4096)
+    made = Box(fd, 4096)
+    os.close(fd)
+    return made
+
+
+def test_values_come_back_as_they_were(box: Box) -> None:
+    value = [torch.randn(3, 5).t(), (7, 1.5, None, "a", True), torch.zeros(0, 2), torch.tensor(3)]
+    value.append(torch.randn(4).bfloat16())
+    back = box.get(box.put(value))
+    assert compare(Expected(value[0], [value[0].double()]), back[0]).max_abs_error == 0
+    assert back[1] == value[1]
+    assert [t.shape for t in (back[2], back[3])] == [(0, 2), ()]
+    assert torch.equal(back[4], value[4])
+
+
+def test_what_is_too_large_or_no_value_is_refused(box: Box) -> None:
+    with pytest.raises(BoxFull):
+        box.put([torch.zeros(2000)])
+    with pytest.raises(TypeError):
+        layout({"a": 1})
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        None,
+        {},
+        {"tensor": ["float32", [4], 4096]},
+        {"tensor": ["float32", [4], -64]},
+        {"tensor": ["float32", [4], 3]},
+        {"tensor": ["float32", [-4], 0]},
+        {"tensor": ["float32", [2**39, 2**39], 0]},
+        {"tensor": ["float32", [True], 0]},
+        {"tensor": ["float32", [1e9], 0]},
+        {"tensor": ["object", [1], 0]},
+        {"tensor": ["float32", "4", 0]},
+        {"list": {"tensor": ["float32", [1], 0]}},
+        {"value": {"a": 1}},
+        {"pickle": "gASVBQAAAAAAAABL"},
+        {"list": [{"list": [{"list": [{"list": [{"list": [{"list": [{"list": [{"list": [
+            {"list": [{"value": 1}]}]}]}]}]}]}]}]}]},
+    ],
+)  # fmt: skip
+def test_a_hostile_structure_is_malformed(box: Box, spec: Any) -> None:
+    with pytest.raises(_channel.Malformed):
+        box.get(spec)
+
+
+def test_shared_memory_cannot_be_cut_short() -> None:
+    fd = shared_memory(4096)
+    with pytest.raises(PermissionError):
+        os.ftruncate(fd, 0)
+    os.close(fd)
+
+
+@pytest.mark.parametrize(
+    "packet", [b"x", b"[1]", b"\xff\xfe", b"[" * 100_000, b"1" * 5000, b"x" * 200_000]
+)
+def test_a_packet_that_is_no_message_is_malformed(packet: bytes) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        theirs.send(packet)
+        with pytest.raises(_channel.Malformed):
+            _channel.receive(ours)
+
+
+def test_descriptors_sent_along_are_not_taken() -> None:
+    ours, theirs = _channel.pair()
+    with ours, theirs, open(os.devnull) as file:
+        before = len(os.listdir("/proc/self/fd"))
+        _channel.send(theirs, {"a": 1}, [file.fileno()])
+        assert _channel.receive(ours) == {"a": 1}
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_closed_channel_says_so() -> None:
+    ours, theirs = _channel.pair()
+    theirs.close()
+    with ours, pytest.raises(_channel.Closed):
+        _channel.receive(ours)
+
+
+def test_a_fingerprint_is_stable_and_names_what_was_used() -> None:
+    one, other = _device.fingerprint("cpu"), _device.fingerprint("cpu")
+    assert one["device_id"] == other["device_id"]
+    assert one["kind"] == "cpu"
+    assert one["torch"] == torch.__version__
+    assert _device.flush_bytes("cpu") >= 32 << 20
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA A100-SXM4-80GB", "A100"),
+        ("NVIDIA L40S", "L40S"),
+        ("NVIDIA GeForce RTX 3090", "RTX 3090"),
+        ("NVIDIA GeForce RTX 4080 SUPER", "RTX 4080"),
+        ("AMD EPYC 7R13 Processor", "AMD EPYC 7R13"),
+        ("AMD Ryzen 9 7950X 16-Core Processor", "AMD Ryzen 9 7950X"),
+    ],
+)
+def test_devices_have_short_names(model: str, name: str) -> None:
+    assert _device.short_name(model) == name
+
+
+def test_inputs_follow_their_seed_and_weights_theirs() -> None:
+    task = (
+        "import torch\nclass Model(torch.nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        "        self.w = torch.nn.Parameter(torch.randn(4))\n"
+        "    def forward(self, x): return x * self.w\n"
+        "def get_inputs(): return [torch.randn(4)]\ndef get_init_inputs(): return []\n"
+    )
+    one, other = Reference(task, {}, "cpu"), Reference(task, {}, "cpu")
+    assert torch.equal(one.inputs(5)[0], other.inputs(5)[0])
+    assert not torch.equal(one.inputs(5)[0], one.inputs(6)[0])
+    ones = [torch.ones(4)]
+    torch.manual_seed(42)
+    assert torch.equal(one.answer(ones).value, torch.randn(4))
+    with pytest.raises(ReferenceFailed, match="get_inputs"):
+        Reference("def get_init_inputs(): return []", {}, "cpu")
