@@ -1,0 +1,256 @@
+"""One bundle, and groups of bundles, through the store against a raw DuckLake transaction.
+
+python benchmarks/append.py --kernels 10000 1000000
+
+Two equal lakes of each size get the same bundles in turn. A bundle is one judged kernel: its text,
+features, generation, evaluation and a timing session of two arms. The raw side inserts the same
+rows, the ingest_log row among them, in one transaction and checks nothing; the store validates,
+spools durably, tests keys and references and commits. A group is the same for many bundles, which
+the store finds waiting in its spool.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from generate import Size, make, starter_texts
+
+import store
+from store import bundle, catalog, lake
+
+TABLES = ("kernels", "kernel_features", "generations", "evaluations", "timings")
+ARMS = ("kernel", "eager")
+SAMPLES = 20
+
+
+def bundles_of(number: int, about: dict[str, str], seed: int) -> list[dict[str, pa.Table]]:
+    """Return so many bundles of rows that no lake holds yet."""
+    return [_bundle(about, f"{seed}-{index}") for index in range(number)]
+
+
+def known(url: Path) -> dict[str, str]:
+    """Return rows of a lake that bundles can point at."""
+    with store.open(str(url)) as opened:
+        row = opened.sql(
+            "SELECT task_id, workload_id, device_id, policy_id, run_id FROM workloads, "
+            "(FROM devices LIMIT 1), (FROM policies LIMIT 1), (FROM runs LIMIT 1) LIMIT 1"
+        ).one()
+    assert row is not None
+    return {name: str(value) for name, value in row.items()}
+
+
+def _bundle(about: dict[str, str], name: str) -> dict[str, pa.Table]:
+    texts = starter_texts()
+    code = f"# {name}\n" + texts[hash(name) % len(texts)]
+    kernel = store.ids.kernel_id({"kernel.py": code}, "kernel.py")
+    evaluation, session = store.ids.uuid7(), store.ids.uuid7()
+    judged = {"kernel_id": kernel, "created_at": datetime.now(UTC)}
+    where = judged | {name: about[name] for name in ("task_id", "workload_id", "device_id")}
+    rows = {
+        "kernels": [
+            judged
+            | {"code": code, "path": "kernel.py", "entry_point": "ModelNew", "source": "appended"}
+        ],
+        "kernel_features": [
+            judged
+            | {
+                "extractor_version": 1,
+                "parsed": True,
+                "language": "triton",
+                "has_device_code": True,
+                "global_functions": 0,
+                "triton_kernels": 1,
+                "uses_cuda_graphs": False,
+                "uses_torch_compile": False,
+                "uses_torch_jit": False,
+                "sets_cudnn_flags": False,
+                "uses_streams": False,
+                "techniques": ["fusion"],
+                "code_bytes": len(code),
+                "code_lines": code.count("\n"),
+                "minhash_bands": list(range(16)),
+            }
+        ],
+        "generations": [
+            judged
+            | {
+                "generation_id": store.ids.uuid7(),
+                "run_id": about["run_id"],
+                "task_id": about["task_id"],
+                "policy_id": about["policy_id"],
+            }
+        ],
+        "evaluations": [
+            where
+            | {
+                "evaluation_id": evaluation,
+                "run_id": about["run_id"],
+                "evaluator": "judge",
+                "evaluator_version": 1,
+                "status": "correct",
+                "max_scaled_error": 0.5,
+            }
+        ],
+        "timings": [
+            where
+            | {
+                "timing_id": store.ids.uuid7(),
+                "evaluation_id": evaluation,
+                "session_id": session,
+                "arm": arm,
+                "samples_ms": [1.0 + 0.01 * block for block in range(SAMPLES)],
+                "blocks": list(range(SAMPLES)),
+                "inner_loops": 1,
+                "cache": "cold",
+                "noisy": False,
+            }
+            for arm in ARMS
+        ],
+    }
+    schemas = catalog.load()
+    return {name: bundle.conform(schemas.table(name), made) for name, made in rows.items()}
+
+
+class Raw:
+    """The least that stores the same rows: one transaction of plain inserts."""
+
+    def __init__(self, url: Path) -> None:
+        self._connection: duckdb.DuckDBPyConnection = lake.connect()
+        lake.attach(self._connection, lake.Location(url), writable=True)
+        self._log = catalog.load().table("ingest_log").arrow_schema
+
+    def commit(self, bundles: list[dict[str, pa.Table]]) -> None:
+        """Insert the rows of all bundles and their ingest_log rows."""
+        self._connection.execute("BEGIN")
+        for name in TABLES:
+            self._insert(name, pa.concat_tables([rows[name] for rows in bundles]))
+        logged = [
+            {
+                "bundle_id": store.ids.uuid7(),
+                "author": "raw",
+                "message": "raw",
+                "row_counts": json.dumps({name: rows[name].num_rows for name in TABLES}),
+                "committed_at": datetime.now(UTC),
+            }
+            for rows in bundles
+        ]
+        self._insert("ingest_log", pa.Table.from_pylist(logged, schema=self._log))
+        self._connection.execute("CALL lake.set_commit_message('raw', 'raw', extra_info => '{}')")
+        self._connection.execute("COMMIT")
+
+    def _insert(self, name: str, rows: pa.Table) -> None:
+        self._connection.register("given", rows)
+        self._connection.execute(f"INSERT INTO lake.{name} SELECT * FROM given")
+        self._connection.unregister("given")
+
+    def close(self) -> None:
+        """Let go of the lake."""
+        self._connection.close()
+
+
+@contextmanager
+def twins(folder: Path, made: Path) -> Iterator[tuple[store.Writer, Raw]]:
+    """Open two copies of a lake, one for each side; data files are shared, they never change."""
+    for name in ("store", "raw"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+        shutil.copytree(made / "data", folder / name / "data", copy_function=os.link)
+        shutil.copy(made / "catalog.sqlite", folder / name)
+    raw = Raw(folder / "raw")
+    with store.writer(str(folder / "store"), author="benchmarks") as writer:
+        begun = time.perf_counter()
+        # The first append after a load takes the loaded keys into the index.
+        first = _bundle(known(made), "first")
+        writer.append(first, "first")
+        raw.commit([first])
+        print(f"\nfirst append after the load: {time.perf_counter() - begun:.2f} s")
+        yield writer, raw
+    raw.close()
+
+
+def singles(writer: store.Writer, raw: Raw, given: list[dict[str, pa.Table]]) -> None:
+    """Append bundles one by one on both sides in turn and print what they took."""
+    seconds: dict[str, list[float]] = {"raw": [], "store": []}
+    for rows in given:
+        begun = time.perf_counter()
+        raw.commit([rows])
+        seconds["raw"].append(time.perf_counter() - begun)
+        begun = time.perf_counter()
+        writer.append(rows, "one bundle")
+        seconds["store"].append(time.perf_counter() - begun)
+    for measure, of in (("p50", 50), ("p95", 95)):
+        theirs, ours = (float(np.percentile(seconds[side], of)) for side in ("raw", "store"))
+        _line(f"one bundle, {measure}", theirs, ours)
+
+
+def groups(writer: store.Writer, raw: Raw, given: list[list[dict[str, pa.Table]]]) -> None:
+    """Commit groups of bundles on both sides in turn and print what they took."""
+    seconds: dict[str, list[float]] = {"raw": [], "store": [], "spool": []}
+    for bundles in given:
+        begun = time.perf_counter()
+        raw.commit(bundles)
+        seconds["raw"].append(time.perf_counter() - begun)
+        begun = time.perf_counter()
+        for rows in bundles:
+            writer.append(rows, "one of many", wait=False)
+        spooled = time.perf_counter()
+        writer.flush()
+        seconds["spool"].append(spooled - begun)
+        seconds["store"].append(time.perf_counter() - spooled)
+    theirs, ours, spooled = (statistics.median(seconds[one]) for one in ("raw", "store", "spool"))
+    _line(f"group of {len(given[0])}, median", theirs, ours)
+    _line(f"group of {len(given[0])} with checking and spooling", theirs, ours + spooled)
+
+
+def _line(what: str, raw_s: float, store_s: float) -> None:
+    print(
+        f"| {what} | {raw_s * 1e3:.0f} | {store_s * 1e3:.0f} | {store_s / raw_s:.2f} "
+        f"| {raw_s / store_s:.0%} |",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Time both sides at every size."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kernels", type=int, nargs="+", default=[10_000])
+    parser.add_argument("--bundles", type=int, default=50, help="single appends of each side")
+    parser.add_argument("--groups", type=int, default=7, help="group commits of each side")
+    parser.add_argument("--group", type=int, default=100, help="bundles in a group")
+    parser.add_argument("--lake", type=Path, help="a generated lake instead of making one")
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
+    given = parser.parse_args()
+    for kernels in given.kernels:
+        with tempfile.TemporaryDirectory(prefix="flywheel-append-", dir=given.folder) as folder:
+            made = given.lake or Path(folder) / "made"
+            if given.lake is None:
+                size = Size(kernels=kernels, evaluations=kernels)
+                make(str(made), size, say=lambda _: None)
+            about = known(made)
+            with twins(Path(folder), made) as (writer, raw):
+                print(f"\n| {kernels} kernels | raw DuckLake ms | store ms | times | speed |")
+                print("|---|---|---|---|---|")
+                singles(writer, raw, bundles_of(given.bundles, about, seed=1))
+                count = given.groups * given.group
+                flat = bundles_of(count, about, seed=2)
+                groups(
+                    writer,
+                    raw,
+                    [flat[start : start + given.group] for start in range(0, count, given.group)],
+                )
+
+
+if __name__ == "__main__":
+    main()
