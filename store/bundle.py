@@ -64,8 +64,7 @@ def conform(table: Table, rows: Rows) -> pa.Table:
         else:
             arrays.append(pa.nulls(given.num_rows, wanted.type))
     # NULLs in required columns are found by the rules, which can name the rows.
-    open_schema = pa.schema([wanted.with_nullable(True) for wanted in schema])
-    return pa.Table.from_arrays(arrays, schema=open_schema)
+    return pa.Table.from_arrays(arrays, schema=table.open_schema)
 
 
 def _from_mappings(table: Table, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
@@ -233,13 +232,17 @@ def decode(catalog: Catalog, data: bytes) -> Bundle:
             header = json.loads(archive.read("bundle.json"))
             words = {name: str(header[name]) for name in ("bundle_id", "message", "author")}
             tables = {name: _read_ipc(archive.read(f"{name}.arrow")) for name in header["tables"]}
-            # A bundle spooled before the catalog grew lacks the new columns.
-            conformed = {name: conform(catalog.table(name), rows) for name, rows in tables.items()}
+            conformed = {name: _grown(catalog.table(name), rows) for name, rows in tables.items()}
     except FlywheelError:
         raise
     except Exception as error:  # damaged bytes end in exceptions of every kind
         raise ValueError(f"not a whole bundle: {error!r}") from error
     return Bundle(tables=conformed, **words)
+
+
+def _grown(table: Table, rows: pa.Table) -> pa.Table:
+    """Return rows that were checked when they were spooled, with columns added since."""
+    return rows if rows.schema.equals(table.open_schema) else conform(table, rows)
 
 
 def _read_ipc(data: bytes) -> pa.Table:

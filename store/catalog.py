@@ -52,7 +52,7 @@ class Table:
     inline: int
     checks: dict[str, str]
 
-    @property
+    @functools.cached_property
     def arrow_schema(self) -> pa.Schema:
         """The Arrow schema of a batch of rows."""
         import pyarrow as pa
@@ -63,6 +63,13 @@ class Table:
                 for column in self.columns.values()
             ]
         )
+
+    @functools.cached_property
+    def open_schema(self) -> pa.Schema:
+        """The Arrow schema of rows whose required columns have not been looked at yet."""
+        import pyarrow as pa
+
+        return pa.schema([column.with_nullable(True) for column in self.arrow_schema])
 
     @property
     def time_column(self) -> str | None:
@@ -89,12 +96,15 @@ class Catalog:
             raise UnknownName.among("table", name, self.tables)
         return self.tables[name]
 
-    def rules(self, table: Table) -> dict[str, str]:
-        """Return every rule on single rows: name to SQL that is true for a good row."""
+    def rules(self, table: Table, *, required: bool = True) -> dict[str, str]:
+        """Return every rule on single rows: name to SQL that is true for a good row.
+
+        `required=False` leaves out those that say no more than that a value is there.
+        """
         rules: dict[str, str] = {}
         for column in table.columns.values():
             name = f'"{column.name}"'
-            if column.required:
+            if column.required and required:
                 rules[f"{column.name} is required"] = f"{name} IS NOT NULL"
             if column.enum is not None:
                 allowed = self.enums[column.enum]
