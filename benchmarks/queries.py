@@ -1,0 +1,104 @@
+"""Questions to the lake's views against hand-written DuckDB over the same Parquet files.
+
+python benchmarks/queries.py --lake DIR          (a lake of benchmarks/generate.py)
+
+Both sides run in turn in one process; the answers are compared, then the best times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+import store
+
+HAND = Path(__file__).parent / "by_hand"
+QUESTIONS = {
+    "best kernel per task": (
+        "best_kernels",
+        "SELECT task_id, kernel_id, speedup FROM best_kernels ORDER BY task_id",
+    ),
+    "stage table": (
+        "stage_table",
+        "SELECT policy_id, n, mean, max, p75, p50, p25, geomean, faster FROM stage_table "
+        "WHERE level IS NULL ORDER BY policy_id",
+    ),
+    "point lookup with text": (
+        "kernel",
+        "SELECT kernel_id, code FROM kernels WHERE kernel_id = $kernel_id",
+    ),
+    "kernels per technique": (
+        "technique",
+        "SELECT technique, count(*) AS kernels "
+        "FROM (SELECT unnest(techniques) AS technique FROM features) "
+        "GROUP BY technique ORDER BY technique",
+    ),
+}
+
+
+def by_hand(lake: store.Lake) -> duckdb.DuckDBPyConnection:
+    """Return a plain DuckDB with one view per table over the lake's Parquet files."""
+    connection = duckdb.connect()
+    for name in lake.catalog.tables:
+        files = sorted((lake.location.data / "main" / name).glob("*.parquet"))
+        if files:
+            listed = ", ".join(f"'{file}'" for file in files)
+            connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet([{listed}])")
+    return connection
+
+
+def agree(left: list[tuple[Any, ...]], right: list[tuple[Any, ...]]) -> bool:
+    """Whether two answers are the same, up to rounding of the last digits."""
+    return len(left) == len(right) and all(
+        math.isclose(a, b, rel_tol=1e-9) if isinstance(a, float) else a == b
+        for one, other in zip(left, right, strict=True)
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def timed(ask: Callable[[], list[tuple[Any, ...]]]) -> tuple[float, list[tuple[Any, ...]]]:
+    """Return the seconds that a question takes, and its answer."""
+    begun = time.perf_counter()
+    answer = ask()
+    return time.perf_counter() - begun, answer
+
+
+def main() -> None:
+    """Ask every question of both sides and print the ratios."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lake", required=True)
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    with store.open(given.lake) as lake:
+        hand = by_hand(lake)
+        row = lake.run("SELECT kernel_id FROM kernels ORDER BY kernel_id DESC LIMIT 1").one()
+        assert row is not None
+        print("| question | by hand s | lake s | lake / by hand |")
+        print("|---|---|---|---|")
+        for title, (file, question) in QUESTIONS.items():
+            plain = (HAND / f"{file}.sql").read_text("utf-8")
+            arguments = {"kernel_id": row["kernel_id"]} if "$kernel_id" in plain else None
+            seconds: tuple[list[float], list[float]] = ([], [])
+            for _ in range(given.rounds):
+                first, left = timed(lambda p=plain, a=arguments: hand.execute(p, a).fetchall())
+                second, right = timed(
+                    lambda q=question, a=arguments: [
+                        tuple(one.values()) for one in lake.sql(q, a).rows()
+                    ]
+                )
+                assert agree(left, right), f"{title}: the answers differ"
+                seconds[0].append(first)
+                seconds[1].append(second)
+            ratio = statistics.median(b / a for a, b in zip(*seconds, strict=True))
+            print(f"| {title} | {min(seconds[0]):.3f} | {min(seconds[1]):.3f} | {ratio:.2f} |")
+
+
+if __name__ == "__main__":
+    main()
