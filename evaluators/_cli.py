@@ -31,6 +31,7 @@ Examples:
 """,
     help_format="plaintext",
     version_flags=[],
+    suppress_keyboard_interrupt=False,  # the shell says what stays
 )
 
 

@@ -44,7 +44,7 @@ class Plan:
     half_width: float
     """Half-width of the log ratio's interval that is narrow enough to stop."""
     budget_s: float
-    """Stop at the first look past this time."""
+    """Stop past this time, at the first look's number of blocks or above."""
     limit_s: float
     """Stop past this time whatever the number of blocks."""
     sample_ms: float

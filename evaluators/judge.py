@@ -42,8 +42,9 @@ _LOG_LIMIT = 32 * 1024
 class Config:
     """How long to look, and what a candidate may use."""
 
-    timing_s: float = 1.0
-    """Stop timing a kernel at the first look past this, when the interval is still too wide."""
+    timing_s: float | None = None
+    """Stop timing a kernel after this, once it has 20 blocks, though its interval is still too wide
+    (default: 0.7 on a processor, 2 on a GPU)."""
     timing_limit_s: float = 6.0
     """Stop timing a kernel past this whatever has been measured."""
     half_width: float = 0.03
@@ -183,7 +184,7 @@ def _timed(
     plan = Plan(
         looks=(20, 40, 80),
         half_width=config.half_width,
-        budget_s=config.timing_s,
+        budget_s=config.timing_s if config.timing_s is not None else 2.0 if on_gpu else 0.7,
         limit_s=config.timing_limit_s,
         sample_ms=0.2 if on_gpu else 1.0,
         noise=1.03,
