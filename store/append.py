@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Generator, Mapping
+import time
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +15,7 @@ from store import bulk, commit, lake, validate
 from store import bundle as bundles
 from store import catalog as catalogs
 from store.bundle import Bundle, Rows
-from store.errors import FlywheelError, RowsRejected
+from store.errors import CommitConflict, FlywheelError, RowsRejected
 from store.keys import Keys
 from store.schema import migrate
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from store.reader import Lake
 
 log = logging.getLogger(__name__)
+LOCKED_S = 30.0
 
 
 class Writer:
@@ -38,12 +40,16 @@ class Writer:
         self._catalog = catalogs.load()
         self._connection = lake.connect()
         self._keys = Keys(location, self._catalog)
-        with location.lock():
-            location.data.mkdir(parents=True, exist_ok=True)
-            made = not location.exists
-            lake.attach(self._connection, location, writable=True)
-            for line in migrate(self._connection, self._catalog):
-                log.log(logging.DEBUG if made else logging.INFO, "lake: added %s", line)
+        try:
+            with location.lock():
+                location.data.mkdir(parents=True, exist_ok=True)
+                made = not location.exists
+                lake.attach(self._connection, location, writable=True)
+                for line in migrate(self._connection, self._catalog):
+                    log.log(logging.DEBUG if made else logging.INFO, "lake: added %s", line)
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Writer:
         return self
@@ -77,9 +83,10 @@ class Writer:
 
         Raises:
             RowsRejected: rows break a rule; nothing of the bundle is stored.
+            CommitConflict: another program holds the lake's catalog; the bundle stays spooled.
         """
         checked = self._check(tables)
-        identity = bundle_id or bundles.content_bundle_id(self.author, checked)
+        identity = bundle_id or bundles.content_bundle_id(self.author, _as_given(tables, checked))
         made = Bundle(bundle_id=identity, message=message, author=self.author, tables=dict(checked))
         file = bundles.spool(self.location.spool, made)
         if not wait:
@@ -110,6 +117,7 @@ class Writer:
 
         Raises:
             RowsRejected: rows break a rule; nothing is stored.
+            CommitConflict: another program holds the lake's catalog; nothing is stored.
         """
         with self.location.lock():
             if commit.committed(self._connection, [bundle_id]):
@@ -138,19 +146,10 @@ class Writer:
         for name, rows in tables.items():
             table = self._catalog.table(name)
             conformed = bundles.conform(table, rows)
-            with self._registered(conformed) as relation:
-                validate.check_rules(self._connection, self._catalog, table, relation)
-                validate.check_repeats(table, conformed)
+            validate.check_rows(self._connection, self._catalog, table, conformed)
+            validate.check_repeats(table, conformed)
             checked[name] = conformed
         return checked
-
-    @contextmanager
-    def _registered(self, rows: pa.Table) -> Generator[str]:
-        self._connection.register("_rows", rows)
-        try:
-            yield "_rows"
-        finally:
-            self._connection.unregister("_rows")
 
     def _drain(self, until: Path | None = None) -> int:
         """Commit the spool in groups, unless it has been done up to one file; return the newest."""
@@ -164,35 +163,59 @@ class Writer:
         return snapshot or lake.newest_snapshot(self._connection)
 
     def _commit_files(self, files: list[Path]) -> int:
-        read: list[tuple[Path, Bundle]] = []
+        made: dict[str, Bundle] = {}
+        # A bundle that was retried lies in several files, which share its fate.
+        lying: dict[str, list[Path]] = {}
         for file in files:
             try:
-                read.append((file, bundles.decode(self._catalog, file.read_bytes())))
+                one = bundles.decode(self._catalog, file.read_bytes())
             except (ValueError, FlywheelError) as error:
                 self._reject(file, str(error))
+                continue
+            made.setdefault(one.bundle_id, one)
+            lying.setdefault(one.bundle_id, []).append(file)
         snapshot = self._keys.follow(self._connection)
         log = self._catalog.table("ingest_log")
-        done = self._keys.stored(self._connection, log, {(b.bundle_id,) for _, b in read})
-        fresh: dict[str, tuple[Path, Bundle]] = {}
-        for file, made in read:
-            if (made.bundle_id,) not in done:
-                fresh.setdefault(made.bundle_id, (file, made))
-        made_bundles = [made for _, made in fresh.values()]
-        rejected: dict[int, RowsRejected] = {}
-        if made_bundles:
-            message = made_bundles[0].message
-            if len(made_bundles) > 1:
-                message = f"{len(made_bundles)} bundles"
-            with self._transaction(message, bundles=len(made_bundles), of=made_bundles):
-                outcome = commit.group(self._connection, self._catalog, self._keys, made_bundles)
-            snapshot = self._keys.add(self._connection, outcome.keys)
-            rejected = outcome.rejected
-        for index, (file, _) in enumerate(fresh.values()):
-            if index in rejected:
-                self._reject(file, str(rejected[index]), rejected[index])
-        for file, _ in read:
+        done = self._keys.stored(self._connection, log, {(identity,) for identity in made})
+        fresh = [one for identity, one in made.items() if (identity,) not in done]
+        if fresh:
+            snapshot, rejected = self._commit(fresh)
+            for position, error in rejected.items():
+                for file in lying.pop(fresh[position].bundle_id):
+                    self._reject(file, str(error), error)
+        for file in (file for several in lying.values() for file in several):
             file.unlink(missing_ok=True)
         return snapshot
+
+    def _commit(self, made: list[Bundle]) -> tuple[int, dict[int, FlywheelError]]:
+        """Commit bundles in one transaction; return the snapshot, and the refused by position.
+
+        Where DuckDB cannot store the rows of one, each goes by itself and holds up no other.
+        """
+        import duckdb
+
+        message = made[0].message if len(made) == 1 else f"{len(made)} bundles"
+        until = time.monotonic() + LOCKED_S
+        try:
+            while True:
+                try:
+                    with self._transaction(message, bundles=len(made), of=made):
+                        outcome = commit.group(self._connection, self._catalog, self._keys, made)
+                    break
+                except CommitConflict:
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(0.05)
+        except duckdb.OperationalError:
+            raise  # the disk or memory: the bundles stay in the spool
+        except duckdb.Error as error:
+            if len(made) == 1:
+                reason = FlywheelError(f"DuckDB cannot store the rows: {error}")
+                return self._keys.follow(self._connection), {0: reason}
+            alone = [self._commit([one]) for one in made]
+            refused = {at: reasons[0] for at, (_, reasons) in enumerate(alone) if reasons}
+            return alone[-1][0], refused
+        return self._keys.add(self._connection, outcome.keys), dict(outcome.rejected)
 
     @contextmanager
     def _transaction(
@@ -208,8 +231,14 @@ class Writer:
                 [authors[0] if len(authors) == 1 else "committer", message, extra],
             )
             self._connection.execute("COMMIT")
-        except BaseException:
+        except BaseException as error:
             self._rollback()
+            # SQLite does not wait where a transaction that has read turns to writing.
+            if "database is locked" in str(error):
+                raise CommitConflict(
+                    f"another program holds {self.location.catalog}",
+                    "Let go of it there, and run this again; what was spooled is kept.",
+                ) from error
             raise
 
     def _rollback(self) -> None:
@@ -223,14 +252,15 @@ class Writer:
             self._connection = lake.connect()
             lake.attach(self._connection, self.location, writable=True)
 
-    def _reject(self, file: Path, reason: str, error: RowsRejected | None = None) -> None:
+    def _reject(self, file: Path, reason: str, error: FlywheelError | None = None) -> None:
         folder = self.location.spool / "rejected"
         folder.mkdir(exist_ok=True)
         report: dict[str, Any] = {"reason": reason}
-        if error is not None:
+        if isinstance(error, RowsRejected):
             report["rows"] = [error.table, error.rule, error.count, error.examples]
-        file.replace(folder / file.name)
+        # The report first: a bundle that leaves the spool without one counts as stored.
         (folder / file.name).with_suffix(".json").write_text(json.dumps(report))
+        file.replace(folder / file.name)
 
     def _raise_if_rejected(self, file: Path) -> None:
         kept = self.location.spool / "rejected" / file.name
@@ -241,4 +271,16 @@ class Writer:
         # The caller still has the rows and hears why; only silent rejections are kept.
         report.unlink()
         kept.unlink()
-        raise RowsRejected(*found["rows"])
+        if "rows" in found:
+            raise RowsRejected(*found["rows"])
+        raise FlywheelError(found["reason"])
+
+
+def _as_given(tables: Mapping[str, Rows], checked: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """Leave out the columns that the store filled in, which a retry would fill in anew."""
+    given: dict[str, pa.Table] = {}
+    for name, rows in tables.items():
+        made = checked[name]
+        columns = set[str]().union(*rows) if isinstance(rows, Sequence) else set(rows.column_names)
+        given[name] = made.select([column for column in made.column_names if column in columns])
+    return given

@@ -33,6 +33,9 @@ def stream(
 
     Returns rows inserted per table. Memory is bounded by a chunk and the narrow key columns.
     """
+    import numpy as np
+    import pyarrow as pa
+
     counts: dict[str, int] = {}
     wanted: list[Need] = []
     for name, rows in tables.items():
@@ -40,7 +43,9 @@ def stream(
         counts[name] = 0
         for index, chunk in enumerate(_chunks(rows)):
             conformed = bundles.conform(table, chunk)
-            connection.register("_chunk", conformed)
+            # Rows are numbered, so that of equal keys the first can stand.
+            numbers = pa.array(np.arange(conformed.num_rows))
+            connection.register("_chunk", conformed.append_column("_row", numbers))
             validate.check_rules(connection, catalog, table, "_chunk")
             validate.check_repeats(table, conformed)
             counts[name] += _insert_chunk(connection, table)
@@ -82,14 +87,11 @@ def _missing(connection: duckdb.DuckDBPyConnection, need: Need) -> list[str]:
 def _insert_chunk(connection: duckdb.DuckDBPyConnection, table: Table) -> int:
     rows = "FROM _chunk"
     if table.duplicates == "skip":
-        return insert(connection, table, _unstored(connection, table, rows, order="NULL"))
-    repeated = connection.execute(
-        f"{_stored_among(table, rows)} LIMIT {validate.EXAMPLES}"
-    ).fetchall()
+        return insert(connection, table, _unstored(connection, table, rows, order="_row"))
+    repeated = connection.execute(_stored_among(table, rows)).fetchall()
     if repeated:
-        raise RowsRejected(
-            table.name, validate.unique_rule(table), len(repeated), describe(table.key, repeated)
-        )
+        examples = describe(table.key, sorted(repeated, key=str)[: validate.EXAMPLES])
+        raise RowsRejected(table.name, validate.unique_rule(table), len(repeated), examples)
     return insert(connection, table, rows)
 
 

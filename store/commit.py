@@ -6,6 +6,7 @@ Every function here runs under the lake's lock, and all but `groups` inside the 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -88,21 +89,20 @@ def group(
     staged = _stage(connection, catalog, keys, made)
     alive = set(range(len(made)))
     rejected: dict[int, RowsRejected] = {}
-    for rows in staged.values():
-        rejected |= _repeated_keys(rows)
-    # A bundle may point at rows of another one that is refused: repeat until nothing falls.
-    while True:
-        alive -= rejected.keys()
-        more = _dangling(connection, catalog, keys, staged, alive)
-        if not more:
-            break
+    # A bundle may point at rows of another one that is refused, or only seem to repeat its keys:
+    # again until nothing falls.
+    while more := (
+        _dangling(connection, catalog, keys, staged, alive) or _repeated_keys(staged, alive)
+    ):
         rejected |= more
-    for rows in staged.values():
-        _insert_staged(connection, rows, alive)
-    kept = [made[position] for position in sorted(alive)]
+        alive -= more.keys()
+    counts: dict[int, dict[str, int]] = {position: {} for position in sorted(alive)}
+    for name, rows in staged.items():
+        for position, count in _insert_staged(connection, rows, alive).items():
+            counts[position][name] = count
+    kept = [made[position] for position in counts]
     if kept:
-        counts = [{name: rows.num_rows for name, rows in b.tables.items()} for b in kept]
-        log(connection, kept, counts)
+        log(connection, kept, list(counts.values()))
     held = {name: list(rows.of(alive)) for name, rows in staged.items()}
     held["ingest_log"] = [(one.bundle_id,) for one in kept]
     return Outcome(rejected=rejected, keys=held)
@@ -162,16 +162,22 @@ def _stage(
     return staged
 
 
-def _repeated_keys(staged: _Staged) -> dict[int, RowsRejected]:
+def _repeated_keys(staged: dict[str, _Staged], alive: set[int]) -> dict[int, RowsRejected]:
     """Find bundles that repeat a key of the lake or of an earlier bundle where that is refused."""
-    if staged.table.duplicates == "skip":
-        return {}
-    first: dict[Key, int] = {}
-    bad: dict[int, list[Key]] = {}
-    for key, position in zip(staged.keys, staged.bundles, strict=True):
-        if key in staged.stored or first.setdefault(key, position) != position:
-            bad.setdefault(position, []).append(key)
-    return _refused(staged.table, validate.unique_rule(staged.table), staged.table.key, bad)
+    rejected: dict[int, RowsRejected] = {}
+    for rows in staged.values():
+        if rows.table.duplicates == "skip":
+            continue
+        first: dict[Key, int] = {}
+        bad: dict[int, list[Key]] = {}
+        for key, position in zip(rows.keys, rows.bundles, strict=True):
+            if position in alive and (
+                key in rows.stored or first.setdefault(key, position) != position
+            ):
+                bad.setdefault(position, []).append(key)
+        rule = validate.unique_rule(rows.table)
+        rejected |= _refused(rows.table, rule, rows.table.key, bad)
+    return rejected
 
 
 def _dangling(
@@ -230,8 +236,13 @@ def _refused(
     }
 
 
-def _insert_staged(connection: duckdb.DuckDBPyConnection, staged: _Staged, alive: set[int]) -> None:
-    """Insert the rows of surviving bundles; of equal keys only the first that is not stored."""
+def _insert_staged(
+    connection: duckdb.DuckDBPyConnection, staged: _Staged, alive: set[int]
+) -> Counter[int]:
+    """Insert the rows of surviving bundles; of equal keys only the first that is not stored.
+
+    Returns how many rows each bundle added.
+    """
     import pyarrow as pa
 
     skips = staged.table.duplicates == "skip"
@@ -246,3 +257,4 @@ def _insert_staged(connection: duckdb.DuckDBPyConnection, staged: _Staged, alive
         connection.register("_staged", rows)
         insert(connection, staged.table, "FROM _staged")
         connection.unregister("_staged")
+    return Counter(position for position, kept in zip(staged.bundles, wanted, strict=True) if kept)

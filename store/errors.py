@@ -7,7 +7,7 @@ FlywheelError            message and hint; the shell prints both and exits 1
 ├── LakeUnreachable      the URL names a kind of lake that cannot be opened
 ├── SnapshotNotFound     no such tag, number or time
 ├── UnsafeSQL            user SQL that is not one plain SELECT
-├── CommitConflict       a commit lost against other writers too often
+├── CommitConflict       another program holds the lake's catalog
 ├── ImportFailed         a source that cannot be read
 ├── RowsRejected         rows that break a rule: table, rule, count, three examples (exit 3)
 ├── DatasetError         EmptyDataset, LeakageFound
@@ -69,7 +69,7 @@ class UnsafeSQL(FlywheelError):
 
 
 class CommitConflict(FlywheelError):
-    """A commit was refused by the lake's catalog again and again."""
+    """Another program holds the lake's catalog, and did not let go of it in time."""
 
 
 class ImportFailed(FlywheelError):

@@ -75,12 +75,21 @@ class Location:
     def lock(self) -> Generator[None]:
         """Hold the one lock that commits, migrations and maintenance take; waits for it.
 
-        The kernel drops it with the process, so a killed holder never leaves it behind.
+        The kernel drops it with the process, so a killed holder never leaves it behind. Raises
+        LakeUnreachable where the folder cannot be made or written to.
         """
-        self.root.mkdir(parents=True, exist_ok=True)
-        with open(self.root / "lock", "a") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise LakeUnreachable(
+                f"cannot write to a lake at {self.root}: {error.strerror}", "Name a folder."
+            ) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
+        finally:
+            os.close(descriptor)
 
 
 def connect() -> duckdb.DuckDBPyConnection:
@@ -118,8 +127,11 @@ def attach(
 ) -> None:
     """Attach the lake as `name`: pinned to a snapshot, read-only at its newest, or writable.
 
-    The data path is given anew each time, so that a lake may be moved or copied.
+    The data path is given anew each time, so that a lake may be moved or copied. Raises
+    LakeUnreachable where the catalog cannot be read.
     """
+    import duckdb
+
     options = [
         f"DATA_PATH '{_escaped(location.data)}'",
         f"META_BUSY_TIMEOUT {LOCK_WAIT_MS}",
@@ -132,9 +144,16 @@ def attach(
         options.append("META_JOURNAL_MODE 'WAL'")
     else:
         options.append("READ_ONLY")
-    connection.execute(
-        f"ATTACH 'ducklake:sqlite:{_escaped(location.catalog)}' AS {name} ({', '.join(options)})"
-    )
+    try:
+        connection.execute(
+            f"ATTACH 'ducklake:sqlite:{_escaped(location.catalog)}' AS {name} "
+            f"({', '.join(options)})"
+        )
+    except duckdb.Error as error:
+        raise LakeUnreachable(
+            f"{location.catalog} cannot be opened as a lake: {error}",
+            "Put back a backup (a folder made by `store backup`), or name another lake.",
+        ) from error
 
 
 def newest_snapshot(connection: duckdb.DuckDBPyConnection, name: str = "lake") -> int:

@@ -85,7 +85,8 @@ def test_before_the_first_commit_tables_are_empty_and_typed(writer: store.Writer
 
 
 NEVER = [
-    "99", 99, "-1", "v2", "", " ", "1.5", "1999-01-01", "2026-13-01", "\u00b2", "\u0663", "9" * 30, "HEAD",
+    "99", 99, "-1", "v2", "", " ", "1.5", "1999-01-01", "2026-13-01", "\u00b2", "\u0663",
+    "9" * 30, "HEAD",
 ]  # fmt: skip
 
 

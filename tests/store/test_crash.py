@@ -1,0 +1,76 @@
+"""Killed writers lose, double and tear nothing: the short form of benchmarks/crash.py."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import store
+from store import lake
+
+HARNESS = Path(__file__).parents[2] / "benchmarks" / "crash.py"
+
+
+@pytest.fixture(scope="module")
+def crash() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("crash", HARNESS)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["crash"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+def test_kill_9_at_random_points_loses_doubles_and_tears_nothing() -> None:
+    command = [sys.executable, str(HARNESS), "--writers", "8", "--readers", "3"]
+    done = subprocess.run(
+        [*command, "--bundles", "8", "--kills", "10", "--limit-s", "500"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    for name in ("lost", "doubled", "torn", "changed_snapshots"):
+        assert figures[name] == "0"
+    assert figures["problems"] == "[]"
+    assert (figures["acked"], figures["kills"]) == ("64", "10")
+    assert int(figures["kills_of_lock_holders"]) > 0
+    assert int(figures["snapshots_read"]) > 0
+
+
+def test_the_harness_sees_what_is_lost_doubled_or_torn(
+    crash: ModuleType, writer: store.Writer, lake_url: str
+) -> None:
+    names = [crash.bundle_id(0, number) for number in range(4)]
+    for number, name in enumerate(names):
+        writer.append(crash.rows(0, number), name, bundle_id=name)
+    assert crash.judge(lake_url, set(names), set(names)).clean
+    missing = {*names, crash.bundle_id(7, 0)}
+    assert crash.judge(lake_url, missing, set(names)).lost == 1
+    for statement, (doubled, torn) in {
+        "INSERT INTO lake.timings FROM lake.timings LIMIT 1": (1, 0),
+        f"DELETE FROM lake.evaluations WHERE message = '{names[2]}'": (0, 1),
+        f"DELETE FROM lake.ingest_log WHERE bundle_id = '{names[3]}'": (0, 1),
+        f"DELETE FROM lake.kernels WHERE code LIKE '# {names[1]}%'": (0, 1),
+    }.items():
+        copy = Path(lake_url).with_name("copy")
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(lake_url, copy)
+        connection = lake.connect()
+        lake.attach(connection, lake.Location(copy), writable=True)
+        connection.execute("CALL lake.set_option('require_commit_message', false)")
+        connection.execute(statement)
+        connection.close()
+        outcome = crash.judge(str(copy), set(names), set(names))
+        assert (outcome.doubled, outcome.torn) == (doubled, torn), statement
+        assert outcome.problems
+        assert not outcome.clean

@@ -1,0 +1,416 @@
+"""Compaction, expiry, the check of every rule, and backups keep every row and say what is wrong.
+
+The pitfalls of DuckLake that this software meets, by the numbers of its storage notes:
+
+| # | pitfall | here |
+|---|---|---|
+| 1 | a time inside an inlined STRUCT cannot be read back | no such type: test_catalog |
+| 2 | deleting orphans takes files of commits in flight | two days of age: test_young_… |
+| 3 | MERGE INTO is no upsert | keys under the lock: test_append, test_crash |
+| 4 | SQLite is locked | WAL, waiting, one lock: test_crash, test_a_foreign_… |
+| 5 | a DuckDB catalog attaches once | SQLite: test_two_readers_… |
+| 6 | ids and statistics race between writers | one lock: test_crash |
+| 7, 8 | old snapshots and races after DELETE and UPDATE | test_no_statement_deletes_… |
+| 9 | merging files that were added by name | rows come by INSERT: test_no_statement_deletes_… |
+| 10 | merging takes memory | bounded calls: test_merging_is_bounded |
+| 11 | concurrent DDL | one commit under the lock: test_catalog |
+| 12 | one process, many threads | a connection for each reader: test_two_readers_… |
+| 13 | flushing after DROP COLUMN | columns never go: test_catalog |
+| 14 | no ENUM, PRIMARY KEY, CHECK, fixed arrays | checked by the store: test_append, test_catalog |
+| 15 | bucket partitions write many small files | none: test_a_load_writes_one_file_a_table |
+| 16 | inlined rows are invisible to other readers of the files | test_compaction_puts_rows_… |
+| 17 | exports with too few retries | nothing is exported to Delta or Iceberg |
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import builders
+import duckdb
+import polars as pl
+import pytest
+
+import store
+from store import append, history, lake, maintenance
+from store.errors import CommitConflict, FlywheelError, SnapshotNotFound
+
+STORE = Path(store.__file__).parent
+
+
+def _fill(writer: store.Writer, bundles: int = 4) -> list[int]:
+    """Append bundles of every kind of row; return the snapshot of each."""
+    snapshots: list[int] = []
+    for number in range(bundles):
+        task, kernel = builders.task(f"t{number}"), builders.kernel(f"k{number}")
+        device, sizes = builders.device(), builders.workload(task)
+        judged = builders.evaluation(kernel, task, sizes, device)
+        rows = {
+            "tasks": [task],
+            "kernels": [kernel],
+            "devices": [device],
+            "workloads": [sizes],
+            "evaluations": [judged],
+            "timings": builders.session(judged, [1.0, 2.0], eager=[2.0, 4.0]),
+        }
+        snapshots.append(writer.append(rows, f"bundle {number}"))
+    return snapshots
+
+
+def _contents(location: lake.Location, at: int | str | None) -> dict[str, list[dict[str, Any]]]:
+    with store.open(str(location.root), at) as opened:
+        return {
+            name: opened.run(f"FROM {name} ORDER BY ALL").rows()
+            for name in ("tasks", "kernels", "evaluations", "timings", "devices", "tags")
+        }
+
+
+@contextmanager
+def _raw(location: lake.Location) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open the lake as a program would that goes past the store."""
+    connection = lake.connect()
+    lake.attach(connection, location, writable=True)
+    connection.execute("CALL lake.set_option('require_commit_message', false)")
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def _rules(location: lake.Location) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for problem in maintenance.check(location):
+        assert problem.count > 0
+        assert 0 < len(problem.examples) <= 3
+        found.setdefault(problem.table, []).append(problem.rule)
+    return found
+
+
+def test_compaction_puts_rows_into_files_and_changes_no_snapshot(writer: store.Writer) -> None:
+    snapshots = _fill(writer)
+    history.add_tag(writer, "v1", snapshots[1], None)
+    before = {at: _contents(writer.location, at) for at in [*snapshots, "v1"]}
+    done = maintenance.compact(writer.location)
+    assert done.files_before == 0
+    assert done.files_after > 0
+    assert done.bytes_after > 0
+    assert {at: _contents(writer.location, at) for at in [*snapshots, "v1"]} == before
+    files = pl.read_parquet(writer.location.data / "main" / "kernels" / "*.parquet")
+    assert files.height == len(snapshots)
+    with writer.reader() as opened:
+        assert opened.run("FROM ducklake_snapshots('lake') WHERE author IS NULL").rows() == [
+            opened.run("FROM ducklake_snapshots('lake') WHERE snapshot_id = 0").one()
+        ]
+    assert maintenance.check(writer.location) == []
+
+
+def test_compaction_merges_small_files(writer: store.Writer) -> None:
+    rows = [[builders.kernel(f"{part}-{n}") for n in range(20)] for part in range(4)]
+    snapshots = [writer.append({"kernels": part}, "kernels") for part in rows]
+    before = {at: _contents(writer.location, at) for at in snapshots}
+    done = maintenance.compact(writer.location)
+    assert done.files_after < done.files_before
+    assert {at: _contents(writer.location, at) for at in snapshots} == before
+    again = maintenance.compact(writer.location)
+    assert again.files_after == done.files_after
+    writer.append({"kernels": [builders.kernel("later")]}, "one more")
+    assert maintenance.check(writer.location) == []
+
+
+def test_expiry_spares_what_is_newest_tagged_or_cited(writer: store.Writer) -> None:
+    with writer.reader() as opened:
+        own = opened.lake_id
+    snapshots = _fill(writer, 7)
+    tagged, moved, by_run, by_dataset, by_generation, foreign, plain = snapshots
+    history.add_tag(writer, "v1", moved, None)
+    history.add_tag(writer, "v1", tagged, None)
+    history.add_tag(writer, "gone", plain, None)
+    history.remove_tag(writer, "gone", None)
+    policy = builders.policy()
+    runs = [
+        builders.run("reads", lake_id=own, snapshot_id=by_run),
+        builders.run("elsewhere", lake_id="another lake", snapshot_id=foreign),
+    ]
+    task = builders.task("t0")
+    cited = builders.generation(policy, task, lake_id=own, snapshot_id=by_generation)
+    writer.append(
+        {
+            "policies": [policy],
+            "runs": runs,
+            "datasets": [builders.dataset(runs[0], lake_id=own, snapshot_id=by_dataset)],
+            "generations": [cited],
+        },
+        "citations",
+    )
+    kept = [tagged, by_run, by_dataset, by_generation]
+    before = {at: _contents(writer.location, at) for at in kept}
+    maintenance.compact(writer.location)
+    planned = maintenance.expire(writer.location, timedelta(0), dry_run=True)
+    assert _contents(writer.location, plain)["kernels"]
+    done = maintenance.expire(writer.location, timedelta(0))
+    assert done.expired == planned.expired
+    assert {moved, foreign, plain} <= set(done.expired)
+    assert done.spared[tagged] == ["tag v1"]
+    assert done.spared[by_run] == ["run of reads"]
+    assert done.spared[by_dataset] == ["dataset contrastive-batch"]
+    assert done.spared[by_generation] == ["generations"]
+    assert {at: _contents(writer.location, at) for at in kept} == before
+    for gone in (moved, foreign, plain):
+        with pytest.raises(SnapshotNotFound):
+            writer.reader(gone)
+    assert maintenance.check(writer.location) == []
+    assert maintenance.expire(writer.location, timedelta(days=1)).expired == []
+    # The writer that was open all the while goes on.
+    writer.append({"kernels": [builders.kernel("later")]}, "one more")
+    assert maintenance.check(writer.location) == []
+
+
+def test_check_finds_rows_that_went_past_the_store(writer: store.Writer) -> None:
+    _fill(writer)
+    assert maintenance.check(writer.location) == []
+    with _raw(writer.location) as raw:
+        raw.execute("INSERT INTO lake.evaluations FROM lake.evaluations LIMIT 1")
+    assert _rules(writer.location) == {
+        "evaluations": [
+            "(evaluation_id) identifies one row",
+            "rows are those of committed bundles",
+        ]
+    }
+    with _raw(writer.location) as raw:
+        raw.execute(
+            "INSERT INTO lake.task_labels BY NAME SELECT 's' AS suite, 'v0' AS suite_revision, "
+            "'n' AS name, 'no such task' AS task_id, 'f' AS family, 't' AS source, "
+            "now() AS created_at"
+        )
+        raw.execute(
+            "INSERT INTO lake.dataset_rows BY NAME SELECT 'd' AS dataset_id, 0 AS row_index, "
+            "'sideways' AS split, ['no such kernel'] AS kernel_ids"
+        )
+        raw.execute("INSERT INTO lake.metrics BY NAME SELECT 'm' AS name, 'NaN'::DOUBLE AS value")
+    found = _rules(writer.location)
+    assert found["task_labels"] == [
+        "task_id is a task_id of tasks",
+        "rows are those of committed bundles",
+    ]
+    assert found["dataset_rows"][:3] == [
+        "split is one of train, test",
+        "dataset_id is a dataset_id of datasets",
+        "kernel_ids is a kernel_id of kernels",
+    ]
+    assert found["metrics"][0] == "run_id is required"
+
+
+def test_check_finds_a_torn_bundle(writer: store.Writer) -> None:
+    _fill(writer)
+    with _raw(writer.location) as raw:
+        # Every table, also those in which a repeated key is dropped.
+        raw.execute("DELETE FROM lake.kernels WHERE code LIKE '%k3%'")
+        raw.execute("DELETE FROM lake.timings WHERE arm = 'eager'")
+    found = _rules(writer.location)
+    assert "rows are those of committed bundles" in found["timings"]
+    assert "rows are those of committed bundles" in found["kernels"]
+    assert found["evaluations"] == ["kernel_id is a kernel_id of kernels"]
+
+
+def test_check_finds_a_missing_file(writer: store.Writer) -> None:
+    _fill(writer)
+    maintenance.compact(writer.location)
+    file = next((writer.location.data / "main").glob("kernels/*.parquet"))
+    file.unlink()
+    assert _rules(writer.location)["kernels"] == ["its files exist"]
+
+
+def test_check_finds_what_was_rejected_in_silence(writer: store.Writer) -> None:
+    row = builders.label(builders.task("never stored"))
+    writer.append({"task_labels": [row]}, "dangling", wait=False)
+    writer.flush()
+    (problem,) = maintenance.check(writer.location)
+    assert problem.table == "spool"
+    assert "task_id is a task_id of tasks" in problem.examples[0]
+
+
+def test_young_leftovers_of_killed_commits_are_a_note_and_old_ones_go(
+    writer: store.Writer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "store")
+    _fill(writer, 1)
+    maintenance.compact(writer.location)
+    folder = writer.location.data / "main" / "kernels"
+    file = next(folder.glob("*.parquet"))
+    leftover, old = folder / "ducklake-leftover.parquet", folder / "ducklake-old.parquet"
+    shutil.copy(file, leftover)
+    shutil.copy(file, old)
+    partial = writer.location.spool / "1.partial"
+    partial.touch()
+    long_ago = time.time() - timedelta(days=3).total_seconds()
+    for path in (old, partial):
+        os.utime(path, (long_ago, long_ago))
+    caplog.clear()
+    assert maintenance.check(writer.location) == []
+    assert "2 files of commits that were killed" in caplog.text
+    maintenance.compact(writer.location)
+    assert leftover.exists()
+    assert file.exists()
+    assert not old.exists()
+    assert not partial.exists()
+
+
+def test_waiting_bundles_are_a_note(writer: store.Writer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "store")
+    writer.append({"kernels": [builders.kernel("waits")]}, "waits", wait=False)
+    assert maintenance.check(writer.location) == []
+    assert "1 bundles wait" in caplog.text
+
+
+def test_a_backup_opens_as_the_same_lake(writer: store.Writer, tmp_path: Path) -> None:
+    first = _fill(writer)[-1]
+    writer.append({"kernels": [builders.kernel(f"many {n}") for n in range(30)]}, "a file")
+    maintenance.compact(writer.location)
+    copy = lake.Location(tmp_path / "copy")
+    copied, kept = maintenance.backup(writer.location, copy.root)
+    assert copied > 0
+    assert kept == 0
+    with writer.reader() as own:
+        newest, lake_id = own.snapshot, own.lake_id
+    for at in (first, newest):
+        assert _contents(copy, at) == _contents(writer.location, at)
+    with store.open(str(copy.root)) as opened:
+        assert (opened.snapshot, opened.lake_id) == (newest, lake_id)
+    # The copy stands alone: it is read, checked and written to without the original.
+    writer.append({"kernels": [builders.kernel(f"more {n}") for n in range(30)]}, "a file")
+    assert maintenance.backup(writer.location, copy.root)[0] == 1
+    assert _contents(copy, None) == _contents(writer.location, None)
+    assert maintenance.backup(writer.location, copy.root)[0] == 0
+    writer.close()
+    shutil.move(writer.location.root, tmp_path / "away")
+    with store.writer(str(copy.root), author="tests") as other:
+        other.append({"kernels": [builders.kernel("on the copy")]}, "goes on")
+    assert maintenance.check(copy) == []
+
+
+def test_a_backup_spares_other_lakes_and_itself(writer: store.Writer, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    store.writer(str(other), author="tests").close()
+    with pytest.raises(FlywheelError, match="holds another lake"):
+        maintenance.backup(writer.location, other)
+    for inside in (writer.location.root, writer.location.data / "copy"):
+        with pytest.raises(FlywheelError, match="lies in the lake itself"):
+            maintenance.backup(writer.location, inside)
+    assert maintenance.check(lake.Location(other)) == []
+
+
+def test_a_moved_lake_is_read_and_written_where_it_lies(
+    writer: store.Writer, tmp_path: Path
+) -> None:
+    snapshot = _fill(writer)[-1]
+    maintenance.compact(writer.location)
+    before = _contents(writer.location, snapshot)
+    writer.close()
+    moved = lake.Location(tmp_path / "it's moved, ö")
+    shutil.move(writer.location.root, moved.root)
+    assert _contents(moved, snapshot) == before
+    with store.writer(str(moved.root), author="tests") as other:
+        rows = [builders.kernel(f"many {n}") for n in range(30)]
+        other.append({"kernels": rows}, "a file")
+    assert not writer.location.root.exists()
+    assert maintenance.check(moved) == []
+
+
+def test_two_readers_and_a_writer_share_a_process(writer: store.Writer) -> None:
+    first, second = _fill(writer, 2)
+    answers: dict[int, int] = {}
+
+    def read(at: int) -> None:
+        with writer.reader(at) as opened:
+            for _ in range(5):
+                row = opened.sql("SELECT count(*) AS n FROM kernels").one()
+                assert row is not None
+                answers[at] = row["n"]
+
+    threads = [threading.Thread(target=read, args=(at,)) for at in (first, second)]
+    for thread in threads:
+        thread.start()
+    writer.append({"kernels": [builders.kernel("meanwhile")]}, "meanwhile")
+    for thread in threads:
+        thread.join()
+    assert answers == {first: 1, second: 2}
+
+
+HOLD = """
+import sqlite3, sys, time
+held = sqlite3.connect(sys.argv[1])
+held.execute("BEGIN IMMEDIATE")
+print("held", flush=True)
+time.sleep(float(sys.argv[2]))
+held.rollback()
+print(held.execute("PRAGMA journal_mode").fetchone()[0])
+"""
+
+
+def _hold(location: lake.Location, seconds: float) -> subprocess.Popen[str]:
+    """Lock the catalog as another program would; a lock of the same process does not count."""
+    command = [sys.executable, "-c", HOLD, str(location.catalog), str(seconds)]
+    other = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert other.stdout is not None
+    assert other.stdout.readline() == "held\n"
+    return other
+
+
+def test_a_foreign_lock_on_the_catalog_is_waited_for(writer: store.Writer) -> None:
+    with _hold(writer.location, 1.5) as other:
+        snapshot = writer.append({"kernels": [builders.kernel("waited")]}, "waited")
+        assert other.communicate()[0] == "wal\n"
+    with writer.reader(snapshot) as opened:
+        assert opened.sql("SELECT count(*) AS n FROM kernels").one() == {"n": 1}
+
+
+def test_a_lock_that_stays_is_reported_and_the_bundle_kept(
+    writer: store.Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(append, "LOCKED_S", 0.2)
+    with _hold(writer.location, 3):
+        with pytest.raises(CommitConflict, match="another program holds"):
+            writer.append({"kernels": [builders.kernel("kept")]}, "kept")
+        with pytest.raises(CommitConflict):
+            writer.load({"kernels": [builders.kernel("load")]}, "load", bundle_id="load")
+    writer.flush()
+    with writer.reader() as opened:
+        assert opened.sql("SELECT count(*) AS n FROM kernels").one() == {"n": 1}
+    assert maintenance.check(writer.location) == []
+
+
+def test_a_load_writes_one_file_a_table(writer: store.Writer) -> None:
+    rows = [builders.kernel(f"n{n}") for n in range(300)]
+    writer.load({"kernels": rows}, "kernels", bundle_id="kernels")
+    assert len(list((writer.location.data / "main" / "kernels").glob("*.parquet"))) == 1
+
+
+def test_merging_is_bounded(writer: store.Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "MERGED_AT_ONCE", 2)
+    rows = [[builders.kernel(f"{part}-{n}") for n in range(20)] for part in range(5)]
+    for part in rows:
+        writer.append({"kernels": part}, "kernels")
+    counts = [maintenance.compact(writer.location).files_after for _ in range(2)]
+    assert counts[0] >= 2
+    with writer.reader() as opened:
+        assert opened.sql("SELECT count(*) AS n FROM kernels").one() == {"n": 100}
+    assert maintenance.check(writer.location) == []
+
+
+def test_no_statement_deletes_or_updates_rows() -> None:
+    # Corrections are rows: the engine's statistics and conflict checks rely on it.
+    for file in STORE.glob("*.py"):
+        text = file.read_text("utf-8")
+        for word in ("DELETE FROM lake", "UPDATE lake", "MERGE INTO", "add_data_files"):
+            assert word not in text, file
