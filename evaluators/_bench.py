@@ -43,8 +43,8 @@ class Bench:
         torch.set_num_threads(self._threads)
         if device == "cuda":
             torch.backends.cudnn.allow_tf32 = False
-        self._trusted = [Nursery(self._threads) for _ in range(2)]
-        self._untrusted = Nursery(self._threads)
+        self._trusted: list[Nursery] = []
+        self._untrusted: Nursery | None = None
         self._task: tuple[str, str] | None = None
         self._reference: Reference | None = None
         self._baselines: list[Arm] = []
@@ -65,13 +65,15 @@ class Bench:
         """End every process of the bench."""
         with contextlib.suppress(SandboxFailed):
             self.end_baselines()
-        for nursery in (*self._trusted, self._untrusted):
+        for nursery in self._trusted:
             nursery.close()
+        if self._untrusted is not None:
+            self._untrusted.close()
 
     @property
     def sandbox_level(self) -> str:
         """Isolation in force, as it is written into every row."""
-        return " ".join(self._untrusted.limits)
+        return " ".join(self._untrusted.limits) if self._untrusted is not None else ""
 
     def reference(self, code: str, axes: Mapping[str, Any]) -> Reference:
         """The task's reference, built once as long as the task stays. Raises ReferenceFailed."""
@@ -87,8 +89,12 @@ class Bench:
         self, files: Mapping[str, str], sizes: Sizes, limits: Limits, patience: Patience
     ) -> Arm:
         """Start the worker of one candidate. Raises SandboxFailed."""
-        if not self._untrusted.alive:
-            self._untrusted.close()
+        if not self._trusted:
+            # All at once, at the first candidate: they import torch side by side.
+            self._trusted = [Nursery(self._threads) for _ in range(2)]
+        if self._untrusted is None or not self._untrusted.alive:
+            if self._untrusted is not None:
+                self._untrusted.close()
             self._untrusted = Nursery(self._threads)
         return self._start(self._untrusted, files, sizes, limits, patience)
 

@@ -115,12 +115,14 @@ def lake_with_kernels(lake_url: str) -> str:
         kernel_rows("foreign.py", "# a", task_id=task_id, source="a model"),
         kernel_rows("elsewhere.py", "# b", task_id=other_id, source="imported"),
     ]
+    together: dict[str, list[dict[str, Any]]] = {
+        "policies": [{"policy_id": "someone", "name": "someone", "kind": "person"}]
+    }
+    for tables in (ours, theirs, *several):
+        for table, rows in tables.items():
+            together.setdefault(table, []).extend(rows)
     with store.writer(lake_url, author="tests") as writer:
-        writer.append(
-            {"policies": [{"policy_id": "someone", "name": "someone", "kind": "person"}]}, "policy"
-        )
-        for tables in (ours, theirs, *several):
-            writer.append(tables, "rows")
+        writer.append(together, "rows")
     return lake_url
 
 

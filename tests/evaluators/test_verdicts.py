@@ -173,7 +173,7 @@ def test_a_worker_that_lies_about_time_is_caught_by_the_outside_clock(
         "import sys, time\n"
         "worker = sys.modules['evaluators._worker']\n"
         "start = time.perf_counter_ns()\n"
-        "worker.perf_counter_ns = lambda: start + (time.perf_counter_ns() - start) // 50\n"
+        "worker.perf_counter_ns = lambda: start + (time.perf_counter_ns() - start) // 2000\n"
     )
     row = judged(lie + candidate("time.sleep(0.003); return torch.relu(x @ self.weight)"))
     assert (row["status"], row["reason"]) == ("rejected", "timer_mismatch"), row
