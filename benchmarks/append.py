@@ -161,13 +161,18 @@ class Raw:
         self._connection.close()
 
 
+def copied(made: Path, target: Path) -> None:
+    """Copy a lake; its data files are shared, since they never change."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(made / "data", target / "data", copy_function=os.link)
+    shutil.copy(made / "catalog.sqlite", target)
+
+
 @contextmanager
 def twins(folder: Path, made: Path) -> Iterator[tuple[store.Writer, Raw]]:
-    """Open two copies of a lake, one for each side; data files are shared, they never change."""
+    """Open two copies of a lake, one for each side."""
     for name in ("store", "raw"):
-        shutil.rmtree(folder / name, ignore_errors=True)
-        shutil.copytree(made / "data", folder / name / "data", copy_function=os.link)
-        shutil.copy(made / "catalog.sqlite", folder / name)
+        copied(made, folder / name)
     raw = Raw(folder / "raw")
     with store.writer(str(folder / "store"), author="benchmarks") as writer:
         begun = time.perf_counter()
