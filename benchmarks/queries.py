@@ -34,12 +34,6 @@ QUESTIONS = {
         "kernel",
         "SELECT kernel_id, code FROM kernels WHERE kernel_id = $kernel_id",
     ),
-    "kernels per technique": (
-        "technique",
-        "SELECT technique, count(*) AS kernels "
-        "FROM (SELECT unnest(techniques) AS technique FROM features) "
-        "GROUP BY technique ORDER BY technique",
-    ),
 }
 
 
@@ -51,6 +45,8 @@ def by_hand(lake: store.Lake) -> duckdb.DuckDBPyConnection:
         if files:
             listed = ", ".join(f"'{file}'" for file in files)
             connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet([{listed}])")
+        else:  # a few rows, which the lake keeps in its catalog
+            connection.register(name, lake.run(f"FROM {name}").arrow())
     return connection
 
 

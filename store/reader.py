@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from store import catalog as catalogs
 from store import guard, lake
+from store.catalog import quoted
 from store.errors import FlywheelError, SnapshotNotFound, UnknownName
 
 if TYPE_CHECKING:
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 VIEWS = Path(__file__).parent / "views"
+SQL = Path(__file__).parent / "sql"
+QUESTIONS = 256
+SMALL_ROWS = 20_000
 Parameters: TypeAlias = "Sequence[object] | Mapping[str, object] | None"
 
 
@@ -41,10 +46,17 @@ class Lake:
         """Number of the snapshot that is read."""
         self._connection.execute("DETACH newest")
         lake.attach(self._connection, location, snapshot=self.snapshot)
-        self._stored = _columns(self._connection)
+        self._stored = _stored(self._connection, self.snapshot)
         self._known = (*self.catalog.tables, *view_names())
         self._made: set[str] = set()
         self._lock_down()
+        # A question asked again is not parsed again.
+        self._guarded = functools.lru_cache(QUESTIONS)(
+            lambda query: guard.check(self._connection, query, self._known)
+        )
+        self._prepared = functools.lru_cache(QUESTIONS)(
+            lambda query: self._prepare(guard.names(self._connection, query))
+        )
 
     def __enter__(self) -> Lake:
         return self
@@ -92,13 +104,13 @@ class Lake:
             FlywheelError: DuckDB cannot answer it; the message is DuckDB's.
         """
         with _translated():
-            guard.check(self._connection, query, self._known)
+            self._guarded(query)
         return self.run(query, parameters)
 
     def run(self, query: str, parameters: Parameters = None) -> Result:
         """Answer SQL of our own files, which may also read registered tables."""
         with _translated():
-            self._prepare(guard.names(self._connection, query))
+            self._prepared(query)
         return Result(self._connection, query, parameters)
 
     def register(self, name: str, rows: pa.Table) -> None:
@@ -117,24 +129,33 @@ class Lake:
                 continue
             self._made.add(name)
             if name in self.catalog.tables:
-                body = self._table_body(name)
+                kind, body = self._table(name)
             else:
-                body = view_text(name)
+                kind, body = "VIEW", view_text(name)
                 self._prepare(guard.names(self._connection, body))
-            self._connection.execute(f"CREATE TEMP VIEW {name} AS {body}")
+            self._connection.execute(f"CREATE TEMP {kind} {name} AS {body}")
 
-    def _table_body(self, name: str) -> str:
-        """SQL for a table at this snapshot: what it lacks yet reads as typed NULLs."""
-        table = self.catalog.tables[name]
+    def _table(self, name: str) -> tuple[str, str]:
+        """Return SQL for a table at this snapshot, and whether it is made a VIEW or a TABLE.
+
+        What the snapshot is too old to have reads as typed NULLs. Where Parquet files alone hold
+        the table, they are read as they are. Few rows are copied, which takes one scan through
+        DuckLake in place of one for every mention in a view.
+        """
+        columns = self.catalog.tables[name].columns.values()
         stored = self._stored.get(name)
         if stored is None:
-            columns = ", ".join(f'NULL::{c.type} AS "{c.name}"' for c in table.columns.values())
-            return f"SELECT {columns} WHERE false"
-        columns = ", ".join(
-            f'"{c.name}"' if c.name in stored else f'NULL::{c.type} AS "{c.name}"'
-            for c in table.columns.values()
+            nulls = ", ".join(f'NULL::{c.type} AS "{c.name}"' for c in columns)
+            return "VIEW", f"SELECT {nulls} WHERE false"
+        listed = ", ".join(
+            f'"{c.name}"' if c.name in stored.columns else f'NULL::{c.type} AS "{c.name}"'
+            for c in columns
         )
-        return f"SELECT {columns} FROM lake.main.{name}"
+        if stored.files is not None:
+            paths = quoted(tuple(str(self.location.data / file) for file in stored.files))
+            return "VIEW", f"SELECT {listed} FROM read_parquet([{paths}])"
+        kind = "TABLE" if stored.rows <= SMALL_ROWS else "VIEW"
+        return kind, f"SELECT {listed} FROM lake.main.{name}"
 
     def _lock_down(self) -> None:
         data = str(self.location.data).replace("'", "''")
@@ -257,17 +278,25 @@ def about(sql: str) -> str:
     return sql.splitlines()[0].removeprefix("--").strip()
 
 
-def _columns(connection: duckdb.DuckDBPyConnection) -> dict[str, set[str]]:
-    stored: dict[str, set[str]] = {}
-    for table, column in connection.execute(
-        "SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = 'lake' "
-        # A table that never had a row is planned as if it were not there, which is much faster.
-        "AND table_name IN (SELECT t.table_name FROM __ducklake_metadata_lake.ducklake_table AS t "
-        "JOIN __ducklake_metadata_lake.ducklake_table_stats AS s USING (table_id) "
-        "WHERE s.record_count > 0)"
-    ).fetchall():
-        stored.setdefault(table, set()).add(column)
-    return stored
+@dataclass(frozen=True, kw_only=True)
+class _Stored:
+    """How a table with rows is stored at a snapshot."""
+
+    columns: frozenset[str]
+    files: list[str] | None
+    """Its Parquet files, below the data folder, where these alone hold it."""
+    rows: int
+    """Rows of the newest snapshot, hence at most so many in an older one."""
+
+
+def _stored(connection: duckdb.DuckDBPyConnection, snapshot: int) -> dict[str, _Stored]:
+    rows = connection.execute(
+        (SQL / "stored.sql").read_text("utf-8"), {"snapshot": snapshot}
+    ).fetchall()
+    return {
+        table: _Stored(columns=frozenset(columns), files=files, rows=count)
+        for table, columns, files, count in rows
+    }
 
 
 @contextmanager
