@@ -27,6 +27,7 @@ from store.errors import SandboxFailed
 Stage: TypeAlias = Literal["load", "construct", "first_call", "call"]
 
 _SLACK_BYTES = 64 * 1024
+_LONGEST_NS = 10**15
 _BUILD_ERRORS = {"CalledProcessError", "CompilationError", "CompileTimeAssertionFailure"}
 _BUILD_TEXTS = ("Error building extension", "Error compiling", "Kernel compilation failed", "nvrtc")
 _MEMORY_ERRORS = {"OutOfMemoryError", "MemoryError"}
@@ -154,8 +155,8 @@ class Arm:
         answer = self._ask("time", "call", slots=slots)
         self._refuse_odd(answer.get("odd"))
         reported_ns = answer.get("elapsed_ns")
-        if type(reported_ns) is not int:
-            raise Failed("rejected", "malformed_output", "a timing is not a whole number")
+        if type(reported_ns) is not int or abs(reported_ns) > _LONGEST_NS:
+            raise Failed("rejected", "malformed_output", "a timing is not a number of nanoseconds")
         return Sample(reported_ns, self._cell.wall_ns)
 
     def cpu_ns(self) -> int:
