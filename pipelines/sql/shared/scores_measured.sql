@@ -3,11 +3,29 @@
 -- task (views kernel_speedups, scored_workloads); the session holds only while the kernel is correct
 -- there. A kernel that the newest version of an evaluator found wrong elsewhere is out as well, and
 -- so is one that also answers a task of the test split. `asked` is registered: the tasks.
-WITH wrong AS (
-    SELECT kernel_id, task_id, workload_id, device_id, evaluator, max(evaluator_version) AS version
+WITH sole_device AS (
+    SELECT min(device_id) AS device_id
+    FROM devices
+    WHERE "name" = $device
+    HAVING count(*) = 1
+),
+-- What went wrong at the scored workload on the device itself is known to kernel_speedups already.
+wrong AS (
+    SELECT
+        evaluations.kernel_id, evaluations.task_id, evaluations.workload_id, evaluations.device_id,
+        evaluations.evaluator, max(evaluations.evaluator_version) AS version
     FROM evaluations
-    WHERE status IN ('incorrect', 'rejected')
-    GROUP BY kernel_id, task_id, workload_id, device_id, evaluator
+    LEFT JOIN scored_workloads
+        ON
+            scored_workloads.device = $device
+            AND scored_workloads.task_id = evaluations.task_id
+            AND scored_workloads.workload_id = evaluations.workload_id
+    WHERE evaluations.status IN ('incorrect', 'rejected')
+        AND (
+            scored_workloads.workload_id IS NULL
+            OR evaluations.device_id IS DISTINCT FROM (SELECT device_id FROM sole_device)
+        )
+    GROUP BY ALL
 ),
 standing AS (
     SELECT DISTINCT wrong.kernel_id, wrong.task_id

@@ -13,7 +13,7 @@ test_kernels AS (
     WHERE $purpose = 'train' AND task_names.split = 'test' AND generations.kernel_id IS NOT NULL
 ),
 test_bands AS (
-    SELECT DISTINCT extractor_version, unnest(minhash_bands) AS band
+    SELECT extractor_version, unnest(minhash_bands) AS band
     FROM kernel_features
     SEMI JOIN test_kernels ON test_kernels.kernel_id = kernel_features.kernel_id
 ),
@@ -23,13 +23,17 @@ picked_bands AS (
     FROM kernel_features
     SEMI JOIN picked_kernels ON picked_kernels.kernel_id = kernel_features.kernel_id
 ),
+shared_bands AS (
+    SELECT DISTINCT picked_bands.*
+    FROM test_bands
+    INNER JOIN picked_bands
+        ON
+            picked_bands.extractor_version = test_bands.extractor_version
+            AND picked_bands.band = test_bands.band
+),
 near_copies AS (
     SELECT DISTINCT kernel_id
-    FROM picked_bands
-    SEMI JOIN test_bands
-        ON
-            test_bands.extractor_version = picked_bands.extractor_version
-            AND test_bands.band = picked_bands.band
+    FROM shared_bands
     GROUP BY kernel_id, extractor_version, bands
     HAVING 2 * count(*) >= bands
 ),
