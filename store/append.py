@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sqlite3
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -119,16 +120,13 @@ class Writer:
             RowsRejected: rows break a rule; nothing is stored.
             CommitConflict: another program holds the lake's catalog; nothing is stored.
         """
+        made = Bundle(bundle_id=bundle_id, message=message, author=self.author)
         with self.location.lock():
             if commit.committed(self._connection, [bundle_id]):
                 return None
             with self._transaction(message, bundles=1):
                 counts = bulk.stream(self._connection, self._catalog, tables)
-                commit.log(
-                    self._connection,
-                    [Bundle(bundle_id=bundle_id, message=message, author=self.author)],
-                    [counts],
-                )
+                commit.log(self._connection, [made], [counts])
         return lake.newest_snapshot(self._connection)
 
     def stored(self, bundle_id: str) -> bool:
@@ -206,9 +204,9 @@ class Writer:
                     if time.monotonic() > until:
                         raise
                     time.sleep(0.05)
-        except duckdb.OperationalError:
-            raise  # the disk or memory: the bundles stay in the spool
-        except duckdb.Error as error:
+        except (duckdb.OperationalError, OSError, MemoryError, sqlite3.Error, CommitConflict):
+            raise  # the disk, memory or another program: the bundles stay in the spool
+        except Exception as error:
             if len(made) == 1:
                 reason = FlywheelError(f"DuckDB cannot store the rows: {error}")
                 return self._keys.follow(self._connection), {0: reason}

@@ -60,14 +60,27 @@ def stream(
     for need in wanted:
         missing = _missing(connection, need)
         if missing:
-            raise RowsRejected(
-                need.table.name,
-                validate.reference_rule(need.column, need.target),
-                len(missing),
-                describe((need.column.name,), [(value,) for value in missing[: validate.EXAMPLES]]),
-            )
+            raise _dangling(connection, need, missing)
         connection.execute(f"DROP TABLE {need.values.removeprefix('FROM ')}")
     return counts
+
+
+def _dangling(
+    connection: duckdb.DuckDBPyConnection, need: Need, missing: list[str]
+) -> RowsRejected:
+    """Find the rows with missing references: they have just been inserted."""
+    value = f'"{need.column.name}"'
+    pointed = f"unnest({value})" if need.column.type.endswith("[]") else value
+    key = columns(need.table.key)
+    rows = connection.execute(
+        f"SELECT {key}, any_value(v) FROM (SELECT {key}, {pointed} AS v "
+        f"FROM lake.{need.table.name}) WHERE v IN (SELECT unnest(?)) GROUP BY {key} ORDER BY ALL",
+        [missing],
+    ).fetchall()
+    names = (*need.table.key, need.column.name)
+    examples = describe(names, rows[: validate.EXAMPLES])
+    rule = validate.reference_rule(need.column, need.target)
+    return RowsRejected(need.table.name, rule, len(rows), examples)
 
 
 def _missing(connection: duckdb.DuckDBPyConnection, need: Need) -> list[str]:

@@ -37,6 +37,15 @@ class Bundle:
     author: str = ""
     """Command or member that wrote it; filled in by the writer."""
 
+    def __post_init__(self) -> None:
+        """Refuse words that DuckLake cannot write into its catalog."""
+        for word in (self.bundle_id, self.message, self.author):
+            if "\0" in word or word.encode(errors="replace").decode() != word:
+                raise FlywheelError(
+                    f"{ascii(word)[:90]} cannot be a bundle's id, message or author",
+                    "Leave out NUL characters and lone surrogates.",
+                )
+
 
 def conform(table: Table, rows: Rows) -> pa.Table:
     """Return rows as an Arrow table of the catalog's schema.

@@ -220,7 +220,8 @@ def _referring(
     for key, position, value in zip(staged.keys, staged.bundles, values, strict=True):
         pointed = value if isinstance(value, list) else [value]
         if position in alive and not missing.isdisjoint(pointed):
-            bad.setdefault(position, []).append((*key, value))
+            shown = next(one for one in pointed if one in missing)
+            bad.setdefault(position, []).append((*key, shown))
     rule = validate.reference_rule(column, target)
     return _refused(staged.table, rule, (*staged.table.key, column.name), bad)
 

@@ -1,0 +1,527 @@
+"""Appending: what breaks a rule is refused whole, retries are harmless, damage is set aside."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import builders
+import duckdb
+import pyarrow as pa
+import pytest
+from builders import Row
+
+import store
+from store import bundle, commit, lake, maintenance
+from store.append import Writer
+from store.errors import FlywheelError, RowsRejected, UnknownName
+
+TASK, KERNEL, DEVICE = builders.task(), builders.kernel(), builders.device()
+SIZES = builders.workload(TASK)
+JUDGED = builders.evaluation(KERNEL, TASK, SIZES, DEVICE)
+BASE = {"tasks": [TASK], "kernels": [KERNEL], "devices": [DEVICE], "workloads": [SIZES]}
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory, empty_lake: Path) -> Iterator[Writer]:
+    """Return a writer of a lake with one evaluation; tests with it change no row."""
+    folder = tmp_path_factory.mktemp("append") / "lake"
+    shutil.copytree(empty_lake, folder)
+    with store.writer(str(folder), author="tests") as writer:
+        writer.append(BASE | {"evaluations": [JUDGED]}, "base")
+        yield writer
+
+
+def _count(writer: Writer, table: str) -> int:
+    row = writer._connection.execute(f"SELECT count(*) FROM lake.{table}").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _policy(policy_id: str, **columns: Any) -> Row:
+    return {"policy_id": policy_id, "name": policy_id, "kind": "person"} | columns
+
+
+def _judged(number: int, **columns: Any) -> Row:
+    return JUDGED | {"evaluation_id": f"e{number}"} | columns
+
+
+def _arm(number: int, **columns: Any) -> Row:
+    return builders.session(JUDGED, [1.0, 2.0], minute=number)[0] | columns
+
+
+SHA = "0" * 64
+REJECTED: list[tuple[str, dict[str, Any], tuple[str, str, int, str]]] = [
+    ("an unknown column", {"kernels": [KERNEL | {"colour": "red"}, KERNEL]},
+     ("kernels", "columns are kernel_id, code", 1, "unknown column colour")),
+    ("an unknown column in Arrow", {"policies": pa.table({"colour": ["red", "blue"]})},
+     ("policies", "columns are policy_id", 2, "unknown column colour")),
+    ("text for a number", {"policies": [_policy("a", round="one"), _policy("b", round=1)]},
+     ("policies", "round is INTEGER", 1, "one")),
+    ("text for a number in Arrow", {"policies": pa.table({"policy_id": ["a"], "round": ["1"]})},
+     ("policies", "round is INTEGER", 1, "string")),
+    ("a number for text in Arrow", {"policies": pa.table({"policy_id": [1, 2]})},
+     ("policies", "policy_id is VARCHAR", 2, "int64")),
+    ("a fraction for a number", {"policies": pa.table({"round": [1.0, 2.5, 3.5]})},
+     ("policies", "round is INTEGER", 2, "2.5")),
+    ("a number too large", {"policies": [_policy(str(n), round=2**31) for n in range(5)]},
+     ("policies", "round is INTEGER", 5, "2147483648")),
+    ("truth for a number", {"policies": [_policy("a", round=True)]},
+     ("policies", "round is INTEGER", 1, "True")),
+    ("text that is not UTF-8", {"policies": [_policy("a", name="\ud800")]},
+     ("policies", "name is VARCHAR, valid UTF-8", 1, "ud800")),
+    ("bytes that are not UTF-8", {"policies": pa.table({"policy_id": pa.array(
+        [b"a", b"\xff", b"\xfe"], pa.binary()).view(pa.string())})},
+     ("policies", "policy_id is VARCHAR, valid UTF-8", 2, "xff")),
+    ("a time that is none", {"policies": [_policy("a", created_at="yesterday")]},
+     ("policies", "created_at is TIMESTAMPTZ", 1, "yesterday")),
+    ("a scalar for a list", {"timings": [_arm(0, samples_ms=1.0)]},
+     ("timings", "samples_ms is FLOAT[]", 1, "1.0")),
+    ("a missing value", {"policies": [_policy(str(n), name=None) for n in range(4)]},
+     ("policies", "name is required", 4, "policy_id='0'")),
+    ("a missing key", {"policies": [{"name": "a", "kind": "person"}]},
+     ("policies", "policy_id is required", 1, "policy_id='None'")),
+    ("a missing time", {"policies": [_policy("a", created_at=None)]},
+     ("policies", "created_at is required", 1, "policy_id='a'")),
+    ("a value outside its enumeration", {"policies": [_policy("a", kind="robot")]},
+     ("policies", "kind is one of model, endpoint", 1, "kind='robot'")),
+    ("a reason of another status", {"evaluations": [_judged(1, status="timeout", reason="nan")]},
+     ("evaluations", "what reason may be when status is timeout", 1, "reason='nan'")),
+    ("a reason for being correct", {"evaluations": [_judged(1, reason="nan")]},
+     ("evaluations", "what reason may be when status is correct", 1, "reason='nan'")),
+    ("no reason for failing", {"evaluations": [_judged(1, status="crash", reason=None)]},
+     ("evaluations", "a failure has a reason", 1, "status='crash'")),
+    ("a broken check", {"kernels": [builders.kernel("other", kernel_id="short")]},
+     ("kernels", "the id is a sha256", 1, "kernel_id='short'")),
+    ("a check that cannot be computed", {"workloads": [SIZES | {"workload_id": "w", "axes": "{"}]},
+     ("workloads", "axes are a JSON object", 1, "axes='{'")),
+    ("JSON of another kind", {"workloads": [SIZES | {"workload_id": "w", "axes": "[]"}]},
+     ("workloads", "axes are a JSON object", 1, "axes='[]'")),
+    ("NaN for absence", {"evaluations": [_judged(1, wall_s=float("nan"))]},
+     ("evaluations", "wall_s is finite", 1, "nan")),
+    ("a sample that is no time", {"timings": [_arm(1, samples_ms=[1.0, float("inf")])]},
+     ("timings", "samples_ms holds finite numbers", 1, "inf")),
+    ("a sample of no time", {"timings": [_arm(1, samples_ms=[0.0, 1.0])]},
+     ("timings", "samples are positive and finite", 1, "[0.0, 1.0]")),
+    ("samples without blocks", {"timings": [_arm(1, blocks=[0])]},
+     ("timings", "every sample has its block", 1, "blocks='[0]'")),
+    ("a key twice", {"evaluations": [_judged(1), _judged(1), _judged(2)]},
+     ("evaluations", "(evaluation_id) identifies one row", 1, "evaluation_id='e1'")),
+    ("a stored key", {"evaluations": [_judged(1), JUDGED]},
+     ("evaluations", "(evaluation_id) identifies one row", 1, JUDGED["evaluation_id"])),
+    ("a reference to nothing", {"evaluations": [_judged(n, kernel_id=SHA) for n in range(5)]},
+     ("evaluations", "kernel_id is a kernel_id of kernels", 5, SHA)),
+    ("a reference to nothing in a list", {"policies": [builders.policy()], "generations": [
+        builders.generation(builders.policy(), TASK, exemplars=[(KERNEL, 1.0)])
+        | {"exemplar_kernel_ids": [KERNEL["kernel_id"], SHA], "exemplar_scores": [1.0, 2.0]}]},
+     ("generations", "exemplar_kernel_ids is a kernel_id of kernels", 1, SHA)),
+    ("a NUL in a key", {"policies": [_policy("a\0b")]},
+     ("policies", "policy_id holds no NUL", 1, "a\\x00b")),
+    ("a NUL in a reference", {"policies": [_policy("a", parent_policy_id="a\0b")]},
+     ("policies", "parent_policy_id holds no NUL", 1, "a\\x00b")),
+    ("a score that is no number", {"policies": [builders.policy()], "generations": [
+        builders.generation(builders.policy(), TASK, exemplars=[(KERNEL, float("nan"))])]},
+     ("generations", "exemplar_scores holds finite numbers", 1, "nan")),
+    ("one bad row among many", {"kernels": [builders.kernel(str(n)) for n in range(500)]
+        + [builders.kernel("empty", code="", kernel_id=SHA)]},
+     ("kernels", "the code is not empty", 1, SHA)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("tables", "expected"), [case[1:] for case in REJECTED], ids=[case[0] for case in REJECTED]
+)
+def test_what_breaks_a_rule_is_refused_with_all_that_came_with_it(
+    filled: Writer, tables: dict[str, Any], expected: tuple[str, str, int, str]
+) -> None:
+    whole = {"prompts": [{"prompt_id": "p", "messages": "[]"}], **tables}
+    for attempt in (
+        lambda: filled.append(whole, "bad"),
+        lambda: filled.load(whole, "bad", bundle_id="bad"),
+    ):
+        with pytest.raises(RowsRejected) as caught:
+            attempt()
+        error = caught.value
+        table, rule, count, example = expected
+        assert (error.table, error.count) == (table, count)
+        assert error.rule.startswith(rule)
+        assert 1 <= len(error.examples) <= 3
+        assert len(error.examples) == min(count, 3) or len(error.examples) == 1
+        assert any(example in shown for shown in error.examples)
+        assert all(len(shown) < 400 for shown in error.examples)
+        assert str(error).startswith(f"{table}: {count} row")
+        assert [_count(filled, name) for name in ("prompts", "kernels", "evaluations")] == [0, 1, 1]
+    assert not list(filled.location.spool.glob("*.bundle"))
+    assert not list(filled.location.spool.rglob("*.json"))
+
+
+def test_an_unknown_table_is_refused_with_the_nearest(filled: Writer) -> None:
+    with pytest.raises(UnknownName, match='no table "kernel"\nDid you mean "kernels"'):
+        filled.append({"kernel": []}, "bad")
+
+
+@pytest.mark.parametrize("word", ["a\0b", "\ud800"])
+def test_words_that_the_lake_cannot_hold_are_refused(filled: Writer, word: str) -> None:
+    for attempt in (
+        lambda: filled.append({}, word),
+        lambda: filled.append({}, "m", bundle_id=word),
+        lambda: filled.load({}, word, bundle_id="b"),
+        lambda: filled.load({}, "m", bundle_id=word),
+    ):
+        with pytest.raises(FlywheelError, match="cannot be a bundle's id, message or author"):
+            attempt()
+
+
+def test_errors_survive_a_process_boundary() -> None:
+    rejected = RowsRejected("kernels", "a rule", 2, ["one", "two"])
+    again = pickle.loads(pickle.dumps(rejected))
+    assert (again.table, again.rule, again.count, again.examples) == (
+        "kernels", "a rule", 2, ["one", "two"],
+    )  # fmt: skip
+    assert str(again) == str(rejected)
+    for kind in FlywheelError.__subclasses__():
+        if kind is not RowsRejected:
+            error = pickle.loads(pickle.dumps(kind("what", "do this")))
+            assert (type(error), str(error)) == (kind, "what\ndo this")
+
+
+def test_what_is_left_out_is_filled_in(writer: Writer) -> None:
+    before = datetime.now(UTC)
+    writer.append({"policies": [_policy("a"), _policy("b", model="m")], "prompts": []}, "policies")
+    with writer.reader() as opened:
+        rows = opened.sql("FROM policies ORDER BY policy_id").rows()
+    assert [row["model"] for row in rows] == [None, "m"]
+    assert before <= rows[0]["created_at"] <= datetime.now(UTC)
+    writer.append({}, "nothing", bundle_id="nothing")
+    writer.append({"policies": []}, "no rows", bundle_id="no rows")
+    assert writer.stored("nothing")
+    assert maintenance.check(writer.location) == []
+
+
+def test_a_bundle_is_stored_once_however_often_it_comes(writer: Writer) -> None:
+    first = writer.append({"policies": [_policy("a")]}, "a", bundle_id="../odd id/")
+    again = writer.append({"policies": [_policy("b")]}, "b", bundle_id="../odd id/")
+    assert first == again
+    assert writer.stored("../odd id/")
+    assert not writer.stored("other")
+    # Without an id the rows are the identity, though the store fills in the time.
+    runs = [builders.run("r")]
+    writer.append({"runs": runs}, "runs")
+    metric = {"metrics": [{"run_id": runs[0]["run_id"], "name": "m", "step": 1, "value": 0.5}]}
+    assert writer.append(metric, "metric") == writer.append(metric, "metric again")
+    with pytest.raises(RowsRejected):
+        writer.append({"metrics": [metric["metrics"][0] | {"value": 0.6}]}, "another value")
+    assert [_count(writer, name) for name in ("policies", "metrics")] == [1, 1]
+    assert maintenance.check(writer.location) == []
+
+
+def test_a_writer_killed_before_its_file_was_deleted_stores_nothing_twice(writer: Writer) -> None:
+    tables = BASE | {"evaluations": [JUDGED]}
+    writer.append(tables, "judged", wait=False)
+    (file,) = writer.location.spool.glob("*.bundle")
+    data = file.read_bytes()
+    snapshot = writer.flush()
+    file.write_bytes(data)
+    (file.parent / f"1-{file.name}").write_bytes(data)
+    assert writer.flush() == snapshot
+    assert not list(writer.location.spool.glob("*.bundle"))
+    assert maintenance.check(writer.location) == []
+
+
+def test_files_of_one_bundle_share_its_fate(writer: Writer) -> None:
+    # Two processes retry the same refused bundle: neither may think that it was stored.
+    bad = {"evaluations": [JUDGED]}
+    writer.append(bad, "bad", bundle_id="same", wait=False)
+    with pytest.raises(RowsRejected):
+        writer.append(bad, "bad", bundle_id="same")
+    assert len(list((writer.location.spool / "rejected").glob("*.json"))) == 1
+    assert not writer.stored("same")
+
+
+def test_a_bundle_falls_with_the_one_it_refers_to_and_no_other(writer: Writer) -> None:
+    writer.append(BASE, "base")
+    writer.append({"evaluations": [_judged(1, device_id="none")]}, "falls", wait=False)
+    arm = builders.session(_judged(1), [1.0])
+    writer.append({"timings": arm}, "refers to it", wait=False)
+    finding = builders.finding(KERNEL)
+    writer.append({"standings": [builders.standing(finding)]}, "before its finding", wait=False)
+    writer.append({"findings": [finding]}, "finding", wait=False)
+    # Repeats a key of the bundle that falls: it is the first after all.
+    writer.append({"evaluations": [_judged(1)]}, "same key", wait=False)
+    writer.append({"evaluations": [_judged(2), JUDGED]}, "good", wait=False)
+    writer.append({"evaluations": [_judged(3), JUDGED]}, "repeats a good one", wait=False)
+    writer.flush()
+    counts = [_count(writer, name) for name in ("evaluations", "timings", "findings", "standings")]
+    assert counts == [3, 1, 1, 1]
+    reports = [
+        json.loads(file.read_text())["rows"][:3]
+        for file in sorted((writer.location.spool / "rejected").glob("*.json"))
+    ]
+    assert reports == [
+        ["evaluations", "device_id is a device_id of devices", 1],
+        ["evaluations", "(evaluation_id) identifies one row", 1],
+    ]
+
+
+def test_a_chain_of_references_falls_together(writer: Writer) -> None:
+    writer.append({k: v for k, v in BASE.items() if k != "devices"}, "no device")
+    writer.append({"evaluations": [JUDGED]}, "dangles", wait=False)
+    writer.append({"timings": builders.session(JUDGED, [1.0])}, "refers to it", wait=False)
+    writer.flush()
+    assert [_count(writer, name) for name in ("evaluations", "timings")] == [0, 0]
+    (problem,) = maintenance.check(writer.location)
+    assert (problem.table, problem.count) == ("spool", 2)
+
+
+def test_the_first_row_of_a_key_stands_where_repeats_are_dropped(writer: Writer) -> None:
+    rows = [_policy("a", name=str(n)) for n in range(50)]
+    writer.append({"policies": rows[::-1]}, "many")
+    writer.append({"policies": [_policy("a", name="later"), _policy("b")]}, "again")
+    writer.append({"policies": [_policy("c", name="one")]}, "spooled", wait=False)
+    writer.append({"policies": [_policy("c", name="two")]}, "spooled", wait=False)
+    writer.flush()
+    loaded = [_policy("d", name=str(n)) for n in range(5000)]
+    writer.load({"policies": [*loaded, _policy("a", name="l")]}, "load", bundle_id="load")
+    with writer.reader() as opened:
+        found = {r["policy_id"]: r["name"] for r in opened.sql("FROM policies").rows()}
+        logged = opened.sql("SELECT row_counts FROM ingest_log ORDER BY committed_at").rows()
+    assert found == {"a": "49", "b": "b", "c": "one", "d": "0"}
+    added = [json.loads(row["row_counts"]).get("policies", 0) for row in logged]
+    assert sorted(added) == [0, 1, 1, 1, 1]
+    assert maintenance.check(writer.location) == []
+
+
+def test_waiting_is_a_choice(writer: Writer, lake_url: str) -> None:
+    before = writer.append({"policies": [_policy("a")]}, "a")
+    assert writer.append({"policies": [_policy("b")]}, "b", wait=False) == before
+    assert _count(writer, "policies") == 1
+    with store.writer(lake_url, author="another") as other:
+        snapshot = other.flush()
+    assert snapshot > before
+    assert writer.flush() == snapshot
+    with writer.reader(snapshot) as opened:
+        assert opened.sql("SELECT count(*) AS n FROM policies").one() == {"n": 2}
+        (log,) = opened.run("FROM ducklake_snapshots('lake') WHERE author = 'tests' "
+                            "AND commit_message = 'b'").rows()  # fmt: skip
+    assert log["snapshot_id"] == snapshot
+
+
+def _zip(parts: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", method) as archive:
+        for name, data in parts.items():
+            archive.writestr(name, data)
+    return buffer.getvalue()
+
+
+def _header(**fields: object) -> bytes:
+    whole = {"bundle_id": "b", "message": "m", "author": "a", "tables": ["policies"]}
+    return json.dumps(whole | fields).encode()
+
+
+def _damaged(good: bytes) -> Iterator[tuple[str, bytes]]:
+    arrow = bundle._ipc(pa.table({"policy_id": ["x"]}))
+    yield "empty", b""
+    yield "random", bytes(range(256)) * 16
+    yield "truncated", good[: len(good) // 2]
+    yield "truncated header", good[:-1]
+    yield "flipped", good[:300] + bytes([good[300] ^ 1]) + good[301:]
+    yield "no header", _zip({"policies.arrow": arrow})
+    yield "no rows", _zip({"bundle.json": _header()})
+    yield "header is a list", _zip({"bundle.json": b"[]", "policies.arrow": arrow})
+    yield "header is no JSON", _zip({"bundle.json": b"\xff{", "policies.arrow": arrow})
+    yield "tables are a number", _zip({"bundle.json": _header(tables=1)})
+    yield "rows are no Arrow", _zip({"bundle.json": _header(), "policies.arrow": b"ARROW1\0\0x"})
+    yield "rows are cut", _zip({"bundle.json": _header(), "policies.arrow": arrow[:200]})
+    yield "an unknown table", _zip({"bundle.json": _header(tables=["x"]), "x.arrow": arrow})
+    yield (
+        "an unknown column",
+        _zip(
+            {"bundle.json": _header(), "policies.arrow": bundle._ipc(pa.table({"colour": ["red"]}))}
+        ),
+    )
+    yield (
+        "a bomb",
+        _zip(
+            {"bundle.json": _header(), "policies.arrow": b"\0" * (64 << 20)}, zipfile.ZIP_DEFLATED
+        ),
+    )
+
+
+def test_damaged_spool_files_are_set_aside_and_hold_up_nobody(writer: Writer) -> None:
+    writer.append({"policies": [_policy("good")]}, "good", wait=False)
+    (good,) = writer.location.spool.glob("*.bundle")
+    damaged = dict(_damaged(good.read_bytes()))
+    for name, data in damaged.items():
+        (good.parent / f"0-{name}.bundle").write_bytes(data)
+    writer.append({"policies": [_policy("after")]}, "after")
+    assert _count(writer, "policies") == 2
+    kept = {file.name: file.read_bytes() for file in (good.parent / "rejected").glob("*.bundle")}
+    assert kept == {f"0-{name}.bundle": data for name, data in damaged.items()}
+    assert not list(good.parent.glob("*.bundle"))
+    (problem,) = maintenance.check(writer.location)
+    assert (problem.table, problem.count) == ("spool", len(damaged))
+    assert all(problem.examples)
+
+
+def test_rows_that_duckdb_cannot_store_hold_up_nobody(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    insert: Callable[..., int] = commit.insert
+
+    def failing(connection: Any, table: Any, rows: str) -> int:
+        if (
+            table.name == "policies"
+            and connection.execute(
+                f"SELECT count(*) FROM ({rows}) WHERE policy_id = 'poison'"
+            ).fetchone()[0]
+        ):
+            raise duckdb.ConversionException("cannot convert")
+        return insert(connection, table, rows)
+
+    monkeypatch.setattr(commit, "insert", failing)
+    for name in ("one", "poison", "two"):
+        writer.append({"policies": [_policy(name)]}, name, wait=False)
+    writer.flush()
+    assert _count(writer, "policies") == 2
+    (problem,) = maintenance.check(writer.location)
+    assert "DuckDB cannot store the rows: cannot convert" in problem.examples[0]
+    with pytest.raises(FlywheelError, match="cannot convert"):
+        writer.append({"policies": [_policy("poison")]}, "poison again")
+    writer.append({"policies": [_policy("three")]}, "three")
+    assert _count(writer, "policies") == 3
+
+
+def test_a_load_is_one_transaction_and_is_made_once(writer: Writer) -> None:
+    def read() -> Iterator[pa.RecordBatch]:
+        for part in range(5):
+            names = [f"{part}-{n}" for n in range(1000)]
+            kinds = ["person"] * 1000
+            yield pa.record_batch({"policy_id": names, "name": names, "kind": kinds})
+
+    schema = pa.schema([(name, pa.string()) for name in ("policy_id", "name", "kind")])
+    batches = pa.RecordBatchReader.from_batches(schema, read())
+    first = writer.load({"policies": batches}, "many", bundle_id="many")
+    assert first is not None
+    assert _count(writer, "policies") == 5000
+    untouched = pa.RecordBatchReader.from_batches(schema, read())
+    assert writer.load({"policies": untouched}, "many", bundle_id="many") is None
+    assert untouched.read_next_batch().num_rows == 1000
+    with writer.reader() as opened:
+        assert opened.snapshot == first
+    # A bundle of the same id counts as stored too.
+    assert writer.append({"policies": [_policy("new")]}, "many", bundle_id="many") == first
+    assert maintenance.check(writer.location) == []
+
+
+def test_a_load_that_fails_late_leaves_nothing(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from store import bulk
+
+    monkeypatch.setattr(bulk, "STREAM_ROWS", 100)
+    schema = pa.schema([("policy_id", pa.string()), ("name", pa.string()), ("kind", pa.string())])
+
+    def read(last: str) -> Iterator[pa.RecordBatch]:
+        for part in range(4):
+            names = [f"{part}-{n}" for n in range(100)]
+            kinds = ["person"] * 99 + [last if part == 3 else "person"]
+            yield pa.record_batch({"policy_id": names, "name": names, "kind": kinds})
+
+    bad = pa.RecordBatchReader.from_batches(schema, read("robot"))
+    with pytest.raises(RowsRejected, match="kind is one of"):
+        writer.load({"policies": bad}, "bad", bundle_id="load")
+
+    def torn() -> Iterator[pa.RecordBatch]:
+        yield from list(read("person"))[:3]
+        raise ValueError("line 301 is malformed")
+
+    source = pa.RecordBatchReader.from_batches(schema, torn())
+    with pytest.raises(ValueError, match="line 301"):
+        writer.load({"policies": source}, "bad", bundle_id="load")
+    dangling = {"policies": [_policy("p")], "evaluations": [JUDGED]}
+    with pytest.raises(RowsRejected, match="kernel_id is a kernel_id of kernels"):
+        writer.load(dangling, "bad", bundle_id="load")
+    assert _count(writer, "policies") == 0
+    good = pa.RecordBatchReader.from_batches(schema, read("person"))
+    assert writer.load({"policies": good}, "good", bundle_id="load") is not None
+    repeated = [_judged(n) for n in range(300)] + [_judged(5)]
+    with pytest.raises(RowsRejected, match="identifies one row"):
+        writer.load(BASE | {"evaluations": repeated}, "bad", bundle_id="repeats")
+    assert _count(writer, "policies") == 400
+    assert maintenance.check(writer.location) == []
+
+
+def test_rows_may_refer_to_each_other_inside_a_bundle_and_a_load(writer: Writer) -> None:
+    chain = [
+        _policy("child", parent_policy_id="parent"),
+        _policy("parent", parent_policy_id="root"),
+        _policy("root"),
+    ]
+    writer.append({"policies": chain}, "chain")
+    more = [_policy("x", parent_policy_id="y"), _policy("y", parent_policy_id="child")]
+    writer.load({"policies": more}, "more", bundle_id="more")
+    whole = {"evaluations": [JUDGED], "timings": builders.session(JUDGED, [1.0])} | BASE
+    writer.load(whole, "children before parents", bundle_id="whole")
+    assert maintenance.check(writer.location) == []
+
+
+def test_the_index_of_keys_is_made_anew_when_it_is_lost_or_damaged(writer: Writer) -> None:
+    index = writer.location.root / "keys.sqlite"
+    writer.append(BASE | {"evaluations": [JUDGED]}, "base", bundle_id="base")
+    for number, damage in enumerate((lambda: index.unlink(), lambda: index.write_bytes(b"x" * 99))):
+        writer.close()
+        damage()
+        writer = store.writer(str(writer.location.root), author="tests")
+        with pytest.raises(RowsRejected, match="identifies one row"):
+            writer.append({"evaluations": [JUDGED]}, "again")
+        writer.append(BASE, "repeats only", bundle_id="base")
+        writer.append({"evaluations": [_judged(number)]}, "new")
+    assert _count(writer, "evaluations") == 3
+    assert _count(writer, "kernels") == 1
+    writer.close()
+    assert maintenance.check(writer.location) == []
+
+
+def test_the_index_of_keys_follows_other_ways_in(writer: Writer, lake_url: str) -> None:
+    writer.append(BASE, "base")
+    with store.writer(lake_url, author="another") as other:
+        other.load({"evaluations": [JUDGED, _judged(1)]}, "load", bundle_id="load")
+        other.append({"evaluations": [_judged(2)]}, "append")
+    ids = store.ids
+    timed = [_judged(0, evaluation_id=ids.uuid7()) for _ in range(3)]
+    writer.load({"evaluations": timed[1:2]}, "timed", bundle_id="timed")
+    for repeated in (JUDGED, _judged(1), _judged(2), timed[1]):
+        with pytest.raises(RowsRejected, match="identifies one row"):
+            writer.append({"evaluations": [repeated]}, "again")
+    for new in (timed[0], timed[2]):
+        writer.append({"evaluations": [new]}, "new")
+    assert _count(writer, "evaluations") == 6
+    assert maintenance.check(writer.location) == []
+
+
+def test_a_lake_put_back_to_its_backup_is_not_taken_for_the_later_one(
+    writer: Writer, tmp_path: Path
+) -> None:
+    writer.append(BASE, "base")
+    backup = tmp_path / "backup"
+    maintenance.backup(writer.location, backup)
+    writer.append({"evaluations": [JUDGED]}, "later", bundle_id="later")
+    root = writer.location.root
+    writer.close()
+    for file in root.glob("catalog.sqlite*"):
+        file.unlink()
+    shutil.copy(backup / "catalog.sqlite", root / "catalog.sqlite")
+    # As many snapshots as before, with other rows in them.
+    with store.writer(str(root), author="tests") as again:
+        again.append({"evaluations": [_judged(7)]}, "other", bundle_id="other")
+        again.append({"evaluations": [JUDGED]}, "later", bundle_id="later")
+        assert _count(again, "evaluations") == 2
+    assert maintenance.check(lake.Location(root)) == []
