@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -39,10 +40,19 @@ def small() -> tuple[Rows, Known]:
     return rows, small_rows(rows)
 
 
+@pytest.fixture(scope="session")
+def empty_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the path of an empty lake; copies of it are made faster than lakes."""
+    url = str(tmp_path_factory.mktemp("empty") / "lake")
+    store.writer(url, author="tests").close()
+    return url
+
+
 @pytest.fixture
-def lake_of(lake_url: str) -> Iterator[Callable[[Rows], store.Lake]]:
+def lake_of(empty_url: str, lake_url: str) -> Iterator[Callable[[Rows], store.Lake]]:
     """Return a function that appends collected rows to one lake and opens it."""
     opened: list[store.Lake] = []
+    shutil.copytree(empty_url, lake_url)
 
     def build(made: Rows) -> store.Lake:
         with store.writer(lake_url, author="tests") as writer:

@@ -248,3 +248,24 @@ def test_explain_of_a_task_that_is_not_there_suggests_one(lake) -> None:
         contrastive_batch.explain(lake, config, Request(), "rellu")
     with pytest.raises(EmptyDataset, match="exp"):
         contrastive_batch.explain(lake, config, Request(), "exp")
+
+
+def test_explain_of_a_name_of_several_tasks_asks_for_the_id(small, lake_of) -> None:
+    made, known = small
+    label = made.tables["task_labels"][0]
+    made.add("task_labels", label | {"task_id": known.tanh, "suite_revision": "v0.1"})
+    with pytest.raises(UnknownName, match=known.tanh[:12]):
+        contrastive_batch.explain(lake_of(made), contrastive_batch.Config(), Request(), "relu")
+
+
+def test_the_claimed_device_is_the_one_with_most_claims(
+    rows: Rows, lake_of, make_job, rows_of
+) -> None:
+    relu = rows.task("relu", family="pointwise", split="train")
+    for number, gpu in enumerate(("H100", "H100", "A100", "L40")):
+        kernel = rows.kernel(relu, code_of("relu", str(number)))
+        rows.claim(relu, kernel, 2.0 + number)
+        rows.tables["claims"][-1] |= {"gpu": gpu}
+    [row] = rows_of(make_job(lake_of(rows), evidence="claimed"))
+    assert row["device"] == "H100"
+    assert sorted(row["exemplar_scores"]) == [2.0, 3.0]
