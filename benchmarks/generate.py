@@ -2,8 +2,8 @@
 
 python benchmarks/generate.py --lake DIR --kernels 1000000 --evaluations 1000000
 
-Texts are those of the starter suite, or of a folder of CUDA-L1 result files (--texts). Every draw is
-a hash of the seed and the row's number, so the same arguments make the same rows.
+Texts are those of the starter suite, or of a folder of CUDA-L1 result files (--texts). Every draw
+is a hash of the seed and the row's number, so the same arguments make the same rows.
 """
 
 from __future__ import annotations

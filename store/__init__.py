@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from store import errors, ids
 
 if TYPE_CHECKING:
+    from store.append import Writer
     from store.bundle import Bundle
     from store.reader import Lake, Result
-    from store.append import Writer
 
 __version__ = "0.1.0"
 
@@ -53,8 +53,8 @@ def writer(url: str | None = None, *, author: str) -> Writer:
     Raises:
         CatalogError: the lake cannot follow catalog.yaml.
     """
-    from store.lake import Location
     from store.append import Writer
+    from store.lake import Location
 
     return Writer(Location.of(url), author)
 

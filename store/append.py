@@ -190,8 +190,6 @@ class Writer:
 
         Where DuckDB cannot store the rows of one, each goes by itself and holds up no other.
         """
-        import duckdb
-
         message = made[0].message if len(made) == 1 else f"{len(made)} bundles"
         until = time.monotonic() + LOCKED_S
         try:
@@ -204,9 +202,9 @@ class Writer:
                     if time.monotonic() > until:
                         raise
                     time.sleep(0.05)
-        except (duckdb.OperationalError, OSError, MemoryError, sqlite3.Error, CommitConflict):
-            raise  # the disk, memory or another program: the bundles stay in the spool
         except Exception as error:
+            if _is_elsewhere(error):
+                raise  # the bundles stay in the spool
             if len(made) == 1:
                 reason = FlywheelError(f"DuckDB cannot store the rows: {error}")
                 return self._keys.follow(self._connection), {0: reason}
@@ -272,6 +270,17 @@ class Writer:
         if "rows" in found:
             raise RowsRejected(*found["rows"])
         raise FlywheelError(found["reason"])
+
+
+def _is_elsewhere(error: Exception) -> bool:
+    """Whether the disk, memory or another program is at fault, rather than the rows."""
+    import duckdb
+
+    kinds = (duckdb.IOException, duckdb.OutOfMemoryException, duckdb.InterruptException)
+    if isinstance(error, (*kinds, OSError, MemoryError, sqlite3.Error, CommitConflict)):
+        return True
+    # DuckLake passes on what SQLite says as text.
+    return any(words in str(error) for words in ("disk is full", "disk I/O", "readonly database"))
 
 
 def _as_given(tables: Mapping[str, Rows], checked: Mapping[str, pa.Table]) -> dict[str, pa.Table]:

@@ -37,7 +37,8 @@ def tables_page(catalog: Catalog) -> str:
         "|---|---|",
     ]
     for name in reader.view_names():
-        parts.append(f"| [{name}](../store/views/{name}.sql) | {reader.about(reader.view_text(name))} |")
+        about = reader.about(reader.view_text(name))
+        parts.append(f"| [{name}](../store/views/{name}.sql) | {about} |")
     for table in catalog.tables.values():
         parts += ["", f"## {table.name}", "", table.about, ""]
         parts.append(

@@ -49,7 +49,8 @@ class UnknownName(FlywheelError):
         if near:
             return cls(f'no {kind} "{name}"', f'Did you mean "{near[0]}"?')
         listed = ", ".join(names[:12]) + (" …" if len(names) > 12 else "")
-        return cls(f'no {kind} "{name}"', f"There are: {listed}" if names else "There are none yet.")
+        hint = f"There are: {listed}" if names else "There are none yet."
+        return cls(f'no {kind} "{name}"', hint)
 
 
 class LakeNotFound(FlywheelError):

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from store.append import Writer
 from store.errors import FlywheelError, UnknownName
 from store.ids import uuid7
 from store.reader import Lake
-from store.append import Writer
 
 if TYPE_CHECKING:
     import pyarrow as pa

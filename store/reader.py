@@ -253,9 +253,7 @@ def resolve(
         [moment],
     ).fetchone()
     if row is None or row[0] is None:
-        raise SnapshotNotFound(
-            f"no snapshot is as old as {text}", "`store log` lists times (UTC)."
-        )
+        raise SnapshotNotFound(f"no snapshot is as old as {text}", "`store log` lists times (UTC).")
     return int(row[0])
 
 

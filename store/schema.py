@@ -1,4 +1,4 @@
-"""The lake's tables follow catalog.yaml: made when missing, widened when it grew, refused otherwise."""
+"""A lake's tables follow catalog.yaml: made when missing, widened when it grew, else refused."""
 
 from __future__ import annotations
 
@@ -97,9 +97,7 @@ def _widen(
                 "Types never change. Add a column with another name.",
             )
         if comment != column.comment:
-            steps.append(
-                (f"description of {table.name}.{column.name}", _comment(table, column))
-            )
+            steps.append((f"description of {table.name}.{column.name}", _comment(table, column)))
     return steps
 
 

@@ -57,8 +57,7 @@ def kernel(lake: Lake, prefix: str) -> Page:
     row = lake.run(_text("kernel"), arguments).one()
     assert row is not None
     sections = {
-        title: lake.run(_text(query), arguments).arrow()
-        for title, (query, _) in _SECTIONS.items()
+        title: lake.run(_text(query), arguments).arrow() for title, (query, _) in _SECTIONS.items()
     }
     return Page(kernel=row, sections=sections)
 

@@ -202,9 +202,7 @@ def _add_task(gathered: Gathered, whole: Suite, task: Task, number: int) -> str:
     return task_id
 
 
-def _add_kernel(
-    gathered: Gathered, task: Task, task_id: str, kernel: Kernel, run_id: str
-) -> None:
+def _add_kernel(gathered: Gathered, task: Task, task_id: str, kernel: Kernel, run_id: str) -> None:
     # The path keeps the kernel's name, which stands nowhere else in the lake.
     path = f"{task.name}/{kernel.name}.py"
     kernel_id = gathered.kernel({path: kernel.code}, entry_path=path)
