@@ -377,10 +377,8 @@ def compact(*, common: Common = _DEFAULT) -> None:
 
 
 @app.command
-def expire(
-    *, older_than_days: float, dry_run: bool = False, common: Common = _DEFAULT
-) -> None:
-    """Forget old snapshots, except those that are tagged or that a dataset, run or generation cites.
+def expire(*, older_than_days: float, dry_run: bool = False, common: Common = _DEFAULT) -> None:
+    """Forget old snapshots, except those tagged or cited by a dataset, run or generation.
 
     Parameters
     ----------
@@ -391,9 +389,7 @@ def expire(
     """
     from store import maintenance
 
-    done = maintenance.expire(
-        _location(common), timedelta(days=older_than_days), dry_run=dry_run
-    )
+    done = maintenance.expire(_location(common), timedelta(days=older_than_days), dry_run=dry_run)
     for snapshot, reasons in sorted(done.spared.items()):
         _note(f"spared {snapshot}: {', '.join(reasons[:3])}")
     verb = "would expire" if dry_run else "expired"

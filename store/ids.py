@@ -42,7 +42,7 @@ def kernel_id(
     entry_point: str = "ModelNew",
     build_flags: Iterable[str] = (),
 ) -> str:
-    """Return the id of a kernel: its files (path to text), entry point and flags, nothing derived."""
+    """Return the id of a kernel: its files (path to text), entry point and flags; nothing else."""
     parts = json.dumps([sorted(files.items()), entry_path, entry_point, list(build_flags)])
     return hashlib.sha256(parts.encode()).hexdigest()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 import store
 from store import ids
 from store.errors import ImportFailed
