@@ -6,7 +6,7 @@ import hashlib
 import re
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from store.catalog import Catalog, Table
 from store.lake import Location
@@ -14,7 +14,7 @@ from store.lake import Location
 if TYPE_CHECKING:
     import duckdb
 
-Key: TypeAlias = "tuple[object, ...]"
+Key: TypeAlias = "tuple[Any, ...]"
 _T = TypeVar("_T")
 
 _UUID7 = r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"
@@ -27,9 +27,9 @@ class Keys:
 
     The index says which snapshot it is current to and follows the lake from there, so that loads,
     killed writers and other hosts are picked up; without a point to start from it is built anew.
-    Nothing is lost with the file. Ids of a table that refuses duplicates are mostly UUIDv7, and
-    those that came in bulk are only remembered by the highest of them: a later one is new without
-    a look, and the lake itself is asked about an earlier one.
+    Nothing is lost with the file. Ids that are UUIDv7 grow with time: of those that came in bulk
+    only the highest is remembered. A later one is new without a look, and the lake itself is asked
+    about an earlier one, once.
 
     Every method is called under the lake's lock.
     """
@@ -124,7 +124,7 @@ class Keys:
     ) -> None:
         """Insert the keys of many stored rows, in the order of the B-tree."""
         kept = "true"
-        if _by_time(table):
+        if len(table.key) == 1:
             timed = f"regexp_full_match({table.key[0]}, '{_UUID7}')"
             kept = f"NOT {timed}"
             highest = connection.execute(
@@ -146,16 +146,13 @@ class Keys:
         self, connection: duckdb.DuckDBPyConnection, table: Table, keys: set[Key]
     ) -> set[Key]:
         """Ask the lake about ids no later than the highest that was loaded in bulk."""
-        if not keys or not _by_time(table) or self._index is None:
+        if not keys or len(table.key) != 1 or self._index is None:
             return set()
         row = self._index.execute(
             "SELECT id FROM _highest WHERE name = ?", (table.name,)
         ).fetchone()
-        unsure = [
-            key[0]
-            for key in keys
-            if row and str(key[0]) <= row[0] and re.fullmatch(_UUID7, str(key[0]))
-        ]
+        ids = [str(value) for (value,) in keys]
+        unsure = [one for one in ids if row and one <= row[0] and re.fullmatch(_UUID7, one)]
         if not unsure:
             return set()
         # The range lets DuckLake skip files by their statistics.
@@ -163,8 +160,10 @@ class Keys:
         rows = connection.execute(
             f"SELECT DISTINCT {name} FROM lake.{table.name} "
             f"WHERE {name} BETWEEN ? AND ? AND {name} IN (SELECT unnest(?))",
-            [min(map(str, unsure)), max(map(str, unsure)), unsure],
+            [min(unsure), max(unsure), unsure],
         ).fetchall()
+        with self._index as index:
+            _insert(index, table.name, ((digest(row),) for row in rows))
         return set(rows)
 
     def _mark(self, index: sqlite3.Connection, snapshot: int, moment: str) -> None:
@@ -215,11 +214,6 @@ def digest(key: Key) -> bytes:
 def _digest_sql(table: Table) -> str:
     parts = [f'sha256("{name}"::VARCHAR)' for name in table.key]
     return parts[0] if len(parts) == 1 else f"sha256(concat({', '.join(parts)}))"
-
-
-def _by_time(table: Table) -> bool:
-    """Whether new ids of a table are UUIDv7 and later than the stored ones."""
-    return table.duplicates == "reject" and len(table.key) == 1
 
 
 def _held(index: sqlite3.Connection, table: Table, digests: list[bytes]) -> list[bytes]:
