@@ -230,7 +230,7 @@ class Writer:
         except BaseException as error:
             self._rollback()
             # SQLite does not wait where a transaction that has read turns to writing.
-            if "database is locked" in str(error):
+            if str(error).endswith("database is locked"):
                 raise CommitConflict(
                     f"another program holds {self.location.catalog}",
                     "Let go of it there, and run this again; what was spooled is kept.",
@@ -280,7 +280,8 @@ def _is_elsewhere(error: Exception) -> bool:
     if isinstance(error, (*kinds, OSError, MemoryError, sqlite3.Error, CommitConflict)):
         return True
     # DuckLake passes on what SQLite says as text.
-    return any(words in str(error) for words in ("disk is full", "disk I/O", "readonly database"))
+    ends = ("disk is full", "disk I/O error", "attempt to write a readonly database")
+    return str(error).endswith(ends)
 
 
 def _as_given(tables: Mapping[str, Rows], checked: Mapping[str, pa.Table]) -> dict[str, pa.Table]:

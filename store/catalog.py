@@ -271,11 +271,11 @@ def _check(table: Table, catalog: Catalog) -> None:
             raise CatalogError(f"column {table.name}.{column.name}: no enum {column.enum}")
         if column.references is not None and column.references not in catalog.tables:
             raise CatalogError(f"column {table.name}.{column.name}: no table {column.references}")
-            if len(catalog.tables[column.references].key) != 1:
-                raise CatalogError(
-                    f"column {table.name}.{column.name}: {column.references} has a key of several "
-                    "columns, which cannot be pointed at"
-                )
+        if column.references is not None and len(catalog.tables[column.references].key) != 1:
+            raise CatalogError(
+                f"column {table.name}.{column.name}: {column.references} has a key of several "
+                "columns, which cannot be pointed at"
+            )
     for name in (*table.key, *table.sort):
         if name not in table.columns:
             raise CatalogError(f"table {table.name}: key or sort names no column {name}")

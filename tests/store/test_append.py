@@ -126,6 +126,11 @@ REJECTED: list[tuple[str, dict[str, Any], tuple[str, str, int, str]]] = [
      ("policies", "policy_id holds no NUL", 1, "a\\x00b")),
     ("a NUL in a reference", {"policies": [_policy("a", parent_policy_id="a\0b")]},
      ("policies", "parent_policy_id holds no NUL", 1, "a\\x00b")),
+    ("a NUL inside a list", {"kernels": [builders.kernel("nul", build_flags=["-O3", "a\0b"])]},
+     ("kernels", "build_flags holds no NUL", 1, "x00b")),
+    ("a NUL inside a struct", {"kernels": [
+        builders.kernel("nul", other_files=[{"path": "a", "code": "a\0b"}])]},
+     ("kernels", "other_files holds no NUL", 1, "x00b")),
     ("a score that is no number", {"policies": [builders.policy()], "generations": [
         builders.generation(builders.policy(), TASK, exemplars=[(KERNEL, float("nan"))])]},
      ("generations", "exemplar_scores holds finite numbers", 1, "nan")),
