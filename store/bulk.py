@@ -6,6 +6,7 @@ Every function here runs inside the caller's transaction and under the lake's lo
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from store import bundle as bundles
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 STREAM_ROWS = 250_000
-STREAM_BYTES = 768 << 20
+STREAM_BYTES = 512 << 20
 
 
 def stream(
@@ -41,12 +42,12 @@ def stream(
     for name, rows in tables.items():
         table = catalog.table(name)
         counts[name] = 0
-        for index, chunk in enumerate(_chunks(rows)):
+        for index, chunk in enumerate(_ahead(_chunks(rows))):
             conformed = bundles.conform(table, chunk)
             # Rows are numbered, so that of equal keys the first can stand.
             numbers = pa.array(np.arange(conformed.num_rows))
             connection.register("_chunk", conformed.append_column("_row", numbers))
-            validate.check_rules(connection, catalog, table, "_chunk")
+            validate.check_rows(connection, catalog, table, conformed)
             validate.check_repeats(table, conformed)
             counts[name] += _insert_chunk(connection, table)
             for position, need in enumerate(validate.needs(catalog, table, "_chunk")):
@@ -134,6 +135,15 @@ def _unstored(connection: duckdb.DuckDBPyConnection, table: Table, rows: str, *,
         window = f"row_number() OVER (PARTITION BY {key} ORDER BY {order})"
         rows = f"SELECT * FROM ({rows}) QUALIFY {window} = 1"
     return rows
+
+
+def _ahead(chunks: Iterator[Rows]) -> Iterator[Rows]:
+    """Yield chunks, reading the next one while DuckDB works on the present one."""
+    with ThreadPoolExecutor(1) as reader:
+        coming = reader.submit(next, chunks, None)
+        while (chunk := coming.result()) is not None:
+            coming = reader.submit(next, chunks, None)
+            yield chunk
 
 
 def _chunks(rows: Rows | pa.RecordBatchReader) -> Iterator[Rows]:

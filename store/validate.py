@@ -90,7 +90,7 @@ def check_repeats(table: Table, rows: pa.Table) -> None:
     import pyarrow.compute as pc
 
     keys = rows.select(list(table.key))
-    groups = keys.group_by(keys.column_names, use_threads=False).aggregate([([], "count_all")])
+    groups = keys.group_by(keys.column_names).aggregate([([], "count_all")])
     if groups.num_rows == keys.num_rows:
         return
     repeated = groups.filter(pc.field("count_all") > 1).sort_by(
