@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -408,19 +408,17 @@ ROWS = st.lists(
 )
 
 
-@pytest.fixture(scope="module")
-def anything(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Return a writer of lakes with a table of every type."""
-    folder = tmp_path_factory.mktemp("anything")
-    document = {"enums": {}, "tables": {}}
+@pytest.fixture
+def anything(tmp_path: Path) -> Iterator[store.Writer]:
+    """Return a writer of a lake with a table of every type."""
+    folder = tmp_path
     whole = yaml.safe_load((ROOT / "catalog.yaml").read_text("utf-8"))
-    document["tables"] = {name: whole["tables"][name] for name in ("lakes", "tags", "ingest_log")}
-    document["tables"]["anything"] = ANYTHING
+    own = {name: whole["tables"][name] for name in ("lakes", "tags", "ingest_log")}
+    document = {"enums": {}, "tables": own | {"anything": ANYTHING}}
     file = folder / "catalog.yaml"
     file.write_text(yaml.safe_dump(document, sort_keys=False), "utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FLYWHEEL_CATALOG", str(file))
-        store.writer(str(folder / "template"), author="tests").close()
         with store.writer(str(folder / "lake"), author="tests") as writer:
             yield writer
 
@@ -439,34 +437,31 @@ def _expected(table: Table, rows: list[dict[str, Any]]) -> dict[str, dict[str, A
     return {row["name"]: row for row in arrow.to_pylist()}
 
 
-@settings(
-    max_examples=25,
-    deadline=None,
-    database=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-@given(rows=ROWS)
-def test_any_rows_come_back_as_they_were(
-    anything: store.Writer, rows: list[dict[str, Any]]
-) -> None:
-    table = anything._catalog.table("anything")
-    # The names of one draw stay apart from those of the others.
-    draw = store.ids.uuid7()
-    rows = [row | {"name": draw + row["name"]} for row in rows]
-    snapshot = anything.append({"anything": rows}, "any rows")
-    with anything.reader(snapshot) as opened:
-        found = opened.sql("FROM anything WHERE starts_with(name, ?)", [draw]).rows()
-    expected = _expected(table, rows)
-    assert {row["name"] for row in found} == expected.keys()
-    for row in found:
-        for name, value in row.items():
-            wanted = expected[row["name"]][name]
-            assert _same(value, wanted), (name, value, wanted)
+def test_any_rows_come_back_as_they_were(anything: store.Writer) -> None:
+    @settings(
+        max_examples=25,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+    @given(rows=ROWS)
+    def comes_back(rows: list[dict[str, Any]]) -> None:
+        # The names of one draw stay apart from those of the others.
+        draw = store.ids.uuid7()
+        rows = [row | {"name": draw + row["name"]} for row in rows]
+        snapshot = anything.append({"anything": rows}, "any rows")
+        with anything.reader(snapshot) as opened:
+            found = opened.sql("FROM anything WHERE starts_with(name, ?)", [draw]).rows()
+        expected = _expected(anything._catalog.table("anything"), rows)
+        assert {row["name"] for row in found} == expected.keys()
+        for row in found:
+            for name, value in row.items():
+                wanted = expected[row["name"]][name]
+                assert _same(value, wanted), (name, value, wanted)
 
-
-def test_any_rows_survive_compaction(anything: store.Writer) -> None:
-    # After the draws above, some inlined and some in files.
+    comes_back()
+    # Some are inlined and some in files; now all are in files.
     with anything.reader() as opened:
         before = opened.sql("FROM anything ORDER BY name").arrow()
         snapshot = opened.snapshot

@@ -1,0 +1,342 @@
+"""The `store` command: what it prints where, how it exits, and what it loads."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import builders
+import pyarrow.parquet as pq
+import pytest
+from cyclopts import App
+
+import store
+from store import cli, lake, room
+
+ROOT = Path(store.__file__).parents[1]
+BIN = Path(sys.executable).parent
+
+
+@dataclass
+class Ended:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory, empty_lake: Path) -> Path:
+    """Return the folder of a lake with one judged kernel and a tag."""
+    folder = tmp_path_factory.mktemp("cli") / "lake"
+    shutil.copytree(empty_lake, folder)
+    task, kernel, device = builders.task(), builders.kernel(), builders.device()
+    sizes = builders.workload(task)
+    judged = builders.evaluation(kernel, task, sizes, device)
+    with store.writer(str(folder), author="tests") as writer:
+        writer.append({"tasks": [task], "kernels": [kernel]}, "a kernel")
+        rows = {
+            "devices": [device],
+            "workloads": [sizes],
+            "evaluations": [judged],
+            "timings": builders.session(judged, [1.0] * 9, eager=[2.0] * 9),
+            "task_labels": [builders.label(task, title="[bold]a title[/bold] \x1b[31m")],
+        }
+        writer.append(rows, "judged")
+    return folder
+
+
+@pytest.fixture
+def run(
+    capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Run]:
+    """Return a function that runs one command line in this process."""
+    monkeypatch.setenv("FLYWHEEL_CATALOG", str(ROOT / "catalog.yaml"))
+    monkeypatch.delenv("FLYWHEEL_LAKE", raising=False)
+    monkeypatch.setattr(logging.root, "handlers", [])
+
+    def one(*words: object, stdin: str = "") -> Ended:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        code = 0
+        try:
+            room.run(cli.app, [str(word) for word in words])
+        except SystemExit as left:
+            code = left.code if isinstance(left.code, int) else int(bool(left.code))
+        out, err = capsysbinary.readouterr()
+        return Ended(code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+
+    yield one
+    for name in ("store", "pipelines", "evaluators", "trainers"):
+        logging.getLogger(name).setLevel(logging.NOTSET)
+
+
+def _commands(app: App, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], App]]:
+    for name in app:
+        if not name.startswith("-"):
+            yield (*path, name), app[name]
+            yield from _commands(app[name], (*path, name))
+
+
+def test_every_command_has_help(run: Run) -> None:
+    paths = [path for path, _ in _commands(cli.app)]
+    assert {"query", "log", "diff", "check", "backup", "show"} <= {path[0] for path in paths}
+    assert ("tag", "add") in paths
+    for path, app in _commands(cli.app):
+        assert app.help, path
+        if path[0] != "import":
+            ended = run(*path, "--help")
+            assert (ended.code, ended.err) == (0, ""), path
+            assert "Usage:" in ended.out
+
+
+def test_results_go_to_stdout(run: Run, filled: Path) -> None:
+    ended = run("query", "SELECT count(*) AS kernels FROM kernels", "--lake", filled)
+    assert (ended.code, ended.err) == (0, "")
+    assert "kernels" in ended.out
+    assert "1" in ended.out
+
+
+def test_formats(run: Run, filled: Path, tmp_path: Path) -> None:
+    sql = "SELECT arm, samples_ms[:2] AS two, NULL AS nothing FROM timings ORDER BY arm"
+    ask = ("query", sql, "--lake", filled, "--format")
+    expected = [
+        {"arm": "eager", "two": [2.0, 2.0], "nothing": None},
+        {"arm": "kernel", "two": [1.0, 1.0], "nothing": None},
+    ]
+    assert json.loads(run(*ask, "json").out) == expected
+    assert run(*ask, "csv").out == ('arm,two,nothing\neager,"[2.0, 2.0]",\nkernel,"[1.0, 1.0]",\n')
+    out = tmp_path / "rows.parquet"
+    ended = run(*ask, "parquet", "--out", out)
+    assert (ended.code, ended.out) == (0, "")
+    assert pq.read_table(out).to_pylist() == expected
+    target = tmp_path / "rows.json"
+    assert run(*ask, "json", "--out", target).out == ""
+    assert json.loads(target.read_text()) == expected
+
+
+def test_parquet_goes_through_a_pipe(filled: Path) -> None:
+    command = [BIN / "store", "query", "FROM timings", "--format", "parquet", "--lake", filled]
+    done = subprocess.run(command, capture_output=True, check=True)
+    assert pq.read_table(io.BytesIO(done.stdout)).num_rows == 2
+    assert done.stderr == b""
+
+
+def test_stored_text_cannot_drive_the_terminal(run: Run, filled: Path) -> None:
+    ended = run("query", "SELECT title FROM task_labels", "--lake", filled)
+    assert "\x1b" not in ended.out
+    assert "[bold]a title[/bold]" in ended.out
+
+
+def test_sql_may_come_from_standard_input_or_a_file(run: Run, filled: Path, tmp_path: Path) -> None:
+    ended = run("query", "--lake", filled, "--format", "csv", stdin="SELECT 1 AS one;\n")
+    assert ended.out == "one\n1\n"
+    (tmp_path / "question.sql").write_text("SELECT 2 AS two")
+    ask = ("query", "--file", tmp_path / "question.sql", "--lake", filled)
+    assert run(*ask, "--format", "csv").out == "two\n2\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("query", "DROP TABLE kernels"), "a DROP statement cannot be run here"),
+        (("query", "FROM '/etc/passwd'"), "is a file or no name at all"),
+        (("query", "FROM kernal"), 'Did you mean "kernels"?'),
+        (("query", "SELECT nothing FROM kernels"), "nothing"),
+        (("query", "SELECT 1", "--at", "99"), "no snapshot 99; the newest is"),
+        (("query", "SELECT 1", "--at", "v9"), '"v9" is no tag'),
+        (("describe", "kernal"), 'Did you mean "kernels"?'),
+        (("views", "--sql", "leaderbord"), 'Did you mean "leaderboard"?'),
+        (("tag", "add", "7"), "cannot be a tag"),
+        (("tag", "rm", "nothing"), 'no tag "nothing"'),
+        (("diff", "2", "1"), "Name the older one first"),
+        (("diff", "1", "2", "--table", "kernal"), 'Did you mean "kernels"?'),
+        (("show", "ffff"), "ffff"),
+        (("check", "--catalog", "/nowhere.yaml"), "cannot read the catalog"),
+    ],
+)
+def test_refusals_exit_1_with_a_reason_on_stderr(
+    run: Run, filled: Path, words: tuple[str, ...], said: str
+) -> None:
+    ended = run(*words, "--lake", filled)
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith("error: ")
+    assert said in ended.err
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("tables",), ("log",), ("check",), ("compact",), ("tag", "add", "v1"), ("tag", "list"),
+        ("expire", "--older-than-days", "1"), ("diff", "1"), ("backup", "elsewhere"),
+        ("query", "SELECT 1"), ("show", "aa"),
+    ],
+)  # fmt: skip
+def test_no_command_makes_a_lake_in_passing(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = run(*words)
+    assert (ended.code, ended.out) == (1, "")
+    assert f"no lake at {tmp_path / 'lake'}\nMake one with `store init`" in ended.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_lakes_that_cannot_be_opened_are_refused(run: Run, tmp_path: Path) -> None:
+    assert "this version opens local folders" in run("tables", "--lake", "s3://bucket/lake").err
+    (tmp_path / "file").write_text("no lake")
+    ended = run("init", "--lake", tmp_path / "file")
+    assert (ended.code, "cannot write to a lake" in ended.err) == (1, True)
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "catalog.sqlite").write_bytes(os.urandom(5000))
+    for command in ("tables", "init", "check"):
+        ended = run(command, "--lake", tmp_path / "broken")
+        assert (ended.code, ended.out) == (1, "")
+        assert "cannot be opened as a lake" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("qury", "SELECT 1"), 'Did you mean "query"'),
+        (("query", "SELECT 1", "--fromat", "csv"), "--format"),
+        (("query", "SELECT 1", "--format", "xml"), "xml"),
+        (("log", "--limit", "many"), "many"),
+        (("tag", "ad", "v1"), 'Did you mean "add"'),
+        (("describe",), "TABLE"),
+        (("expire",), "--older-than-days"),
+    ],
+)
+def test_usage_exits_2_with_a_suggestion(
+    run: Run, filled: Path, words: tuple[str, ...], said: str
+) -> None:
+    ended = run(*words, "--lake", filled)
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.err
+
+
+def test_broken_rules_exit_3(run: Run, filled: Path, tmp_path: Path) -> None:
+    clean = run("check", "--lake", filled)
+    assert (clean.code, clean.err) == (0, "")
+    assert clean.out.startswith("clean: ")
+    copy = lake.Location(tmp_path / "copy")
+    shutil.copytree(filled, copy.root)
+    connection = lake.connect()
+    lake.attach(connection, copy, writable=True)
+    connection.execute("CALL lake.set_option('require_commit_message', false)")
+    connection.execute("INSERT INTO lake.kernels FROM lake.kernels")
+    connection.close()
+    ended = run("check", "--lake", copy.root, "--format", "json")
+    assert ended.code == 3
+    assert {problem["table"] for problem in json.loads(ended.out)} == {"kernels"}
+    assert "error: " in ended.err
+
+
+def test_snapshots_from_the_command_line(run: Run, filled: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(filled, copy)
+    at = ("--lake", copy)
+    assert run("tag", "add", "v1", "--at", "2", "--note", "first", *at).out == "v1 → snapshot 2\n"
+    (tag,) = json.loads(run("tag", "list", "--format", "json", *at).out)
+    assert (tag["name"], tag["snapshot"], tag["note"]) == ("v1", 2, "first")
+    sql = "SELECT count(*) AS n FROM evaluations"
+    assert json.loads(run("query", sql, "--at", "v1", "--format", "json", *at).out) == [{"n": 0}]
+    log = json.loads(run("log", "--format", "json", "--limit", "2", *at).out)
+    assert [row["snapshot"] for row in log] == [4, 3]
+    found = json.loads(run("diff", "v1", "3", "--format", "json", *at).out)
+    assert found["rows_added"]["timings"] == 2
+    assert len(found["verdicts"]) == 1
+    added = run("diff", "v1", "3", "--table", "workloads", "--format", "csv", *at)
+    assert len(added.out.splitlines()) == 2
+    assert run("diff", "v1", "3", "--format", "csv", *at).code == 1
+    assert "Verdicts changed (1)" in run("diff", "v1", *at).out
+    assert run("tag", "rm", "v1", *at).out == "v1 removed\n"
+    assert json.loads(run("tag", "list", "--format", "json", *at).out) == []
+
+
+def test_maintenance_from_the_command_line(run: Run, filled: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(filled, copy)
+    assert run("compact", "--lake", copy).out.startswith("files 0 → ")
+    assert run("init", "--lake", copy).code == 0
+    planned = run("expire", "--older-than-days", "0", "--dry-run", "--lake", copy)
+    assert planned.out.startswith("would expire ")
+    assert "the newest" in planned.err
+    assert run("expire", "--older-than-days", "0", "--lake", copy).out.startswith("expired ")
+    target = tmp_path / "backup"
+    assert str(target) in run("backup", target, "--lake", copy).out
+    assert run("tables", "--lake", target).code == 0
+
+
+def test_listings(run: Run, filled: Path) -> None:
+    tables = json.loads(run("tables", "--format", "json", "--lake", filled).out)
+    assert {row["table"]: row["rows"] for row in tables}["timings"] == 2
+    views = json.loads(run("views", "--format", "json").out)
+    assert "leaderboard" in {row["view"] for row in views}
+    assert all(len(row["about"]) > 10 for row in views)
+    assert "SELECT" in run("views", "--sql", "verdicts").out
+    columns = json.loads(run("describe", "timings", "--format", "json").out)
+    assert {row["column"]: row["unit"] for row in columns}["samples_ms"] == "ms"
+    of_view = json.loads(run("describe", "verdicts", "--format", "json", "--lake", filled).out)
+    assert "kernel_id" in {next(iter(row.values())) for row in of_view}
+
+
+def test_the_shell_answers_until_the_end(run: Run, filled: Path) -> None:
+    typed = "SELECT count(*)\n  AS n FROM kernels;\nDROP TABLE kernels;\n.tables\nSELECT 2 AS two"
+    ended = run("shell", "--lake", filled, stdin=typed)
+    assert ended.code == 0
+    assert "error: a DROP statement cannot be run here" in ended.err
+    for word in (" n ", "timings", "leaderboard", "two"):
+        assert word.strip() in ended.out
+
+
+def test_the_lake_may_come_from_the_environment(
+    run: Run, filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLYWHEEL_LAKE", filled.as_uri())
+    assert run("query", "SELECT 1 AS one", "--format", "csv").out == "one\n1\n"
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; sys.argv = ['store', '--help']\n"
+        "from store import cli\n"
+        "try: cli.main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'duckdb', 'pyarrow', 'polars', 'pandas', 'numpy', 'datasets'}\n"
+        "sys.exit(f'loaded {heavy & set(sys.modules)}' if heavy & set(sys.modules) else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_command_names_the_same_program() -> None:
+    for command in ([BIN / "store", "--version"], [sys.executable, "-m", "store", "--version"]):
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == store.__version__
+
+
+def test_the_package_is_the_one_of_this_repository() -> None:
+    # Tests must not run against an installed copy, nor shadow it by a folder of their own.
+    assert Path(store.__file__) == Path(__file__).parents[2] / "store" / "__init__.py"
+    assert not list((ROOT / "tests").rglob("__init__.py"))
+
+
+def test_rooms_import_only_downwards() -> None:
+    done = subprocess.run(
+        [BIN / "lint-imports", "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert "0 broken" in done.stdout
