@@ -185,7 +185,7 @@ def rendered(
         yield table
     dataset.content_hash = content.hexdigest()
     dataset.dataset_type = selection.dataset_type or job.module.DATASET_TYPE
-    dataset.dropped = selection.dropped | dict(sorted(dropped.items()))
+    dataset.dropped = dict(Tally(selection.dropped) + Tally(dict(sorted(dropped.items()))))
     dataset.notes = selection.notes
     if dataset.rows == 0:
         why = ", ".join(f"{reason} {count}" for reason, count in dataset.dropped.items())

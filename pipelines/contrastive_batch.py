@@ -80,7 +80,8 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
             "every scored kernel is quarantined, wrong or contaminated",
             '`store query "FROM suspects"` shows what is quarantined.',
         )
-    lake.register("exemplars", draw(lake, candidates, eligible, config, request))
+    exemplars = draw(lake, candidates, eligible, config, request)
+    lake.register("exemplars", exemplars)
     lake.register("scored", eligible)
     rows = lake.run(
         pipelines.sql("contrastive_batch", "rows"),
@@ -93,6 +94,7 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
             "baseline": config.baseline,
         },
     ).arrow()
+    dropped["row: duplicate"] = pc.count_distinct(exemplars["row_index"]).as_py() - rows.num_rows
     short = pc.sum(rows["reference_shown"]).as_py() or 0
     notes = {"strategy": config.strategy, "evidence": config.evidence, "baseline": config.baseline}
     if device is not None:

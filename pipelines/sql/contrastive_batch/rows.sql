@@ -1,4 +1,4 @@
--- One row per prompt: the exemplars in the order shown, with their scores as shown.
+-- One row per distinct prompt: the exemplars in the order shown, with their scores as shown.
 -- The order is drawn as well, so that the place in the prompt says nothing about the speed.
 -- `exemplars` (row_index, task_id, draw, kernel_id, score) and `scored` (task_id, workload_id) are
 -- registered.
@@ -36,4 +36,7 @@ SELECT
 FROM gathered
 LEFT JOIN task_workloads ON task_workloads.task_id = gathered.task_id
 LEFT JOIN workloads ON workloads.workload_id = task_workloads.workload_id
+QUALIFY row_number() OVER (
+    PARTITION BY gathered.task_id, gathered.shown ORDER BY gathered.row_index
+) = 1
 ORDER BY gathered.row_index
