@@ -137,7 +137,7 @@ class Keys:
                     (table.name, highest[0]),
                 )
         found = connection.execute(
-            f"SELECT unhex({_digest_sql(table)}[:32]) AS digest FROM {rows} WHERE {kept} ORDER BY 1"
+            f"SELECT {_digest_sql(table)} AS digest FROM {rows} WHERE {kept} ORDER BY 1"
         )
         while some := found.fetchmany(_FETCHED):
             _insert(index, table.name, some)
@@ -205,15 +205,13 @@ class Keys:
 
 def digest(key: Key) -> bytes:
     """Return the 16 bytes under which a key is remembered; `_digest_sql` says the same in SQL."""
-    parts = [hashlib.sha256(str(value).encode()) for value in key]
-    if len(parts) == 1:
-        return parts[0].digest()[:16]
-    return hashlib.sha256("".join(part.hexdigest() for part in parts).encode()).digest()[:16]
+    # No key holds a NUL (catalog.py), so that it keeps the parts apart.
+    return hashlib.sha256("\0".join(str(value) for value in key).encode()).digest()[:16]
 
 
 def _digest_sql(table: Table) -> str:
-    parts = [f'sha256("{name}"::VARCHAR)' for name in table.key]
-    return parts[0] if len(parts) == 1 else f"sha256(concat({', '.join(parts)}))"
+    parts = ", ".join(f'"{name}"::VARCHAR' for name in table.key)
+    return f"unhex(sha256(concat_ws(chr(0), {parts}))[:32])"
 
 
 def _held(index: sqlite3.Connection, table: Table, digests: list[bytes]) -> list[bytes]:
@@ -232,7 +230,7 @@ def _insert(index: sqlite3.Connection, name: str, digests: Iterable[tuple[bytes,
 
 def _newest(connection: duckdb.DuckDBPyConnection) -> tuple[int, str]:
     row = connection.execute(
-        f"SELECT snapshot_id, snapshot_time::VARCHAR FROM {_SNAPSHOTS} ORDER BY 1 DESC LIMIT 1"
+        f"SELECT snapshot_id, {_MOMENT} FROM {_SNAPSHOTS} ORDER BY 1 DESC LIMIT 1"
     ).fetchone()
     assert row is not None
     return int(row[0]), str(row[1])
@@ -240,7 +238,7 @@ def _newest(connection: duckdb.DuckDBPyConnection) -> tuple[int, str]:
 
 def _moment(connection: duckdb.DuckDBPyConnection, snapshot: int) -> str | None:
     row = connection.execute(
-        f"SELECT snapshot_time::VARCHAR FROM {_SNAPSHOTS} WHERE snapshot_id = ?", [snapshot]
+        f"SELECT {_MOMENT} FROM {_SNAPSHOTS} WHERE snapshot_id = ?", [snapshot]
     ).fetchone()
     return None if row is None else str(row[0])
 
@@ -263,4 +261,6 @@ def _changed(connection: duckdb.DuckDBPyConnection, since: int, newest: int) -> 
     return {row[0] for row in rows} if rows[0][1] == newest - since else None
 
 
+# An index of another form is as good as one of another lake.
+_MOMENT = "concat('form 2, ', snapshot_time)"
 _SNAPSHOTS = "__ducklake_metadata_lake.ducklake_snapshot"
