@@ -218,6 +218,7 @@ class Writer:
         self, message: str, *, bundles: int, of: list[Bundle] | None = None
     ) -> Generator[None]:
         authors = sorted({made.author for made in of}) if of else [self.author]
+        began_s = time.time()
         self._connection.execute("BEGIN")
         try:
             yield
@@ -226,6 +227,7 @@ class Writer:
                 "CALL lake.set_commit_message(?, ?, extra_info => ?)",
                 [authors[0] if len(authors) == 1 else "committer", message, extra],
             )
+            lake.sync_files(self.location, began_s)
             self._connection.execute("COMMIT")
         except BaseException as error:
             self._rollback()

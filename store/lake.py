@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 DEFAULT_LAKE = "./lake"
 LOCK_WAIT_MS = 30_000
+CLOCK_SLACK_MS = 1_000
 _EXTENSIONS = ("duckdb_extension_ducklake", "duckdb_extension_sqlite_scanner")
 
 
@@ -154,6 +155,35 @@ def attach(
             f"{location.catalog} cannot be opened as a lake: {error}",
             "Put back a backup (a folder made by `store backup`), or name another lake.",
         ) from error
+
+
+def sync_files(location: Location, since_s: float) -> None:
+    """Force to disk the data files written since a time; call it before the commit that names them.
+
+    DuckDB leaves it to the system when files reach the disk. The names of files hold their time
+    (UUIDv7), so that older ones need no look.
+    """
+    milliseconds = max(0, int(since_s * 1000) - CLOCK_SLACK_MS)
+    digits = f"{milliseconds:012x}"
+    oldest = f"ducklake-{digits[:8]}-{digits[8:]}"
+    touched: set[Path] = set()
+    for folder in (location.data / "main").glob("*/"):
+        with os.scandir(folder) as entries:
+            new = [entry.path for entry in entries if entry.name >= oldest]
+        for path in new:
+            _sync(path)
+        if new:
+            touched |= {folder, folder.parent, location.data}
+    for folder in touched:
+        _sync(str(folder))
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def newest_snapshot(connection: duckdb.DuckDBPyConnection, name: str = "lake") -> int:

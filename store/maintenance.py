@@ -7,6 +7,7 @@ import logging
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -60,11 +61,12 @@ def compact(location: lake.Location) -> Compaction:
     """
     with _maintained(location, "store compact") as connection:
         before = _sizes(connection)
-        _call(connection, "CALL ducklake_flush_inlined_data('lake')")
+        _call(connection, location, "CALL ducklake_flush_inlined_data('lake')")
         # Merging wide texts takes memory per thread.
         connection.execute("SET threads = 1")
         _call(
             connection,
+            location,
             "CALL ducklake_merge_adjacent_files('lake', "
             f"max_compacted_files => {MERGED_AT_ONCE}, max_file_size => {SMALL_FILE})",
         )
@@ -104,7 +106,11 @@ def expire(location: lake.Location, older_than: timedelta, *, dry_run: bool = Fa
         ).fetchall()
         expired = [int(row[0]) for row in old if row[0] not in spared]
         if expired and not dry_run:
-            _call(connection, f"CALL ducklake_expire_snapshots('lake', versions => {expired})")
+            _call(
+                connection,
+                location,
+                f"CALL ducklake_expire_snapshots('lake', versions => {expired})",
+            )
             _clean(connection, location)
     return Expiry(expired=expired, spared=spared)
 
@@ -227,13 +233,15 @@ def _maintained(location: lake.Location, author: str) -> Generator[duckdb.DuckDB
         connection.close()
 
 
-def _call(connection: duckdb.DuckDBPyConnection, call: str) -> None:
+def _call(connection: duckdb.DuckDBPyConnection, location: lake.Location, call: str) -> None:
     """Run a maintenance call in a commit that names its author."""
+    began_s = time.time()
     connection.execute("BEGIN")
     connection.execute(
         "CALL lake.set_commit_message(getvariable('author'), 'maintenance', extra_info => '{}')"
     )
     connection.execute(call).fetchall()
+    lake.sync_files(location, began_s)
     connection.execute("COMMIT")
 
 

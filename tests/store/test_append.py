@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
 import shutil
 import zipfile
@@ -530,3 +531,25 @@ def test_a_lake_put_back_to_its_backup_is_not_taken_for_the_later_one(
         again.append({"evaluations": [JUDGED]}, "later", bundle_id="later")
         assert _count(again, "evaluations") == 2
     assert maintenance.check(lake.Location(root)) == []
+
+
+def test_data_files_are_on_disk_before_their_bundle_leaves_the_spool(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: dict[str, int] = {}
+    real = os.fsync
+
+    def recording(descriptor: int) -> None:
+        waiting = len(list(writer.location.spool.glob("*.bundle")))
+        synced.setdefault(os.readlink(f"/proc/self/fd/{descriptor}"), waiting)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recording)
+    writer.append({"kernels": [builders.kernel(str(n)) for n in range(30)]}, "many")
+    writer.append({"policies": [_policy("a")]}, "inlined")
+    maintenance.compact(writer.location)
+    files = {str(file) for file in writer.location.data.rglob("*.parquet")}
+    assert len(files) >= 2
+    assert files <= synced.keys()
+    assert {str(Path(file).parent) for file in files} <= synced.keys()
+    assert max(synced[file] for file in files) == 1

@@ -54,12 +54,12 @@ def test_the_harness_sees_what_is_lost_doubled_or_torn(
     for number, name in enumerate(names):
         writer.append(crash.rows(0, number), name, bundle_id=name)
     assert crash.judge(lake_url, set(names), set(names)).clean
+    writer.close()  # SQLite's locks go with the first copy that this process reads
     missing = {*names, crash.bundle_id(7, 0)}
     assert crash.judge(lake_url, missing, set(names)).lost == 1
     for statement, (doubled, torn) in {
         "INSERT INTO lake.timings FROM lake.timings LIMIT 1": (1, 0),
         f"DELETE FROM lake.evaluations WHERE message = '{names[2]}'": (0, 1),
-        f"DELETE FROM lake.ingest_log WHERE bundle_id = '{names[3]}'": (0, 1),
         f"DELETE FROM lake.kernels WHERE code LIKE '# {names[1]}%'": (0, 1),
     }.items():
         copy = Path(lake_url).with_name("copy")
