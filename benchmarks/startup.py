@@ -1,0 +1,66 @@
+"""What a command takes before it does anything, and whether it loads a GPU stack.
+
+python benchmarks/startup.py --lake DIR
+
+Every command runs so many times in turn with the others; the best and the middle time stand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+
+HEAVY = ("torch", "transformers", "trl")
+REPORT = f"""
+import atexit, sys
+atexit.register(lambda: print(
+    "loaded:", *[name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr))
+"""
+
+
+def timed(room: str, arguments: list[str]) -> tuple[float, str]:
+    """Run a command in a fresh process; return its seconds and what it loaded of a GPU stack."""
+    run = f"from {room}.{'cli' if room == 'store' else '_cli'} import main; main()"
+    code = f"{REPORT}\nsys.argv[1:] = {arguments!r}\n{run}"
+    begun = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    seconds = time.perf_counter() - begun
+    if done.returncode:
+        sys.exit(f"{room} {' '.join(arguments)} failed\n{done.stderr}")
+    return seconds, done.stderr.rpartition("loaded:")[2].strip() or "none"
+
+
+def main() -> None:
+    """Time every command and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lake", required=True, help="a lake to ask")
+    parser.add_argument("--rounds", type=int, default=7)
+    given = parser.parse_args()
+    commands = [
+        ("store", ["--help"]),
+        ("store", ["query", "--help"]),
+        ("store", ["query", "SELECT 1", "--lake", given.lake]),
+        ("store", ["query", "SELECT count(*) FROM kernels", "--lake", given.lake]),
+        ("pipelines", ["--help"]),
+        ("pipelines", ["list"]),
+        ("evaluators", ["--help"]),
+        ("trainers", ["--help"]),
+    ]
+    seconds: list[list[float]] = [[] for _ in commands]
+    heavy = [""] * len(commands)
+    for _ in range(given.rounds):
+        for index, (room, arguments) in enumerate(commands):
+            took, heavy[index] = timed(room, arguments)
+            seconds[index].append(took)
+    print("| command | best s | median s | torch, transformers, trl |")
+    print("|---|---|---|---|")
+    for (room, arguments), took, loaded in zip(commands, seconds, heavy, strict=True):
+        shown = " ".join([room, *arguments]).replace(f" --lake {given.lake}", "")
+        print(f"| `{shown}` | {min(took):.2f} | {statistics.median(took):.2f} | {loaded} |")
+
+
+if __name__ == "__main__":
+    main()
