@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 
 from store import display
@@ -21,9 +22,8 @@ def interact(lake: Lake) -> None:
     """Read questions from standard input until its end and print the answers."""
     talking = sys.stdin.isatty()
     if talking:
-        # Line editing and history come with the module.
-        import readline  # noqa: F401
-
+        # Line editing and history come with being imported.
+        importlib.import_module("readline")
         sys.stderr.write(f"snapshot {lake.snapshot} of {lake.url}; .help for help\n")
     pending: list[str] = []
     while True:
