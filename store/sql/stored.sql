@@ -30,7 +30,13 @@ files AS (
         list(path ORDER BY data_file_id) AS paths,
         sum(record_count) AS records,
         min(begin_snapshot) AS oldest,
-        bool_and(path_is_relative AND end_snapshot IS NULL AND mapping_id IS NULL) AS plain
+        bool_and(
+            path_is_relative
+            AND end_snapshot IS NULL
+            AND mapping_id IS NULL
+            -- A merged file begins at its oldest row and may go beyond the snapshot.
+            AND coalesce(partial_max, begin_snapshot) <= $snapshot
+        ) AS plain
     FROM __ducklake_metadata_lake.ducklake_data_file
     WHERE begin_snapshot <= $snapshot
     GROUP BY table_id
