@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import store
-from store import ids, maintenance
+from store import checks, ids
 from store.lake import Location
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -236,10 +236,8 @@ def judge(url: str, acked: set[str], wanted: set[str]) -> Outcome:
         outcome.lost = len((acked | wanted) - bundle_rows(lake).keys())
         outcome.torn = torn_bundles(lake)
         outcome.doubled = doubled_bundles(lake)
-    outcome.problems = [
-        f"{p.table}: {p.rule} ({p.count})" for p in maintenance.check(lake.location)
-    ]
-    outcome.leftover_files = len(maintenance.leftovers(lake.location))
+    outcome.problems = [f"{p.table}: {p.rule} ({p.count})" for p in checks.check(lake.location)]
+    outcome.leftover_files = len(checks.leftovers(lake.location))
     return outcome
 
 

@@ -407,9 +407,9 @@ def check(*, format: Format = "table", common: Common = _DEFAULT) -> None:
     """
     import pyarrow as pa
 
-    from store import maintenance
+    from store import checks
 
-    problems = maintenance.check(_location(common))
+    problems = checks.check(_location(common))
     if problems:
         _write(pa.Table.from_pylist([asdict(problem) for problem in problems]), format)
         sys.stderr.write(f"error: {len(problems)} rules broken\n")

@@ -1,9 +1,7 @@
-"""Keeping a lake in order: compaction, expiry, the check of every rule, and backups."""
+"""Keeping a lake in order: compaction, expiry and backups."""
 
 from __future__ import annotations
 
-import json
-import logging
 import shutil
 import subprocess
 import sys
@@ -15,18 +13,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store import catalog as catalogs
-from store import lake, validate
-from store.bundle import SUFFIX
-from store.catalog import Catalog, Table
-from store.errors import FlywheelError, RowsRejected
+from store import lake
+from store.errors import FlywheelError
 from store.history import statement
 from store.reader import Lake
 
 if TYPE_CHECKING:
     import duckdb
-
-log = logging.getLogger(__name__)
 
 # Files of a transaction that is still running must not look like orphans, and files that a
 # running query has planned to read must not vanish.
@@ -59,7 +52,7 @@ def compact(location: lake.Location) -> Compaction:
 
     Holds the lake's lock, so that no commit is under way; readers are not disturbed.
     """
-    with _maintained(location, "store compact") as connection:
+    with maintained(location, "store compact") as connection:
         before = _sizes(connection)
         _call(connection, location, "CALL ducklake_flush_inlined_data('lake')")
         # Merging wide texts takes memory per thread.
@@ -94,7 +87,7 @@ def expire(location: lake.Location, older_than: timedelta, *, dry_run: bool = Fa
     limit = datetime.now(UTC) - older_than
     spared: dict[int, list[str]] = {}
     # The lock comes first: a tag that is set meanwhile waits, and finds its snapshot or is refused.
-    with _maintained(location, "store expire") as connection:
+    with maintained(location, "store expire") as connection:
         with Lake(location) as reader:
             own = {"lake_id": reader.lake_id}
             for row in reader.run(statement("spared"), own).rows():
@@ -113,63 +106,6 @@ def expire(location: lake.Location, older_than: timedelta, *, dry_run: bool = Fa
             )
             _clean(connection, location)
     return Expiry(expired=expired, spared=spared)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Problem:
-    """One thing that is wrong with a lake."""
-
-    table: str
-    rule: str
-    count: int
-    examples: list[str]
-
-
-def check(location: lake.Location) -> list[Problem]:
-    """Test the newest snapshot against every rule; an empty list is a clean lake.
-
-    Keys, references and checks of all rows; row counts against ingest_log (lost, doubled or torn
-    bundles); data files that are missing; rejected bundles in the spool.
-
-    Files that a killed commit left behind are no problem, since no snapshot refers to them, and
-    neither are bundles that still wait in the spool: both are logged.
-    """
-    location.require()
-    catalog = catalogs.load()
-    problems: list[Problem] = []
-    with _maintained(location, "store check") as connection:
-        there = {
-            str(row[0])
-            for row in connection.execute(
-                "SELECT table_name FROM duckdb_tables() WHERE database_name = 'lake'"
-            ).fetchall()
-        }
-        missing = [name for name in catalog.tables if name not in there]
-        if missing:
-            raise FlywheelError(
-                f"the lake has no table {missing[0]} yet", "Run `store init` to migrate it."
-            )
-        # One transaction: DuckLake would read its catalog anew for every query.
-        connection.execute("BEGIN")
-        problems += _check_files(connection, catalog)
-        if not problems:  # rows in files that are missing can be asked nothing
-            for table in catalog.tables.values():
-                problems += _check_table(connection, catalog, table)
-            problems += _check_counts(connection, catalog)
-        connection.execute("ROLLBACK")
-        _note_leftovers(connection, location)
-    rejected = sorted((location.spool / "rejected").glob("*.json"))
-    if rejected:
-        reasons = [str(json.loads(file.read_text())["reason"]) for file in rejected[:3]]
-        problems.append(
-            Problem(
-                table="spool",
-                rule=f"no bundle was rejected (see {location.spool / 'rejected'})",
-                count=len(rejected),
-                examples=reasons,
-            )
-        )
-    return problems
 
 
 def backup(location: lake.Location, target: Path) -> tuple[int, int]:
@@ -221,7 +157,8 @@ def _check_target(location: lake.Location, target: Path) -> None:
 
 
 @contextmanager
-def _maintained(location: lake.Location, author: str) -> Generator[duckdb.DuckDBPyConnection]:
+def maintained(location: lake.Location, author: str) -> Generator[duckdb.DuckDBPyConnection]:
+    """Hold the lake's lock and a connection to it that may write."""
     location.require()
     connection = lake.connect()
     try:
@@ -263,113 +200,3 @@ def _sizes(connection: duckdb.DuckDBPyConnection) -> tuple[int, int]:
     ).fetchone()
     assert row is not None
     return int(row[0] or 0), int(row[1] or 0)
-
-
-def _check_table(
-    connection: duckdb.DuckDBPyConnection, catalog: Catalog, table: Table
-) -> list[Problem]:
-    relation = f"lake.{table.name}"
-    problems: list[Problem] = []
-    try:
-        validate.check_rules(connection, catalog, table, relation)
-    except RowsRejected as error:
-        problems.append(_problem(error))
-    key = validate.columns(table.key)
-    repeated = connection.execute(
-        f"SELECT {key}, count(*) FROM {relation} GROUP BY {key} HAVING count(*) > 1 ORDER BY ALL"
-    ).fetchall()
-    if repeated:
-        problems.append(
-            Problem(
-                table=table.name,
-                rule=validate.unique_rule(table),
-                count=len(repeated),
-                examples=validate.describe((*table.key, "rows"), repeated[:3]),
-            )
-        )
-    for need in validate.needs(catalog, table, relation):
-        dangling = connection.execute(
-            f"SELECT v FROM ({need.values}) ANTI JOIN lake.{need.target.name} AS t "
-            f'ON v = t."{need.target.key[0]}" ORDER BY v'
-        ).fetchall()
-        if dangling:
-            problems.append(
-                Problem(
-                    table=table.name,
-                    rule=validate.reference_rule(need.column, need.target),
-                    count=len(dangling),
-                    examples=validate.describe((need.column.name,), dangling[:3]),
-                )
-            )
-    return problems
-
-
-def _check_counts(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[Problem]:
-    """Compare rows with what ingest_log says was committed."""
-    logged: dict[str, int] = {}
-    for (counts,) in connection.execute("SELECT row_counts FROM lake.ingest_log").fetchall():
-        for name, count in json.loads(counts).items():
-            logged[name] = logged.get(name, 0) + int(count)
-    problems: list[Problem] = []
-    for table in catalog.tables.values():
-        if table.name in ("ingest_log", "lakes"):
-            continue
-        row = connection.execute(f"SELECT count(*) FROM lake.{table.name}").fetchone()
-        assert row is not None
-        stored, expected = int(row[0]), logged.get(table.name, 0)
-        if stored != expected:
-            problems.append(
-                Problem(
-                    table=table.name,
-                    rule="rows are those of committed bundles",
-                    count=abs(stored - expected),
-                    examples=[f"{stored} rows stored, {expected} rows logged"],
-                )
-            )
-    return problems
-
-
-def _check_files(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[Problem]:
-    problems: list[Problem] = []
-    for name in catalog.tables:
-        listed = connection.execute(
-            f"SELECT data_file FROM ducklake_list_files('lake', '{name}')"
-        ).fetchall()
-        gone = [str(row[0]) for row in listed if row[0] and not Path(str(row[0])).exists()]
-        if gone:
-            problems.append(
-                Problem(table=name, rule="its files exist", count=len(gone), examples=gone[:3])
-            )
-    return problems
-
-
-def leftovers(location: lake.Location) -> list[str]:
-    """Return the data files that no snapshot refers to: those of commits that were killed."""
-    with _maintained(location, "store check") as connection:
-        return _leftovers(connection)
-
-
-def _leftovers(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    orphans = connection.execute(
-        "CALL ducklake_delete_orphaned_files('lake', dry_run => true, cleanup_all => true)"
-    ).fetchall()
-    return [str(row[0]) for row in orphans]
-
-
-def _note_leftovers(connection: duckdb.DuckDBPyConnection, location: lake.Location) -> None:
-    orphans = _leftovers(connection)
-    if orphans:
-        log.info(
-            "%d files of commits that were killed; `store compact` removes them when they are "
-            "%d days old, such as %s",
-            len(orphans),
-            ORPHAN_AGE.days,
-            orphans[0],
-        )
-    waiting = len(list(location.spool.glob(f"*{SUFFIX}")))
-    if waiting:
-        log.info("%d bundles wait in %s; the next append takes them in", waiting, location.spool)
-
-
-def _problem(error: RowsRejected) -> Problem:
-    return Problem(table=error.table, rule=error.rule, count=error.count, examples=error.examples)

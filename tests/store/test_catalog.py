@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import store
-from store import catalog, docs, lake, maintenance, reader
+from store import catalog, checks, docs, lake, maintenance, reader
 from store.catalog import Table
 from store.errors import CatalogError, UnknownName
 
@@ -199,7 +199,7 @@ def test_new_tables_and_columns_migrate_a_lake(writer: store.Writer, edited: Any
             assert found[1:] == (
                 [{"plain": "p", "nested": [{"path": "a", "n": 1}]}] if at == snapshot else []
             )
-    assert maintenance.check(lake.Location(Path(url))) == []
+    assert checks.check(lake.Location(Path(url))) == []
 
 
 REFUSED: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [

@@ -43,7 +43,7 @@ import polars as pl
 import pytest
 
 import store
-from store import append, history, lake, maintenance
+from store import append, checks, history, lake, maintenance
 from store.errors import CommitConflict, FlywheelError, SnapshotNotFound
 
 STORE = Path(store.__file__).parent
@@ -90,7 +90,7 @@ def _raw(location: lake.Location) -> Iterator[duckdb.DuckDBPyConnection]:
 
 def _rules(location: lake.Location) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for problem in maintenance.check(location):
+    for problem in checks.check(location):
         assert problem.count > 0
         assert 0 < len(problem.examples) <= 3
         found.setdefault(problem.table, []).append(problem.rule)
@@ -112,7 +112,7 @@ def test_compaction_puts_rows_into_files_and_changes_no_snapshot(writer: store.W
         assert opened.run("FROM ducklake_snapshots('lake') WHERE author IS NULL").rows() == [
             opened.run("FROM ducklake_snapshots('lake') WHERE snapshot_id = 0").one()
         ]
-    assert maintenance.check(writer.location) == []
+    assert checks.check(writer.location) == []
 
 
 def test_compaction_merges_small_files(writer: store.Writer) -> None:
@@ -125,7 +125,7 @@ def test_compaction_merges_small_files(writer: store.Writer) -> None:
     again = maintenance.compact(writer.location)
     assert again.files_after == done.files_after
     writer.append({"kernels": [builders.kernel("later")]}, "one more")
-    assert maintenance.check(writer.location) == []
+    assert checks.check(writer.location) == []
 
 
 def test_expiry_spares_what_is_newest_tagged_or_cited(writer: store.Writer) -> None:
@@ -169,16 +169,16 @@ def test_expiry_spares_what_is_newest_tagged_or_cited(writer: store.Writer) -> N
     for gone in (moved, foreign, plain):
         with pytest.raises(SnapshotNotFound):
             writer.reader(gone)
-    assert maintenance.check(writer.location) == []
+    assert checks.check(writer.location) == []
     assert maintenance.expire(writer.location, timedelta(days=1)).expired == []
     # The writer that was open all the while goes on.
     writer.append({"kernels": [builders.kernel("later")]}, "one more")
-    assert maintenance.check(writer.location) == []
+    assert checks.check(writer.location) == []
 
 
 def test_check_finds_rows_that_went_past_the_store(writer: store.Writer) -> None:
     _fill(writer)
-    assert maintenance.check(writer.location) == []
+    assert checks.check(writer.location) == []
     with _raw(writer.location) as raw:
         raw.execute("INSERT INTO lake.evaluations FROM lake.evaluations LIMIT 1")
     assert _rules(writer.location) == {
@@ -235,7 +235,7 @@ def test_check_finds_what_was_rejected_in_silence(writer: store.Writer) -> None:
     row = builders.label(builders.task("never stored"))
     writer.append({"task_labels": [row]}, "dangling", wait=False)
     writer.flush()
-    (problem,) = maintenance.check(writer.location)
+    (problem,) = checks.check(writer.location)
     assert problem.table == "spool"
     assert "task_id is a task_id of tasks" in problem.examples[0]
 
@@ -257,7 +257,7 @@ def test_young_leftovers_of_killed_commits_are_a_note_and_old_ones_go(
     for path in (old, partial):
         os.utime(path, (long_ago, long_ago))
     caplog.clear()
-    assert maintenance.check(writer.location) == []
+    assert checks.check(writer.location) == []
     assert "2 files of commits that were killed" in caplog.text
     maintenance.compact(writer.location)
     assert leftover.exists()
@@ -269,7 +269,7 @@ def test_young_leftovers_of_killed_commits_are_a_note_and_old_ones_go(
 def test_waiting_bundles_are_a_note(writer: store.Writer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "store")
     writer.append({"kernels": [builders.kernel("waits")]}, "waits", wait=False)
-    assert maintenance.check(writer.location) == []
+    assert checks.check(writer.location) == []
     assert "1 bundles wait" in caplog.text
 
 
@@ -296,7 +296,7 @@ def test_a_backup_opens_as_the_same_lake(writer: store.Writer, tmp_path: Path) -
     shutil.move(writer.location.root, tmp_path / "away")
     with store.writer(str(copy.root), author="tests") as other:
         other.append({"kernels": [builders.kernel("on the copy")]}, "goes on")
-    assert maintenance.check(copy) == []
+    assert checks.check(copy) == []
 
 
 def test_a_backup_spares_other_lakes_and_itself(writer: store.Writer, tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_a_backup_spares_other_lakes_and_itself(writer: store.Writer, tmp_path: 
     for inside in (writer.location.root, writer.location.data / "copy"):
         with pytest.raises(FlywheelError, match="lies in the lake itself"):
             maintenance.backup(writer.location, inside)
-    assert maintenance.check(lake.Location(other)) == []
+    assert checks.check(lake.Location(other)) == []
 
 
 def test_a_moved_lake_is_read_and_written_where_it_lies(
@@ -324,7 +324,7 @@ def test_a_moved_lake_is_read_and_written_where_it_lies(
         rows = [builders.kernel(f"many {n}") for n in range(30)]
         other.append({"kernels": rows}, "a file")
     assert not writer.location.root.exists()
-    assert maintenance.check(moved) == []
+    assert checks.check(moved) == []
 
 
 def test_two_readers_and_a_writer_share_a_process(writer: store.Writer) -> None:
@@ -387,7 +387,7 @@ def test_a_lock_that_stays_is_reported_and_the_bundle_kept(
     writer.flush()
     with writer.reader() as opened:
         assert opened.sql("SELECT count(*) AS n FROM kernels").one() == {"n": 1}
-    assert maintenance.check(writer.location) == []
+    assert checks.check(writer.location) == []
 
 
 def test_a_load_writes_one_file_a_table(writer: store.Writer) -> None:
@@ -405,7 +405,7 @@ def test_merging_is_bounded(writer: store.Writer, monkeypatch: pytest.MonkeyPatc
     assert counts[0] >= 2
     with writer.reader() as opened:
         assert opened.sql("SELECT count(*) AS n FROM kernels").one() == {"n": 100}
-    assert maintenance.check(writer.location) == []
+    assert checks.check(writer.location) == []
 
 
 def test_no_statement_deletes_or_updates_rows() -> None:
