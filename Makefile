@@ -12,16 +12,16 @@ export FLYWHEEL_LAKE := $(LAKE)
 $(BIN)/.installed: requirements.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing the locked dependencies into .venv …"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
 # The whole loop on whatever device is here: import, measure, rank, write a dataset.
 demo: $(BIN)/.installed
 	store import starter
 	evaluators run --pending
-	store query "FROM leaderboard"
-	store query "SELECT task, kernel, device_a, speedup_a, device_b, speedup_b FROM cross_gpu LIMIT 8"
+	store query "SELECT device, level, tasks, n, geomean, p50, p50_low, p50_high, mean, max, faster FROM leaderboard WHERE policy = 'any'"
+	store query "SELECT task, kernel_id, device_a, speedup_a, device_b, speedup_b FROM cross_gpu LIMIT 6"
 	pipelines run contrastive-batch
 	@echo
 	@echo 'Next:  store query "FROM best_kernels"        the fastest kernel of every task'
