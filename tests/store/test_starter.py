@@ -87,9 +87,9 @@ def test_labels_use_known_words_and_expected_verdicts_exist() -> None:
             where = f"{task.name}/{kernel.name}"
             assert kernel.label in LABELS, where
             assert kernel.device in {"cpu", "cuda", "any"}, where
-            assert (kernel.finding is not None) == (
-                kernel.label in {"cheat", "short_circuit"}
-            ), where
+            assert (kernel.finding is not None) == (kernel.label in {"cheat", "short_circuit"}), (
+                where
+            )
             for verdict in kernel.expect:
                 status, _, reason = verdict.partition("/")
                 assert status in reasons, where
