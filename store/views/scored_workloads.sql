@@ -10,6 +10,18 @@ WITH evidence AS (
     FROM evaluations
     WHERE status <> 'evaluator_error'
 ),
+places AS (
+    SELECT DISTINCT evidence.task_id, evidence.workload_id, devices."name" AS device
+    FROM evidence
+    INNER JOIN devices ON devices.device_id = evidence.device_id
+),
+-- Kernels are counted only where there is a choice.
+contested AS (
+    SELECT task_id, device
+    FROM places
+    GROUP BY task_id, device
+    HAVING count(*) > 1
+),
 counted AS (
     SELECT
         evidence.task_id,
@@ -19,19 +31,26 @@ counted AS (
         count(DISTINCT evidence.kernel_id) FILTER (WHERE evidence.correct) AS correct_kernels
     FROM evidence
     INNER JOIN devices ON devices.device_id = evidence.device_id
+    SEMI JOIN contested
+        ON contested.task_id = evidence.task_id AND contested.device = devices."name"
     GROUP BY evidence.task_id, evidence.workload_id, devices."name"
 )
 SELECT
-    counted.task_id,
-    counted.device,
-    counted.workload_id,
+    places.task_id,
+    places.device,
+    places.workload_id,
     workloads."name" AS workload
-FROM counted
-INNER JOIN workloads ON workloads.workload_id = counted.workload_id
+FROM places
+INNER JOIN workloads ON workloads.workload_id = places.workload_id
+LEFT JOIN counted
+    ON
+        counted.task_id = places.task_id
+        AND counted.workload_id = places.workload_id
+        AND counted.device = places.device
 QUALIFY row_number() OVER (
-    PARTITION BY counted.task_id, counted.device
+    PARTITION BY places.task_id, places.device
     ORDER BY
         counted.timed_kernels DESC, counted.correct_kernels DESC,
         workloads.axes = '{}' AND workloads.dtype IS NULL DESC,
-        counted.workload_id
+        places.workload_id
 ) = 1

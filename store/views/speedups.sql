@@ -59,7 +59,7 @@ ranked AS (
 failures AS (
     SELECT DISTINCT kernel_id, task_id, workload_id, device_id
     FROM verdicts
-    WHERE status <> 'correct'
+    WHERE NOT correct
 )
 SELECT
     ranked.session_id,

@@ -107,6 +107,7 @@ def test_a_failure_wins_over_passes_of_the_same_version(judgements: store.Lake) 
             "evaluator_version": 1,
             "status": "incorrect",
             "reason": "unspecified",
+            "correct": False,
             "evaluation_id": judged("flaky", "incorrect", minute=1)["evaluation_id"],
             "evaluations": 3,
             "last_judged_at": b.at(2),
