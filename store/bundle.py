@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import time
-import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
 Rows: TypeAlias = "pa.Table | Sequence[Mapping[str, Any]]"
 SUFFIX = ".bundle"
+_CRC_BYTES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,39 +214,43 @@ def spool(folder: Path, bundle: Bundle) -> Path:
 
 
 def encode(bundle: Bundle) -> bytes:
-    """Return a bundle as one uncompressed zip of Arrow files and its header."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        header = {
-            "bundle_id": bundle.bundle_id,
-            "message": bundle.message,
-            "author": bundle.author,
-            "tables": list(bundle.tables),
-        }
-        archive.writestr("bundle.json", json.dumps(header))
-        for name, rows in bundle.tables.items():
-            archive.writestr(f"{name}.arrow", _ipc(rows))
-    return buffer.getvalue()
+    """Return a bundle as bytes: a line of JSON, one Arrow stream for each table, and a checksum.
+
+    The line holds the words and the length of each stream in bytes; the last four bytes are the
+    CRC-32 of all before them.
+    """
+    parts = {name: _ipc(rows) for name, rows in bundle.tables.items()}
+    header = {
+        "bundle_id": bundle.bundle_id,
+        "message": bundle.message,
+        "author": bundle.author,
+        "tables": {name: len(part) for name, part in parts.items()},
+    }
+    whole = b"".join([json.dumps(header).encode(), b"\n", *parts.values()])
+    return whole + zlib.crc32(whole).to_bytes(_CRC_BYTES)
 
 
 def decode(catalog: Catalog, data: bytes) -> Bundle:
-    """Read a bundle back; zip checksums catch damage.
+    """Read a bundle back; its checksum catches damage.
 
     Raises FlywheelError where it names what the catalog has not, ValueError when it is not whole.
     """
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            if any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist()):
-                raise ValueError("its parts are compressed")
-            header = json.loads(archive.read("bundle.json"))
-            words = {name: str(header[name]) for name in ("bundle_id", "message", "author")}
-            tables = {name: _read_ipc(archive.read(f"{name}.arrow")) for name in header["tables"]}
-            conformed = {name: _grown(catalog.table(name), rows) for name, rows in tables.items()}
+        if zlib.crc32(data[:-_CRC_BYTES]).to_bytes(_CRC_BYTES) != data[-_CRC_BYTES:]:
+            raise ValueError("the checksum differs")
+        place = data.index(b"\n") + 1
+        header = json.loads(data[:place])
+        words = {name: str(header[name]) for name in ("bundle_id", "message", "author")}
+        tables: dict[str, pa.Table] = {}
+        for name, length in header["tables"].items():
+            rows = _read_ipc(data[place : place + length])
+            tables[name] = _grown(catalog.table(name), rows)
+            place += length
     except FlywheelError:
         raise
     except Exception as error:  # damaged bytes end in exceptions of every kind
         raise ValueError(f"not a whole bundle: {error!r}") from error
-    return Bundle(tables=conformed, **words)
+    return Bundle(tables=tables, **words)
 
 
 def _grown(table: Table, rows: pa.Table) -> pa.Table:
@@ -257,13 +261,13 @@ def _grown(table: Table, rows: pa.Table) -> pa.Table:
 def _read_ipc(data: bytes) -> pa.Table:
     import pyarrow as pa
 
-    return pa.ipc.open_file(data).read_all()
+    return pa.ipc.open_stream(data).read_all()
 
 
 def _ipc(rows: pa.Table) -> bytes:
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, rows.schema) as writer:
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)
     return sink.getvalue().to_pybytes()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import pickle
 import shutil
-import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -319,46 +318,37 @@ def test_waiting_is_a_choice(writer: Writer, lake_url: str) -> None:
     assert log["snapshot_id"] == snapshot
 
 
-def _zip(parts: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", method) as archive:
-        for name, data in parts.items():
-            archive.writestr(name, data)
-    return buffer.getvalue()
+def _file(header: bytes, rows: bytes = b"") -> bytes:
+    whole = header + b"\n" + rows
+    return whole + zlib.crc32(whole).to_bytes(4)
 
 
 def _header(**fields: object) -> bytes:
-    whole = {"bundle_id": "b", "message": "m", "author": "a", "tables": ["policies"]}
+    whole = {"bundle_id": "b", "message": "m", "author": "a", "tables": {}}
     return json.dumps(whole | fields).encode()
 
 
 def _damaged(good: bytes) -> Iterator[tuple[str, bytes]]:
     arrow = bundle._ipc(pa.table({"policy_id": ["x"]}))
+    red = bundle._ipc(pa.table({"colour": ["red"]}))
+    policies = {"policies": len(arrow)}
     yield "empty", b""
     yield "random", bytes(range(256)) * 16
     yield "truncated", good[: len(good) // 2]
-    yield "truncated header", good[:-1]
+    yield "truncated checksum", good[:-1]
     yield "flipped", good[:300] + bytes([good[300] ^ 1]) + good[301:]
-    yield "no header", _zip({"policies.arrow": arrow})
-    yield "no rows", _zip({"bundle.json": _header()})
-    yield "header is a list", _zip({"bundle.json": b"[]", "policies.arrow": arrow})
-    yield "header is no JSON", _zip({"bundle.json": b"\xff{", "policies.arrow": arrow})
-    yield "tables are a number", _zip({"bundle.json": _header(tables=1)})
-    yield "rows are no Arrow", _zip({"bundle.json": _header(), "policies.arrow": b"ARROW1\0\0x"})
-    yield "rows are cut", _zip({"bundle.json": _header(), "policies.arrow": arrow[:200]})
-    yield "an unknown table", _zip({"bundle.json": _header(tables=["x"]), "x.arrow": arrow})
-    yield (
-        "an unknown column",
-        _zip(
-            {"bundle.json": _header(), "policies.arrow": bundle._ipc(pa.table({"colour": ["red"]}))}
-        ),
-    )
-    yield (
-        "a bomb",
-        _zip(
-            {"bundle.json": _header(), "policies.arrow": b"\0" * (64 << 20)}, zipfile.ZIP_DEFLATED
-        ),
-    )
+    yield "no header", _file(b"", arrow)
+    yield "no rows", _file(_header(tables=policies))
+    yield "no line", b"{}" + zlib.crc32(b"{}").to_bytes(4)
+    yield "header is a list", _file(b"[]", arrow)
+    yield "header is no JSON", _file(b"\xff{", arrow)
+    yield "tables are a number", _file(_header(tables=1))
+    yield "tables are a list", _file(_header(tables=["policies"]), arrow)
+    yield "a length is no number", _file(_header(tables={"policies": "x"}), arrow)
+    yield "rows are no Arrow", _file(_header(tables={"policies": 9}), b"ARROW1\0\0x")
+    yield "rows are cut", _file(_header(tables={"policies": 100}), arrow)
+    yield "an unknown table", _file(_header(tables={"x": len(arrow)}), arrow)
+    yield "an unknown column", _file(_header(tables={"policies": len(red)}), red)
 
 
 def test_damaged_spool_files_are_set_aside_and_hold_up_nobody(writer: Writer) -> None:
