@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -294,7 +295,7 @@ def write_measured(folder: Path, task: starter.Task, kernel: starter.Kernel) -> 
         "task_id": task_id,
         "workload_id": ids.workload_id(task_id, axes),
         "device_id": "d" * 64,
-        "created_at": "2026-01-02T03:04:05+00:00",
+        "created_at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
     }
     session = {
         "evaluation_id": "e1",
