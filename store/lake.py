@@ -7,6 +7,7 @@ import importlib
 import os
 import tempfile
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,16 +170,15 @@ def sync_files(location: Location, since_s: float) -> None:
     milliseconds = max(0, int(since_s * 1000) - CLOCK_SLACK_MS)
     digits = f"{milliseconds:012x}"
     oldest = f"ducklake-{digits[:8]}-{digits[8:]}"
-    touched: set[Path] = set()
+    files: list[str] = []
     for folder in (location.data / "main").glob("*/"):
         with os.scandir(folder) as entries:
             new = [entry.path for entry in entries if entry.name >= oldest]
-        for path in new:
-            _sync(path)
         if new:
-            touched |= {folder, folder.parent, location.data}
-    for folder in touched:
-        _sync(str(folder))
+            files += [*new, *map(str, (folder, folder.parent, location.data))]
+    # Together, so that the file system writes its journal once rather than for each file.
+    with ThreadPoolExecutor(16) as threads:
+        list(threads.map(_sync, dict.fromkeys(files)))
 
 
 def _sync(path: str) -> None:
