@@ -45,9 +45,9 @@ def check_rows(
 ) -> None:
     """Raise RowsRejected like `check_rules`, for rows in memory; good rows are passed quickly.
 
-    DuckDB takes longer to plan a rule than to ask it of a few rows. Required and enumerated values
-    are seen by Arrow, the other rules are one question, and only where one of the two says no are
-    all rules asked one by one.
+    DuckDB takes longer to plan a rule than to ask it of a few rows. What a column's declaration
+    says is seen by Arrow, the other rules are one question, and only where one of the two says no
+    are all rules asked one by one.
     """
     rules = catalog.rules(table, declared=False)
     good = _as_declared(catalog, table, given)
@@ -67,8 +67,15 @@ def check_rows(
 
 
 def _as_declared(catalog: Catalog, table: Table, given: pa.Table) -> bool:
-    """Whether required values are there and enumerated ones allowed."""
+    """Whether required values are there, enumerated ones allowed and numbers finite."""
+    import pyarrow.compute as pc
+
     for column in table.columns.values():
+        if column.type.removesuffix("[]") in ("DOUBLE", "FLOAT"):
+            values = given.column(column.name)
+            flat = pc.list_flatten(values) if column.type.endswith("[]") else values
+            if pc.all(pc.is_finite(flat)).as_py() is False:
+                return False
         if column.required and given.column(column.name).null_count:
             return False
         if column.enum is not None:
