@@ -48,6 +48,7 @@ class Writer:
                 lake.attach(self._connection, location, writable=True)
                 for line in migrate(self._connection, self._catalog):
                     log.log(logging.DEBUG if made else logging.INFO, "lake: added %s", line)
+                self._seen = lake.newest_snapshot(self._connection)
         except BaseException:
             self.close()
             raise
@@ -80,7 +81,7 @@ class Writer:
 
         Rows are checked before anything is written. With `wait=False` the bundle is only spooled
         (durably); the next `append` or `flush` of any process commits it, and the newest snapshot
-        is returned.
+        that this writer has seen is returned.
 
         Raises:
             RowsRejected: rows break a rule; nothing of the bundle is stored.
@@ -91,7 +92,7 @@ class Writer:
         made = Bundle(bundle_id=identity, message=message, author=self.author, tables=dict(checked))
         file = bundles.spool(self.location.spool, made)
         if not wait:
-            return lake.newest_snapshot(self._connection)
+            return self._seen
         snapshot = self._drain(until=file)
         self._raise_if_rejected(file)
         return snapshot
@@ -127,7 +128,8 @@ class Writer:
             with self._transaction(message, bundles=1):
                 counts = bulk.stream(self._connection, self._catalog, tables)
                 commit.log(self._connection, [made], [counts])
-        return lake.newest_snapshot(self._connection)
+            self._seen = lake.newest_snapshot(self._connection)
+        return self._seen
 
     def stored(self, bundle_id: str) -> bool:
         """Whether a bundle of this identity has been committed."""
@@ -158,7 +160,8 @@ class Writer:
                 waiting = sorted(self.location.spool.glob(f"*{bundles.SUFFIX}"))
                 for group in commit.groups(waiting):
                     snapshot = self._commit_files(group)
-        return snapshot or lake.newest_snapshot(self._connection)
+            self._seen = snapshot or lake.newest_snapshot(self._connection)
+        return self._seen
 
     def _commit_files(self, files: list[Path]) -> int:
         made: dict[str, Bundle] = {}

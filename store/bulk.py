@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from store import bundle as bundles
 from store import validate
 from store.bundle import Rows
-from store.catalog import Catalog, Table
+from store.catalog import Catalog, Column, Table, quoted
 from store.commit import insert
 from store.errors import RowsRejected
-from store.validate import Need, columns, describe
+from store.validate import columns, describe
 
 if TYPE_CHECKING:
     import duckdb
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 STREAM_ROWS = 250_000
 STREAM_BYTES = 512 << 20
+_T = TypeVar("_T")
 
 
 def stream(
@@ -30,122 +33,166 @@ def stream(
     catalog: Catalog,
     tables: Mapping[str, Rows | pa.RecordBatchReader],
 ) -> dict[str, int]:
-    """Insert tables chunk by chunk, checking each; keys and references stand at the end.
+    """Insert tables chunk by chunk, checking each; references stand at the end.
 
-    Returns rows inserted per table. Memory is bounded by a chunk and the narrow key columns.
+    Returns rows inserted per table. Memory is bounded by two chunks and the narrow columns that
+    point at other rows.
     """
-    import numpy as np
-    import pyarrow as pa
-
     # Files are sorted as the catalog says; keeping the order of arrival would cost the second core.
     connection.execute("SET preserve_insertion_order = false")
     counts: dict[str, int] = {}
-    wanted: list[Need] = []
+    pointers: list[_Pointers] = []
     for name, rows in tables.items():
         table = catalog.table(name)
+        of_table = [_Pointers(table, *reference) for reference in catalog.references(table)]
         counts[name] = 0
-        for index, chunk in enumerate(_ahead(_chunks(rows))):
-            conformed = bundles.conform(table, chunk)
-            # Rows are numbered, so that of equal keys the first can stand.
-            numbers = pa.array(np.arange(conformed.num_rows))
-            connection.register("_chunk", conformed.append_column("_row", numbers))
-            validate.check_rows(connection, catalog, table, conformed)
-            validate.check_repeats(table, conformed)
-            counts[name] += _insert_chunk(connection, table)
-            for position, need in enumerate(validate.needs(catalog, table, "_chunk")):
-                values = f"_need_{name}_{position}"
-                if index == 0:
-                    connection.execute(f"CREATE TEMP TABLE {values} AS {need.values}")
-                    wanted.append(Need(table, need.column, need.target, f"FROM {values}"))
-                else:
-                    connection.execute(f"INSERT INTO {values} {need.values}")
-            connection.unregister("_chunk")
-    for need in wanted:
-        missing = _missing(connection, need)
-        if missing:
-            raise _dangling(connection, need, missing)
-        connection.execute(f"DROP TABLE {need.values.removeprefix('FROM ')}")
+        for chunk in _ahead(_checked(connection, catalog, table, of_table, rows)):
+            counts[name] += _insert_chunk(connection, table, chunk)
+        pointers += of_table
+    _check_references(connection, pointers)
     return counts
 
 
+@dataclass(frozen=True)
+class _Pointers:
+    """The values of one column that must be keys of another table."""
+
+    table: Table
+    column: Column
+    target: Table
+    values: list[pa.Array] = field(default_factory=list["pa.Array"])
+    """Those of each chunk, without repeats."""
+
+
+def _checked(
+    connection: duckdb.DuckDBPyConnection,
+    catalog: Catalog,
+    table: Table,
+    pointers: list[_Pointers],
+    rows: Rows | pa.RecordBatchReader,
+) -> Iterator[pa.Table]:
+    """Yield chunks of rows that keep the rules and hold each key once."""
+    # Of its own, for it runs beside the inserts.
+    with connection.cursor() as cursor:
+        for given in _chunks(rows):
+            chunk = bundles.conform(table, given)
+            validate.check_rows(cursor, catalog, table, chunk)
+            if _repeats(cursor, table, chunk):
+                validate.check_repeats(table, chunk)
+                chunk = _first_of_each_key(table, chunk)
+            for pointer in pointers:
+                pointer.values.append(_distinct(chunk.column(pointer.column.name)))
+            yield chunk
+
+
+def _repeats(connection: duckdb.DuckDBPyConnection, table: Table, rows: pa.Table) -> bool:
+    """Whether a key stands twice among the rows, or its hash."""
+    if validate.ascends(table, rows):
+        return False
+    row = connection.execute(
+        f"SELECT count(*) > count(DISTINCT hash({columns(table.key)})) FROM rows"
+    ).fetchone()
+    return row is None or bool(row[0])
+
+
+def _first_of_each_key(table: Table, rows: pa.Table) -> pa.Table:
+    import numpy as np
+    import pyarrow as pa
+
+    numbers = pa.array(np.arange(rows.num_rows))
+    keys = rows.select(list(table.key)).append_column("_row", numbers)
+    first = keys.group_by(list(table.key)).aggregate([("_row", "min")]).column("_row_min")
+    kept = np.zeros(rows.num_rows, dtype=bool)
+    kept[first.to_numpy()] = True
+    return rows.filter(pa.array(kept))
+
+
+def _insert_chunk(connection: duckdb.DuckDBPyConnection, table: Table, chunk: pa.Table) -> int:
+    """Insert the rows of a chunk; those that the lake holds already are left out, or refused."""
+    key = columns(table.key)
+    connection.register("_chunk", chunk)
+    try:
+        stored = f"FROM lake.{table.name} SEMI JOIN _chunk USING ({key})"
+        row = connection.execute(f"SELECT count(*) {stored}").fetchone()
+        assert row is not None
+        if not row[0]:
+            return insert(connection, table, "FROM _chunk")
+        if table.duplicates == "skip":
+            return insert(
+                connection, table, f"FROM _chunk ANTI JOIN (FROM lake.{table.name}) USING ({key})"
+            )
+        examples = connection.execute(
+            f"SELECT {key} {stored} ORDER BY ALL LIMIT {validate.EXAMPLES}"
+        ).fetchall()
+        raise RowsRejected(
+            table.name, validate.unique_rule(table), int(row[0]), describe(table.key, examples)
+        )
+    finally:
+        connection.unregister("_chunk")
+
+
+def _check_references(connection: duckdb.DuckDBPyConnection, pointers: list[_Pointers]) -> None:
+    """Raise RowsRejected for the first column with a value that is no key of its target."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    asked: list[str] = []
+    with ExitStack() as registered:
+        for number, pointer in enumerate(pointers):
+            values = _distinct(pa.chunked_array(pointer.values, pa.string()))
+            if not len(values):
+                continue
+            connection.register(f"_values{number}", pa.table({"v": values}))
+            registered.callback(connection.unregister, f"_values{number}")
+            # The range lets DuckLake skip files by their statistics.
+            lowest, highest = (extreme.as_py() for extreme in pc.min_max(values).values())
+            key = f'"{pointer.target.key[0]}"'
+            asked.append(
+                f"SELECT {number}, v FROM _values{number} ANTI JOIN (SELECT {key} AS v "
+                f"FROM lake.{pointer.target.name} WHERE {key} BETWEEN {quoted((lowest,))} "
+                f"AND {quoted((highest,))}) USING (v)"
+            )
+        missing = connection.execute(" UNION ALL ".join(asked)).fetchall() if asked else []
+    if missing:
+        first = min(number for number, _ in missing)
+        dangling = [str(value) for number, value in missing if number == first]
+        raise _dangling(connection, pointers[first], dangling)
+
+
 def _dangling(
-    connection: duckdb.DuckDBPyConnection, need: Need, missing: list[str]
+    connection: duckdb.DuckDBPyConnection, pointer: _Pointers, missing: list[str]
 ) -> RowsRejected:
     """Find the rows with missing references: they have just been inserted."""
-    value = f'"{need.column.name}"'
-    pointed = f"unnest({value})" if need.column.type.endswith("[]") else value
-    key = columns(need.table.key)
+    table, column = pointer.table, pointer.column
+    value = f'"{column.name}"'
+    pointed = f"unnest({value})" if column.type.endswith("[]") else value
+    key = columns(table.key)
     rows = connection.execute(
         f"SELECT {key}, any_value(v) FROM (SELECT {key}, {pointed} AS v "
-        f"FROM lake.{need.table.name}) WHERE v IN (SELECT unnest(?)) GROUP BY {key} ORDER BY ALL",
+        f"FROM lake.{table.name}) WHERE v IN (SELECT unnest(?)) GROUP BY {key} ORDER BY ALL",
         [missing],
     ).fetchall()
-    names = (*need.table.key, need.column.name)
-    examples = describe(names, rows[: validate.EXAMPLES])
-    rule = validate.reference_rule(need.column, need.target)
-    return RowsRejected(need.table.name, rule, len(rows), examples)
+    examples = describe((*table.key, column.name), rows[: validate.EXAMPLES])
+    rule = validate.reference_rule(column, pointer.target)
+    return RowsRejected(table.name, rule, len(rows), examples)
 
 
-def _missing(connection: duckdb.DuckDBPyConnection, need: Need) -> list[str]:
-    """Return values that are no key of the target in the lake."""
-    key = f'"{need.target.key[0]}"'
-    # The join builds on the few values, so that their range prunes the lake's files.
-    rows = connection.execute(
-        f"""
-        WITH needed AS MATERIALIZED (SELECT DISTINCT v FROM ({need.values})),
-        found AS (SELECT DISTINCT v FROM lake.{need.target.name} JOIN needed ON v = {key})
-        SELECT v FROM needed WHERE v NOT IN (FROM found) ORDER BY v
-        """
-    ).fetchall()
-    return [str(row[0]) for row in rows]
+def _distinct(column: pa.ChunkedArray) -> pa.Array:
+    """Return the values of a column, or the elements of its lists, once each."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    flat: Any = pc.list_flatten(column) if pa.types.is_list(column.type) else column
+    return pc.unique(flat).drop_null()
 
 
-def _insert_chunk(connection: duckdb.DuckDBPyConnection, table: Table) -> int:
-    rows = "FROM _chunk"
-    if table.duplicates == "skip":
-        return insert(connection, table, _unstored(connection, table, rows, order="_row"))
-    repeated = connection.execute(_stored_among(table, rows)).fetchall()
-    if repeated:
-        examples = describe(table.key, sorted(repeated, key=str)[: validate.EXAMPLES])
-        raise RowsRejected(table.name, validate.unique_rule(table), len(repeated), examples)
-    return insert(connection, table, rows)
-
-
-def _stored_among(table: Table, rows: str) -> str:
-    """Return SQL for the keys of rows that the lake holds already."""
-    key = columns(table.key)
-    return (
-        f"SELECT DISTINCT {key} FROM lake.{table.name} "
-        f"JOIN (SELECT DISTINCT {key} FROM ({rows})) USING ({key})"
-    )
-
-
-def _unstored(connection: duckdb.DuckDBPyConnection, table: Table, rows: str, *, order: str) -> str:
-    """Return SQL for the rows whose key is new, each key once, the first by `order`.
-
-    The rows carry whole texts, so the costly forms are used only where they are needed.
-    """
-    key = columns(table.key)
-    found = connection.execute(
-        f"SELECT count(*) > count(DISTINCT ({key})) FROM ({rows}) "
-        f"UNION ALL SELECT count(*) > 0 FROM ({_stored_among(table, rows)})"
-    ).fetchall()
-    repeats, stored = bool(found[0][0]), bool(found[1][0])
-    if stored:
-        rows = f"SELECT * FROM ({rows}) ANTI JOIN ({_stored_among(table, rows)}) USING ({key})"
-    if repeats:
-        window = f"row_number() OVER (PARTITION BY {key} ORDER BY {order})"
-        rows = f"SELECT * FROM ({rows}) QUALIFY {window} = 1"
-    return rows
-
-
-def _ahead(chunks: Iterator[Rows]) -> Iterator[Rows]:
-    """Yield chunks, reading the next one while DuckDB works on the present one."""
-    with ThreadPoolExecutor(1) as reader:
-        coming = reader.submit(next, chunks, None)
-        while (chunk := coming.result()) is not None:
-            coming = reader.submit(next, chunks, None)
-            yield chunk
+def _ahead(items: Iterator[_T]) -> Iterator[_T]:
+    """Yield items, making the next one while DuckDB works on the present one."""
+    with ThreadPoolExecutor(1) as maker:
+        coming = maker.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = maker.submit(next, items, None)
+            yield item
 
 
 def _chunks(rows: Rows | pa.RecordBatchReader) -> Iterator[Rows]:

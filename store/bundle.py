@@ -57,6 +57,8 @@ def conform(table: Table, rows: Rows) -> pa.Table:
 
     schema = table.arrow_schema
     given = rows if isinstance(rows, pa.Table) else _from_mappings(table, rows, schema)
+    if given.schema.equals(table.open_schema) and _is_whole(given):
+        return given
     unknown = [name for name in given.column_names if name not in table.columns]
     if unknown:
         columns = ", ".join(table.columns)
@@ -74,6 +76,16 @@ def conform(table: Table, rows: Rows) -> pa.Table:
             arrays.append(pa.nulls(given.num_rows, wanted.type))
     # NULLs in required columns are found by the rules, which can name the rows.
     return pa.Table.from_arrays(arrays, schema=table.open_schema)
+
+
+def _is_whole(rows: pa.Table) -> bool:
+    import pyarrow as pa
+
+    try:
+        rows.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _from_mappings(table: Table, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
@@ -122,12 +134,13 @@ def _cast(table: Table, column: pa.ChunkedArray, wanted: pa.Field) -> pa.Chunked
     import pyarrow as pa
 
     rule = _type_rule(table, wanted.name)
-    if _kind(column.type) not in ("null", "other", _kind(wanted.type)):
+    same = column.type == wanted.type
+    if not same and _kind(column.type) not in ("null", "other", _kind(wanted.type)):
         examples = [f"the column given is {column.type}"]
         raise RowsRejected(table.name, rule, len(column), examples)
     try:
         column.validate(full=True)
-        return column if column.type == wanted.type else column.cast(wanted.type)
+        return column if same else column.cast(wanted.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         bad = [value for value in column if not _scalar_fits(value, wanted.type)]
         examples = [_shown(value) for value in bad[:3]] or [str(error)[:200]]

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SENSITIVITIES = ("public", "pseudonymous", "private")
-_COLUMN_FIELDS = {"type", "required", "unit", "enum", "references", "sensitivity", "about"}
+_COLUMN_FIELDS = {
+    *("type", "required", "null_elements", "unit", "enum", "references", "sensitivity", "about")
+}
 _TABLE_FIELDS = {"about", "key", "duplicates", "sort", "row_group", "inline", "columns", "checks"}
 
 
@@ -27,6 +29,7 @@ class Column:
     type: str
     about: str
     required: bool = False
+    null_elements: bool = False
     unit: str | None = None
     enum: str | None = None
     references: str | None = None
@@ -77,6 +80,10 @@ class Table:
         names = [c.name for c in self.columns.values() if c.type == "TIMESTAMPTZ" and c.required]
         return names[0] if names else None
 
+    def is_looked_up(self, column: Column) -> bool:
+        """Whether rows are found by this column: it is of the key or points at one."""
+        return column.references is not None or column.name in self.key
+
     def ddl(self, qualified_name: str) -> str:
         """The CREATE TABLE statement for this table."""
         columns = ", ".join(f'"{c.name}" {c.type}' for c in self.columns.values())
@@ -96,18 +103,14 @@ class Catalog:
             raise UnknownName.among("table", name, self.tables)
         return self.tables[name]
 
-    def rules(self, table: Table, *, declared: bool = True) -> dict[str, str]:
-        """Return every rule on single rows: name to SQL that is true for a good row.
-
-        `declared=False` leaves out that values are there, enumerated or finite: Arrow sees these
-        more quickly.
-        """
+    def rules(self, table: Table) -> dict[str, str]:
+        """Return every rule on single rows: name to SQL that is true for a good row."""
         rules: dict[str, str] = {}
         for column in table.columns.values():
             name = f'"{column.name}"'
-            if column.required and declared:
+            if column.required:
                 rules[f"{column.name} is required"] = f"{name} IS NOT NULL"
-            if column.enum is not None and declared:
+            if column.enum is not None:
                 allowed = self.enums[column.enum]
                 rules[f"{column.name} is one of {', '.join(allowed.values)}"] = (
                     f"{name} IS NULL OR {name} IN ({quoted(allowed.values)})"
@@ -117,17 +120,21 @@ class Catalog:
                     rules[f"what {column.name} may be when {allowed.by} is {value}"] = (
                         f"\"{allowed.by}\" <> '{value}' OR {name} IS NULL OR {listed}"
                     )
-            if column.type in ("DOUBLE", "FLOAT") and declared:
+            if column.type in ("DOUBLE", "FLOAT"):
                 rules[f"{column.name} is finite, or NULL where it is absent"] = (
                     f"{name} IS NULL OR isfinite({name})"
                 )
-            if column.type in ("DOUBLE[]", "FLOAT[]") and declared:
+            if column.type in ("DOUBLE[]", "FLOAT[]"):
                 # Of all numbers NaN is the greatest.
                 rules[f"{column.name} holds finite numbers"] = (
                     f"{name} IS NULL OR len({name}) = 0 OR list_min({name}) IS NULL OR "
                     f"isfinite(list_min({name})) AND isfinite(list_max({name}))"
                 )
-            if column.type == "VARCHAR" and (column.references or column.name in table.key):
+            if column.type.endswith("[]") and not column.null_elements:
+                rules[f"{column.name} holds no NULL"] = (
+                    f"{name} IS NULL OR len({name}) = list_count({name})"
+                )
+            if column.type == "VARCHAR" and table.is_looked_up(column):
                 # DuckLake cannot look for it.
                 rules[f"{column.name} holds no NUL"] = (
                     f"{name} IS NULL OR NOT contains({name}, chr(0))"

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store import catalog as catalogs
-from store import lake, validate
+from store import derived, lake, validate
 from store.bundle import SUFFIX
 from store.catalog import Catalog, Table
 from store.errors import FlywheelError, RowsRejected
 from store.maintenance import ORPHAN_AGE, maintained
+from store.reader import Lake
 
 if TYPE_CHECKING:
     import duckdb
@@ -35,7 +36,8 @@ def check(location: lake.Location) -> list[Problem]:
     """Test the newest snapshot against every rule; an empty list is a clean lake.
 
     Keys, references and checks of all rows; row counts against ingest_log (lost, doubled or torn
-    bundles); data files that are missing; rejected bundles in the spool.
+    bundles); data files that are missing; answers that are kept (`store.derived`) against the
+    tables; rejected bundles in the spool.
 
     Files that a killed commit left behind are no problem, since no snapshot refers to them, and
     neither are bundles that still wait in the spool: both are logged.
@@ -45,15 +47,18 @@ def check(location: lake.Location) -> list[Problem]:
     problems: list[Problem] = []
     with maintained(location, "store check") as connection:
         there = {
-            str(row[0])
-            for row in connection.execute(
-                "SELECT table_name FROM duckdb_tables() WHERE database_name = 'lake'"
+            f"{table}.{column}"
+            for table, column in connection.execute(
+                "SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = 'lake'"
             ).fetchall()
         }
-        missing = [name for name in catalog.tables if name not in there]
+        wanted = [
+            f"{table.name}.{one}" for table in catalog.tables.values() for one in table.columns
+        ]
+        missing = [name for name in wanted if name not in there]
         if missing:
             raise FlywheelError(
-                f"the lake has no table {missing[0]} yet", "Run `store init` to migrate it."
+                f"the lake has no {missing[0]} yet", "Run `store init` to migrate it."
             )
         # One transaction: DuckLake would read its catalog anew for every query.
         connection.execute("BEGIN")
@@ -65,6 +70,8 @@ def check(location: lake.Location) -> list[Problem]:
                     problems += _check_table(connection, catalog, table)
             problems += _check_counts(connection, catalog, stored)
         connection.execute("ROLLBACK")
+        if not problems:
+            problems += _check_kept(location)
         _note_leftovers(connection, location)
     rejected = sorted((location.spool / "rejected").glob("*.json"))
     if rejected:
@@ -145,6 +152,22 @@ def _check_counts(
         )
         for name, rows in stored.items()
         if rows != logged[name]
+    ]
+
+
+def _check_kept(location: lake.Location) -> list[Problem]:
+    """Compare answers that are kept with those of the tables."""
+    with Lake(location) as reader:
+        unlike = {view: reader.unlike_kept(view) for view in derived.SOURCES}
+    return [
+        Problem(
+            table=view,
+            rule="kept answers are those of the tables",
+            count=count,
+            examples=[f"delete {location.derived}; it is made anew"],
+        )
+        for view, count in unlike.items()
+        if count
     ]
 
 

@@ -13,6 +13,8 @@ from cyclopts import App, Parameter
 
 from store import __version__, room
 from store.errors import FlywheelError
+from store.hub_cli import publish, pull
+from store.report_cli import report
 from store.room import Common, Format, Member
 
 if TYPE_CHECKING:
@@ -48,16 +50,26 @@ import_app = App(
     help="Bring in kernels, verdicts and published figures from a source.",
     help_format="plaintext",
 )
+export_app = App(
+    name="export",
+    help="Write kernels or tables in formats of other tools; private columns stay out.",
+    help_format="plaintext",
+)
 app.command(tag_app)
 app.command(import_app)
+app.command(export_app)
+app.command(report)
+app.command(publish)
+app.command(pull)
 
 
 def main() -> None:
     """Run the `store` command."""
-    argv = sys.argv[1:]
-    if "import" in argv:
-        room.add_members(import_app, "store.importers", _importer, argv)
-    room.run(app, argv)
+    room.run(
+        app,
+        room.Group(import_app, "store.importers", _importer),
+        room.Group(export_app, "store.exporters", _exporter),
+    )
 
 
 @app.command
@@ -324,14 +336,26 @@ def diff(
 
 @app.command
 def show(
-    kernel: str, /, *, at: At = None, format: Format = "table", common: Common = _DEFAULT
+    name: str,
+    /,
+    *,
+    lineage: Annotated[bool, Parameter(negative="")] = False,
+    at: At = None,
+    format: Format = "table",
+    common: Common = _DEFAULT,
 ) -> None:
-    """Show all that is known of a kernel: code, evaluations, timings, claims, lineage, findings.
+    """Show all that is known of a kernel, or of a task and its kernels.
+
+    Of a kernel: code, evaluations, timings, claims, lineage, findings. Of a task: what was claimed
+    on which GPU, what was judged and measured, and what detectors saw.
 
     Parameters
     ----------
-    kernel
-        Its id, or the first characters of it.
+    name
+        Id of a kernel or the first characters of it; or a task's name, such as level1/9 or L1-9.
+    lineage
+        Only what a kernel was made from: the exemplars of its prompts and its parents with the
+        scores that were shown, theirs, and so on.
     at
         Tag, snapshot number or ISO time (default: newest).
     format
@@ -340,7 +364,7 @@ def show(
     from store import show
 
     with _open(common, at) as lake:
-        show.write(show.kernel(lake, kernel), format)
+        show.write(show.ancestry(lake, name) if lineage else show.page(lake, name), format)
 
 
 @app.command
@@ -452,6 +476,33 @@ def _importer(one: Member) -> Callable[..., None]:
         "path": Annotated[Path | None, Parameter(help="File or folder to read.")],
         "config": Annotated[module.Config | None, Parameter(name="*")],
         "tag": Annotated[str | None, Parameter(help="Name the snapshot that the import ends in.")],
+        "common": Common,
+    }
+    return command
+
+
+def _exporter(one: Member) -> Callable[..., None]:
+    """Make the function behind `store export NAME`."""
+    module = one.load()
+
+    def command(
+        folder: Path,
+        /,
+        *,
+        config: Any = None,
+        at: At = None,
+        common: Common = _DEFAULT,
+    ) -> None:
+        from store import exporting
+
+        with _open(common, at) as lake:
+            counts = exporting.export(lake, module, folder, config or module.Config())
+            print_line(exporting.line(one, counts, folder, lake.snapshot))
+
+    command.__annotations__ |= {
+        "folder": Annotated[Path, Parameter(help="New folder to write.")],
+        "config": Annotated[module.Config | None, Parameter(name="*")],
+        "at": At,
         "common": Common,
     }
     return command

@@ -77,6 +77,10 @@ class ImportFailed(FlywheelError):
     """A source file or folder that cannot be read; nothing of it is stored."""
 
 
+class ExportRefused(FlywheelError):
+    """An export that would overwrite something, or hold nothing; nothing is written."""
+
+
 class RowsRejected(FlywheelError):
     """Rows that break a rule of the catalog; nothing of their bundle is stored."""
 

@@ -65,21 +65,32 @@ class Features:
 
 
 def extract(
-    code: str, other_files: Sequence[Mapping[str, str]] | None = None
+    code: str,
+    other_files: Sequence[Mapping[str, str]] | None = None,
+    path: str = "kernel.py",
 ) -> tuple[Features, list[bytes]]:
     """Return the features of one kernel and its code tokens; never raises for any text.
 
-    `code` is the Python file with the entry point; `other_files` are mappings of path and code.
-    C++ is looked for in the strings of the Python files and in C++ and CUDA files.
+    `code` is the file with the entry point, Python unless `path` ends as C++ or CUDA files do;
+    `other_files` are mappings of path and code. C++ is looked for in the strings of the Python
+    files and in C++ and CUDA files.
 
     >>> features, _ = extract("import torch\\nf = torch.compile(torch.relu)")
     >>> features.language, features.techniques
     ('pytorch', ['torch_compile'])
     """
     files = [(file["path"], file["code"]) for file in other_files or ()]
-    main = read_python(code)
-    modules = [main] + [read_python(text) for path, text in files if path.endswith(".py")]
-    native = [text for path, text in files if path.endswith(_C_SUFFIXES)]
+    modules = [read_python(text) for name, text in files if name.endswith(".py")]
+    native = [text for name, text in files if name.endswith(_C_SUFFIXES)]
+    parsed = True
+    if path.endswith(_C_SUFFIXES):
+        native.insert(0, code)
+        tokens = c_tokens(code.encode(errors="replace"))
+    else:
+        main = read_python(code)
+        modules.insert(0, main)
+        parsed = main.parsed
+        tokens = python_tokens(code.encode(errors="replace"), main.prose)
     cuda = [read_cuda(text) for text in native]
     cuda += [read_cuda(text) for module in modules for text in module.strings]
 
@@ -88,14 +99,13 @@ def extract(
         techniques |= part.techniques
     global_functions = sum(facts.global_functions for facts in cuda)
     triton_kernels = sum(module.triton_kernels for module in modules)
-    tokens = python_tokens(code.encode(errors="replace"), main.prose)
-    for path, text in files:
-        split = c_tokens if path.endswith(_C_SUFFIXES) else python_tokens
+    for name, text in files:
+        split = c_tokens if name.endswith(_C_SUFFIXES) else python_tokens
         tokens += split(text.encode(errors="replace"))
     texts = [code, *(text for _, text in files)]
     return Features(
-        parsed=main.parsed,
-        language=_language(main.parsed, cuda, global_functions, triton_kernels),
+        parsed=parsed,
+        language=_language(parsed, cuda, global_functions, triton_kernels),
         has_device_code=global_functions + triton_kernels > 0,
         global_functions=global_functions,
         triton_kernels=triton_kernels,
@@ -124,7 +134,7 @@ def _language(
 
 
 def extract_many(kernels: pa.Table) -> pa.Table:
-    """Return rows of table kernel_features for kernels (kernel_id, code, other_files nullable).
+    """Return rows of table kernel_features for kernels: kernel_id, code, path, other_files.
 
     One row per input row, in order, without created_at; reads 2,000 kernels at a time.
     """
@@ -150,7 +160,14 @@ def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
         if "other_files" in batch.schema.names
         else [None] * len(ids)
     )
-    extracted = [extract(code, other) for code, other in zip(codes, others, strict=True)]
+    paths: list[Any] = (
+        batch.column("path").to_pylist()
+        if "path" in batch.schema.names
+        else ["kernel.py"] * len(ids)
+    )
+    extracted = [
+        extract(code, other, path) for code, other, path in zip(codes, others, paths, strict=True)
+    ]
     signatures = bands([tokens for _, tokens in extracted])
     for kernel_id, (features, _), signature in zip(ids, extracted, signatures, strict=True):
         yield {

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from store import question
 from store.errors import UnknownName
 
 if TYPE_CHECKING:
@@ -53,23 +52,18 @@ def story(lake: Lake, name: str = "cuda-l1") -> Story:
     }
     if name not in known:
         raise UnknownName.among("headline", name, known)
-    steps = [_step(lake, file.read_text("utf-8")) for file in sorted(known[name].glob("*.sql"))]
+    steps = [_step(lake, file) for file in sorted(known[name].glob("*.sql"))]
     return Story(name=name, lake_id=lake.lake_id, snapshot=lake.snapshot, steps=steps)
 
 
-def _step(lake: Lake, text: str) -> Step:
-    """Read a step: the comment's first line is the title, the line `Empty:` speaks for no rows."""
-    comment = re.match(r"(?:-- .*\n)+", text)
-    assert comment is not None
-    title, *lines = (line[3:] for line in comment[0].splitlines())
-    rows = lake.sql(text).arrow()
-    empty = " ".join(line.removeprefix("Empty: ") for line in lines if line.startswith("Empty: "))
-    sentence = " ".join(line for line in lines if not line.startswith("Empty: "))
+def _step(lake: Lake, file: Path) -> Step:
+    asked = question.read(file)
+    rows = lake.sql(asked.sql).arrow()
     return Step(
-        title=title,
-        sentence=sentence if rows.num_rows else f"{empty[0].upper()}{empty[1:]}",
-        sql=text[comment.end() :].strip(),
-        sql_sha256=hashlib.sha256(text.encode()).hexdigest(),
+        title=asked.title,
+        sentence=asked.sentence if rows.num_rows else asked.empty,
+        sql=asked.sql,
+        sql_sha256=asked.sha256,
         rows=rows,
     )
 

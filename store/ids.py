@@ -6,7 +6,7 @@ import hashlib
 import json
 import secrets
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 
 def content_id(*parts: str | None) -> str:
@@ -45,6 +45,21 @@ def kernel_id(
     """Return the id of a kernel: its files (path to text), entry point and flags; nothing else."""
     parts = json.dumps([sorted(files.items()), entry_path, entry_point, list(build_flags)])
     return hashlib.sha256(parts.encode()).hexdigest()
+
+
+def messages_json(messages: Sequence[Mapping[str, object]]) -> str:
+    """Return messages as the JSON that the table `prompts` stores.
+
+    >>> messages_json([{"role": "user", "content": "hi"}])
+    '[{"role": "user", "content": "hi"}]'
+    """
+    plain = [{"role": turn["role"], "content": turn["content"]} for turn in messages]
+    return json.dumps(plain, ensure_ascii=False)
+
+
+def prompt_id(messages: Sequence[Mapping[str, object]]) -> str:
+    """Return the id of a prompt: the sha256 of its messages as JSON."""
+    return hashlib.sha256(messages_json(messages).encode()).hexdigest()
 
 
 def workload_id(task: str, axes: str = "{}", dtype: str | None = None) -> str:

@@ -18,12 +18,18 @@ Key: TypeAlias = "tuple[Any, ...]"
 _T = TypeVar("_T")
 
 _UUID7 = r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"
-_FETCHED = 50_000
+_UUID_LENGTH = 36
 _VARIABLES = 10_000
+_DIGEST_BYTES = 16
+_PACKED_ROWS = 10_000
+# Two blocks fill a page of SQLite.
+_BLOCK_DIGESTS = 120
 
 
 class Keys:
     """Digests of the stored keys, in `keys.sqlite`: 16 bytes each, one B-tree for each table.
+
+    Those of many rows that came at once lie packed instead: sorted, in blocks, a run for each time.
 
     The index says which snapshot it is current to and follows the lake from there, so that loads,
     killed writers and other hosts are picked up; without a point to start from it is built anew.
@@ -98,6 +104,7 @@ class Keys:
             index.execute("DELETE FROM _highest")
             for table in self._catalog.tables.values():
                 index.execute(f"DELETE FROM {table.name}")
+                index.execute("DELETE FROM _packed WHERE name = ?", (table.name,))
                 self._take(index, connection, table, f"lake.{table.name}")
             self._mark(index, *newest)
         return newest[0]
@@ -122,25 +129,33 @@ class Keys:
         table: Table,
         rows: str,
     ) -> None:
-        """Insert the keys of many stored rows, in the order of the B-tree."""
+        """Take over the keys of many stored rows."""
         kept = "true"
         if len(table.key) == 1:
-            timed = f"regexp_full_match({table.key[0]}, '{_UUID7}')"
-            kept = f"NOT {timed}"
-            highest = connection.execute(
-                f"SELECT max({table.key[0]}) FROM {rows} WHERE {timed}"
+            name = f'"{table.key[0]}"'
+            # To measure texts is quicker than to match them.
+            timed = f"length({name}) = {_UUID_LENGTH} AND regexp_full_match({name}, '{_UUID7}')"
+            kept = f"NOT ({timed})"
+            row = connection.execute(
+                f"SELECT max({name}) FILTER ({timed}), count(*) FILTER ({kept}) FROM {rows}"
             ).fetchone()
-            if highest and highest[0]:
+            highest, others = row or (None, 0)
+            if highest:
                 index.execute(
                     "INSERT INTO _highest VALUES (?, ?) "
                     "ON CONFLICT DO UPDATE SET id = max(id, excluded.id)",
-                    (table.name, highest[0]),
+                    (table.name, highest),
                 )
+            if not others:
+                return
         found = connection.execute(
             f"SELECT {_digest_sql(table)} AS digest FROM {rows} WHERE {kept} ORDER BY 1"
-        )
-        while some := found.fetchmany(_FETCHED):
-            _insert(index, table.name, some)
+        ).to_arrow_table()
+        digests: list[Any] = found.column(0).to_pylist()
+        if len(digests) < _PACKED_ROWS:
+            _insert(index, table.name, ((one,) for one in digests))
+        else:
+            _pack(index, table.name, b"".join(digests))
 
     def _asked(
         self, connection: duckdb.DuckDBPyConnection, table: Table, keys: set[Key]
@@ -198,6 +213,8 @@ class Keys:
                     index.execute(
                         f"CREATE TABLE IF NOT EXISTS {name} (digest BLOB PRIMARY KEY) WITHOUT ROWID"
                     )
+                index.execute("CREATE TABLE IF NOT EXISTS _packed (name, run, first, digests)")
+                index.execute("CREATE INDEX IF NOT EXISTS _first ON _packed (name, run, first)")
                 index.execute("CREATE TABLE IF NOT EXISTS _highest (name PRIMARY KEY, id)")
                 index.execute("CREATE TABLE IF NOT EXISTS _state (snapshot, moment)")
         return self._index
@@ -206,12 +223,13 @@ class Keys:
 def digest(key: Key) -> bytes:
     """Return the 16 bytes under which a key is remembered; `_digest_sql` says the same in SQL."""
     # No key holds a NUL (catalog.py), so that it keeps the parts apart.
-    return hashlib.sha256("\0".join(str(value) for value in key).encode()).digest()[:16]
+    return hashlib.sha256("\0".join(str(value) for value in key).encode()).digest()[:_DIGEST_BYTES]
 
 
 def _digest_sql(table: Table) -> str:
-    parts = ", ".join(f'"{name}"::VARCHAR' for name in table.key)
-    return f"unhex(sha256(concat_ws(chr(0), {parts}))[:32])"
+    parts = [f'"{name}"::VARCHAR' for name in table.key]
+    whole = parts[0] if len(parts) == 1 else f"concat_ws(chr(0), {', '.join(parts)})"
+    return f"unhex(sha256({whole})[:32])"
 
 
 def _held(index: sqlite3.Connection, table: Table, digests: list[bytes]) -> list[bytes]:
@@ -221,7 +239,40 @@ def _held(index: sqlite3.Connection, table: Table, digests: list[bytes]) -> list
         marks = ", ".join("?" * len(some))
         query = f"SELECT digest FROM {table.name} WHERE digest IN ({marks})"
         found += [row[0] for row in index.execute(query, some)]
-    return found
+    return found + _held_packed(index, table, set(digests).difference(found))
+
+
+def _held_packed(index: sqlite3.Connection, table: Table, digests: set[bytes]) -> list[bytes]:
+    runs = _runs(index, table.name)
+    return [one for one in digests if any(_in_run(index, table.name, run, one) for run in runs)]
+
+
+def _in_run(index: sqlite3.Connection, name: str, run: int, digest: bytes) -> bool:
+    row = index.execute(
+        "SELECT digests FROM _packed WHERE name = ? AND run = ? AND first <= ? "
+        "ORDER BY first DESC LIMIT 1",
+        (name, run, digest),
+    ).fetchone()
+    place = row[0].find(digest) if row else -1
+    while place % _DIGEST_BYTES and place > 0:  # it straddles two others
+        place = row[0].find(digest, place + 1)
+    return place >= 0
+
+
+def _runs(index: sqlite3.Connection, name: str) -> range:
+    row = index.execute("SELECT max(run) FROM _packed WHERE name = ?", (name,)).fetchone()
+    return range(0 if row[0] is None else row[0] + 1)
+
+
+def _pack(index: sqlite3.Connection, name: str, digests: bytes) -> None:
+    """Store sorted digests as a run of their own."""
+    run = len(_runs(index, name))
+    size = _BLOCK_DIGESTS * _DIGEST_BYTES
+    blocks = (digests[start : start + size] for start in range(0, len(digests), size))
+    index.executemany(
+        "INSERT INTO _packed VALUES (?, ?, ?, ?)",
+        ((name, run, block[:_DIGEST_BYTES], block) for block in blocks),
+    )
 
 
 def _insert(index: sqlite3.Connection, name: str, digests: Iterable[tuple[bytes, ...]]) -> None:
@@ -262,5 +313,5 @@ def _changed(connection: duckdb.DuckDBPyConnection, since: int, newest: int) -> 
 
 
 # An index of another form is as good as one of another lake.
-_MOMENT = "concat('form 2, ', snapshot_time)"
+_MOMENT = "concat('form 3, ', snapshot_time)"
 _SNAPSHOTS = "__ducklake_metadata_lake.ducklake_snapshot"

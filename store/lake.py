@@ -61,6 +61,11 @@ class Location:
         return self.root / "spool"
 
     @property
+    def derived(self) -> Path:
+        """The folder of answers that are kept (`store.derived`); may be deleted at any time."""
+        return self.root / "derived"
+
+    @property
     def exists(self) -> bool:
         """Whether a lake has been made here."""
         return self.catalog.exists()

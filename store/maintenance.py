@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store import lake
+from store import derived, lake
 from store.errors import FlywheelError
 from store.history import statement
 from store.reader import Lake
@@ -50,7 +50,8 @@ class Compaction:
 def compact(location: lake.Location) -> Compaction:
     """Write inlined rows to Parquet and merge small neighbouring files; every snapshot stays.
 
-    Holds the lake's lock, so that no commit is under way; readers are not disturbed.
+    Holds the lake's lock, so that no commit is under way; readers are not disturbed. Answers that
+    views keep (`store.derived`) are brought up to date after that.
     """
     with maintained(location, "store compact") as connection:
         before = _sizes(connection)
@@ -65,6 +66,9 @@ def compact(location: lake.Location) -> Compaction:
         )
         _clean(connection, location)
         after = _sizes(connection)
+    with Lake(location) as reader:
+        for view in derived.SOURCES:
+            reader.kept(view)
     return Compaction(
         files_before=before[0], bytes_before=before[1], files_after=after[0], bytes_after=after[1]
     )

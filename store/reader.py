@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Generator, Mapping, Sequence
+import math
+import sys
+from collections.abc import Generator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from store import catalog as catalogs
-from store import guard, lake
+from store import derived, guard, lake
 from store.catalog import quoted
 from store.errors import FlywheelError, SnapshotNotFound, UnknownName
 
@@ -49,6 +51,7 @@ class Lake:
         self._stored = _stored(self._connection, self.snapshot)
         self._known = (*self.catalog.tables, *view_names())
         self._made: set[str] = set()
+        self._derived = derived.Derived(self._connection, location, self.snapshot)
         self._lock_down()
         # A question asked again is not parsed again.
         self._guarded = functools.lru_cache(QUESTIONS)(
@@ -72,6 +75,7 @@ class Lake:
     def close(self) -> None:
         """Let go of the lake."""
         self._connection.close()
+        self._derived.close()
 
     @property
     def url(self) -> str:
@@ -118,11 +122,21 @@ class Lake:
         self._connection.register(name, rows)
         self._made.add(name)
 
+    def keep(self, name: str, query: str, parameters: Parameters = None) -> None:
+        """Answer SQL of our own files into a table that `run` can read, in place of an earlier one.
+
+        What the next question reads need not leave DuckDB in between.
+        """
+        with _translated():
+            self._prepared(query)
+            self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {query}", parameters)
+        self._made.add(name)
+
     def views(self) -> dict[str, str]:
         """Return every view with the sentence on top of its file."""
         return {name: about(view_text(name)) for name in view_names()}
 
-    def _prepare(self, wanted: set[str]) -> None:
+    def _prepare(self, wanted: Set[str]) -> None:
         """Create those temporary views that a query needs, once."""
         for name in self._known:
             if name in self._made or not ({"*", name} & wanted):
@@ -131,9 +145,74 @@ class Lake:
             if name in self.catalog.tables:
                 kind, body = self._table(name)
             else:
-                kind, body = "VIEW", view_text(name)
-                self._prepare(guard.names(self._connection, body))
+                kind, body = "VIEW", self._view(name)
             self._connection.execute(f"CREATE TEMP {kind} {name} AS {body}")
+
+    def _view(self, name: str) -> str:
+        """Return SQL for a view; what it needs is there then."""
+        kept = self.kept(name) if name in derived.SOURCES else None
+        return kept or self._asked(name)
+
+    def kept(self, name: str, *, make: bool = True) -> str | None:
+        """Return SQL for a view by its kept answers (`store.derived`), or None without any.
+
+        Those of few rows are not kept. `make` makes what is missing.
+        """
+        tables = tuple(table for table in derived.SOURCES[name] if table in self._stored)
+        if sum(self._stored[table].rows for table in tables) < derived.LARGE_ROWS:
+            return None
+        made_of = [
+            f"{part} {[(one.name, one.type) for one in self.catalog.tables[part].columns.values()]}"
+            if part in self.catalog.tables
+            else view_text(part)
+            for part in self._parts(name)
+        ]
+        return self._derived.sql(
+            derived.Question(
+                view=name,
+                tables=tables,
+                text="\n".join(made_of),
+                asked=functools.partial(self._asked, name),
+            ),
+            make=make,
+        )
+
+    def unlike_kept(self, name: str) -> int:
+        """Return the number of rows by which kept answers differ from those of the tables."""
+        kept = self.kept(name, make=False)
+        if kept is None:
+            return 0
+        live = self._asked(name)
+        row = self.run(
+            f"WITH kept AS ({kept}\n), live AS ({live}\n) SELECT count(*) AS rows FROM "
+            "((FROM kept EXCEPT ALL FROM live) UNION ALL (FROM live EXCEPT ALL FROM kept))"
+        ).one()
+        assert row is not None
+        return int(row["rows"])
+
+    def _asked(self, name: str, keys: str | None = None) -> str:
+        """Return SQL that asks a view of the tables: as a whole, or about the keys in a table."""
+        parts = self._parts(name)
+        if keys is None:
+            self._prepare(guard.names(self._connection, view_text(name)))
+            return view_text(name)
+        sources = derived.SOURCES[name]
+        tables = set(self.catalog.tables)
+        self._prepare(set(parts) & tables)
+        own = {
+            part: f"SELECT * FROM ({self._table(part)[1]}) SEMI JOIN {keys} USING ({derived.KEY})"
+            for part in sources
+        } | {part: view_text(part) for part in parts if part not in tables}
+        listed = ", ".join(f"{part} AS ({body}\n)" for part, body in own.items() if part != name)
+        return f"SELECT * FROM (WITH {listed} SELECT * FROM ({own[name]}\n))"
+
+    def _parts(self, view: str) -> list[str]:
+        """Return the tables and views that a view is made of, each after its own; itself last."""
+        parts: dict[str, None] = {}
+        for name in sorted(guard.names(self._connection, view_text(view)) & set(self._known)):
+            mine = self._parts(name) if name in view_names() else [name]
+            parts |= dict.fromkeys(mine)
+        return [*parts, view]
 
     def _table(self, name: str) -> tuple[str, str]:
         """Return SQL for a table at this snapshot, and whether it is made a VIEW or a TABLE.
@@ -158,8 +237,8 @@ class Lake:
         return kind, f"SELECT {listed} FROM lake.main.{name}"
 
     def _lock_down(self) -> None:
-        data = str(self.location.data).replace("'", "''")
-        self._connection.execute(f"SET allowed_directories = ['{data}']")
+        folders = quoted((str(self.location.data), str(self.location.derived)))
+        self._connection.execute(f"SET allowed_directories = [{folders}]")
         self._connection.execute("SET enable_external_access = false")
         self._connection.execute("SET python_enable_replacements = false")
         self._connection.execute("SET lock_configuration = true")
@@ -207,7 +286,12 @@ class Result:
         return next(iter(self.rows()), None)
 
     def _execute(self) -> duckdb.DuckDBPyConnection:
-        return self._connection.execute(self._query, self._parameters)
+        # A prepared plan is slower where a constant would have let whole files be skipped.
+        given = None if "pandas" in sys.modules else _literals(self._parameters)
+        if not given:
+            return self._connection.execute(self._query, self._parameters)
+        self._connection.execute(f"PREPARE _question AS {self._query}")
+        return self._connection.execute(f"EXECUTE _question({given})")
 
 
 def resolve(
@@ -276,6 +360,33 @@ def about(sql: str) -> str:
     return sql.splitlines()[0].removeprefix("--").strip()
 
 
+def _literals(parameters: Parameters) -> str | None:
+    """Return parameters as SQL literals of the types that DuckDB would give them.
+
+    None without any, or where one has no plain literal. To take parameters as Python objects DuckDB
+    imports pandas where it is installed, which takes half a second.
+    """
+    if not parameters:
+        return None
+    named = isinstance(parameters, Mapping)
+    texts: list[str] = []
+    for name, value in parameters.items() if named else enumerate(parameters):
+        if value is None:
+            text = "NULL"
+        elif isinstance(value, bool | int):
+            text = str(value)
+        elif isinstance(value, float) and math.isfinite(value):
+            text = f"{value!r}::DOUBLE"
+        elif isinstance(value, str) and "\0" not in value:
+            text = quoted((value,))
+        else:
+            return None
+        if named and not str(name).isidentifier():
+            return None
+        texts.append(f'"{name}" := {text}' if named else text)
+    return ", ".join(texts)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Stored:
     """How a table with rows is stored at a snapshot."""
@@ -288,9 +399,9 @@ class _Stored:
 
 
 def _stored(connection: duckdb.DuckDBPyConnection, snapshot: int) -> dict[str, _Stored]:
-    rows = connection.execute(
-        (SQL / "stored.sql").read_text("utf-8"), {"snapshot": snapshot}
-    ).fetchall()
+    # Put in as text: for a parameter DuckDB would import pandas, which takes half a second.
+    query = (SQL / "stored.sql").read_text("utf-8").replace("$snapshot", str(snapshot))
+    rows = connection.execute(query).fetchall()
     return {
         table: _Stored(columns=frozenset(columns), files=files, rows=count)
         for table, columns, files, count in rows

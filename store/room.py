@@ -55,7 +55,7 @@ class Member:
     about: str
 
     def load(self) -> ModuleType:
-        """Import the member's module."""
+        """Import the member's module. Raises FlywheelError where the user's file is not Python."""
         if not self.module.startswith("flywheel."):
             return importlib.import_module(self.module)
         spec = importlib.util.spec_from_file_location(self.module, self.file)
@@ -63,7 +63,10 @@ class Member:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[self.module] = module
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except SyntaxError as error:
+            raise FlywheelError(f"{self.file} is not Python: {error}") from error
         return module
 
 
@@ -83,8 +86,7 @@ def members(room: str) -> dict[str, Member]:
                 raise UnknownName(
                     f"{file} takes the name of a member that is there: {name}", "Rename the file."
                 )
-            text = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
-            about = text.splitlines()[0] if text else "(no description)"
+            about = next(iter(_docstring(file)), "(no description)")
             found[name] = Member(name, file, f"{prefix}.{file.stem}", about)
     return found
 
@@ -98,33 +100,40 @@ def member(room: str, name: str) -> Member:
     return found[wanted]
 
 
-def add_members(
-    app: App, room: str, command: Callable[[Member], Callable[..., Any]], argv: Sequence[str]
-) -> None:
-    """Give a command one subcommand per member, importing only the member that `argv` names.
+@dataclass(frozen=True)
+class Group:
+    """A command with one subcommand per member of a room, such as `pipelines run`."""
 
-    Args:
-        app: The command, such as `pipelines run`.
-        room: Package that holds the members.
-        command: Makes the function of a member; called for the named member alone.
-        argv: Arguments of the process; the first that names a member decides.
-    """
-    found = members(room)
-    named = next((word.replace("_", "-") for word in argv if word.replace("_", "-") in found), None)
-    for one in found.values():
-        if one.name == named:
-            app.command(command(one), name=one.name, help=_help(one))
-        else:
-            app.command(_unloaded, name=one.name, help=one.about)
+    app: App
+    """The command."""
+    room: str
+    """Package that holds the members."""
+    command: Callable[[Member], Callable[..., Any]]
+    """Makes the function of a member; called for the member that was named alone."""
+
+    def fill(self, argv: Sequence[str]) -> None:
+        """Add the subcommands, importing only the first member that the arguments name."""
+        if self.app.name[0] not in argv:
+            return
+        found = members(self.room)
+        words = (word.replace("_", "-") for word in argv)
+        named = next((word for word in words if word in found), None)
+        for one in found.values():
+            if one.name == named:
+                self.app.command(self.command(one), name=one.name, help=_help(one))
+            else:
+                self.app.command(_unloaded, name=one.name, help=one.about)
 
 
-def run(app: App, argv: Sequence[str] | None = None) -> None:
+def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
     """Run a room's command line and leave the process with its exit code.
 
     0 done, 1 refused with a reason, 2 usage, 3 rows broke a rule, 130 interrupted.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
+        for group in groups:
+            group.fill(arguments)
         app(arguments)
     except FlywheelError as error:
         if {"-v", "--verbose"} & set(arguments):
@@ -142,8 +151,15 @@ def run(app: App, argv: Sequence[str] | None = None) -> None:
 
 def doc_lines(file: Path) -> Iterator[str]:
     """Yield the lines of a member's docstring after the first."""
-    text = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
-    yield from text.splitlines()[1:]
+    yield from _docstring(file)[1:]
+
+
+def _docstring(file: Path) -> list[str]:
+    """Return the lines of a module's docstring; none where it is not Python: `load` says so."""
+    try:
+        return (ast.get_docstring(ast.parse(file.read_bytes())) or "").splitlines()
+    except (SyntaxError, ValueError):
+        return []
 
 
 def _help(one: Member) -> str:

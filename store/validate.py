@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from store.catalog import Catalog, Column, Table
+from store.catalog import Catalog, Column, Enum, Table
 from store.errors import RowsRejected
+from store.rules import surely_hold
 
 if TYPE_CHECKING:
     import duckdb
@@ -45,19 +46,20 @@ def check_rows(
 ) -> None:
     """Raise RowsRejected like `check_rules`, for rows in memory; good rows are passed quickly.
 
-    DuckDB takes longer to plan a rule than to ask it of a few rows. What a column's declaration
-    says is seen by Arrow, the other rules are one question, and only where one of the two says no
+    DuckDB takes longer to plan a rule than to ask it of a few rows. What columns declare and most
+    checks are seen by Arrow, the other checks are one question, and only where one of them says no
     are all rules asked one by one.
     """
-    rules = catalog.rules(table, declared=False)
-    good = _as_declared(catalog, table, given)
-    if good and rules:
-        together = " AND ".join(f"({rule})" for rule in rules.values())
-        # DuckDB finds `given` in this frame; registering it would cost as much as the question.
-        row = connection.execute(
-            f"SELECT coalesce(bool_and(coalesce(TRY({together}), false)), true) FROM given"
-        ).fetchone()
-        good = row is not None and bool(row[0])
+    good = all(_as_declared(catalog, table, column, given) for column in table.columns.values())
+    if good:
+        asked = [check for check in table.checks.values() if not surely_hold(check, given)]
+        if asked:
+            together = " AND ".join(f"({check})" for check in asked)
+            # DuckDB finds `given` in this frame; registering it would cost as much as the question.
+            row = connection.execute(
+                f"SELECT coalesce(bool_and(coalesce(TRY({together}), false)), true) FROM given"
+            ).fetchone()
+            good = row is not None and bool(row[0])
     if not good:
         connection.register("_rows", given)
         try:
@@ -66,28 +68,66 @@ def check_rows(
             connection.unregister("_rows")
 
 
-def _as_declared(catalog: Catalog, table: Table, given: pa.Table) -> bool:
-    """Whether required values are there, enumerated ones allowed and numbers finite."""
+def _as_declared(catalog: Catalog, table: Table, column: Column, given: pa.Table) -> bool:
+    """Whether a column's values are there, enumerated, finite, and free of NUL, as declared.
+
+    False may be wrong: the rules have the last word.
+    """
     import pyarrow.compute as pc
 
-    for column in table.columns.values():
-        if column.type.removesuffix("[]") in ("DOUBLE", "FLOAT"):
-            values = given.column(column.name)
-            flat = pc.list_flatten(values) if column.type.endswith("[]") else values
-            if pc.all(pc.is_finite(flat)).as_py() is False:
-                return False
-        if column.required and given.column(column.name).null_count:
+    values = given.column(column.name)
+    if values.null_count == len(values):
+        return not (column.required and len(values))
+    if column.required and values.null_count:
+        return False
+    if column.enum is not None and not _enumerated(catalog.enums[column.enum], column, given):
+        return False
+    flat: Any = values
+    if column.type.endswith("[]"):
+        flat = pc.list_flatten(values)
+        if flat.null_count and not column.null_elements:
             return False
-        if column.enum is not None:
-            allowed = catalog.enums[column.enum]
-            names = [column.name] if allowed.by is None else [column.name, allowed.by]
-            seen = given.select(names).group_by(names, use_threads=False).aggregate([])
-            for row in seen.to_pylist():
-                value = row[column.name]
-                known = allowed.allowed.get(str(row.get(allowed.by or "")), allowed.values)
-                if value is not None and (value not in allowed.values or value not in known):
-                    return False
+    if column.type.removesuffix("[]") in ("DOUBLE", "FLOAT"):
+        return pc.all(pc.is_finite(flat)).as_py() is not False
+    if "VARCHAR" in column.type and (column.type != "VARCHAR" or table.is_looked_up(column)):
+        return not any(_holds_nul(chunk) for chunk in flat.chunks)
     return True
+
+
+def _enumerated(allowed: Enum, column: Column, given: pa.Table) -> bool:
+    """Whether all values are of the enumeration, and fit the column that it goes by."""
+    import pyarrow.compute as pc
+
+    if not set(pc.unique(given.column(column.name)).to_pylist()) <= {None, *allowed.values}:
+        return False
+    if allowed.by is None:
+        return True
+    names = [column.name, allowed.by]
+    seen = given.select(names).group_by(names, use_threads=False).aggregate([]).to_pylist()
+    return all(
+        row[column.name] is None
+        or row[column.name] in allowed.allowed.get(str(row[allowed.by]), allowed.values)
+        for row in seen
+    )
+
+
+def _holds_nul(values: Any) -> bool:
+    """Whether a NUL stands in the bytes of texts, those inside lists and structs too."""
+    import numpy as np
+    import pyarrow as pa
+
+    if pa.types.is_struct(values.type):
+        return any(_holds_nul(part) for part in values.flatten())
+    if pa.types.is_list(values.type):
+        return _holds_nul(values.flatten())
+    if not pa.types.is_string(values.type):
+        return False
+    _, places, texts = values.buffers()
+    if texts is None or not len(values):
+        return False
+    ends = np.frombuffer(places, np.int32)
+    start, end = ends[values.offset], ends[values.offset + len(values)]
+    return not np.frombuffer(texts, np.uint8)[start:end].all()
 
 
 def check_repeats(table: Table, rows: pa.Table) -> None:
@@ -96,6 +136,8 @@ def check_repeats(table: Table, rows: pa.Table) -> None:
         return
     import pyarrow.compute as pc
 
+    if ascends(table, rows):
+        return
     keys = rows.select(list(table.key))
     groups = keys.group_by(keys.column_names).aggregate([([], "count_all")])
     if groups.num_rows == keys.num_rows:
@@ -110,6 +152,22 @@ def check_repeats(table: Table, rows: pa.Table) -> None:
         keys.num_rows - groups.num_rows,
         describe(table.key, shown[:EXAMPLES]),
     )
+
+
+def ascends(table: Table, rows: pa.Table) -> bool:
+    """Whether keys plainly stand once each: few, or one column in which each exceeds the last.
+
+    Ids that are UUIDv7 come so; to group many keys takes longer than to insert them.
+    """
+    import pyarrow.compute as pc
+
+    if rows.num_rows < 2:
+        return True
+    name, *others = table.key
+    if others:
+        return False
+    key = rows.column(name)
+    return pc.all(pc.less(key[:-1], key[1:]), skip_nulls=False).as_py() is True
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from store.ids import content_id, workload_id
 from store.importers._kernelbench_results import Baseline, Entry
 from store.importers._rows import ENTRY_PATH, Gathered
-
-if TYPE_CHECKING:
-    import store
 
 log = logging.getLogger(__name__)
 
@@ -73,16 +69,6 @@ class RunRows:
         if kernel_id is not None:
             for entry in entries:
                 self._judged(sample, task_id, kernel_id, entry)
-
-    def leave_out_stored(self, lake: store.Lake) -> None:
-        """Forget evaluations that an earlier import of the same run brought."""
-        mine = self.gathered.tables.get("evaluations", {})
-        known = lake.run(
-            "SELECT evaluation_id FROM evaluations WHERE evaluation_id IN (SELECT unnest($1))",
-            [[key for (key,) in mine]],
-        ).rows()
-        for row in known:
-            del mine[(row["evaluation_id"],)]
 
     def warn_of_unmatched(self) -> None:
         """Say how many timed kernels the baseline file has no figure for on their GPU."""

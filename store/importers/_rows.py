@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -137,16 +135,27 @@ class Gathered:
 
     def prompt(self, text: str, task_id: str) -> str:
         """Add a prompt of one user message, as a benchmark asked it, and return its id."""
-        messages = json.dumps([{"role": "user", "content": text}])
-        prompt_id = hashlib.sha256(messages.encode()).hexdigest()
+        messages = [{"role": "user", "content": text}]
+        prompt_id = ids.prompt_id(messages)
         row = {
             "prompt_id": prompt_id,
-            "messages": messages,
+            "messages": ids.messages_json(messages),
             "task_id": task_id,
             "purpose": "eval",
         }
         self.add("prompts", (prompt_id,), row)
         return prompt_id
+
+    def leave_out_stored(self, lake: store.Lake) -> None:
+        """Forget verdicts and analyses that an earlier import of the source brought."""
+        for table, key in (("evaluations", "evaluation_id"), ("analyses", "analysis_id")):
+            mine = self.tables.get(table, {})
+            known = lake.run(
+                f"SELECT {key} AS id FROM {table} WHERE {key} IN (SELECT unnest($1))",
+                [[one for (one,) in mine]],
+            ).rows()
+            for row in known:
+                del mine[(row["id"],)]
 
     def bundle(
         self, bundle_id: str, message: str, *, importer: str, config: Any, what: str
@@ -186,6 +195,8 @@ def _texts(kernels: list[dict[str, Any]]) -> pa.Table:
     from store import catalog
 
     schema = catalog.load().table("kernels").arrow_schema
-    wanted = pa.schema([schema.field(name) for name in ("kernel_id", "code", "other_files")])
+    wanted = pa.schema(
+        [schema.field(name) for name in ("kernel_id", "code", "path", "other_files")]
+    )
     rows = [{name: row[name] for name in wanted.names} for row in kernels]
     return pa.Table.from_pylist(rows, schema=wanted)

@@ -104,7 +104,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         prompt = prompts.get(sample)
         shown = None if prompt is None else _sources.decode(prompt, folder / sample.prompt_name)
         run.add(sample, tasks[sample.level, sample.problem_id], code, shown, by_sample[sample])
-    run.leave_out_stored(lake)
+    gathered.leave_out_stored(lake)
     run.warn_of_unmatched()
     yield gathered.bundle(
         identity,

@@ -12,6 +12,8 @@ FROM (
     SELECT snapshot_id, 'run of ' || name FROM runs WHERE lake_id = $lake_id
     UNION ALL
     SELECT snapshot_id, 'generations' FROM generations WHERE lake_id = $lake_id
+    UNION ALL
+    SELECT snapshot_id, 'rewards' FROM rewards WHERE lake_id = $lake_id
 )
 WHERE snapshot_id >= 0
 ORDER BY snapshot_id, why

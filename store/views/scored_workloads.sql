@@ -1,18 +1,17 @@
 -- One row per task and device: the workload that scores the task there.
 -- Tables by task need one workload each, or a kernel could win by its kindest input size. It is the
 -- one with the most kernels timed, then the most judged correct, then the default one.
-WITH evidence AS (
-    SELECT task_id, workload_id, device_id, kernel_id, true AS timed, false AS correct
-    FROM timings
-    WHERE arm = 'kernel'
-    UNION ALL
-    SELECT task_id, workload_id, device_id, kernel_id, false, status = 'correct'
-    FROM evaluations
-    WHERE status <> 'evaluator_error'
-),
-places AS (
+WITH places AS (
     SELECT DISTINCT evidence.task_id, evidence.workload_id, devices."name" AS device
-    FROM evidence
+    FROM (
+        SELECT DISTINCT task_id, workload_id, device_id
+        FROM timings
+        WHERE arm = 'kernel'
+        UNION ALL
+        SELECT DISTINCT task_id, workload_id, device_id
+        FROM evaluations
+        WHERE status <> 'evaluator_error'
+    ) AS evidence
     INNER JOIN devices ON devices.device_id = evidence.device_id
 ),
 -- Kernels are counted only where there is a choice.
@@ -29,7 +28,15 @@ counted AS (
         devices."name" AS device,
         count(DISTINCT evidence.kernel_id) FILTER (WHERE evidence.timed) AS timed_kernels,
         count(DISTINCT evidence.kernel_id) FILTER (WHERE evidence.correct) AS correct_kernels
-    FROM evidence
+    FROM (
+        SELECT task_id, workload_id, device_id, kernel_id, true AS timed, false AS correct
+        FROM timings
+        WHERE arm = 'kernel'
+        UNION ALL
+        SELECT task_id, workload_id, device_id, kernel_id, false, status = 'correct'
+        FROM evaluations
+        WHERE status <> 'evaluator_error'
+    ) AS evidence
     INNER JOIN devices ON devices.device_id = evidence.device_id
     SEMI JOIN contested
         ON contested.task_id = evidence.task_id AND contested.device = devices."name"

@@ -6,6 +6,9 @@
 -- The formula for r is Cornish and Fisher's expansion of the Binomial(n, 1/2) quantile and equals
 -- the exact rank for every n up to 1,000,000. Under 6 pairs no such rank exists: the interval is
 -- the smallest and largest ratio and covers 1 - 2^(1-n), less than 95 %.
+-- Kernel and baseline run in two processes, and two processes that do the same differ as well. Where
+-- a session has such a control (eager in two processes), both bounds are moved outwards by the far
+-- end of its interval: what differs for a whole session is not averaged out by more blocks.
 WITH sessions AS (
     SELECT
         kernel.session_id, kernel.evaluation_id, kernel.kernel_id, kernel.task_id,
@@ -15,6 +18,7 @@ WITH sessions AS (
         list_median(kernel.samples_ms) AS kernel_ms,
         list_median(baseline.samples_ms) AS baseline_ms,
         kernel.samples_ms AS kernel_samples,
+        list_sort(kernel.control_ratios) AS control,
         CASE
             WHEN kernel.blocks = baseline.blocks THEN baseline.samples_ms
             -- NULL where the baseline lacks the block.
@@ -53,7 +57,12 @@ paired AS (
 ranked AS (
     SELECT
         *,
-        greatest(1, floor((n + 1) / 2 - 0.979982 * sqrt(greatest(n, 1) - 0.473576)))::BIGINT AS r
+        greatest(1, floor((n + 1) / 2 - 0.979982 * sqrt(greatest(n, 1) - 0.473576)))::BIGINT AS r,
+        len(control) AS m,
+        greatest(1, floor((m + 1) / 2 - 0.979982 * sqrt(greatest(m, 1) - 0.473576)))::BIGINT AS q,
+        coalesce(
+            greatest(CAST(control[m + 1 - q] AS DOUBLE), 1 / CAST(control[q] AS DOUBLE)), 1
+        ) AS apart
     FROM paired
 ),
 failures AS (
@@ -77,8 +86,8 @@ SELECT
     ranked.kernel_ms,
     ranked.baseline_ms,
     sqrt(ranked.ratios[(ranked.n + 1) // 2] * ranked.ratios[ranked.n // 2 + 1]) AS speedup,
-    ranked.ratios[ranked.r] AS speedup_low,
-    ranked.ratios[ranked.n + 1 - ranked.r] AS speedup_high,
+    ranked.ratios[ranked.r] / ranked.apart AS speedup_low,
+    ranked.ratios[ranked.n + 1 - ranked.r] * ranked.apart AS speedup_high,
     verdicts.status,
     -- One evaluator that finds the kernel wrong is enough, be it another one than the session's.
     failures.kernel_id IS NULL AS correct,

@@ -1,4 +1,6 @@
 -- One row per kernel with findings: what was found, what was decided, and where the kernel went.
+-- A finding below a confidence of 0.5 is a tag that honest kernels carry too: it counts only once
+-- somebody has decided on it.
 -- standing is confirmed where any finding is, else open where any is undecided, else dismissed.
 -- decided_by and why are of the latest decision of that kind. datasets counts datasets that hold
 -- the kernel; speedup is its best that may be ranked, which is what a hack would be after.
@@ -19,6 +21,7 @@ WITH grouped AS (
             'finding_id': finding_id, 'decided_by': decided_by, 'why': why
         }) FILTER (WHERE decision IS NOT NULL) AS deciding
     FROM finding_standings
+    WHERE decision IS NOT NULL OR coalesce(confidence, 1) >= 0.5
     GROUP BY kernel_id
 ),
 holding AS (

@@ -1,6 +1,7 @@
 -- One row per task: the one label that tables show, its split, and whether it is degenerate.
 -- A text shared by several suites or revisions has several labels; the first in the order below is
 -- shown. Split and degenerate look at every label, so that no other name lets a test task through.
+-- A task that an answer without work passes is degenerate as well, whatever its labels say.
 WITH labels AS (
     SELECT
         label.task_id,
@@ -35,7 +36,8 @@ SELECT
     coalesce(labels.shown."name", left(tasks.task_id, 12)) AS "name",
     labels.shown.title AS title,
     labels.shown.family AS family,
-    coalesce(labels.degenerate, false) AS degenerate,
+    coalesce(labels.degenerate, false)
+    OR tasks.task_id IN (SELECT task_id FROM weak_workloads) AS degenerate,
     labels.split
 FROM tasks
 LEFT JOIN labels ON labels.task_id = tasks.task_id

@@ -60,7 +60,8 @@ best AS (
 labels AS (
     SELECT
         suite, suite_revision, task_id, "level",
-        coalesce(bool_or(degenerate), false) AS degenerate
+        coalesce(bool_or(degenerate), false)
+        OR task_id IN (SELECT task_id FROM weak_workloads) AS degenerate
     FROM (SELECT * REPLACE (unnest([NULL, "level"]) AS "level") FROM task_labels)
     GROUP BY suite, suite_revision, task_id, "level"
 ),
@@ -69,6 +70,20 @@ places AS (
     SELECT DISTINCT labels.suite, labels.suite_revision, judged.policy_id, judged.device
     FROM judged
     INNER JOIN labels ON labels.task_id = judged.task_id
+    UNION
+    -- Who never wrote a kernel for a suite has failed wherever it was judged: no place would hide
+    -- the weakest policy from the very table that compares it.
+    SELECT silent.suite, silent.suite_revision, silent.policy_id, judged.device
+    FROM (
+        SELECT labels.suite, labels.suite_revision, attempted.policy_id
+        FROM attempted
+        INNER JOIN labels ON labels.task_id = attempted.task_id
+        GROUP BY labels.suite, labels.suite_revision, attempted.policy_id
+        HAVING NOT bool_or(attempted.has_kernel)
+    ) AS silent
+    INNER JOIN labels
+        ON labels.suite = silent.suite AND labels.suite_revision = silent.suite_revision
+    INNER JOIN judged ON judged.task_id = labels.task_id
 ),
 baselines AS (
     SELECT DISTINCT labels.suite, labels.suite_revision, best.device, best.baseline

@@ -1,7 +1,7 @@
 -- Published, July 2025
 -- The first version of the paper claims these means and maxima over eager PyTorch. The authors later
 -- found that 82 of the 250 kernels worked on streams that the timer did not see.
--- Empty: the published figures are not in this lake; run: store import published
+-- Empty: The published figures are not in this lake; run: store import published
 SELECT
     gpu,
     max(value) FILTER (WHERE metric = 'mean_speedup') AS mean,

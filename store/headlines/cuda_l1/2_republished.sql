@@ -1,6 +1,6 @@
 -- Published again, after the timer was mended
 -- The same method, scored anew: the README's means, and the medians of the paper's last abstract.
--- Empty: the published figures are not in this lake; run: store import published
+-- Empty: The published figures are not in this lake; run: store import published
 SELECT
     gpu,
     max(value) FILTER (WHERE metric = 'mean_speedup') AS mean,

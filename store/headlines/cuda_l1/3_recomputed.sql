@@ -1,7 +1,7 @@
 -- Recomputed from the released rows
 -- A mean depends on what a missing kernel counts as: left out, left out but for scores that have no
 -- code, or 1.0. The published mean is given beside; median and geometric mean are of rows with code.
--- Empty: the release is not in this lake; run: store import cuda-l1 PATH
+-- Empty: The release is not in this lake; run: store import cuda-l1 PATH
 WITH scores AS (
     FROM claimed_speedups WHERE source = 'cuda-l1' AND baseline = 'eager'
 ),

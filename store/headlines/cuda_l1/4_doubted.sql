@@ -1,6 +1,6 @@
 -- Rows that do not hold, or that say nothing about kernels
 -- Each with its reason: read from the released text, found by the parsers, or confirmed in this lake.
--- Empty: the release is not in this lake; run: store import cuda-l1 PATH
+-- Empty: The release is not in this lake; run: store import cuda-l1 PATH
 WITH read (task, gpu, reason) AS (
     VALUES
     ('level2/83', NULL, 'always zero; but for H100 the text is the slow graph'),

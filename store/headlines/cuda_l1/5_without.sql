@@ -1,6 +1,6 @@
 -- Without those rows
 -- The same release, each row of the last table left out; what remains is still a claim.
--- Empty: the release is not in this lake; run: store import cuda-l1 PATH
+-- Empty: The release is not in this lake; run: store import cuda-l1 PATH
 WITH read (task, gpu) AS (
     VALUES
     ('level2/83', NULL), ('level1/9', NULL), ('level2/80', NULL), ('level2/66', NULL),

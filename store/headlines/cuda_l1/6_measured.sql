@@ -1,7 +1,7 @@
 -- Measured in this lake
 -- Released kernels that were judged and timed here, beside what is claimed for them. A claim holds
 -- where the kernel is correct and the claim lies in the measured interval, or within 10 % of it.
--- Empty: nothing measured yet: no evaluator has judged a released kernel in this lake (evaluators list)
+-- Empty: Nothing measured yet: no evaluator has judged a released kernel in this lake (evaluators list)
 SELECT
     device,
     gpu AS claimed_on,

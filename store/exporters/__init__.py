@@ -1,0 +1,1 @@
+"""Exporters: one file a format, in which other tools read what a lake holds."""

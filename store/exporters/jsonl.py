@@ -1,0 +1,42 @@
+"""Tables (or views) as JSON lines, one file each; times are ISO 8601 in UTC."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from store.exporters._tables import Tables, streams
+
+if TYPE_CHECKING:
+    from store.reader import Lake
+
+Config = Tables
+
+
+def write(lake: Lake, folder: Path, config: Tables) -> dict[str, int]:
+    """Write TABLE.jsonl for every table with rows."""
+    rows = files = 0
+    for name, stream in streams(lake, config):
+        with open(folder / f"{name}.jsonl", "w", encoding="utf-8") as handle:
+            for batch in stream:
+                for row in batch.to_pylist():
+                    handle.write(json.dumps(_plain(row), ensure_ascii=False) + "\n")
+                rows += batch.num_rows
+        files += 1
+    return {"files": files, "rows": rows}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it; what is no number is null."""
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()
+    return value.isoformat() if isinstance(value, date) else value

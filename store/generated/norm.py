@@ -1,0 +1,182 @@
+"""Normalisation of rows, after and before elementwise steps, with a weight per column."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from store.generated import _rows, _steps, _teacher, _texts, _words
+from store.generated._draw import Draw
+from store.generated._rows import Core
+from store.generated._task import Task
+from store.generated._texts import Module
+
+SPLIT = "train"
+_ROWS = (96, 128, 160, 192, 200, 256, 320, 384, 512)
+_COLS = (256, 384, 500, 512, 640, 768, 1000, 1024, 1536)
+_KEEP = "dim=1, keepdim=True"
+_SQUARES = ("float a = 0.0f;", "@ { const float v = PRE; to[c] = v; a += v * v; }", "$sum a")
+_CENTRE = (
+    "float a = 0.0f;",
+    "@ { const float v = PRE; to[c] = v; a += v; }",
+    "$sum a",
+    "a /= cols;",
+)
+_DIFFERENCES = ("float b = 0.0f;", "@ { const float v = to[c] - a; b += v * v; }", "$sum b")
+
+_CORES = (
+    Core(
+        title="RMS norm",
+        torch=(f"v = v / torch.sqrt((v * v).mean({_KEEP}) + 1e-05)",),
+        fast=("v = F.rms_norm(v, v.shape[1:], eps=1e-05)",),
+        c=(*_SQUARES, "a = 1.0f / sqrtf(a / cols + 1e-05f);", "@ to[c] = POST(to[c] * a);"),
+        triton=("v = v / tl.sqrt(tl.sum(v * v, axis=0) / cols + 1e-05)",),
+    ),
+    Core(
+        title="layer norm",
+        torch=(
+            f"v = v - v.mean({_KEEP})",
+            f"v = v / torch.sqrt((v * v).mean({_KEEP}) + 1e-05)",
+        ),
+        fast=("v = F.layer_norm(v, v.shape[1:], eps=1e-05)",),
+        c=(
+            *_CENTRE,
+            *_DIFFERENCES,
+            "b = 1.0f / sqrtf(b / cols + 1e-05f);",
+            "@ to[c] = POST((to[c] - a) * b);",
+        ),
+        triton=(
+            "v = tl.where(mask, v - tl.sum(v, axis=0) / cols, 0.0)",
+            "v = v / tl.sqrt(tl.sum(v * v, axis=0) / cols + 1e-05)",
+        ),
+    ),
+    Core(
+        title="centring",
+        torch=(f"v = v - v.mean({_KEEP})",),
+        fast=(f"v = torch.addcmul(v, v.sum({_KEEP}), v.new_tensor(-1.0 / v.shape[1]))",),
+        c=(*_CENTRE, "@ to[c] = POST(to[c] - a);"),
+        triton=("v = v - tl.sum(v, axis=0) / cols",),
+    ),
+    Core(
+        title="division by the length",
+        torch=(f"v = v / (torch.sqrt((v * v).sum({_KEEP})) + 0.1)",),
+        fast=(f"v = v / torch.linalg.vector_norm(v, {_KEEP}).add_(0.1)",),
+        c=(*_SQUARES, "a = 1.0f / (sqrtf(a) + 0.1f);", "@ to[c] = POST(to[c] * a);"),
+        triton=("v = v / (tl.sqrt(tl.sum(v * v, axis=0)) + 0.1)",),
+    ),
+    Core(
+        title="division by the absolute sum",
+        torch=(f"v = v / (torch.abs(v).sum({_KEEP}) + 0.1)",),
+        fast=(f"v = v / torch.linalg.vector_norm(v, 1, {_KEEP}).add_(0.1)",),
+        c=(
+            "float a = 0.0f;",
+            "@ { const float v = PRE; to[c] = v; a += fabsf(v); }",
+            "$sum a",
+            "a = 1.0f / (a + 0.1f);",
+            "@ to[c] = POST(to[c] * a);",
+        ),
+        triton=("v = v / (tl.sum(tl.abs(v), axis=0) + 0.1)",),
+    ),
+    Core(
+        title="division by the largest",
+        torch=(f"v = v / (torch.abs(v).amax({_KEEP}) + 0.1)",),
+        fast=(f'v = v / torch.linalg.vector_norm(v, float("inf"), {_KEEP}).add_(0.1)',),
+        c=(
+            "float a = 0.0f;",
+            "@ { const float v = PRE, u = fabsf(v); to[c] = v; a = u > a ? u : a; }",
+            "$max a",
+            "a = 1.0f / (a + 0.1f);",
+            "@ to[c] = POST(to[c] * a);",
+        ),
+        triton=("v = v / (tl.max(tl.abs(v), axis=0) + 0.1)",),
+    ),
+)
+# Of these the answers are about as large as the normal distribution's.
+_UNIT = ("RMS norm", "layer norm")
+
+
+def task(draw: Draw) -> Task:
+    """Return a norm, one between elementwise steps, or one whose answer is averaged."""
+    level = draw.choice((1, 2, 2, 3))
+    core = draw.choice(_CORES)
+    pre = _steps.chain(draw, 1 + draw.below(2)) if level > 1 and draw.below(4) else ()
+    post = (
+        _steps.chain(draw, 1)
+        if level > 1 and core.title in _UNIT and (not pre or draw.below(2))
+        else ()
+    )
+    weighted = level > 1 and (draw.below(2) == 0 or not (pre or post))
+    module = Module(params=("weight",) if weighted else ())
+    titles = [_steps.title(pre), core.title, "weight" * weighted, _steps.title(post)]
+    if weighted:
+        core = _weighted(core)
+    if level == 3:
+        core, post, titles = _reduced(core, post), (), [*titles, "mean of squares"]
+    start = _steps.torch_lines(pre) or ["v = x"]
+    after = _steps.torch_lines(post, "v")
+    lines = [*start, *core.torch, *after]
+    rows, cols = draw.sizes(_ROWS, _COLS, 1 << 17, 1 << 18)
+    title = f"Rows: {', '.join(filter(None, titles))}"
+    sizes, shapes = {"ROWS": rows, "COLS": cols}, ["ROWS, COLS"]
+    code = _texts.reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
+    fast = [*(_steps.inplace_lines(pre) or ["v = x"]), *core.fast]
+    kernels = [
+        _teacher.rewritten(module, [*fast, *_steps.inplace_lines(post, "v")]),
+        _teacher.looped(module, lines, 1),
+        _teacher.looped(module, lines, 32),
+        *_rows.kernels(module, pre, core, post),
+        _teacher.half(module, lines),
+    ]
+    kernels += _teacher.unlinked(draw, kernels)
+    cuda = {"ROWS": draw.choice((4096, 8192)), "COLS": draw.choice((1024, 2048, 4096))}
+    return Task(
+        title=title,
+        level=level,
+        code=code,
+        analysis=_words.analysis(lines, sizes, shapes, _words.ROW_ALONE),
+        cuda=cuda,
+        kernels=tuple(kernels),
+    )
+
+
+def _weighted(core: Core) -> Core:
+    """Multiply the answer by a weight per column."""
+    *c, last = core.c
+    inner = last.removeprefix("@ to[c] = POST(").removesuffix(");")
+    return replace(
+        core,
+        torch=(*core.torch, "v = v * self.weight"),
+        fast=(*core.fast, "v = v.mul_(self.weight)"),
+        c=(*c, f"@ to[c] = POST(({inner}) * weight[c]);"),
+        triton=(*core.triton, "v = v * tl.load(weight + c, mask, other=0.0)"),
+    )
+
+
+def _reduced(core: Core, post: tuple[_steps.Step, ...]) -> Core:
+    """Answer with the mean of the squares of a row, after `post`."""
+    *c, last = core.c
+    inner = last.removeprefix("@ to[c] = POST(").removesuffix(");")
+    loop = [
+        "float s = 0.0f;",
+        "@ {",
+        f"  float v = {inner};",
+        *(f"  {line}" for line in _steps.c_lines(post)),
+        "  s += v * v;",
+        "}",
+    ]
+    return replace(
+        core,
+        torch=(*core.torch, *_steps.torch_lines(post, "v"), "v = (v * v).mean(dim=1)"),
+        fast=(*core.fast, *_steps.inplace_lines(post, "v"), "v = v.square_().mean(dim=1)"),
+        c=(*_unstored([*c, *loop]), "$sum s", "$one out[r] = s / cols;"),
+        triton=(
+            *core.triton,
+            *_steps.triton_lines(post),
+            "v = tl.sum(tl.where(mask, v * v, 0.0), axis=0) / cols",
+        ),
+        scalar=True,
+    )
+
+
+def _unstored(lines: list[str]) -> list[str]:
+    """Read the elements again where a row of answers would have kept them."""
+    return [line.replace(" to[c] = v;", "").replace("to[c]", "PRE") for line in lines]

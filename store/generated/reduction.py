@@ -1,0 +1,318 @@
+"""Reductions of rows or columns to one number each, after elementwise steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from store.generated import _rows, _steps, _teacher, _texts, _words
+from store.generated._draw import Draw
+from store.generated._rows import Core
+from store.generated._steps import Step
+from store.generated._task import Kernel, Task
+from store.generated._texts import Module
+
+SPLIT = "train"
+_ROWS = (192, 200, 256, 300, 320, 384, 400, 500, 512)
+_COLS = (512, 640, 768, 1000, 1024, 1280, 1536, 2000, 2048)
+_COLUMN = (
+    "Each answer depends on one column, whose elements lie a row apart: read row by row they come "
+    "in whole cache lines, and x has to be read from memory only once."
+)
+# An extreme value of what saturates is the same for every row.
+_UNBOUNDED = ("scale", "shift", "drop", "leaky ReLU", "softsign")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Kind:
+    """One reduction: a is what has been gathered, v the next value."""
+
+    title: str
+    torch: str
+    """Reference along {d}."""
+    fast: str
+    start: str
+    fold: str
+    final: str
+    """In C, with n values gathered."""
+    triton: str
+    """Along axis 0 of a block v that is filled up."""
+    tfold: str
+    """The same as `fold` in Triton."""
+    tfinal: str
+    extreme: bool = False
+    fill: str = "0.0"
+
+
+_KINDS = (
+    _Kind(
+        title="sum",
+        torch="v.sum(dim={d})",
+        fast="torch.mv(v if {d} else v.t(), v.new_ones(v.shape[{d}]))",
+        start="0.0f",
+        fold="a + v",
+        final="a",
+        triton="tl.sum(v, axis=0)",
+        tfold="a + v",
+        tfinal="a",
+    ),
+    _Kind(
+        title="mean",
+        torch="v.mean(dim={d})",
+        fast="v.sum(dim={d}).mul_(1.0 / v.shape[{d}])",
+        start="0.0f",
+        fold="a + v",
+        final="a / n",
+        triton="tl.sum(v, axis=0)",
+        tfold="a + v",
+        tfinal="a / n",
+    ),
+    _Kind(
+        title="length",
+        torch="torch.sqrt((v * v).sum(dim={d}))",
+        fast="torch.linalg.vector_norm(v, dim={d})",
+        start="0.0f",
+        fold="a + v * v",
+        final="sqrtf(a)",
+        triton="tl.sum(v * v, axis=0)",
+        tfold="a + v * v",
+        tfinal="tl.sqrt(a)",
+    ),
+    _Kind(
+        title="mean of squares",
+        torch="(v * v).mean(dim={d})",
+        fast="torch.linalg.vector_norm(v, dim={d}).square_().mul_(1.0 / v.shape[{d}])",
+        start="0.0f",
+        fold="a + v * v",
+        final="a / n",
+        triton="tl.sum(v * v, axis=0)",
+        tfold="a + v * v",
+        tfinal="a / n",
+    ),
+    _Kind(
+        title="mean of absolute values",
+        torch="torch.abs(v).mean(dim={d})",
+        fast="torch.linalg.vector_norm(v, 1, dim={d}).mul_(1.0 / v.shape[{d}])",
+        start="0.0f",
+        fold="a + fabsf(v)",
+        final="a / n",
+        triton="tl.sum(tl.abs(v), axis=0)",
+        tfold="a + tl.abs(v)",
+        tfinal="a / n",
+    ),
+    _Kind(
+        title="maximum",
+        torch="v.max(dim={d}).values",
+        fast="torch.amax(v, dim={d})",
+        start="-3e38f",
+        fold="v > a ? v : a",
+        final="a",
+        triton="tl.max(v, axis=0)",
+        tfold="tl.maximum(a, v)",
+        tfinal="a",
+        extreme=True,
+        fill='float("-inf")',
+    ),
+    _Kind(
+        title="minimum",
+        torch="v.min(dim={d}).values",
+        fast="torch.amin(v, dim={d})",
+        start="3e38f",
+        fold="v < a ? v : a",
+        final="a",
+        triton="tl.min(v, axis=0)",
+        tfold="tl.minimum(a, v)",
+        tfinal="a",
+        extreme=True,
+        fill='float("inf")',
+    ),
+)
+
+
+def task(draw: Draw) -> Task:
+    """Return a reduction along rows (more often) or columns, after up to three steps."""
+    level = draw.choice((1, 2, 3, 3))
+    kind = draw.choice(_KINDS)
+    count = (0, 1, 2 + draw.below(2))[level - 1]
+    only = _UNBOUNDED if kind.extreme else ()
+    pre = _steps.chain(draw, count, only=only) if count else ()
+    along = 1 if draw.below(3) else 0
+    module = Module()
+    start = _steps.torch_lines(pre) or ["v = x"]
+    lines = [*start, "v = " + kind.torch.format(d=along)]
+    fast = [*(_steps.inplace_lines(pre) or ["v = x"]), "v = " + kind.fast.format(d=along)]
+    rows, cols = draw.sizes(_ROWS, _COLS, 1 << 18, 1 << 20)
+    titles = filter(None, (_steps.title(pre), kind.title))
+    title = f"{'Rows' if along else 'Columns'}: {', '.join(titles)}"
+    sizes, shapes = {"ROWS": rows, "COLS": cols}, ["ROWS, COLS"]
+    code = _texts.reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
+    kernels = [_teacher.rewritten(module, fast)]
+    if along:
+        kernels += [_teacher.looped(module, lines, 1), _teacher.looped(module, fast, 32)]
+        kernels += _rows.kernels(module, pre, _core(kind))
+    else:
+        kernels += [*_cpp(module, pre, kind), *_triton(module, pre, kind), _cuda(module, pre, kind)]
+    if pre:
+        less = [*(_steps.torch_lines(pre[:-1]) or ["v = x"]), lines[-1]]
+        about = f"PyTorch operations without the last step ({pre[-1].op.title})."
+        kernels.append(
+            _texts.torch_kernel(
+                about, module, [*less, "return v"], variant="wrong_step", techniques=(), right=False
+            )
+        )
+    kernels.append(_teacher.half(module, lines))
+    kernels += _teacher.unlinked(draw, kernels)
+    cuda = {"ROWS": draw.choice((2048, 4096, 8192)), "COLS": draw.choice((1024, 2048, 4096))}
+    return Task(
+        title=title,
+        level=level,
+        code=code,
+        analysis=_words.analysis(lines, sizes, shapes, _words.ROW_ALONE if along else _COLUMN),
+        cuda=cuda,
+        kernels=tuple(kernels),
+    )
+
+
+def _core(kind: _Kind) -> Core:
+    """Return the reduction of a row."""
+    fold, final = kind.fold, kind.final.replace("/ n", "/ cols")
+    start = kind.start
+    if kind.title == "minimum":
+        start, fold, final = "-3e38f", "-v > a ? -v : a", "-a"
+    return Core(
+        title=kind.title,
+        torch=(),
+        fast=(),
+        c=(
+            f"float a = {start};",
+            f"@ {{ const float v = PRE; a = {fold}; }}",
+            "$max a" if kind.extreme else "$sum a",
+            f"$one out[r] = {final};",
+        ),
+        triton=(f"a = {kind.triton}", f"v = {kind.tfinal.replace('/ n', '/ cols')}"),
+        fill=kind.fill,
+        scalar=True,
+    )
+
+
+def _cpp(module: Module, pre: Sequence[Step], kind: _Kind) -> list[Kernel]:
+    value = f"float v = x[r * cols + c];{''.join(' ' + line for line in _steps.c_lines(pre))}"
+    final = kind.final.replace("/ n", "/ rows")
+
+    def kernel(variant: str, about: str, source: list[str], flags: str, *found: str) -> Kernel:
+        return _texts.cpp_kernel(
+            about,
+            module,
+            source,
+            out="x.new_empty(x.shape[1])",
+            sizes=["rows=x.shape[0]", "cols=x.shape[1]"],
+            flags=flags,
+            variant=variant,
+            techniques=found,
+            right=not variant.startswith("wrong"),
+        )
+
+    strided = [
+        "for (long c = 0; c < cols; ++c) {",
+        f"  float a = {kind.start};",
+        f"  for (long r = 0; r < rows; ++r) {{ {value} a = {kind.fold}; }}",
+        f"  out[c] = {final};",
+        "}",
+    ]
+
+    def blocked(width: int, last: str = "rows") -> list[str]:
+        return [
+            f"for (long b = 0; b < cols; b += {width}) {{",
+            f"  const long e = b + {width} < cols ? b + {width} : cols;",
+            f"  for (long c = b; c < e; ++c) out[c] = {kind.start};",
+            f"  for (long r = 0; r < {last}; ++r)",
+            f"    for (long c = b; c < e; ++c) {{ {value} const float a = out[c]; "
+            f"out[c] = {kind.fold}; }}",
+            "  for (long c = b; c < e; ++c) { const float a = out[c]; out[c] = " + final + "; }",
+            "}",
+        ]
+
+    return [
+        kernel("cpp_strided", "C column by column, with strided reads.", strided, _texts.PLAIN),
+        kernel(
+            "cpp_vector",
+            "C row by row into the sums of all columns, vectorised by the compiler.",
+            blocked(1024),
+            _texts.VECTOR,
+            "vectorised",
+            "coalesced",
+        ),
+        kernel(
+            "cpp_threads",
+            "C with blocks of columns on several threads, vectorised.",
+            [_texts.PRAGMA, *blocked(128)],
+            _texts.THREADS,
+            "vectorised",
+            "coalesced",
+            "threads",
+        ),
+        kernel(
+            "wrong_tail",
+            "C row by row without the last quarter of the rows.",
+            blocked(1024, "rows - rows / 4"),
+            _texts.VECTOR,
+            "vectorised",
+        ),
+    ]
+
+
+def _triton(module: Module, pre: Sequence[Step], kind: _Kind) -> list[Kernel]:
+    made: list[Kernel] = []
+    for block in (32, 128):
+        about = f"A Triton program for {block} columns, that goes down the rows."
+        source = [
+            "c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)",
+            "mask = c < cols",
+            f"a = tl.zeros((BLOCK,), tl.float32) + {kind.start.removesuffix('f')}",
+            "for r in range(n):",
+            "    v = tl.load(x + r * cols + c, mask, other=0.0)",
+            *(f"    {line}" for line in _steps.triton_lines(pre)),
+            f"    a = {kind.tfold}",
+            f"tl.store(out + c, {kind.tfinal}, mask)",
+        ]
+        made.append(
+            _texts.triton_kernel(
+                about,
+                module,
+                source,
+                out="x.new_empty(x.shape[1])",
+                sizes=["n=x.shape[0]", "cols=x.shape[1]"],
+                grid=f"triton.cdiv(x.shape[1], {block}),",
+                meta={"BLOCK": str(block)},
+                warps=block // 32,
+                variant=f"triton_columns_{block}",
+                techniques=("fusion", "coalesced", "block_size"),
+            )
+        )
+    return made
+
+
+def _cuda(module: Module, pre: Sequence[Step], kind: _Kind) -> Kernel:
+    about = "CUDA, a thread a column, so that neighbours read neighbours."
+    source = [
+        "const int c = blockIdx.x * 64 + threadIdx.x;",
+        "if (c >= cols) return;",
+        f"float a = {kind.start};",
+        "for (int r = 0; r < n; ++r) {",
+        "  float v = x[(long long)r * cols + c];",
+        *(f"  {line}" for line in _steps.c_lines(pre)),
+        f"  a = {kind.fold};",
+        "}",
+        f"out[c] = {kind.final};",
+    ]
+    return _texts.cuda_kernel(
+        about,
+        module,
+        source,
+        out="x.new_empty(x.shape[1])",
+        sizes=["n=x.shape[0]", "cols=x.shape[1]"],
+        grid="(x.shape[1] + 63) // 64, 1, 1",
+        block="64, 1, 1",
+        variant="cuda_columns",
+        techniques=("fusion", "coalesced"),
+    )

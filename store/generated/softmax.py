@@ -1,0 +1,175 @@
+"""Softmax of rows and what is computed from it; held out for the test side."""
+
+from __future__ import annotations
+
+from store.generated import _rows, _steps, _teacher, _texts, _words
+from store.generated._draw import Draw
+from store.generated._rows import Core
+from store.generated._task import Task
+from store.generated._texts import Module
+
+SPLIT = "test"
+_ROWS = (96, 128, 160, 192, 200, 256, 320, 384, 512)
+_COLS = (256, 384, 500, 512, 640, 768, 1000, 1024, 1536)
+_MOST = 8.0
+_TOP = (
+    "float a = -3e38f, b = 0.0f;",
+    "@ { const float v = PRE; to[c] = v; a = v > a ? v : a; }",
+    "$max a",
+)
+_READ = (
+    "float a = -3e38f, b = 0.0f, d = 0.0f;",
+    "@ { const float v = PRE; a = v > a ? v : a; }",
+    "$max a",
+)
+_WEIGHTS = ("a = tl.max(v, axis=0)", "e = tl.exp(v - a)", "b = tl.sum(e, axis=0)")
+_INFINITE = 'float("-inf")'
+
+_WIDE = (
+    Core(
+        title="softmax",
+        torch=("v = torch.softmax(v, dim=1)",),
+        fast=(
+            "v = torch.exp(v - v.amax(dim=1, keepdim=True))",
+            "v /= v.sum(dim=1, keepdim=True)",
+        ),
+        c=(
+            *_TOP,
+            "@ { const float e = expf(to[c] - a); to[c] = e; b += e; }",
+            "$sum b",
+            "@ to[c] = POST(to[c] / b);",
+        ),
+        triton=(*_WEIGHTS, "v = e / b"),
+        fill=_INFINITE,
+    ),
+    Core(
+        title="log-softmax",
+        torch=("v = torch.log_softmax(v, dim=1)",),
+        fast=("v = v - torch.logsumexp(v, dim=1, keepdim=True)",),
+        c=(
+            *_TOP,
+            "@ b += expf(to[c] - a);",
+            "$sum b",
+            "a += logf(b);",
+            "@ to[c] = POST(to[c] - a);",
+        ),
+        triton=(*_WEIGHTS, "v = v - a - tl.log(b)"),
+        fill=_INFINITE,
+    ),
+    Core(
+        title="softmin",
+        torch=("v = torch.softmax(-v, dim=1)",),
+        fast=(
+            "v = torch.exp(v.amin(dim=1, keepdim=True) - v)",
+            "v /= v.sum(dim=1, keepdim=True)",
+        ),
+        c=(
+            "float a = -3e38f, b = 0.0f;",
+            "@ { const float v = -PRE; to[c] = v; a = v > a ? v : a; }",
+            "$max a",
+            "@ { const float e = expf(to[c] - a); to[c] = e; b += e; }",
+            "$sum b",
+            "@ to[c] = POST(to[c] / b);",
+        ),
+        triton=("v = tl.where(mask, -v, float('-inf'))", *_WEIGHTS, "v = e / b"),
+    ),
+)
+_SUM_EXP = "logarithm of the sum of exponentials"
+_ONE = (
+    Core(
+        title=_SUM_EXP,
+        torch=("v = torch.logsumexp(v, dim=1)",),
+        fast=("a = v.amax(dim=1, keepdim=True)", "v = torch.exp(v - a).sum(dim=1).log() + a[:, 0]"),
+        c=(*_READ, "@ b += expf(PRE - a);", "$sum b", "$one out[r] = a + logf(b);"),
+        triton=(*_WEIGHTS, "v = a + tl.log(b)"),
+        fill=_INFINITE,
+        scalar=True,
+    ),
+    Core(
+        title="mean under softmax",
+        torch=("v = (torch.softmax(v, dim=1) * v).sum(dim=1)",),
+        fast=("v = torch.linalg.vecdot(torch.softmax(v, dim=1), v, dim=1)",),
+        c=(
+            *_READ,
+            "@ { const float v = PRE, e = expf(v - a); b += e; d += e * v; }",
+            "$sum b",
+            "$sum d",
+            "$one out[r] = d / b;",
+        ),
+        triton=(*_WEIGHTS, "v = tl.sum(e * tl.where(mask, v, 0.0), axis=0) / b"),
+        fill=_INFINITE,
+        scalar=True,
+    ),
+    Core(
+        title="entropy of softmax",
+        torch=(
+            "p = torch.softmax(v, dim=1)",
+            "v = -(p * torch.log_softmax(v, dim=1)).sum(dim=1)",
+        ),
+        fast=(
+            "p = torch.log_softmax(v, dim=1)",
+            "v = -torch.linalg.vecdot(p.exp(), p, dim=1)",
+        ),
+        c=(
+            *_READ,
+            "@ { const float v = PRE - a, e = expf(v); b += e; d += e * v; }",
+            "$sum b",
+            "$sum d",
+            "$one out[r] = logf(b) - d / b;",
+        ),
+        triton=(
+            *_WEIGHTS,
+            "v = tl.log(b) - tl.sum(e * tl.where(mask, v - a, 0.0), axis=0) / b",
+        ),
+        fill=_INFINITE,
+        scalar=True,
+    ),
+    Core(
+        title="concentration of softmax",
+        torch=("v = torch.softmax(v, dim=1).square().sum(dim=1)",),
+        fast=("v = torch.linalg.vector_norm(torch.softmax(v, dim=1), dim=1).square_()",),
+        c=(
+            *_READ,
+            "@ { const float e = expf(PRE - a); b += e; d += e * e; }",
+            "$sum b",
+            "$sum d",
+            "$one out[r] = d / (b * b);",
+        ),
+        triton=(*_WEIGHTS, "v = tl.sum(e * e, axis=0) / (b * b)"),
+        fill=_INFINITE,
+        scalar=True,
+    ),
+)
+
+
+def task(draw: Draw) -> Task:
+    """Return a softmax, one after elementwise steps, or one that is reduced."""
+    level = draw.choice((1, 2, 2, 3))
+    core = draw.choice(_ONE if level == 3 else (*_WIDE, _ONE[0]))
+    count = (0, 1 + draw.below(2), draw.below(3))[level - 1]
+    pre = _steps.chain(draw, count, most=_MOST) if count else ()
+    module = Module()
+    start = _steps.torch_lines(pre) or ["v = x"]
+    lines = [*start, *core.torch]
+    rows, cols = draw.sizes(_ROWS, _COLS, 1 << 17, 1 << 18)
+    title = ", ".join(filter(None, (_steps.title(pre), core.title)))
+    title = f"Rows: {title}"
+    sizes, shapes = {"ROWS": rows, "COLS": cols}, ["ROWS, COLS"]
+    code = _texts.reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
+    kernels = [
+        _teacher.rewritten(module, [*(_steps.inplace_lines(pre) or ["v = x"]), *core.fast]),
+        _teacher.looped(module, lines, 1),
+        _teacher.looped(module, lines, 32),
+        *_rows.kernels(module, pre, core),
+        _teacher.half(module, lines),
+    ]
+    kernels += _teacher.unlinked(draw, kernels)
+    cuda = {"ROWS": draw.choice((4096, 8192)), "COLS": draw.choice((1024, 2048, 4096))}
+    return Task(
+        title=title,
+        level=level,
+        code=code,
+        analysis=_words.analysis(lines, sizes, shapes, _words.ROW_ALONE),
+        cuda=cuda,
+        kernels=tuple(kernels),
+    )

@@ -1,0 +1,76 @@
+"""A flashinfer-trace dataset: definitions, solutions of several files, workloads and traces.
+
+A definition becomes a task: its reference text, followed by a Model and input generators of our own
+that KernelBench's format asks for; the axes that vary are names of the task's module, which each
+workload sets. Inputs that a dataset keeps in files (safetensors) are not generated anew, and such
+workloads say so. Solutions become kernels, verdicts of traces evaluations of flashinfer-bench,
+their latencies and speedups claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from store.bundle import Bundle
+from store.importers import _flashinfer_files as files
+from store.importers import _sources
+from store.importers._flashinfer_rows import NAME, SUITE, TraceRows
+from store.importers._rows import Gathered, decide_splits
+
+if TYPE_CHECKING:
+    import store
+
+IMPORTER_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Options of the flashinfer-trace importer."""
+
+    source_revision: str | None = None
+    """Commit of the dataset (default: the checkout's HEAD, else "unknown")."""
+    license: str | None = "Apache-2.0"
+    """SPDX identifier of the dataset's licence."""
+    evaluator_version: int = 0
+    """Version to give to flashinfer-bench; 0 stands for: the files do not record it."""
+
+
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+    """Yield a bundle per definition, with its workloads, solutions and traces.
+
+    Raises ImportFailed where the folder holds no definition, or a file is malformed; names file and
+    line.
+    """
+    root = _sources.required(path, "a flashinfer-trace dataset (definitions/, solutions/ …)")
+    dataset = files.read(root)
+    revision = config.source_revision or _sources.git_head(root) or "unknown"
+    families = {one.name: one.op_type for one in dataset.definitions}
+    splits = decide_splits(SUITE, families.values(), lake)
+    for definition in dataset.definitions:
+        content = f"{definition.name} {dataset.digest(definition.name)}"
+        identity = _sources.bundle_id(NAME, IMPORTER_VERSION, content, config)
+        solutions = dataset.solutions.get(definition.name, [])
+        traces = dataset.traces.get(definition.name, [])
+        message = (
+            f"{NAME} {definition.name}: {len(solutions)} solutions, "
+            f"{sum(one.solution is not None for one in traces)} verdicts"
+        )
+        if _sources.stored(lake, identity):
+            yield Bundle(bundle_id=identity, message=message)
+            continue
+        gathered = Gathered(
+            source="flashinfer-trace", source_revision=revision, license=config.license
+        )
+        rows = TraceRows(gathered, identity, config.evaluator_version, definition)
+        for trace in traces:
+            rows.workload(trace.workload)
+        for solution in solutions:
+            rows.solution(solution)
+        for trace in traces:
+            rows.verdict(trace)
+        gathered.split(splits)
+        gathered.leave_out_stored(lake)
+        yield gathered.bundle(identity, message, importer=NAME, config=config, what=definition.name)

@@ -1,0 +1,167 @@
+"""Generated tasks of graded difficulty, with a teacher's kernels: thousands from a seed.
+
+It is built in and takes no path. Each family (store/generated/*.py) draws tasks from the seed:
+the same seed gives the same bytes, and a larger count goes on where a smaller one stopped. Every
+task comes with right kernels of different speed in PyTorch, C, Triton and CUDA, and with a few
+that are wrong, which policy teacher-wrong wrote. Whole families are held out for the test side.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from store import ids
+from store.bundle import Bundle
+from store.errors import ImportFailed
+from store.generated import _families, _words
+from store.generated._task import Kernel, Task
+from store.importers import _sources
+from store.importers._rows import Gathered
+
+if TYPE_CHECKING:
+    import store
+
+NAME = "generated"
+IMPORTER_VERSION = 1
+SUITE_REVISION = "v2"
+"""Version of the texts; another one as soon as any text changes."""
+LICENSE = "Apache-2.0"
+RULE = "whole families, chosen by hand so that both sides hold row-wise and matrix work"
+BUNDLE_TASKS = 64
+"""Tasks stored in one transaction."""
+_LANGUAGES = {
+    "all": ("torch", "cpp", "triton", "cuda"),
+    "cpu": ("torch", "cpp"),
+    "cuda": ("torch", "triton", "cuda"),
+    "none": (),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Options of the generated importer."""
+
+    families: tuple[str, ...] = ()
+    """Families to draw from, in turn (default: all)."""
+    count: int = 200
+    """Number of tasks."""
+    seed: int = 0
+    """Seed of every draw."""
+    kernels: Literal["all", "cpu", "cuda", "none"] = "all"
+    """Whose device the teacher's kernels are for."""
+
+
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+    """Yield a bundle for every 64 tasks.
+
+    Raises:
+        ImportFailed: a path was given, or the count is below 1.
+        UnknownName: there is no such family.
+    """
+    if path is not None:
+        raise ImportFailed(
+            f"generated tasks are built in and take no path, not {path}",
+            "Say how many: store import generated --count 1000 --seed 1",
+        )
+    if config.count < 1:
+        raise ImportFailed(f"--count {config.count} is too few", "Give 1 or more.")
+    # A family named twice would give its tasks twice.
+    names = tuple(dict.fromkeys(config.families)) or _families.families()
+    for name in names:
+        _families.family(name)
+    drawn = islice(_families.tasks(names, config.seed), config.count)
+    while chunk := list(islice(drawn, BUNDLE_TASKS)):
+        yield _bundle(chunk, config, lake)
+
+
+def _bundle(chunk: list[tuple[str, Task]], config: Config, lake: store.Lake) -> Bundle:
+    languages = _LANGUAGES[config.kernels]
+    picked = [
+        (family, task, [kernel for kernel in task.kernels if kernel.language in languages])
+        for family, task in chunk
+    ]
+    content = _sources.digest(
+        (part, text.encode())
+        for family, task, kernels in picked
+        for part, text in [
+            (family, task.code),
+            *((_path(family, kernel), kernel.code) for kernel in kernels),
+        ]
+    )
+    # By content alone: the same tasks are the same under another count.
+    identity = ids.content_id("import", NAME, str(IMPORTER_VERSION), SUITE_REVISION, content)
+    count = sum(len(kernels) for _, _, kernels in picked)
+    message = f"{NAME} {SUITE_REVISION}: {len(picked)} tasks, {count} kernels"
+    if _sources.stored(lake, identity):
+        return Bundle(bundle_id=identity, message=message)
+    gathered = Gathered(source=NAME, source_revision=SUITE_REVISION, license=LICENSE)
+    for family in sorted({family for family, _, _ in picked}):
+        split = _families.family(family).SPLIT
+        row = {"suite": NAME, "family": family, "split": split, "rule": RULE}
+        gathered.add("splits", (NAME, family), row)
+    for family, task, kernels in picked:
+        task_id = _add_task(gathered, family, task)
+        for kernel in kernels:
+            _add_kernel(gathered, family, task, task_id, kernel, identity)
+    return gathered.bundle(identity, message, importer=NAME, config=config, what=NAME)
+
+
+def _add_task(gathered: Gathered, family: str, task: Task) -> str:
+    task_id = gathered.task(task.code)
+    gathered.label(
+        task_id,
+        family=family,
+        suite=NAME,
+        revision=SUITE_REVISION,
+        # Named after its text, so that no two seeds give one name to different tasks.
+        name=f"{family}/{task_id[:12]}",
+        title=task.title,
+        level=task.level,
+    )
+    axes = json.dumps(task.cuda, sort_keys=True)
+    workload_id = ids.workload_id(task_id, axes)
+    row = {
+        "workload_id": workload_id,
+        "task_id": task_id,
+        "name": "cuda",
+        "axes": axes,
+        "generator": "get_inputs",
+    }
+    gathered.add("workloads", (workload_id,), row)
+    return task_id
+
+
+def _add_kernel(
+    gathered: Gathered, family: str, task: Task, task_id: str, kernel: Kernel, run_id: str
+) -> None:
+    policy = f"teacher-{kernel.language if kernel.right else 'wrong'}"
+    gathered.add(
+        "policies",
+        (policy,),
+        {"policy_id": policy, "name": policy, "kind": "script", "output_terms": LICENSE},
+    )
+    # The path keeps the variant's name, which stands nowhere else in the lake.
+    path = _path(family, kernel)
+    kernel_id = gathered.kernel({path: kernel.code}, entry_path=path)
+    # A kernel whose text stays gets the words of a new revision as another attempt.
+    generation_id = ids.content_id("generation", NAME, SUITE_REVISION, policy, task_id, kernel_id)
+    generation = {
+        "generation_id": generation_id,
+        "run_id": run_id,
+        "task_id": task_id,
+        "policy_id": policy,
+        "kernel_id": kernel_id,
+        "analysis": task.analysis,
+        "design": _words.design(kernel),
+        **gathered.origin(),
+    }
+    gathered.add("generations", (generation_id,), generation)
+
+
+def _path(family: str, kernel: Kernel) -> str:
+    return f"{family}/{kernel.variant}.py"

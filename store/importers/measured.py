@@ -1,0 +1,88 @@
+"""Rows that an evaluator measured in another lake: a folder of Parquet files, one per table.
+
+Kernels and tasks are known by their content, so verdicts and timings join whatever lake holds the
+same texts. Rows whose kernel, task or workload is not here are left out and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from store import ids
+from store.bundle import Bundle
+from store.errors import ImportFailed
+from store.importers import _sources
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    import store
+
+NAME = "measured"
+TABLES = ("devices", "runs", "evaluations", "timings", "findings", "analyses")
+_REFERENCES = {"kernel_id": "kernels", "task_id": "tasks", "workload_id": "workloads"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """There are no options."""
+
+
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+    """Yield one bundle of all tables of the folder.
+
+    Raises:
+        ImportFailed: no folder, a file that is no Parquet or no table of the catalog, or nothing
+            in it belongs to a kernel of the lake.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    files = sorted(path.glob("*.parquet")) if path is not None and path.is_dir() else []
+    if not files:
+        raise ImportFailed(
+            f"{path} is no folder of Parquet files",
+            f"Each file is named after its table: {', '.join(TABLES)}.",
+        )
+    tables: dict[str, pa.Table] = {}
+    left_out: list[str] = []
+    for file in files:
+        if file.stem not in TABLES:
+            continue
+        try:
+            rows = pq.read_table(file)
+        except pa.ArrowException as error:
+            raise ImportFailed(f"{file.name} cannot be read: {error}", "Copy it again.") from error
+        tables[file.stem] = kept = _known(rows, lake)
+        if kept.num_rows < rows.num_rows:
+            left_out.append(f"{rows.num_rows - kept.num_rows} {file.stem}")
+    if not tables.get("evaluations"):
+        raise ImportFailed(
+            f"nothing in {path} belongs to a kernel and task of this lake",
+            "Import the kernels first, such as: store import cuda-l1 DIR",
+        )
+    counts = ", ".join(f"{rows.num_rows} {name}" for name, rows in tables.items())
+    without = f"; not here: {', '.join(left_out)}" if left_out else ""
+    # What is kept depends on the lake: more of it may be known at a later import.
+    content = _sources.digest((file.name, file.read_bytes()) for file in files)
+    yield Bundle(
+        bundle_id=ids.content_id("measured", NAME, content, counts),
+        message=f"{NAME}: {counts}{without}",
+        tables={name: rows for name, rows in tables.items() if rows.num_rows},
+    )
+
+
+def _known(rows: pa.Table, lake: store.Lake) -> pa.Table:
+    """Rows whose kernel, task and workload the lake holds, and whose evaluation it would hold."""
+    lake.register("_measured", rows)
+    conditions = [
+        f"{column} IN (SELECT {column} FROM {table})"
+        for column, table in _REFERENCES.items()
+        if column in rows.column_names
+    ]
+    where = " AND ".join(conditions) or "true"
+    found: Any = lake.run(f"FROM _measured WHERE {where}").arrow()
+    return found.cast(rows.schema)

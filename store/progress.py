@@ -1,0 +1,64 @@
+"""How long work is shown: a bar on a terminal, elsewhere a line now and then."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import TypeAlias
+
+Progress: TypeAlias = Callable[[int, int, str], None]
+"""Told how much of how much is done, and what is counted."""
+
+_LINE_EVERY_S = 30.0
+
+
+def unseen(done: int, of: int, what: str) -> None:
+    """Take no note."""
+
+
+@contextmanager
+def shown(*, quiet: bool = False) -> Generator[Progress]:
+    """Show what is told, with its rate and the time left, on stderr.
+
+    A log gets a line every 30 s, so short work says nothing there. While a bar stands, what others
+    write to `sys.stderr` comes above it.
+    """
+    began = last = time.monotonic()
+
+    def rate(done: int) -> str:
+        per_s = done / max(time.monotonic() - began, 1e-9)
+        return f"{per_s:.0f}/s" if per_s >= 10 else f"{per_s * 60:.1f}/min"
+
+    def write(done: int, of: int, what: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _LINE_EVERY_S:
+            last = now
+            left = (of - done) * (now - began) / max(done, 1)
+            time_left = f"{left / 60:.0f} min" if left >= 120 else f"{left:.0f} s"
+            sys.stderr.write(f"{what}: {done} of {of}, {rate(done)}, {time_left} left\n")
+
+    if quiet:
+        yield unseen
+    elif not sys.stderr.isatty():
+        yield write
+    else:
+        from rich import progress as bars
+        from rich.console import Console
+
+        columns = (
+            bars.TextColumn("{task.description}", markup=False),
+            bars.BarColumn(),
+            bars.MofNCompleteColumn(),
+            bars.TextColumn("{task.fields[rate]}"),
+            bars.TimeRemainingColumn(compact=True),
+        )
+        with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("", total=None, rate="")
+
+            def move(done: int, of: int, what: str) -> None:
+                bar.update(task, completed=done, total=of, description=what, rate=rate(done))
+
+            yield move

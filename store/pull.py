@@ -1,0 +1,409 @@
+"""`store pull`: rows of a published lake merged into one's own, by content; nothing is overwritten.
+
+Every file is held against the manifest's sha256, every task, kernel, workload and prompt against
+the hash that is its id, and every row against the rules of the catalog, before one transaction
+stores what is new. A row whose key is here with other content stays out and is listed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import store
+from store import catalog as catalogs
+from store import ids
+from store.catalog import Table
+from store.edition import FORMAT, MANIFEST
+from store.errors import FlywheelError, ImportFailed
+from store.hub import REPO, Hub
+from store.reader import Lake
+from store.redact import VERBATIM, Redactor, salt, scrubs
+from store.shards import sha256_of
+from store.validate import EXAMPLES, columns, describe
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+NAME = "pull"
+VERSION = 1
+STAYS = ("tags", "ingest_log")
+"""Tables that speak of their own lake's snapshots."""
+INCIDENTAL = frozenset({"source", "source_revision", "license", "version", "finished_at"})
+"""Columns that say how a row came about; they may differ between lakes that hold the same."""
+BATCH_ROWS = 10_000
+Progress: TypeAlias = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conflict:
+    """Rows of a table whose key is here with other content; they were not merged."""
+
+    table: str
+    count: int
+    columns: str
+    """Columns that differ."""
+    examples: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pulled:
+    """What a pull did."""
+
+    repo: str
+    revision: str
+    rows: dict[str, int]
+    """Table to rows added."""
+    there: int
+    """Rows that were here already."""
+    conflicts: list[Conflict]
+    notices: list[str]
+    snapshot: int
+
+
+@dataclass(kw_only=True)
+class _Table:
+    """One table of the edition, and which of its rows are new."""
+
+    table: Table
+    files: list[Path]
+    fresh: list[np.ndarray[Any, Any]] = field(default_factory=list["np.ndarray[Any, Any]"])
+    """For each batch, whether a row is to be stored."""
+    there: int = 0
+    conflicts: list[str] = field(default_factory=list[str])
+    differing: set[str] = field(default_factory=set[str])
+    conflicting: int = 0
+
+    def batches(self) -> Iterator[pa.Table]:
+        """Yield the rows with the columns that the catalog knows, always cut the same way."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        for file in self.files:
+            for batch in pq.ParquetFile(file).iter_batches(BATCH_ROWS):
+                rows = pa.Table.from_batches([batch])
+                yield rows.select([one for one in rows.column_names if one in self.table.columns])
+
+
+def pull(
+    url: str | None,
+    name: str,
+    *,
+    hub: Hub | None = None,
+    progress: Progress | None = None,
+) -> Pulled:
+    """Merge ORG/NAME or ORG/NAME@REV into a lake (made where there is none).
+
+    Pulling the same again adds nothing. What came is a bundle with a row of `runs` that names the
+    repository, the commit and the licences; imported verdicts, runs and attempts that name no
+    source get it as theirs.
+
+    Raises:
+        ImportFailed: a file is not what the manifest says, or an id not the hash of its text;
+            nothing is merged.
+        RowsRejected: rows break a rule of the catalog; nothing is merged (exit 3).
+        FlywheelError: no such repository or revision, or the Hub refuses.
+    """
+    say = progress or (lambda _: None)
+    repo, _, wanted = name.partition("@")
+    if not REPO.fullmatch(repo):
+        raise FlywheelError(f"{name[:90]!a} is not a repository", "Write ORG/NAME or ORG/NAME@v1.")
+    hub = hub or Hub()
+    there = hub.look(repo, wanted or None)
+    if there is None:
+        at = f" at {wanted}" if wanted else ""
+        raise FlywheelError(
+            f"nothing to be seen at {repo}{at}",
+            "Look at the name and the revision; a private one needs a token that may read it.",
+        )
+    folder = hub.download(repo, there.revision, [MANIFEST])
+    manifest = _manifest(folder / MANIFEST, name)
+    stated = [one for files in manifest["tables"].values() for one in files]
+    say(f"{repo}: {len(stated)} files, {sum(int(one['bytes']) for one in stated) / 1e6:.1f} MB")
+    folder = hub.download(repo, there.revision, [str(one["path"]) for one in stated])
+    for one in stated:
+        _verify(folder, one)
+    say("comparing rows")
+    with store.writer(url, author="store pull") as writer:
+        return _merge(writer, repo, there.revision, manifest, folder)
+
+
+def _manifest(file: Path, name: str) -> dict[str, Any]:
+    """Read flywheel.json, trusting nothing in it."""
+    try:
+        found: Any = json.loads(file.read_text("utf-8"))
+        if found["format"] != FORMAT:
+            raise ImportFailed(
+                f"{name} is an edition of format {found['format']!a:.20}",
+                f"This version reads format {FORMAT}: install a newer one.",
+            )
+        for files in found["tables"].values():
+            for one in files:
+                path = Path(str(one["path"]))
+                if path.is_absolute() or ".." in path.parts or path.parts[0] != "data":
+                    raise ValueError(f"path {one['path']!a:.90}")
+                one["sha256"] = str(one["sha256"])
+                one["bytes"] = int(one["bytes"])
+        found["snapshot_id"] = int(found["snapshot_id"])
+        found["licences"] = [str(one[1]) for one in found["licences"]]
+    except ImportFailed:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ImportFailed(
+            f"{name} has no {MANIFEST} that can be read: {error!r:.200}",
+            "`store publish` writes one; other datasets have importers (store import --help).",
+        ) from error
+    return cast("dict[str, Any]", found)
+
+
+def _verify(folder: Path, stated: dict[str, Any]) -> None:
+    """Raise ImportFailed where a file is not the one that was published; it is downloaded anew."""
+    file = folder / str(stated["path"])
+    if file.exists() and sha256_of(file) == stated["sha256"]:
+        return
+    # Left in the client's cache it would be taken for good the next time.
+    for one in {file.resolve(), file}:
+        one.unlink(missing_ok=True)
+    raise ImportFailed(
+        f"{stated['path']} is damaged: its sha256 is not that of {MANIFEST}",
+        "Nothing was merged. Run it again; if it stays so, the repository itself is damaged.",
+    )
+
+
+def _merge(
+    writer: store.Writer, repo: str, revision: str, manifest: dict[str, Any], folder: Path
+) -> Pulled:
+    import pyarrow as pa
+
+    started_at = datetime.now(UTC)
+    known = catalogs.load()
+    notices: list[str] = []
+    unknown = sorted(set(manifest["tables"]) - set(known.tables))
+    if unknown:
+        notices.append(f"tables that this version does not know: {', '.join(unknown)}")
+    parts = [
+        _Table(table=table, files=[folder / str(one["path"]) for one in manifest["tables"][name]])
+        for name, table in known.tables.items()
+        if name in manifest["tables"] and name not in STAYS
+    ]
+    with writer.reader() as lake:
+        before = _quarantined(lake)
+        redactor = Redactor(salt(lake.location), known)
+        for part in parts:
+            try:
+                _compare(lake, redactor, part)
+            except pa.ArrowException as error:
+                raise ImportFailed(f"{part.table.name} cannot be read: {error}") from error
+    hashes = [str(one["sha256"]) for part in parts for one in manifest["tables"][part.table.name]]
+    bundle_id = ids.content_id(NAME, str(VERSION), *hashes)
+    run = {
+        "run_id": ids.content_id(NAME, bundle_id),
+        "kind": "import",
+        "name": NAME,
+        "config": json.dumps({"repo": repo, "tag": manifest.get("tag")}),
+        "version": store.__version__,
+        "source": repo,
+        "source_revision": revision,
+        "license": " AND ".join(sorted(set(manifest["licences"]))) or None,
+        "started_at": started_at,
+        "finished_at": datetime.now(UTC),
+    }
+    rows: dict[str, Any] = {}
+    for part in parts:
+        if any(mask.any() for mask in part.fresh):
+            own = [run] if part.table.name == "runs" else []
+            rows[part.table.name] = _reader(part, repo, revision, own)
+    rows.setdefault("runs", [run])
+    message = f"{repo}@{revision[:12]}: snapshot {manifest['snapshot_id']} of another lake"
+    # An unchanged lake and edition make no commit: the bundle is known.
+    stored = writer.load(rows, message, bundle_id=bundle_id)
+    with writer.reader() as lake:
+        after = _quarantined(lake)
+        added = _added(lake, bundle_id) if stored is not None else {}
+        snapshot = lake.snapshot
+    for verb, kernels in (("now in quarantine", after - before), ("released", before - after)):
+        if kernels:
+            notices.append(f"{verb} by pulled decisions: {len(kernels)} kernels")
+    return Pulled(
+        repo=repo,
+        revision=revision,
+        rows=added,
+        there=sum(part.there for part in parts),
+        conflicts=[
+            Conflict(
+                table=part.table.name,
+                count=part.conflicting,
+                columns=", ".join(sorted(part.differing)),
+                examples=part.conflicts,
+            )
+            for part in parts
+            if part.conflicting
+        ],
+        notices=notices,
+        snapshot=snapshot,
+    )
+
+
+def _compare(lake: Lake, redactor: Redactor, part: _Table) -> None:
+    """Find out which rows are new, which are here, and which are here with other content."""
+    import numpy as np
+    import pyarrow as pa
+
+    table = part.table
+    for rows in part.batches():
+        _check_ids(table, rows)
+        places = pa.array(range(rows.num_rows), pa.int64())
+        incoming = rows.append_column("_place", places)
+        lake.register("_incoming", incoming)
+        compared = _compared(table, rows.column_names)
+        listed = "".join(f', o."{name}"' for name in compared)
+        own = lake.run(
+            f"SELECT i._place, {columns(table.key)}{listed} FROM {table.name} AS o "
+            f"JOIN _incoming AS i USING ({columns(table.key)}) ORDER BY i._place"
+        ).arrow()
+        fresh = np.ones(rows.num_rows, dtype=bool)
+        held = own.column("_place").to_numpy()
+        fresh[held] = False
+        part.fresh.append(fresh)
+        part.there += len(set(held.tolist()))
+        if own.num_rows and compared:
+            _find_conflicts(lake, redactor, part, incoming, own, compared)
+
+
+def _find_conflicts(
+    lake: Lake,
+    redactor: Redactor,
+    part: _Table,
+    incoming: pa.Table,
+    own: pa.Table,
+    compared: list[str],
+) -> None:
+    """Compare rows as they would leave this lake: what was cut there is no difference."""
+    table = part.table
+    for name in compared:
+        column = table.columns[name]
+        if scrubs(table, column):
+            own = _replaced(own, name, redactor.clean(table, column, own.column(name)))
+            clean = redactor.clean(table, column, incoming.column(name))
+            incoming = _replaced(incoming, name, clean)
+    lake.register("_incoming", incoming)
+    lake.register("_own", own)
+    differs = ", ".join(
+        f'CASE WHEN o."{name}" IS DISTINCT FROM i."{name}" THEN \'{name}\' END' for name in compared
+    )
+    key = ", ".join(f'i."{name}"' for name in table.key)
+    found = lake.run(
+        f"SELECT {key}, differs FROM (SELECT i.*, list_filter([{differs}], x -> x IS NOT NULL) "
+        "AS differs FROM _incoming AS i JOIN _own AS o USING (_place)) AS i "
+        "WHERE len(differs) > 0 ORDER BY ALL"
+    ).arrow()
+    part.conflicting += found.num_rows
+    part.differing |= {str(name) for row in found.to_pylist() for name in row["differs"]}
+    room = EXAMPLES - len(part.conflicts)
+    shown = found.slice(0, max(0, room)).select(list(table.key)).to_pylist()
+    part.conflicts += describe(table.key, [tuple(row.values()) for row in shown])
+
+
+def _compared(table: Table, given: list[str]) -> list[str]:
+    """Return the columns in which a row may not differ from the one of the same key.
+
+    Names were hashed on the way, private columns are missing, and texts are held against their id.
+    Where a second row under a key is dropped, its time says only when it was made.
+    """
+    if table.name == "lakes":
+        return []
+    skipped = {table.time_column} if table.duplicates == "skip" else set[str | None]()
+    return [
+        column.name
+        for column in table.columns.values()
+        if column.name in given
+        and column.sensitivity == "public"
+        and column.name not in table.key
+        and column.name not in INCIDENTAL
+        and column.name not in skipped
+        and ((table.name, column.name) not in VERBATIM or table.name in ("generations", "findings"))
+    ]
+
+
+def _check_ids(table: Table, rows: pa.Table) -> None:
+    """Raise ImportFailed where an id is not the hash of the text that it stands for."""
+    made = _ID.get(table.name)
+    if made is None:
+        return
+    wrong = [str(row[table.key[0]]) for row in rows.to_pylist() if made(row) != row[table.key[0]]]
+    if wrong:
+        raise ImportFailed(
+            f"{table.name}: {len(wrong)} ids are not the hash of their text, such as "
+            f"{wrong[0]!a:.70}",
+            "Nothing was merged: these rows are not what they claim to be.",
+        )
+
+
+def _kernel_id(row: dict[str, Any]) -> str:
+    files = {row["path"]: row["code"]}
+    files |= {one["path"]: one["code"] for one in row.get("other_files") or []}
+    return ids.kernel_id(files, row["path"], row["entry_point"], row.get("build_flags") or ())
+
+
+_ID: dict[str, Callable[[dict[str, Any]], str]] = {
+    "tasks": lambda row: ids.task_id(row["code"]),
+    "kernels": _kernel_id,
+    "workloads": lambda row: ids.workload_id(row["task_id"], row["axes"], row.get("dtype")),
+    "prompts": lambda row: hashlib.sha256(row["messages"].encode()).hexdigest(),
+}
+
+
+def _reader(
+    part: _Table, repo: str, revision: str, own: list[dict[str, Any]]
+) -> pa.RecordBatchReader:
+    """Return the new rows of a table as a stream, with where they came from."""
+    import pyarrow as pa
+
+    from store.bundle import conform
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for rows, mask in zip(part.batches(), part.fresh, strict=True):
+            if mask.any():
+                kept = _with_origin(part.table, rows.filter(pa.array(mask)), repo, revision)
+                yield from conform(part.table, kept).to_batches()
+        if own:
+            yield from conform(part.table, own).to_batches()
+
+    return pa.RecordBatchReader.from_batches(part.table.open_schema, batches())
+
+
+def _with_origin(table: Table, rows: pa.Table, repo: str, revision: str) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if table.name == "lakes":
+        # The oldest row is this lake's own: another one counts from when it came.
+        moment = pa.scalar(datetime.now(UTC), table.arrow_schema.field("created_at").type)
+        rows = _replaced(rows, "created_at", pa.repeat(moment, rows.num_rows))
+        return _replaced(rows, "name", pc.coalesce(rows.column("name"), pa.scalar(repo)))
+    if table.name not in ("evaluations", "generations", "runs"):
+        return rows
+    ours = pc.is_null(rows.column("source"))
+    for name, value in (("source", repo), ("source_revision", revision)):
+        rows = _replaced(rows, name, pc.if_else(ours, pa.scalar(value), rows.column(name)))
+    return rows
+
+
+def _replaced(rows: pa.Table, name: str, values: Any) -> pa.Table:
+    return rows.set_column(rows.column_names.index(name), name, values)
+
+
+def _quarantined(lake: Lake) -> set[str]:
+    return {str(row["kernel_id"]) for row in lake.run("SELECT kernel_id FROM quarantined").rows()}
+
+
+def _added(lake: Lake, bundle_id: str) -> dict[str, int]:
+    row = lake.run("SELECT row_counts FROM ingest_log WHERE bundle_id = $1", [bundle_id]).one()
+    counts = cast("dict[str, int]", json.loads(row["row_counts"])) if row else {}
+    return {table: count for table, count in counts.items() if count}

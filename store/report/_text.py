@@ -1,0 +1,77 @@
+"""Text from a lake, made inert for HTML, for the labels of charts and for Markdown."""
+
+from __future__ import annotations
+
+import re
+
+TIMES = "\N{MULTIPLICATION SIGN}"
+NOTHING = "\N{EN DASH}"
+SPACE = "\N{NO-BREAK SPACE}"
+CODE_LINES = 400
+LINE_CHARACTERS = 240
+_LABEL_CHARACTERS = 40
+_MARKDOWN = re.compile(r"[\\`*_{}\[\]<>#|!~$&@:]|(?<=\bwww)\.", re.IGNORECASE)
+_ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;", ":": "&#58;", ".": "&#46;"}
+
+
+def inert(text: str) -> str:
+    """Return a text whose unprintable characters are written out, newlines and tabs excepted.
+
+    Escape sequences, NULs and controls of the direction of writing show as what they are.
+
+    >>> inert("a\\x1b[2Jb\\u202e"), inert("kept:\\tthis\\n")
+    ('a\\\\x1b[2Jb\\\\u202e', 'kept:\\tthis\\n')
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
+
+
+def code(text: str) -> str:
+    """Return code cut to what a page shows: so many lines of so many characters, with notes.
+
+    >>> code("x = 1\\r\\n" + "y" * 300).splitlines()[1][236:]
+    'yyyy … (60 characters left out)'
+    """
+    lines = text[: CODE_LINES * LINE_CHARACTERS * 4].replace("\r\n", "\n").split("\n")
+    shown = [_cut(inert(line)) for line in lines[:CODE_LINES]]
+    left = text.count("\n") + 1 - len(shown)
+    if left > 0:
+        shown.append(f"… ({left} lines left out)")
+    return "\n".join(shown)
+
+
+def label(text: str) -> str:
+    """Return a short text of one line for the label of a chart.
+
+    >>> label("a" * 60) == "a" * 39 + "…", label("two\\nlines")
+    (True, 'two lines')
+    """
+    one = " ".join(inert(text[: _LABEL_CHARACTERS * 4]).split())
+    return one if len(one) <= _LABEL_CHARACTERS else one[: _LABEL_CHARACTERS - 1] + "…"
+
+
+def markdown(text: str) -> str:
+    """Return a text of one line that Markdown shows as it is, in a paragraph or a table's cell.
+
+    >>> markdown("a|b <script> [x](http://y) @me")
+    'a\\\\|b &lt;script&gt; \\\\[x\\\\](http&#58;//y) &#64;me'
+    """
+    one = " ".join(inert(text).split())
+    return _MARKDOWN.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), one)
+
+
+def fence(text: str, language: str = "") -> str:
+    """Return a fenced block of Markdown, its fence longer than any run of backticks inside.
+
+    >>> fence("```", "sql").splitlines()
+    ['````sql', '```', '````']
+    """
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    ticks = "`" * max(3, longest + 1)
+    return f"{ticks}{language}\n{text}\n{ticks}"
+
+
+def _cut(line: str) -> str:
+    left = len(line) - LINE_CHARACTERS
+    return line if left <= 0 else f"{line[:LINE_CHARACTERS]} … ({left} characters left out)"

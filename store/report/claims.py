@@ -1,0 +1,48 @@
+"""Claims: what others published, and what of it was found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from store.report import _charts
+from store.report._section import Exhibit, Section, ask, charts
+
+if TYPE_CHECKING:
+    from store.reader import Lake
+
+
+def section(lake: Lake) -> Section:
+    """Ask and draw."""
+    return Section(
+        name="claims",
+        title="Claims and measurements",
+        exhibits=[
+            Exhibit(answer=ask(lake, "claimed"), split=("source", "revision")),
+            Exhibit(answer=ask(lake, "claims_checked"), split=("source", "device")),
+            charts(ask(lake, "claims_points"), ("source", "gpu", "device"), _points),
+            Exhibit(answer=ask(lake, "claims_fallen"), split=()),
+        ],
+    )
+
+
+def _points(name: str, rows: list[dict[str, Any]]) -> str:
+    series: list[_charts.Series] = []
+    # Both, so that each keeps its colour over the charts.
+    for word, holds in (("holds", True), ("falls", False)):
+        mine = [row for row in rows if row["holds"] is holds]
+        series.append(
+            _charts.Series(
+                label=f"{word} (n {mine[0]['n'] if mine else 0})",
+                x=[row["claimed"] for row in mine],
+                y=[row["measured"] for row in mine],
+                low=[row["measured_low"] for row in mine],
+                high=[row["measured_high"] for row in mine],
+            )
+        )
+    first = rows[0]
+    return _charts.scatter(
+        name,
+        series,
+        _charts.Axis(label=f"speedup claimed for {first['gpu']}", scale="ratio"),
+        _charts.Axis(label=f"speedup measured on {first['device']}", scale="ratio"),
+    )

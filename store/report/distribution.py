@@ -1,0 +1,68 @@
+"""Distribution: how speedups spread over kernels, and fast_p over tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from store.report import _charts
+from store.report._section import Exhibit, Section, ask, charts, grouped
+
+if TYPE_CHECKING:
+    from store.reader import Lake
+
+
+def section(lake: Lake) -> Section:
+    """Ask and draw."""
+    return Section(
+        name="distribution",
+        title="Distribution",
+        exhibits=[
+            charts(ask(lake, "ecdf"), ("suite", "device"), _ecdf),
+            Exhibit(answer=ask(lake, "quantiles"), split=("suite", "device")),
+            charts(ask(lake, "fast_p"), ("suite", "device"), _by("baseline")),
+            charts(ask(lake, "fast_p_policies"), ("suite", "device"), _by("policy")),
+        ],
+    )
+
+
+def _ecdf(name: str, rows: list[dict[str, Any]]) -> str:
+    series = [
+        _charts.Series(
+            label=f"{baseline} (n {mine[0]['n']})",
+            x=[row["speedup"] for row in mine],
+            y=[row["share"] for row in mine],
+        )
+        for (baseline,), mine in grouped(rows, ["baseline"]).items()
+    ]
+    return _charts.lines(
+        name,
+        series,
+        _charts.Axis(label="speedup over the baseline", scale="ratio"),
+        _charts.Axis(label="share of kernels", scale="share"),
+        kind="step",
+        mark_x=1,
+    )
+
+
+def _by(key: str) -> Callable[[str, list[dict[str, Any]]], str]:
+    """Return what draws fast_p with a line for each value of `key`."""
+
+    def draw(name: str, rows: list[dict[str, Any]]) -> str:
+        places = sorted({row["p"] for row in rows})
+        series = [
+            _charts.Series(
+                label=f"{value} ({mine[0]['timed']} of {mine[0]['n']} timed)",
+                x=[places.index(row["p"]) for row in mine],
+                y=[row["share"] for row in mine],
+            )
+            for (value,), mine in grouped(rows, [key]).items()
+        ]
+        return _charts.lines(
+            name,
+            series,
+            _charts.Axis(label="p (places are not to scale)", ticks=[f"{p:g}" for p in places]),
+            _charts.Axis(label="share of tasks, speedup > p", scale="share"),
+        )
+
+    return draw

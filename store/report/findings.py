@@ -1,0 +1,23 @@
+"""Findings: kernels that cheat or are suspected to, and tasks that invite it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from store.report._section import Exhibit, Section, ask
+
+if TYPE_CHECKING:
+    from store.reader import Lake
+
+
+def section(lake: Lake) -> Section:
+    """Ask."""
+    return Section(
+        name="findings",
+        title="Hacks",
+        exhibits=[
+            Exhibit(answer=ask(lake, "findings"), split=()),
+            Exhibit(answer=ask(lake, "suspects"), split=()),
+            Exhibit(answer=ask(lake, "weak_tasks"), split=()),
+        ],
+    )

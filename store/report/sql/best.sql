@@ -1,0 +1,31 @@
+-- The fastest kernels
+-- The best kernel of each task and device against eager, by the lower bound of its interval (95 %,
+-- n paired samples). Of several baselines in the same session, hardest is the one that leaves the
+-- least. Quarantined kernels, and tasks that a constant passes, are left out.
+-- Empty: No correct kernel has a quiet timing session against eager yet: evaluators run --pending.
+WITH hardest AS (
+    SELECT
+        kernel_id, task_id, workload_id, device_id, session_id,
+        arg_min(baseline, {'speedup': speedup, 'baseline': baseline}) AS hardest,
+        min(speedup) AS hardest_speedup
+    FROM kernel_speedups
+    GROUP BY kernel_id, task_id, workload_id, device_id, session_id
+)
+SELECT
+    best.task, best.device, best.speedup, best.speedup_low, best.speedup_high,
+    best.kernel_ms, best.baseline_ms, hardest.hardest, hardest.hardest_speedup,
+    best.n AS samples, best.kernel_id, array_to_string(best.techniques, ', ') AS techniques,
+    best.policy, left(best.title, 60) AS title, best.suite || ' ' || best.suite_revision AS suite, best.workload,
+    best."cache",
+    count(*) OVER () AS total
+FROM best_kernels AS best
+LEFT JOIN hardest
+    ON
+        hardest.session_id = best.session_id
+        AND hardest.kernel_id = best.kernel_id
+        AND hardest.task_id = best.task_id
+        AND hardest.workload_id = best.workload_id
+INNER JOIN task_names ON task_names.task_id = best.task_id
+WHERE best.baseline = 'eager' AND NOT task_names.degenerate
+ORDER BY best.speedup_low DESC, best.task_id, best.workload_id, best.device, best.kernel_id
+LIMIT 40

@@ -1,0 +1,47 @@
+-- Claims against measurements
+-- One row per source, GPU of the claim, baseline and device of ours, over claimed kernels that were
+-- judged. A claim holds where the kernel is correct and the claim lies in the measured interval or
+-- within 10 % of the measured speedup; it falls where the kernel is wrong or the speedup another one.
+-- Without a quiet session a correct kernel says neither. ratio is measured over claimed. Read both
+-- names of devices: a claim for one GPU may be true there and not here.
+-- Empty: No claimed kernel has been judged: import the release, then evaluators run --pending.
+WITH checked AS (
+    SELECT *
+    FROM claims_vs_measured
+    -- One row per claim and name of device: of several cards one that finds fault, then one that
+    -- has a quiet session.
+    QUALIFY row_number() OVER (
+        PARTITION BY claim_id, device ORDER BY status = 'correct', measured IS NULL, measured
+    ) = 1
+),
+results AS (
+    SELECT
+        "source", gpu, baseline, device,
+        count(*) AS judged,
+        count(*) FILTER (WHERE holds) AS holds,
+        count(*) FILTER (WHERE NOT holds) AS falls,
+        count(*) FILTER (WHERE status <> 'correct') AS wrong,
+        count(*) FILTER (WHERE status = 'correct' AND measured IS NULL) AS "no quiet session",
+        count(ratio) AS n,
+        exp(avg(ln(ratio))) AS geomean_ratio,
+        quantile_cont(ratio, 0.5) AS p50_ratio,
+        list_sort(list(ratio) FILTER (WHERE ratio IS NOT NULL)) AS sorted,
+        min(ratio) AS min_ratio,
+        max(ratio) AS max_ratio
+    FROM checked
+    GROUP BY "source", gpu, baseline, device
+),
+ranked AS (
+    SELECT
+        *, greatest(1, floor((n + 1) / 2 - 0.979982 * sqrt(greatest(n, 1) - 0.473576)))::BIGINT AS r
+    FROM results
+)
+SELECT
+    "source", gpu, device, baseline, judged, holds, falls, wrong, "no quiet session", n,
+    geomean_ratio, p50_ratio,
+    sorted[r] AS p50_ratio_low,
+    sorted[n + 1 - r] AS p50_ratio_high,
+    min_ratio, max_ratio
+FROM ranked
+ORDER BY "source", gpu, device, baseline
+LIMIT 80

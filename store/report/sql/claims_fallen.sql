@@ -1,0 +1,25 @@
+-- Claims that fall
+-- The largest claims among those that do not hold, each kernel once, by its largest claim. A wrong kernel has no speedup, whatever its time.
+-- Empty: No claim falls.
+WITH checked AS (
+    SELECT *
+    FROM claims_vs_measured
+    -- One row per claim and name of device: of several cards one that finds fault, then one that
+    -- has a quiet session.
+    QUALIFY row_number() OVER (
+        PARTITION BY claim_id, device ORDER BY status = 'correct', measured IS NULL, measured
+    ) = 1
+),
+largest AS (
+    SELECT *
+    FROM checked
+    WHERE NOT holds
+    QUALIFY row_number() OVER (PARTITION BY kernel_id, device ORDER BY claimed DESC, claim_id) = 1
+)
+SELECT
+    task, gpu, baseline, claimed, device, measured, measured_low, measured_high, status, reason,
+    n AS samples, quarantined, kernel_id, "source",
+    count(*) OVER () AS total
+FROM largest
+ORDER BY claimed DESC, task, baseline, gpu, device, kernel_id
+LIMIT 25

@@ -1,0 +1,20 @@
+-- What was claimed and what was measured
+-- One point per claim over eager of a correct kernel that has a quiet session, with the measured
+-- interval; on the line both agree. At most 800 claims of a chart.
+-- Empty: No claimed kernel has a quiet timing session yet.
+WITH checked AS (
+    SELECT *
+    FROM claims_vs_measured
+    -- One row per claim and name of device: of several cards one that finds fault, then one that
+    -- has a quiet session.
+    QUALIFY row_number() OVER (
+        PARTITION BY claim_id, device ORDER BY status = 'correct', measured IS NULL, measured
+    ) = 1
+)
+SELECT
+    "source", gpu, device, claimed, measured, measured_low, measured_high, holds,
+    count(*) OVER (PARTITION BY "source", gpu, device, holds) AS n
+FROM checked
+WHERE measured IS NOT NULL AND baseline = 'eager'
+QUALIFY row_number() OVER (PARTITION BY "source", gpu, device ORDER BY kernel_id, claim_id) <= 800
+ORDER BY "source", gpu, device, holds DESC, claimed, measured, measured_low, measured_high

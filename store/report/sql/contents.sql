@@ -1,0 +1,50 @@
+-- What the lake holds
+-- Rows at this snapshot, and how many of them say something that matters for reading the rest.
+SELECT * EXCLUDE (place)
+FROM (
+    SELECT
+        1 AS place, 'tasks' AS what, count(*) AS count,
+        count(*) FILTER (WHERE split = 'test') AS "of which", 'in the test split' AS which
+    FROM task_names
+    UNION ALL
+    SELECT
+        2, 'kernels, distinct texts', count(*),
+        count(*) FILTER (WHERE features.has_device_code), 'hold device code (CUDA or Triton)'
+    FROM kernels
+    LEFT JOIN features ON features.kernel_id = kernels.kernel_id
+    UNION ALL
+    SELECT 3, 'attempts', count(*), count(*) FILTER (WHERE kernel_id IS NULL), 'without a kernel'
+    FROM generations
+    UNION ALL
+    SELECT
+        4, 'verdicts, by kernel, workload and device', count(*), count(*) FILTER (WHERE correct),
+        'correct'
+    FROM (
+        SELECT bool_and(correct) AS correct
+        FROM outcomes
+        GROUP BY kernel_id, task_id, workload_id, device
+    )
+    UNION ALL
+    SELECT
+        5, 'timing sessions', count(*), count(*) FILTER (WHERE NOT noisy),
+        'quiet: the others rank nothing'
+    FROM (SELECT session_id, bool_or(noisy) AS noisy FROM timings GROUP BY session_id)
+    UNION ALL
+    SELECT
+        6, 'published figures', count(*), count(*) FILTER (WHERE kernel_id IS NULL),
+        'without the code that they are of'
+    FROM claims
+    UNION ALL
+    SELECT
+        7, 'kernels with findings', count(*), count(*) FILTER (WHERE quarantined),
+        'quarantined: in no ranking and no dataset'
+    FROM suspects
+    UNION ALL
+    SELECT 8, 'datasets', count(*), sum("rows")::BIGINT, 'rows in all' FROM datasets
+    UNION ALL
+    SELECT
+        9, 'runs', count(*), count(*) FILTER (WHERE kind IN ('training', 'rollout')),
+        'of training or sampling'
+    FROM runs
+)
+ORDER BY place

@@ -1,0 +1,30 @@
+-- Best so far
+-- Geometric mean over the tasks of the run of the best speedup reached up to a step, 1.0 for a task
+-- without any yet; one line per baseline, one chart per device.
+-- Empty: No kernel of the run has a quiet timing session and a step yet: evaluators run --pending.
+WITH changes AS (
+    SELECT
+        device, baseline, task_id, step, speedup,
+        ln(speedup) - coalesce(
+            lag(ln(speedup)) OVER (PARTITION BY device, baseline, task_id ORDER BY step), 0
+        ) AS gain,
+        CAST(previous_low IS NULL AS INTEGER) AS first
+    FROM run_bests
+    WHERE run_id = $run AND step IS NOT NULL
+),
+summed AS (
+    SELECT device, baseline, step, sum(gain) AS gain, sum(first) AS first, count(*) AS improved
+    FROM changes
+    GROUP BY device, baseline, step
+),
+tried AS (
+    SELECT count(DISTINCT task_id) AS tasks FROM generations WHERE run_id = $run
+)
+SELECT
+    summed.device, summed.baseline, summed.step,
+    exp(sum(summed.gain) OVER so_far / tried.tasks) AS geomean_missing_as_1,
+    sum(summed.first) OVER so_far::BIGINT AS "tasks with a speedup",
+    tried.tasks, summed.improved
+FROM summed CROSS JOIN tried
+WINDOW so_far AS (PARTITION BY summed.device, summed.baseline ORDER BY summed.step)
+ORDER BY summed.device, summed.baseline, summed.step

@@ -1,0 +1,17 @@
+-- Training stages
+-- CUDA-L1's stages on the same tasks: the base model, then fine-tuning, self-supervision and
+-- contrastive reinforcement learning on top of each other.
+-- Empty: Fewer than two stages of training have been judged on one device: trainers run, then
+-- Empty: evaluators run --pending.
+SELECT
+    suite || ' ' || suite_revision AS suite, device, stages, "round", policy, baseline,
+    tasks, success, faster, n, geomean, p50, p50_low, p50_high, mean, max,
+    geomean_missing_as_1, mean_missing_as_1, pending
+FROM stage_table
+WHERE "level" IS NULL
+QUALIFY count(DISTINCT policy_id) OVER (PARTITION BY suite, suite_revision, device) > 1
+ORDER BY
+    suite, device, baseline,
+    list_position(['base', 'sft', 'self-supervised', 'contrastive'], stage),
+    "round" NULLS FIRST, policy, policy_id
+LIMIT 200

@@ -1,0 +1,50 @@
+"""Techniques: the speedups of kernels that use each, and those that pay only together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from store.report import _charts
+from store.report._section import Exhibit, Section, ask, charts, grouped
+
+if TYPE_CHECKING:
+    from store.reader import Lake
+
+_FEWEST = 3
+_MOST = 14
+
+
+def section(lake: Lake) -> Section:
+    """Ask and draw."""
+    answer, keys = ask(lake, "techniques"), ("device", "baseline")
+    enough = [
+        row
+        for group in grouped([row for row in answer.rows if row["n"] >= _FEWEST], keys).values()
+        for row in group
+        if len(group) >= _FEWEST
+    ]
+    return Section(
+        name="techniques",
+        title="Techniques",
+        exhibits=[
+            charts(answer, keys, _medians, most=4, rows=enough, split=keys),
+            Exhibit(answer=ask(lake, "technique_pairs"), split=()),
+        ],
+    )
+
+
+def _medians(name: str, rows: list[dict[str, Any]]) -> str:
+    most = sorted(sorted(rows, key=lambda row: -row["n"])[:_MOST], key=lambda row: -row["p50"])
+    return _charts.intervals(
+        name,
+        [
+            _charts.Interval(
+                label=f"{row['technique']} (n {row['n']})",
+                low=row["p50_low"],
+                middle=row["p50"],
+                high=row["p50_high"],
+            )
+            for row in most
+        ],
+        _charts.Axis(label="median speedup (95 % interval)", scale="ratio"),
+    )

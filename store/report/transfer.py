@@ -1,0 +1,43 @@
+"""Transfer: the same kernels on two devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from store.report import _charts
+from store.report._section import Exhibit, Section, ask, charts, grouped
+
+if TYPE_CHECKING:
+    from store.reader import Lake
+
+
+def section(lake: Lake) -> Section:
+    """Ask and draw."""
+    return Section(
+        name="transfer",
+        title="Across GPUs",
+        exhibits=[
+            charts(ask(lake, "transfer_points"), ("device_a", "device_b"), _points),
+            Exhibit(answer=ask(lake, "transfer"), split=()),
+        ],
+    )
+
+
+def _points(name: str, rows: list[dict[str, Any]]) -> str:
+    series = [
+        _charts.Series(
+            label=f"{baseline} (n {mine[0]['n']})",
+            x=[row["speedup_a"] for row in mine],
+            y=[row["speedup_b"] for row in mine],
+            low=[row["speedup_b_low"] for row in mine],
+            high=[row["speedup_b_high"] for row in mine],
+        )
+        for (baseline,), mine in grouped(rows, ["baseline"]).items()
+    ]
+    first = rows[0]
+    return _charts.scatter(
+        name,
+        series,
+        _charts.Axis(label=f"speedup on {first['device_a']}", scale="ratio"),
+        _charts.Axis(label=f"speedup on {first['device_b']}", scale="ratio"),
+    )

@@ -1,0 +1,5 @@
+-- What profilers, models and people wrote about its performance, newest first.
+SELECT kind, author, bottleneck, techniques, body, created_at AS written_at
+FROM analyses
+WHERE kernel_id = $kernel_id
+ORDER BY written_at DESC, analysis_id

@@ -1,0 +1,13 @@
+-- What evaluators found, newest first: one row per attempt to judge a kernel for the task.
+SELECT
+    left(evaluations.kernel_id, 12) AS kernel,
+    devices."name" AS device,
+    evaluations.evaluator || ' ' || evaluations.evaluator_version AS evaluator,
+    evaluations.status,
+    evaluations.reason,
+    left(evaluations.message, 90) AS message
+FROM evaluations
+INNER JOIN devices ON devices.device_id = evaluations.device_id
+WHERE evaluations.task_id = $task_id
+ORDER BY evaluations.created_at DESC, evaluations.evaluation_id
+LIMIT 20

@@ -1,0 +1,46 @@
+-- One row per timing session, baseline and cache mode: the samples of kernel and baseline by block.
+-- Element i of both lists is of the same block; a block that one of the two arms lacks is left out.
+-- The ground of every rule that makes one figure of a session's samples.
+WITH sessions AS (
+    SELECT
+        kernel.session_id, kernel.evaluation_id, kernel.kernel_id, kernel.task_id,
+        kernel.workload_id, kernel.device_id, baseline.arm AS baseline, kernel.cache,
+        kernel.noisy OR baseline.noisy AS noisy,
+        kernel.created_at AS measured_at,
+        kernel.samples_ms AS kernel_ms,
+        baseline.samples_ms AS baseline_ms,
+        kernel.blocks AS kernel_blocks,
+        baseline.blocks AS baseline_blocks,
+        kernel.blocks = baseline.blocks AS complete
+    FROM timings AS kernel
+    INNER JOIN timings AS baseline
+        ON
+            baseline.session_id = kernel.session_id
+            AND baseline.cache = kernel.cache
+            -- True of any session; stated so that a filter on either id reaches both scans.
+            AND baseline.kernel_id = kernel.kernel_id
+            AND baseline.task_id = kernel.task_id
+    WHERE
+        kernel.arm = 'kernel'
+        AND baseline.arm <> 'kernel'
+        AND (
+            kernel.blocks = baseline.blocks OR list_has_any(kernel.blocks, baseline.blocks)
+        )
+)
+SELECT
+    session_id, evaluation_id, kernel_id, task_id, workload_id, device_id, baseline, cache, noisy,
+    measured_at,
+    CASE
+        WHEN complete THEN kernel_ms
+        ELSE list_filter(
+            kernel_ms, lambda ms, i: list_contains(baseline_blocks, kernel_blocks[i])
+        )
+    END AS kernel_samples,
+    CASE
+        WHEN complete THEN baseline_ms
+        ELSE list_transform(
+            list_filter(kernel_blocks, lambda block: list_contains(baseline_blocks, block)),
+            lambda block: baseline_ms[list_position(baseline_blocks, block)]
+        )
+    END AS baseline_samples
+FROM sessions
