@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
+import torch
+
+from evaluators._builds import Build
 from evaluators._channel import Malformed
+from evaluators._cuda_memory import OpenedMemory
+from evaluators._diagnosis import Profile, read
+from evaluators._failures import Failed, Stage, died, failed_with, timed_out
 from evaluators._reference import ReferenceFailed
 from evaluators._sandbox import (
     Cell,
@@ -21,28 +26,13 @@ from evaluators._sandbox import (
     readable,
     shared_memory,
 )
-from evaluators._tensors import Box
+from evaluators._tensors import ALIGN_BYTES, DTYPES, Box
 from store.errors import SandboxFailed
-
-Stage: TypeAlias = Literal["load", "construct", "first_call", "call"]
 
 _SLACK_BYTES = 64 * 1024
 _LONGEST_NS = 10**15
-_BUILD_ERRORS = {"CalledProcessError", "CompilationError", "CompileTimeAssertionFailure"}
-_BUILD_TEXTS = ("Error building extension", "Error compiling", "Kernel compilation failed", "nvrtc")
-_MEMORY_ERRORS = {"OutOfMemoryError", "MemoryError"}
-_MEMORY_TEXTS = ("can't allocate memory", "out of memory", "not enough memory")
-
-
-class Failed(Exception):
-    """A worker failed at a request, with the status and reason that stand for it."""
-
-    def __init__(self, status: str, reason: str, message: str, detail: str = "") -> None:
-        super().__init__(message)
-        self.status = status
-        self.reason = reason
-        self.message = message
-        self.detail = detail
+_MOST_PARAMETERS = 100_000
+_MOST_PIECES = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +56,15 @@ class Sample:
     """By the judge's clock, from request to answer."""
 
 
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter or buffer of a worker's module, as the worker describes it."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+
 class Arm:
     """One worker with its shared memory.
 
@@ -84,21 +83,33 @@ class Arm:
         inbox_bytes: int,
         outbox_bytes: int,
         trusted: bool,
+        build: Build | None = None,
     ) -> None:
         self._trusted = trusted
         self.patience = patience
         self.device = str(setting["device"])
         self._started = time.monotonic()
         self._ended: Ended | None = None
-        sizes = {
-            "inbox_bytes": inbox_bytes + _SLACK_BYTES,
-            "outbox_bytes": outbox_bytes + _SLACK_BYTES,
-        }
-        fds = [shared_memory(size) for size in sizes.values()]
-        self._inbox = Box(fds[0], sizes["inbox_bytes"])
-        self._outbox = Box(fds[1], sizes["outbox_bytes"])
+        self._opened: list[OpenedMemory] = []
+        self._build = build
+        self._imported = False
+        self.walls_ns: dict[str, list[int]] = {}
+        """Times from request to answer by the judge's own clock, for each kind of request."""
+        self._sizes = (inbox_bytes + _SLACK_BYTES, outbox_bytes + _SLACK_BYTES)
+        # On a GPU the worker makes the boxes in its own memory and names them in `prepare`.
+        on_gpu = self.device == "cuda"
+        fds = [shared_memory(_SLACK_BYTES if on_gpu else size) for size in self._sizes]
+        if not on_gpu:
+            pairs = zip(fds, self._sizes, strict=True)
+            self._inbox, self._outbox = (Box.mapped(fd, size) for fd, size in pairs)
+        named = zip(("inbox_bytes", "outbox_bytes"), self._sizes, strict=True)
         self._cell: Cell = nursery.start(
-            files, setting={**setting, **sizes}, limits=limits, inbox=fds[0], outbox=fds[1]
+            files,
+            setting={**setting, **dict(named)},
+            limits=limits,
+            inbox=fds[0],
+            outbox=fds[1],
+            build=build.path if build is not None else None,
         )
         for fd in fds:
             os.close(fd)
@@ -106,25 +117,69 @@ class Arm:
     def prepare(self) -> None:
         """Wait until the worker has its device. Raises SandboxFailed: no code has run in it yet."""
         try:
-            self._ask("prepare", "load")
-        except (Failed, ReferenceFailed) as failed:
+            handles = self._ask("prepare", "load").get("handles") or []
+            for handle, size in zip(handles, self._sizes, strict=False):
+                self._opened.append(OpenedMemory(str(handle), size))
+        except (Failed, ReferenceFailed, RuntimeError, ValueError) as failed:
             self.end()
             raise SandboxFailed(f"a worker cannot be prepared: {failed}") from failed
+        if self._opened:
+            self._inbox, self._outbox = (Box(memory.bytes) for memory in self._opened)
 
     def load(self, path: str, entry_point: str, names: Mapping[str, Any]) -> None:
         """Import the file and find the entry point in it."""
         answer = self._ask("load", "load", path=path, entry_point=entry_point, names=dict(names))
+        self._imported = True
         if answer.get("found") is not True:
             message = f"the file defines no {entry_point}"
             raise Failed("compile_error", "no_entry_point", message)
 
-    def construct(self, seed: int, arguments: list[Any]) -> None:
-        """Make the module under a seed."""
+    def construct(self, seed: int, arguments: list[Any]) -> list[Parameter]:
+        """Make the module under a seed; returns its parameters and buffers, none of a function."""
         self._ask("construct", "construct", seed=seed, arguments=self._inbox.put(arguments))
+        found: list[Parameter] = []
+        while True:
+            answer = self._ask("state", "call", start=len(found))
+            page = _parameters(answer.get("state"))
+            found += page
+            if not page or len(found) >= _MOST_PARAMETERS or len(found) == answer.get("total"):
+                return found
 
-    def fill(self, slot: int, inputs: list[Any]) -> None:
+    def adopt(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Overwrite parameters and buffers by name, in as many messages as the inbox needs."""
+        pieces: list[tuple[str, int]] = []
+        values: list[torch.Tensor] = []
+        held = 0
+        for name, tensor in state.items():
+            flat = tensor.detach().reshape(-1)
+            most = max(1, self._sizes[0] // 2 // flat.element_size())
+            for start in range(0, flat.numel(), most):
+                piece = flat[start : start + most]
+                size = piece.numel() * piece.element_size()
+                if pieces and (held + size > self._sizes[0] // 2 or len(pieces) >= _MOST_PIECES):
+                    self._adopt(pieces, values)
+                    pieces, values, held = [], [], 0
+                pieces.append((name, start))
+                values.append(piece)
+                held += -(-size // ALIGN_BYTES) * ALIGN_BYTES
+        if pieces:
+            self._adopt(pieces, values)
+
+    def reseed(self, seed: int) -> None:
+        """Seed the generators of the worker, for modules that draw numbers in a call."""
+        self._ask("reseed", "call", seed=seed)
+
+    def poison(self, sizes: list[int]) -> None:
+        """Fill free memory with NaN, in blocks of so many bytes (those of the expected outputs)."""
+        self._ask("poison", "call", sizes=sizes)
+
+    def variant(self, name: str, slot: int) -> float:
+        """Prepare one way of running a trusted module on a slot's inputs; returns its seconds."""
+        return float(self._ask("variant", "construct", name=name, slot=slot)["seconds"])
+
+    def fill(self, slot: int, inputs: list[Any], *, strided: bool = False) -> None:
         """Copy inputs into one of the worker's slots, over what was there."""
-        self._ask("fill", "call", slot=slot, inputs=self._inbox.put(inputs))
+        self._ask("fill", "call", slot=slot, inputs=self._inbox.put(inputs), strided=strided)
 
     def call(self, slot: int, *, first: bool = False) -> Any:
         """Call the module on a slot and take its output."""
@@ -150,14 +205,34 @@ class Arm:
             message = f"the code replaces {readable(str(replaced))[:200]}"
             raise Failed("rejected", "timer_mismatch", message)
 
-    def time(self, slots: list[int]) -> Sample:
-        """Call the module once per slot named, timed inside and outside."""
-        answer = self._ask("time", "call", slots=slots)
+    def time(self, slots: list[int], variant: str | None = None, *, cold: bool = False) -> Sample:
+        """Call the module, or a variant of it, once per slot named, timed inside and outside.
+
+        `cold` flushes the caches first: on a GPU right before the calls, and on a processor by a
+        request of its own, which no clock sees.
+        """
+        if cold and self.device != "cuda":
+            self.flush()
+        flushed = cold and self.device == "cuda"
+        answer = self._ask("time", "call", slots=slots, variant=variant, cold=flushed)
         self._refuse_odd(answer.get("odd"))
         reported_ns = answer.get("elapsed_ns")
         if type(reported_ns) is not int or abs(reported_ns) > _LONGEST_NS:
             raise Failed("rejected", "malformed_output", "a timing is not a number of nanoseconds")
         return Sample(reported_ns, self._cell.wall_ns)
+
+    def profile(self, slot: int) -> Profile:
+        """Profile the module on a slot, as the worker tells it."""
+        try:
+            return read(self._ask("profile", "first_call", slot=slot))
+        except ValueError as error:
+            raise Failed(
+                "rejected", "malformed_output", f"a profile is no profile: {error}"
+            ) from error
+
+    def excuse(self, seconds: float) -> None:
+        """Leave time in which the worker had to wait for us out of its total."""
+        self._started += seconds
 
     def cpu_ns(self) -> int:
         """Processor time used so far."""
@@ -166,8 +241,19 @@ class Arm:
     def end(self) -> Ended:
         """End the worker; may be called twice."""
         if self._ended is None:
-            self._ended = self._cell.end()
+            for memory in self._opened:
+                memory.close()
+            try:
+                self._ended = self._cell.end()
+            finally:
+                if self._build is not None:
+                    if self._imported:
+                        self._build.keep()
+                    self._build.release()
         return self._ended
+
+    def _adopt(self, pieces: list[tuple[str, int]], values: list[torch.Tensor]) -> None:
+        self._ask("adopt", "call", pieces=pieces, values=self._inbox.put(values))
 
     def _output(self, answer: Mapping[str, Any]) -> Any:
         self._refuse_odd(answer.get("odd"))
@@ -225,54 +311,23 @@ class Arm:
                 do, min(limit_s, left_s), min(patience.build_s, left_s), **fields
             )
         except TimedOut as error:
-            raise _timeout(stage, limit_s, patience.build_s, error.compiling) from error
+            raise timed_out(stage, limit_s, patience.build_s, error.compiling) from error
         except Died as error:
-            raise _death(self.end()) from error
+            raise died(self.end()) from error
         except Malformed as error:
             raise Failed("rejected", "malformed_output", readable(str(error))) from error
+        self.walls_ns.setdefault(do, []).append(self._cell.wall_ns)
         if "error" in answer:
-            raise _failure(stage, answer["error"])
+            raise failed_with(stage, answer["error"])
         return answer
 
 
-def _timeout(stage: Stage, limit_s: float, build_s: float, compiling: bool) -> Failed:
-    if compiling:
-        message = f"still building after {build_s:g} s"
-        return Failed("timeout", "build_timeout", message)
-    if stage in ("load", "construct"):
-        what = "imported" if stage == "load" else "constructed"
-        return Failed("timeout", "import_timeout", f"not {what} after {limit_s:g} s")
-    return Failed("timeout", "call_timeout", f"no answer to a call after {limit_s:g} s")
-
-
-def _death(ended: Ended) -> Failed:
-    if ended.code == -signal.SIGXCPU:
-        return Failed("timeout", "total_timeout", "used up its processor time")
-    if ended.code < 0:
-        try:
-            name = signal.Signals(-ended.code).name
-        except ValueError:
-            name = f"signal {-ended.code}"
-        return Failed("crash", "signal", f"ended by {name}")
-    message = f"left with exit code {ended.code} before it had answered"
-    return Failed("crash", "early_exit", message)
-
-
-def _failure(stage: Stage, error: Any) -> Failed:
-    if not isinstance(error, dict):
-        return Failed("rejected", "malformed_output", "an error is not described")
-    types = {str(name) for name in error.get("types") or []}
-    text = readable(str(error.get("text", "")))
-    name = readable(str(error.get("type", "")))
-    message = f"{name}: {text.strip().splitlines()[0] if text.strip() else ''}"[:500]
-    detail = readable(str(error.get("trace", "")))
-    if types & _MEMORY_ERRORS or any(part in text for part in _MEMORY_TEXTS):
-        return Failed("crash", "out_of_memory", message, detail)
-    if types & _BUILD_ERRORS or any(part in text for part in _BUILD_TEXTS):
-        return Failed("compile_error", "build_failed", message, detail)
-    if stage == "load":
-        reason = "syntax_error" if "SyntaxError" in types else "import_failed"
-        return Failed("compile_error", reason, message, detail)
-    if stage == "construct":
-        return Failed("compile_error", "init_failed", message, detail)
-    return Failed("crash", "exception", message, detail)
+def _parameters(page: Any) -> list[Parameter]:
+    try:
+        return [
+            Parameter(str(name), DTYPES[dtype], tuple(int(n) for n in shape))
+            for name, dtype, shape in page
+        ]
+    except (TypeError, ValueError, KeyError) as error:
+        message = "the module's parameters are not described"
+        raise Failed("rejected", "malformed_output", message) from error

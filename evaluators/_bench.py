@@ -1,26 +1,57 @@
-"""The place where kernels are judged: one device, three nurseries, and the task at hand.
+"""The place where kernels are judged: one device, its nurseries, and the task at hand.
 
-One nursery runs candidates, two run the eager baseline, one worker each. Two, because the noise of
-a session is what two processes differ by that do the same.
+One nursery runs candidates, two run the reference, one worker each: the first in every way that is
+asked for, the second as eager again. Two, because the noise of a session is what two processes
+differ by that do the same. The baseline `cudnn` has a third: a process keeps the plan that it has
+first found for a convolution, whether cudnn.benchmark was set or not, so that eager beside it would
+run what the benchmark chose. The baselines outlive the candidates of their task, so that each is
+compiled once.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
 
 import torch
 
-from evaluators import _device
-from evaluators._arm import Arm, Patience
-from evaluators._reference import WEIGHT_SEED, Reference
+from evaluators import _device, _variants
+from evaluators._arm import Arm, Failed, Patience, Sample
+from evaluators._builds import Build, Builds
+from evaluators._case import WEIGHT_SEED, Policy
+from evaluators._compare import compare
+from evaluators._diagnosis import Peaks, peaks
+from evaluators._reference import Reference, ReferenceFailed
+from evaluators._roofline import Floor, floor
 from evaluators._sandbox import Limits, Nursery
 from store.errors import SandboxFailed
 
 _TASK_FILE = "task.py"
+_APART = "cudnn"
+_COMPILERS = ("triton", "torch._dynamo", "torch._inductor.compile_fx")
+"""What torch.compile imports in its first call, which takes seconds."""
+_COMPILING = {
+    # A pool of compilers would outlive the fork in which it works.
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    # Whether there is a GPU is asked at import; the answer must not start CUDA before the fork.
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+}
+_PROBED = 1 << 28
+_PROBE = """
+import torch
+
+
+class Model:
+    def __call__(self):
+        ones = torch.ones(1 << 28, dtype=torch.float32, device="cuda").view(1 << 14, 1 << 14)
+        return (ones[:4096, :1024] @ ones[:1024, :1024]).double().sum().view(1) / 16
+"""
+_ENDLESS_S = 10**7
 
 
 @dataclass(frozen=True)
@@ -31,11 +62,39 @@ class Sizes:
     outputs: int
 
 
+@dataclass
+class Baselines:
+    """The workers that run the task's own module, and the ways in which they can."""
+
+    arm: Arm
+    """Every baseline but `cudnn`; None stands for eager in its requests."""
+    again: Arm
+    """Eager once more, in a process of its own."""
+    apart: Arm | None = None
+    """`cudnn`, where it is asked for."""
+    prepared: dict[str, float] = field(default_factory=dict)
+    """Seconds that each baseline took to be compiled and warmed up; eager takes none."""
+
+    @property
+    def arms(self) -> list[Arm]:
+        """Every worker."""
+        return [arm for arm in (self.arm, self.again, self.apart) if arm is not None]
+
+    def of(self, name: str) -> Arm:
+        """The worker of a baseline."""
+        return self.apart if name == _APART and self.apart is not None else self.arm
+
+    def time(self, name: str, slots: list[int], *, cold: bool = False) -> Sample:
+        """Call one baseline once per slot named. Raises ReferenceFailed."""
+        return self.of(name).time(slots, None if name == "eager" else name, cold=cold)
+
+
 class Bench:
     """One device with warm processes. Use as a context manager. Raises DeviceUnavailable."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, builds: Builds | None = None) -> None:
         self.device = device
+        self._builds = builds
         self.row = _device.fingerprint(device)
         """The `devices` row of this bench."""
         self.clocks = _device.Clocks(device)
@@ -47,8 +106,12 @@ class Bench:
         self._untrusted: Nursery | None = None
         self._task: tuple[str, str] | None = None
         self._reference: Reference | None = None
-        self._baselines: list[Arm] = []
+        self._baselines: Baselines | None = None
         self._baseline_sizes = Sizes(0, 0)
+        self._floor: Floor | None = None
+        self._policy: Policy = "fp32_strict"
+        self.unavailable: dict[str, str] = {}
+        """Baselines that cannot be had of the task at hand, each with the reason."""
 
     def __enter__(self) -> Self:
         return self
@@ -81,9 +144,18 @@ class Bench:
         if self._reference is None or self._task != key:
             self._task, self._reference = None, None
             self.end_baselines()
+            self.unavailable = {}
+            self._floor = None
             self._reference = Reference(code, axes, self.device)
             self._task = key
         return self._reference
+
+    def use(self, policy: Policy) -> None:
+        """Judge under a policy from here on, which holds for candidates and baselines alike."""
+        if policy != self._policy:
+            self.end_baselines()
+            self.unavailable = {}
+        self._policy = policy
 
     def candidate(
         self, files: Mapping[str, str], sizes: Sizes, limits: Limits, patience: Patience
@@ -91,33 +163,139 @@ class Bench:
         """Start the worker of one candidate. Raises SandboxFailed."""
         if not self._trusted:
             # All at once, at the first candidate: they import torch side by side.
-            self._trusted = [Nursery(self._threads) for _ in range(2)]
+            self._trusted = [self._nursery() for _ in range(3 if self.device == "cuda" else 2)]
         if self._untrusted is None or not self._untrusted.alive:
             if self._untrusted is not None:
                 self._untrusted.close()
             self._untrusted = Nursery(self._threads)
-        return self._start(self._untrusted, files, sizes, limits, patience)
+        build = self._builds.claim(files) if self._builds is not None else None
+        return self._start(self._untrusted, files, sizes, limits, patience, build)
+
+    def ailment(self) -> str | None:
+        """Try the device after a candidate has crashed on it; returns what is wrong, if anything.
+
+        A fresh worker multiplies matrices, and this process waits for its own work: a fault of the
+        device would have broken its context as well.
+        """
+        if self.device != "cuda":
+            return None
+        limits = Limits(memory_bytes=None, file_bytes=1 << 20, open_files=256, cpu_s=60)
+        patience = Patience(import_s=20, build_s=20, first_call_s=20, call_s=20, total_s=60)
+        try:
+            arm = self.candidate({_TASK_FILE: _PROBE}, Sizes(0, 64), limits, patience)
+        except SandboxFailed as failed:
+            return f"no worker can use it: {failed}"
+        try:
+            arm.load(_TASK_FILE, "Model", {})
+            arm.construct(WEIGHT_SEED, [])
+            arm.fill(0, [])
+            if int(arm.call(0, first=True)) != _PROBED:
+                return "it multiplies matrices wrongly"
+            torch.cuda.synchronize()
+        except (Failed, ReferenceFailed, RuntimeError) as failed:
+            return f"it does not answer: {failed}"
+        finally:
+            arm.end()
+        return None
 
     def baselines(
-        self, code: str, axes: Mapping[str, Any], sizes: Sizes, limits: Limits, patience: Patience
-    ) -> tuple[Arm, Arm]:
-        """Two workers that run the task's own module. Raises ReferenceFailed, SandboxFailed."""
+        self,
+        code: str,
+        axes: Mapping[str, Any],
+        sizes: Sizes,
+        limits: Limits,
+        patience: Patience,
+        names: Sequence[str] = ("eager",),
+    ) -> Baselines:
+        """Workers that run the task's own module in the ways named, eager among them in any case.
+
+        A way that fails, or gives a wrong answer, is left out, and `unavailable` says why. Raises
+        ReferenceFailed where eager itself fails, SandboxFailed.
+        """
         reference = self.reference(code, axes)
-        if not self._baselines or self._baseline_sizes != sizes:
+        if self._baseline_sizes != sizes:
             self.end_baselines()
-            for nursery in self._trusted:
-                arm = self._start(nursery, {_TASK_FILE: code}, sizes, limits, patience)
-                self._baselines.append(arm)
-                arm.load(_TASK_FILE, "Model", axes)
-                arm.construct(WEIGHT_SEED, reference.arguments)
-            self._baseline_sizes = sizes
-        first, second = self._baselines
-        return first, second
+        wanted = [name for name in reversed(_variants.names(self.device)) if name in names]
+        while True:
+            if self._baselines is None:
+                arm, again = self._reference_arms(code, axes, sizes, limits, patience, range(2))
+                self._baselines = Baselines(arm, again)
+                self._baseline_sizes = sizes
+            missing = [n for n in wanted if n not in {*self._baselines.prepared, *self.unavailable}]
+            if not missing:
+                return self._baselines
+            if missing[0] == _APART and self._baselines.apart is None:
+                [self._baselines.apart] = self._reference_arms(
+                    code, axes, sizes, limits, patience, range(2, 3)
+                )
+            try:
+                arm = self._baselines.of(missing[0])
+                seconds = _prepared(arm, missing[0], reference, self._policy)
+                self._baselines.prepared[missing[0]] = seconds
+            except (Failed, ReferenceFailed) as failed:
+                # What is left of a failed capture or compiler is not to be timed in.
+                self.unavailable[missing[0]] = str(failed)
+                self.end_baselines()
+
+    def _nursery(self) -> Nursery:
+        """One for the task's own text."""
+        warm = _COMPILERS if self.device == "cuda" else ()
+        return Nursery(self._threads, _COMPILING, warm)
+
+    def _reference_arms(
+        self,
+        code: str,
+        axes: Mapping[str, Any],
+        sizes: Sizes,
+        limits: Limits,
+        patience: Patience,
+        which: range,
+    ) -> list[Arm]:
+        """Workers with the task's module in them, one of each trusted nursery of these numbers."""
+        reference = self.reference(code, axes)
+        # They outlive evaluations, and a compiler may be at work in them without a process of its
+        # own: the limits of one candidate are not theirs.
+        patience = replace(patience, import_s=patience.build_s, total_s=math.inf)
+        limits = replace(limits, memory_bytes=None, cpu_s=_ENDLESS_S)
+        while len(self._trusted) < which.stop:
+            self._trusted.append(self._nursery())
+        arms: list[Arm] = []
+        try:
+            for number in which:
+                files = {_TASK_FILE: code}
+                arms.append(self._start(self._trusted[number], files, sizes, limits, patience))
+                arms[-1].load(_TASK_FILE, "Model", axes)
+                arms[-1].construct(WEIGHT_SEED, reference.arguments)
+        except (ReferenceFailed, SandboxFailed):
+            for arm in arms:
+                arm.end()
+            raise
+        return arms
+
+    def floor(self) -> Floor:
+        """Least times of one call at the task at hand, computed once; none on a processor."""
+        reference = self._reference
+        if self._floor is None and reference is not None:
+            self._floor = floor(
+                reference.module(),
+                reference.inputs(secrets.randbits(48)),
+                reference.inputs(secrets.randbits(48)),
+                cache_bytes=self.row["l2_bytes"] or 0,
+                bandwidth=self.clocks.bandwidth(),
+                float_peak=self.clocks.float_peak(),
+            )
+        return self._floor or Floor()
+
+    def peaks(self) -> Peaks:
+        """The most that the device can do: what NVML says, or what a processor reaches."""
+        return peaks(self.device, self.clocks.bandwidth(), self.clocks.float_peak())
 
     def end_baselines(self) -> None:
         """End the baselines' workers, so that the next session starts new ones."""
-        while self._baselines:
-            self._baselines.pop().end()
+        held, self._baselines = self._baselines, None
+        if held is not None:
+            for arm in held.arms:
+                arm.end()
 
     def _start(
         self,
@@ -126,11 +304,13 @@ class Bench:
         sizes: Sizes,
         limits: Limits,
         patience: Patience,
+        build: Build | None = None,
     ) -> Arm:
         setting = {
             "device": self.device,
             "threads": self._threads,
             "flush_bytes": _device.flush_bytes(self.device),
+            "allow_tf32": self._policy == "allow_tf32",
         }
         arm = Arm(
             nursery,
@@ -141,6 +321,26 @@ class Bench:
             inbox_bytes=sizes.inputs,
             outbox_bytes=sizes.outputs,
             trusted=nursery is not self._untrusted,
+            build=build,
         )
         arm.prepare()
         return arm
+
+
+def _prepared(arm: Arm, name: str, reference: Reference, policy: Policy) -> float:
+    """Prepare one way to run the reference and check its answer to inputs that it has not seen.
+
+    Returns the seconds it took. Raises ReferenceFailed where it cannot be prepared or is wrong.
+    """
+    if name == "eager":
+        return 0.0
+    arm.fill(0, reference.inputs(secrets.randbits(48)))
+    seconds = arm.variant(name, 0)
+    inputs = reference.inputs(secrets.randbits(48))
+    arm.fill(0, inputs)
+    arm.time([0], name)
+    found = compare(reference.answer(inputs), arm.output(0), policy)
+    # What draws numbers or remembers answers otherwise in every way that it is run.
+    if found.reason is not None and reference.repeatable:
+        raise ReferenceFailed(f"its answer is wrong: {found.message}")
+    return seconds

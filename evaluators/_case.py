@@ -1,8 +1,40 @@
-"""What an evaluator is given: one kernel and the task and workload to judge it on."""
+"""What an evaluator is given, one kernel and its task, and what it may note about it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+WEIGHT_SEED = 42
+"""Seed under which both sides construct their module. Public: kernels match weights by it."""
+Policy: TypeAlias = Literal["fp32_strict", "allow_tf32"]
+"""fp32_strict: no precision below the task's own. allow_tf32: float32 may be computed in TF32."""
+
+Kernels: TypeAlias = Literal["any", "custom_required"]
+"""any: a rewrite in PyTorch is a kernel too. custom_required: it is right, and is not ranked."""
+
+FLAGS = {
+    "reuses_output_buffer": "an output changes when the next call is made",
+    "nondeterministic": "the same inputs give answers that differ by more than 4 e0",
+    "parameters_renamed": "a task parameter has no counterpart; judged with weights of the seed",
+    "timed_outputs_unverified": "the task remembers, draws or changes inputs; timings unverified",
+    "weak_task": "an answer without work passes this task (table task_audits)",
+    "left_processes": "processes were left behind, and ended by us",
+    "baseline_drift": "eager took another time without the candidate's process: noisy",
+    "near_roofline": "about as fast as memory allows, or faster than the reference's operations",
+    "confirmed_win": "a surprising speedup, found again in a fresh process",
+    "unconfirmed_win": "a surprising speedup that a fresh process did not show: noisy",
+    "no_custom_kernel": "all device time lies in library kernels; noisy under custom_required",
+    "fails_scaled": "wrong on inputs 40 times as large",
+    "fails_signed": "wrong on inputs moved to a mean of zero",
+    "fails_positive": "wrong on absolute values of the inputs",
+    "fails_shifted": "wrong on inputs moved by 2.5",
+    "fails_equal_corners": "wrong on the same values in another order with the corners kept",
+    "fails_noncontiguous": "wrong on inputs with gaps in memory, which the reference takes",
+    "fails_perturbed_parameters": "wrong with other weights than those of the seed",
+}
+"""Every flag of `evaluations.flags` with its meaning. A flag decides no verdict."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,3 +52,22 @@ class Case:
     task_code: str
     axes: str = "{}"
     """JSON object of module-level names of the task and the values that replace them."""
+    best_speedup: float | None = None
+    """Best speedup over eager measured so far at this task, workload and device; None for none."""
+    build: Mapping[str, Any] | None = None
+    """What compiling it ahead has shown: seconds, hit, failure."""
+    weak: bool = False
+    """Whether an audit has found answers without work that pass the task."""
+    elsewhere: bool = False
+    """Whether somebody else measures a surprising win again; until then it is unconfirmed."""
+
+
+@dataclass(kw_only=True)
+class Evidence:
+    """What correctness calls have shown so far."""
+
+    seeds: list[int] = field(default_factory=list)
+    """Input seeds, secret until the verdict."""
+    flags: set[str] = field(default_factory=set)
+    comparison: Any = None
+    """The worst Comparison so far, or the one that failed."""

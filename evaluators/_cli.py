@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from evaluators import _audit_cli, _diagnose_cli
 from evaluators.judge import Config
 from store import room
-from store.errors import DeviceUnavailable, FlywheelError
+from store.errors import FlywheelError
+from store.progress import shown
 from store.room import Common, Format
 
 _DEFAULT = Common()
@@ -20,19 +23,22 @@ app = App(
     name="evaluators",
     help="""Judge kernels: right or wrong, and how fast against the eager baseline.
 
-A candidate runs in a process of its own under limits and never states its own verdict. This version
-judges the kernels of the starter suite only. Exit codes: 0 done, 1 refused with a reason, 2 usage,
-3 rows broke a rule.
+A candidate runs in a process of its own under limits and never states its own verdict. Exit codes:
+0 done, 1 refused with a reason, 2 usage, 3 rows broke a rule.
 
 Examples:
   evaluators run
+  evaluators run --suite kernelbench --device cuda --limit 100
   evaluators run --device cuda:0 --where "task_name LIKE 'softmax%'"
   evaluators check my_kernel.py --task softmax
+  evaluators tasks
 """,
     help_format="plaintext",
     version_flags=[],
     suppress_keyboard_interrupt=False,  # the shell says what stays
 )
+_audit_cli.add_to(app)
+_diagnose_cli.add_to(app)
 
 
 def main() -> None:
@@ -66,14 +72,16 @@ def run(
     pending: Annotated[bool, Parameter(negative="")] = True,
     kernel: str | None = None,
     where: str | None = None,
-    suite: str = "starter",
+    suite: str | None = None,
     device: str = "auto",
+    workers: int = 1,
+    ray: str | None = None,
     limit: int | None = None,
     dry_run: Annotated[bool, Parameter(negative="")] = False,
     config: Annotated[Config, Parameter(name="*")] = _CONFIG,
     common: Common = _DEFAULT,
 ) -> None:
-    """Judge the kernels that lack a verdict of this evaluator version on this device.
+    """Judge the kernels that lack a verdict of this evaluator version on these devices.
 
     Each result is appended as it comes: interrupt it when you like, run it again to go on.
 
@@ -86,11 +94,18 @@ def run(
     kernel
         Only the kernel whose id starts so.
     where
-        Only rows for which this SQL holds: kernel_id, task_id, workload_id, axes, task_name, path.
+        Only rows for which this SQL holds: kernel_id, task_id, workload_id, axes, compiles, suite,
+        level, task_name, path.
     suite
-        Suite whose kernels are judged.
+        Only the tasks of this suite (default: every suite of the lake).
     device
-        cpu, cuda:0, cuda:1 …; auto takes the first GPU where there is one.
+        cpu, cuda (every GPU) or names such as cuda:0,cuda:1; auto takes every GPU where there is
+        one. Each GPU times one kernel at a time, while others are compiled on spare cores.
+    workers
+        Judges side by side on the processor, each with its own cores.
+    ray
+        Address of a Ray cluster (auto, HOST:PORT, ray://HOST:PORT): one judge per GPU there, or
+        --workers judges with --device cpu.
     limit
         At most so many kernels.
     dry_run
@@ -98,31 +113,79 @@ def run(
     config
         Settings of `judge`; another evaluator runs with its own defaults.
     """
-    import store
-    from evaluators import _run
-    from evaluators._host import Host
+    from contextlib import ExitStack
 
-    _check_device(device)
+    import store
+    from evaluators import _devices, _fleet, _ray, _run
+    from evaluators._builder import Builder
+
+    layout = _devices.layout(device, workers if ray is None else 1)
     member = room.member("evaluators", evaluator).load()
     settings = config if member.Config is Config else member.Config()
     wanted = _run.Wanted(suite=suite, kernel=kernel, where=where, limit=limit)
     store.open(common.lake).close()  # a lake that is not there is refused before torch is loaded
-    with Host(evaluator, device, settings) as host:
+    with ExitStack() as stack:
+        hosts: Sequence[_fleet.Judge]
+        builders: list[Builder] = []
+        if ray is not None:
+            hosts = stack.enter_context(_ray.judges(ray, evaluator, device, settings, workers))
+        else:
+            places = layout.places[:1] if dry_run else layout.places
+            made = _run.local(evaluator, places, layout.builders, settings)
+            hosts, builders = stack.enter_context(made)
+        names = ", ".join(sorted({host.row["name"] for host in hosts}))
+        on = names if len(hosts) == 1 else f"{len(hosts)} x {names}"
         if dry_run:
             with store.open(common.lake) as lake:
-                found = _run.pending(lake, member, host.row, wanted)
+                found = _run.pending(lake, member, [hosts[0].row], wanted)
                 snapshot = lake.snapshot
             for row in found.slice(0, 10).to_pylist():
                 _say(f"{row['task_name']:28} {row['path']:28} {row['kernel_id'][:12]}")
-            shown = f"would judge {found.num_rows} on {host.row['name']}"
-            _print(f"{shown} → snapshot {snapshot} stays")
+            _print(f"would judge {found.num_rows} on {on} → snapshot {snapshot} stays")
             return
-        with _run.shown_progress() as progress:
-            tally = _run.run(common.lake, member, host, settings, wanted, progress)
+        with shown(quiet=common.quiet) as progress:
+            tally = _run.run(common.lake, member, hosts, builders, settings, wanted, progress)
     if not tally.evaluations:
-        _print(f"0 pending on {host.row['name']} at snapshot {tally.snapshot}")
+        _print(f"0 pending on {on} at snapshot {tally.snapshot}")
         return
     _say("  ".join(f"{status} {n}" for status, n in sorted(tally.statuses.items())))
+    _print(str(tally))
+
+
+@app.command
+def tasks(
+    *,
+    pending: Annotated[bool, Parameter(negative="")] = True,
+    device: str = "auto",
+    common: Common = _DEFAULT,
+) -> None:
+    """Find the tasks that answers without work pass; verdicts on them carry the flag weak_task.
+
+    Each result is a row of task_audits: interrupt it when you like, run it again to go on.
+
+    Parameters
+    ----------
+    pending
+        Audit the tasks that this version has not seen on this device; others are never seen twice.
+    device
+        cpu, cuda:0, cuda:1 …; auto takes the first GPU where there is one.
+    """
+    import store
+    from evaluators import _devices, _tasks
+    from evaluators._host import Host
+
+    place = _devices.layout(device).places[0]
+    store.open(common.lake).close()  # a lake that is not there is refused before torch is loaded
+    with Host("judge", place.device, _CONFIG, place.cores) as host:
+        tally = _tasks.run(common.lake, host)
+        name = host.row["name"]
+    if not tally.audited and not tally.failed:
+        _print(f"0 tasks pending on {name} at snapshot {tally.snapshot}")
+        return
+    for task, passes in tally.weak.items():
+        _say(f"weak: {task:28} {', '.join(passes)}")
+    for task, why in tally.failed.items():
+        _say(f"cannot be run: {task}: {why}")
     _print(str(tally))
 
 
@@ -154,28 +217,23 @@ def check(
     """
     import json
 
-    from evaluators import _report, _run
+    from evaluators import _devices, _report, _run
     from evaluators._host import Host
 
-    _check_device(device)
+    place = _devices.layout(device).places[0]
     if not file.is_file():
         raise FlywheelError(f"no file {file}", "Give the path of a Python file.")
     problem = _run.problem(task, common.lake)
-    with Host("judge", device, config) as host:
+    with Host("judge", place.device, config, place.cores) as host:
         tables = host.judge(problem.case(file, host.row["kind"]))
     if format == "json":
         _print(json.dumps(tables, indent=1))
     else:
-        for line in _report.lines(file.name, host.row["name"], tables):
+        shown = _report.lines(file.name, host.row["name"], tables, colour=sys.stdout.isatty())
+        for line in shown:
             _print(line)
     if tables["evaluations"][0]["status"] != "correct":
         sys.exit(1)
-
-
-def _check_device(device: str) -> None:
-    kind, _, number = device.partition(":")
-    if device not in ("cpu", "auto", "cuda") and not (kind == "cuda" and number.isdigit()):
-        raise DeviceUnavailable(f'no device "{device}"', "Choose cpu, auto, cuda:0, cuda:1 …")
 
 
 def _print(line: str) -> None:

@@ -11,6 +11,7 @@ import re
 import shutil
 import socket
 import subprocess
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,11 @@ from store.errors import DeviceUnavailable
 from store.ids import content_id
 
 _MIB = 1 << 20
+# Bits of NVML's throttle reasons: slowdown by hardware or heat, thermal and power brake. That the
+# power limit holds the clock is no such reason: it is the normal state of a busy GPU.
+_SLOWDOWNS = 0x08 | 0x20 | 0x40 | 0x80
+# Compute capabilities whose multiprocessors have 64 float32 lanes and not 128.
+_HALF_AS_WIDE = {(7, 0), (7, 2), (7, 5), (8, 0)}
 # What two measurements must share to be of the same device and environment. Host name and memory
 # describe a machine without changing what it measures.
 _IDENTITY = (
@@ -66,6 +72,19 @@ def fingerprint(device: str) -> dict[str, Any]:
     }
 
 
+def architecture(device: str) -> str | None:
+    """Return what extensions are compiled for on this process's GPU, such as 9.0."""
+    given = os.environ.get("TORCH_CUDA_ARCH_LIST")
+    if device != "cuda" or given:
+        return given
+    if not torch.cuda.is_available():
+        return None
+    major, minor = torch.cuda.get_device_capability(0)
+    # Workers take it from the environment, so that those without a GPU build the same.
+    os.environ["TORCH_CUDA_ARCH_LIST"] = arch = f"{major}.{minor}"
+    return arch
+
+
 def flush_bytes(device: str) -> int:
     """Memory that has to be written to push everything else out of the caches."""
     if device == "cuda":
@@ -89,8 +108,20 @@ def short_name(model: str) -> str:
     return " ".join(plain.split()) or "CPU"
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What a GPU says of itself at one moment."""
+
+    sm_mhz: int
+    memory_mhz: int
+    temperature_c: int
+    power_w: float
+    slowed: bool
+    """Whether the hardware holds its clocks down: heat, or too little power."""
+
+
 class Clocks:
-    """Clock and temperature of a GPU by NVML; answers None where there is none to ask."""
+    """The state of a GPU by NVML; answers None where there is none to ask."""
 
     def __init__(self, device: str) -> None:
         self._nvml: Any = None
@@ -102,16 +133,49 @@ class Clocks:
                 self._handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
                 self._nvml = nvml
 
-    def read(self) -> tuple[int, int] | None:
-        """SM clock in MHz and temperature in °C."""
-        if self._nvml is None:
+    def read(self) -> Reading | None:
+        """Clocks, temperature, power, and whether the hardware slows itself down."""
+        nvml = self._nvml
+        if nvml is None:
             return None
         try:
-            clock = self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM)
-            kind = self._nvml.NVML_TEMPERATURE_GPU
-            return int(clock), int(self._nvml.nvmlDeviceGetTemperature(self._handle, kind))
-        except self._nvml.NVMLError:
+            reasons = int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle))
+            return Reading(
+                sm_mhz=int(nvml.nvmlDeviceGetClockInfo(self._handle, nvml.NVML_CLOCK_SM)),
+                memory_mhz=int(nvml.nvmlDeviceGetClockInfo(self._handle, nvml.NVML_CLOCK_MEM)),
+                temperature_c=int(
+                    nvml.nvmlDeviceGetTemperature(self._handle, nvml.NVML_TEMPERATURE_GPU)
+                ),
+                power_w=nvml.nvmlDeviceGetPowerUsage(self._handle) / 1000,
+                slowed=bool(reasons & _SLOWDOWNS),
+            )
+        except nvml.NVMLError:
             return None
+
+    def bandwidth(self) -> float | None:
+        """The most bytes per second that the GPU's memory can move: clock, both edges, width."""
+        nvml = self._nvml
+        if nvml is None:
+            return None
+        try:
+            mhz = int(nvml.nvmlDeviceGetMaxClockInfo(self._handle, nvml.NVML_CLOCK_MEM))
+            bits = int(nvml.nvmlDeviceGetMemoryBusWidth(self._handle))
+        except nvml.NVMLError:
+            return None
+        return mhz * 1e6 * 2 * bits / 8 or None  # nothing is known where a driver says 0
+
+    def float_peak(self) -> float | None:
+        """The most float32 operations per second outside of tensor cores, a fused pair as two."""
+        nvml = self._nvml
+        if nvml is None:
+            return None
+        try:
+            mhz = int(nvml.nvmlDeviceGetMaxClockInfo(self._handle, nvml.NVML_CLOCK_SM))
+        except nvml.NVMLError:
+            return None
+        properties = torch.cuda.get_device_properties(0)
+        lanes = 64 if (properties.major, properties.minor) in _HALF_AS_WIDE else 128
+        return mhz * 1e6 * 2 * lanes * properties.multi_processor_count
 
 
 def _cuda() -> dict[str, Any]:

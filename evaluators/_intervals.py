@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Sequence
 
 _COVERAGE_MISSED = 0.018
+_FASTER = math.log(1.02)
+_SLOWER = math.log(0.98)
 
 
 def log_ratios(over: Sequence[float], under: Sequence[float]) -> list[float]:
@@ -37,3 +39,41 @@ def interval(ratios: Sequence[float]) -> tuple[float, float, float]:
     if rank == 0:
         return -math.inf, middle, math.inf
     return values[rank - 1], middle, values[n - rank]
+
+
+def bias(control: Sequence[float]) -> float:
+    """What two processes that do the same may differ by: the far end of their ratio's interval.
+
+    As a log ratio, 0 or above. A speedup is measured between two processes as well, and what
+    differs between processes for a whole session (addresses, a core, the state of an allocator) no
+    number of blocks averages out.
+
+    control: ratios of two arms that do the same, block by block.
+
+    >>> round(bias([1.01] * 20), 4), round(bias([0.99] * 20), 4)
+    (0.01, 0.0101)
+    """
+    low, _, high = interval([math.log(ratio) for ratio in control])
+    return max(high, -low)
+
+
+def widened(bounds: tuple[float, float, float], apart: float) -> tuple[float, float, float]:
+    """An interval of a log ratio with a systematic difference added on both sides.
+
+    >>> widened((0.5, 1.0, 1.5), 0.25)
+    (0.25, 1.0, 1.75)
+    """
+    low, middle, high = bounds
+    return low - apart, middle, high + apart
+
+
+def verdict(low: float, high: float) -> str:
+    """What an interval of a log speedup says: faster, slower, or same where it says neither.
+
+    A kernel is faster where even the lower bound lies above 1.02, slower where even the upper one
+    lies below 0.98.
+
+    >>> verdict(math.log(1.03), math.log(1.2)), verdict(-0.001, 0.3), verdict(-0.3, -0.1)
+    ('faster', 'same', 'slower')
+    """
+    return "faster" if low > _FASTER else "slower" if high < _SLOWER else "same"

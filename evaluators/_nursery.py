@@ -2,44 +2,69 @@
 
 Importing torch takes seconds, forking a process that has it takes milliseconds. The nursery never
 runs code of a candidate itself, never touches CUDA, and holds nothing but the modules of a worker:
-no task, no reference, no store. It adopts what a worker leaves behind and kills it.
+no task, no reference, no store. Three forks make a worker:
+
+    nursery ── keeper ── first process ── worker
+
+The keeper listens to the judge, watches what the worker's tree uses, and ends it. The first process
+adopts and reaps whatever loses its parent; where PID namespaces are allowed it is the first of one,
+and its end is the end of everything below.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
+import gc
 import importlib
+import json
 import os
 import resource
 import select
 import signal
 import socket
 import sys
-import time
+import tempfile
 from pathlib import Path
 from typing import Any
 
-from evaluators import _channel, _worker
-from evaluators._processes import descendants
+from evaluators import _allocator, _cgroup, _channel, _isolation, _worker
+from evaluators._processes import descendants, family, sweep
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
-_PR_SET_NO_NEW_PRIVS = 38
-_CLONE_NEWNET = 0x40000000
-_SWEEP_LIMIT_S = 5.0
-_C = ctypes.CDLL(None, use_errno=True)
+_FACTS_LIMIT_S = 5.0
+_LOOK_S = 0.1
+_MANY_TASKS = 64
+_LEAST_FREE_BYTES = 2**29
+_ALWAYS = ["process", "rlimits", "environment", "no_new_privs", "death_signal", "subreaper"]
+_SHM = "/dev/shm"
+_KILLED = {"code": -signal.SIGKILL, "peak_memory_bytes": None, "strays": 0, "excess": None}
 
 
-def main(control_fd: int) -> None:
-    """Serve start and kill requests of the judge until it is gone."""
-    _C.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    _C.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+def main(control_fd: int, inherited: str, warm: str) -> None:
+    """Serve start and kill requests of the judge until it is gone.
+
+    `inherited` names the enclosures that this process was started in, and `warm` the modules that
+    its workers find imported, both with commas.
+    """
+    _isolation.die_with_parent()
+    _allocator.reuse_memory()
+    gpu = _isolation.has_gpu()
+    enclosures = [name for name in inherited.split(",") if name]
+    if not enclosures and not gpu:
+        enclosures = _isolation.enclose(gpu=gpu)
+    parts = _isolation.available(enclosures, os.environ["TMPDIR"], gpu=gpu)
+    if _cgroup.works():
+        parts.append("cgroup")
+    _isolation.adopt_orphans()
+    _isolation.hide_memory()
     sys.dont_write_bytecode = True  # a worker's directory holds what it was given and no more
-    with contextlib.suppress(Exception):  # a warm start for Triton kernels, where there is Triton
-        importlib.import_module("triton")
+    for module in filter(None, warm.split(",")):
+        with contextlib.suppress(Exception):  # Triton, for one, is not everywhere
+            importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # a collection in a worker would copy every page that it shares with this process
     control = socket.socket(fileno=control_fd)
-    _channel.send(control, {"ready": True, "limits": _available_limits()})
+    levels = [*_ALWAYS, "not_dumpable", *enclosures, *parts]
+    _channel.send(control, {"ready": True, "limits": levels})
     while True:
         try:
             order, fds = _channel.receive_with_fds(control, 4)
@@ -47,36 +72,128 @@ def main(control_fd: int) -> None:
             return
         if order["do"] != "start":  # a kill that crossed the worker's own end
             continue
-        pid = os.fork()
-        if pid == 0:
-            control.close()
-            _become_worker(order, *fds)
-        for fd in fds:
+        shm = _shared_names() if "private_shm" in enclosures else None
+        heard, report = os.pipe()
+        group = _cgroup.Group() if "cgroup" in parts else None
+        keeper = os.fork()
+        if keeper == 0:
+            os.close(heard)
+            _keep(control, report, order, fds, [*enclosures, *parts], group, gpu=gpu)
+        for fd in (*fds, report):
             os.close(fd)
-        _channel.send(control, {"started": pid})
-        ended = _watch(control, pid)
-        ended["strays"] = _sweep()
+        with os.fdopen(heard, "rb") as lines:
+            line = lines.readline()
+        os.waitpid(keeper, 0)
+        sweep()
+        if group is not None:
+            group.remove()
+        if shm is not None:
+            for name in _shared_names() - shm:
+                with contextlib.suppress(OSError):
+                    os.unlink(os.path.join(_SHM, name))
         try:
-            _channel.send(control, {"ended": ended})
+            _channel.send(control, {"ended": _KILLED | json.loads(line or b"{}")})
         except _channel.Closed:
             return
 
 
-def _available_limits() -> list[str]:
-    """Isolation that this host grants to a worker, found by trying."""
-    found = ["process", "rlimits", "environment", "no_new_privs", "death_signal", "subreaper"]
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0 if _C.unshare(_CLONE_NEWNET) == 0 else 1)
-    if os.waitpid(pid, 0)[1] == 0:
-        found.append("no_network")
-    return found
+def _shared_names() -> set[str]:
+    with contextlib.suppress(OSError):
+        return set(os.listdir(_SHM))
+    return set()
 
 
-def _become_worker(order: dict[str, Any], channel: int, inbox: int, outbox: int, log: int) -> None:
+def _keep(
+    control: socket.socket,
+    report: int,
+    order: dict[str, Any],
+    fds: list[int],
+    parts: list[str],
+    group: _cgroup.Group | None,
+    *,
+    gpu: bool,
+) -> None:
+    """Start a worker, watch it, end it, and report how it ended. Does not return."""
+    first = 0
+    try:
+        _isolation.die_with_parent()
+        _isolation.adopt_orphans()
+        if "pid_namespace" in parts:
+            _isolation.new_process_namespace()
+        _isolation.guard(parts, order["writable"], gpu=gpu)
+        facts, told = os.pipe()
+        first = os.fork()
+        if first == 0:
+            control.close()
+            os.close(facts)
+            os.close(report)
+            if group is not None:
+                group.take()
+            _be_first(told, order, fds, parts, gpu=gpu)
+        os.close(told)
+        for fd in fds:
+            os.close(fd)
+        lines = os.fdopen(facts, "rb", buffering=0)
+        worker = json.loads(lines.readline() or b"null") or {"pid": first}
+        _channel.send(control, {"started": worker["pid"]})
+        excess = _watch(control, facts, first, order)
+        strays = descendants(os.getpid()) - {first, worker["pid"]}
+        if excess is None:
+            if not select.select([facts], [], [], 0)[0]:
+                os.kill(worker["pid"], signal.SIGKILL)
+            heard = select.select([facts], [], [], _FACTS_LIMIT_S)[0]
+            line = lines.readline() if heard else b""
+        else:
+            line = b""
+        _end(first, parts, group)
+        first = 0
+        sweep()
+        how = {**json.loads(line or b"{}"), "strays": len(strays), "excess": excess}
+        os.write(report, json.dumps(how).encode() + b"\n")
+    finally:  # also where the judge is gone
+        if first:
+            _end(first, parts, group)
+        os._exit(0)
+
+
+def _be_first(
+    told: int, order: dict[str, Any], fds: list[int], parts: list[str], *, gpu: bool
+) -> None:
+    """Fork the worker, reap what comes, say how the worker ended, and wait. Does not return."""
+    try:
+        _isolation.die_with_parent()
+        _isolation.adopt_orphans()
+        worker = os.fork()
+        if worker == 0:
+            _become_worker(told, order, fds, parts, gpu=gpu)
+        for fd in fds:
+            os.close(fd)
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status, usage = os.wait4(-1, 0)
+                if pid == worker:
+                    ended = {
+                        "code": os.waitstatus_to_exitcode(status),
+                        "peak_memory_bytes": usage.ru_maxrss * 1024,
+                        "cpu_s": usage.ru_utime + usage.ru_stime,
+                    }
+                    os.write(told, json.dumps(ended).encode() + b"\n")
+        while True:  # the keeper counts what is left, and ends it
+            signal.pause()
+    finally:
+        os._exit(70)
+
+
+def _become_worker(
+    told: int, order: dict[str, Any], fds: list[int], parts: list[str], *, gpu: bool
+) -> None:
     """Turn this fork into a worker with its limits in force. Does not return."""
     code = 70
+    channel, inbox, outbox, log = fds
     try:
+        # As the judge's /proc counts, also from inside a namespace.
+        pid = {"pid": int(os.readlink("/proc/self"))}
+        os.write(told, json.dumps(pid).encode() + b"\n")
         os.setsid()
         for target, source in enumerate((os.open(os.devnull, os.O_RDONLY), log, log)):
             os.dup2(source, target)
@@ -87,12 +204,14 @@ def _become_worker(order: dict[str, Any], channel: int, inbox: int, outbox: int,
                     os.close(fd)
         os.chdir(order["directory"])
         os.environ.update(order["environment"])
+        tempfile.tempdir = None  # what was found for the nursery is not the worker's
         sys.path.insert(0, order["directory"])
         _limit(order["limits"])
-        _C.unshare(_CLONE_NEWNET)
-        _C.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-        _C.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _isolation.die_with_parent()
         setting = _worker.Setting(**order["setting"])
+        own = order["writable"]
+        order.clear()
+        _isolation.narrow(parts, own, gpu=gpu)
         _worker.serve(socket.socket(fileno=channel), setting, inbox, outbox)
         code = 0
     except SystemExit as error:
@@ -105,7 +224,7 @@ def _become_worker(order: dict[str, Any], channel: int, inbox: int, outbox: int,
             os._exit(code & 0xFF)
 
 
-def _limit(limits: dict[str, int | None]) -> None:
+def _limit(limits: dict[str, Any]) -> None:
     memory_bytes = limits["memory_bytes"]
     if memory_bytes is not None:
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
@@ -123,54 +242,77 @@ def _lower(which: int, value: int | None) -> None:
     resource.setrlimit(which, (bound, bound))
 
 
-def _watch(control: socket.socket, pid: int) -> dict[str, Any]:
-    """Wait until the worker has ended, by itself or by order; returns how it ended."""
-    process = os.pidfd_open(pid)
-    try:
-        while True:
-            ready, _, _ = select.select([process, control], [], [])
-            if process in ready:
-                break
-            try:
-                _channel.receive(control)
-            except _channel.Closed:
-                _kill(pid)
-                _sweep()
-                os._exit(0)
-            _kill(pid)
-        _, status, usage = os.wait4(pid, 0)
-    finally:
-        os.close(process)
-    return {
-        "code": os.waitstatus_to_exitcode(status),
-        "peak_memory_bytes": usage.ru_maxrss * 1024,
-        "cpu_s": usage.ru_utime + usage.ru_stime,
-    }
+def _watch(control: socket.socket, facts: int, first: int, order: dict[str, Any]) -> str | None:
+    """Wait until the worker has ended or is to end; returns what it had too much of, if anything.
 
-
-def _kill(pid: int) -> None:
-    for signalled in (os.killpg, os.kill):
-        with contextlib.suppress(ProcessLookupError):
-            signalled(pid, signal.SIGKILL)
-
-
-def _sweep() -> int:
-    """Kill every process that descends from this one; returns how many there were.
-
-    Orphans of a worker come to the nursery, since it is their subreaper, whatever session or
-    process group they have moved to.
+    Figures of the whole machine are read at each look, which costs next to nothing; the tree below
+    is gone through only once one of them has moved by as much as the limit.
     """
-    killed: set[int] = set()
-    until = time.monotonic() + _SWEEP_LIMIT_S
-    while time.monotonic() < until:
-        found = descendants(os.getpid())
-        if not found:
-            break
-        for pid in found:
-            _kill(pid)
-        killed.update(found)
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                continue
-        time.sleep(0.002)
-    return len(killed)
+    limits, directory = order["limits"], order["directory"]
+    tasks, free_disk, free_memory = _machine(directory)
+    while not select.select([facts, control], [], [], _LOOK_S)[0]:
+        now = _machine(directory)
+        if now[0] - tasks > _MANY_TASKS:
+            threads = family(first).values()
+            if len(threads) > limits["processes"] or sum(threads) > limits["threads"]:
+                return f"{len(threads)} processes with {sum(threads)} threads"
+        if free_disk - now[1] > limits["disk_bytes"]:
+            used = sum(_disk_bytes(folder) for folder in order["writable"])
+            # What it has deleted and still holds open counts nowhere; then only the disk tells.
+            if used > limits["disk_bytes"] or now[1] < limits["disk_bytes"]:
+                return f"{used} bytes in files"
+        memory_bytes = limits["memory_bytes"]
+        if now[2] < _LEAST_FREE_BYTES < free_memory:
+            memory_bytes = _LEAST_FREE_BYTES
+        if memory_bytes is not None and free_memory - now[2] > memory_bytes:
+            used = sum(_resident_bytes(pid) for pid in family(first))
+            if used > memory_bytes:
+                return f"{used} bytes of memory"
+    if select.select([control], [], [], 0)[0]:
+        _channel.receive(control)
+    return None
+
+
+def _machine(directory: str) -> tuple[int, int, int]:
+    """Processes and threads of the machine, free bytes of the disk, and of memory."""
+    tasks = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
+    disk = os.statvfs(os.path.dirname(directory))  # which is not the candidate's to delete
+    memory = Path("/proc/meminfo").read_text().split()
+    return tasks, disk.f_bavail * disk.f_frsize, int(memory[7]) * 1024
+
+
+def _disk_bytes(directory: str) -> int:
+    total = 0
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(folder, name)).st_blocks * 512
+    return total
+
+
+def _resident_bytes(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        fields = Path(f"/proc/{pid}/statm").read_text().split()
+        return (int(fields[1]) - int(fields[2])) * resource.getpagesize()
+    return 0
+
+
+def _end(first: int, parts: list[str], group: _cgroup.Group | None) -> None:
+    """Kill the first process and everything below it.
+
+    The end of a control group or a PID namespace, or one signal to all that may be signalled from
+    here, leaves no moment in which a process can fork once more. Without any of them the sweep goes
+    on until none is found.
+    """
+    if group is not None:
+        group.kill()
+    if "pid_namespace" not in parts and "signal_scope" in parts:
+        try:
+            os.kill(os.getppid(), 0)
+        except PermissionError:  # really shut in, so that "all" are those below
+            with contextlib.suppress(OSError):
+                os.kill(-1, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(first, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(first, 0)

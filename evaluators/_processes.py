@@ -1,23 +1,54 @@
-"""Which processes stand below a process, as /proc tells it."""
+"""Which processes stand below a process, as /proc tells it, and the end of them."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import contextlib
+import os
+import signal
+import time
+
+_SWEEP_LIMIT_S = 5.0
+_LOOK_S = 0.002
 
 
-def descendants(root: int) -> set[int]:
-    """Processes below a process, zombies included."""
+def family(root: int) -> dict[int, int]:
+    """Processes below a process that have not ended, with the number of their threads."""
     parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                stat = (entry / "stat").read_text(errors="replace")
-            except OSError:
-                continue  # it ended meanwhile
-            parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
+    threads: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+        except OSError:
+            continue  # it ended meanwhile
+        parents[int(name)] = int(fields[1])
+        threads[int(name)] = 0 if fields[0] in (b"Z", b"X") else int(fields[17])
     found: set[int] = set()
     fresh = {root}
     while fresh:
         fresh = {pid for pid, parent in parents.items() if parent in fresh} - found
         found |= fresh
-    return found
+    return {pid: threads[pid] for pid in found if threads[pid]}
+
+
+def descendants(root: int) -> set[int]:
+    """Processes below a process that have not ended."""
+    return set(family(root))
+
+
+def sweep() -> None:
+    """Kill and reap every process below this one, also what has moved to another session.
+
+    This process is a subreaper, so orphans come to it, and one without children has nothing below.
+    """
+    until = time.monotonic() + _SWEEP_LIMIT_S
+    with contextlib.suppress(ChildProcessError):
+        while time.monotonic() < until:
+            for pid in descendants(os.getpid()):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                continue
+            time.sleep(_LOOK_S)

@@ -7,27 +7,73 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from evaluators._intervals import interval, log_ratios
+from evaluators._intervals import verdict
+from evaluators._wins import best_baseline, speedups
+
+_COLOURS = {
+    "correct": "32",
+    "evaluator_error": "33",
+    "faster": "32",
+    "same": "33",
+    "slower": "31",
+}
+_FAILED = "31"
 
 
-def lines(name: str, device: str, tables: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
-    """One line for the verdict, one for the timing, then what the candidate wrote."""
+def lines(
+    name: str, device: str, tables: dict[str, list[dict[str, Any]]], *, colour: bool = False
+) -> Iterator[str]:
+    """The verdict, a line per baseline with its interval, then what the candidate wrote.
+
+    colour: with the escape sequences of a terminal.
+    """
+
+    def painted(text: str, meaning: str) -> str:
+        return f"\x1b[{_COLOURS.get(meaning, _FAILED)}m{text}\x1b[0m" if colour else text
+
     [evaluation] = tables["evaluations"]
+    status = painted(evaluation["status"], evaluation["status"])
     reason = f" ({evaluation['reason']})" if evaluation["reason"] else ""
-    yield f"{name} on {device}: {evaluation['status']}{reason}"
+    yield f"{name} on {device}: {status}{reason}"
     if evaluation["message"]:
         yield f"  {evaluation['message']}"
-    arms = {row["arm"]: row for row in tables["timings"]}
-    if "kernel" in arms and "eager" in arms:
-        kernel_ms, eager_ms = arms["kernel"]["samples_ms"], arms["eager"]["samples_ms"]
-        low, middle, high = (math.exp(v) for v in interval(log_ratios(eager_ms, kernel_ms)))
-        noisy = "; noisy, not for ranking" if arms["kernel"]["noisy"] else ""
-        yield (
-            f"  speedup {middle:.2f} [{low:.2f}, {high:.2f}] over eager"
-            f" ({statistics.median(eager_ms):.4g} ms → {statistics.median(kernel_ms):.4g} ms,"
-            f" n = {len(kernel_ms)}{noisy})"
-        )
+    sessions = _sessions(tables["timings"])
+    for number, session in enumerate(sessions, start=1):
+        if len(sessions) > 1:
+            yield f"  process {number} of {len(sessions)}"
+        for text, meaning in _speedup_lines(session):
+            yield f"  {painted(meaning, meaning)}{' ' * (6 - len(meaning))} {text}"
+    for row in tables.get("analyses", []):
+        yield from ("  | " + line for line in row["body"].splitlines())
     if evaluation["flags"]:
         yield f"  flags: {', '.join(evaluation['flags'])}"
     if evaluation["status"] != "correct" and evaluation["log"]:
         yield from ("  | " + line for line in evaluation["log"].splitlines()[-20:])
+
+
+def _sessions(timings: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in timings:
+        found.setdefault(row["session_id"], []).append(row)
+    return list(found.values())
+
+
+def _speedup_lines(session: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Text and meaning of each baseline's line; the baseline hardest to beat is marked."""
+    cold = {row["arm"]: row for row in session if row["cache"] == "cold"}
+    warm = {row["arm"]: row["samples_ms"] for row in session if row["cache"] == "warm"}
+    found = speedups(session)
+    kernel = cold["kernel"]
+    for baseline, (low, middle, high) in found.items():
+        baseline_ms = statistics.median(cold[baseline]["samples_ms"])
+        kernel_ms = statistics.median(kernel["samples_ms"])
+        notes = [f"{baseline_ms:.4g} ms → {kernel_ms:.4g} ms", f"n = {len(kernel['blocks'])}"]
+        if baseline in warm:
+            ratio = statistics.median(warm[baseline]) / statistics.median(warm["kernel"])
+            notes.append(f"warm {ratio:.2f}")
+        if kernel["noisy"]:
+            notes.append("noisy, not for ranking")
+        mark = " (best baseline)" if len(found) > 1 and baseline == best_baseline(found) else ""
+        bounds = f"[{math.exp(low):.2f}, {math.exp(high):.2f}]"
+        text = f"speedup {math.exp(middle):.2f} {bounds} over {baseline}{mark}"
+        yield f"{text} ({', '.join(notes)})", verdict(low, high)

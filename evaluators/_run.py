@@ -5,35 +5,39 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import store
+from evaluators._builder import Builder
+from evaluators._builds import Builds, default_root
+from evaluators._devices import Place
+from evaluators._fleet import Compiler, Judge, Judged, judged
 from evaluators._host import Host
-from store.errors import EvaluatorError, SandboxFailed, UnknownName
+from store.errors import UnknownName
 from store.ids import uuid7
+from store.progress import Progress
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger(__name__)
 
-JUDGED_SUITE = "starter"
 _SQL = Path(__file__).parent / "sql"
-_LINE_EVERY_S = 30.0
+_SHORTEST_ID = 6
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
     """Which of the pending kernels to judge."""
 
-    suite: str = JUDGED_SUITE
+    suite: str | None = None
+    """Suite of the tasks; None for every suite."""
     kernel: str | None = None
     """Kernel id or the start of one."""
     where: str | None = None
@@ -49,6 +53,13 @@ class Tally:
     timings: int = 0
     statuses: dict[str, int] = field(default_factory=dict)
     snapshot: int = 0
+
+    def count(self, tables: dict[str, list[dict[str, Any]]]) -> None:
+        """Add the rows of one case."""
+        self.evaluations += 1
+        self.timings += len(tables["timings"])
+        status = tables["evaluations"][0]["status"]
+        self.statuses[status] = self.statuses.get(status, 0) + 1
 
     def __str__(self) -> str:
         timeouts = self.statuses.get("timeout", 0)
@@ -82,32 +93,27 @@ class Problem:
         }
 
 
-class Progress(Protocol):
-    """Told of every verdict as it comes."""
-
-    def __call__(self, done: int, of: int, name: str, status: str) -> None:
-        """Take note of one verdict."""
-
-
 def pending(
-    lake: store.Lake, member: ModuleType, device: dict[str, Any], wanted: Wanted
+    lake: store.Lake, member: ModuleType, devices: Sequence[dict[str, Any]], wanted: Wanted
 ) -> pa.Table:
-    """Kernels and tasks without evidence of this evaluator version on this device, in order.
+    """Kernels and tasks without evidence of this evaluator version on these devices, in order.
 
-    Raises EvaluatorError for a suite or kernel that this version must not run.
+    Args:
+        lake: Where to look.
+        member: The evaluator.
+        devices: Rows of devices of one kind; a verdict on any of them is enough.
+        wanted: What to leave out.
+
+    Raises:
+        UnknownName: the kernel or suite asked for is not there.
     """
-    if wanted.suite != JUDGED_SUITE:
-        raise _refusal(f"suite {wanted.suite}")
-    if wanted.kernel is not None:
-        known = _known_kernel(lake, wanted.kernel)
-        if not known["judged"]:
-            raise _refusal(f"kernel {known['kernel_id'][:12]}")
+    _check_known(lake, wanted)
     query = (_SQL / "pending.sql").read_text("utf-8")
     given = {
-        "evaluator": _name(member),
+        "evaluator": name_of(member),
         "version": member.VERSION,
-        "device_id": device["device_id"],
-        "device_kind": device["kind"],
+        "device_ids": sorted({device["device_id"] for device in devices}),
+        "device_kind": devices[0]["kind"],
         "suite": wanted.suite,
     }
     if wanted.where is None:
@@ -122,10 +128,76 @@ def pending(
     return found if wanted.limit is None else found.slice(0, wanted.limit)
 
 
+@contextmanager
+def local(
+    evaluator: str, places: Sequence[Place], builders: Sequence[tuple[int, ...]], config: Any
+) -> Generator[tuple[list[Host], list[Builder]]]:
+    """Yield judges at places of this machine, and builders on those cores; they end together.
+
+    Raises:
+        DeviceUnavailable: a device is not there, or cannot be measured on.
+    """
+    with ExitStack() as stack:
+        hosts = [
+            stack.enter_context(Host(evaluator, place.device, config, place.cores))
+            for place in places
+        ]
+        tools = Builds(default_root(), hosts[0].toolchain)
+        tools.trim()
+        yield (
+            hosts,
+            [stack.enter_context(Builder(tools, hosts[0].arch, cores)) for cores in builders],
+        )
+
+
+def begin(
+    writer: store.Writer,
+    member: ModuleType,
+    devices: Sequence[dict[str, Any]],
+    config: dict[str, Any],
+    origin: tuple[str, int],
+) -> str:
+    """Append the row of a run that begins, and its devices; return its id.
+
+    Args:
+        writer: Where to append.
+        member: The evaluator.
+        devices: Rows of devices.
+        config: What was asked for.
+        origin: Lake and snapshot that were read.
+    """
+    run_id = uuid7()
+    started = {
+        "run_id": run_id,
+        "kind": "evaluation",
+        "name": name_of(member),
+        "config": json.dumps(config),
+        "version": store.__version__,
+        "lake_id": origin[0],
+        "snapshot_id": origin[1],
+        "host": devices[0]["host"],
+        "started_at": datetime.now(UTC),
+    }
+    writer.append({"runs": [started], "devices": list(devices)}, message="evaluation begins")
+    return run_id
+
+
+def keep(
+    writer: store.Writer, member: ModuleType, run_id: str, result: Judged
+) -> dict[str, list[dict[str, Any]]]:
+    """Spool what came of one case as a bundle of its own; return its rows."""
+    tables = result.tables or _fault(result.case, member, result)
+    for row in (*tables["evaluations"], *tables.get("findings", [])):
+        row["run_id"] = run_id
+    writer.append(tables, message=f"judged {result.case['kernel_id'][:12]}", wait=False)
+    return tables
+
+
 def run(
     lake_url: str | None,
     member: ModuleType,
-    host: Host,
+    judges: Sequence[Judge],
+    builders: Sequence[Compiler],
     config: Any,
     wanted: Wanted,
     progress: Progress,
@@ -133,151 +205,116 @@ def run(
     """Judge what is pending and append each result as a bundle of its own.
 
     What was judged before an interruption stays; running again goes on with the rest.
+
+    Raises:
+        DeviceUnavailable: no device is left to judge on; what was judged is stored.
     """
     tally = Tally()
+    devices = {judge.row["device_id"]: judge.row for judge in judges}
     with store.writer(lake_url, author="evaluators run") as writer:
         with writer.reader() as lake:
-            cases = list(_cases(lake, pending(lake, member, host.row, wanted)))
+            found = pending(lake, member, list(devices.values()), wanted)
+            cases = list(texts(lake, found, judges[0].row["name"]))
             tally.snapshot = lake.snapshot
             origin = (lake.lake_id, lake.snapshot)
         if not cases:
             return tally
-        run_id = uuid7()
-        started = {
-            "run_id": run_id,
-            "kind": "evaluation",
-            "name": _name(member),
-            "config": json.dumps({"evaluator": asdict(config), "wanted": asdict(wanted)}),
-            "version": store.__version__,
-            "lake_id": origin[0],
-            "snapshot_id": origin[1],
-            "host": host.row["host"],
-            "started_at": datetime.now(UTC),
-        }
-        writer.append({"runs": [started], "devices": [host.row]}, message="evaluation begins")
+        asked = {"evaluator": asdict(config), "wanted": asdict(wanted)}
+        run_id = begin(writer, member, list(devices.values()), asked, origin)
         try:
-            for done, case in enumerate(cases, start=1):
-                tables = _judged(case, member, host)
-                [evaluation] = tables["evaluations"]
-                evaluation["run_id"] = run_id
-                name = f"{case['path']} {case['kernel_id'][:8]}"
-                writer.append(tables, message=f"judged {case['kernel_id'][:12]}", wait=False)
-                tally.evaluations += 1
-                tally.timings += len(tables["timings"])
-                status = evaluation["status"]
-                tally.statuses[status] = tally.statuses.get(status, 0) + 1
-                progress(done, len(cases), name, status)
+            for result in judged(cases, judges, builders):
+                tables = keep(writer, member, run_id, result)
+                tally.count(tables)
+                status = tables["evaluations"][0]["status"]
+                if log.isEnabledFor(logging.DEBUG):
+                    # A path is the kernel's author's, and must not steer a terminal.
+                    name = f"{result.case['kernel_id'][:8]} {result.case['path']!a}"
+                    sys.stderr.write(f"{status:16} {name}\n")
+                progress(tally.evaluations, len(cases), f"judged, last {status}")
         finally:
             tally.snapshot = writer.flush()
     return tally
 
 
 def problem(task: str, lake_url: str | None) -> Problem:
-    """The task of a file, or of the lake by name or by the start of its id. Raises UnknownName."""
+    """The task of a file, or of the lake by name or by the start of its id.
+
+    A name may be given with its suite before it, as in kernelbench/level1/12.
+
+    Raises:
+        UnknownName: no such task, or several.
+    """
     if task.endswith(".py") and Path(task).is_file():
         return Problem(store.ids.normalise(Path(task).read_text("utf-8")), {})
     with store.open(lake_url) as lake:
-        names = lake.run((_SQL / "tasks.sql").read_text("utf-8"), {"suite": JUDGED_SUITE}).rows()
-        asked = [row for row in names if row["name"] == task or row["task_id"].startswith(task)]
+        names = lake.run((_SQL / "tasks.sql").read_text("utf-8")).rows()
+        asked = {
+            row["task_id"]: row
+            for row in names
+            if task in (row["name"], f"{row['suite']}/{row['name']}")
+            or (len(task) >= _SHORTEST_ID and row["task_id"].startswith(task))
+        }
         if not asked:
-            known = [row["name"] for row in names if row["judged"]]
-            raise UnknownName.among("task", task, known)
-        if not asked[0]["judged"]:
-            raise _refusal(f"task {asked[0]['name']}")
-        chosen = {"task_id": asked[0]["task_id"]}
+            raise UnknownName.among("task", task, sorted({row["name"] for row in names}))
+        if len(asked) > 1:
+            listed = ", ".join(
+                f"{one} ({row['suite']} {row['suite_revision']})"[:60]
+                for one, row in list(asked.items())[:4]
+            )
+            raise UnknownName(f'"{task}" names {len(asked)} tasks: {listed}', "Give an id.")
+        chosen = {"task_id": next(iter(asked))}
         code = lake.run("SELECT code FROM tasks WHERE task_id = $task_id", chosen).rows()[0]["code"]
         settings = 'SELECT "name", axes FROM workloads WHERE task_id = $task_id'
         axes = {row["name"]: row["axes"] for row in lake.run(settings, chosen).rows()}
     return Problem(code, axes)
 
 
-@contextmanager
-def shown_progress() -> Generator[Progress]:
-    """A bar on a terminal; in a log one line every 30 seconds."""
-    if sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import Progress as Bars
-        from rich.text import Text
-
-        console = Console(stderr=True)
-        with Bars(console=console, transient=True) as bars:
-            bar = bars.add_task("judging", total=None)
-
-            def show(done: int, of: int, name: str, status: str) -> None:
-                line = Text(f"{status:16} {name}")
-                if log.isEnabledFor(logging.DEBUG):
-                    bars.console.print(line)
-                bars.update(bar, completed=done, total=of, description=status)
-
-            yield show
-    else:
-        last = time.monotonic()
-
-        def say(done: int, of: int, name: str, status: str) -> None:
-            nonlocal last
-            log.debug("%s %s", status, name)
-            if time.monotonic() - last > _LINE_EVERY_S:
-                last = time.monotonic()
-                log.info("%d of %d judged", done, of)
-
-        yield say
-
-
-def _cases(lake: store.Lake, wanted: pa.Table) -> Iterator[dict[str, Any]]:
+def texts(lake: store.Lake, wanted: pa.Table, device: str) -> Iterator[dict[str, Any]]:
+    """The cases of a table of kernel_id, task_id, workload_id, axes and compiles, in its order."""
     import pyarrow as pa
 
     order = pa.array(range(wanted.num_rows), pa.int64())
     lake.register("wanted", wanted.append_column("position", order))
-    for row in lake.run((_SQL / "cases.sql").read_text("utf-8")).rows():
+    for row in lake.run((_SQL / "cases.sql").read_text("utf-8"), {"device": device}).rows():
         files = row["other_files"] or []
         yield {**row, "other_files": [(file["path"], file["code"]) for file in files]}
 
 
-def _judged(case: dict[str, Any], member: ModuleType, host: Host) -> dict[str, Any]:
-    """Rows of one case; where the judging process is lost, a row that says so and a new process."""
-    try:
-        return host.judge(case)
-    except SandboxFailed as failed:
-        log.warning("%s %s: %s", case["path"], case["kernel_id"][:12], failed.message)
-        host.restart()
-        row = {key: case[key] for key in ("kernel_id", "task_id", "workload_id")} | {
-            "evaluation_id": uuid7(),
-            "device_id": host.row["device_id"],
-            "evaluator": _name(member),
-            "evaluator_version": member.VERSION,
-            "status": "evaluator_error",
-            "reason": "internal",
-            "message": failed.message,
-        }
-        return {"evaluations": [row], "timings": []}
+def _fault(
+    case: dict[str, Any], member: ModuleType, result: Judged
+) -> dict[str, list[dict[str, Any]]]:
+    """The row of a case whose judging process was lost on every try: no fault of the kernel."""
+    row = {key: case[key] for key in ("kernel_id", "task_id", "workload_id")} | {
+        "evaluation_id": uuid7(),
+        "device_id": result.device["device_id"],
+        "evaluator": name_of(member),
+        "evaluator_version": member.VERSION,
+        "status": "evaluator_error",
+        "reason": "internal",
+        "message": result.fault,
+    }
+    return {"evaluations": [row], "timings": []}
 
 
-def _name(member: ModuleType) -> str:
+def name_of(member: ModuleType) -> str:
+    """Return the name under which an evaluator's rows are stored."""
     return member.__name__.rpartition(".")[2].replace("_", "-")
 
 
-def _known_kernel(lake: store.Lake, start: str) -> dict[str, Any]:
-    """The one kernel whose id starts so, and whether it is of the suite that is judged."""
-    found = lake.run(
-        "SELECT kernels.kernel_id, coalesce(bool_or(task_labels.suite = $suite), false) AS judged "
-        "FROM kernels LEFT JOIN generations ON generations.kernel_id = kernels.kernel_id "
-        "LEFT JOIN task_labels ON task_labels.task_id = generations.task_id "
-        "WHERE starts_with(kernels.kernel_id, $start) GROUP BY kernels.kernel_id LIMIT 2",
-        {"suite": JUDGED_SUITE, "start": start},
-    ).rows()
-    if len(found) != 1:
-        which = "no kernel has" if not found else "several kernels have"
-        raise UnknownName(
-            f"{which} an id that starts with {start}",
-            'List them with: store query "SELECT kernel_id, path FROM kernels"',
-        )
-    return found[0]
-
-
-def _refusal(what: str) -> EvaluatorError:
-    return EvaluatorError(
-        f"{what} is not judged: this version runs the kernels of the {JUDGED_SUITE} suite only, "
-        "since imported code is hostile and its sandbox is not yet closed enough for it",
-        f"Leave the option out to judge the {JUDGED_SUITE} suite. A file of your own on one of its "
-        "tasks: evaluators check FILE --task TASK",
-    )
+def _check_known(lake: store.Lake, wanted: Wanted) -> None:
+    """Raise UnknownName where the suite or kernel asked for is not in the lake, or not one."""
+    if wanted.suite is not None:
+        suites = [row["suite"] for row in lake.run("SELECT DISTINCT suite FROM task_labels").rows()]
+        if wanted.suite not in suites:
+            raise UnknownName.among("suite", wanted.suite, suites)
+    if wanted.kernel is not None:
+        found = lake.run(
+            "SELECT kernel_id FROM kernels WHERE starts_with(kernel_id, $1) LIMIT 2",
+            [wanted.kernel],
+        ).rows()
+        if len(found) != 1:
+            which = "no kernel has" if not found else "several kernels have"
+            raise UnknownName(
+                f"{which} an id that starts with {wanted.kernel}",
+                'List them with: store query "SELECT kernel_id, path FROM kernels"',
+            )

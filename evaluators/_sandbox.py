@@ -2,8 +2,8 @@
 
 What is enforced: a process of its own that was forked from a warm nursery (never from anything that
 holds the lake), a white-listed environment, a fresh directory, a session of its own, resource
-limits, no new privileges, no network where the host allows it, wall limits per request, and a kill
-that reaches every descendant. What is not: the worker has the same user and sees the same files.
+limits, no new privileges, wall limits per request, and a kill that reaches every descendant. What
+else stands around it depends on the machine (`_isolation`).
 """
 
 from __future__ import annotations
@@ -13,33 +13,38 @@ import fcntl
 import os
 import secrets
 import select
-import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from evaluators import _channel
+from evaluators import _channel, _isolation
 from evaluators._processes import descendants
 from store.errors import SandboxFailed
 
-_ROOT = str(Path(__file__).resolve().parent.parent)
+_PACKAGE = str(Path(__file__).resolve().parent / "__init__.py")
 _MARKER = "FLYWHEEL_NURSERY"
 _START_LIMIT_S = 120.0
-_END_LIMIT_S = 15.0
+_END_LIMIT_S = 60.0
 _LOOK_S = 0.2
+_MOST_JOBS = 32  # each some five processes of a compiler
 _LOG_PART_BYTES = 16 * 1024
-_START = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from evaluators._nursery import main; "
-    "sys.path.remove(sys.argv[1]); main(int(sys.argv[2]))"
-)
+# The package by its path: the folder that it lies in may hold a lake, and is not to be listed.
+_START = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("evaluators", sys.argv[1])
+sys.modules["evaluators"] = importlib.util.module_from_spec(spec)
+from evaluators._nursery import main
+main(int(sys.argv[2]), *sys.argv[3:5])
+"""
 _PASSED_ON = (
     "CUDA_VISIBLE_DEVICES",
     "CUDA_HOME",
@@ -75,6 +80,12 @@ class Limits:
     """Open files."""
     cpu_s: int
     """Processor time over all threads."""
+    processes: int = 256
+    """Processes, the worker's own and those below it. Each takes its time to end."""
+    threads: int = 2048
+    """Threads of all of them."""
+    disk_bytes: int = 8 * 2**30
+    """All its files together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,20 +98,35 @@ class Ended:
     """Largest resident memory of the process."""
     strays: int
     """Processes it left behind, killed by the sweep."""
+    excess: str | None
+    """What it had more of than its limits allow, where that ended it."""
     log: str
     """What it wrote to stdout and stderr, cut to a limit."""
 
 
 class Nursery:
-    """A warm process that forks workers, one at a time. Use as a context manager."""
+    """A warm process that forks workers, one at a time. Use as a context manager.
 
-    def __init__(self, threads: int) -> None:
+    Its workers find the modules `warm` imported, beside torch.
+    """
+
+    def __init__(
+        self,
+        threads: int,
+        environment: Mapping[str, str] | None = None,
+        warm: Sequence[str] = ("triton",),
+    ) -> None:
         self._threads = threads
+        self._given = dict(environment or {})
         self._marker = secrets.token_hex(16)
         self._scratch = tempfile.mkdtemp(prefix="flywheel-")
         self._control, theirs = _channel.pair()
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-u", "-c", _START, _ROOT, str(theirs.fileno())],
+            [
+                *(sys.executable, "-I", "-u", "-c", _START, _PACKAGE, str(theirs.fileno())),
+                ",".join(_isolation.inherited),
+                ",".join(warm),
+            ],
             env=self._environment(),
             cwd="/",
             stdin=subprocess.DEVNULL,
@@ -127,6 +153,11 @@ class Nursery:
     def alive(self) -> bool:
         """Whether the process is still there."""
         return self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Its number among processes."""
+        return self._process.pid
 
     def wait_ready(self) -> None:
         """Wait for the first sign of life. Raises SandboxFailed when there is none."""
@@ -161,8 +192,12 @@ class Nursery:
         limits: Limits,
         inbox: int,
         outbox: int,
+        build: Path | None = None,
     ) -> Cell:
-        """Fork a worker into a fresh directory that holds only `files` (path to text)."""
+        """Fork a worker into a fresh directory that holds only `files` (path to text).
+
+        Extensions are compiled in the folder `build`, which the worker may write to as well.
+        """
         self.wait_ready()
         directory = Path(tempfile.mkdtemp(dir=self._scratch))
         for name, text in files.items():
@@ -174,13 +209,16 @@ class Nursery:
         order = {
             "do": "start",
             "directory": str(directory),
-            "environment": _private_environment(directory),
+            "writable": [str(directory), *([str(build)] if build is not None else [])],
+            "environment": _private_environment(directory, build),
             "limits": vars(limits),
             "setting": dict(setting),
         }
         try:
             self.tell(order, [theirs.fileno(), inbox, outbox, log])
-            pid = self.hear(_START_LIMIT_S)["started"]
+            pid = self.hear(_START_LIMIT_S).get("started")
+            if not isinstance(pid, int):
+                raise SandboxFailed("a worker cannot be started")
         except SandboxFailed:
             ours.close()
             os.close(log)
@@ -198,7 +236,7 @@ class Nursery:
             self._process.kill()
             self._process.wait()
         _sweep_marked(self._marker)
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        remove(Path(self._scratch))
 
     def _environment(self) -> dict[str, str]:
         """The white list. Anything else of our own environment stays here."""
@@ -214,8 +252,9 @@ class Nursery:
             "MKL_NUM_THREADS": threads,
             # Threads that wait by spinning take the cores from those that are waited for.
             "OMP_WAIT_POLICY": "PASSIVE",
-            "MAX_JOBS": str(len(os.sched_getaffinity(0))),
+            "MAX_JOBS": str(min(_MOST_JOBS, len(os.sched_getaffinity(0)))),
             _MARKER: self._marker,
+            **self._given,
         }
 
 
@@ -294,12 +333,13 @@ class Cell:
             log = self._read_log()
         finally:
             os.close(self._log)
-        shutil.rmtree(self._directory, ignore_errors=True)
+        remove(self._directory)
         self._directory.with_suffix(".log").unlink(missing_ok=True)
         return Ended(
             code=self._how["code"],
             peak_memory_bytes=self._how["peak_memory_bytes"],
             strays=self._how["strays"],
+            excess=self._how["excess"],
             log=log,
         )
 
@@ -326,7 +366,12 @@ class Cell:
                 self._how = self._nursery.hear(_END_LIMIT_S)["ended"]
             except SandboxFailed:
                 # Nothing but its worker runs beside a nursery. It goes, and the worker with it.
-                self._how = {"code": -signal.SIGKILL, "peak_memory_bytes": None, "strays": 0}
+                self._how = {
+                    "code": -signal.SIGKILL,
+                    "peak_memory_bytes": None,
+                    "strays": 0,
+                    "excess": None,
+                }
 
 
 def shared_memory(size_bytes: int) -> int:
@@ -335,6 +380,48 @@ def shared_memory(size_bytes: int) -> int:
     os.ftruncate(fd, size_bytes)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
     return fd
+
+
+def remove(top: Path) -> None:
+    """Remove a folder that untrusted code has filled; nobody works in it any more.
+
+    Links are removed and never followed, names may be any bytes, folders may be closed to their
+    owner or nested deeper than a path can be long: a folder's folders are moved up before it goes,
+    so that neither recursion nor open files grow with the depth.
+    """
+    with contextlib.suppress(OSError):
+        if not stat.S_ISDIR(os.lstat(top).st_mode):
+            os.unlink(top)
+            return
+        os.chmod(top, 0o700)
+        folder = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            while names := os.listdir(folder):
+                for name in names:
+                    _remove_entry(folder, name)
+        finally:
+            os.close(folder)
+        os.rmdir(top)
+
+
+def _remove_entry(folder: int, name: str) -> None:
+    """Remove an entry, or if it is a folder move its folders up first."""
+    if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+        os.unlink(name, dir_fd=folder)
+        return
+    os.chmod(name, 0o700, dir_fd=folder)
+    inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+    try:
+        for entry in os.listdir(inner):
+            if stat.S_ISDIR(os.stat(entry, dir_fd=inner, follow_symlinks=False).st_mode):
+                os.chmod(entry, 0o700, dir_fd=inner)  # to move a folder is to write into it
+                upper = secrets.token_hex(16)
+                os.rename(entry, upper, src_dir_fd=inner, dst_dir_fd=folder)
+            else:
+                os.unlink(entry, dir_fd=inner)
+    finally:
+        os.close(inner)
+    os.rmdir(name, dir_fd=folder)
 
 
 def readable(text: str) -> str:
@@ -346,7 +433,7 @@ def readable(text: str) -> str:
     return text.replace("\x00", "").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _private_environment(directory: Path) -> dict[str, str]:
+def _private_environment(directory: Path, build: Path | None) -> dict[str, str]:
     inside = {
         "TMPDIR": "tmp",
         "TORCH_EXTENSIONS_DIR": "extensions",
@@ -355,7 +442,8 @@ def _private_environment(directory: Path) -> dict[str, str]:
         "CUDA_CACHE_PATH": "cuda",
     }
     (directory / "tmp").mkdir(exist_ok=True)
-    return {"HOME": str(directory), **{k: str(directory / v) for k, v in inside.items()}}
+    private = {"HOME": str(directory), **{k: str(directory / v) for k, v in inside.items()}}
+    return private if build is None else {**private, "TORCH_EXTENSIONS_DIR": str(build)}
 
 
 def _sweep_marked(marker: str) -> None:

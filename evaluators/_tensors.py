@@ -1,23 +1,42 @@
-"""Values that cross a process border: their structure as JSON, their tensors in shared memory."""
+"""Values that cross a process border: their structure as JSON, their tensors in shared memory.
+
+The memory is a sealed file for the processor, and memory of the worker's own context for a GPU.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Generator, Iterator
+from typing import Any, Self
 
 import torch
+from torch import Tensor
 
 from evaluators._channel import Malformed
 
-_ALIGN_BYTES = 64
+ALIGN_BYTES = 64
 _MOST_DEPTH = 8
 _NAMES = (
     "float64 float32 float16 bfloat16 complex128 complex64 int64 int32 int16 int8 uint8 bool "
     "float8_e4m3fn float8_e5m2"
 )
 DTYPES: dict[str, torch.dtype] = {n: getattr(torch, n) for n in _NAMES.split() if hasattr(torch, n)}
+
+
+# As they were before a candidate's text ran: a name that it has replaced would otherwise compute an
+# answer only once it is fetched, when no clock runs.
+_COPY, _DETACH = Tensor.copy_, Tensor.detach
+_NO_FUNCTION_MODES = torch._C.DisableTorchFunction  # pyright: ignore[reportPrivateUsage]
+_NO_DISPATCH_MODES = torch._C._DisableTorchDispatch  # pyright: ignore[reportPrivateUsage]
+
+
+@contextlib.contextmanager
+def without_modes() -> Generator[None]:
+    """Run no mode of torch that a candidate has left in force."""
+    with _NO_FUNCTION_MODES(), _NO_DISPATCH_MODES():
+        yield
 
 
 class BoxFull(Exception):
@@ -27,9 +46,15 @@ class BoxFull(Exception):
 class Box:
     """A piece of shared memory that holds the tensors of one value at a time."""
 
-    def __init__(self, fd: int, size_bytes: int) -> None:
-        self.size_bytes = size_bytes
-        self._memory = mmap.mmap(fd, size_bytes)
+    def __init__(self, memory: Tensor) -> None:
+        """Take a flat tensor of bytes that both processes see."""
+        self._memory = memory
+        self.size_bytes = memory.numel()
+
+    @classmethod
+    def mapped(cls, fd: int, size_bytes: int) -> Self:
+        """Return the box in a shared file."""
+        return cls(torch.frombuffer(mmap.mmap(fd, size_bytes), dtype=torch.uint8))
 
     def put(self, value: Any) -> dict[str, Any]:
         """Copy the tensors of a value in; returns its structure. Raises BoxFull, TypeError."""
@@ -37,7 +62,8 @@ class Box:
         if size > self.size_bytes:
             raise BoxFull(f"{size} bytes do not fit into {self.size_bytes}")
         for view, tensor in zip(self.views(spec), tensors_of(value), strict=True):
-            view.copy_(tensor.detach())
+            _COPY(view, _DETACH(tensor))
+        self._settle()
         return spec
 
     def get(self, spec: Any, device: str = "cpu") -> Any:
@@ -45,9 +71,11 @@ class Box:
 
         On the device `meta` the tensors have shape and element type and no data.
         """
-        return self._get(spec, device, 0)
+        value = self._get(spec, device, 0)
+        self._settle()
+        return value
 
-    def views(self, spec: Any) -> list[torch.Tensor]:
+    def views(self, spec: Any) -> list[Tensor]:
         """The tensors of a structure as they lie in the shared memory, not copied."""
         return [self._view(entry) for entry in _tensor_entries(spec)]
 
@@ -67,15 +95,19 @@ class Box:
             return body
         raise Malformed(f"a value has the unknown kind {kind!r:.40}")
 
-    def _view(self, entry: Any) -> torch.Tensor:
+    def _view(self, entry: Any) -> Tensor:
         dtype, shape, at = checked_entry(entry)
         count = math.prod(shape)
-        if at % _ALIGN_BYTES or at + count * dtype.itemsize > self.size_bytes:
+        if at % ALIGN_BYTES or at + count * dtype.itemsize > self.size_bytes:
             raise Malformed(f"a tensor of shape {shape} at {at} lies outside its memory")
         if count == 0:
             return torch.empty(shape, dtype=dtype)
-        flat = torch.frombuffer(self._memory, dtype=dtype, count=count, offset=at)
-        return flat.view(shape)
+        return self._memory[at : at + count * dtype.itemsize].view(dtype).view(shape)
+
+    def _settle(self) -> None:
+        """Wait for copies on a GPU: the other process knows nothing of this one's streams."""
+        if self._memory.is_cuda:
+            torch.cuda.synchronize()
 
 
 def checked_entry(entry: Any) -> tuple[torch.dtype, list[int], int]:
@@ -94,9 +126,9 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def tensors_of(value: Any) -> Iterator[torch.Tensor]:
+def tensors_of(value: Any) -> Iterator[Tensor]:
     """The tensors in a value, in order."""
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, Tensor):
         yield value
     elif isinstance(value, list | tuple):
         for item in value:
@@ -108,10 +140,10 @@ def layout(value: Any, at: int = 0) -> tuple[dict[str, Any], int]:
 
     Raises TypeError for what is neither a tensor nor a plain value.
     """
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, Tensor):
         size = value.numel() * value.element_size()
         entry = [dtype_name(value.dtype), list(value.shape), at]
-        return {"tensor": entry}, at + -(-size // _ALIGN_BYTES) * _ALIGN_BYTES
+        return {"tensor": entry}, at + -(-size // ALIGN_BYTES) * ALIGN_BYTES
     if isinstance(value, list | tuple):
         parts: list[Any] = []
         for item in value:
@@ -125,10 +157,23 @@ def layout(value: Any, at: int = 0) -> tuple[dict[str, Any], int]:
 
 def to_device(value: Any, device: str) -> Any:
     """The value with its tensors on a device."""
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, Tensor):
         return value.to(device)
     if isinstance(value, list | tuple):
         return type(value)(to_device(item, device) for item in value)
+    return value
+
+
+def with_gaps(value: Any) -> Any:
+    """The value with every tensor of two or more dimensions spread over twice its memory."""
+    if isinstance(value, Tensor):
+        if value.dim() < 2 or value.numel() == 0:
+            return value
+        shape = (*value.shape[:-1], 2 * value.shape[-1])
+        spread = torch.zeros(shape, dtype=value.dtype, device=value.device)[..., ::2]
+        return spread.copy_(value)
+    if isinstance(value, list | tuple):
+        return type(value)(with_gaps(item) for item in value)
     return value
 
 

@@ -8,8 +8,10 @@ a candidate has run.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import itertools
+import json
 import socket
 import sys
 import time
@@ -20,23 +22,25 @@ from time import perf_counter_ns
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from evaluators import _channel
-from evaluators._tensors import Box, BoxFull, layout, tensors_of
+from evaluators import _channel, _profile
+from evaluators._cuda_memory import SharedMemory
+from evaluators._tensors import (
+    Box,
+    BoxFull,
+    dtype_name,
+    layout,
+    tensors_of,
+    with_gaps,
+    without_modes,
+)
 
 _TEXT_LIMIT = 6000
-# Functions that tell or order time; a candidate that replaces one means to be measured wrongly.
-_CLOCKS = (
-    (time, "time"),
-    (time, "perf_counter"),
-    (time, "perf_counter_ns"),
-    (time, "monotonic"),
-    (time, "monotonic_ns"),
-    (torch.cuda, "synchronize"),
-    (torch.cuda.Event, "record"),
-    (torch.cuda.Event, "elapsed_time"),
-)
-_GENUINE = [getattr(owner, name) for owner, name in _CLOCKS]
+_NAME_LIMIT = 200
+_STATE_PAGE = 256
+_POISONED_BLOCKS = 2
+_LATE_NS = 20_000  # a device without work answers a synchronisation in less
 _MODULE_NAME = "candidate"
 
 
@@ -49,6 +53,9 @@ class Setting:
     flush_bytes: int
     inbox_bytes: int
     outbox_bytes: int
+    allow_tf32: bool = False
+    pretends_gpu: bool = False
+    """Code is told that there is a GPU, though none is visible: much of it compiles only then."""
 
 
 class Worker:
@@ -60,13 +67,18 @@ class Worker:
         self._inbox = inbox
         self._outbox = outbox
         self._module: Any = None
+        self._variants: dict[str, Any] = {}
         self._entry: Any = None
         self._slots: dict[int, Any] = {}
         self._outputs: list[Any] = []
+        self._folders = _profile.own_folders()
+        if setting.pretends_gpu:
+            torch.cuda.is_available = lambda: True
         self._synchronize: Callable[[], None] = lambda: None
         self._event: Any = None
         if setting.device == "cuda":
-            torch.backends.cudnn.allow_tf32 = False
+            torch.backends.cudnn.allow_tf32 = setting.allow_tf32
+            torch.backends.cuda.matmul.allow_tf32 = setting.allow_tf32
             self._synchronize = torch.cuda.synchronize
             self._event = torch.cuda.Event
         words = setting.flush_bytes // 4
@@ -92,17 +104,55 @@ class Worker:
         self._module = module.to(self._device) if isinstance(module, torch.nn.Module) else module
         return {}
 
-    def fill(self, slot: int, inputs: dict[str, Any]) -> dict[str, Any]:
+    def state(self, start: int) -> dict[str, Any]:
+        """Name, element type and shape of the module's parameters and buffers, a page of them."""
+        entries = list(self._state().items())
+        page = [
+            [name[:_NAME_LIMIT], dtype_name(tensor.dtype), list(tensor.shape)]
+            for name, tensor in entries[start : start + _STATE_PAGE]
+        ]
+        return {"state": page, "total": len(entries)}
+
+    def adopt(self, pieces: list[list[Any]], values: dict[str, Any]) -> dict[str, Any]:
+        """Overwrite pieces of the module's state: [name, first element], and what to put there."""
+        state = self._state()
+        for (name, start), piece in zip(pieces, self._inbox.views(values), strict=True):
+            held = state[name].data
+            whole = piece.numel() == held.numel()
+            target = held if whole else held.view(-1)[start : start + piece.numel()]
+            target.copy_(piece.view(target.shape))
+        self._synchronize()
+        return {}
+
+    def reseed(self, seed: int) -> dict[str, Any]:
+        """Seed the generators that a module may draw from in its next call."""
+        torch.manual_seed(seed)
+        return {}
+
+    def poison(self, sizes: list[int]) -> dict[str, Any]:
+        """Leave freed blocks of so many bytes full of NaN, for whoever reads unwritten memory."""
+        blocks = [
+            torch.full((size,), 0xFF, dtype=torch.uint8, device=self._device)
+            for size in sizes
+            for _ in range(_POISONED_BLOCKS)
+        ]
+        self._synchronize()
+        del blocks
+        return {}
+
+    def fill(self, slot: int, inputs: dict[str, Any], strided: bool = False) -> dict[str, Any]:
         """Put inputs into a slot; the same storage is used again where the layout is the same.
 
         A refill goes through `.data`, so that neither address nor version counter betrays it.
+        Strided inputs have the same values with gaps in memory between them.
         """
         held = self._slots.get(slot)
-        if held is not None and layout(held)[0] == inputs:
+        if held is not None and not strided and layout(held)[0] == inputs:
             for tensor, view in zip(tensors_of(held), self._inbox.views(inputs), strict=True):
                 tensor.data.copy_(view)
         else:
-            self._slots[slot] = self._inbox.get(inputs, self._device)
+            value = self._inbox.get(inputs, self._device)
+            self._slots[slot] = with_gaps(value) if strided else value
         self._synchronize()
         return {}
 
@@ -119,11 +169,14 @@ class Worker:
         odd = _odd(value)
         if odd is not None:
             return {"odd": odd}
-        devices = sorted({t.device.type for t in tensors_of(value)})
-        try:
-            return {"output": self._outbox.put(value), "devices": devices}
-        except BoxFull:
-            return {"output": layout(value)[0], "devices": devices, "full": True}
+        with without_modes():
+            devices = sorted({t.device.type for t in tensors_of(value)})
+            if any(device != self._device for device in devices):
+                return {"output": layout(value)[0], "devices": devices}
+            try:
+                return {"output": self._outbox.put(value), "devices": devices}
+            except BoxFull:
+                return {"output": layout(value)[0], "devices": devices, "full": True}
 
     def inputs(self, slot: int) -> dict[str, Any]:
         """Return the inputs as they are after the calls."""
@@ -135,18 +188,43 @@ class Worker:
         self._synchronize()
         return {}
 
+    def _state(self) -> dict[str, torch.Tensor]:
+        held = self._module.state_dict() if isinstance(self._module, torch.nn.Module) else {}
+        return {name: value for name, value in held.items() if isinstance(value, torch.Tensor)}
+
     def clocks(self) -> dict[str, Any]:
-        """Name a clock that has been replaced since this file was imported."""
-        now = [getattr(owner, name) for owner, name in _CLOCKS]
-        pairs = zip(_CLOCKS, now, _GENUINE, strict=True)
-        replaced = [f"{owner.__name__}.{name}" for (owner, name), a, b in pairs if a is not b]
+        """Name a clock, or a part of this loop, that has been replaced since it was imported."""
+        replaced = [
+            f"{owner.__name__}.{name}"
+            for (owner, name), held in zip(_GUARDED, _GENUINE, strict=True)
+            if any(a is not b for a, b in zip(held, _identity(owner, name), strict=True))
+        ]
         return {"replaced": replaced}
 
-    def time(self, slots: list[int]) -> dict[str, Any]:
-        """Call the module once per slot named; returns nanoseconds for all of them together."""
-        calls = [self._slots[slot] for slot in slots]
-        module, output = self._module, None
+    def variant(self, name: str, slot: int) -> dict[str, Any]:
+        """Prepare one way of running the module, such as compile; returns the seconds it took."""
+        # Here, because a candidate's worker never asks for it.
+        from evaluators._variants import prepare
+
+        begin = perf_counter_ns()
+        self._variants[name] = prepare(self._module, name, self._slots[slot])
         self._synchronize()
+        return {"seconds": (perf_counter_ns() - begin) / 1e9}
+
+    def time(
+        self, slots: list[int], variant: str | None = None, cold: bool = False
+    ) -> dict[str, Any]:
+        """Call the module once per slot named; returns nanoseconds for all of them together.
+
+        `cold` flushes the caches first. On a GPU the flush is still at work when the first call is
+        launched, so that a single launch waits for the device and not the device for the launch.
+        """
+        calls = [self._slots[slot] for slot in slots]
+        module = self._module if variant is None else self._variants[variant]
+        output = None
+        self._synchronize()
+        if cold:
+            self._flushed.add_(1)
         if self._event is None:
             begin = perf_counter_ns()
             for inputs in calls:
@@ -158,26 +236,57 @@ class Worker:
             for inputs in calls:
                 output = module(*inputs)
             end.record()
+            end.synchronize()
+            ended_ns = perf_counter_ns()
             self._synchronize()
-            elapsed_ns = round(start.elapsed_time(end) * 1e6)
+            # Streams that the end does not wait for have their time counted as well.
+            late_ns = perf_counter_ns() - ended_ns
+            elapsed_ns = round(start.elapsed_time(end) * 1e6) + late_ns * (late_ns > _LATE_NS)
         self._outputs = [output, *self._outputs[:1]]
         return {"elapsed_ns": elapsed_ns, "odd": _odd(output)}
+
+    def profile(self, slot: int) -> dict[str, Any]:
+        """Name the kernels of a cold call with their times; see `_profile.gather`."""
+        return _profile.gather(
+            lambda: self._module(*self._slots[slot]),
+            cuda=self._event is not None,
+            before=self.flush,
+            synchronize=self._synchronize,
+            folders=self._folders,
+        )
+
+
+_OPERATIONS = {name: each for name, each in vars(Worker).items() if not name.startswith("_")}
+# What tells or orders time, or carries answers; a candidate that replaces one means to be measured
+# wrongly. It may replace this very check as well: nothing rests on it but plain words in the row.
+_GUARDED = (
+    *((time, name) for name in ("time", "perf_counter", "perf_counter_ns")),
+    *((time, name) for name in ("monotonic", "monotonic_ns")),
+    (sys.modules[__name__], "perf_counter_ns"),
+    (torch.cuda, "synchronize"),
+    *((torch.cuda.Event, name) for name in ("record", "synchronize", "elapsed_time")),
+    *((_channel, name) for name in ("send", "receive")),
+    *((json, name) for name in ("dumps", "loads")),
+    (socket.socket, "send"),
+    *((Box, name) for name in ("get", "put", "views")),
+    *((Tensor, name) for name in ("shape", "dtype", "device", "numel", "element_size")),
+    *((Worker, name) for name in _OPERATIONS),
+)
+
+
+def _identity(owner: Any, name: str) -> tuple[Any, Any]:
+    """A function and its code, which can be exchanged under it."""
+    function = getattr(owner, name)
+    return function, getattr(function, "__code__", None)
+
+
+_GENUINE = [_identity(owner, name) for owner, name in _GUARDED]
 
 
 def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: int) -> None:
     """Answer requests until the judge closes the channel."""
     worker: Any = None
-    operations = {
-        "load",
-        "construct",
-        "fill",
-        "call",
-        "output",
-        "inputs",
-        "flush",
-        "time",
-        "clocks",
-    }
+    operations = dict(_OPERATIONS)
     with torch.no_grad():
         while True:
             try:
@@ -187,35 +296,49 @@ def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: in
             number, operation = request.pop("number"), request.pop("do")
             try:
                 if operation == "prepare":
-                    inbox = Box(inbox_fd, setting.inbox_bytes)
-                    worker = Worker(setting, inbox, Box(outbox_fd, setting.outbox_bytes))
-                    _channel.send(channel, {"number": number})
+                    boxes, handles = _boxes(setting, (inbox_fd, outbox_fd))
+                    worker = Worker(setting, *boxes)
+                    _channel.send(channel, {"number": number, "handles": handles})
                     continue
                 if operation not in operations:
                     raise ValueError(operation)
-                reply = getattr(worker, operation)(**request)
+                reply = operations[operation](worker, **request)
             except Exception as error:
                 reply = {"error": _described(error)}
             _channel.send(channel, {"number": number, **reply})
 
 
+def _boxes(setting: Setting, fds: tuple[int, int]) -> tuple[list[Box], list[str]]:
+    """Make inbox and outbox; those in GPU memory have handles by which the judge opens them."""
+    sizes = (setting.inbox_bytes, setting.outbox_bytes)
+    if setting.device != "cuda":
+        return [Box.mapped(fd, size) for fd, size in zip(fds, sizes, strict=True)], []
+    shared = [SharedMemory(size) for size in sizes]
+    return [Box(memory.bytes) for memory in shared], [memory.handle for memory in shared]
+
+
 def _odd(value: Any) -> dict[str, Any] | None:
     """What in an output is no plain tensor: its type's name, or None when all is well."""
-    if type(value) is torch.Tensor or isinstance(value, bool | int | float) or value is None:
+    if isinstance(value, bool | int | float | str) or value is None:
         return None
+    if type(value) is Tensor:
+        # Attributes of its own are harmless unless they stand before those of the class.
+        hidden = [name for name in vars(value) if hasattr(Tensor, name)]
+        return {"type": f"tensor with its own {hidden[0]}"[:80], "lazy": True} if hidden else None
     if isinstance(value, list | tuple):
         return next((odd for odd in map(_odd, value) if odd is not None), None)
-    lazy = isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter)
+    lazy = isinstance(value, Tensor) and not isinstance(value, torch.nn.Parameter)
     return {"type": type(value).__name__[:80], "lazy": lazy}
 
 
 def _described(error: BaseException) -> dict[str, Any]:
     """Types and text of an error and its causes. An error may fail even at telling what it is."""
     types: list[str] = []
-    cause: BaseException | None = error
-    while cause is not None and len(types) < 8:
-        types.extend(kind.__name__[:80] for kind in itertools.islice(type(cause).__mro__, 4))
-        cause = cause.__cause__ or cause.__context__
+    with contextlib.suppress(Exception):  # what is known until then is told
+        cause: BaseException | None = error
+        while cause is not None and len(types) < 8:
+            types.extend(kind.__name__[:80] for kind in itertools.islice(type(cause).__mro__, 4))
+            cause = cause.__cause__ or cause.__context__
     try:
         text = str(error)[:_TEXT_LIMIT]
     except Exception:

@@ -2,58 +2,80 @@
 
 The candidate runs in a process of its own, gets inputs, and gives outputs; everything that decides
 happens outside of it. A kernel that passes is timed against the eager baseline by turns, with all
-raw samples kept. Evaluations carry the policy `fp32_strict`: no precision below the task's own.
+raw samples kept, and then called on inputs that raise flags and decide nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import secrets
+import statistics
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from evaluators._case import WEIGHT_SEED, Evidence, Kernels, Policy
 from store.errors import SandboxFailed
-from store.ids import uuid7
+from store.ids import content_id, uuid7
 
 if TYPE_CHECKING:
-    from evaluators._arm import Arm, Failed, Patience
+    from evaluators._arm import Arm, Patience
     from evaluators._bench import Bench
     from evaluators._case import Case
-    from evaluators._compare import Comparison
     from evaluators._reference import Reference
     from evaluators._sandbox import Ended, Limits
-    from evaluators._timing import Session
+    from evaluators._timing import Plan, Session
 
-VERSION = 1
+VERSION = 2
 """Version of the rules; rows of an older one do not count in verdicts."""
-POLICY = "fp32_strict"
-# Slots of the calls whose outputs are checked; a slot used again has its storage refilled.
-_SLOTS = (0, 0, 1, 1, 0, 2)
-_SLOW_CALL_S = 1.0
 _LOG_LIMIT = 32 * 1024
+_MESSAGE_LIMIT = 500
+_FEWEST_BLOCKS = 20
+_FEW_CALLS = 5
+_COMPARED = ("correct", "incorrect", "rejected")
+"""Statuses for which the answers were looked at."""
+
+Baseline: TypeAlias = Literal["eager", "compile", "compile_reduce_overhead", "cuda_graph", "cudnn"]
+"""A way of running the reference."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """How long to look, and what a candidate may use."""
 
+    policy: Policy = "fp32_strict"
+    """allow_tf32 lets kernel and baselines compute float32 in TF32, and judges by its tolerance."""
+    kernels: Kernels = "any"
+    """custom_required ranks no kernel that spends all of its time in those of torch's libraries."""
+    calls: int = 22
+    """Calls whose answers decide; five where one takes more than a second."""
+    robustness: bool = True
+    """Look for flags on inputs and weights that the task does not promise."""
+    diagnosis: bool = True
+    """Profile a call of a correct kernel: its own share of the time, and the bottleneck."""
     timing_s: float | None = None
     """Stop timing a kernel after this, once it has 20 blocks, though its interval is still too wide
     (default: 0.7 on a processor, 2 on a GPU)."""
     timing_limit_s: float = 6.0
     """Stop timing a kernel past this whatever has been measured."""
-    half_width: float = 0.03
-    """Half-width of the speedup's interval that is narrow enough to stop at, as a log ratio."""
+    blocks: int = 160
+    """Most blocks of a session, 20 at the least."""
+    half_width: float | None = None
+    """Half-width of the speedups' intervals that is narrow enough to stop at, as a log ratio
+    (default: 0.03 on a processor, 0.01 on a GPU)."""
+    baselines: tuple[Baseline, ...] | None = None
+    """What to hold a kernel against besides eager (default: nothing on a processor, which could
+    have compile; all of them on a GPU)."""
     import_s: float = 30.0
     """Longest time to import or construct a candidate in which no compiler is at work."""
     build_s: float = 180.0
     """Longest time to import or construct a candidate in all."""
-    first_call_s: float = 10.0
+    first_call_s: float = 60.0
     """Longest first call, unless a compiler is at work."""
     call_s: float = 5.0
     """Longest further call; fifty times the eager baseline where that is more."""
@@ -65,24 +87,41 @@ class Config:
     """Largest file that a candidate may write, its printed output included."""
 
 
-@dataclass
-class _Outcome:
+@dataclass(kw_only=True)
+class _Outcome(Evidence):
     """What is known so far; becomes one row of evaluations."""
 
     status: str = "correct"
     reason: str | None = None
     message: str | None = None
     detail: str = ""
-    seeds: list[int] = field(default_factory=list)
-    flags: set[str] = field(default_factory=set)
-    comparison: Comparison | None = None
-    session: Session | None = None
+    notes: list[str] = field(default_factory=list[str])
+    """What the row's log says of baselines and profile."""
+    timings: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """Rows of every session, without evaluation_id."""
+    custom_kernel_share: float | None = None
+    analyses: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """What a profile shows; rows without kernel_id and author."""
     build_s: float | None = None
     ended: Ended | None = None
+    parts_s: dict[str, float] = field(default_factory=dict[str, float])
+    """Seconds by part of the judgement."""
+    findings: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """What the text and the calls show of a hack; rows without evaluation_id."""
+
+    @contextlib.contextmanager
+    def part(self, name: str) -> Generator[None]:
+        """Add the time inside to a part, also where it fails."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - begin
+            self.parts_s[name] = round(self.parts_s.get(name, 0.0) + spent, 4)
 
 
 def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, Any]]]:
-    """Judge one candidate; returns rows of `evaluations` and `timings`, without their run_id.
+    """Judge one candidate; rows of the tables that it concerns, without their run_id.
 
     A failing candidate is a row. So is a fault of our own, with the status evaluator_error.
     """
@@ -104,112 +143,215 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
         outcome.status, outcome.reason = "evaluator_error", "sandbox_failed"
         outcome.message = failed.message
     if outcome.status != "correct":
-        outcome.session = None
-    return _rows(case, bench, outcome, time.perf_counter() - began)
+        outcome.timings, outcome.analyses, outcome.custom_kernel_share = [], [], None
+    return _rows(case, bench, config, outcome, time.perf_counter() - began)
 
 
 def _try(case: Case, bench: Bench, config: Config, outcome: _Outcome) -> None:
+    from evaluators import _detect
+    from evaluators._arm import Failed
+    from evaluators._wins import confirmed, surprising
+
+    files = [{"path": path, "code": code} for path, code in case.other_files]
+    outcome.findings = _detect.findings(case.code, files, case.kernel_id)
+    hostile = _detect.refused(outcome.findings)
+    if hostile:
+        message = f"line {hostile[0]['line']} is not run: {hostile[0]['quote']}"
+        raise Failed("rejected", "forbidden_code", message[:_MESSAGE_LIMIT])
+    if case.build is not None:
+        outcome.build_s = case.build["seconds"]
+        if case.build["failure"]:
+            raise Failed(**case.build["failure"])
+    first = _measured(case, bench, config, outcome, config.calls)
+    outcome.timings = first
+    if config.kernels == "custom_required" and not outcome.custom_kernel_share:
+        for row in first:
+            row["noisy"] = True
+        return
+    if not surprising(first, case.best_speedup):
+        return
+    second: list[dict[str, Any]] = []
+    if not case.elsewhere:
+        with outcome.part("second_session"):
+            second = remeasure(case, bench, config)
+    flag = "confirmed_win" if confirmed(first, second) else "unconfirmed_win"
+    outcome.flags.add(flag)
+    outcome.timings = _ranked([*first, *second], flag)
+
+
+def _ranked(timings: Sequence[dict[str, Any]], flag: str) -> list[dict[str, Any]]:
+    """The rows of a surprising win, which ranks once it is confirmed."""
+    return [{**row, "noisy": flag == "unconfirmed_win"} for row in timings]
+
+
+def settled(
+    tables: Mapping[str, list[dict[str, Any]]],
+    second: Sequence[dict[str, Any]],
+    failed: Mapping[str, Any] | None,
+) -> dict[str, list[dict[str, Any]]]:
+    """The rows of a case that was judged with `elsewhere`, once its second session is there.
+
+    Args:
+        tables: What `judge` gave.
+        second: What `remeasure` gave in another place; nothing where our own machinery failed.
+        failed: Status, reason, message and detail where the kernel failed there.
+    """
+    from evaluators._wins import confirmed
+
+    [evaluation] = tables["evaluations"]
+    key = {"evaluation_id": evaluation["evaluation_id"]}
+    if failed is not None:
+        why = {name: failed[name] for name in ("status", "reason", "message")}
+        log = "\n".join(part for part in (failed["detail"], evaluation["log"] or "") if part)
+        figures = ("max_abs_error", "max_scaled_error", "rel_l2_error", "precision_class")
+        figures = () if failed["status"] in _COMPARED else figures
+        row = {
+            **evaluation,
+            **why,
+            "log": log[:_LOG_LIMIT] or None,
+            **dict.fromkeys(("custom_kernel_share", *figures)),
+        }
+        found = [*tables.get("findings", [])]
+        if failed["status"] == "rejected":
+            found.append(
+                _rejection(evaluation["kernel_id"], failed["reason"], failed["message"]) | key
+            )
+        return {**tables, "evaluations": [row], "timings": [], "findings": found, "analyses": []}
+    first = [{**row, "noisy": False} for row in tables["timings"]]
+    flag = "confirmed_win" if confirmed(first, second) else "unconfirmed_win"
+    flags = sorted({*evaluation["flags"], flag} - ({"unconfirmed_win"} - {flag}))
+    return {
+        **tables,
+        "evaluations": [{**evaluation, "flags": flags}],
+        "timings": [row | key for row in _ranked([*first, *second], flag)],
+    }
+
+
+def remeasure(case: Case, bench: Bench, config: Config) -> list[dict[str, Any]]:
+    """Time a kernel in a fresh process; rows of `timings` without evaluation_id.
+
+    Raises Failed where it fails there: what a kernel shows once it has to show again.
+    """
+    # What the flags of a further process would say has been said.
+    again = replace(config, robustness=False, diagnosis=False, kernels="any")
+    return _measured(case, bench, again, _Outcome(), _FEW_CALLS)
+
+
+def _measured(
+    case: Case, bench: Bench, config: Config, outcome: _Outcome, calls: int
+) -> list[dict[str, Any]]:
+    """Judge the answers of one process of the candidate, then time it; rows of its session."""
     from evaluators._bench import Sizes
-    from evaluators._reference import WEIGHT_SEED
+    from evaluators._checks import Checks, question
     from evaluators._tensors import layout
+    from evaluators._timing import Sources, hold_against_eager_alone, hold_against_floor, measure
 
     axes = json.loads(case.axes)
-    reference = bench.reference(case.task_code, axes)
-    inputs, begin = reference.inputs(_seed(outcome)), time.perf_counter()
-    expected = reference.answer(inputs)
-    answer_s = time.perf_counter() - begin
-    sizes = Sizes(layout(inputs)[1], max(layout(inputs)[1], layout(expected.value)[1]))
+    bench.use(config.policy)
+    with outcome.part("reference"):
+        reference = bench.reference(case.task_code, axes)
+        reference.reset()
+        begin = time.perf_counter()
+        first = question(reference, outcome)
+        answer_s = time.perf_counter() - begin
+    answer_bytes = layout(first.expected.value)[1]
+    sizes = Sizes(layout(first.inputs)[1], max(layout(first.inputs)[1], answer_bytes))
     limits = _limits(config, bench.device)
     patience = _patience(config, answer_s)
-    arm = bench.candidate(_files(case), sizes, limits, patience)
+    names, plan = _baselines(config, bench.device), _plan(config, bench.device)
+    with outcome.part("start"):
+        arm = bench.candidate(_files(case), sizes, limits, patience)
     try:
         begin = time.perf_counter()
-        arm.load(case.path, case.entry_point, {})
-        arm.construct(WEIGHT_SEED, reference.arguments)
-        outcome.build_s = time.perf_counter() - begin
-        _check_outputs(arm, reference, (inputs, expected), outcome)
-        baselines = bench.baselines(case.task_code, axes, sizes, limits, _endless(patience))
-        outcome.session = _timed(arm, baselines, bench, reference, config)
-        arm.check_clocks()
+        with outcome.part("build"):
+            arm.load(case.path, case.entry_point, {})
+            parameters = arm.construct(WEIGHT_SEED, reference.arguments)
+        outcome.build_s = (outcome.build_s or 0.0) + time.perf_counter() - begin
+        with outcome.part("verdict"):
+            checks = Checks(arm, reference, outcome, config.policy)
+            checks.adopt(parameters)
+            checks.verdict(first, calls)
+        begin = time.perf_counter()
+        with outcome.part("baselines"):
+            baselines = bench.baselines(case.task_code, axes, sizes, limits, patience, names)
+            floor = bench.floor()
+        arm.excuse(time.perf_counter() - begin)
+        sources = Sources(reference.inputs, checks.check_timed, bench.clocks.read)
+        with outcome.part("timing"):
+            session = measure(arm, baselines, sources, plan)
+            hold_against_floor(session, floor)
+            arm.check_clocks()
+        with outcome.part("robustness"):
+            if config.robustness and not checks.robustness(baselines.arm):
+                bench.end_baselines()
+                baselines = bench.baselines(case.task_code, axes, sizes, limits, patience)
+        with outcome.part("diagnosis"):
+            if config.diagnosis or config.kernels == "custom_required":
+                _diagnose(arm, reference, bench, session, outcome)
     finally:
-        outcome.ended = arm.end()
+        with outcome.part("end"):
+            outcome.ended = arm.end()
+    with outcome.part("eager_alone"):
+        hold_against_eager_alone(session, baselines, sources, plan)
+    outcome.flags |= session.flags
+    outcome.notes += [
+        *(f"baseline {n}: prepared in {s:.1f} s" for n, s in baselines.prepared.items() if s),
+        *(f"baseline {n}: none, {why}" for n, why in bench.unavailable.items() if n in names),
+    ]
+    return list(_timing_rows(session, case, bench))
 
 
-def _check_outputs(arm: Arm, reference: Reference, first: Any, outcome: _Outcome) -> None:
-    """Call the candidate on secret inputs and compare each output; raises Failed."""
-    import torch
-
-    from evaluators._compare import Comparison, compare, worse
-    from evaluators._tensors import tensors_of
-
-    outcome.comparison = Comparison()
-    previous: Any = None
-    slots = list(_SLOTS)
-    while slots:
-        slot, began = slots.pop(0), time.perf_counter()
-        inputs = first[0] if previous is None else reference.inputs(_seed(outcome))
-        expected = first[1] if previous is None else reference.answer(inputs)
-        arm.fill(slot, inputs)
-        output = arm.call(slot, first=previous is None)
-        found = compare(expected, output)
-        if found.reason is not None:
-            outcome.comparison = found
-            raise _wrong(found)
-        outcome.comparison = worse(outcome.comparison, found)
-        if previous is None:
-            pairs = zip(tensors_of(inputs), tensors_of(arm.inputs(slot)), strict=False)
-            if not all(torch.equal(_bits(sent), _bits(now)) for sent, now in pairs):
-                raise _wrong(Comparison("input_mutated", "the call has changed its inputs"))
-        elif not _same(previous, arm.output(1)):
-            outcome.flags.add("reuses_output_buffer")
-        previous = output
-        if time.perf_counter() - began > _SLOW_CALL_S:
-            slots = slots[:2]
-
-
-def _timed(
-    arm: Arm, baselines: tuple[Arm, Arm], bench: Bench, reference: Reference, config: Config
-) -> Session:
+def _diagnose(
+    arm: Arm, reference: Reference, bench: Bench, session: Session, outcome: _Outcome
+) -> None:
+    """Ask for a profile, the last that is asked of a worker, and note what it shows."""
     from evaluators._arm import Failed
-    from evaluators._compare import compare
-    from evaluators._timing import Plan, Sources, measure
+    from evaluators._diagnosis import analysis, share
 
-    def check(inputs: list[Any], output: Any) -> None:
-        found = compare(reference.answer(inputs), output)
-        if found.reason is not None:
-            message = f"a timed call gave a wrong answer: {found.message}"
-            raise Failed("rejected", "memorised_output", message)
+    try:
+        arm.fill(0, reference.inputs(secrets.randbits(48)))
+        profile = arm.profile(0)
+    except Failed as failed:
+        outcome.notes.append(f"profile: none, {failed.message}")
+        return
+    if bench.device == "cuda" and not profile.kernels:
+        outcome.notes.append("profile: none, it saw no kernel")
+        return
+    outcome.custom_kernel_share = share(profile, bench.device)
+    if outcome.custom_kernel_share == 0:
+        outcome.flags.add("no_custom_kernel")
+    time_ms = statistics.median(session.samples_ms["kernel"])
+    row = analysis(profile, time_ms, bench.floor(), bench.peaks(), device=bench.device)
+    outcome.analyses.append(row)
 
-    on_gpu = bench.device == "cuda"
-    plan = Plan(
-        looks=(20, 40, 80),
-        half_width=config.half_width,
+
+def _plan(config: Config, device: str) -> Plan:
+    from evaluators._timing import Plan
+
+    on_gpu = device == "cuda"
+    most = max(config.blocks, _FEWEST_BLOCKS)
+    return Plan(
+        looks=[*(look for look in Plan.looks if look < most), most],
+        half_width=config.half_width or (0.01 if on_gpu else 0.03),
         budget_s=config.timing_s if config.timing_s is not None else 2.0 if on_gpu else 0.7,
         limit_s=config.timing_limit_s,
         sample_ms=0.2 if on_gpu else 1.0,
-        noise=1.03,
     )
-    return measure(arm, *baselines, Sources(reference.inputs, check, bench.clocks.read), plan)
 
 
 def _rows(
-    case: Case, bench: Bench, outcome: _Outcome, wall_s: float
+    case: Case, bench: Bench, config: Config, outcome: _Outcome, wall_s: float
 ) -> dict[str, list[dict[str, Any]]]:
-    now = datetime.now(UTC).isoformat()
-    shared = {
-        "kernel_id": case.kernel_id,
-        "task_id": case.task_id,
-        "workload_id": case.workload_id,
-        "device_id": bench.row["device_id"],
-        "created_at": now,
-    }
     ended, found = outcome.ended, outcome.comparison
-    compared = outcome.status in ("correct", "incorrect", "rejected") and found is not None
+    compared = outcome.status in _COMPARED and found is not None
     if ended is not None and ended.strays:
         outcome.flags.add("left_processes")
-    log = "\n".join(part for part in (outcome.detail, ended.log if ended else "") if part)
+    if case.weak:
+        outcome.flags.add("weak_task")
+    parts = (outcome.detail, *outcome.notes, ended.log if ended else "")
+    log = "\n".join(part for part in parts if part)
     evaluation_id = uuid7()
-    evaluation = shared | {
+    evaluation = _shared(case, bench) | {
         "evaluation_id": evaluation_id,
         "evaluator": "judge",
         "evaluator_version": VERSION,
@@ -217,43 +359,97 @@ def _rows(
         "reason": outcome.reason,
         "message": outcome.message,
         "log": log[:_LOG_LIMIT] or None,
-        "policy": POLICY,
+        "policy": config.policy + " custom_required" * (config.kernels == "custom_required"),
         "flags": sorted(outcome.flags),
         "seeds": outcome.seeds,
         "max_abs_error": _finite(found.max_abs_error) if found and compared else None,
         "max_scaled_error": _finite(found.max_scaled_error) if found and compared else None,
+        "rel_l2_error": _finite(found.rel_l2_error) if found and compared else None,
         "precision_class": found.precision_class if found and compared else None,
+        "custom_kernel_share": outcome.custom_kernel_share,
         "sandbox_level": bench.sandbox_level,
         "build_s": outcome.build_s,
         "wall_s": wall_s,
+        "parts_s": json.dumps(outcome.parts_s),
         "peak_memory_bytes": ended.peak_memory_bytes if ended else None,
     }
-    timings = list(_timing_rows(outcome.session, shared, evaluation_id))
-    return {"evaluations": [evaluation], "timings": timings}
+    return {
+        "evaluations": [evaluation],
+        "timings": [{**row, "evaluation_id": evaluation_id} for row in outcome.timings],
+        "findings": [{**row, "evaluation_id": evaluation_id} for row in _findings(case, outcome)],
+        "analyses": [
+            {**row, "kernel_id": case.kernel_id, "author": f"torch.profiler {bench.row['torch']}"}
+            for row in outcome.analyses
+        ],
+    }
 
 
-def _timing_rows(
-    session: Session | None, shared: Mapping[str, Any], evaluation_id: str
-) -> Iterator[dict[str, Any]]:
-    if session is None:
-        return
-    session_id = uuid7()
-    clocks = session.clocks if len(session.clocks) == len(session.kernel_ms) else []
-    for arm, samples_ms in (("kernel", session.kernel_ms), ("eager", session.eager_ms)):
+def _findings(case: Case, outcome: _Outcome) -> Iterator[dict[str, Any]]:
+    """What the text shows, and a rejection, which is what the calls have shown."""
+    now = datetime.now(UTC).isoformat()
+    for row in outcome.findings:
+        yield {**row, "created_at": now}
+    if outcome.status == "rejected" and outcome.reason != "forbidden_code":
+        yield _rejection(case.kernel_id, outcome.reason, outcome.message)
+
+
+def _rejection(kernel_id: str, reason: str | None, message: str | None) -> dict[str, Any]:
+    return {
+        "finding_id": content_id("finding", kernel_id, "judge", str(VERSION), reason),
+        "kernel_id": kernel_id,
+        "detector": "judge",
+        "detector_version": VERSION,
+        "class": reason,
+        "quote": message,
+        "confidence": 1.0,
+        "created_at": datetime.now(UTC).isoformat(),
+    }
+
+
+def _shared(case: Case, bench: Bench) -> dict[str, Any]:
+    return {
+        "kernel_id": case.kernel_id,
+        "task_id": case.task_id,
+        "workload_id": case.workload_id,
+        "device_id": bench.row["device_id"],
+        "created_at": datetime.now(UTC).isoformat(),
+    }
+
+
+def _timing_rows(session: Session, case: Case, bench: Bench) -> Iterator[dict[str, Any]]:
+    """One row for every arm: cold for the kernel and each baseline, then warm for two of them."""
+    kept = session.kept()
+    readings = [session.readings[block] for block in kept]
+    clocks = [reading for reading in readings if reading is not None]
+    told = clocks if len(clocks) == len(kept) else []
+    common = {
+        **_shared(case, bench),
+        "session_id": uuid7(),
+        "inner_loops": session.inner_loops,
+        "noisy": session.noisy,
+    }
+    for arm in ("kernel", *session.baselines):
         yield {
-            **shared,
+            **common,
             "timing_id": uuid7(),
-            "evaluation_id": evaluation_id,
-            "session_id": session_id,
+            "arm": arm,
+            "samples_ms": [session.samples_ms[arm][block] for block in kept],
+            "blocks": kept,
+            "positions": [session.positions[arm][block] for block in kept],
+            "cache": "cold",
+            "sm_clock_mhz": [reading.sm_mhz for reading in told] or None,
+            "temperature_c": [reading.temperature_c for reading in told] or None,
+            "control_ratios": session.control() if arm == "kernel" else None,
+        }
+    for arm, samples_ms in session.warm_ms.items():
+        yield {
+            **common,
+            "timing_id": uuid7(),
             "arm": arm,
             "samples_ms": samples_ms,
             "blocks": list(range(len(samples_ms))),
-            "positions": session.positions[arm],
-            "inner_loops": session.inner_loops,
-            "cache": "cold",
-            "noisy": session.noisy,
-            "sm_clock_mhz": [clock for clock, _ in clocks] or None,
-            "temperature_c": [temperature for _, temperature in clocks] or None,
+            "positions": session.warm_positions[arm],
+            "cache": "warm",
         }
 
 
@@ -293,39 +489,14 @@ def _patience(config: Config, answer_s: float) -> Patience:
     )
 
 
-def _endless(patience: Patience) -> Patience:
-    """The same for a worker that outlives one evaluation."""
-    from dataclasses import replace
+def _baselines(config: Config, device: str) -> Sequence[str]:
+    """The baselines asked for, eager among them."""
+    from evaluators._variants import names
 
-    return replace(patience, total_s=math.inf)
-
-
-def _seed(outcome: _Outcome) -> int:
-    """A secret seed, noted in the row."""
-    outcome.seeds.append(secrets.randbits(48))
-    return outcome.seeds[-1]
-
-
-def _wrong(found: Comparison) -> Failed:
-    from evaluators._arm import Failed
-
-    return Failed("incorrect", found.reason or "unspecified", found.message or "")
-
-
-def _same(one: Any, other: Any) -> bool:
-    import torch
-
-    from evaluators._tensors import tensors_of
-
-    pairs = zip(tensors_of(one), tensors_of(other), strict=False)
-    return all(a.shape == b.shape and torch.equal(_bits(a), _bits(b)) for a, b in pairs)
-
-
-def _bits(tensor: Any) -> Any:
-    """The tensor's bytes, so that NaN equals itself."""
-    import torch
-
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
+    chosen = config.baselines
+    if chosen is None:
+        chosen = names(device) if device == "cuda" else ()
+    return ["eager", *(name for name in chosen if name != "eager")]
 
 
 def _finite(figure: float | None) -> float | None:

@@ -1,16 +1,32 @@
 -- Texts of the kernels and tasks to judge; `wanted` is a registered table of kernel_id, task_id,
--- workload_id and axes with the order of judging in `position`.
+-- workload_id, axes and compiles with the order of judging in `position`. best_speedup is the best
+-- that may be ranked on the device of this name so far: what beats it by far is measured twice.
+-- Parameters: device (its name).
+WITH best AS (
+    SELECT task_id, workload_id, max(speedup) AS speedup
+    FROM kernel_speedups
+    WHERE device = $device AND baseline = 'eager' AND NOT quarantined
+    GROUP BY task_id, workload_id
+)
 SELECT
     wanted.kernel_id,
     wanted.task_id,
     wanted.workload_id,
     wanted.axes,
+    wanted.compiles,
     kernels.code,
     kernels.path,
     kernels.entry_point,
     kernels.other_files,
-    tasks.code AS task_code
+    tasks.code AS task_code,
+    best.speedup AS best_speedup,
+    weak_workloads.task_id IS NOT NULL AS weak
 FROM wanted
 INNER JOIN kernels ON kernels.kernel_id = wanted.kernel_id
 INNER JOIN tasks ON tasks.task_id = wanted.task_id
+LEFT JOIN best ON best.task_id = wanted.task_id AND best.workload_id = wanted.workload_id
+LEFT JOIN weak_workloads
+    ON
+        weak_workloads.task_id = wanted.task_id
+        AND weak_workloads.workload_id = wanted.workload_id
 ORDER BY wanted.position

@@ -1,4 +1,4 @@
--- Every name of a task, and whether the task belongs to the suite that is judged.
-SELECT task_id, "name", bool_or(suite = $suite) OVER (PARTITION BY task_id) AS judged
+-- Every name of a task, in the order in which a name that several tasks have is taken.
+SELECT task_id, suite, suite_revision, "name"
 FROM task_labels
-ORDER BY suite = $suite DESC, "name", task_id
+ORDER BY suite, suite_revision, "name", task_id

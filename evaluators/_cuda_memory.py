@@ -1,0 +1,97 @@
+"""GPU memory that two processes share: allocated by one, opened by the other through CUDA IPC.
+
+The driver's own calls are used, since torch's sharing of storages keeps counters in files and
+expects the other side to run torch's protocol. A handle is 64 bytes that name the allocation.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+import torch
+
+_HANDLE_BYTES = 64
+_LAZY_PEER_ACCESS = 1
+
+
+class _Handle(ctypes.Structure):
+    _fields_ = [("reserved", ctypes.c_char * _HANDLE_BYTES)]
+
+
+class _Exposed:
+    """Raw device memory as an object that torch takes for an array."""
+
+    def __init__(self, address: int, size_bytes: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (size_bytes,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+        }
+
+
+class SharedMemory:
+    """A piece of this process's GPU memory that another process may open by `handle`."""
+
+    def __init__(self, size_bytes: int) -> None:
+        torch.cuda.init()
+        torch.cuda.current_stream().synchronize()  # makes the device's context current
+        address = ctypes.c_uint64()
+        _call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size_bytes))
+        handle = _Handle()
+        _call("cuIpcGetMemHandle", ctypes.byref(handle), address)
+        self.handle = bytes(handle).hex()
+        self.bytes = _tensor(address.value, size_bytes)
+
+
+class OpenedMemory:
+    """GPU memory of another process. Raises ValueError for a handle of another form."""
+
+    def __init__(self, handle: str, size_bytes: int) -> None:
+        raw = bytes.fromhex(handle)
+        if len(raw) != _HANDLE_BYTES:
+            raise ValueError(f"a memory handle of {len(raw)} bytes")
+        torch.cuda.init()
+        torch.cuda.current_stream().synchronize()
+        self._address = ctypes.c_uint64()
+        _call(
+            "cuIpcOpenMemHandle_v2",
+            ctypes.byref(self._address),
+            _Handle.from_buffer_copy(raw),
+            ctypes.c_uint(_LAZY_PEER_ACCESS),
+        )
+        _check_size(self._address, size_bytes)
+        self.bytes = _tensor(self._address.value, size_bytes)
+
+    def close(self) -> None:
+        """Let go of the memory; its tensors must not be used any more."""
+        if self._address.value:
+            torch.cuda.synchronize()
+            _call("cuIpcCloseMemHandle", self._address)
+            self._address = ctypes.c_uint64()
+
+
+def _check_size(address: ctypes.c_uint64, size_bytes: int) -> None:
+    base, held = ctypes.c_uint64(), ctypes.c_size_t()
+    _call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(held), address)
+    if held.value < size_bytes:
+        raise ValueError(f"shared memory of {held.value} bytes where {size_bytes} were asked for")
+
+
+def _tensor(address: int, size_bytes: int) -> torch.Tensor:
+    return torch.as_tensor(_Exposed(address, size_bytes), device="cuda")
+
+
+@functools.cache
+def _driver() -> Any:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def _call(name: str, *arguments: Any) -> None:
+    code = getattr(_driver(), name)(*arguments)
+    if code:
+        text = ctypes.c_char_p()
+        _driver().cuGetErrorString(code, ctypes.byref(text))
+        raise RuntimeError(f"{name}: {(text.value or b'unknown error').decode()}")

@@ -1,0 +1,100 @@
+"""Which devices a run uses, and which processor cores go to judging and which to compiling."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+from store.errors import DeviceUnavailable
+
+_CORES_PER_GPU = 4
+_CORES_PER_BUILDER = 1
+
+
+@dataclass(frozen=True)
+class Place:
+    """One device with the processor cores of its judge."""
+
+    device: str
+    """cpu, cuda:0, cuda:1 …, or auto where nothing tells."""
+    cores: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The devices of a run, and the cores on which candidates are compiled ahead."""
+
+    places: tuple[Place, ...]
+    builders: tuple[tuple[int, ...], ...]
+    """Cores of each builder; none on the processor, where compiling would disturb the timing."""
+
+
+def layout(device: str, workers: int = 1) -> Layout:
+    """Divide this machine.
+
+    Args:
+        device: auto (every GPU where there is one, else the processor), cpu, cuda (every GPU), or
+            names with commas between: cuda:0,cuda:1.
+        workers: Judges on the processor; each has its own cores.
+
+    Raises:
+        DeviceUnavailable: an unknown name, or more workers than cores.
+    """
+    cores = tuple(sorted(os.sched_getaffinity(0)))
+    names = _names(device)
+    if names in (["cpu"], ["auto"]):
+        if workers > len(cores):
+            raise DeviceUnavailable(
+                f"{workers} workers on {len(cores)} cores", "Give each worker a core of its own."
+            )
+        size = len(cores) // workers
+        parts = [cores[index * size : (index + 1) * size] for index in range(workers)]
+        # With one judge the cores stay as they are, those that are left over included.
+        places = [Place(names[0], cores if workers == 1 else part) for part in parts]
+        return Layout(tuple(places), ())
+    per_gpu = max(1, min(_CORES_PER_GPU, len(cores) // (2 * len(names))))
+    places = [
+        Place(name, cores[index * per_gpu : (index + 1) * per_gpu] or cores)
+        for index, name in enumerate(names)
+    ]
+    spare = cores[per_gpu * len(names) :]
+    builders = [
+        spare[at : at + _CORES_PER_BUILDER] for at in range(0, len(spare), _CORES_PER_BUILDER)
+    ]
+    return Layout(tuple(places), tuple(builders))
+
+
+def gpus() -> list[str]:
+    """Return the GPUs that this process may use, as cuda:0, cuda:1 …"""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        names = [name for name in visible.split(",") if name and name != "-1"]
+        return [f"cuda:{index}" for index in range(len(names))]
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return []
+    answer = subprocess.run([command, "-L"], capture_output=True, text=True, check=False)
+    found = [line for line in answer.stdout.splitlines() if line.startswith("GPU ")]
+    return [f"cuda:{index}" for index in range(len(found))]
+
+
+def _names(device: str) -> list[str]:
+    if device == "auto":
+        # Without nvidia-smi torch itself has to be asked, which the judge's process does.
+        return gpus() or (["cpu"] if shutil.which("nvidia-smi") else ["auto"])
+    if device == "cpu":
+        return ["cpu"]
+    if device == "cuda":
+        return gpus() or ["cuda:0"]
+    names = [name.strip() for name in device.split(",")]
+    for name in names:
+        kind, _, number = name.partition(":")
+        if kind != "cuda" or not number.isdigit():
+            raise DeviceUnavailable(
+                f'no device "{name}"', "Choose cpu, auto, cuda, or names such as cuda:0,cuda:1."
+            )
+    if len(set(names)) < len(names):
+        raise DeviceUnavailable(f"{device} names a device twice", "A GPU times one at a time.")
+    return names

@@ -1,0 +1,89 @@
+"""The command that looks at the fastest kernels with NVIDIA's own tools."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Literal
+
+from cyclopts import App
+
+from store.errors import DeviceUnavailable, SandboxFailed, UnknownName
+from store.room import Common
+
+_DEFAULT = Common()
+_SQL = Path(__file__).parent / "sql"
+
+
+def add_to(app: App) -> None:
+    """Give the `evaluators` command this command."""
+    app.command(diagnose)
+
+
+def diagnose(
+    kernel: str | None = None,
+    /,
+    *,
+    top: int = 10,
+    tool: Literal["ncu", "sanitizer"] = "ncu",
+    device: str = "auto",
+    common: Common = _DEFAULT,
+) -> None:
+    """Look at the fastest kernels of a GPU with Nsight Compute or compute-sanitizer.
+
+    ncu writes analyses, sanitizer (memcheck and initcheck) writes findings of class memory_error.
+    Every verdict has an analysis by torch's profiler already; this is slower and sees more.
+
+    Parameters
+    ----------
+    kernel
+        Only kernels whose id starts so.
+    top
+        So many of the fastest over eager.
+    tool
+        ncu or sanitizer.
+    device
+        cuda:0, cuda:1 …; auto takes the first GPU.
+    """
+    import store
+    from evaluators import _devices, _run, _tools
+    from evaluators._host import Host
+    from evaluators.judge import Config
+
+    _tools.program(tool)
+    place = _devices.layout(device).places[0]
+    with store.writer(common.lake, author="evaluators diagnose") as writer:
+        with Host("judge", place.device, Config(), place.cores) as host:
+            if host.row["kind"] != "cuda":
+                raise DeviceUnavailable("these tools look at a GPU", "Name one: --device cuda:0")
+            with writer.reader() as lake:
+                given = {"device": host.row["name"], "kernel": kernel, "top": top}
+                wanted = lake.run((_SQL / "diagnose.sql").read_text("utf-8"), given).arrow()
+                cases = list(_run.texts(lake, wanted, host.row["name"]))
+                snapshot = lake.snapshot
+            if not cases:
+                raise UnknownName(
+                    f"no ranked kernel of {host.row['name']} to look at",
+                    "Judge some first: evaluators run",
+                )
+            failed = written = 0
+            for case in cases:
+                name = f"{case['path']} {case['kernel_id'][:8]}"
+                try:
+                    tables = host.look(case, tool)
+                except SandboxFailed as error:
+                    failed += 1
+                    sys.stderr.write(f"{name}: {error}\n")
+                    continue
+                rows = sum(map(len, tables.values()))
+                written += rows
+                for row in tables["analyses"]:
+                    sys.stderr.write(f"{name}: {row['bottleneck']}\n")
+                for row in tables["findings"]:
+                    sys.stderr.write(f"{name}: {row['quote']}\n")
+                if rows:
+                    writer.append(tables, message=f"{tool} {case['kernel_id'][:12]}", wait=False)
+        if written:
+            snapshot = writer.flush()
+    done = f"{len(cases) - failed} kernels seen by {tool}, {failed} not"
+    sys.stdout.write(f"{done}, rows +{written} → snapshot {snapshot}\n")

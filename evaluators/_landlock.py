@@ -1,0 +1,113 @@
+"""Landlock: what files, TCP ports and processes a process and its descendants may reach.
+
+Raw system calls (landlock(7)), since the C library wraps none. What no rule names is refused; rules
+can only be narrowed afterwards. Requires no_new_privs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+from collections.abc import Iterable
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_ASK_VERSION = 1
+_PATH_BENEATH = 1
+
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_DEVICE_NODES = 1 << 6 | 1 << 11
+_REFER, _TRUNCATE, _IOCTL = 1 << 13, 1 << 14, 1 << 15
+_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
+_READ = _EXECUTE | _READ_FILE | _READ_DIR
+_TCP = 0b11
+_SCOPES = 0b11  # abstract sockets and signals, of processes outside
+_FIRST_WITH_TCP, _FIRST_WITH_SCOPES = 4, 6
+# Number of file rights that each version of the interface knows; later ones know all.
+_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
+_ALL_RIGHTS = 16
+
+_C = ctypes.CDLL(None, use_errno=True)
+
+
+class _Ruleset(ctypes.Structure):
+    _fields_ = (
+        ("files", ctypes.c_uint64),
+        ("tcp", ctypes.c_uint64),
+        ("scoped", ctypes.c_uint64),
+    )
+
+
+class _Beneath(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
+
+
+def version() -> int:
+    """Version of the kernel's interface; 0 where there is none."""
+    return max(0, _C.syscall(_CREATE_RULESET, None, 0, _ASK_VERSION))
+
+
+def scopes_signals() -> bool:
+    """Whether the kernel can keep signals inside."""
+    return version() >= _FIRST_WITH_SCOPES
+
+
+def restrict(read: Iterable[str], write: Iterable[str]) -> None:
+    """Leave this process the paths named, no TCP, and signals to processes restricted with it.
+
+    `read` includes execution, `write` all but the making of device nodes. Paths that do not exist
+    are passed over. Raises OSError where the kernel refuses.
+    """
+    known = version()
+    handled = (1 << _RIGHTS.get(known, _ALL_RIGHTS)) - 1
+    ruleset = _ruleset(known, handled, _TCP)
+    try:
+        for paths, rights in ((read, _READ), (write, handled & ~_DEVICE_NODES)):
+            for path in paths:
+                _allow(ruleset, path, rights & handled)
+        _restrict(ruleset)
+    finally:
+        os.close(ruleset)
+
+
+def scope() -> None:
+    """Keep signals and abstract sockets inside, and nothing else. Raises OSError."""
+    # Renaming from folder to folder is refused by every ruleset that does not allow it.
+    ruleset = _ruleset(version(), _REFER, 0)
+    try:
+        _allow(ruleset, "/", _REFER)
+        _restrict(ruleset)
+    finally:
+        os.close(ruleset)
+
+
+def _ruleset(known: int, files: int, tcp: int) -> int:
+    asked = _Ruleset(files, tcp, _SCOPES)
+    size = 24 if known >= _FIRST_WITH_SCOPES else 16 if known >= _FIRST_WITH_TCP else 8
+    return _checked(_C.syscall(_CREATE_RULESET, ctypes.byref(asked), size, 0))
+
+
+def _allow(ruleset: int, path: str, rights: int) -> None:
+    try:
+        parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        if not stat.S_ISDIR(os.fstat(parent).st_mode):
+            rights &= _OF_FILES
+        rule = _Beneath(rights, parent)
+        _checked(_C.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(rule), 0))
+    finally:
+        os.close(parent)
+
+
+def _restrict(ruleset: int) -> None:
+    _checked(_C.syscall(_RESTRICT_SELF, ruleset, 0))
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result

@@ -1,0 +1,110 @@
+"""One profiled call inside a worker: which kernels ran, how long, and what the device waited for.
+
+What this returns was gathered in the candidate's own process, so it is told and not known: it
+describes a kernel and decides nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Generator, Iterable
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+from torch._C._autograd import DeviceType
+from torch.autograd.profiler import profile  # torch.profiler's own, without seconds of imports
+
+MOST_KERNELS = 100
+MOST_NAME = 200
+_WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
+_LAUNCHES = ("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cuGraphLaunch")
+_IN_MEMORY = ("/memfd:", "/dev/shm/")
+
+
+def own_folders() -> list[str]:
+    """Where native code of a candidate's own lies; ask before any of its text has run."""
+    return [os.getcwd() + "/", os.environ.get("TORCH_EXTENSIONS_DIR", os.getcwd()) + "/"]
+
+
+def gather(
+    call: Callable[[], object],
+    *,
+    cuda: bool,
+    before: Callable[[], object],
+    synchronize: Callable[[], None],
+    folders: Iterable[str],
+) -> dict[str, Any]:
+    """Profile one call after a first one that is not looked at; `before` is run between them.
+
+    Returns `kernels` (name, nanoseconds and calls, the longest first: device kernels, or operators
+    with their own time on a processor), `busy_ns` in which any of them ran, `wall_ns` of the call,
+    `launches`, `waits` (synchronisations that work of the call was launched after), and `own_code`:
+    whether code from `folders` is loaded.
+    """
+    device = "cuda" if cuda else None
+    with _silent():
+        with profile(use_device=device):
+            call()
+            synchronize()
+        before()
+        profiled: Any = profile(use_device=device)
+        with profiled:
+            begin = perf_counter_ns()
+            call()
+            synchronize()
+            wall_ns = perf_counter_ns() - begin
+    events: list[Any] = list(profiled.function_events or [])
+    host = [event for event in events if event.device_type == DeviceType.CPU]
+    found: dict[str, list[Any]] = {}
+    spans: list[tuple[float, float]] = []
+    for event in events if cuda else host:
+        span = event.time_range
+        if cuda and event.device_type != DeviceType.CUDA:
+            continue
+        entry = found.setdefault(event.name[:MOST_NAME], [event.name[:MOST_NAME], 0, 0])
+        entry[1] += round(1000 * (span.elapsed_us() if cuda else event.self_cpu_time_total))
+        entry[2] += 1
+        spans.append((span.start, span.end))
+    launched = [event.time_range.start for event in host if event.name.startswith(_LAUNCHES)]
+    last = max(launched, default=0.0)
+    ordered = sorted(found.values(), key=lambda entry: -entry[1])
+    return {
+        "kernels": ordered[:MOST_KERNELS],
+        "busy_ns": round(1000 * _covered(spans)),
+        "wall_ns": wall_ns,
+        "launches": sum(entry[2] for entry in ordered),
+        "waits": sum(e.name in _WAITS and e.time_range.start < last for e in host),
+        "own_code": _own_code([*folders, *_IN_MEMORY]),
+    }
+
+
+@contextlib.contextmanager
+def _silent() -> Generator[None]:
+    """Drop what is written to stderr: the profiler's remarks are none of the candidate's."""
+    held = os.dup(2)
+    with open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(held, 2)
+        os.close(held)
+
+
+def _covered(spans: list[tuple[float, float]]) -> float:
+    """Length of the union of intervals."""
+    total, until = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return total
+
+
+def _own_code(folders: list[str]) -> bool:
+    """Whether a file below one of these folders is mapped to be run, other than torch.compile's."""
+    compiled = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "/nowhere") + "/"
+    mapped = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines()]
+    files = [fields[5] for fields in mapped if len(fields) == 6 and "x" in fields[1]]
+    return any(f.startswith(tuple(folders)) and not f.startswith(compiled) for f in files)

@@ -1,0 +1,128 @@
+"""Defines device or native code that a call of the model does not use."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from evaluators._detect_flow import is_empty, named, returns
+from evaluators._detect_source import Hit, Module, Source, words
+
+VERSION = 1
+CLASS = "decoy_kernel"
+_JIT = frozenset(("triton.jit", "triton.runtime.jit", "triton.experimental.gluon.jit"))
+_BUILDS = words("load load_inline", "torch.utils.cpp_extension.") | words(
+    "CDLL cdll.LoadLibrary", "ctypes."
+)
+_BUFFERS = words("zeros zeros_like full ones", "torch.")
+
+
+def find(source: Source) -> Iterator[Hit]:
+    """Yield kernels and extensions that forward never reaches, and results nobody returns."""
+    texts = {
+        text
+        for module in source.modules
+        for node in module.all(ast.Constant)
+        if (text := module.text(node)) is not None and len(text) < 400
+    }
+    launches = {call.name for native in source.native for call in native.calls if call.launch}
+    launched = {call.name for native in source.native for call in native.calls}
+    launched |= {word.attr for module in source.modules for word in module.all(ast.Attribute)}
+    launched |= {
+        word
+        for native in source.native
+        for call in native.calls
+        for argument in call.arguments
+        for word in argument.replace("(", " ").replace("*", " ").replace("&", " ").split()
+    }
+    for native in source.native:
+        for name, line in native.global_functions.items():
+            spoken = any(name in text for text in texts)
+            if name not in launched and not spoken:
+                # Beside a kernel that is launched, it is a variant that was left behind.
+                yield native.hit(line, 0.3 if launches else 0.7)
+    for module in source.modules:
+        yield from _unreached(module)
+        for function in module.entries:
+            yield from _unused(module, function)
+
+
+def _unreached(module: Module) -> Iterator[Hit]:
+    """Yield Triton kernels and loaded extensions whose names stand in nothing that runs."""
+    if not module.entries:
+        return
+    mentioned: dict[str, list[ast.AST]] = {}
+    for node in module.all(ast.Name, ast.Attribute):
+        if isinstance(node.ctx, ast.Load):
+            word = node.id if isinstance(node, ast.Name) else node.attr
+            mentioned.setdefault(word, []).append(node)
+
+    def reached(name: str, seen: set[str]) -> bool:
+        """Say whether a name is used in a call of the model, or goes into a name that is."""
+        if name in seen:
+            return False
+        seen.add(name)
+        for node in mentioned.get(name, []):
+            owner = module.owner(node)
+            if owner in module.hot:
+                return True
+            outer = owner is not None and owner.name not in {name, "__init__"}
+            if owner is not None and outer and reached(owner.name, seen):
+                return True
+            for statement in module.under(node, ast.Assign):
+                assert isinstance(statement, ast.Assign)
+                for target in statement.targets:
+                    for part in ast.walk(target):
+                        word = getattr(part, "id", None) or getattr(part, "attr", None)
+                        if word and word != "self" and reached(str(word), seen):
+                            return True
+        return False
+
+    for functions in module.functions.values():
+        for function in functions:
+            names = {
+                module.name(one.func if isinstance(one, ast.Call) else one)
+                for one in function.decorator_list
+            }
+            if names & _JIT and not reached(function.name, set()):
+                yield module.hit(function, 0.7)
+    for target, value, node in module.assigned:
+        if isinstance(value, ast.Call) and module.name(value.func) in _BUILDS:
+            word = getattr(target, "id", None) or getattr(target, "attr", None)
+            if word and not reached(str(word), set()) and module.owner(node) not in module.hot:
+                yield module.hit(node, 0.7)
+
+
+def _unused(module: Module, function: ast.AST) -> Iterator[Hit]:
+    """Yield calls that fill buffers of which none reaches the answer."""
+    if not isinstance(function, ast.FunctionDef):
+        return
+    buffers: set[str] = set()
+    into: dict[str, set[str]] = {}
+    for node in module.inside(function, ast.Assign, ast.AugAssign):
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            for name in (part.id for part in ast.walk(target) if isinstance(part, ast.Name)):
+                into.setdefault(name, set()).update(named(node.value))
+                made = isinstance(node.value, ast.Call) and module.name(node.value.func)
+                if is_empty(module, node.value) or made in _BUFFERS:
+                    buffers.add(name)
+    for call in module.inside(function, ast.Call):
+        given = {name for value in (*call.args, *call.keywords) for name in named(value)}
+        # What `pieces.append(x)` is given goes into the object, and into buffers beside it.
+        if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
+            into.setdefault(call.func.value.id, set()).update(given)
+        for name in given & buffers:
+            into.setdefault(name, set()).update(given)
+    answer: set[str] = set()
+    waiting = [name for node in returns(module, function) for name in named(node)]
+    while waiting:
+        name = waiting.pop()
+        if name not in answer:
+            answer.add(name)
+            waiting += into.get(name, ())
+    for node in module.inside(function, ast.Expr):
+        call = node.value
+        if isinstance(call, ast.Call) and not named(call.func) & (buffers | {"ctx"}):
+            given = {name for value in (*call.args, *call.keywords) for name in named(value)}
+            if given & buffers and not given & buffers & answer and answer:
+                yield module.hit(node, 0.6)

@@ -1,0 +1,23 @@
+"""Launches on the default stream whatever stream is current; correct only where they agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from evaluators._detect_source import Hit, Source
+
+VERSION = 1
+CLASS = "default_stream"
+
+
+def find(source: Source) -> Iterator[Hit]:
+    """Yield the first launch of each text that names no stream."""
+    for native in source.native:
+        if any("CurrentCUDAStream" in call.name for call in native.calls):
+            continue
+        for call in native.calls:
+            if call.launch is not None and (
+                len(call.launch) < 4 or call.launch[3] in {"0", "NULL"}
+            ):
+                yield native.hit(call.line, 0.1)
+                break

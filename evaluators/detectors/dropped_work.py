@@ -1,0 +1,59 @@
+"""Returns an input as it came, or leaves inputs, layers or parameters unused."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from evaluators._detect_flow import is_model, returns, self_attribute, strip_views, uses
+from evaluators._detect_source import Hit, Module, Source
+
+VERSION = 1
+CLASS = "dropped_work"
+
+
+def find(source: Source) -> Iterator[Hit]:
+    """Yield returns of an untouched input, and inputs, layers and parameters nothing reads."""
+    for module in source.modules:
+        yield from _unread_layers(module)
+        for function in module.entries:
+            if not is_model(module, function):
+                continue
+            inputs = module.inputs(function)
+            stored = {
+                name.id
+                for name in module.inside(function, ast.Name)
+                if isinstance(name.ctx, ast.Store)
+            }
+            for node in returns(module, function):
+                value = strip_views(node.value)
+                if isinstance(value, ast.Name) and value.id in inputs - stored:
+                    # Read elsewhere too, it may have been written in place.
+                    alone = len(uses(module, function, value.id)) == 1
+                    yield module.hit(node, 0.8 if alone else 0.2)
+            splat = {one.arg for one in (function.args.vararg, function.args.kwarg) if one}
+            body = function.body[-1] if function.body else function
+            raises = isinstance(body, ast.Raise)
+            for name in sorted(inputs - splat - stored):
+                inner = any(
+                    isinstance(part, ast.Name) and part.id == name for part in ast.walk(function)
+                )
+                if not inner and not raises:
+                    yield module.hit(function, 0.4)
+
+
+def _unread_layers(module: Module) -> Iterator[Hit]:
+    """Yield layers and parameters that __init__ makes and that no other line mentions."""
+    read = {node.attr for node in module.all(ast.Attribute) if isinstance(node.ctx, ast.Load)} | {
+        node.value for node in module.all(ast.Constant) if isinstance(node.value, str)
+    }
+    walks = {"parameters", "named_parameters", "children", "modules", "state_dict", "__dict__"}
+    if read & walks or not module.entries:
+        return
+    for target, value, node in module.assigned:
+        name = self_attribute(target)
+        if name is None or name in read or not isinstance(value, ast.Call):
+            continue
+        # Often kept for its place in the order of random weights, or not read by the task either.
+        if module.name(value.func).startswith("torch.nn."):
+            yield module.hit(node, 0.4)

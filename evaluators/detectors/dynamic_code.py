@@ -1,0 +1,31 @@
+"""Runs code that is made at run time, or hides what it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from evaluators._detect_source import Hit, Source, words
+
+VERSION = 1
+CLASS = "dynamic_code"
+_RUN = words("exec eval compile", "", "builtins.")
+_IMPORT = frozenset(("__import__", "builtins.__import__", "importlib.import_module"))
+_DECODE = (
+    words("loads load", "marshal.", "pickle.", "dill.", "cloudpickle.")
+    | words("CodeType FunctionType", "types.")
+    | words("b64decode b85decode b16decode", "base64.")
+    | words("decompress", "zlib.", "lzma.", "bz2.", "gzip.")
+    | {"codecs.decode", "bytes.fromhex"}
+)
+
+
+def find(source: Source) -> Iterator[Hit]:
+    """Yield exec and its kin, surer where what they run is no literal."""
+    for module, call, name in source.calls:
+        literal = bool(call.args) and module.text(call.args[0]) is not None
+        if name in _RUN:
+            yield module.hit(call, 0.3 if literal else 0.8)
+        elif name in _IMPORT:
+            yield module.hit(call, 0.2 if literal else 0.7)
+        elif name in _DECODE:
+            yield module.hit(call, 0.5)

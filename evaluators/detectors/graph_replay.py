@@ -1,0 +1,36 @@
+"""Replays a CUDA graph without copying the inputs of the call into it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from evaluators._detect_flow import derived, reads
+from evaluators._detect_source import Hit, Source
+
+VERSION = 1
+CLASS = "stale_graph"
+
+
+def find(source: Source) -> Iterator[Hit]:
+    """Yield replays, surer where the same function copies no input."""
+    for module in source.modules:
+        for call, name in module.calls:
+            owner = module.owner(call)
+            if name.rpartition(".")[2] != "replay" or owner is None or not module.is_hot(call):
+                continue
+            names = derived(module, owner)
+            copied = any(
+                isinstance(one.func, ast.Attribute)
+                and one.func.attr in {"copy_", "set_", "_foreach_copy_"}
+                and any(reads(value, names) for value in one.args)
+                for one in module.inside(owner, ast.Call)
+            ) or any(
+                isinstance(target, ast.Subscript) and reads(node.value, names)
+                for node in module.inside(owner, ast.Assign)
+                for target in node.targets
+            )
+            # A helper that is given nothing replays what its caller has filled.
+            yield module.hit(call, 0.2 if copied or not module.inputs(owner) else 0.7)
+    for native in source.native:
+        yield from native.hits(frozenset(("cudaGraphLaunch",)), 0.3)

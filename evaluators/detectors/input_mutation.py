@@ -1,0 +1,85 @@
+"""Changes the inputs of the call, which the caller may use again."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from evaluators._detect_flow import is_model
+from evaluators._detect_source import Hit, Source, words
+
+VERSION = 1
+CLASS = "input_mutation"
+_HARMLESS = words("requires_grad_ retain_grad_ share_memory_ record_stream_")
+_EMPTYING = words("resize_ set_ resize_as_")
+
+
+def find(source: Source) -> Iterator[Hit]:
+    """Yield writes into arguments of the model that have not been replaced by a copy before."""
+    for module in source.modules:
+        for function in module.entries:
+            if not is_model(module, function):
+                continue
+            inputs = module.inputs(function)
+            replaced: dict[str, int] = {}
+            for name in module.inside(function, ast.Name):
+                if isinstance(name.ctx, ast.Store) and name.id in inputs:
+                    parent = module.parents.get(name)
+                    if not isinstance(parent, ast.AugAssign):
+                        replaced.setdefault(name.id, name.lineno)
+            for node, name, sure in _writes(
+                module.inside(function, ast.Call, ast.AugAssign, ast.Assign)
+            ):
+                if name in inputs and node.lineno <= replaced.get(name, node.lineno):
+                    yield module.hit(node, sure)
+
+
+def _writes(
+    nodes: list[ast.Call | ast.AugAssign | ast.Assign],
+) -> Iterator[tuple[ast.expr | ast.stmt, str, float]]:
+    """Yield what is written in place: the node, the root's name, how sure it is."""
+    for node in nodes:
+        if isinstance(node, ast.AugAssign):
+            # `x += 1` on a tensor works in place.
+            yield node, _root(node.target), 0.6
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Subscript):
+                    yield node, _root(target), 0.6
+                elif isinstance(target, ast.Attribute) and target.attr == "data":
+                    yield node, _root(target), 0.8
+        else:
+            function = node.func
+            if (
+                isinstance(function, ast.Attribute)
+                and function.attr.endswith("_")
+                and not function.attr.endswith("__")
+                and function.attr not in _HARMLESS
+            ):
+                yield node, _root(function.value), 0.9 if function.attr in _EMPTYING else 0.6
+            for keyword in node.keywords:
+                if keyword.arg == "out":
+                    yield node, _root(keyword.value), 0.6
+                elif (
+                    keyword.arg == "inplace"
+                    and isinstance(keyword.value, ast.Constant)
+                    and keyword.value.value is True
+                    and node.args
+                    and isinstance(node.args[0], ast.Name)
+                ):
+                    yield node, node.args[0].id, 0.6
+
+
+def _root(node: ast.AST) -> str:
+    """Return the name that a view is of: `x` of `x.data[0]` or `x.view(-1)`."""
+    while True:
+        if isinstance(node, ast.Attribute | ast.Subscript):
+            node = node.value
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in {"view", "detach", "view_as", "squeeze", "unsqueeze", "t"}
+        ):
+            node = node.func.value
+        else:
+            return node.id if isinstance(node, ast.Name) else ""

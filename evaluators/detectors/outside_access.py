@@ -1,0 +1,50 @@
+"""Reads files, the environment or the network."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from evaluators._detect_source import Hit, Source, words
+
+VERSION = 1
+CLASS = "outside_access"
+_NETWORK = (
+    "socket.",
+    "urllib.request.",
+    "requests.",
+    "http.client.",
+    "httpx.",
+    "aiohttp.",
+    "ftplib.",
+)
+_FILES = (
+    words("listdir walk scandir stat open", "os.")
+    | words("glob iglob", "glob.")
+    | words("load fromfile memmap", "numpy.", "torch.")
+    | {"open", "io.open", "builtins.open", "torch.hub.load", "mmap.mmap", "torch.from_file"}
+)
+_METHODS = words("read_text read_bytes iterdir rglob")
+_NATIVE = words("fopen popen opendir getenv connect socket mmap readdir")
+
+
+def find(source: Source) -> Iterator[Hit]:
+    """Yield what reaches outside; inside of a call of the model it weighs more."""
+    for module, call, name in source.calls:
+        hot = module.is_hot(call)
+        if name.startswith(_NETWORK):
+            yield module.hit(call, 0.9)
+        elif name in _FILES or name.rpartition(".")[2] in _METHODS:
+            writes = any(
+                mode and set(mode) & set("wax")
+                for mode in (module.text(value) for value in call.args[1:2])
+            )
+            yield module.hit(call, 0.7 if hot else 0.2 if writes else 0.4)
+        elif name in {"os.getenv", "os.environ.get"}:
+            yield module.hit(call, 0.6 if hot else 0.1)
+    for module in source.modules:
+        for node in module.all(ast.Subscript):
+            if module.name(node.value) == "os.environ" and isinstance(node.ctx, ast.Load):
+                yield module.hit(node, 0.6 if module.is_hot(node) else 0.1)
+    for native in source.native:
+        yield from native.hits(_NATIVE, 0.6)

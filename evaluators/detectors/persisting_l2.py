@@ -1,0 +1,27 @@
+"""Reserves L2 cache for itself, which a flush between runs does not clear."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from evaluators._detect_source import Hit, Source, words
+
+VERSION = 1
+CLASS = "persisting_l2"
+_CALLS = words(
+    "cudaStreamSetAttribute cuStreamSetAttribute cudaDeviceSetLimit cuCtxSetLimit "
+    "cudaGraphKernelNodeSetAttribute cudaLaunchKernelExC"
+)
+_L2 = ("PersistingL2", "PERSISTING_L2", "AccessPolicyWindow", "ACCESS_POLICY_WINDOW")
+
+
+def find(source: Source) -> Iterator[Hit]:
+    """Yield access policy windows and limits, surer where the L2 cache is named."""
+    for native in source.native:
+        for call in native.calls:
+            if call.name in _CALLS:
+                named = any(word in argument for word in _L2 for argument in call.arguments)
+                yield native.hit(call.line, 0.9 if named else 0.3)
+        for name, line in native.types.items():
+            if name == "cudaAccessPolicyWindow":
+                yield native.hit(line, 0.8)

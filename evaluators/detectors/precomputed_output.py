@@ -1,0 +1,101 @@
+"""Answers with what import or __init__ prepared, whatever the inputs of the call are."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from evaluators._detect_flow import (
+    derived,
+    is_model,
+    reads,
+    returns,
+    self_attribute,
+    strip_views,
+)
+from evaluators._detect_source import Hit, Module, Source
+
+VERSION = 1
+CLASS = "memorised_output"
+
+
+def find(source: Source) -> Iterator[Hit]:
+    """Yield answers that come from no input's values, and inputs made ahead of the call."""
+    for module in source.modules:
+        for function in module.entries:
+            inputs = module.inputs(function)
+            given = returns(module, function)
+            if not inputs or not given or not is_model(module, function):
+                continue
+            names = derived(module, function)
+            body = [node for node in function.body if not isinstance(node, ast.FunctionDef)]
+            idle = not any(reads(node, inputs) for node in body)
+            for node in given:
+                if not _depends(module, node, names) and not _tests_emptiness(module, node):
+                    yield module.hit(node, 0.8 if idle else 0.6)
+        for call, name in module.calls:
+            if name in {"get_inputs", "__main__.get_inputs"} and not _in_main(
+                module.under(call, ast.If)
+            ):
+                yield module.hit(call, 0.7)
+
+
+def _in_main(guards: Iterator[ast.AST]) -> bool:
+    """Say whether one of the tests around a place asks for `__name__`."""
+    return any(
+        isinstance(part, ast.Name) and part.id == "__name__"
+        for guard in guards
+        if isinstance(guard, ast.If)
+        for part in ast.walk(guard.test)
+    )
+
+
+def _depends(module: Module, node: ast.Return, names: set[str]) -> bool:
+    """Say whether an answer comes from the inputs, or from what a call of the model writes."""
+    if reads(node.value, names):
+        return True
+    for part in ast.walk(node):
+        # A constant that is built here is a short circuit; a call of our own may do anything.
+        if isinstance(part, ast.Call) and module.name(part.func).startswith("self."):
+            called = strip_views(part)
+            if not isinstance(called, ast.Attribute | ast.Name):
+                return True
+        attribute = self_attribute(part)
+        if attribute is not None and attribute not in _kept(module):
+            return True
+        if isinstance(part, ast.Constant) and isinstance(node.value, ast.Constant):
+            return True
+    return False
+
+
+def _kept(module: Module) -> set[str]:
+    """Return the attributes that __init__ alone assigns, and that no call is handed."""
+    made: set[str] = set()
+    found: set[str] = set()
+    for target, _, _ in module.assigned:
+        owner = module.owner(target)
+        names = {name for part in ast.walk(target) if (name := self_attribute(part))}
+        if owner is not None and owner.name == "__init__":
+            made |= names
+        else:
+            found |= names
+    for call, called in module.calls:
+        values: list[ast.AST] = [*call.args, *call.keywords]
+        if isinstance(call.func, ast.Attribute) and call.func.attr.endswith("_"):
+            values.append(call.func.value)
+        if called == "self.register_buffer" and call.args:
+            made.add(module.text(call.args[0]) or "")
+        for value in values:
+            found |= {name for part in ast.walk(value) if (name := self_attribute(part))}
+    return made - found
+
+
+def _tests_emptiness(module: Module, node: ast.Return) -> bool:
+    """Say whether a return stands under a test for an empty input."""
+    return any(
+        isinstance(part, ast.Compare)
+        and any(getattr(value, "value", None) in (0, 1) for value in part.comparators)
+        for guard in module.under(node, ast.If)
+        if isinstance(guard, ast.If)
+        for part in ast.walk(guard.test)
+    )

@@ -1,0 +1,32 @@
+"""Works on raw addresses by ctypes: reads and writes that no tensor's bounds hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from evaluators._detect_source import Hit, Source, words
+
+VERSION = 1
+CLASS = "raw_pointers"
+_WRITES = words("memmove memset string_at wstring_at", "ctypes.")
+_CASTS = words("cast addressof byref pointer", "ctypes.")
+_LIBRARIES = words("CDLL PyDLL cdll.LoadLibrary WinDLL", "ctypes.")
+_FOREIGN = words("libcuda libcudart libtorch libc10 libc.so libpython libcupti")
+
+
+def find(source: Source) -> Iterator[Hit]:
+    """Yield raw reads and writes, casts, and libraries that are not the kernel's own."""
+    yield from source.called(_WRITES, 0.6, hot=0.8)
+    yield from source.called(_CASTS, 0.2)
+    for module, call, name in source.calls:
+        if name.endswith((".from_address", ".from_buffer", ".py_object")):
+            yield module.hit(call, 0.6)
+        elif name in _LIBRARIES:
+            text = module.text(call.args[0]) if call.args else None
+            whole = not call.args or (module.name(call.args[0]) == "" and _is_none(call.args[0]))
+            foreign = text is not None and any(word in text for word in _FOREIGN)
+            yield module.hit(call, 0.6 if whole else 0.4 if foreign else 0.1)
+
+
+def _is_none(node: object) -> bool:
+    return getattr(node, "value", 0) is None

@@ -1,0 +1,33 @@
+"""Works on a stream of its own, where a clock on the current stream does not see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from evaluators._detect_source import Hit, Source, words
+
+VERSION = 1
+CLASS = "side_stream"
+_MADE = words("Stream ExternalStream", "torch.cuda.", "torch.cuda.streams.", "torch.", "cupy.cuda.")
+_JOINED = words("wait_stream synchronize wait_event wait CUDAGraph graph")
+_NATIVE = words(
+    "cudaStreamCreate cudaStreamCreateWithFlags cudaStreamCreateWithPriority cuStreamCreate "
+    "getStreamFromPool"
+)
+_NATIVE_JOINED = words(
+    "cudaStreamSynchronize cudaStreamWaitEvent cudaDeviceSynchronize cuStreamSynchronize "
+    "cudaEventSynchronize cuStreamWaitEvent"
+)
+
+
+def find(source: Source) -> Iterator[Hit]:
+    """Yield streams that are made, surer where nothing joins them."""
+    for module in source.modules:
+        # A capture needs a stream of its own; its replay runs on the current one.
+        joined = any(name.rpartition(".")[2] in _JOINED for _, name in module.calls)
+        for call, name in module.calls:
+            if name in _MADE:
+                yield module.hit(call, 0.4 if joined else 0.8)
+    for native in source.native:
+        joined = any(call.name in _NATIVE_JOINED for call in native.calls)
+        yield from native.hits(_NATIVE, 0.5 if joined else 0.9)

@@ -1,0 +1,45 @@
+"""Falls back to torch where its own kernel fails, so that the kernel need never work."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from evaluators._detect_source import Hit, Module, Source, words
+
+VERSION = 1
+CLASS = "torch_fallback"
+_NO_WORK = words(
+    "empty empty_like zeros zeros_like device no_grad cuda is_available randn ones compile",
+    "torch.",
+)  # fmt: skip
+_BUILDS = words("load load_inline _compile_kernel CDLL compile")
+
+
+def find(source: Source) -> Iterator[Hit]:
+    """Yield torch compute in except handlers, and handlers that give up a build in silence."""
+    for module in source.modules:
+        for handler in module.all(ast.ExceptHandler):
+            if module.is_hot(handler):
+                calls = [part for part in ast.walk(handler) if isinstance(part, ast.Call)]
+                if any(_computes(module, call) for call in calls):
+                    yield module.hit(handler, 0.5)
+            elif isinstance(parent := module.parents.get(handler), ast.Try):
+                tried = [part for node in parent.body for part in ast.walk(node)]
+                builds = any(
+                    isinstance(part, ast.Call)
+                    and module.name(part.func).rpartition(".")[2] in _BUILDS
+                    for part in tried
+                )
+                raises = any(isinstance(part, ast.Raise) for part in ast.walk(handler))
+                if builds and not raises:
+                    yield module.hit(handler, 0.4)
+
+
+def _computes(module: Module, call: ast.Call) -> bool:
+    name = module.name(call.func)
+    return (
+        name.startswith(("torch.nn.functional.", "torch."))
+        and name not in _NO_WORK
+        and not name.startswith(("torch.cuda.", "torch.backends."))
+    )

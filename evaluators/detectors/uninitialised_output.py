@@ -1,0 +1,50 @@
+"""Returns memory that nothing has written, hoping that an earlier answer still stands there."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from evaluators._detect_flow import is_empty, returns, self_attribute, strip_views, uses
+from evaluators._detect_source import Hit, Source
+
+VERSION = 1
+CLASS = "uninitialised_output"
+
+
+def find(source: Source) -> Iterator[Hit]:
+    """Yield returns of a fresh tensor that is mentioned nowhere else."""
+    for module in source.modules:
+        mentioned: dict[str, int] = {}
+        for node in module.all(ast.Attribute):
+            name = self_attribute(node)
+            if name is not None and isinstance(node.ctx, ast.Load):
+                mentioned[name] = mentioned.get(name, 0) + 1
+        values: dict[str, list[bool]] = {}
+        for target, value, _ in module.assigned:
+            if (name := self_attribute(target)) is not None:
+                values.setdefault(name, []).append(is_empty(module, value))
+        kept = {name for name, empty in values.items() if all(empty)}
+        for function in module.entries:
+            made: dict[str, list[bool]] = {}
+            for node in module.inside(function, ast.Assign):
+                for target in node.targets:
+                    if isinstance(target, ast.Name):
+                        made.setdefault(target.id, []).append(is_empty(module, node.value))
+            for node in returns(module, function):
+                value = strip_views(node.value)
+                if (
+                    is_empty(module, node.value)
+                    or (
+                        isinstance(value, ast.Name)
+                        and value.id in made
+                        and all(made[value.id])
+                        and len(uses(module, function, value.id)) == 1
+                    )
+                    or (
+                        (name := self_attribute(value)) is not None
+                        and name in kept
+                        and mentioned.get(name) == 1
+                    )
+                ):
+                    yield module.hit(node, 0.9)

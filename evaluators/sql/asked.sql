@@ -1,0 +1,79 @@
+-- One row per kernel and task asked about: the workload it is judged on, and the verdict that stands.
+-- evaluation_id is NULL where this version of the evaluator has said nothing on these devices. Any
+-- failure on any of them wins over a pass, as in the view verdicts. Nothing is left out for its
+-- language: what a policy was asked to write for this device is held to run on it. speedup is that
+-- of the newest session over eager that may be ranked. findings are classes that nobody has
+-- dismissed, those of little confidence left out. `asked` (kernel_id, task_id, position) is
+-- registered. Parameters: evaluator, version, device_ids, device_kind.
+WITH judged AS (
+    SELECT
+        evaluations.kernel_id, evaluations.task_id, evaluations.workload_id,
+        max({
+            'failed': evaluations.status <> 'correct', 'created_at': evaluations.created_at,
+            'evaluation_id': evaluations.evaluation_id, 'device_id': evaluations.device_id,
+            'status': evaluations.status, 'reason': evaluations.reason,
+            'message': evaluations.message, 'flags': evaluations.flags
+        }) AS deciding
+    FROM evaluations
+    SEMI JOIN asked
+        ON asked.kernel_id = evaluations.kernel_id AND asked.task_id = evaluations.task_id
+    WHERE
+        evaluations.evaluator = $evaluator
+        AND evaluations.evaluator_version = $version
+        AND evaluations.device_id IN (SELECT unnest($device_ids))
+        AND evaluations.status <> 'evaluator_error'
+    GROUP BY evaluations.kernel_id, evaluations.task_id, evaluations.workload_id
+),
+measured AS (
+    SELECT
+        kernel_id, task_id, workload_id,
+        max({'at': measured_at, 'speedup': speedup, 'low': speedup_low}) AS newest
+    FROM kernel_speedups
+    WHERE baseline = 'eager' AND device_id IN (SELECT unnest($device_ids))
+    GROUP BY kernel_id, task_id, workload_id
+),
+found AS (
+    SELECT
+        finding_standings.kernel_id,
+        list_sort(list(DISTINCT finding_standings.class)) AS classes,
+        coalesce(bool_or(decision = 'confirmed'), false) AS quarantined
+    FROM finding_standings
+    SEMI JOIN asked ON asked.kernel_id = finding_standings.kernel_id
+    WHERE
+        decision = 'confirmed'
+        OR (decision IS NULL AND coalesce(finding_standings.confidence, 1) >= 0.5)
+    GROUP BY finding_standings.kernel_id
+)
+SELECT
+    asked.kernel_id,
+    asked.task_id,
+    settings.chosen.workload_id AS workload_id,
+    settings.chosen.axes AS axes,
+    coalesce(features."language" IN ('cuda', 'cpp', 'mixed'), false) AS compiles,
+    judged.deciding.evaluation_id AS evaluation_id,
+    judged.deciding.device_id AS device_id,
+    judged.deciding.status AS status,
+    judged.deciding.reason AS reason,
+    judged.deciding.message AS message,
+    coalesce(judged.deciding.flags, []) AS flags,
+    measured.newest.speedup AS speedup,
+    measured.newest.low AS speedup_low,
+    coalesce(found.classes, []) AS findings,
+    coalesce(found.quarantined, false) AS quarantined
+FROM asked
+INNER JOIN kernels ON kernels.kernel_id = asked.kernel_id
+INNER JOIN judged_workloads AS settings
+    ON settings.task_id = asked.task_id AND settings.kind = $device_kind
+LEFT JOIN features ON features.kernel_id = asked.kernel_id
+LEFT JOIN judged
+    ON
+        judged.kernel_id = asked.kernel_id
+        AND judged.task_id = asked.task_id
+        AND judged.workload_id = settings.chosen.workload_id
+LEFT JOIN measured
+    ON
+        measured.kernel_id = asked.kernel_id
+        AND measured.task_id = asked.task_id
+        AND measured.workload_id = settings.chosen.workload_id
+LEFT JOIN found ON found.kernel_id = asked.kernel_id
+ORDER BY asked.position

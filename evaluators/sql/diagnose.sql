@@ -1,0 +1,17 @@
+-- One row per kernel for a tool to look at: ranked on the device of this name, the fastest over
+-- eager first, of all or of those whose id begins so. Parameters: device, kernel (or NULL), top.
+SELECT
+    kernel_speedups.kernel_id,
+    kernel_speedups.task_id,
+    kernel_speedups.workload_id,
+    workloads.axes,
+    false AS compiles
+FROM kernel_speedups
+INNER JOIN workloads ON workloads.workload_id = kernel_speedups.workload_id
+WHERE
+    kernel_speedups.device = $device
+    AND kernel_speedups.baseline = 'eager'
+    AND NOT kernel_speedups.quarantined
+    AND ($kernel IS NULL OR starts_with(kernel_speedups.kernel_id, $kernel))
+ORDER BY kernel_speedups.speedup DESC, kernel_speedups.kernel_id
+LIMIT $top

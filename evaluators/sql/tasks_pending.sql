@@ -1,0 +1,23 @@
+-- One row per task that the newest audit has not seen on this device, with the workload that kernels
+-- are judged on there. Parameters: version (of the audit), device_id, device_kind (cpu or cuda).
+WITH audited AS (
+    SELECT DISTINCT task_id, workload_id
+    FROM task_audits
+    WHERE auditor_version = $version AND device_id = $device_id
+)
+SELECT
+    tasks.task_id,
+    settings.chosen.workload_id AS workload_id,
+    settings.chosen.axes AS axes,
+    tasks.code AS task_code,
+    task_names."name" AS task_name
+FROM tasks
+INNER JOIN judged_workloads AS settings
+    ON settings.task_id = tasks.task_id AND settings.kind = $device_kind
+INNER JOIN task_names ON task_names.task_id = tasks.task_id
+LEFT JOIN audited
+    ON
+        audited.task_id = tasks.task_id
+        AND audited.workload_id = settings.chosen.workload_id
+WHERE audited.task_id IS NULL
+ORDER BY task_names.suite, task_names."level", task_names.problem_id, task_name, tasks.task_id
