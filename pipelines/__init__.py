@@ -4,14 +4,13 @@ from pipelines._contract import Kernel, Message, Request, Row, Selection, Task
 from pipelines._render import (
     fenced,
     files,
-    messages_json,
-    prompt_id,
     render,
     sizes,
     task_block,
     template_hash,
 )
 from pipelines._select import asked_tasks, no_rows, sql
+from store.ids import messages_json, prompt_id
 
 __all__ = [
     "Kernel",

@@ -25,6 +25,7 @@ def answers(
     per_policy: int,
     policy: str | None = None,
     round: int | None = None,
+    said: bool = False,
 ) -> Selection:
     """Return one row per kept kernel: task_id, kernel_ids, kernel_id, policy_id.
 
@@ -35,6 +36,8 @@ def answers(
         per_policy: Most kernels of one task and policy.
         policy: Id or name of the one policy whose kernels are wanted.
         round: Round of the policies whose kernels are wanted.
+        said: Whether only kernels count whose author left an analysis and a design; the rows carry
+            them as `_words`.
 
     Raises:
         EmptyDataset: no correct kernel is left.
@@ -46,14 +49,20 @@ def answers(
     if per_policy < 1:
         raise DatasetError(f"--per-policy {per_policy} is too few", "Give 1 or more.")
     dropped = asked_tasks(lake, request)
-    found = lake.run(sql("shared", f"successes_{evidence}"), {"purpose": request.purpose}).arrow()
+    found = lake.run(sql("shared", f"successes_{evidence}")).arrow()
     for reason, count in sorted(Counter(found["dropped"].drop_null().to_pylist()).items()):
         dropped[f"kernel: {reason}"] = count
     kept = found.filter(pc.is_null(found["dropped"]))
     lake.register("successes", kept.select(["task_id", "kernel_id", "device_kind"]))
     rows = lake.run(
         sql("shared", "answers"),
-        {"seed": request.seed, "per_policy": per_policy, "policy": policy, "round": round},
+        {
+            "seed": request.seed,
+            "per_policy": per_policy,
+            "policy": policy,
+            "round": round,
+            "said": said,
+        },
     ).arrow()
     for reason, count in sorted(Counter(rows["_dropped"].drop_null().to_pylist()).items()):
         dropped[f"kernel: {reason}"] = count
@@ -61,6 +70,7 @@ def answers(
     if rows.num_rows == 0:
         of = f" of policy {policy}" if policy else ""
         of += f" of round {round}" if round is not None else ""
+        of += " with an analysis and a design" if said else ""
         hint = "Judge kernels first: `evaluators run`."
         if (
             evidence == "measured"
@@ -86,5 +96,6 @@ def question(row: Row) -> list[Message]:
 
 
 def answer(row: Row, place: int = 0) -> list[Message]:
-    """Return a kernel of a row as the assistant's turn."""
-    return [{"role": "assistant", "content": render("answer.j2", kernel=row.kernels[place])}]
+    """Return a kernel of a row as the assistant's turn, with its author's words if it has some."""
+    text = render("answer.j2", kernel=row.kernels[place], said=row.columns.get("_words"))
+    return [{"role": "assistant", "content": text}]

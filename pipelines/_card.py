@@ -5,21 +5,20 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines._render import render
-from pipelines._select import register_picked, sql
+from store import viewer
 from store.reader import view_names, view_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    import store
     from pipelines._materialise import Dataset
 
 CONFIG_NAME = "default"
-_SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 
 
 def write(folder: Path, dataset: Dataset, schema: pa.Schema, files: list[Path]) -> None:
@@ -38,7 +37,7 @@ def write(folder: Path, dataset: Dataset, schema: pa.Schema, files: list[Path]) 
         about=(job.module.__doc__ or "").strip().splitlines()[0],
         notes=dataset.notes,
         dropped=dataset.dropped,
-        licences=dataset.licences,
+        licences=licences(dataset),
         tokens_words=job.counter.words,
         split=job.split,
         folder_hint=f"datasets/{job.name}/{dataset.folder_name}",
@@ -66,17 +65,13 @@ def lineage(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def licences(lake: store.Lake, lineage_rows: list[pa.Table]) -> list[dict[str, Any]]:
-    """Return the licences of the tasks and kernels in a dataset: what, licence, texts."""
-    import pyarrow as pa
-
-    register_picked(lake, pa.concat_tables(lineage_rows))
-    return lake.run(sql("shared", "licences")).rows()
-
-
-def features(schema: pa.Schema) -> list[dict[str, Any]]:
-    """Return an Arrow schema as the features of a dataset card."""
-    return [{"name": field.name} | _feature(field.type) for field in schema]
+def licences(dataset: Dataset) -> list[dict[str, Any]]:
+    """Return how many texts of a dataset have which licence: what, licence, texts."""
+    counts = Counter(
+        (what + "s", licence or "not stated") for (what, _), licence in dataset.licences.items()
+    )
+    found = sorted(counts.items(), key=lambda one: (one[0][0] != "tasks", -one[1], one[0][1]))
+    return [{"what": what, "licence": licence, "texts": texts} for (what, licence), texts in found]
 
 
 @functools.cache
@@ -88,14 +83,13 @@ def views_hash() -> str:
 
 def _front_matter(dataset: Dataset, schema: pa.Schema, files: list[Path]) -> dict[str, Any]:
     job = dataset.job
-    names = {one["licence"] for one in dataset.licences}
-    size = next((name for most, name in _SIZES if dataset.rows < most), "n>1M")
+    names = {one["licence"] for one in licences(dataset)}
     licence: dict[str, Any] = {"license": "other", "license_name": "several-see-below"}
     if len(names) == 1 and names != {"not stated"}:
         licence = {"license": str(names.copy().pop()).lower()}
     return licence | {
         "pretty_name": job.name,
-        "size_categories": [size],
+        "size_categories": [viewer.size_category(dataset.rows)],
         "task_categories": ["text-generation"],
         "tags": ["gpu", "kernels", "code-generation", "kernel-flywheel", "trl"],
         "configs": [
@@ -110,7 +104,7 @@ def _front_matter(dataset: Dataset, schema: pa.Schema, files: list[Path]) -> dic
         "dataset_info": [
             {
                 "config_name": CONFIG_NAME,
-                "features": features(schema),
+                "features": viewer.features(schema),
                 "splits": [
                     {
                         "name": job.split,
@@ -123,15 +117,3 @@ def _front_matter(dataset: Dataset, schema: pa.Schema, files: list[Path]) -> dic
             }
         ],
     }
-
-
-def _feature(kind: pa.DataType) -> dict[str, Any]:
-    import pyarrow.types as types
-
-    if types.is_list(kind):
-        inner = _feature(kind.value_type)
-        return {"list": inner.get("struct") or inner["dtype"]}
-    if types.is_struct(kind):
-        return {"struct": [{"name": one.name} | _feature(one.type) for one in kind]}
-    names = {"double": "float64", "float": "float32"}
-    return {"dtype": names.get(str(kind), str(kind))}

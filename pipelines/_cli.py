@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,10 +16,11 @@ from cyclopts import App, Parameter
 from pipelines._contract import Request
 from store import __version__, room
 from store.errors import DatasetError
+from store.progress import shown
 from store.room import Common, Format, Member
 
 if TYPE_CHECKING:
-    from pipelines._materialise import Dataset, Job, Progress
+    from pipelines._materialise import Dataset, Job
 
 _DEFAULT = Common()
 _NEEDED = ("Config", "DATASET_TYPE", "TEMPLATE", "render", "select")
@@ -52,10 +52,7 @@ app.command(run_app)
 
 def main() -> None:
     """Run the `pipelines` command."""
-    argv = sys.argv[1:]
-    if "run" in argv:
-        room.add_members(run_app, "pipelines", _runner, argv)
-    room.run(app, argv)
+    room.run(app, room.Group(run_app, "pipelines", _runner))
 
 
 @app.command(name="list")
@@ -158,7 +155,7 @@ def _write(job: Job, out: Path | None, format: Format, common: Common) -> None:
     from pipelines import _materialise, _record
 
     started_at = datetime.now(UTC)
-    with _Progress(common.quiet) as progress:
+    with shown(quiet=common.quiet) as progress:
         dataset, folder = _materialise.write(job, out, progress)
     recorded = _record.record(dataset, folder, started_at)
     if not common.quiet:
@@ -174,7 +171,7 @@ def _write(job: Job, out: Path | None, format: Format, common: Common) -> None:
 def _preview(job: Job, format: Format, common: Common) -> None:
     from pipelines import _materialise
 
-    with _Progress(common.quiet) as progress:
+    with shown(quiet=common.quiet) as progress:
         dataset = _materialise.preview(job, progress)
     if format != "table":
         _facts(dataset, format, example=dataset.example)
@@ -242,36 +239,6 @@ def _facts(dataset: Dataset, format: Format, **more: Any) -> None:
         for name, value in (facts | more).items()
     }
     display.write(pa.Table.from_pylist([flat]), format)
-
-
-class _Progress:
-    """A bar on a terminal; elsewhere a line every 30 s, so that short runs say nothing."""
-
-    def __init__(self, quiet: bool) -> None:
-        self._quiet = quiet
-        self._bar: Any = None
-        self._said = time.monotonic()
-
-    def __enter__(self) -> Progress:
-        if sys.stderr.isatty() and not self._quiet:
-            from rich.console import Console
-            from rich.progress import Progress
-
-            self._bar = Progress(console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task("rows")
-            self._bar.start()
-        return self._update
-
-    def __exit__(self, *error: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def _update(self, done: int, of: int) -> None:
-        if self._bar is not None:
-            self._bar.update(self._task, completed=done, total=of)
-        elif not self._quiet and time.monotonic() - self._said >= 30:
-            self._said = time.monotonic()
-            sys.stderr.write(f"{done} of {of} rows\n")
 
 
 def _loaded(one: Member) -> ModuleType:

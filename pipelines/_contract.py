@@ -48,6 +48,8 @@ class Task:
     """Name in the suite, such as level1/12; the first characters of the id where it has none."""
     title: str | None
     code: str
+    license: str | None = None
+    """SPDX identifier that its source states."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +61,8 @@ class Kernel:
     path: str
     other_files: tuple[tuple[str, str], ...] = ()
     """Further files: (path, text)."""
+    license: str | None = None
+    """SPDX identifier that its source states."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter as Tally
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -15,11 +15,13 @@ import store
 from pipelines import _card
 from pipelines._contract import Message, Request, Row, Selection
 from pipelines._folder import ROW_GROUP_ROWS, Shards, put, scratch
-from pipelines._render import messages_json, template_hash
+from pipelines._render import template_hash
 from pipelines._select import guarded, sql_hash
 from pipelines._texts import with_texts
 from pipelines._tokens import Counter
 from store.errors import DatasetError, EmptyDataset
+from store.ids import messages_json
+from store.progress import Progress, unseen
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 PROVENANCE = ("purpose", "lake_id", "snapshot_id", "seed", "template_hash")
 """Columns that say where a row comes from; the content hash leaves them out."""
 
-Progress = Callable[[int, int], None]
 """Told the number of rows rendered so far, and of all."""
 
 
@@ -77,7 +78,8 @@ class Dataset:
     dataset_type: str = ""
     dropped: dict[str, int] = field(default_factory=dict[str, int])
     notes: dict[str, str] = field(default_factory=dict[str, str])
-    licences: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    licences: dict[tuple[str, str], str | None] = field(default_factory=dict)
+    """Licences of the texts: of ("task" or "kernel", id)."""
     example: dict[str, list[Message]] | None = None
     content_hash: str = ""
     lineage: list[pa.Table] = field(default_factory=list["pa.Table"])
@@ -127,7 +129,7 @@ def selected(job: Job) -> Selection:
 
 
 def rendered(
-    job: Job, dataset: Dataset, selection: Selection, progress: Progress | None = None
+    job: Job, dataset: Dataset, selection: Selection, progress: Progress = unseen
 ) -> Iterator[pa.Table]:
     """Yield the dataset in batches of final columns, and fill in `dataset` on the way.
 
@@ -159,8 +161,7 @@ def rendered(
                 seen.add(whole)
                 kept.append(index)
         done += len(rows)
-        if progress is not None:
-            progress(done, selection.rows.num_rows)
+        progress(done, selection.rows.num_rows, "rows")
         if not kept:
             continue
         table = _final(
@@ -172,6 +173,11 @@ def rendered(
             constants,
         )
         _hash_content(content, table, [digests[index] for index in kept])
+        for index in kept:
+            row = rows[index]
+            dataset.licences["task", row.task.task_id] = row.task.license
+            for kernel in row.kernels:
+                dataset.licences["kernel", kernel.kernel_id] = kernel.license
         if dataset.example is None:
             dataset.example = texts[kept[0]]
         dataset.rows += table.num_rows
@@ -192,7 +198,7 @@ def rendered(
         raise EmptyDataset(f"{job.pipeline}: every row was left out", why)
 
 
-def preview(job: Job, progress: Progress | None = None) -> Dataset:
+def preview(job: Job, progress: Progress = unseen) -> Dataset:
     """Make the dataset without writing anything; its counts are those of a real run."""
     dataset = Dataset(job=job)
     for _ in rendered(job, dataset, selected(job), progress):
@@ -200,7 +206,7 @@ def preview(job: Job, progress: Progress | None = None) -> Dataset:
     return dataset
 
 
-def write(job: Job, out: Path | None, progress: Progress | None = None) -> tuple[Dataset, Path]:
+def write(job: Job, out: Path | None, progress: Progress = unseen) -> tuple[Dataset, Path]:
     """Write the dataset folder and return it; nothing is left behind where it fails.
 
     Without `out` the folder is ./datasets/<name>/<snapshot>-<start of the id>. A folder that
@@ -217,7 +223,6 @@ def write(job: Job, out: Path | None, progress: Progress | None = None) -> tuple
         for table in rendered(job, dataset, selection, progress):
             shards.write(table)
         files = shards.finish()
-        dataset.licences = _card.licences(job.lake, dataset.lineage)
         _card.write(folder, dataset, shards.schema, files)
         target = out if out is not None else base / dataset.folder_name
         put(folder, target)

@@ -14,7 +14,7 @@ from store.errors import UnknownName
 if TYPE_CHECKING:
     import jinja2
 
-    from pipelines._contract import Kernel, Message, Task
+    from pipelines._contract import Kernel, Task
 
 OURS = Path(__file__).parent / "templates"
 OWN = Path("flywheel/pipelines/templates")
@@ -106,21 +106,6 @@ def sizes(axes: str | None) -> str:
     """
     values = json.loads(axes or "{}")
     return ", ".join(f"{_line(name)} = {_line(str(values[name]))}" for name in sorted(values))
-
-
-def messages_json(messages: list[Message]) -> str:
-    """Return messages as the JSON that the table `prompts` stores.
-
-    >>> messages_json([{"role": "user", "content": "hi"}])
-    '[{"role": "user", "content": "hi"}]'
-    """
-    plain = [{"role": turn["role"], "content": turn["content"]} for turn in messages]
-    return json.dumps(plain, ensure_ascii=False)
-
-
-def prompt_id(messages: list[Message]) -> str:
-    """Return the id of a prompt: the sha256 of its messages as JSON."""
-    return hashlib.sha256(messages_json(messages).encode()).hexdigest()
 
 
 def _span(text: str) -> str:

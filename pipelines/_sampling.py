@@ -51,15 +51,13 @@ class Choice(Protocol):
         ...
 
 
-def draw(
-    lake: store.Lake, candidates: pa.Table, eligible: pa.Table, choice: Choice, request: Request
-) -> pa.Table:
+def draw(lake: store.Lake, candidates: pa.Table, choice: Choice, request: Request) -> pa.Table:
     """Return one row per exemplar: row_index, task_id, draw, kernel_id, score.
 
     Args:
-        lake: Where the SQL runs; only what is registered here is read.
+        lake: Where the SQL runs; `eligible` is there: task_id, kernel_id and score of every kernel
+            that may be shown. No other rows are read.
         candidates: task_id of every task that gets prompts.
-        eligible: task_id, kernel_id, score of every kernel that may be shown.
         choice: Strategy and its constants.
         request: Seed and number of rows.
 
@@ -71,7 +69,6 @@ def draw(
     if choice.per_task is None and request.limit is not None and candidates.num_rows:
         per_task = max(1, -(-request.limit // candidates.num_rows))
     lake.register("candidates", candidates.select(["task_id"]))
-    lake.register("eligible", eligible.select(["task_id", "kernel_id", "score"]))
     draws = lake.run(
         sql("contrastive_batch", "draws"),
         {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -11,8 +10,6 @@ from pipelines._select import sql
 from store.errors import EmptyDataset
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     import store
 
 Evidence: TypeAlias = Literal["measured", "claimed"]
@@ -29,11 +26,10 @@ BASELINE_WORDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """Kernels that may be shown, with their scores."""
+    """What is known of the scored kernels, which stand in the table `eligible`."""
 
-    eligible: pa.Table
-    """task_id, kernel_id, score (baseline time / kernel time), workload_id."""
     dropped: dict[str, int]
+    """Kernels that may not be shown, by reason."""
     device: str
 
 
@@ -45,30 +41,26 @@ def scores(
     device: str | None,
     baseline: Baseline,
 ) -> Scores:
-    """Return the scored kernels of the tasks registered as `asked`.
+    """Keep the scored kernels of the tasks registered as `asked` that may be shown as `eligible`.
 
-    Without a device it is the one with the most speedups of that kind.
+    Its columns are task_id, kernel_id, score (baseline time / kernel time) and workload_id. Without
+    a device it is the one with the most speedups of that kind.
 
     Raises:
         EmptyDataset: no speedup of that kind at all; names what would help.
     """
-    import pyarrow.compute as pc
-
     chosen = device or best_known_device(lake, evidence, baseline)
-    found = None
-    if chosen is not None:
-        found = lake.run(
-            sql("shared", f"scores_{evidence}"),
-            {"device": chosen, "baseline": baseline, "purpose": request.purpose},
-        ).arrow()
-    if chosen is None or found is None or found.num_rows == 0:
+    if chosen is None:
         raise _nothing(lake, evidence, baseline, chosen)
-    counts = Counter(reason for reason in found["dropped"].to_pylist() if reason is not None)
-    return Scores(
-        eligible=found.filter(pc.is_null(found["dropped"])).drop_columns("dropped"),
-        dropped={reason: counts[reason] for reason in sorted(counts)},
-        device=chosen,
-    )
+    given = {"device": chosen, "baseline": baseline}
+    lake.keep("scored", sql("shared", f"scores_{evidence}"), given)
+    lake.keep("eligible", "SELECT * EXCLUDE (dropped) FROM scored WHERE dropped IS NULL")
+    reasons = lake.run("SELECT dropped, count(*) AS kernels FROM scored GROUP BY ALL ORDER BY ALL")
+    counts = {row["dropped"]: row["kernels"] for row in reasons.rows()}
+    if not counts:
+        raise _nothing(lake, evidence, baseline, chosen)
+    counts.pop(None, None)
+    return Scores(dropped=counts, device=chosen)
 
 
 def best_known_device(lake: store.Lake, evidence: Evidence, baseline: Baseline) -> str | None:

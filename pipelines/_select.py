@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from pipelines._contract import Request, Selection
 from store.errors import EmptyDataset, LeakageFound, UnknownName
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 OURS = Path(__file__).parent / "sql"
 OWN = Path("flywheel/pipelines/sql")
+
+# A lake is pinned, so this is asked of it once.
+_test_kernels: WeakKeyDictionary[store.Lake, pa.Table] = WeakKeyDictionary()
 
 
 @functools.cache
@@ -47,11 +51,14 @@ def sql_hash(folder: str) -> str:
 def asked_tasks(lake: store.Lake, request: Request) -> dict[str, int]:
     """Register the tasks of the request's purpose as `asked`; return what was left out, by reason.
 
+    Kernels that no row of this purpose may hold are registered as `test_kernels`.
+
     Raises:
         EmptyDataset: the lake holds no such task.
     """
     import pyarrow.compute as pc
 
+    _register_test_kernels(lake, request)
     tasks = lake.run(
         sql("shared", "tasks"), {"purpose": request.purpose, "degenerate": request.degenerate}
     ).arrow()
@@ -84,7 +91,7 @@ def guarded(lake: store.Lake, selection: Selection, request: Request) -> Selecti
     """
     import pyarrow as pa
 
-    register_picked(lake, selection.rows)
+    _register_picked(lake, selection.rows)
     if request.purpose == "train":
         leaks = lake.run(sql("shared", "leaks")).rows()
         if leaks:
@@ -95,7 +102,8 @@ def guarded(lake: store.Lake, selection: Selection, request: Request) -> Selecti
                 "Join `asked` in the pipeline's SQL, or make prompts for evaluation with "
                 "--purpose eval.",
             )
-    tainted = lake.run(sql("shared", "tainted"), {"purpose": request.purpose}).rows()
+    _register_test_kernels(lake, request)
+    tainted = lake.run(sql("shared", "tainted")).rows()
     if not tainted:
         return selection
     bad = {row["row_index"] for row in tainted}
@@ -108,7 +116,7 @@ def guarded(lake: store.Lake, selection: Selection, request: Request) -> Selecti
     )
 
 
-def register_picked(lake: store.Lake, rows: pa.Table) -> None:
+def _register_picked(lake: store.Lake, rows: pa.Table) -> None:
     """Register rows as `picked`: row_index, task_id, kernel_ids."""
     import pyarrow as pa
 
@@ -118,6 +126,14 @@ def register_picked(lake: store.Lake, rows: pa.Table) -> None:
             "row_index", pa.array(range(rows.num_rows), pa.int64())
         ),
     )
+
+
+def _register_test_kernels(lake: store.Lake, request: Request) -> None:
+    """Register `test_kernels`: attempts at tasks of the test split; none but for training."""
+    if lake not in _test_kernels:
+        _test_kernels[lake] = lake.run(sql("shared", "test_kernels")).arrow()
+    found = _test_kernels[lake]
+    lake.register("test_kernels", found if request.purpose == "train" else found.slice(0, 0))
 
 
 def find_task(lake: store.Lake, wanted: str) -> tuple[str, str]:

@@ -43,7 +43,11 @@ def with_texts(
 def _tasks(lake: store.Lake) -> dict[str, Task]:
     return {
         row["task_id"]: Task(
-            task_id=row["task_id"], name=row["name"], title=row["title"], code=row["code"]
+            task_id=row["task_id"],
+            name=row["name"],
+            title=row["title"],
+            code=row["code"],
+            license=row["license"],
         )
         for row in lake.run(sql("shared", "task_texts")).rows()
     }
@@ -56,6 +60,7 @@ def _kernels(lake: store.Lake) -> dict[str, Kernel]:
             code=row["code"],
             path=row["path"],
             other_files=tuple((part["path"], part["code"]) for part in row["other_files"] or ()),
+            license=row["license"],
         )
         for row in lake.run(sql("shared", "kernel_texts")).rows()
     }

@@ -67,10 +67,8 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
     found = _scores(lake, config, request)
     if found is None:
         candidates, device = lake.run("SELECT task_id FROM asked").arrow(), config.device
-        eligible = _nothing_scored()
     else:
-        eligible = found.eligible
-        candidates = eligible.select(["task_id"]).group_by("task_id").aggregate([])
+        candidates = lake.run("SELECT DISTINCT task_id FROM eligible").arrow()
         asked = lake.run("SELECT count(*) AS tasks FROM asked").rows()[0]["tasks"]
         dropped |= {f"kernel: {why}": count for why, count in found.dropped.items()}
         dropped["task: no kernel to show"] = asked - candidates.num_rows
@@ -80,9 +78,8 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
             "every scored kernel is quarantined, wrong or contaminated",
             '`store query "FROM suspects"` shows what is quarantined.',
         )
-    exemplars = draw(lake, candidates, eligible, config, request)
+    exemplars = draw(lake, candidates, config, request)
     lake.register("exemplars", exemplars)
-    lake.register("scored", eligible)
     rows = lake.run(
         pipelines.sql("contrastive_batch", "rows"),
         {
@@ -139,22 +136,20 @@ def explain(lake: store.Lake, config: Config, request: Request, task: str) -> Re
         UnknownName: no such task, or several.
         EmptyDataset: the task has no kernel that may be shown.
     """
-    import pyarrow.compute as pc
-
     from pipelines._chart import buckets
 
     check(config)
     task_id, name = find_task(lake, task)
     asked_tasks(lake, request)
     found = _scores(lake, config, request)
-    eligible = found.eligible if found is not None else _nothing_scored()
-    eligible = eligible.filter(pc.field("task_id") == task_id)
-    if found is None or eligible.num_rows == 0:
+    lake.keep("eligible", "SELECT * FROM eligible WHERE task_id = $1", [task_id])
+    candidates = lake.run("SELECT DISTINCT task_id FROM eligible").arrow()
+    if found is None or candidates.num_rows == 0:
         raise pipelines.no_rows(
             f"{name} ({task_id[:12]}) has no scored kernel for --purpose {request.purpose}",
             '`store query "SELECT * FROM speedups"` lists what was measured.',
         )
-    drawn = draw(lake, eligible.select(["task_id"]).slice(0, 1), eligible, config, request)
+    drawn = draw(lake, candidates, config, request)
     table = lake.run(
         pipelines.sql("contrastive_batch", "explain"),
         {"bucket_width": config.bucket_width, "temperature": config.temperature},
@@ -171,6 +166,7 @@ def explain(lake: store.Lake, config: Config, request: Request, task: str) -> Re
 
 def _scores(lake: store.Lake, config: Config, request: Request) -> Scores | None:
     if config.strategy == "none":
+        lake.keep("eligible", pipelines.sql("contrastive_batch", "nothing_scored"))
         return None
     return scores(
         lake,
@@ -179,14 +175,6 @@ def _scores(lake: store.Lake, config: Config, request: Request) -> Scores | None
         device=config.device,
         baseline=config.baseline,
     )
-
-
-def _nothing_scored() -> pa.Table:
-    import pyarrow as pa
-
-    text = pa.string()
-    columns = {"task_id": text, "kernel_id": text, "score": pa.float64(), "workload_id": text}
-    return pa.schema(list(columns.items())).empty_table()
 
 
 def _constant(value: str, rows: int) -> pa.Array:

@@ -62,7 +62,6 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
         baseline=config.baseline,
     )
     dropped |= {f"kernel: {reason}": count for reason, count in found.dropped.items()}
-    lake.register("eligible", found.eligible.select(["task_id", "kernel_id", "score"]))
     lake.register("wrong", lake.run(pipelines.sql("preference_pairs", "wrong")).arrow())
     rows = lake.run(
         pipelines.sql("preference_pairs", "pairs"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import pipelines
 from pipelines import _answers
 from pipelines._contract import Message, Request, Row, Selection
 from pipelines._questions import questions
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import store
 
 DATASET_TYPE = "prompt-only"
-TEMPLATE = _answers.TEMPLATE
+TEMPLATE = "sft.j2"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,9 @@ class Config:
     """successes: most kernels of one task and policy."""
     device_kind: Literal["cpu", "cuda"] | None = None
     """prompts: hardware that kernels are asked for (default: that of the most measurements)."""
+    form: Literal["code", "protocol"] = "code"
+    """As of sft. code: the answer is the file alone. protocol: the prompt is that of rl-prompts and
+    successes have the analysis and design of their author."""
 
 
 def select(lake: store.Lake, config: Config, request: Request) -> Selection:
@@ -42,8 +46,14 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
     Raises:
         EmptyDataset: there is none.
     """
+    import pyarrow as pa
+
     if config.select == "prompts":
-        return questions(lake, request, config.device_kind)
+        asked = questions(lake, request, config.device_kind)
+        form = pa.repeat(config.form, asked.rows.num_rows)
+        return Selection(
+            rows=asked.rows.append_column("_form", form), dropped=asked.dropped, notes=asked.notes
+        )
     found = _answers.answers(
         lake,
         request,
@@ -51,9 +61,10 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
         per_policy=config.per_policy,
         policy=config.policy,
         round=config.round,
+        said=config.form == "protocol",
     )
     return Selection(
-        rows=found.rows,
+        rows=found.rows.append_column("_form", pa.repeat(config.form, found.rows.num_rows)),
         dropped=found.dropped,
         notes=found.notes,
         dataset_type="prompt-completion",
@@ -62,5 +73,13 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
 
 def render(row: Row) -> dict[str, list[Message]]:
     """Return the prompt of one row, with the completion where the row has a kernel."""
-    prompt = {"prompt": _answers.question(row)}
+    text = pipelines.render(
+        TEMPLATE,
+        form=row.columns["_form"],
+        task_block=pipelines.task_block(row.task),
+        device_kind=row.columns["_device_kind"],
+        workload="",
+        shown=[],
+    )
+    prompt: dict[str, list[Message]] = {"prompt": [{"role": "user", "content": text}]}
     return prompt | ({"completion": _answers.answer(row)} if row.kernels else {})

@@ -1,14 +1,16 @@
 """Supervised examples: a task as the question, a correct kernel as the answer (CUDA-L1, stage 1).
 
 Speed does not matter here, correctness does. Near-duplicates within a task are left out, and at
-most --per-policy kernels of one task and policy are kept.
+most --per-policy kernels of one task and policy are kept. With `--form protocol` question and
+answer are in the form of reinforcement learning: what rl-prompts asks for is taught first.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+import pipelines
 from pipelines import _answers
 from pipelines._contract import Message, Request, Row, Selection
 from pipelines._scores import Evidence
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     import store
 
 DATASET_TYPE = "prompt-completion"
-TEMPLATE = _answers.TEMPLATE
+TEMPLATE = "sft.j2"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +33,9 @@ class Config:
     evidence: Evidence = "measured"
     """measured: our verdicts say what is correct. claimed: released kernels with a published
     speedup stand in, and every row says so."""
+    form: Literal["code", "protocol"] = "code"
+    """code: the answer is the file alone. protocol: the prompt is that of rl-prompts, and the
+    answer has its three parts; kernels whose author left no analysis and design are left out."""
 
 
 def select(lake: store.Lake, config: Config, request: Request) -> Selection:
@@ -45,9 +50,19 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
         evidence=config.evidence,
         per_policy=config.per_policy,
         policy=config.policy,
+        said=config.form == "protocol",
     )
 
 
 def render(row: Row) -> dict[str, list[Message]]:
     """Return prompt and completion of one row."""
-    return {"prompt": _answers.question(row), "completion": _answers.answer(row)}
+    text = pipelines.render(
+        TEMPLATE,
+        form="protocol" if row.columns["_words"] else "code",
+        task_block=pipelines.task_block(row.task),
+        device_kind=row.columns["_device_kind"],
+        workload="",
+        shown=[],
+    )
+    question: Message = {"role": "user", "content": text}
+    return {"prompt": [question], "completion": _answers.answer(row)}

@@ -2,12 +2,24 @@
 -- The score is the speedup of the newest session that may be ranked, at the workload that scores the
 -- task (views kernel_speedups, scored_workloads); the session holds only while the kernel is correct
 -- there. A kernel that the newest version of an evaluator found wrong elsewhere is out as well, and
--- so is one that also answers a task of the test split. `asked` is registered: the tasks.
+-- so is one of `test_kernels`. Registered are `asked`, the tasks, and `test_kernels`.
 WITH sole_device AS (
     SELECT min(device_id) AS device_id
     FROM devices
     WHERE "name" = $device
     HAVING count(*) = 1
+),
+-- One row per task: what its score is read at. A workload belongs to one task.
+scored AS MATERIALIZED (
+    SELECT scored_workloads.task_id, scored_workloads.workload_id, cache_modes.cache
+    FROM scored_workloads
+    SEMI JOIN asked ON asked.task_id = scored_workloads.task_id
+    INNER JOIN cache_modes
+        ON
+            cache_modes.task_id = scored_workloads.task_id
+            AND cache_modes.workload_id = scored_workloads.workload_id
+            AND cache_modes.device = scored_workloads.device
+    WHERE scored_workloads.device = $device AND cache_modes.baseline = $baseline
 ),
 -- What went wrong at the scored workload on the device itself is known to kernel_speedups already.
 wrong AS (
@@ -39,12 +51,6 @@ standing AS (
             AND newer.evaluator = wrong.evaluator
             AND newer.evaluator_version > wrong.version
             AND newer.status <> 'evaluator_error'
-),
-contaminated AS (
-    SELECT DISTINCT generations.kernel_id
-    FROM generations
-    INNER JOIN task_names ON task_names.task_id = generations.task_id
-    WHERE task_names.split = 'test' AND $purpose = 'train' AND generations.kernel_id IS NOT NULL
 )
 SELECT
     measured.task_id,
@@ -52,18 +58,15 @@ SELECT
     measured.speedup AS score,
     measured.workload_id,
     CASE
-        WHEN measured.quarantined THEN 'quarantined'
+        WHEN quarantined.kernel_id IS NOT NULL THEN 'quarantined'
         WHEN standing.kernel_id IS NOT NULL THEN 'wrong elsewhere'
-        WHEN contaminated.kernel_id IS NOT NULL THEN 'contaminated'
+        WHEN test_kernels.kernel_id IS NOT NULL THEN 'contaminated'
     END AS dropped
-FROM kernel_speedups AS measured
-INNER JOIN scored_workloads
-    ON
-        scored_workloads.task_id = measured.task_id
-        AND scored_workloads.device = measured.device
-        AND scored_workloads.workload_id = measured.workload_id
+FROM newest_speedups AS measured
+INNER JOIN scored
+    ON scored.workload_id = measured.workload_id AND scored.cache = measured.cache
+LEFT JOIN quarantined ON quarantined.kernel_id = measured.kernel_id
 LEFT JOIN standing
     ON standing.kernel_id = measured.kernel_id AND standing.task_id = measured.task_id
-LEFT JOIN contaminated ON contaminated.kernel_id = measured.kernel_id
-SEMI JOIN asked ON asked.task_id = measured.task_id
+LEFT JOIN test_kernels ON test_kernels.kernel_id = measured.kernel_id
 WHERE measured.device = $device AND measured.baseline = $baseline

@@ -1,18 +1,12 @@
 -- One row per kernel and task asked for with a published speedup, which its source calls correct.
 -- A kernel that we judged ourselves and found wrong, or never correct, is out whatever was published.
--- `asked` is registered: the tasks.
+-- Registered are `asked`, the tasks, and `test_kernels`.
 WITH judged AS (
     SELECT
         kernel_id, task_id,
         bool_or(status IN ('incorrect', 'rejected')) OR NOT bool_or(correct) AS wrong
     FROM outcomes
     GROUP BY kernel_id, task_id
-),
-contaminated AS (
-    SELECT DISTINCT generations.kernel_id
-    FROM generations
-    INNER JOIN task_names ON task_names.task_id = generations.task_id
-    WHERE task_names.split = 'test' AND $purpose = 'train' AND generations.kernel_id IS NOT NULL
 ),
 published AS (
     SELECT DISTINCT task_id, kernel_id
@@ -27,10 +21,10 @@ SELECT
     CASE
         WHEN quarantined.kernel_id IS NOT NULL THEN 'quarantined'
         WHEN judged.wrong THEN 'judged wrong'
-        WHEN contaminated.kernel_id IS NOT NULL THEN 'contaminated'
+        WHEN test_kernels.kernel_id IS NOT NULL THEN 'contaminated'
     END AS dropped
 FROM published
 LEFT JOIN quarantined ON quarantined.kernel_id = published.kernel_id
 LEFT JOIN judged
     ON judged.kernel_id = published.kernel_id AND judged.task_id = published.task_id
-LEFT JOIN contaminated ON contaminated.kernel_id = published.kernel_id
+LEFT JOIN test_kernels ON test_kernels.kernel_id = published.kernel_id

@@ -1,5 +1,6 @@
 -- One row per kernel and task asked for that we judged correct, and why it may not be shown.
--- Correct somewhere and found wrong nowhere (view outcomes). `asked` is registered: the tasks.
+-- Correct somewhere and found wrong nowhere (view outcomes).
+-- Registered are `asked`, the tasks, and `test_kernels`.
 WITH judged AS (
     SELECT
         outcomes.kernel_id, outcomes.task_id,
@@ -10,12 +11,6 @@ WITH judged AS (
     INNER JOIN devices ON devices.device_id = outcomes.device_id
     SEMI JOIN asked ON asked.task_id = outcomes.task_id
     GROUP BY outcomes.kernel_id, outcomes.task_id
-),
-contaminated AS (
-    SELECT DISTINCT generations.kernel_id
-    FROM generations
-    INNER JOIN task_names ON task_names.task_id = generations.task_id
-    WHERE task_names.split = 'test' AND $purpose = 'train' AND generations.kernel_id IS NOT NULL
 )
 SELECT
     judged.task_id,
@@ -25,9 +20,9 @@ SELECT
     CASE
         WHEN quarantined.kernel_id IS NOT NULL THEN 'quarantined'
         WHEN judged.wrong THEN 'wrong elsewhere'
-        WHEN contaminated.kernel_id IS NOT NULL THEN 'contaminated'
+        WHEN test_kernels.kernel_id IS NOT NULL THEN 'contaminated'
     END AS dropped
 FROM judged
 LEFT JOIN quarantined ON quarantined.kernel_id = judged.kernel_id
-LEFT JOIN contaminated ON contaminated.kernel_id = judged.kernel_id
+LEFT JOIN test_kernels ON test_kernels.kernel_id = judged.kernel_id
 WHERE judged.correct

@@ -1,27 +1,33 @@
 -- One row per picked row that no dataset of this purpose may hold, with the reason.
--- `picked` (row_index, task_id, kernel_ids) is registered. For training, a kernel is contaminated when it is an attempt at a
--- task of the test split, or when at least half of the bands of its near-duplicate signature are
--- bands of such attempts: two texts share half of their 16 bands near a similarity of 0.92.
+-- A kernel is contaminated when it is one of `test_kernels`, or when at least half of the bands of
+-- its near-duplicate signature are bands of those: two texts share half of their 16 bands near a
+-- similarity of 0.92. Registered are `picked` (row_index, task_id, kernel_ids) and `test_kernels`.
 WITH picked_kernels AS (
     SELECT DISTINCT unnest(kernel_ids) AS kernel_id
     FROM picked
 ),
-test_kernels AS (
-    SELECT DISTINCT generations.kernel_id
-    FROM generations
-    INNER JOIN task_names ON task_names.task_id = generations.task_id
-    WHERE $purpose = 'train' AND task_names.split = 'test' AND generations.kernel_id IS NOT NULL
+-- One scan for both sides.
+signed AS MATERIALIZED (
+    SELECT
+        kernel_features.kernel_id, kernel_features.extractor_version,
+        kernel_features.minhash_bands,
+        picked_kernels.kernel_id IS NOT NULL AS picked,
+        test_kernels.kernel_id IS NOT NULL AS test
+    FROM kernel_features
+    LEFT JOIN picked_kernels ON picked_kernels.kernel_id = kernel_features.kernel_id
+    LEFT JOIN test_kernels ON test_kernels.kernel_id = kernel_features.kernel_id
+    WHERE picked_kernels.kernel_id IS NOT NULL OR test_kernels.kernel_id IS NOT NULL
 ),
 test_bands AS (
     SELECT extractor_version, unnest(minhash_bands) AS band
-    FROM kernel_features
-    SEMI JOIN test_kernels ON test_kernels.kernel_id = kernel_features.kernel_id
+    FROM signed
+    WHERE test
 ),
 picked_bands AS (
     SELECT
         kernel_id, extractor_version, len(minhash_bands) AS bands, unnest(minhash_bands) AS band
-    FROM kernel_features
-    SEMI JOIN picked_kernels ON picked_kernels.kernel_id = kernel_features.kernel_id
+    FROM signed
+    WHERE picked
 ),
 shared_bands AS (
     SELECT DISTINCT picked_bands.*

@@ -1,0 +1,7 @@
+-- `eligible` where no kernel is shown.
+SELECT
+    CAST(NULL AS VARCHAR) AS task_id,
+    CAST(NULL AS VARCHAR) AS kernel_id,
+    CAST(NULL AS DOUBLE) AS score,
+    CAST(NULL AS VARCHAR) AS workload_id
+WHERE false

@@ -1,0 +1,5 @@
+-- One row per kernel that is an attempt at a task of the test split.
+SELECT DISTINCT generations.kernel_id
+FROM generations
+INNER JOIN task_names ON task_names.task_id = generations.task_id
+WHERE task_names.split = 'test' AND generations.kernel_id IS NOT NULL
