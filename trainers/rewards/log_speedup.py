@@ -1,0 +1,35 @@
+"""The logarithm of the paired speedup: twice as fast and half as fast weigh the same.
+
+The speedup is that of view speedups: the median of ratios paired by block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainers.rewards._terms import Terms, figures, rewarded
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from trainers.rewards._terms import Floats
+
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Terms):
+    """Options of log-speedup."""
+
+    failure: float = -1.5
+    """Raw reward of no kernel, a failing verdict, or a quarantined kernel."""
+    clip: float | None = 1.5
+    """Bound of the smoothed reward on both sides: 1.5 is a speedup of 4.48."""
+
+
+def raw(rows: pa.Table, config: Config) -> Floats:
+    """Return the natural logarithm of every attempt's speedup."""
+    import numpy as np
+
+    return rewarded(rows, np.log(figures(rows, f"{config.baseline}_speedup")), config)

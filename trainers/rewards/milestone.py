@@ -1,0 +1,47 @@
+"""Steps: wrong, correct, faster than eager, faster than torch.compile as well.
+
+CUDA Agent (arXiv 2602.24286) gives -1, 1, 2 and 3, and calls a kernel faster above 5 %.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainers.rewards._terms import Baseline, Terms, figures, rewarded
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from trainers.rewards._terms import Floats
+
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Terms):
+    """Options of milestone."""
+
+    failure: float = -1.0
+    """Raw reward of no kernel, a failing verdict, or a quarantined kernel."""
+    correct: float = 1.0
+    """Raw reward of a correct kernel that is no faster, or was not measured."""
+    faster: float = 2.0
+    """Raw reward of a kernel faster than the baseline."""
+    fastest: float = 3.0
+    """Raw reward of a kernel faster than both baselines."""
+    second_baseline: Baseline = "compile"
+    """Baseline to beat for the last step."""
+    margin: float = 0.05
+    """Share of the speedup above 1 that counts as faster."""
+
+
+def raw(rows: pa.Table, config: Config) -> Floats:
+    """Return the step that every attempt has reached."""
+    import numpy as np
+
+    # What was not measured (NaN) is above nothing.
+    faster = figures(rows, f"{config.baseline}_speedup") > 1 + config.margin
+    fastest = faster & (figures(rows, f"{config.second_baseline}_speedup") > 1 + config.margin)
+    worth = np.where(fastest, config.fastest, np.where(faster, config.faster, config.correct))
+    return rewarded(rows, worth, config)

@@ -1,0 +1,28 @@
+"""1 for a correct kernel, 0 for everything else: CUDA-L1's stage 2, where speed is ignored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainers.rewards._terms import Terms, rewarded
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from trainers.rewards._terms import Floats
+
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Terms):
+    """Options of success."""
+
+    correct: float = 1.0
+    """Raw reward of a correct kernel."""
+
+
+def raw(rows: pa.Table, config: Config) -> Floats:
+    """Return what a verdict is worth."""
+    return rewarded(rows, config.correct, config)

@@ -1,0 +1,105 @@
+"""Supervised fine-tuning on correct kernels (CUDA-L1, stage 1), by TRL's SFTTrainer.
+
+The loss is that of the completion alone. Rows that do not fit into --max-length are refused, or
+dropped and counted. Without --dataset the pipeline sft is materialised at the snapshot first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from store.errors import FlywheelError
+from trainers import _dataset, _fit, _model, _ranks, _trl
+from trainers._contract import Job, Training
+from trainers._dataset import Dataset
+from trainers._record import Run, begin
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "tiny": {
+        "model": "tiny",
+        "save_steps": 4,
+        "trl": (
+            "max_steps=8",
+            "per_device_train_batch_size=2",
+            "learning_rate=1e-3",
+            "gradient_checkpointing=false",
+        ),
+    },
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Training):
+    """Options of sft."""
+
+
+def run(job: Job, config: Config) -> str:
+    """Train and return what was made in one line.
+
+    Raises:
+        FlywheelError: no model is named, or the run cannot be begun or resumed.
+        DatasetError: the dataset is not what the lake recorded, or rows are over length.
+    """
+    if config.model is None:
+        raise FlywheelError("no model to start from", "Give --model, or --preset tiny.")
+    _trl.quiet()
+    with begin(job, config) as run:
+        model = config.model
+        source = _ranks.on_main(
+            lambda: _model.located(model, job.out / "model", config.seed),
+        )
+        dataset = _ranks.on_main(lambda: _data(run, config))
+        fit = _fit.Fit(
+            config=config,
+            model=source,
+            parent=_ranks.on_main(lambda: _model.policy_id(source)),
+            dataset=dataset,
+            out=job.out,
+            stage="sft",
+            defaults={},
+        )
+        rows, found = _fit.measured(fit)
+        run.start(
+            {
+                "dataset_id": dataset.dataset_id,
+                "dataset": str(dataset.folder),
+                "policy_id": fit.parent,
+                "rows": found.rows,
+                "over_length": found.over,
+                "longest_tokens": found.longest,
+                "trl": _fit.settings(fit),
+            }
+        )
+        _ranks.on_main(lambda: run.base(source, model))
+        job.say(f"dataset    {dataset.name} of snapshot {dataset.snapshot_id}: {found.rows} rows")
+        job.say(f"tokens     {found.tokens}, the longest row {found.longest}")
+        if found.over:
+            job.say(f"left out   {found.over} rows over {config.max_length} tokens")
+        fitted = _fit.train(run, fit, rows, found.kept, resume=run.resumed)
+        snapshot = run.flush()
+    loss = "" if fitted.loss is None else f", loss {fitted.loss:.4g}"
+    several = f" on {fitted.processes} processes" * (fitted.processes > 1)
+    return (
+        f"sft: {fitted.steps} steps{several} on {len(found.kept)} rows{loss} → {fit.final} "
+        f"(policy {fitted.policy_id[:12]}, snapshot {snapshot})"
+    )
+
+
+def _data(run: Run, config: Config) -> Dataset:
+    """Return the dataset of a run: that of its beginning, the one named, or one made now."""
+    url = run.job.lake_url
+    if "dataset_id" in run.resolved:
+        dataset = _dataset.found(url, run.resolved["dataset"], "prompt-completion")
+    elif config.dataset is not None:
+        dataset = _dataset.found(url, config.dataset, "prompt-completion")
+    else:
+        dataset = _dataset.made(url, "sft", at=run.reads, seed=config.seed)
+    with run.reader() as lake:
+        tainted = _dataset.quarantined(lake, dataset.dataset_id)
+    if tainted:
+        run.job.say(
+            f"{len(tainted)} kernels of dataset {dataset.name} were quarantined since it was made: "
+            f"{', '.join(one[:12] for one in tainted[:3])}"
+        )
+    return dataset

@@ -1,0 +1,34 @@
+-- One row per group of attempts that the lake has: how far it is, and which kernels are right.
+-- An attempt that the endpoint failed is none. A kernel is right where it is correct somewhere and
+-- wrong nowhere, as for training sets. `groups` (group_id) is registered.
+WITH sampled AS (
+    SELECT group_id, sample_index, finish_reason, kernel_id, task_id
+    FROM generations
+    SEMI JOIN groups ON groups.group_id = generations.group_id
+),
+judged AS (
+    SELECT
+        outcomes.kernel_id, outcomes.task_id,
+        bool_or(outcomes.correct) AND NOT bool_or(outcomes.status IN ('incorrect', 'rejected'))
+            AS correct
+    FROM outcomes
+    SEMI JOIN sampled
+        ON sampled.kernel_id = outcomes.kernel_id AND sampled.task_id = outcomes.task_id
+    GROUP BY outcomes.kernel_id, outcomes.task_id
+)
+SELECT
+    sampled.group_id,
+    count(*) FILTER (WHERE sampled.finish_reason IS DISTINCT FROM 'error') AS attempts,
+    max(sampled.sample_index) + 1 AS next_index,
+    coalesce(
+        list(DISTINCT sampled.kernel_id) FILTER (WHERE sampled.kernel_id IS NOT NULL), []
+    ) AS kernel_ids,
+    coalesce(list(DISTINCT sampled.kernel_id) FILTER (WHERE judged.correct), []) AS correct_ids,
+    coalesce(
+        list(DISTINCT sampled.kernel_id)
+            FILTER (WHERE sampled.kernel_id IS NOT NULL AND judged.kernel_id IS NULL),
+        []
+    ) AS unjudged_ids
+FROM sampled
+LEFT JOIN judged ON judged.kernel_id = sampled.kernel_id AND judged.task_id = sampled.task_id
+GROUP BY sampled.group_id

@@ -1,0 +1,31 @@
+-- One row: what the attempts of one round came to, attempts counted as often as they were made.
+-- Executable is what compiled, ran and gave an answer (CUDA-L1): correct or merely wrong. Correct is
+-- correct somewhere and wrong nowhere, and not quarantined, as for training sets. An attempt that
+-- the machine failed is none. `groups` (group_id) is registered.
+WITH made AS (
+    SELECT generations.kernel_id, generations.task_id
+    FROM generations
+    SEMI JOIN groups ON groups.group_id = generations.group_id
+    WHERE generations.finish_reason IS DISTINCT FROM 'error'
+),
+judged AS (
+    SELECT
+        outcomes.kernel_id, outcomes.task_id,
+        bool_or(outcomes.status IN ('correct', 'incorrect')) AS executable,
+        bool_or(outcomes.correct) AND NOT bool_or(outcomes.status IN ('incorrect', 'rejected'))
+            AS correct
+    FROM outcomes
+    SEMI JOIN made ON made.kernel_id = outcomes.kernel_id AND made.task_id = outcomes.task_id
+    GROUP BY outcomes.kernel_id, outcomes.task_id
+)
+SELECT
+    count(*) AS attempts,
+    count(made.kernel_id) AS with_code,
+    count(DISTINCT made.kernel_id) AS unique_kernels,
+    count(*) FILTER (WHERE judged.executable) AS executable,
+    count(*) FILTER (WHERE judged.correct AND quarantined.kernel_id IS NULL) AS correct,
+    count(DISTINCT made.kernel_id)
+        FILTER (WHERE judged.correct AND quarantined.kernel_id IS NULL) AS unique_correct
+FROM made
+LEFT JOIN judged ON judged.kernel_id = made.kernel_id AND judged.task_id = made.task_id
+LEFT JOIN quarantined ON quarantined.kernel_id = made.kernel_id
