@@ -1,0 +1,201 @@
+"""KernelBench's own check beside ours: kernels per hour, and how far repeated speedups spread.
+
+python benchmarks/against_kernelbench.py --lake DIR --kernelbench CHECKOUT --gpu H100 \
+    --kernels 20 --rounds 3
+
+DIR is a lake with imported kernels, CHECKOUT a clone of ScalingIntelligence/KernelBench. Its side
+is `eval_kernel_against_ref` with 5 correctness and 100 timing trials in a fresh process per kernel,
+as its batch script runs it, with extensions compiled before and not counted. Ours is `evaluators
+run` on equal work: 5 calls, eager as the only baseline, 100 blocks, no robustness calls and no
+profile; a round begins with no builds kept, and compiling ahead is counted. Rounds take turns.
+
+That check runs kernels in a plain process, and so does this program on its behalf: run it on a
+machine that holds nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import store
+
+THEIRS = """
+import json, sys, types
+for name in ("dotenv", "openai", "litellm"):  # of its prompting side, which is not called
+    stub = types.ModuleType(name)
+    stub.load_dotenv = stub.completion = stub.OpenAI = lambda *a, **k: None
+    sys.modules.setdefault(name, stub)
+checkout, folder, build = sys.argv[1:4]
+sys.path.insert(0, checkout + "/src")
+texts = json.load(open(folder))
+if build == "only":
+    import torch.utils.cpp_extension
+    try:
+        exec(compile(texts["kernel"], "kernel", "exec"), {"__name__": "kernel"})
+    except Exception:
+        pass
+    raise SystemExit
+import torch
+from kernelbench.eval import eval_kernel_against_ref
+result = eval_kernel_against_ref(
+    texts["task"], texts["kernel"], num_correct_trials=5, num_perf_trials=100,
+    measure_performance=True, device=torch.device("cuda:0"),
+)
+print("RESULT " + json.dumps({
+    "correct": bool(result and result.correctness),
+    "speedup": result.ref_runtime / result.runtime
+    if result and result.runtime > 0 and result.ref_runtime > 0 else None,
+}))
+"""
+CHOSEN = """
+SELECT DISTINCT kernels.kernel_id, tasks.task_id, tasks.code AS task, kernels.code AS kernel
+FROM claims
+JOIN kernels USING (kernel_id)
+JOIN tasks ON tasks.task_id = claims.task_id
+JOIN task_names ON task_names.task_id = claims.task_id
+WHERE claims.gpu = $gpu AND task_names.level <= 2
+ORDER BY hash(kernels.kernel_id)
+LIMIT $kernels
+"""
+EQUAL_WORK = (
+    *("--calls", "5", "--no-robustness", "--no-diagnosis", "--baselines", "eager"),
+    *("--blocks", "100", "--half-width", "0.000001", "--timing-s", "60", "--timing-limit-s", "60"),
+)
+
+
+def theirs(rows: list[dict[str, Any]], checkout: Path, folder: Path) -> dict[str, Any]:
+    """Run their check on every kernel in turn; seconds and results."""
+    begun = time.perf_counter()
+    results = {row["kernel_id"]: _their_check(row, checkout, folder, "done") for row in rows}
+    return {"seconds": time.perf_counter() - begun, "results": results}
+
+
+def _their_check(row: dict[str, Any], checkout: Path, folder: Path, build: str) -> Any:
+    file = folder / f"{row['kernel_id']}.json"
+    file.write_text(json.dumps({"task": row["task"], "kernel": row["kernel"]}))
+    environment = {**os.environ, "TORCH_EXTENSIONS_DIR": str(folder / "theirs" / row["kernel_id"])}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", THEIRS, str(checkout), str(file), build],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment | ({"MAX_JOBS": "1"} if build == "only" else {}),
+            timeout=240,
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    return json.loads(lines[-1].removeprefix("RESULT ")) if lines else None
+
+
+def ours(lake: Path, rows: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
+    """Judge the same kernels in a copy of the lake; seconds and results."""
+    copy, cache = folder / "lake", folder / "cache"
+    for place in (copy, cache):
+        shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(lake, copy)
+    ids = ", ".join(f"'{row['kernel_id']}'" for row in rows)
+    tasks = ", ".join(f"'{row['task_id']}'" for row in rows)
+    where = f"kernel_id IN ({ids}) AND task_id IN ({tasks})"
+    begun = time.perf_counter()
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "evaluators", "run", "--device", "cuda:0"),
+            *("--lake", str(copy), "--where", where, *EQUAL_WORK),
+        ],
+        check=True,
+        env={**os.environ, "FLYWHEEL_CACHE": str(cache)},
+    )
+    seconds = time.perf_counter() - begun
+    with store.open(str(copy)) as opened:
+        found = opened.sql(
+            "SELECT e.kernel_id, e.status, e.reason, s.speedup FROM evaluations AS e "
+            "LEFT JOIN speedups AS s ON s.evaluation_id = e.evaluation_id AND s.cache = 'cold' "
+            f"WHERE e.kernel_id IN ({ids})"
+        ).rows()
+    results = {
+        row["kernel_id"]: {
+            "correct": row["status"] == "correct",
+            "speedup": row["speedup"],
+            "why": row["reason"],
+        }
+        for row in found
+    }
+    return {"seconds": seconds, "results": results}
+
+
+def spreads(rounds: list[dict[str, Any]], among: set[str]) -> list[float]:
+    """Largest over smallest speedup of each kernel over the rounds, less one."""
+    found: list[float] = []
+    for kernel in among:
+        values = [one["results"][kernel]["speedup"] for one in rounds]
+        found.append(max(values) / min(values) - 1)
+    return found
+
+
+def measured(rounds: list[dict[str, Any]]) -> set[str]:
+    """Kernels with a speedup in every round."""
+    kernels = set(rounds[0]["results"])
+    return {
+        kernel
+        for kernel in kernels
+        if all((one["results"].get(kernel) or {}).get("speedup") for one in rounds)
+    }
+
+
+def main() -> None:
+    """Run both sides in turn and print the comparison."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lake", type=Path, required=True)
+    parser.add_argument("--kernelbench", type=Path, required=True)
+    parser.add_argument("--gpu", default="H100")
+    parser.add_argument("--kernels", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path, help="every result as JSON")
+    given = parser.parse_args()
+    with store.open(str(given.lake)) as lake:
+        rows = lake.sql(CHOSEN, {"gpu": given.gpu, "kernels": given.kernels}).rows()
+    rounds: dict[str, list[dict[str, Any]]] = {"KernelBench": [], "ours": []}
+    with tempfile.TemporaryDirectory(prefix="flywheel-peer-") as name:
+        folder = Path(name)
+        begun = time.perf_counter()
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(lambda row: _their_check(row, given.kernelbench, folder, "only"), rows))
+        print(f"their extensions compiled before: {time.perf_counter() - begun:.0f} s, not counted")
+        for _ in range(given.rounds):
+            rounds["ours"].append(ours(given.lake, rows, folder))
+            rounds["KernelBench"].append(theirs(rows, given.kernelbench, folder))
+    if given.out:
+        given.out.write_text(json.dumps(rounds, indent=1))
+    common = measured(rounds["ours"]) & measured(rounds["KernelBench"])
+    print(
+        f"{len(rows)} kernels, {given.rounds} rounds; {len(common)} with a speedup in all of them"
+    )
+    print("| side | s per kernel | kernels/h | judged correct | spread, median | spread, p90 |")
+    print("|---|---|---|---|---|---|")
+    for side, found in rounds.items():
+        seconds = [one["seconds"] / len(rows) for one in found]
+        right = sum(bool((one or {}).get("correct")) for one in found[0]["results"].values())
+        spread = sorted(spreads(found, common)) or [math.nan]
+        high = spread[min(len(spread) - 1, int(0.9 * len(spread)))]
+        print(
+            f"| {side} | {statistics.mean(seconds):.2f} | {3600 / statistics.mean(seconds):.0f} "
+            f"| {right} | {statistics.median(spread):.2%} | {high:.2%} |"
+        )
+
+
+if __name__ == "__main__":
+    main()

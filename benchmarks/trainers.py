@@ -1,0 +1,218 @@
+"""What the store costs a trainer: contrastive and sft beside plain TRL with the same work.
+
+python benchmarks/trainers.py --steps 6
+
+GRPO: `trainers run contrastive --preset tiny` beside a GRPOTrainer over the same tasks, model and
+sizes, whose reward is a Python function that parses an answer, has the same judge look at it, and
+forgets everything in the end. Step times are TRL's own. The store's share is what rendering,
+appending and rewarding took of the trainer's steps, judging left out.
+SFT: `trainers run sft --preset tiny` beside an SFTTrainer over the same rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+# This file has the name of a package, which it must not hide.
+sys.path[0] = str(Path(__file__).parents[1])
+
+import store  # noqa: E402
+
+WARM_UP = 1
+"""Steps that count in no median: processes and caches start in them."""
+_SFT_STEPS = 40
+_NO_SAVE = 10_000
+
+
+def command(folder: Path, *words: str) -> None:
+    """Run `trainers run` in a folder; leave where it fails."""
+    line = [sys.executable, "-m", "trainers", "run", *words, "--lake", str(folder / "lake"), "-q"]
+    root = str(Path(store.__file__).parent.parent)
+    done = subprocess.run(
+        line, cwd=folder, env=os.environ | {"PYTHONPATH": root}, capture_output=True, text=True
+    )
+    if done.returncode:
+        sys.exit(f"{' '.join(line)}\n{done.stderr}")
+
+
+def metric(folder: Path, trainer: str, name: str) -> list[float]:
+    """Return a metric of the newest run of a trainer, by step."""
+    with store.open(str(folder / "lake")) as lake:
+        rows = lake.sql(
+            "SELECT value FROM metrics WHERE name = $name AND run_id = (SELECT max(run_id) FROM "
+            "runs WHERE kind = 'training' AND name = $trainer) ORDER BY step",
+            {"name": name, "trainer": trainer},
+        ).rows()
+    return [row["value"] for row in rows]
+
+
+def plain_grpo(folder: Path, steps: int) -> list[float]:
+    """Return the step times of TRL alone, with a reward that is a Python function."""
+    import datasets
+    from trl.trainer.grpo_config import GRPOConfig
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
+    from evaluators._host import Host
+    from store import ids
+    from store.completion import parse
+    from trainers import _judging, _model, contrastive
+
+    preset = contrastive.PRESETS["tiny"]
+    config = contrastive.Config(**preset | {"steps": steps, "save_steps": _NO_SAVE})
+    model = folder / "run" / "model" / "overfitted"
+    with store.open(str(folder / "lake")) as lake:
+        prompts = lake.sql(
+            "SELECT prompt_id, messages, task_id FROM prompts WHERE prompt_id IN "
+            "(SELECT prompt_id FROM generations WHERE run_id IS NOT NULL) ORDER BY prompt_id"
+        ).rows()
+        codes = {
+            row["task_id"]: row["code"]
+            for row in lake.sql("SELECT task_id, code FROM tasks").rows()
+        }
+    first = {row["task_id"]: json.loads(row["messages"]) for row in reversed(prompts)}
+    known: dict[tuple[str, str], float] = {}
+
+    with Host("judge", "cpu", _judging.options(config.judge)) as host:
+
+        def reward(completions: list[Any], task_id: list[str], **columns: Any) -> list[float]:
+            return [
+                judged(turns[-1]["content"], task)
+                for turns, task in zip(completions, task_id, strict=True)
+            ]
+
+        def judged(text: str, task: str) -> float:
+            code = parse(text).code
+            if code is None:
+                return -1.0
+            if (code, task) not in known:
+                known[code, task] = asked(code, task)
+            return known[code, task]
+
+        def asked(code: str, task: str) -> float:
+            tables = host.judge(
+                {
+                    "kernel_id": ids.kernel_id({"kernel.py": code}, "kernel.py"),
+                    "task_id": task,
+                    "workload_id": ids.workload_id(task),
+                    "code": code,
+                    "path": "kernel.py",
+                    "task_code": codes[task],
+                    "axes": "{}",
+                    "other_files": [],
+                }
+            )
+            if tables["evaluations"][0]["status"] != "correct":
+                return -1.0
+            arms = {
+                row["arm"]: row["samples_ms"] for row in tables["timings"] if row["cache"] == "cold"
+            }
+            ratios = [a / b for a, b in zip(arms["eager"], arms["kernel"], strict=True)]
+            return 2.0 if statistics.median(ratios) > 1.05 else 1.0
+
+        settings = contrastive._settings(
+            contrastive.Job(name="plain", lake_url=None, out=folder / "plain", quiet=True), config
+        )
+        trainer = GRPOTrainer(
+            model=_model.load(model),
+            reward_funcs=reward,
+            args=GRPOConfig(**settings | {"report_to": "none", "disable_tqdm": True}),
+            train_dataset=datasets.Dataset.from_list(
+                [{"prompt": messages, "task_id": task} for task, messages in first.items()]
+            ),
+            processing_class=_model.tokenizer_of(model),
+        )
+        trainer.train()
+    return [row["step_time"] for row in trainer.state.log_history if "step_time" in row]
+
+
+def plain_sft(run: Path) -> float:
+    """Return the tokens a second of TRL alone on the rows of an sft run."""
+    from trl.trainer.sft_config import SFTConfig
+    from trl.trainer.sft_trainer import SFTTrainer
+
+    from trainers import _dataset, _fit, _model, sft
+
+    made = _dataset.found(str(run.parent / "lake"), "sft", "prompt-completion")
+    model = next((run / "model").iterdir())
+    preset = sft.PRESETS["tiny"]
+    preset = sft.Config(
+        **preset | {"save_steps": _NO_SAVE, "trl": (*preset["trl"], f"max_steps={_SFT_STEPS}")}
+    )
+    fit = _fit.Fit(
+        config=preset, model=model, parent="", dataset=made, out=run / "plain",
+        stage="sft", defaults={},
+    )  # fmt: skip
+    arguments = SFTConfig(**_fit.settings(fit) | {"report_to": "none", "disable_tqdm": True})
+    trainer = SFTTrainer(
+        model=_model.load(model),
+        args=arguments,
+        train_dataset=made.columns(["prompt", "completion"], run / "cache"),
+        processing_class=_model.tokenizer_of(model),
+    )
+    trainer.train()
+    return rate(trainer.state.log_history)
+
+
+def rate(history: list[dict[str, Any]]) -> float:
+    """Return tokens a second out of what a trainer logged."""
+    tokens = max(row["num_tokens"] for row in history if "num_tokens" in row)
+    return tokens / next(row["train_runtime"] for row in history if "train_runtime" in row)
+
+
+def main() -> None:
+    """Run both sides in turn and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=3, help="of sft; the best of each counts")
+    parser.add_argument("--no-sft", action="store_true", help="leave out sft")
+    parser.add_argument("--plain-sft", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.plain_sft is not None:
+        print(plain_sft(given.plain_sft))
+        return
+    print("| job | with the store | plain TRL | ratio |")
+    print("|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        steps = str(given.steps)
+        command(folder, "contrastive", "--preset", "tiny", "--steps", steps, "--out", "run")
+        ours = statistics.median(metric(folder, "contrastive", "step_time")[WARM_UP:])
+        plain = statistics.median(plain_grpo(folder, given.steps)[WARM_UP:])
+        print(
+            f"| GRPO, median seconds a step | {ours:.2f} | {plain:.2f} | {ours / plain:.3f} |",
+            flush=True,
+        )
+        parts = [
+            metric(folder, "contrastive", f"{name}_s")[WARM_UP:]
+            for name in ("prompts/render", "store/attempts", "store/rewards")
+        ]
+        alone = statistics.median(map(sum, zip(*parts, strict=True)))
+        print(f"| the store's own seconds in it | {alone:.2f} |  | {alone / ours:.3f} |")
+        if not given.no_sft:
+            more = ["--save-steps", str(_NO_SAVE), "--trl", f"max_steps={_SFT_STEPS}"]
+            with_store = without = 0.0
+            for round_ in range(given.rounds):
+                out = f"sft{round_}"
+                command(folder, "sft", "--preset", "tiny", *more, "--out", out)
+                tokens = max(metric(folder, "sft", "num_tokens"))
+                [seconds] = metric(folder, "sft", "train_runtime")
+                with_store = max(with_store, tokens / seconds)
+                alone = subprocess.run(
+                    [sys.executable, __file__, "--plain-sft", str(folder / out)],
+                    capture_output=True, text=True, check=True,
+                )  # fmt: skip
+                without = max(without, float(alone.stdout.splitlines()[-1]))
+            ratio = with_store / without
+            print(f"| SFT, tokens a second | {with_store:.0f} | {without:.0f} | {ratio:.3f} |")
+
+
+if __name__ == "__main__":
+    main()

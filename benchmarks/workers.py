@@ -1,0 +1,149 @@
+"""What a candidate costs besides its own work: forked from a warm nursery, or started afresh.
+
+python benchmarks/workers.py [--rounds N]
+
+Both sides import the same trivial candidate, make its module and call it once on the same inputs;
+the fresh interpreter has no sandbox, no judge and no checks. Rounds alternate; medians stand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from evaluators import _isolation
+from evaluators._arm import Arm, Patience
+from evaluators._sandbox import Limits, Nursery
+
+CANDIDATE = """
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+"""
+FRESH = """
+import sys, torch
+torch.set_num_threads(1)
+sys.path.insert(0, sys.argv[1])
+from kernel import ModelNew
+ModelNew()(torch.zeros(64, 64)).sum().item()
+"""
+LIMITS = Limits(memory_bytes=2**30, file_bytes=2**20, open_files=256, cpu_s=60)
+PATIENCE = Patience(import_s=30, build_s=30, first_call_s=30, call_s=30, total_s=120)
+SETTING = {"device": "cpu", "threads": 1, "flush_bytes": 0}
+
+
+def forked(nursery: Nursery) -> dict[str, float]:
+    """Seconds of each part of one candidate's life in a worker."""
+    marks = [time.perf_counter()]
+    arm = Arm(
+        nursery,
+        {"kernel.py": CANDIDATE},
+        setting=SETTING,
+        limits=LIMITS,
+        patience=PATIENCE,
+        inbox_bytes=1 << 16,
+        outbox_bytes=1 << 16,
+        trusted=False,
+    )
+    marks.append(time.perf_counter())
+    arm.prepare()
+    marks.append(time.perf_counter())
+    arm.load("kernel.py", "ModelNew", {})
+    arm.construct(42, [])
+    arm.fill(0, [torch.zeros(64, 64)])
+    arm.call(0, first=True)
+    marks.append(time.perf_counter())
+    arm.end()
+    marks.append(time.perf_counter())
+    names = ("fork and walls", "first answer", "import and first call", "end and sweep")
+    parts = dict(zip(names, (b - a for a, b in itertools.pairwise(marks)), strict=True))
+    return {**parts, "worker from a warm nursery": marks[-1] - marks[0]}
+
+
+def fresh(folder: str) -> dict[str, float]:
+    """Seconds of the same candidate in an interpreter of its own."""
+    begin = time.perf_counter()
+    subprocess.run([sys.executable, "-c", FRESH, folder], check=True)
+    return {"fresh interpreter": time.perf_counter() - begin}
+
+
+def in_fork(action: Callable[[], None]) -> float:
+    """Seconds of one step of a worker's set-up, measured in a forked child."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        begin = time.perf_counter()
+        action()
+        os.write(writing, str(time.perf_counter() - begin).encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    os.close(writing)
+    with os.fdopen(reading) as end:
+        return float(end.read() or "nan")
+
+
+def walls(folder: str) -> dict[str, float]:
+    """Seconds of each wall that a worker gets for itself."""
+    return {
+        "of it: an empty fork": _timed(lambda: _isolation.works(lambda: None)),
+        "of it: Landlock": in_fork(lambda: _isolation.guard(["landlock"], [folder])),
+        "of it: seccomp": in_fork(
+            lambda: (_isolation.guard([], []), _isolation.narrow(["seccomp"], gpu=False))[1]
+        ),
+        "of it: capabilities": in_fork(lambda: _isolation.narrow(["no_capabilities"], gpu=False)),
+    }
+
+
+def _timed(action: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    action()
+    return time.perf_counter() - begin
+
+
+def main() -> None:
+    """Run both in turn and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15)
+    rounds = parser.parse_args().rounds
+    torch.set_num_threads(1)
+    seconds: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder, Nursery(1) as nursery:
+        _isolation.available([], folder, gpu=False)  # paths are found once, as in a nursery
+        Path(folder, "kernel.py").write_text(CANDIDATE)
+        begin = time.perf_counter()
+        nursery.wait_ready()
+        warm_s = time.perf_counter() - begin
+        forked(nursery)
+        fresh(folder)
+        for _ in range(rounds):
+            for figures in (forked(nursery), walls(folder), fresh(folder)):
+                for name, figure in figures.items():
+                    seconds.setdefault(name, []).append(figure)
+    middle = {name: statistics.median(figures) for name, figures in seconds.items()}
+    base = middle["fresh interpreter"]
+    print(f"walls: {' '.join(nursery.limits)}")
+    print(f"a nursery is ready after {warm_s:.2f} s, once\n")
+    print("| part | median, ms | p95, ms | share of a fresh interpreter |")
+    print("|---|---:|---:|---:|")
+    for name, figure in middle.items():
+        slow = sorted(seconds[name])[int(0.95 * (rounds - 1))]
+        print(f"| {name} | {figure * 1e3:.1f} | {slow * 1e3:.1f} | {figure / base:.3f} |")
+    ratio = base / middle["worker from a warm nursery"]
+    print(f"\na worker from a nursery costs 1/{ratio:.0f} of a fresh interpreter")
+
+
+if __name__ == "__main__":
+    main()
