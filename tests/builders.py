@@ -66,6 +66,15 @@ def task(name: str = "square", **columns: Any) -> Row:
     } | columns
 
 
+def task_audit(workload: Row, device: Row, passes: Sequence[str], **columns: Any) -> Row:
+    """Return what passes a task without work at one of its settings."""
+    return {
+        "task_id": workload["task_id"], "workload_id": workload["workload_id"],
+        "auditor_version": 1, "device_id": device["device_id"], "passes": list(passes),
+        "weak": bool(passes), "repeatable": True, "created_at": START,
+    } | columns
+
+
 def label(task: Row, name: str = "level1/1", **columns: Any) -> Row:
     """Return a label in suite kernelbench v0."""
     return {

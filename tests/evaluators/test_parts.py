@@ -103,7 +103,7 @@ def test_the_interval_covers_what_it_says_and_no_rank_more(n: int) -> None:
 def box() -> Box:
     """Return a piece of shared memory."""
     fd = shared_memory(4096)
-    made = Box(fd, 4096)
+    made = Box.mapped(fd, 4096)
     os.close(fd)
     return made
 
@@ -220,8 +220,8 @@ def test_inputs_follow_their_seed_and_weights_theirs() -> None:
     one, other = Reference(task, {}, "cpu"), Reference(task, {}, "cpu")
     assert torch.equal(one.inputs(5)[0], other.inputs(5)[0])
     assert not torch.equal(one.inputs(5)[0], one.inputs(6)[0])
-    ones = [torch.ones(4)]
     torch.manual_seed(42)
-    assert torch.equal(one.answer(ones).value, torch.randn(4))
+    weights = torch.randn(4)
+    assert torch.equal(one.answer([torch.ones(4)]).value, weights)
     with pytest.raises(ReferenceFailed, match="get_inputs"):
         Reference("def get_init_inputs(): return []", {}, "cpu")

@@ -12,7 +12,8 @@ import pytest
 
 import store
 from evaluators import _run, judge
-from store.errors import EvaluatorError, UnknownName, UnsafeSQL
+from store import show
+from store.errors import UnknownName, UnsafeSQL
 
 TASK = (
     "import torch\nN = 8\nclass Model(torch.nn.Module):\n    def forward(self, x): return x * 2\n"
@@ -129,21 +130,22 @@ def lake_with_kernels(lake_url: str) -> str:
 def pending(url: str, device: dict[str, Any], **wanted: Any) -> list[str]:
     """Return the paths of the pending kernels."""
     with store.open(url) as lake:
-        found = _run.pending(lake, judge, device, _run.Wanted(**wanted))
+        found = _run.pending(lake, judge, [device], _run.Wanted(**wanted))
         return sorted(found["path"].to_pylist())
 
 
 def test_only_what_the_device_can_run_is_pending(lake_with_kernels: str) -> None:
-    assert pending(lake_with_kernels, CPU) == ["host.py", "right.py", "wrong.py"]
-    on_gpu = ["device.py", "right.py", "tiles.py", "wrong.py"]
-    assert pending(lake_with_kernels, CUDA) == on_gpu
+    both = ["elsewhere.py", "foreign.py", "right.py", "wrong.py"]
+    assert pending(lake_with_kernels, CPU) == sorted([*both, "host.py"])
+    assert pending(lake_with_kernels, CUDA) == sorted([*both, "device.py", "tiles.py"])
+    assert pending(lake_with_kernels, CPU, suite="imported") == ["elsewhere.py"]
 
 
 def test_the_workload_is_the_devices_own(lake_with_kernels: str) -> None:
     with store.open(lake_with_kernels) as lake:
         axes = {
             device["kind"]: set(
-                _run.pending(lake, judge, device, _run.Wanted())["axes"].to_pylist()
+                _run.pending(lake, judge, [device], _run.Wanted())["axes"].to_pylist()
             )
             for device in (CPU, CUDA)
         }
@@ -170,16 +172,15 @@ def test_sql_of_the_user_is_guarded(lake_with_kernels: str, where: str) -> None:
         pending(lake_with_kernels, CPU, where=where)
 
 
-def test_code_from_elsewhere_is_refused_with_the_reason(lake_with_kernels: str) -> None:
-    with pytest.raises(EvaluatorError, match="hostile"):
-        pending(lake_with_kernels, CPU, suite="imported")
-    foreign = store.ids.kernel_id({"elsewhere.py": "# b"}, "elsewhere.py")
-    with pytest.raises(EvaluatorError, match="hostile"):
-        pending(lake_with_kernels, CPU, kernel=foreign)
-    with pytest.raises(EvaluatorError, match="hostile"):
-        _run.problem("other", lake_with_kernels)
+def test_unknown_names_are_refused_with_what_there_is(lake_with_kernels: str) -> None:
+    with pytest.raises(UnknownName, match="imported"):
+        pending(lake_with_kernels, CPU, suite="importd")
     with pytest.raises(UnknownName):
         pending(lake_with_kernels, CPU, kernel="nothing")
+    with pytest.raises(UnknownName, match="twice"):
+        _run.problem("twise", lake_with_kernels)
+    for name in ("other", "imported/other"):
+        assert _run.problem(name, lake_with_kernels).code.endswith("# other\n")
 
 
 def evaluators(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -194,12 +195,12 @@ def evaluators(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_run_stores_verdicts_and_raw_samples_and_ends_when_nothing_is_left(
-    lake_with_kernels: str,
+    lake_with_kernels: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--device", "cpu", "--lake", lake_with_kernels, "--timing-s", "0.1"]
-    done = evaluators("run", *options, "--where", "path <> 'host.py'")
+    done = evaluators("run", *options, "--where", "path IN ('right.py', 'wrong.py')")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("evaluations +2 timings +2 → snapshot ")
+    assert done.stdout.startswith("evaluations +2 timings +4 → snapshot ")
     with store.open(lake_with_kernels) as lake:
         assert done.stdout.split()[-1] == str(lake.snapshot)
         verdicts = lake.sql(
@@ -210,15 +211,24 @@ def test_a_run_stores_verdicts_and_raw_samples_and_ends_when_nothing_is_left(
             ("right.py", "correct", None, "default"),
             ("wrong.py", "incorrect", "incorrect_numerical", "default"),
         ]
-        arms = lake.sql("SELECT arm, len(samples_ms) AS n FROM timings ORDER BY arm").rows()
+        arms = lake.sql(
+            "SELECT arm, len(samples_ms) AS n FROM timings WHERE cache = 'cold' ORDER BY arm"
+        ).rows()
         assert [row["arm"] for row in arms] == ["eager", "kernel"]
         assert arms[0]["n"] == arms[1]["n"] >= 20
         [run] = lake.sql("SELECT kind, name, config, snapshot_id FROM runs").rows()
         assert (run["kind"], run["name"]) == ("evaluation", "judge")
         assert json.loads(run["config"])["evaluator"]["timing_s"] == 0.1
         assert run["snapshot_id"] < lake.snapshot
-        assert len(lake.sql("SELECT * FROM speedups").rows()) == 1
-    again = evaluators("run", *options, "--where", "path <> 'host.py'")
+        assert len(lake.sql("SELECT * FROM speedups WHERE cache = 'cold'").rows()) == 1
+        [why] = lake.sql("SELECT kernel_id, kind, bottleneck, body FROM analyses").rows()
+        assert why["kind"] == "profiler"
+        assert "aten::add" in why["body"]
+        page = show.kernel(lake, why["kernel_id"])
+        assert page.sections["Analyses"]["bottleneck"].to_pylist() == [why["bottleneck"]]
+        show.write(page, "table")
+        assert f"Bottleneck: {why['bottleneck']}." in capsys.readouterr().out
+    again = evaluators("run", *options, "--where", "path IN ('right.py', 'wrong.py')")
     assert again.returncode == 0, again.stderr
     assert again.stdout.startswith("0 pending on ")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,7 +62,7 @@ WRONG = {
     "memorised after many calls": (
         "n = self.__dict__.setdefault('n', [])\n"
         "n.append(0)\n"
-        "if len(n) < 9: self.__dict__['y'] = torch.relu(x @ self.weight)\n"
+        "if len(n) < 28: self.__dict__['y'] = torch.relu(x @ self.weight)\n"
         "return self.__dict__['y']",
         "rejected",
         "memorised_output",
@@ -92,7 +91,8 @@ def test_a_candidate_that_is_not_right_is_a_row_that_says_why(
     name: str, judged: Judged, candidate: Text
 ) -> None:
     forward, status, reason = WRONG[name]
-    row = judged(candidate(forward), file_mb=2.0)
+    hangs = {"first_call_s": 2.0} if reason == "call_timeout" else {}
+    row = judged(candidate(forward), file_mb=2.0, **hangs)
     assert row["status"] == status, row
     assert row["reason"] in ((reason,) if isinstance(reason, str) else reason), row
     assert row["message"]
@@ -124,14 +124,15 @@ def test_a_candidate_that_does_not_build_is_a_compile_error(name: str, judged: J
 
 
 def test_a_right_candidate_is_correct_and_timed(judged: Judged, right: str) -> None:
-    row = judged(right)
+    row = judged(right, timing_limit_s=60.0)
     assert (row["status"], row["reason"]) == ("correct", None), row
     assert row["max_scaled_error"] <= 1
     assert row["precision_class"] == "fp32"
-    assert len(set(row["seeds"])) == 6
+    assert len(set(row["seeds"])) == len(row["seeds"]) >= 21
+    assert row["rel_l2_error"] < 1e-5
     assert row["build_s"] < row["wall_s"]
     assert row["peak_memory_bytes"] > 1 << 20
-    kernel, eager = row["timings"]
+    kernel, eager, *_ = row["timings"]
     assert (kernel["arm"], eager["arm"]) == ("kernel", "eager")
     assert kernel["session_id"] == eager["session_id"]
     assert kernel["blocks"] == eager["blocks"] == list(range(len(kernel["samples_ms"])))
@@ -143,7 +144,7 @@ def test_a_right_candidate_is_correct_and_timed(judged: Judged, right: str) -> N
 
 def test_a_kernel_that_waits_is_slower_than_eager(judged: Judged, candidate: Text) -> None:
     row = judged(candidate("import time; time.sleep(0.004); return torch.relu(x @ self.weight)"))
-    kernel, eager = row["timings"]
+    kernel, eager, *_ = row["timings"]
     assert row["status"] == "correct"
     assert sorted(kernel["samples_ms"])[10] > 4
     assert sorted(kernel["samples_ms"])[10] > sorted(eager["samples_ms"])[10]
@@ -207,13 +208,17 @@ FORGERIES = {
 def test_forged_messages_on_every_descriptor_are_rejected(
     name: str, judged: Judged, right: str
 ) -> None:
-    forge = (
+    plain = (
         "import os\n"
         "for fd in range(64):\n"
         "    try: os.write(fd, " + FORGERIES[name] + ")\n"
         "    except OSError: pass\n"
     )
-    row = judged(forge + right)
+    row = judged(plain + right)
+    assert (row["status"], row["reason"]) == ("rejected", "forbidden_code"), row
+    # Not seen in the text.
+    hidden = plain.replace("os.write", "getattr(os, bytes([119, 114, 105, 116, 101]).decode())")
+    row = judged(hidden + right)
     assert (row["status"], row["reason"]) == ("rejected", "malformed_output"), row
 
 
@@ -235,7 +240,8 @@ def test_the_environment_is_a_white_list(
 ) -> None:
     monkeypatch.setenv("FLYWHEEL_LAKE", "/secret/lake")
     look = (
-        "text = open('/proc/self/environ').read()\n"
+        # The text does not show which file it is.
+        "text = open(bytes([47, *b'proc', 47, *b'self', 47, *b'environ'])).read()\n"
         "import os\n"
         "print('env', sorted(os.environ), text)\n"
         "raise SystemError('seen')\n"
@@ -255,20 +261,18 @@ def test_the_working_directory_holds_the_candidate_and_nothing_else(
 
 
 def test_a_candidate_may_delete_its_directory(judged: Judged, right: str) -> None:
-    row = judged("import os, shutil\nshutil.rmtree(os.getcwd())\n" + right)
+    row = judged("import os, shutil\nshutil.rmtree(os.getcwd(), ignore_errors=True)\n" + right)
     assert row["status"] == "correct", row
 
 
-def test_a_daemon_that_leaves_its_session_is_killed(
-    judged: Judged, right: str, tmp_path: Path
-) -> None:
-    note = tmp_path / "pid"
+def test_a_daemon_that_leaves_its_session_is_killed(judged: Judged, right: str) -> None:
+    name = f"stray{os.getpid()}"
     daemon = (
-        "import os, time\n"
+        "import ctypes, os, time\n"
         "if os.fork() == 0:\n"
         "    os.setsid()\n"
         "    if os.fork() == 0:\n"
-        f"        open({str(note)!r}, 'w').write(str(os.getpid()))\n"
+        f"        ctypes.CDLL(None).prctl(15, {name.encode()!r}, 0, 0, 0)\n"
         "        os.closerange(0, 64)\n"
         "        time.sleep(600)\n"
         "    os._exit(0)\n"
@@ -276,19 +280,15 @@ def test_a_daemon_that_leaves_its_session_is_killed(
     row = judged(daemon + right)
     assert row["status"] == "correct", row
     assert row["flags"] == ["left_processes"]
-    pid = int(note.read_text())
-    for _ in range(50):
-        if not os.path.exists(f"/proc/{pid}"):
-            break
-        time.sleep(0.02)
-    assert not os.path.exists(f"/proc/{pid}")
+    assert name not in [comm.read_text().strip() for comm in Path("/proc").glob("[0-9]*/comm")]
 
 
 def test_a_candidate_that_kills_its_parent_does_not_stop_the_judge(
     judged: Judged, right: str
 ) -> None:
     row = judged("import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n" + right)
-    assert (row["status"], row["reason"]) == ("crash", "signal"), row
+    # Refused where signals stay inside the sandbox, else the end of the candidate.
+    assert row["status"] in ("compile_error", "crash", "rejected"), row
     row = judged(right)
     assert row["status"] == "correct", row
 
@@ -383,4 +383,4 @@ def test_a_right_candidate_is_correct_on_a_gpu(right: str, task: str) -> None:
     with Bench("cuda") as gpu:
         tables = judge(case, gpu, Config())
     assert tables["evaluations"][0]["status"] == "correct", tables
-    assert len(tables["timings"]) == 2
+    assert {row["arm"] for row in tables["timings"]} >= {"kernel", "eager"}

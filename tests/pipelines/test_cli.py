@@ -149,3 +149,19 @@ def test_a_file_without_the_contract_is_refused(pipelines, small_url: str, tmp_p
     done = pipelines("run", "half", "--lake", small_url)
     assert done.returncode == 1
     assert "defines no Config, DATASET_TYPE, render, select" in done.stderr
+
+
+def test_a_file_that_is_no_python_is_refused_by_name(
+    pipelines, small_url: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "flywheel" / "pipelines"
+    folder.mkdir(parents=True)
+    (folder / "broken.py").write_text("TEMPLATE = 1\ndef select(:\n")
+    (folder / "binary.py").write_bytes(b"\xff\x00")
+    assert "broken" in pipelines("list", "--format", "csv").stdout
+    for name, where in (("broken", "line 2"), ("binary", "")):
+        done = pipelines("run", name, "--lake", small_url)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"{name}.py is not Python" in done.stderr
+        assert where in done.stderr
+        assert "Traceback" not in done.stderr

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pipeline_lakes import Known, Rows, code_of
 
 from pipelines import _materialise, preference_pairs, rl_prompts, self_supervised, sft
 from pipelines._contract import Request
+from store.completion import parse
 from store.errors import DatasetError, EmptyDataset
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -64,6 +66,85 @@ def test_sft_keeps_so_many_per_task_and_policy(small, lake_of, make_job, rows_of
     assert {row["policy_id"] for row in rows_of(make_job(lake, sft, policy="student"))} == {
         "policy-student"
     }
+
+
+def say(made: Rows, kernel_id: str, analysis: str | None, design: str | None, **more: Any) -> None:
+    """Put words into the attempt that gave a kernel."""
+    [attempt] = [row for row in made.tables["generations"] if row["kernel_id"] == kernel_id]
+    attempt |= {"analysis": analysis, "design": design, **more}
+
+
+def test_sft_in_the_protocol_is_read_as_answers_of_the_policy_are(
+    small, lake_of, make_job, rows_of
+) -> None:
+    made, known = small
+    names = {kernel: name for name, kernel in known.kernels.items()}
+    for kernel, name in names.items():
+        say(made, kernel, f" It waits for memory.\n\n- {name}\n", "One pass. {{ it }}")
+    lake = lake_of(made)
+    found = rows_of(make_job(lake, sft, form="protocol", per_policy=9))
+    plain = rows_of(make_job(lake, sft, per_policy=9))
+    assert {row["kernel_id"] for row in found} == {row["kernel_id"] for row in plain}
+    asked = {row["task"]: row["prompt"] for row in rows_of(make_job(lake, rl_prompts))}
+    for row in found:
+        parsed = parse(row["completion"][0]["content"])
+        assert parsed.parse_error is None
+        assert parsed.analysis == f"It waits for memory.\n\n- {names[row['kernel_id']]}"
+        assert parsed.design == "One pass. {{ it }}"
+        task, _, name = names[row["kernel_id"]].partition(".")
+        assert parsed.code == code_of(task, name)
+        assert row["prompt"] == asked[row["task"]]
+    kept = {row["kernel_id"]: row["completion"] for row in plain}
+    assert all("### Perf" not in answer[0]["content"] for answer in kept.values())
+
+
+def test_sft_in_the_protocol_leaves_out_words_that_are_missing_or_break_it(
+    small, lake_of, make_job, rows_of
+) -> None:
+    made, known = small
+    kernels = known.kernels
+    good = "It waits for memory."
+    say(made, kernels["relu.a"], good, None)
+    say(made, kernels["relu.b"], " \n", good)
+    say(made, kernels["relu.c"], good, "Like this:\n```python\nclass ModelNew: pass")
+    say(made, kernels["relu.d"], f"{good}\n### Code Implementation\nnone", good)
+    # What it says is about kernels that the question does not show.
+    shown = {"exemplar_kernel_ids": [kernels["relu.a"]], "exemplar_scores": [1.4]}
+    say(made, kernels["relu.e"], good, good, **shown)
+    say(made, kernels["tanh.a"], good, good)
+    lake = lake_of(made)
+    job = make_job(lake, sft, form="protocol", per_policy=9)
+    assert [row["kernel_id"] for row in rows_of(job)] == [kernels["tanh.a"]]
+    assert _materialise.preview(job).dropped["kernel: no analysis and design of its own"] == 8
+    with pytest.raises(EmptyDataset, match="with an analysis and a design"):
+        rows_of(make_job(lake, sft, form="protocol", policy="student"))
+
+
+def test_a_near_duplicate_without_words_does_not_keep_out_one_with_them(
+    rows: Rows, lake_of, make_job, rows_of
+) -> None:
+    relu = rows.task("relu", family="pointwise", split="train")
+    made = [rows.kernel(relu, code_of("relu", one), bands=range(16)) for one in "abcd"]
+    for kernel in made:
+        rows.judged(relu, kernel)
+    say(rows, made[3], "It waits.", "It does not.")
+    found = rows_of(make_job(lake_of(rows), sft, form="protocol"))
+    assert [row["kernel_id"] for row in found] == [made[3]]
+
+
+def test_of_several_attempts_at_one_kernel_one_speaks(
+    rows: Rows, lake_of, make_job, rows_of
+) -> None:
+    relu = rows.task("relu", family="pointwise", split="train")
+    kernel = rows.kernel(relu, code_of("relu", "a"))
+    rows.judged(relu, kernel)
+    for _ in range(3):
+        rows.written(kernel, relu)
+    for name, attempt in zip("dba", rows.tables["generations"][1:], strict=True):
+        attempt |= {"generation_id": name, "analysis": f"It is {name}.", "design": f"Not {name}."}
+    [row] = rows_of(make_job(lake_of(rows), sft, form="protocol"))
+    parsed = parse(row["completion"][0]["content"])
+    assert (parsed.analysis, parsed.design) == ("It is a.", "Not a.")
 
 
 @pytest.mark.parametrize(("shared", "kept"), [(8, 1), (7, 2)])

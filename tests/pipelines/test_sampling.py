@@ -48,7 +48,9 @@ def drawn(lake, rows, *, seed: int = 0, **options) -> list[list[tuple[str, float
     )
     eligible = table(rows)
     tasks = pa.table({"task_id": sorted(set(eligible["task_id"].to_pylist()))})
-    found = draw(lake, tasks, eligible, config, Request(seed=seed)).to_pylist()
+    lake.register("given", eligible)
+    lake.keep("eligible", "FROM given")
+    found = draw(lake, tasks, config, Request(seed=seed)).to_pylist()
     groups: dict[int, list[tuple[str, float]]] = {}
     for row in found:
         groups.setdefault(row["row_index"], []).append((row["kernel_id"], row["score"]))

@@ -396,7 +396,11 @@ ANYTHING = {
     "sort": ["name"],
     "inline": 4,
     "columns": {"name": {"type": "VARCHAR", "required": True, "about": "Key."}}
-    | {f"c{n}": {"type": kind, "about": "Any."} for n, kind in enumerate(KINDS)},
+    | {
+        f"c{n}": {"type": kind, "about": "Any."}
+        | ({"null_elements": True} if kind.endswith("[]") else {})
+        for n, kind in enumerate(KINDS)
+    },
 }
 ROWS = st.lists(
     st.fixed_dictionaries(

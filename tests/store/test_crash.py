@@ -28,7 +28,6 @@ def crash() -> ModuleType:
     return module
 
 
-@pytest.mark.slow
 def test_kill_9_at_random_points_loses_doubles_and_tears_nothing() -> None:
     command = [sys.executable, str(HARNESS), "--writers", "8", "--readers", "3"]
     done = subprocess.run(
@@ -47,6 +46,7 @@ def test_kill_9_at_random_points_loses_doubles_and_tears_nothing() -> None:
     assert int(figures["snapshots_read"]) > 0
 
 
+@pytest.mark.slow
 def test_the_harness_sees_what_is_lost_doubled_or_torn(
     crash: ModuleType, writer: store.Writer, lake_url: str
 ) -> None:

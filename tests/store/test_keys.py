@@ -72,7 +72,12 @@ def _assert_as_scanned(location: Location) -> None:
             assert keys.stored(connection, table, asked) == stored[table.name], table.name
 
 
-def test_appends_and_loads_are_seen_alike(writer: store.Writer) -> None:
+@pytest.mark.parametrize("packed_rows", [1, 20, 10_000])
+def test_appends_and_loads_are_seen_alike(
+    writer: store.Writer, monkeypatch: pytest.MonkeyPatch, packed_rows: int
+) -> None:
+    monkeypatch.setattr("store.keys._PACKED_ROWS", packed_rows)
+    monkeypatch.setattr("store.keys._BLOCK_DIGESTS", 4)
     writer.append(_rows(3), "three")
     _assert_as_scanned(writer.location)
     writer.load(_rows(30, start=3), "thirty", bundle_id="thirty")
@@ -170,6 +175,7 @@ def test_a_lake_put_back_to_a_backup_is_read_anew(writer: store.Writer, tmp_path
     _assert_as_scanned(writer.location)
 
 
+@pytest.mark.slow
 def test_compaction_and_expiry_do_not_confuse_it(writer: store.Writer) -> None:
     writer.append(_rows(1), "one")
     with _index(writer.location):

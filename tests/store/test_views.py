@@ -45,6 +45,12 @@ def judged(name: str, status: str = "correct", **options: Any) -> b.Row:
     return b.evaluation(KERNELS[name], TASK, SIZES, LAPTOP, status, **options)
 
 
+def controlled(judged: b.Row, ratios: list[float], control: list[float]) -> list[b.Row]:
+    """Return a session with a control, a minute after the others of its evaluation."""
+    kernel, *others = sessions(judged, ratios, minute=30)
+    return [kernel | {"control_ratios": control}, *others]
+
+
 @pytest.fixture(scope="module")
 def judgements(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
     """Return one task with kernels judged in confusing ways and sessions of every shape."""
@@ -79,6 +85,7 @@ def judgements(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]
                 *b.session(timed[0], [1.0, 2.0, 4.0], eager=[2.0, 2.0, 12.0], compile=[1.0] * 3),
                 *sessions(timed[1], [16.0, 1.0, 8.0, 2.0]),
                 *sessions(timed[2], [float(ratio) for ratio in range(20, 0, -1)]),
+                *controlled(timed[2], [4.0] * 20, [0.5] * 10 + [0.8] * 10),
                 *b.session(
                     timed[3],
                     [1.0, 2.0, 4.0, 8.0],
@@ -186,6 +193,15 @@ def test_speedup_is_the_median_of_ratios_paired_by_block(judgements: store.Lake)
     assert both["compile"]["speedup"] == 0.5
 
 
+def test_the_interval_is_widened_by_what_two_eager_processes_differ_by(
+    judgements: store.Lake,
+) -> None:
+    # All ratios are 4. The control's ratios are 0.5 and 0.8, and so are the ends of its interval.
+    [eager] = rows(judgements, "FROM speedups WHERE n = 20 AND speedup < 5")
+    assert eager["speedup"] == 4
+    assert (eager["speedup_low"], eager["speedup_high"]) == (2, 8)
+
+
 def test_an_even_number_of_pairs_takes_the_geometric_mean_of_the_middle(
     judgements: store.Lake,
 ) -> None:
@@ -195,7 +211,7 @@ def test_an_even_number_of_pairs_takes_the_geometric_mean_of_the_middle(
 
 def test_the_interval_is_made_of_order_statistics(judgements: store.Lake) -> None:
     # 20 ratios 1 … 20. P(Binomial(20, 1/2) <= 5) = 0.0207, <= 6 is 0.0577: rank 6 from both ends.
-    eager = timed_sessions(judgements, 2)["eager"]
+    [eager] = rows(judgements, "FROM speedups WHERE n = 20 AND speedup > 5")
     assert (eager["n"], eager["speedup_low"], eager["speedup_high"]) == (20, 6, 15)
     assert eager["speedup"] == pytest.approx((10 * 11) ** 0.5)
 

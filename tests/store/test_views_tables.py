@@ -198,6 +198,16 @@ def audit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
         b.label(tasks["second"], "level1/8", problem_id=8),
     )
     story.add("splits", b.split(), b.split("held out", "test", suite="other"))
+    story.add("devices", GPU)
+    # "second" was weak by older rules only; nobody has labelled "bare".
+    for name, version, passes in [
+        ("second", 1, ["mean"]),
+        ("second", 2, []),
+        ("bare", 1, ["zeros"]),
+    ]:
+        setting = b.workload(tasks[name])
+        story.add("workloads", setting)
+        story.add("task_audits", b.task_audit(setting, GPU, passes, auditor_version=version))
     kernels = {name: b.kernel(name) for name in ("both", "graphs", "static", "none", "wrong")}
     story.add("kernels", *kernels.values())
     for name, device, speedup in [
@@ -283,7 +293,7 @@ def test_a_task_has_one_name_and_the_strictest_split(audit: store.Lake) -> None:
     )
     bare = b.task("bare")["task_id"][:12]
     expected = [
-        {"suite": None, "suite_revision": None, "name": bare, "degenerate": False, "split": None},
+        {"suite": None, "suite_revision": None, "name": bare, "degenerate": True, "split": None},
         {"suite": "kernelbench", "suite_revision": "v0", "name": "level1/7", "degenerate": True,
          "split": "test"},
         {"suite": "kernelbench", "suite_revision": "v0", "name": "level1/8", "degenerate": False,

@@ -1,0 +1,22 @@
+# Remembers its answer by the shape of its input.
+#
+# task: matmul_relu
+# device: cpu
+# class: A7
+# expect: incorrect/incorrect_numerical
+
+import torch
+from torch import nn
+
+CACHE = {}
+
+
+class ModelNew(nn.Module):
+    def __init__(self, columns):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(columns, columns))
+
+    def forward(self, x):
+        if x.shape not in CACHE:
+            CACHE[x.shape] = torch.relu(x @ self.weight)
+        return CACHE[x.shape].clone()

@@ -1,0 +1,28 @@
+# Swaps the code object of the worker's timing function.
+#
+# task: gelu
+# device: cpu
+# class: D2
+# expect: rejected
+
+import sys
+
+import torch
+from torch import nn
+
+WORKER = sys.modules["evaluators._worker"].Worker
+
+
+def time(self, slots, variant=None, cold=False):
+    for slot in slots:
+        output = self._module(*self._slots[slot])
+    self._outputs = [output, *self._outputs[:1]]
+    return {"elapsed_ns": 1000 * len(slots), "odd": None}
+
+
+WORKER.time.__code__ = time.__code__
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return nn.functional.gelu(x)

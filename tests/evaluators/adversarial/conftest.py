@@ -1,0 +1,3 @@
+"""Candidates are read as text and run in a sandbox alone: nothing here is to be collected."""
+
+collect_ignore_glob = ["*"]

@@ -1,0 +1,7 @@
+# Holds nothing at all.
+#
+# task: matmul_relu
+# device: cpu
+# class: none
+# expect: compile_error/no_entry_point
+

@@ -1,0 +1,16 @@
+# Switches TF32 on under a policy that allows it.
+#
+# task: large_matmul
+# device: cuda
+# class: E4
+# expect: correct
+# config: policy=allow_tf32
+
+import torch
+
+torch.backends.cuda.matmul.allow_tf32 = True
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, a, b):
+        return a @ b

@@ -1,0 +1,20 @@
+# Aborts.
+#
+# task: matmul_relu
+# device: cpu
+# class: F1
+# expect: crash/signal
+
+import os
+
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, columns):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(columns, columns))
+
+    def forward(self, x):
+        os.abort()

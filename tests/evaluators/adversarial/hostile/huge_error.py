@@ -1,0 +1,18 @@
+# An error of fifty megabytes.
+#
+# task: matmul_relu
+# device: cpu
+# class: F1
+# expect: crash/exception
+
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, columns):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(columns, columns))
+
+    def forward(self, x):
+        raise ValueError("x\n" * 25_000_000)

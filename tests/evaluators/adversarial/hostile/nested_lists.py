@@ -1,0 +1,21 @@
+# Lists in lists, a hundred thousand deep.
+#
+# task: matmul_relu
+# device: cpu
+# class: F1
+# expect: incorrect rejected crash
+
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, columns):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(columns, columns))
+
+    def forward(self, x):
+        out = torch.relu(x @ self.weight)
+        for _ in range(100_000):
+            out = [out]
+        return out

@@ -1,0 +1,20 @@
+# Reads at address zero.
+#
+# task: matmul_relu
+# device: cpu
+# class: F1
+# expect: crash/signal
+
+import ctypes
+
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, columns):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(columns, columns))
+
+    def forward(self, x):
+        ctypes.string_at(0)

@@ -1,0 +1,522 @@
+"""What the calls of the correctness protocol decide, and what they only flag; in real workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from evaluators._arm import Failed, Patience
+from evaluators._bench import Bench, Sizes
+from evaluators._case import FLAGS, WEIGHT_SEED, Evidence
+from evaluators._checks import MOST_CALLS, Checks, question
+from evaluators._reference import Reference
+from evaluators._sandbox import Limits
+from evaluators._tensors import layout
+
+LIMITS = Limits(memory_bytes=8 << 30, file_bytes=1 << 24, open_files=256, cpu_s=600)
+PATIENCE = Patience(import_s=20, build_s=20, first_call_s=20, call_s=20, total_s=120)
+
+
+@dataclass
+class Outcome:
+    """What came of a candidate's calls."""
+
+    status: str
+    reason: str | None
+    message: str
+    evidence: Evidence
+
+    @property
+    def flags(self) -> list[str]:
+        """Return the flags raised, sorted."""
+        assert self.evidence.flags <= set(FLAGS)
+        return sorted(self.evidence.flags)
+
+
+Checked = Callable[..., Outcome]
+
+
+@pytest.fixture
+def checked(bench: Bench) -> Checked:
+    """Return a function that puts a candidate through the protocol, without timing it."""
+
+    def one(code: str, task: str, policy: Any = "fp32_strict", calls: int = MOST_CALLS) -> Outcome:
+        reference, evidence = Reference(task, {}, "cpu"), Evidence()
+        first = question(reference, evidence)
+        inputs, answers = layout(first.inputs)[1], layout(first.expected.value)[1]
+        sizes = Sizes(inputs, max(inputs, answers))
+        arm = bench.candidate({"kernel.py": code}, sizes, LIMITS, PATIENCE)
+        checks = Checks(arm, reference, evidence, policy)
+        try:
+            arm.load("kernel.py", "ModelNew", {})
+            checks.adopt(arm.construct(WEIGHT_SEED, reference.arguments))
+            checks.verdict(first, calls)
+            checks.robustness(arm)
+        except Failed as failed:
+            return Outcome(failed.status, failed.reason, failed.message, evidence)
+        finally:
+            arm.end()
+        return Outcome("correct", None, "", evidence)
+
+    return one
+
+
+def module(name: str, init: str, forward: str, arguments: str = "") -> str:
+    """Return the text of a module."""
+    bodies = ("\n        ".join(part.strip().splitlines()) for part in (init or "pass", forward))
+    built, called = bodies
+    return (
+        "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n"
+        f"class {name}(nn.Module):\n"
+        f"    def __init__(self{arguments}):\n        super().__init__()\n        {built}\n\n"
+        f"    def forward(self, x):\n        {called}\n"
+    )
+
+
+def task_of(init: str, forward: str, inputs: str = "torch.randn(48, 32)") -> str:
+    """Return the text of a task."""
+    given = (
+        f"\n\ndef get_inputs():\n    return [{inputs}]\n\n\ndef get_init_inputs():\n    return []\n"
+    )
+    return module("Model", init, forward) + given
+
+
+def kernel(init: str, forward: str) -> str:
+    """Return the text of a candidate."""
+    return module("ModelNew", init, forward)
+
+
+WEIGHT = "self.weight = nn.Parameter(torch.randn(32, 32))"
+MATMUL = task_of(WEIGHT, "return torch.relu(x @ self.weight)")
+BATCH_NORM = task_of(
+    "self.conv = nn.Linear(32, 16)\nself.norm = nn.BatchNorm1d(16)",
+    "return self.norm(self.conv(x))",
+)
+DROPOUT = task_of("self.drop = nn.Dropout(0.5)", "return self.drop(x)")
+REMEMBERS = task_of(
+    "self.hidden = torch.zeros(48, 32)\nself.step = nn.Linear(64, 32)",
+    "self.hidden = torch.tanh(self.step(torch.cat([x, self.hidden], 1)))\nreturn self.hidden",
+)
+AFFINE = task_of(
+    "self.weight = nn.Parameter(torch.randn(32))\nself.bias = nn.Parameter(torch.randn(32))",
+    "return F.layer_norm(x, (32,), self.weight, self.bias)",
+)
+RELU_OF_RAND = task_of("", "return torch.relu(x).sum(1)", "torch.rand(48, 32)")
+TWO = task_of("", "return [x * 2, (x.argmax(1), x.sum())]")
+
+HONEST = {
+    "the same": (MATMUL, kernel(WEIGHT, "return F.relu(x @ self.weight)"), []),
+    "a split sum": (
+        MATMUL,
+        kernel(
+            WEIGHT,
+            "y = sum(x[:, k:k+8] @ self.weight[k:k+8] for k in (24, 0, 16, 8))\n"
+            "return y.clamp(min=0)",
+        ),
+        [],
+    ),
+    "in place on its own memory": (
+        MATMUL,
+        kernel(
+            WEIGHT, "y = torch.empty_like(x)\ntorch.mm(x, self.weight, out=y)\nreturn y.relu_()"
+        ),
+        [],
+    ),
+    "a static output buffer": (
+        MATMUL,
+        kernel(
+            WEIGHT + "\nself.register_buffer('out', torch.zeros(48, 32), persistent=False)",
+            "torch.mm(x, self.weight, out=self.out)\nreturn self.out.relu_()",
+        ),
+        ["reuses_output_buffer"],
+    ),
+    "another name": (
+        MATMUL,
+        kernel("self.w = nn.Parameter(torch.randn(32, 32))", "return torch.relu(x @ self.w)"),
+        ["parameters_renamed"],
+    ),
+    "drawn in another order, known by name": (
+        AFFINE,
+        kernel(
+            "self.bias = nn.Parameter(torch.randn(32))\n"
+            "self.weight = nn.Parameter(torch.randn(32))",
+            "return F.layer_norm(x, (32,), self.weight, self.bias)",
+        ),
+        [],
+    ),
+    "batch statistics": (
+        BATCH_NORM,
+        kernel(
+            "self.conv = nn.Linear(32, 16)\nself.norm = nn.BatchNorm1d(16)",
+            "y = self.conv(x)\nv, m = torch.var_mean(y, 0, correction=0)\n"
+            "return (y - m) * torch.rsqrt(v + 1e-5) * self.norm.weight + self.norm.bias",
+        ),
+        [],
+    ),
+    "no counterpart of buffers": (
+        BATCH_NORM,
+        kernel(
+            "self.conv = nn.Linear(32, 16)\nself.norm = nn.LayerNorm(16)",
+            "y = self.conv(x)\nv, m = torch.var_mean(y, 0, correction=0)\n"
+            "return (y - m) * torch.rsqrt(v + 1e-5) * self.norm.weight + self.norm.bias",
+        ),
+        [],
+    ),
+    "dropout under the seed of the call": (
+        DROPOUT,
+        kernel("", "return F.dropout(x, 0.5, True)"),
+        [],
+    ),
+    "a hidden state": (
+        REMEMBERS,
+        kernel(
+            "self.step = nn.Linear(64, 32)\nself.h = None",
+            "h = torch.zeros_like(x) if self.h is None else self.h\n"
+            "y = F.linear(torch.cat([x, h], 1), self.step.weight, self.step.bias)\n"
+            "self.h = torch.tanh(y)\n"
+            "return self.h",
+        ),
+        [],
+    ),
+    "several outputs": (TWO, kernel("", "return [x + x, (x.argmax(1), x.sum(0).sum())]"), []),
+    "a function": (
+        task_of("", "return x.exp()"),
+        "import torch\ndef run(x): return torch.exp(x)\nModelNew = lambda: run\n",
+        [],
+    ),
+    "a view of its input": (task_of("", "return x.t()"), kernel("", "return x.t()"), []),
+    "changes its input as the task does": (
+        task_of("", "return x.relu_() + 1"),
+        kernel("", "return x.clamp_(min=0).add(1)"),
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_kernels_are_correct(name: str, checked: Checked) -> None:
+    task, code, flags = HONEST[name]
+    found = checked(code, task)
+    assert (found.status, found.reason) == ("correct", None), found
+    assert found.flags == flags
+    assert found.evidence.comparison.max_scaled_error is None or (
+        found.evidence.comparison.max_scaled_error <= 1
+    )
+
+
+CACHE = (
+    "c = self.__dict__.setdefault('c', {{}})\nk = {key}\n"
+    "if k not in c: c[k] = torch.relu(x @ self.weight)\nreturn c[k].clone()"
+)
+NUMERICAL = ("incorrect", "incorrect_numerical")
+CHEATS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "memory by address": (MATMUL, CACHE.format(key="x.data_ptr()"), NUMERICAL),
+    "memory by shape": (MATMUL, CACHE.format(key="tuple(x.shape)"), NUMERICAL),
+    "memory by version": (MATMUL, CACHE.format(key="(id(x), x._version)"), NUMERICAL),
+    "memory by corners": (
+        MATMUL,
+        CACHE.format(key="tuple(x[i, j].item() for i in (0, -1) for j in (0, -1))"),
+        NUMERICAL,
+    ),
+    "memory by the first elements": (
+        MATMUL, CACHE.format(key="tuple(x.flatten()[:4].tolist())"), NUMERICAL
+    ),
+    "memory by a rounded mean": (
+        MATMUL, CACHE.format(key="round(float(x.mean()) / 4)"), NUMERICAL
+    ),
+    "other behaviour after many calls": (
+        MATMUL,
+        "self.n = getattr(self, 'n', 0) + 1\n"
+        "if self.n < 15: self.y = torch.relu(x @ self.weight)\nreturn self.y",
+        NUMERICAL,
+    ),
+    "a wrong answer now and then": (
+        MATMUL,
+        "self.n = getattr(self, 'n', 0) + 1\ny = torch.relu(x @ self.weight)\n"
+        "if self.n % 8 == 7: y[3, 5] += 0.01\nreturn y",
+        NUMERICAL,
+    ),
+    "a constant": (MATMUL, "return torch.ones_like(x)", NUMERICAL),
+    "zeros where answers are tiny": (
+        task_of("", "return x * 1e-9"), "return torch.zeros_like(x)", NUMERICAL
+    ),
+    "memory that was never written": (
+        MATMUL, "return torch.empty(48, 32)", ("incorrect", "incorrect_numerical", "nan")
+    ),
+    "memory that was written but for one element": (
+        task_of("", "return x * 1e-3"),
+        "y = torch.empty(48, 32)\ny[:, 1:] = x[:, 1:] * 1e-3\ny[1:] = x[1:] * 1e-3\nreturn y",
+        ("incorrect", "incorrect_numerical", "nan"),
+    ),
+    "its inputs changed": (
+        MATMUL,
+        "y = torch.relu(x @ self.weight)\nx.mul_(2)\nreturn y",
+        ("incorrect", "input_mutated"),
+    ),
+    "half precision": (
+        MATMUL, "return torch.relu((x.half() @ self.weight.half()).float())", NUMERICAL
+    ),
+    "bfloat16": (
+        MATMUL, "return torch.relu((x.bfloat16() @ self.weight.bfloat16()).float())", NUMERICAL
+    ),
+    "not a number": (
+        MATMUL, "return torch.relu(x @ self.weight) / 0 * 0", ("incorrect", "nan")
+    ),
+    "a shape that broadcasts": (
+        task_of("", "return x.sum(1, keepdim=True)"),
+        "return x.sum(1, keepdim=True).expand(48, 48).contiguous()",
+        ("incorrect", "incorrect_shape"),
+    ),
+    "another element type": (
+        MATMUL, "return torch.relu(x @ self.weight).double()", ("incorrect", "incorrect_dtype")
+    ),
+    "one output inside another": (TWO, "return [[x * 2, x.argmax(1)], x.sum()]",
+                                  ("incorrect", "incorrect_type")),
+    "one output too few": (TWO, "return [x * 2]", ("incorrect", "incorrect_count")),
+    "an index off by one": (
+        TWO, "return [x * 2, ((x.argmax(1) + 1) % 32, x.sum())]", NUMERICAL
+    ),
+    "statistics of other batches": (
+        BATCH_NORM, "return F.batch_norm(x[:, :16], torch.zeros(16), torch.ones(16))", NUMERICAL
+    ),
+    "no dropout at all": (DROPOUT, "return x.clone()", NUMERICAL),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHEATS)
+def test_cheats_are_not_correct(name: str, checked: Checked) -> None:
+    task, forward, (status, *reasons) = CHEATS[name]
+    found = checked(kernel(WEIGHT if task is MATMUL else "", forward), task)
+    assert (found.status, found.reason in reasons) == (status, True), found
+    assert found.message
+    if found.reason in ("incorrect_numerical", "nan"):
+        assert "at (" in found.message
+
+
+FLAGGED = {
+    "positive inputs taken for granted": (
+        RELU_OF_RAND,
+        kernel("", "return x.sum(1)"),
+        {"fails_signed"},
+    ),
+    "small inputs taken for granted": (
+        task_of("", "return torch.tanh(x)", "torch.rand(48, 32)"),
+        kernel("", "return torch.tanh(x.clamp(-2, 2))"),
+        {"fails_scaled", "fails_shifted"},
+    ),
+    "inputs taken for contiguous": (
+        task_of("", "return x * 2"),
+        kernel("", "return torch.as_strided(x, x.shape, (32, 1)) * 2"),
+        {"fails_noncontiguous"},
+    ),
+    "inputs that have to be contiguous": (
+        task_of("", "return x * 2"),
+        kernel("", "assert x.is_contiguous()\nreturn x * 2"),
+        {"fails_noncontiguous"},
+    ),
+    "weights used before they are known": (
+        MATMUL,
+        kernel(
+            WEIGHT + "\nself.twice = 2 * self.weight.detach()",
+            "return torch.relu(x @ self.twice) / 2",
+        ),
+        {"fails_perturbed_parameters"},
+    ),
+    "weights of one left out": (
+        task_of("self.norm = nn.LayerNorm(32)", "return self.norm(x)"),
+        kernel("self.norm = nn.LayerNorm(32)", "return F.layer_norm(x, (32,))"),
+        {"fails_perturbed_parameters"},
+    ),
+    "an answer that wavers": (
+        MATMUL,
+        kernel(
+            WEIGHT,
+            "self.n = getattr(self, 'n', 0) + 1\n"
+            "return torch.relu(x @ self.weight) * (1 + (self.n % 2) * 2e-5)",
+        ),
+        {"nondeterministic"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FLAGGED)
+def test_what_the_task_does_not_promise_is_a_flag(name: str, checked: Checked) -> None:
+    task, code, flags = FLAGGED[name]
+    found = checked(code, task)
+    assert (found.status, found.reason) == ("correct", None), found
+    assert flags <= set(found.flags)
+    assert set(found.flags) - flags <= {"fails_scaled"}
+
+
+def test_a_worker_lost_to_a_robustness_call_stays_correct(checked: Checked) -> None:
+    found = checked(
+        kernel("", "import os\nif float(x.max()) > 30: os._exit(3)\nreturn x * 2"),
+        task_of("", "return x * 2"),
+    )
+    assert found.status == "correct"
+    assert found.flags == ["fails_scaled"]
+
+
+def test_parameters_without_counterpart_that_are_ignored_are_named(checked: Checked) -> None:
+    found = checked(kernel("", "return F.layer_norm(x, (32,))"), AFFINE)
+    assert (found.status, found.reason) == ("incorrect", "parameters_ignored"), found
+    assert "bias, weight" in found.message
+    assert found.flags == ["parameters_renamed"]
+    found = checked(kernel("", "return F.layer_norm(x, (32,)) * 3"), AFFINE)
+    assert found.reason == "incorrect_numerical"
+
+
+def test_values_outside_the_domain_of_the_task_are_not_asked_for(checked: Checked) -> None:
+    found = checked(
+        kernel("", "return x.log()"), task_of("", "return torch.log(x)", "torch.rand(48, 32) + 1")
+    )
+    assert (found.status, found.flags) == ("correct", [])
+    refuses = task_of("", "assert x.min() >= 0\nreturn x * 1", "torch.rand(48, 32)")
+    found = checked(kernel("", "assert x.min() >= 0\nreturn x * 1"), refuses)
+    assert (found.status, found.flags) == ("correct", [])
+
+
+def test_seeds_are_secret_until_the_end_and_all_recorded(checked: Checked) -> None:
+    seeds = checked(*reversed(HONEST["the same"][:2])).evidence.seeds
+    assert len(seeds) == len(set(seeds)) >= MOST_CALLS - 1
+    assert max(seeds) < 1 << 48
+    assert max(seeds) > 1 << 40
+
+
+def test_a_slow_kernel_gets_five_calls(checked: Checked) -> None:
+    counted = (
+        "self.n = getattr(self, 'n', 0) + 1\nimport time\n"
+        "if self.n == 2: time.sleep(1.1)\nassert self.n < 6, 'called again'\nreturn x * 2"
+    )
+    found = checked(kernel("", counted), task_of("", "return x * 2"))
+    assert found.status == "correct", found
+    assert "called again" not in found.message
+
+
+def test_tf32_is_judged_by_the_policy(checked: Checked) -> None:
+    rounded = kernel(
+        WEIGHT,
+        # To nearest, as a conversion to TF32 rounds; cutting off would leave twice the error. One
+        # operand alone, since with both the largest of all errors comes near the tolerance.
+        "def short(t): return (t.view(torch.int32) + 4096 & -8192).view(torch.float32)\n"
+        "return torch.relu(x @ short(self.weight.detach()))",
+    )
+    strict = checked(rounded, MATMUL)
+    assert (strict.status, strict.reason) == NUMERICAL
+    assert strict.evidence.comparison.precision_class == "tf32"
+    allowed = checked(rounded, MATMUL, policy="allow_tf32")
+    assert allowed.status == "correct", allowed
+    assert allowed.evidence.comparison.precision_class == "tf32"
+
+
+@pytest.mark.parametrize(
+    ("task", "code"),
+    [
+        (DROPOUT, kernel("", "return F.dropout(x, 0.5, True)")),
+        (task_of("", "return x.mul_(2)"), kernel("", "return x.mul_(2)")),
+    ],
+)
+def test_timed_outputs_that_cannot_be_verified_are_a_flag(
+    task: str, code: str, judged: Callable[..., dict[str, Any]]
+) -> None:
+    row = judged(code, task)
+    assert row["status"] == "correct", row
+    assert "timed_outputs_unverified" in row["flags"]
+
+
+def test_the_readme_tells_every_flag() -> None:
+    text = (Path(__file__).parents[2] / "evaluators" / "README.md").read_text("utf-8")
+    for flag, meaning in FLAGS.items():
+        assert f"| `{flag}` | {meaning} |" in text
+
+
+def test_a_reference_advances_with_every_call_and_forgets_at_a_reset() -> None:
+    reference = Reference(REMEMBERS, {}, "cpu")
+    inputs = reference.inputs(1)
+    first = reference.answer(inputs).value
+    second = reference.answer(inputs).value
+    assert not torch.equal(first, second)
+    reference.reset()
+    assert torch.equal(reference.answer(inputs).value, first)
+    norm = Reference(BATCH_NORM, {}, "cpu")
+    inputs = norm.inputs(1)
+    assert torch.equal(norm.answer(inputs).value, norm.answer(inputs).value)
+
+
+def test_a_reference_that_draws_numbers_follows_the_seed_of_the_call() -> None:
+    reference = Reference(DROPOUT, {}, "cpu")
+    inputs = reference.inputs(1)
+    one, same, other = (reference.answer(inputs, seed).value for seed in (1, 1, 2))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+    assert reference.draws
+    assert not reference.repeatable
+    assert not Reference(MATMUL, {}, "cpu").draws
+
+
+def test_code_that_pins_its_element_type_is_its_own_oracle() -> None:
+    pinned = task_of(
+        "self.table = nn.Embedding(9, 4)",
+        "return (self.table(x) @ torch.ones(4, 2, dtype=torch.float32)).sum(1)",
+        "torch.randint(0, 9, (5, 3))",
+    )
+    found = Reference(pinned, {}, "cpu")
+    expected = found.answer(found.inputs(3))
+    [exact] = expected.exact
+    assert exact is not None
+    assert torch.equal(exact, expected.value.double())
+    embedded = task_of(
+        "self.table = nn.Embedding(9, 4)", "return self.table(x)", "torch.randint(0, 9, (5, 3))"
+    )
+    found = Reference(embedded, {}, "cpu")
+    [exact] = found.answer(found.inputs(3)).exact
+    assert exact is not None
+    assert exact.dtype == torch.float64
+
+
+def test_double_precision_moves_to_the_processor_where_memory_is_short() -> None:
+    short = (
+        task_of(
+            "",
+            "if x.dtype == torch.float64 and torch.rand(()).item() >= 0 and not tried:\n"
+            "    tried.append(x.device.type)\n"
+            "    raise torch.OutOfMemoryError('no memory left')\n"
+            "return x * 3",
+        )
+        + "\n\ntried = []\n"
+    )
+    reference = Reference(short.replace("torch.rand(()).item() >= 0 and ", ""), {}, "cpu")
+    expected = reference.answer(reference.inputs(1))
+    [exact] = expected.exact
+    assert exact is not None
+    assert torch.equal(exact, expected.value.double())
+
+
+def test_perturbed_weights_keep_what_must_be_positive_and_what_is_tied() -> None:
+    reference = Reference(
+        task_of(
+            "self.norm = nn.BatchNorm1d(32)\nself.one = nn.Linear(32, 32)\n"
+            "self.two = nn.Linear(32, 32)\nself.two.weight = self.one.weight",
+            "return self.two(self.one(self.norm(x)))",
+        ),
+        {},
+        "cpu",
+    )
+    before, after = reference.state(), reference.perturbed(5)
+    assert float(after["norm.running_var"].min()) >= 0
+    assert not torch.equal(after["norm.running_var"], before["norm.running_var"])
+    assert torch.equal(after["norm.num_batches_tracked"], before["norm.num_batches_tracked"])
+    assert torch.equal(after["one.weight"], after["two.weight"])
+    step = after["one.weight"] - before["one.weight"]
+    assert float(step.std()) == pytest.approx(0.3, rel=0.1)
+    inputs = reference.inputs(1)
+    plain = reference.answer(inputs).value
+    reference.load(after)
+    assert not torch.equal(reference.answer(inputs).value, plain)
+    reference.reset()
+    assert torch.equal(reference.answer(inputs).value, plain)

@@ -1,0 +1,317 @@
+"""Many judges at once: who gets which case, what happens when one is lost, builds ahead, Ray."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import store
+from evaluators import _devices
+from evaluators._builder import Builder, toolchain
+from evaluators._builds import Builds
+from evaluators._fleet import judged
+from evaluators._host import Host
+from evaluators.judge import Config
+from store.errors import DeviceUnavailable, SandboxFailed
+
+ROOT = Path(_devices.__file__).parent.parent
+TASK = """
+FACTOR = 1
+def get_init_inputs(): return [FACTOR, "scale"]
+"""
+# Without torch's headers, which take a minute to compile; honest/cpp_load_inline has them.
+EXTENSION = """
+import torch
+from torch.utils.cpp_extension import load_inline
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, factor, name):
+        super().__init__()
+        source = f'extern "C" int {name}(int x) {{ return x * {factor:d}; }}'
+        options = {"is_python_module": False, "no_implicit_headers": True}
+        load_inline(name=name, cpp_sources=source, **options)
+"""
+
+
+class Scripted:
+    """A judge that does what its script says about each case, after a moment."""
+
+    def __init__(self, name: str, script: Mapping[str, str] | None = None) -> None:
+        self.row = {"device_id": name, "name": name}
+        self.script = dict(script or {})
+        self.seen: list[str] = []
+        self.looks: list[str] = []
+        self.restarts = 0
+
+    def judge(self, case: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+        self.seen.append(case["path"])
+        time.sleep(0.005)
+        match self.script.get(case["path"]):
+            case "lost once":
+                del self.script[case["path"]]
+                raise SandboxFailed("the process that judges is gone")
+            case "lost":
+                raise SandboxFailed("the process that judges is gone")
+            case "sick":
+                raise DeviceUnavailable("it multiplies matrices wrongly")
+            case "surprising" if case["elsewhere"]:
+                row = {"path": case["path"], "evaluation_id": "e", "flags": ["unconfirmed_win"]}
+                return {"evaluations": [row], "timings": []}
+            case _:
+                return {"evaluations": [{"path": case["path"]}], "timings": []}
+
+    def remeasure(self, case: Mapping[str, Any]) -> tuple[list[dict[str, Any]], None]:
+        self.looks.append(case["path"])
+        time.sleep(0.005)
+        return [], None
+
+    def restart(self) -> None:
+        self.restarts += 1
+
+
+class Compiling:
+    """A builder that notes how many builds run at once and which thread they ran in."""
+
+    def __init__(self) -> None:
+        self.threads: set[int] = set()
+
+    def build(self, case: Mapping[str, Any]) -> dict[str, Any]:
+        self.threads.add(threading.get_ident())
+        return {"seconds": 0.0, "hit": False, "failure": None}
+
+
+def case(number: int, task: int = 0, *, compiles: bool = False) -> dict[str, Any]:
+    """Return a case as the fleet sees it."""
+    return {
+        "path": f"{number}.py",
+        "kernel_id": f"{number:064x}",
+        "task_id": str(task),
+        "workload_id": "w",
+        "code": "",
+        "other_files": [],
+        "entry_point": "ModelNew",
+        "compiles": compiles,
+    }
+
+
+def test_every_case_is_judged_once_and_tasks_stay_with_their_judge() -> None:
+    judges = [Scripted("a"), Scripted("b"), Scripted("c")]
+    cases = [case(n, task=n // 20, compiles=n % 3 == 0) for n in range(120)]
+    builder = Compiling()
+    results = list(judged(cases, judges, [builder]))
+    assert sorted(r.case["path"] for r in results) == sorted(c["path"] for c in cases)
+    assert all(("build" in r.case) == r.case["compiles"] for r in results)
+    for judge in judges:
+        tasks = [int(path.removesuffix(".py")) // 20 for path in judge.seen]
+        changes = sum(a != b for a, b in itertools.pairwise(tasks))
+        assert changes <= 12, f"{judge.row['name']} went to and fro between tasks: {tasks}"
+
+
+def test_a_lost_process_is_replaced_and_its_case_tried_again() -> None:
+    judge = Scripted("a", {"1.py": "lost once", "2.py": "lost"})
+    results = {r.case["path"]: r for r in judged([case(n) for n in range(4)], [judge], [])}
+    assert len(results) == 4
+    assert results["1.py"].tables is not None
+    assert (results["2.py"].tables, results["2.py"].fault) == (
+        None,
+        "the process that judges is gone",
+    )
+    assert judge.restarts == 3
+
+
+def test_a_sick_device_leaves_its_cases_to_the_others() -> None:
+    sick, well = Scripted("sick", {f"{n}.py": "sick" for n in range(9)}), Scripted("well")
+    results = list(judged([case(n, task=n) for n in range(9)], [sick, well], []))
+    assert len(results) == 9
+    assert len(sick.seen) == 1
+    assert {r.device["name"] for r in results} == {"well"}
+
+
+def test_a_surprising_win_is_measured_again_by_another_judge() -> None:
+    script = {f"{n}.py": "surprising" for n in (0, 3, 7)}
+    judges = [Scripted("a", script), Scripted("b", script)]
+    results = list(judged([case(n, task=n) for n in range(12)], judges, []))
+    assert sorted(r.case["path"] for r in results) == sorted(f"{n}.py" for n in range(12))
+    assert sorted(judges[0].looks + judges[1].looks) == sorted(script)
+    for judge in judges:
+        assert not set(judge.looks) & set(judge.seen)
+    by = {r.case["path"]: r.device["name"] for r in results}
+    for judge in judges:  # the verdict is the first one's
+        assert all(by[path] == judge.row["name"] for path in judge.seen)
+    alone = Scripted("alone", script)
+    assert len(list(judged([case(n) for n in range(9)], [alone], []))) == 9
+    assert alone.looks == []  # it does so itself, in a fresh process
+
+
+def test_a_win_whose_other_judge_is_gone_is_measured_by_the_first() -> None:
+    sick = Scripted("sick", {f"{n}.py": "sick" for n in range(9)})
+    well = Scripted("well", {"2.py": "surprising"})
+    results = list(judged([case(n, task=n) for n in range(9)], [sick, well], []))
+    assert len(results) == 9
+    assert well.looks in ([], ["2.py"])  # none where it was alone already
+
+
+class Noting(Host):
+    """A judging process that notes what it is asked for."""
+
+    def __init__(self, cores: list[int], config: Config) -> None:
+        self.asked: list[str] = []
+        super().__init__("judge", "cpu", config, cores)
+
+    def judge(self, case: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+        self.asked.append("judge")
+        return super().judge(case)
+
+    def remeasure(
+        self, case: Mapping[str, Any]
+    ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+        self.asked.append("remeasure")
+        return super().remeasure(case)
+
+
+@pytest.mark.slow
+def test_the_second_session_of_a_win_comes_from_the_other_device() -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("one core is one device")
+    task = (
+        "import torch, time\nclass Model(torch.nn.Module):\n    def forward(self, x):\n"
+        "        time.sleep(0.02)\n        return x * 2\n"
+        "def get_inputs(): return [torch.randn(64, 64)]\ndef get_init_inputs(): return []\n"
+    )
+    code = (
+        "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x): return x * 2\n"
+    )
+    config = Config(timing_limit_s=20.0, blocks=20, calls=2, robustness=False, diagnosis=False)
+    one = case(1) | {"code": code, "path": "kernel.py", "task_code": task, "axes": "{}"}
+    with Noting(cores[:1], config) as a, Noting(cores[1:], config) as b:
+        for _ in range(5):  # a session of a busy machine counts for nothing
+            [result] = judged([dict(one)], [a, b], [])
+            assert result.tables is not None
+            if len({row["session_id"] for row in result.tables["timings"]}) == 2:
+                break
+        else:
+            pytest.skip("the machine is too busy for any session to count")
+    # One of them judged, the other measured again.
+    assert sorted([a.asked[-1], b.asked[-1]]) == ["judge", "remeasure"]
+    assert {"confirmed_win", "unconfirmed_win"} & set(result.tables["evaluations"][0]["flags"])
+
+
+def test_without_any_device_left_the_rest_stays_pending() -> None:
+    sick = Scripted("sick", {"3.py": "sick"})
+    results = []
+    with pytest.raises(DeviceUnavailable, match="matrices"):
+        results.extend(judged([case(n) for n in range(6)], [sick], []))
+    assert sick.seen == ["0.py", "1.py", "2.py", "3.py"]
+
+
+def test_cores_are_divided_between_workers() -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    whole = _devices.layout("cpu")
+    assert [place.cores for place in whole.places] == [tuple(cores)]
+    assert whole.builders == ()
+    if len(cores) > 1:
+        halves = _devices.layout("cpu", workers=2).places
+        assert not set(halves[0].cores) & set(halves[1].cores)
+    with pytest.raises(DeviceUnavailable, match="cores"):
+        _devices.layout("cpu", workers=len(cores) + 1)
+    for name in ("tpu", "cuda:x", "cuda:0,cuda:0"):
+        with pytest.raises(DeviceUnavailable):
+            _devices.layout(name)
+
+
+def test_what_a_builder_compiles_is_found_by_the_next(tmp_path: Path) -> None:
+    builds = Builds(tmp_path, toolchain(None))
+    asked = case(0) | {"task_code": TASK, "axes": '{"FACTOR": 2}'}
+    good = asked | {"code": EXTENSION}
+    broken = asked | {"code": EXTENSION.replace("return x *", "return undeclared *")}
+    with Builder(builds, None, sorted(os.sched_getaffinity(0))) as builder:
+        first = builder.build(good)
+        assert (first["hit"], first["failure"]) == (False, None)
+        second = builder.build(good)
+        assert (second["hit"], second["failure"]) == (True, None)
+        failed = builder.build(broken)["failure"]
+    assert (failed["status"], failed["reason"]) == ("compile_error", "build_failed")
+    assert "undeclared" in failed["detail"] + failed["message"]
+    assert [entry.name for entry in (tmp_path / "kept").iterdir()] == [
+        builds.key({"0.py": EXTENSION})
+    ]
+    assert not [entry for entry in (tmp_path / "live").iterdir() if entry.suffix != ".lock"]
+    # A judge finds it, and what it compiles itself it keeps apart.
+    own = tmp_path / "scratch"
+    judges = Builds(tmp_path, toolchain(None), own)
+    held = judges.claim({"0.py": EXTENSION})
+    assert held.hit
+    held.release()
+    held = judges.claim({"0.py": "other"})
+    (held.path / "other.so").write_bytes(b"code")
+    assert (held.hit, held.keep()) == (False, True)
+    held.release()
+    assert judges.claim({"0.py": "other"}).hit
+    assert not builds.claim({"1.py": "other"}).hit
+    assert len(list((tmp_path / "kept").iterdir())) == len(list(own.iterdir())) == 1
+
+
+@pytest.fixture
+def lake_of_starters(lake_url: str) -> str:
+    """Return a lake with the starter suite and nothing measured."""
+    command = [sys.executable, "-m", "store", "import", "starter", "--no-measured"]
+    subprocess.run([*command, "--lake", lake_url], check=True, cwd=ROOT, capture_output=True)
+    return lake_url
+
+
+def evaluators(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command."""
+    return subprocess.run(
+        [sys.executable, "-m", "evaluators", "run", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+
+
+def statuses(url: str) -> dict[str, int]:
+    """Return the number of evaluations of each status."""
+    with store.open(url) as lake:
+        rows = lake.sql("SELECT status, count(*) AS n FROM evaluations GROUP BY 1").rows()
+    return {row["status"]: row["n"] for row in rows}
+
+
+@pytest.mark.slow
+def test_actors_of_a_cluster_of_two_nodes_judge_like_one(
+    lake_of_starters: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed")
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    options = ["--device", "cpu", "--timing-s", "0.1", "--lake", lake_of_starters]
+    cluster = Cluster()
+    try:
+        for _ in range(2):
+            cluster.add_node(num_cpus=1, object_store_memory=80 << 20, include_dashboard=False)
+        done = evaluators(*options, "--ray", cluster.address, "--workers", "2", "--limit", "4")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("evaluations +4 ")
+        gpu = evaluators("--ray", cluster.address, "--lake", lake_of_starters)
+        assert gpu.returncode == 1
+        assert "no GPU" in gpu.stderr
+    finally:
+        cluster.shutdown()
+    assert sum(statuses(lake_of_starters).values()) == 4
+    nowhere = evaluators(*options, "--ray", "127.0.0.1:1")
+    assert nowhere.returncode == 1
+    assert "Traceback" not in nowhere.stderr

@@ -1,0 +1,72 @@
+"""The teacher's kernels as the judge sees them: what is meant to be right is, the rest is not."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+
+import pytest
+
+from evaluators._bench import Bench
+from evaluators._case import Case
+from evaluators.judge import Config, judge
+from store.generated import _families
+from store.generated._task import Kernel, Task
+
+LIMITS = Config(
+    calls=3,
+    robustness=False,
+    diagnosis=False,
+    timing_s=0.05,
+    timing_limit_s=0.05,
+    blocks=20,
+    first_call_s=10.0,
+    call_s=5.0,
+)
+# Small, so that a call takes no time; no multiple of a block or tile.
+AXES = {"ROWS": 50, "COLS": 75, "N": 45, "M": 35, "BATCH": 2}
+
+
+def verdict(bench: Bench, task: Task, kernel: Kernel, axes: dict[str, int]) -> str:
+    """Return the status that the judge gives.
+
+    A machine that is busy with other work may fail the judge's clock; the answers were right then.
+    """
+    stated = {name: size for name, size in axes.items() if f"\n{name} = " in task.code}
+    case = Case(
+        kernel_id=kernel.variant,
+        task_id=task.title,
+        workload_id=json.dumps(stated),
+        code=kernel.code,
+        task_code=task.code,
+        axes=json.dumps(stated),
+    )
+    row = judge(case, bench, LIMITS)["evaluations"][0]
+    return "correct" if row["reason"] == "timer_mismatch" else str(row["status"])
+
+
+def runs_here(kernel: Kernel) -> bool:
+    return kernel.language in ("torch", "cpp")
+
+
+@pytest.mark.parametrize("name", ["norm", "transpose", "triangular"])
+def test_kernels_that_are_meant_to_be_right_are(bench: Bench, name: str) -> None:
+    _, task = next(_families.tasks((name,), 5))
+    right = [kernel for kernel in task.kernels if runs_here(kernel) and kernel.right]
+    for kernel in (right[0], next(one for one in right if "-O3" in one.code)):
+        assert verdict(bench, task, kernel, AXES) == "correct", kernel.variant
+
+
+def test_one_that_is_meant_to_be_wrong_is(bench: Bench) -> None:
+    _, task = next(_families.tasks(("transpose",), 5))
+    wrong = next(kernel for kernel in task.kernels if kernel.variant == "wrong_tail")
+    assert verdict(bench, task, wrong, AXES) == "incorrect"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _families.families())
+def test_all_kernels_of_many_tasks(bench: Bench, name: str) -> None:
+    for _, task in islice(_families.tasks((name,), 11), 8):
+        for kernel in filter(runs_here, task.kernels):
+            right = verdict(bench, task, kernel, AXES) == "correct"
+            assert right == kernel.right, f"{task.title}, {kernel.variant}"

@@ -1,0 +1,186 @@
+"""Judges that stay: the same rows as a run, each kernel judged once, faults reported apart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import store
+from evaluators._pool import Pool
+from evaluators.judge import Config
+from store.errors import LakeNotFound, UnknownName
+
+TASK = (
+    "import torch\nN = 8\nclass Model(torch.nn.Module):\n    def forward(self, x): return x * 2\n"
+    "def get_inputs(): return [torch.randn(N, N)]\ndef get_init_inputs(): return []\n"
+)
+BROKEN = TASK.replace("return x * 2", "raise RuntimeError('no reference')")
+KERNEL = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x): return {}\n"
+QUICK = Config(
+    calls=2, robustness=False, diagnosis=False, timing_s=0.05, timing_limit_s=0.5, blocks=20
+)
+
+
+def task_rows(code: str) -> dict[str, Any]:
+    """Return the rows of a task."""
+    code = store.ids.normalise(code)
+    task_id = store.ids.task_id(code)
+    return {
+        "tasks": {"task_id": task_id, "code": code, "source": "tests"},
+        "workloads": {
+            "workload_id": store.ids.workload_id(task_id),
+            "task_id": task_id,
+            "name": "default",
+            "axes": "{}",
+            "generator": "get_inputs",
+        },
+    }
+
+
+def kernel_row(forward: str) -> dict[str, Any]:
+    """Return a kernel with this forward method, as a policy's completion leaves it."""
+    code = KERNEL.format(forward)
+    return {
+        "kernel_id": store.ids.kernel_id({"kernel.py": code}, "kernel.py"),
+        "code": code,
+        "path": "kernel.py",
+        "entry_point": "ModelNew",
+        "source": "tests",
+    }
+
+
+TASKS = [task_rows(TASK), task_rows(BROKEN)]
+TASK_ID, BROKEN_ID = (rows["tasks"]["task_id"] for rows in TASKS)
+RIGHT, ALSO_RIGHT, WRONG, UNUSED = (
+    kernel_row(text) for text in ("x + x", "x * 2.0", "x * 3", "x - -x")
+)
+
+
+@pytest.fixture(scope="module")
+def lake_url(empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a lake with two tasks, of which one has a reference that fails, and four kernels."""
+    import shutil
+
+    url = str(tmp_path_factory.mktemp("pool") / "lake")
+    shutil.copytree(empty_lake, url)
+    with store.writer(url, author="tests") as writer:
+        writer.append(
+            {
+                "tasks": [rows["tasks"] for rows in TASKS],
+                "workloads": [rows["workloads"] for rows in TASKS],
+                "kernels": [RIGHT, ALSO_RIGHT, WRONG, UNUSED],
+            },
+            "kernels to judge",
+        )
+    return url
+
+
+@pytest.fixture(scope="module")
+def pool(lake_url: str) -> Iterator[Pool]:
+    """Return one pool on the processor, for all tests."""
+    with Pool(lake_url, "cpu", QUICK) as opened:
+        yield opened
+
+
+def count(url: str, table: str, where: str = "true") -> int:
+    """Return the number of rows."""
+    with store.open(url) as lake:
+        return lake.sql(f"SELECT count(*) AS n FROM {table} WHERE {where}").rows()[0]["n"]
+
+
+def test_verdicts_are_rows_of_one_run_and_asked_once(lake_url: str, pool: Pool) -> None:
+    right, wrong = (RIGHT["kernel_id"], TASK_ID), (WRONG["kernel_id"], TASK_ID)
+    first = pool.judge([right, wrong, right])
+    assert (first[right].status, first[right].fresh) == ("correct", True)
+    assert (first[wrong].status, first[wrong].reason) == ("incorrect", "incorrect_numerical")
+    assert count(lake_url, "evaluations", f"run_id = '{pool.run_id}'") == 2
+    assert count(lake_url, "runs", "kind = 'evaluation'") == 1
+    stored = pool.judge([wrong, right])
+    assert [verdict.fresh for verdict in stored.values()] == [False, False]
+    assert stored[right].evaluation_id == first[right].evaluation_id
+    assert count(lake_url, "evaluations") == 2
+    with store.open(lake_url) as lake:
+        [row] = lake.sql(
+            "SELECT speedup, speedup_low FROM kernel_speedups WHERE baseline = 'eager'"
+        ).rows() or [{"speedup": None, "speedup_low": None}]
+    assert (stored[right].speedup, stored[right].speedup_low) == tuple(row.values())
+    assert pool.judge([]) == {}
+
+
+def test_many_that_wait_at_once_are_judged_together(lake_url: str, pool: Pool) -> None:
+    before = count(lake_url, "evaluations")
+    pair = (ALSO_RIGHT["kernel_id"], TASK_ID)
+
+    async def ask() -> list[Any]:
+        hasty = asyncio.wait_for(pool.evaluate(*pair), 0.001)
+        asked = [pool.evaluate(*pair) for _ in range(3)]
+        return await asyncio.gather(hasty, *asked, return_exceptions=True)
+
+    hasty, *verdicts = asyncio.run(ask())
+    assert isinstance(hasty, TimeoutError)
+    assert {verdict.status for verdict in verdicts} == {"correct"}
+    assert count(lake_url, "evaluations") == before + 1
+
+
+def test_a_fault_of_ours_is_tried_again_and_reported_apart(
+    lake_url: str, pool: Pool, caplog: pytest.LogCaptureFixture
+) -> None:
+    pair = (RIGHT["kernel_id"], BROKEN_ID)
+    verdict = pool.judge([pair])[pair]
+    assert not verdict.judged
+    assert (verdict.status, verdict.reason) == ("evaluator_error", "reference_failed")
+    assert "no reference" in caplog.text
+    assert count(lake_url, "evaluations", f"task_id = '{BROKEN_ID}'") == 2
+
+
+def test_what_is_not_in_the_lake_is_refused(pool: Pool, lake_url: str, tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="cannot be judged"):
+        pool.judge([("0" * 64, TASK_ID)])
+    with pytest.raises(UnknownName, match="cannot be judged"):
+        asyncio.run(pool.evaluate(RIGHT["kernel_id"], "0" * 64))
+    with pytest.raises(LakeNotFound), Pool(str(tmp_path / "none"), "cpu", QUICK):
+        pass
+
+
+def test_a_failure_outweighs_a_pass_and_a_confirmed_finding_is_told(
+    lake_url: str, pool: Pool
+) -> None:
+    pair = (UNUSED["kernel_id"], TASK_ID)
+    assert pool.judge([pair])[pair].status == "correct"
+    finding = {
+        "finding_id": "f" * 64,
+        "kernel_id": pair[0],
+        "detector": "tests",
+        "detector_version": 1,
+        "class": "result_caching",
+    }
+    standing = {
+        "standing_id": "s" * 64,
+        "finding_id": "f" * 64,
+        "decision": "confirmed",
+        "author": "tests",
+        "why": "seen",
+    }
+    failure = {
+        "evaluation_id": store.ids.uuid7(),
+        "kernel_id": pair[0],
+        "task_id": TASK_ID,
+        "workload_id": TASKS[0]["workloads"]["workload_id"],
+        "device_id": pool.device["device_id"],
+        "evaluator": "judge",
+        "evaluator_version": 2,
+        "status": "incorrect",
+        "reason": "nan",
+    }
+    with store.writer(lake_url, author="tests") as writer:
+        writer.append(
+            {"findings": [finding], "standings": [standing], "evaluations": [failure]}, "later"
+        )
+    verdict = pool.judge([pair])[pair]
+    assert (verdict.status, verdict.reason, verdict.fresh) == ("incorrect", "nan", False)
+    assert (verdict.findings, verdict.quarantined) == (("result_caching",), True)
+    assert verdict.speedup is None

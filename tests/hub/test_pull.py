@@ -1,0 +1,203 @@
+"""Merging a published lake: by content, once, without overwriting, and trusting nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shutil
+from pathlib import Path
+
+import builders
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hub import lakes
+from hub.server import TOKEN, HubServer
+
+import store
+from store import checks
+from store.edition import MANIFEST, Options
+from store.errors import FlywheelError, ImportFailed
+from store.hub import Hub
+from store.lake import Location
+from store.publish import publish
+from store.pull import pull
+
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+ONE, TWO = "lab-one/kernels", "lab-two/kernels"
+
+
+@pytest.fixture(scope="module")
+def published(rich_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Return the files of a lake that was published, by path."""
+    lake = str(shutil.copytree(rich_lake, tmp_path_factory.mktemp("published") / "lake"))
+    with HubServer() as server:
+        publish(lake, ONE, Options(tag="v1"), hub=Hub(server.url, TOKEN))
+        return server.files(ONE)
+
+
+def counts(url: str) -> dict[str, int]:
+    """Return the number of rows of every table that was merged."""
+    with store.open(url) as lake:
+        names = [name for name in lake.catalog.tables if name not in ("ingest_log", "tags")]
+        return {
+            name: lake.sql(f"SELECT count(*) AS n FROM {name}").rows()[0]["n"] for name in names
+        }
+
+
+def test_a_pull_merges_everything_once_and_says_where_it_is_from(
+    rich_lake: Path, published: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path
+) -> None:
+    server.hold(ONE, published)
+    revision = server.repos[ONE].main
+    mine = str(tmp_path / "mine")
+    with store.writer(mine, author="tests") as writer:
+        writer.append({"policies": [builders.policy("mine")]}, "of my own")
+    with store.open(mine) as lake:
+        identity = lake.lake_id
+    done = pull(mine, ONE, hub=hub)
+    theirs, ours = counts(str(rich_lake)), counts(mine)
+    assert done.conflicts == []
+    assert done.rows["kernels"] == theirs["kernels"] == 4
+    assert {n: ours[n] for n in ("evaluations", "timings", "standings")} == {
+        n: theirs[n] for n in ("evaluations", "timings", "standings")
+    }
+    assert any("now in quarantine" in notice for notice in done.notices)
+    with store.open(mine) as lake:
+        assert lake.lake_id == identity
+        assert lake.sql("SELECT name FROM lakes WHERE lake_id <> $1", [identity]).rows() == [
+            {"name": ONE}
+        ]
+        run = lake.sql("SELECT * FROM runs WHERE name = 'pull'").rows()
+        assert [(row["source"], row["source_revision"], row["license"]) for row in run] == [
+            (ONE, revision, "MIT")
+        ]
+        sources = lake.sql("SELECT DISTINCT source, source_revision FROM evaluations").rows()
+        assert sources == [{"source": ONE, "source_revision": revision}]
+        assert lake.sql("SELECT count(*) AS n FROM best_kernels").rows() != [{"n": 0}]
+    assert checks.check(Location.of(mine)) == []
+    again = pull(mine, ONE, hub=hub)
+    assert (again.rows, again.conflicts, again.snapshot) == ({}, [], done.snapshot)
+    assert again.there == sum(done.rows.values()) - 1  # but for the run of the pull itself
+    assert counts(mine) == ours
+
+
+@pytest.mark.slow
+def test_rows_that_differ_under_a_key_are_listed_and_stay_out(
+    published: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path
+) -> None:
+    server.hold(ONE, published)
+    mine = str(tmp_path / "mine")
+    own = builders.split(split="test")
+    theirs = lakes.rows()["evaluations"][0]
+    task, sizes = builders.task("square", license="MIT"), lakes.rows()["workloads"][0]
+    kernel, device = lakes.rows()["kernels"][0], lakes.rows()["devices"][0]
+    changed = theirs | {"status": "incorrect", "reason": "nan", "run_id": None, "log": None}
+    with store.writer(mine, author="tests") as writer:
+        rows = {"tasks": [task], "workloads": [sizes], "kernels": [kernel], "devices": [device]}
+        writer.append(rows | {"splits": [own], "evaluations": [changed]}, "my own judgement")
+    done = pull(mine, ONE, hub=hub)
+    found = {one.table: one for one in done.conflicts}
+    assert set(found) == {"splits", "evaluations"}
+    assert (found["splits"].count, found["splits"].columns) == (1, "split")
+    assert found["evaluations"].count == 1
+    assert "status" in found["evaluations"].columns
+    assert theirs["evaluation_id"][:20] in found["evaluations"].examples[0]
+    with store.open(mine) as lake:
+        kept = lake.sql("SELECT split FROM splits").rows()
+        status = lake.sql(
+            "SELECT status FROM evaluations WHERE evaluation_id = $1", [theirs["evaluation_id"]]
+        ).rows()
+        assert (kept, status) == ([{"split": "test"}], [{"status": "incorrect"}])
+        assert lake.sql("SELECT count(*) AS n FROM kernels").rows() == [{"n": 4}]
+    again = pull(mine, ONE, hub=hub)
+    assert again.rows == {}
+    assert [one.table for one in again.conflicts] == [one.table for one in done.conflicts]
+
+
+@pytest.mark.slow
+def test_two_labs_exchange_their_history(
+    rich: str, server: HubServer, hub: Hub, tmp_path: Path
+) -> None:
+    other = str(tmp_path / "other")
+    with store.writer(other, author="tests") as writer:
+        writer.append(lakes.rows("two"), "of the other lab")
+    publish(rich, ONE, Options(tag="v1"), hub=hub)
+    pull(other, ONE, hub=hub)
+    publish(other, TWO, Options(tag="v1"), hub=hub)
+    back = pull(rich, TWO, hub=hub)
+    assert back.conflicts == []
+    mine, theirs = counts(rich), counts(other)
+    for table in ("kernels", "evaluations", "timings", "findings", "standings", "generations"):
+        assert mine[table] == theirs[table], table
+    assert pull(rich, TWO, hub=hub).rows == {}
+    assert pull(other, ONE, hub=hub).rows == {}
+    best = "SELECT task_id, kernel_id, speedup FROM best_kernels ORDER BY ALL"
+    with store.open(rich) as one, store.open(other) as two:
+        assert one.sql(best).rows() == two.sql(best).rows()
+        assert one.lake_id != two.lake_id
+        # What came back is the same card and host, under the name it was hashed to.
+        assert one.sql("SELECT count(DISTINCT host) AS n FROM devices").rows() == [{"n": 2}]
+    assert checks.check(Location.of(rich)) == []
+
+
+def test_an_id_that_is_not_the_hash_of_its_text_is_refused(
+    published: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path
+) -> None:
+    path = "data/kernels/train-00000.parquet"
+    rows = pq.read_table(io.BytesIO(published[path]))
+    poisoned = pa.array(["import os; os.system('x')", *rows.column("code").to_pylist()[1:]])
+    forged = _forged(published, path, rows.set_column(1, "code", poisoned))
+    server.hold(ONE, forged)
+    mine = str(tmp_path / "mine")
+    with pytest.raises(ImportFailed, match="not the hash of their text"):
+        pull(mine, ONE, hub=hub)
+    assert counts(mine)["kernels"] == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"format": 2}, "format 2"),
+        ({"tables": {"kernels": [{"path": "../../x", "bytes": 1, "sha256": "0"}]}}, "path"),
+        ({"tables": {"kernels": [{"path": "/etc/passwd", "bytes": 1, "sha256": "0"}]}}, "path"),
+        ({"tables": None}, "cannot|no flywheel"),
+        ({"snapshot_id": "many"}, "no flywheel"),
+    ],
+)
+def test_a_manifest_is_not_trusted(
+    change: dict[str, object], told: str, published: dict[str, bytes], server: HubServer,
+    hub: Hub, tmp_path: Path,
+) -> None:  # fmt: skip
+    manifest = json.loads(published[MANIFEST]) | change
+    server.hold(ONE, published | {MANIFEST: json.dumps(manifest).encode()})
+    with pytest.raises(ImportFailed, match=told):
+        pull(str(tmp_path / "mine"), ONE, hub=hub)
+    assert not (tmp_path / "mine").exists()
+
+
+def test_what_is_not_there_or_no_edition_is_refused(
+    server: HubServer, hub: Hub, tmp_path: Path
+) -> None:
+    mine = str(tmp_path / "mine")
+    with pytest.raises(FlywheelError, match="nothing to be seen"):
+        pull(mine, "lab/nothing", hub=hub)
+    server.hold("lab/other", {"README.md": b"# another kind of dataset\n"})
+    with pytest.raises(ImportFailed, match="no flywheel"):
+        pull(mine, "lab/other", hub=hub)
+    with pytest.raises(FlywheelError, match="nothing to be seen at lab/other at v9"):
+        pull(mine, "lab/other@v9", hub=hub)
+
+
+def _forged(files: dict[str, bytes], path: str, rows: pa.Table) -> dict[str, bytes]:
+    """Return an edition with other rows in one file, and a manifest that fits them."""
+    sink = io.BytesIO()
+    pq.write_table(rows, sink)
+    data = sink.getvalue()
+    manifest = json.loads(files[MANIFEST])
+    for shards in manifest["tables"].values():
+        for one in shards:
+            if one["path"] == path:
+                one |= {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+    return files | {path: data, MANIFEST: json.dumps(manifest).encode()}

@@ -1,0 +1,277 @@
+"""Answers that are kept beside the lake are those of the tables, at every snapshot, or unused."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import sys
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import builders as b
+import duckdb
+import pytest
+
+import store
+from store import checks, derived, lake, maintenance
+from store.errors import FlywheelError
+
+VIEWS = (*derived.SOURCES, "kernel_speedups", "best_kernels")
+NEVER = 10**9
+
+
+@pytest.fixture(autouse=True)
+def kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the answers of small lakes as well, and make no file anew."""
+    monkeypatch.setattr(derived, "LARGE_ROWS", 1)
+    monkeypatch.setattr(derived, "GROWN", 1e-9)
+
+
+def answers(url: str, at: int | None = None) -> dict[str, list[dict[str, Any]]]:
+    with store.open(url, at) as opened:
+        return {view: opened.sql(f"FROM {view} ORDER BY ALL").rows() for view in VIEWS}
+
+
+def asked(url: str, at: int | None = None) -> dict[str, list[dict[str, Any]]]:
+    """Return the answers of the tables themselves."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(derived, "LARGE_ROWS", NEVER)
+        return answers(url, at)
+
+
+def files(url: str) -> list[str]:
+    return sorted(file.name for file in lake.Location.of(url).derived.glob("*.parquet"))
+
+
+class History:
+    """A lake whose kernels are judged and timed again and again, by chance."""
+
+    def __init__(self, writer: store.Writer, seed: int) -> None:
+        self.writer, self.chance, self.minute = writer, random.Random(seed), 0.0
+        self.tasks = [b.task(f"t{i}") for i in range(2)]
+        self.devices = [b.device(f"d{i}") for i in range(2)]
+        self.kernels = [b.kernel(f"k{i}") for i in range(4)]
+        self.sizes = [b.workload(task, name) for task in self.tasks for name in ("default", "wide")]
+        self.open_arms: list[b.Row] = []
+        self.snapshots: list[int] = []
+        writer.append(
+            {
+                "tasks": self.tasks, "devices": self.devices, "kernels": self.kernels,
+                "workloads": self.sizes,
+            },
+            "what is judged",
+        )  # fmt: skip
+
+    def step(self, bundles: int = 4) -> int:
+        """Append bundles; arms of one session may come in different ones."""
+        for _ in range(bundles):
+            pick = self.chance.choice
+            self.minute += 1
+            task = pick(self.tasks)
+            sizes = pick([one for one in self.sizes if one["task_id"] == task["task_id"]])
+            judged = b.evaluation(
+                pick(self.kernels), task, sizes, pick(self.devices),
+                pick(["correct", "correct", "correct", "incorrect", "evaluator_error"]),
+                version=pick([1, 1, 2]), evaluator=pick(["judge", "strict"]), minute=self.minute,
+            )  # fmt: skip
+            arms: list[b.Row] = []
+            if judged["status"] == "correct":
+                ratios = [self.chance.uniform(0.5, 3) for _ in range(7)]
+                arms = b.session(judged, [1.0] * 7, eager=ratios, minute=self.minute)
+            kept = self.chance.random() < 0.5
+            late, self.open_arms = self.open_arms, arms[1:] if kept else []
+            now = [*late, *(arms[:1] if kept else arms)]
+            tables = {"evaluations": [judged]} | ({"timings": now} if now else {})
+            self.snapshots.append(self.writer.append(tables, "judged"))
+        return self.snapshots[-1]
+
+
+@pytest.fixture
+def history(lake_url: str, writer: store.Writer) -> History:
+    """Return a lake with some history; its answers are kept."""
+    past = History(writer, 1)
+    past.step(8)
+    assert answers(lake_url) == asked(lake_url)
+    return past
+
+
+@pytest.mark.parametrize(
+    ("seed", "grown"), [(0, 1e-9), pytest.param(1, 10, marks=pytest.mark.slow)]
+)
+def test_kept_answers_are_those_of_the_tables(
+    lake_url: str,
+    writer: store.Writer,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+    grown: float,
+) -> None:
+    monkeypatch.setattr(derived, "GROWN", grown)
+    past = History(writer, seed)
+    newest = 0
+    for _ in range(3):
+        newest = past.step()
+        assert answers(lake_url) == asked(lake_url)
+    made = {int(name.split("-")[2]) for name in files(lake_url)}
+    assert (max(made) == newest) is (grown > 1)
+    assert checks.check(lake.Location.of(lake_url)) == []
+    older = {one: asked(lake_url, one) for one in past.snapshots[::3]}
+    assert all(answers(lake_url, one) == older[one] for one in older)
+    maintenance.compact(lake.Location.of(lake_url))
+    past.step()
+    assert answers(lake_url) == asked(lake_url)
+    assert all(answers(lake_url, one) == older[one] for one in older)
+
+
+def test_a_view_has_the_same_columns_from_a_file(lake_url: str, history: History) -> None:
+    for view in derived.SOURCES:
+        query = f"DESCRIBE {view}"
+        with store.open(lake_url) as opened, pytest.MonkeyPatch.context() as patch:
+            by_file = opened.sql(query).rows()
+            patch.setattr(derived, "LARGE_ROWS", NEVER)
+            with store.open(lake_url) as plain:
+                assert by_file == plain.sql(query).rows()
+
+
+@pytest.mark.slow
+def test_a_file_that_lies_is_found(lake_url: str, history: History) -> None:
+    location = lake.Location.of(lake_url)
+    assert checks.check(location) == []
+    file = next(location.derived.glob("speedups-*.parquet"))
+    with closing(duckdb.connect()) as connection:
+        connection.execute(f"CREATE TABLE t AS FROM read_parquet('{file}')")
+        connection.execute("UPDATE t SET speedup = 2 * speedup")
+        connection.execute(f"COPY t TO '{file}' (FORMAT parquet)")
+    problems = checks.check(location)
+    assert [one.table for one in problems if one.table == "speedups"] == ["speedups"]
+    assert "kept answers" in problems[0].rule
+    shutil.rmtree(location.derived)
+    assert checks.check(location) == []
+    assert answers(lake_url) == asked(lake_url)
+
+
+def test_a_file_that_is_cut_short_is_made_anew(lake_url: str, history: History) -> None:
+    for file in lake.Location.of(lake_url).derived.glob("*.parquet"):
+        file.write_bytes(file.read_bytes()[:-20])
+    before = files(lake_url)
+    assert answers(lake_url) == asked(lake_url)
+    assert checks.check(lake.Location.of(lake_url)) == []
+    assert files(lake_url) == before
+
+
+def test_a_lake_put_back_to_a_backup_uses_nothing_of_the_time_after_it(
+    lake_url: str, history: History, tmp_path: Path
+) -> None:
+    location = lake.Location.of(lake_url)
+    maintenance.backup(location, tmp_path / "backup")
+    assert not (tmp_path / "backup" / "derived").exists()
+    newest = history.step(1)
+    shutil.rmtree(location.derived)
+    answers(lake_url)
+    assert f"-{newest}-" in files(lake_url)[0]
+    history.writer.close()
+    shutil.copytree(location.derived, tmp_path / "backup" / "derived")
+    with store.writer(str(tmp_path / "backup"), author="tests") as writer:
+        other = History(writer, 2)
+        while other.step(1) < newest:
+            pass
+    assert answers(str(tmp_path / "backup")) == asked(str(tmp_path / "backup"))
+
+
+def test_a_file_whose_snapshot_expired_is_made_anew(lake_url: str, history: History) -> None:
+    before = files(lake_url)
+    history.step(2)
+    expiry = maintenance.expire(lake.Location.of(lake_url), timedelta(0))
+    assert expiry.expired
+    assert answers(lake_url) == asked(lake_url)
+    assert not set(files(lake_url)) & set(before)
+
+
+def test_a_folder_that_cannot_be_made_costs_nothing(lake_url: str, history: History) -> None:
+    folder = lake.Location.of(lake_url).derived
+    shutil.rmtree(folder)
+    folder.write_text("in the way")
+    assert answers(lake_url) == asked(lake_url)
+
+
+def test_a_reader_keeps_its_file_until_it_lets_go(
+    lake_url: str, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(derived, "GROWN", NEVER)
+    before = files(lake_url)
+    with store.open(lake_url) as opened:
+        first = opened.sql("FROM speedups ORDER BY ALL").rows()
+        history.step(2)
+        answers(lake_url)
+        assert set(before) - set(files(lake_url)) == {
+            name for name in before if not name.startswith("speedups-")
+        }
+        assert opened.sql("FROM speedups ORDER BY ALL").rows() == first
+    history.step(2)
+    answers(lake_url)
+    assert not set(before) & set(files(lake_url))
+
+
+def test_what_a_killed_process_left_is_removed(lake_url: str, history: History) -> None:
+    folder = lake.Location.of(lake_url).derived
+    shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "speedups-0-1-2.partial").write_bytes(b"half")
+    (folder / "speedups-nothing.parquet").write_bytes(b"")
+    (folder / "speedups-a-b-c.parquet").write_bytes(b"")
+    assert answers(lake_url) == asked(lake_url)
+    assert not list(folder.glob("*.partial"))
+    assert {name.split("-")[0] for name in files(lake_url)} == set(derived.SOURCES)
+
+
+@pytest.mark.slow
+def test_several_processes_make_files_at_once(lake_url: str, history: History) -> None:
+    shutil.rmtree(lake.Location.of(lake_url).derived)
+    script = (
+        "import sys, store\n"
+        "from store import derived\n"
+        "derived.LARGE_ROWS = 1\n"
+        "with store.open(sys.argv[1]) as lake:\n"
+        "    print(lake.sql('FROM speedups ORDER BY ALL').rows())\n"
+    )
+    processes = [
+        subprocess.Popen([sys.executable, "-c", script, lake_url], stdout=subprocess.PIPE)
+        for _ in range(4)
+    ]
+    printed = {process.communicate()[0] for process in processes}
+    assert all(process.returncode == 0 for process in processes)
+    assert len(printed) == 1
+    assert len([name for name in files(lake_url) if name.startswith("speedups-")]) == 1
+
+
+def test_few_rows_are_not_kept(
+    lake_url: str, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.rmtree(lake.Location.of(lake_url).derived)
+    monkeypatch.setattr(derived, "LARGE_ROWS", 100_000)
+    answers(lake_url)
+    assert not lake.Location.of(lake_url).derived.exists()
+
+
+def test_user_sql_cannot_name_what_is_kept(lake_url: str, history: History) -> None:
+    history.step(2)
+    file = next(lake.Location.of(lake_url).derived.glob("speedups-*.parquet"))
+    with store.open(lake_url) as opened:
+        opened.sql("FROM speedups").arrow()
+        for query in (
+            "FROM _touched_speedups",
+            f"FROM '{file}'",
+            f"FROM read_parquet('{file}')",
+            f"COPY (SELECT 1) TO '{file}'",
+        ):
+            with pytest.raises(FlywheelError):
+                opened.sql(query).rows()
+
+
+def test_compaction_brings_answers_up_to_date(lake_url: str, history: History) -> None:
+    shutil.rmtree(lake.Location.of(lake_url).derived)
+    maintenance.compact(lake.Location.of(lake_url))
+    assert {name.split("-")[0] for name in files(lake_url)} == set(derived.SOURCES)
+    assert answers(lake_url) == asked(lake_url)

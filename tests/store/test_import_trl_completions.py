@@ -1,0 +1,128 @@
+"""Completions that TRL logged become attempts with their kernels and rewards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import store
+from store import ids
+from store.errors import ImportFailed, UnknownName
+from store.importers import starter, trl_completions
+from store.importing import ImportSummary, run_import
+
+ANSWER = """### Performance Analysis
+Memory bound.
+
+### Code Implementation
+```python
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return x + {n}
+```
+"""
+
+
+@pytest.fixture(scope="module")
+def starter_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a lake with the starter suite."""
+    url = str(tmp_path_factory.mktemp("starter") / "lake")
+    with store.writer(url, author="tests") as writer:
+        run_import(writer, starter, None, starter.Config(measured=False))
+    return url
+
+
+def log(folder: Path, step: int, rows: list[dict[str, Any]]) -> Path:
+    """Write a file as TRL does, by pandas."""
+    folder.mkdir(parents=True, exist_ok=True)
+    frame = pd.DataFrame([{"step": step} | row for row in rows])
+    frame.to_parquet(folder / f"completions_{step:05d}.parquet")
+    return folder
+
+
+def row(n: int = 1, **changes: Any) -> dict[str, Any]:
+    """Return one completion in TRL's columns."""
+    return {
+        "prompt": [{"role": "user", "content": "Make it fast."}],
+        "completion": [{"role": "assistant", "content": ANSWER.format(n=n)}],
+        "speedup_reward": 0.5 * n,
+        "advantage": float(n) - 1.5,
+    } | changes
+
+
+def imported(url: str, source: Path, **options: Any) -> ImportSummary:
+    """Import into a lake."""
+    with store.writer(url, author="tests") as writer:
+        return run_import(writer, trl_completions, source, trl_completions.Config(**options))
+
+
+def test_completions_become_attempts_kernels_and_rewards(starter_url: str, tmp_path: Path) -> None:
+    folder = tmp_path / "grpo-run/completions"
+    bad = row(2, completion=[{"role": "assistant", "content": "I cannot."}])
+    source = log(folder, 1, [row(1), bad])
+    log(folder, 2, [row(3, prompt="A text.", completion=ANSWER.format(n=3))])
+    summary = imported(starter_url, source, task="layer_norm")
+    assert summary.rows["generations"] == 3
+    with store.open(starter_url) as lake:
+        found = lake.sql(
+            "SELECT policy_id, sample_index, analysis, parse_error, kernel_id IS NOT NULL AS code, "
+            "rewards.rule, rewards.step, rewards.raw, rewards.advantage "
+            "FROM generations JOIN rewards USING (generation_id) "
+            "WHERE policy_id = 'grpo-run' ORDER BY raw"
+        ).rows()
+        again = imported(starter_url, source, task="layer_norm")
+    assert [tuple(one.values()) for one in found] == [
+        ("grpo-run", 0, "Memory bound.", None, True, "speedup_reward", 1, 0.5, -0.5),
+        ("grpo-run", 1, None, "no code", False, "speedup_reward", 1, 1.0, 0.5),
+        ("grpo-run", 0, "Memory bound.", None, True, "speedup_reward", 2, 1.5, 1.5),
+    ]
+    assert (again.files, again.skipped) == (0, 2)
+
+
+def test_the_task_is_that_of_the_prompt_or_of_the_column(starter_url: str, tmp_path: Path) -> None:
+    with store.open(starter_url) as lake:
+        task, other = (
+            str(one["task_id"]) for one in lake.sql("FROM tasks ORDER BY task_id LIMIT 2").rows()
+        )
+    messages = [{"role": "user", "content": "Wärme it up."}]
+    with store.writer(starter_url, author="tests") as writer:
+        prompt = {
+            "prompt_id": ids.prompt_id(messages),
+            "messages": ids.messages_json(messages),
+            "task_id": task,
+        }
+        writer.append({"prompts": [prompt]}, message="a prompt")
+    nobody = [{"role": "user", "content": "Nobody knows this."}]
+    unknown = row(9, prompt=nobody, task_id=None)
+    source = log(
+        tmp_path / "run", 7, [row(7, prompt=messages, task_id=None), row(8, task_id=other), unknown]
+    )
+    imported(starter_url, source, policy="p")
+    with store.open(starter_url) as lake:
+        found = lake.sql(
+            "SELECT task_id FROM generations JOIN rewards USING (generation_id) "
+            "WHERE policy_id = 'p' ORDER BY raw"
+        ).rows()
+    assert [one["task_id"] for one in found] == [task, other]
+
+
+def test_what_is_no_log_is_refused(starter_url: str, tmp_path: Path) -> None:
+    nobody = [{"role": "user", "content": "Nor this."}]
+    source = log(tmp_path / "run", 1, [row(prompt=nobody)])
+    with pytest.raises(ImportFailed, match="none of 1 completions is of a task that the lake has"):
+        imported(starter_url, source)
+    with pytest.raises(UnknownName, match="layer_nrm"):
+        imported(starter_url, source, task="layer_nrm")
+    other = tmp_path / "other"
+    other.mkdir()
+    pd.DataFrame({"step": [1], "prompt": ["x"]}).to_parquet(other / "a.parquet")
+    with pytest.raises(ImportFailed, match="has no column completion"):
+        imported(starter_url, other)
+    odd = log(tmp_path / "odd", 1, [row(completion=3)])
+    with pytest.raises(ImportFailed, match="row 0: completion is int"):
+        imported(starter_url, odd, task="layer_norm")

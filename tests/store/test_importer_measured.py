@@ -1,0 +1,90 @@
+"""Rows measured in another lake join the texts that are here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import store
+from store import show
+from store.errors import ImportFailed, UnknownName
+from store.importers import measured, starter
+from store.importing import run_import
+
+H200 = Path(store.__file__).parent.parent / "docs" / "h200"
+RELEASE_KERNELS = 84
+
+
+@pytest.fixture
+def suite_lake(lake_url: str) -> str:
+    """Return a lake with the starter suite and nothing measured."""
+    with store.writer(lake_url, author="tests") as writer:
+        run_import(writer, starter, None, starter.Config(measured=False))
+    return lake_url
+
+
+def imported(url: str, folder: Path) -> dict[str, int]:
+    """Import a folder; return the rows added."""
+    with store.writer(url, author="tests") as writer:
+        return run_import(writer, measured, folder, measured.Config()).rows
+
+
+def test_what_belongs_to_kernels_of_the_lake_is_taken_and_only_once(
+    suite_lake: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    for file in starter.MEASURED.glob("*.parquet"):
+        (folder / file.name).write_bytes(file.read_bytes())
+    rows = pq.read_table(folder / "timings.parquet")
+    kernel = rows["kernel_id"][0].as_py()
+    strange = pa.array(["0" * 64 if k == kernel else k for k in rows["kernel_id"].to_pylist()])
+    place = rows.column_names.index("kernel_id")
+    pq.write_table(rows.set_column(place, "kernel_id", strange), folder / "timings.parquet")
+    added = imported(suite_lake, folder)
+    unknown = sum(k == "0" * 64 for k in strange.to_pylist())
+    assert unknown > 0
+    assert added["timings"] == rows.num_rows - unknown
+    assert sum(imported(suite_lake, folder).values()) == 0
+
+
+def test_rows_of_other_kernels_and_broken_files_are_refused(
+    suite_lake: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ImportFailed, match="belongs to a kernel"):
+        imported(suite_lake, H200)
+    (tmp_path / "evaluations.parquet").write_bytes(b"not Parquet")
+    with pytest.raises(ImportFailed, match=r"evaluations\.parquet"):
+        imported(suite_lake, tmp_path)
+    with pytest.raises(ImportFailed, match="nothing at"):
+        imported(suite_lake, tmp_path / "none")
+
+
+def test_the_rows_of_the_h200_hold_no_texts_and_name_their_sources() -> None:
+    sources = pq.read_table(H200 / "sources.parquet")
+    evaluations = pq.read_table(H200 / "evaluations.parquet")
+    assert set(evaluations["kernel_id"].to_pylist()) == set(sources["kernel_id"].to_pylist())
+    assert sources.num_rows == RELEASE_KERNELS
+    assert evaluations["log"].null_count == evaluations.num_rows
+    assert pq.read_table(H200 / "findings.parquet")["quote"].null_count > 0
+
+
+def test_a_task_is_shown_by_its_name(suite_lake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    imported(suite_lake, starter.MEASURED)
+    with store.open(suite_lake) as lake:
+        page = show.page(lake, "diag_matmul")
+        assert isinstance(page, show.TaskPage)
+        assert page.sections["Judged"].num_rows > 0
+        assert page.sections["Measured"].num_rows > 0
+        show.write(page, "table")
+        show.write(page, "json")
+        kernel = lake.sql("SELECT kernel_id FROM kernels LIMIT 1").rows()[0]["kernel_id"]
+        assert isinstance(show.page(lake, kernel[:20]), show.Page)
+        with pytest.raises(UnknownName):
+            show.page(lake, "L9-99")
+    printed = capsys.readouterr().out
+    assert "Claimed: nothing published" in printed
+    assert '"measured"' in printed

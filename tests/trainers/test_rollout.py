@@ -1,0 +1,463 @@
+"""Rollouts: waves, stopping, what is stored, and going on after any interruption."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import chat_server
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from chat_server import ChatServer, completion
+from pipeline_lakes import Known, Rows, small_rows
+
+import store
+from store.errors import DatasetError, FlywheelError, UnknownName
+from trainers import _dataset
+from trainers._attempts import Asked
+from trainers._policy import Budget, EndpointFailed, Policy, Sampling, Serving, policy
+from trainers._prompts import prompts
+from trainers._rollout import Config, Outcome, Pair, group_id, run
+
+GOOD = """```python
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return torch.{}(x)  # {}
+```"""
+
+
+@dataclass
+class Made:
+    """A lake with two datasets, to be copied."""
+
+    folder: Path
+    known: Known
+    contrastive: Path
+    snapshot: int
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory, empty_lake: Path) -> Made:
+    folder = tmp_path_factory.mktemp("rollouts")
+    shutil.copytree(empty_lake, folder / "lake")
+    rows = Rows()
+    rows.device()
+    rows.policy("writer", stage="base", round=0)
+    known = small_rows(rows)
+    with store.writer(str(folder / "lake"), author="tests") as writer:
+        writer.append(rows.tables, "rows")
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        one = _dataset.made("lake", "contrastive-batch")
+        _dataset.made("lake", "rl-prompts", device_kind="cpu")
+    finally:
+        os.chdir(before)
+    return Made(folder, known, one.folder, one.snapshot_id)
+
+
+@pytest.fixture
+def lake(made: Made, tmp_path: Path) -> str:
+    shutil.copytree(made.folder / "lake", tmp_path / "lake")
+    return str(tmp_path / "lake")
+
+
+@dataclass
+class Judge:
+    """Says that kernels with the word right are; remembers what it was asked."""
+
+    asked: list[Pair] = field(default_factory=list[Pair])
+    lake: str = ""
+
+    @dataclass
+    class Verdict:
+        status: str
+        quarantined: bool = False
+
+    def judge(self, wanted: Sequence[Pair]) -> dict[Pair, Any]:
+        self.asked += wanted
+        with store.open(self.lake) as lake:
+            texts = {
+                row["kernel_id"]: row["code"]
+                for row in lake.run("SELECT kernel_id, code FROM kernels").rows()
+            }
+        return {
+            pair: Judge.Verdict("correct" if "right" in texts[pair[0]] else "incorrect")
+            for pair in wanted
+        }
+
+
+def scripted(tmp_path: Path, *texts: str, **more: Any) -> Policy:
+    file = tmp_path / "script.jsonl"
+    file.write_text("\n".join(json.dumps({"text": text} | more) for text in texts))
+    return policy(f"scripted:{file}")
+
+
+def numbered(word: str, count: int) -> list[str]:
+    return [GOOD.format("relu", f"{word} {place}") for place in range(count)]
+
+
+def rolled(
+    lake: str,
+    *policies: Policy,
+    dataset: str = "rl-prompts",
+    judge: Judge | None = None,
+    limit: int | None = None,
+    seed: int | None = None,
+    **config: Any,
+) -> Outcome:
+    with store.open(lake) as opened:
+        asked = prompts(opened, dataset, limit)
+    if judge is not None:
+        judge.lake = lake
+    sampling = Sampling(max_tokens=50, seed=seed)
+    return run(lake, policies, asked, sampling, Config(**config), judge, lambda *told: None)
+
+
+def rows_of(lake: str, query: str) -> list[dict[str, Any]]:
+    with store.open(lake) as opened:
+        return opened.run(query).rows()
+
+
+def folder_of(tmp_path: Path, *rows: dict[str, Any]) -> str:
+    """Write rows as a dataset folder of somebody's own."""
+    folder = tmp_path / "own"
+    folder.mkdir()
+    pq.write_table(pa.Table.from_pylist(list(rows)), folder / "a.parquet")
+    return str(folder)
+
+
+def attempts_of(lake: str) -> list[dict[str, Any]]:
+    return rows_of(
+        lake, "SELECT * FROM generations WHERE source = 'trainers' ORDER BY task_id, sample_index"
+    )
+
+
+def test_sampling_stops_once_enough_is_right(lake: str, made: Made, tmp_path: Path) -> None:
+    wrong, right = numbered("wrong", 3), numbered("right", 9)
+    judge = Judge()
+    one = scripted(tmp_path, wrong[0], right[0], wrong[1], right[1], *right[2:])
+    outcome = rolled(lake, one, judge=judge, attempts=20, keep=2, wave=2, limit=1)
+    assert [row["sample_index"] for row in attempts_of(lake)] == [0, 1, 2, 3]
+    assert (outcome.tallies[0].attempts, outcome.tallies[0].correct) == (4, 2)
+    assert len(judge.asked) == len(set(judge.asked)) == 4
+    assert str(outcome).startswith("generations +4 kernels 4 correct 2 → snapshot ")
+
+
+def test_attempts_are_bounded_where_nothing_is_right(lake: str, tmp_path: Path) -> None:
+    one = scripted(tmp_path, *numbered("wrong", 2), "I cannot.")
+    outcome = rolled(lake, one, judge=Judge(), attempts=7, keep=2, wave=4)
+    by_task = Counter(row["task_id"] for row in attempts_of(lake))
+    assert set(by_task.values()) == {7}
+    assert outcome.tallies[0].no_kernel == 2 * len(by_task)
+
+
+def test_the_same_right_kernel_again_is_one(lake: str, tmp_path: Path) -> None:
+    outcome = rolled(
+        lake, scripted(tmp_path, *numbered("right", 1)), judge=Judge(), attempts=4, keep=2, limit=1
+    )
+    assert (outcome.tallies[0].attempts, outcome.tallies[0].correct) == (4, 1)
+
+
+@pytest.mark.slow
+def test_a_second_run_asks_for_nothing_that_is_stored(lake: str, tmp_path: Path) -> None:
+    texts = numbered("wrong", 9)
+    judge = Judge()
+    first = rolled(lake, scripted(tmp_path, *texts), judge=judge, attempts=3, limit=2)
+    assert first.run_id is not None
+    again = rolled(lake, scripted(tmp_path, *texts), judge=judge, attempts=3, limit=2)
+    assert (again.run_id, again.tallies[0].attempts) == (None, 0)
+    more = rolled(lake, scripted(tmp_path, *texts), judge=judge, attempts=5, limit=2)
+    assert more.tallies[0].attempts == 4
+    stored = attempts_of(lake)
+    assert [row["sample_index"] for row in stored] == [0, 1, 2, 3, 4] * 2
+    assert len({row["group_id"] for row in stored}) == 2
+    assert len(rows_of(lake, "FROM runs WHERE kind = 'rollout'")) == 2
+
+
+def test_what_was_sampled_without_a_judge_is_judged_before_more_is_asked_for(
+    lake: str, tmp_path: Path
+) -> None:
+    one = scripted(tmp_path, *numbered("right", 2))
+    first = rolled(lake, one, attempts=3, limit=1)
+    assert (first.tallies[0].attempts, first.tallies[0].correct) == (3, 0)
+    judge = Judge()
+    again = rolled(lake, one, judge=judge, attempts=20, keep=2, limit=1)
+    assert again.tallies[0].attempts == 0
+    assert len(judge.asked) == 2
+
+
+def test_a_seed_moves_on_from_wave_to_wave(lake: str, tmp_path: Path) -> None:
+    rolled(lake, scripted(tmp_path, "no"), attempts=4, wave=2, limit=1, seed=5)
+    seeds = [json.loads(row["sampling"])["seed"] for row in attempts_of(lake)]
+    assert seeds[0] == seeds[1] != seeds[2] == seeds[3]
+
+
+def test_what_a_group_is() -> None:
+    asked = Asked(
+        task_id="t", messages=[{"role": "user", "content": "a"}], template_hash=None,
+        purpose="train", exemplar_kernel_ids=[], exemplar_scores=[], lake_id="l", snapshot_id=1,
+    )  # fmt: skip
+    same = Sampling(seed=1)
+    groups = {
+        group_id(asked, "p", same),
+        group_id(asked, "q", same),
+        group_id(asked, "p", replace(same, seed=2)),
+        group_id(replace(asked, snapshot_id=2), "p", same),
+        group_id(replace(asked, messages=[{"role": "user", "content": "b"}]), "p", same),
+    }
+    assert len(groups) == 5
+    assert group_id(replace(asked), "p", Sampling(seed=1)) in groups
+
+
+def test_rows_carry_what_the_prompt_showed(lake: str, made: Made, tmp_path: Path) -> None:
+    text = "### Performance Analysis\nFastest: Kernel 2.\n\n" + GOOD.format("relu", "x")
+    rolled(lake, scripted(tmp_path, text), dataset="contrastive-batch", attempts=1)
+    shown = pq.ParquetFile(next(made.contrastive.rglob("*.parquet"))).read().to_pylist()
+    by_prompt = {row["prompt_id"]: row for row in shown}
+    stored = attempts_of(lake)
+    assert len(stored) == len(shown)
+    for row in stored:
+        told = by_prompt[row["prompt_id"]]
+        assert row["task_id"] == told["task_id"]
+        assert row["exemplar_kernel_ids"] == told["exemplar_kernel_ids"]
+        assert row["exemplar_scores"] == told["exemplar_scores"]
+        assert (row["lake_id"], row["snapshot_id"]) == (told["lake_id"], told["snapshot_id"])
+    named = rows_of(
+        lake,
+        "SELECT fastest_kernel_id = exemplar_kernel_ids[2] AS right FROM analyses "
+        "JOIN generations USING (generation_id) WHERE len(exemplar_kernel_ids) > 1",
+    )
+    assert named
+    assert all(row["right"] for row in named)
+    policies = rows_of(lake, "SELECT kind FROM policies WHERE name = 'script'")
+    assert policies == [{"kind": "script"}]
+
+
+def test_prompts_of_one_task_take_turns(lake: str, made: Made, tmp_path: Path) -> None:
+    task = made.known.relu
+    rows = [{"prompt": text, "task_id": task} for text in ("first", "second", "second")]
+    folder = folder_of(tmp_path, *rows)
+    rolled(lake, scripted(tmp_path, "no"), dataset=folder, attempts=5, wave=2)
+    assert sorted(Counter(row["prompt_id"] for row in attempts_of(lake)).values()) == [2, 3]
+
+
+@pytest.mark.slow
+def test_an_attempt_that_the_endpoint_failed_is_a_row_and_asked_for_again(
+    lake: str, tmp_path: Path
+) -> None:
+    with ChatServer(lambda asked: completion(["no"])) as server:
+        server.faults = [chat_server.status(400, "too long")]
+        one = policy(f"{server.url}#m", Serving(retries=0))
+        outcome = rolled(lake, one, attempts=1, limit=1)
+        assert (outcome.tallies[0].attempts, outcome.tallies[0].failed) == (1, 1)
+        again = rolled(lake, one, attempts=1, limit=1)
+        assert (again.tallies[0].attempts, again.tallies[0].failed) == (1, 0)
+        assert rolled(lake, one, attempts=1, limit=1).run_id is None
+    stored = attempts_of(lake)
+    assert [row["sample_index"] for row in stored] == [0, 1]
+    assert [row["finish_reason"] for row in stored] == ["error", "stop"]
+    assert "too long" in stored[0]["parse_error"]
+    assert stored[0]["completion"] is None
+
+
+def test_a_spent_budget_keeps_what_came(lake: str, made: Made, tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, {"prompt": "short", "task_id": made.known.relu})
+    with ChatServer(lambda asked: completion(["no"])) as server:
+        budget = Budget(tokens=150)
+        one = policy(f"{server.url}#m", Serving(budget=budget, concurrency=1))
+        outcome = rolled(lake, one, dataset=folder, attempts=20, wave=4)
+        stopped = outcome.tallies[0].stopped
+        assert stopped is not None
+        assert "--budget-tokens" in str(stopped)
+        # A request takes 15 tokens and may take 59.
+        assert len(attempts_of(lake)) == len(server.requests) == outcome.tallies[0].attempts == 7
+        assert budget.spent_tokens == 7 * 15
+
+
+def test_one_lost_endpoint_does_not_stop_the_others(lake: str, tmp_path: Path) -> None:
+    with ChatServer(lambda asked: completion(["no"])) as server:
+        gone = policy(f"{server.url}#m", Serving(retries=0))
+    outcome = rolled(lake, gone, scripted(tmp_path, "no"), attempts=1, limit=2)
+    assert isinstance(outcome.tallies[0].stopped, EndpointFailed)
+    assert [tally.attempts for tally in outcome.tallies] == [0, 2]
+
+
+@pytest.fixture
+def slow_server() -> Iterator[ChatServer]:
+    served = iter(range(10_000))
+
+    def answer(asked: dict[str, Any]) -> dict[str, Any]:
+        return completion([GOOD.format("relu", next(served)) for _ in range(asked.get("n", 1))])
+
+    with ChatServer(answer, delay_s=0.1) as server:
+        yield server
+
+
+def command(lake: str, server: ChatServer, *more: str) -> list[str]:
+    return [
+        sys.executable, "-m", "trainers", "rollout", "--lake", lake, "--dataset", "rl-prompts",
+        "--policy", f"{server.url}#m", "--no-judge", "--attempts", "8", "--wave", "4",
+        "--concurrency", "1", *more,
+    ]  # fmt: skip
+
+
+def test_a_killed_rollout_goes_on_where_it_was(
+    lake: str, tmp_path: Path, slow_server: ChatServer
+) -> None:
+    environment = os.environ | {"OPENAI_API_KEY": "sk-never-to-be-stored"}
+    killed = subprocess.Popen(
+        command(lake, slow_server), cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL
+    )
+    while len(slow_server.requests) < 4:
+        assert killed.poll() is None
+        time.sleep(0.02)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    time.sleep(0.2)  # what was under way ends
+    before = len(slow_server.requests)
+    with store.writer(lake, author="tests") as writer:
+        writer.flush()
+    kept = len(attempts_of(lake))
+    # Lost are the request under way, and what it had given but had not been written.
+    assert 0 < kept <= 4 * before
+    again = subprocess.run(
+        command(lake, slow_server), cwd=tmp_path, env=environment, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    stored = attempts_of(lake)
+    tasks = {row["task_id"] for row in stored}
+    assert len(stored) == 8 * len(tasks)
+    assert 4 * (len(slow_server.requests) - before) == len(stored) - kept
+    assert {row["sample_index"] for row in stored} == set(range(8))
+    assert len({(row["group_id"], row["sample_index"]) for row in stored}) == len(stored)
+    assert re.fullmatch(rf"generations \+{len(stored) - kept} kernels .*\n", again.stdout)
+    everything = json.dumps(
+        [rows_of(lake, f"FROM {table}") for table in ("runs", "generations", "policies")],
+        default=str,
+    )
+    assert "sk-never" not in everything + again.stdout + again.stderr
+    assert slow_server.url not in json.dumps(
+        rows_of(lake, "SELECT config FROM runs WHERE kind = 'rollout'")
+    )
+
+
+@pytest.mark.slow
+def test_the_command_judges_what_it_sampled(lake: str, made: Made, tmp_path: Path) -> None:
+    lines = [
+        {"text": GOOD.format("tanh", "right")},
+        {"text": GOOD.format("exp", "wrong")},
+        {"text": "I cannot help with that."},
+    ]
+    (tmp_path / "s.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    row = {"prompt": [{"role": "user", "content": "tanh"}], "task_id": made.known.tanh}
+    folder = folder_of(tmp_path, row)
+    ran = subprocess.run(
+        [
+            sys.executable, "-m", "trainers", "rollout", "--lake", lake, "--dataset", folder,
+            "--policy", f"scripted:{tmp_path / 's.jsonl'}", "--attempts", "3", "--keep", "1",
+            "--wave", "3", "--device", "cpu", "--evaluation.calls", "3", "--evaluation.timing-s",
+            "0.1", "--evaluation.no-robustness", "--evaluation.no-diagnosis",
+        ],
+        cwd=tmp_path, env=os.environ | {"FLYWHEEL_CACHE": str(tmp_path / "cache")},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert re.fullmatch(r"generations \+3 kernels 2 correct 1 → snapshot \d+\n", ran.stdout)
+    assert "s: 3 attempts, 1 without code, 0 failed, 2 kernels, 1 correct" in ran.stderr
+    verdicts = rows_of(
+        lake,
+        "SELECT status FROM evaluations JOIN generations USING (kernel_id, task_id) "
+        "WHERE generations.source = 'trainers' ORDER BY sample_index",
+    )
+    assert [row["status"] for row in verdicts] == ["correct", "incorrect"]
+
+
+def test_datasets_are_found_by_folder_name_snapshot_and_tag(lake: str, made: Made) -> None:
+    with store.writer(lake, author="tests") as writer:
+        from store import history
+
+        history.add_tag(writer, "v1", made.snapshot, "tests")
+    with store.open(lake) as opened:
+        found = [
+            prompts(opened, wanted)
+            for wanted in (
+                str(made.contrastive), "contrastive-batch", "contrastive-batch@v1",
+                f"contrastive-batch@{made.snapshot}",
+            )
+        ]  # fmt: skip
+        assert all(one == found[0] for one in found)
+        assert len(prompts(opened, "rl-prompts", 2)) == 2
+        assert {one.purpose for one in found[0]} == {"train"}
+        with pytest.raises(UnknownName, match='Did you mean "rl-prompts"'):
+            prompts(opened, "rl-promts")
+        with pytest.raises(UnknownName, match="of snapshot 1"):
+            prompts(opened, "rl-prompts@1")
+
+
+def test_a_dataset_whose_folder_is_gone(lake: str) -> None:
+    with store.open(lake) as opened:
+        row = opened.run("FROM datasets WHERE name = 'rl-prompts'").one()
+        assert row is not None
+    with store.writer(lake, author="tests") as writer:
+        moved = row | {"dataset_id": "f" * 64, "name": "gone", "path": "/nowhere/at/all"}
+        writer.append({"datasets": [moved]}, "gone")
+    with store.open(lake) as opened, pytest.raises(DatasetError, match="is gone: /nowhere") as told:
+        prompts(opened, "gone")
+    assert "pipelines run rl-prompts --at" in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"prompt": "a"}, "has no column task_id"),
+        ({"prompt": [{"role": "user"}], "task_id": "t"}, "neither text nor a list"),
+        ({"prompt": "a", "task_id": "t" * 64}, "about 1 tasks that the lake"),
+        ({"prompt": "a", "task_id": "t", "prompt_id": "0" * 64}, "was changed"),
+        (
+            {"prompt": "a", "task_id": "t", "exemplar_kernel_ids": ["k"], "exemplar_scores": [1.0]},
+            "about 1 tasks",
+        ),
+        (
+            {"prompt": "a", "task_id": "t", "exemplar_kernel_ids": ["k"], "exemplar_scores": []},
+            "1 exemplars and 0 scores",
+        ),
+    ],
+)
+def test_folders_that_are_no_dataset_of_this_lake(
+    lake: str, tmp_path: Path, row: dict[str, Any], message: str
+) -> None:
+    folder = folder_of(tmp_path, row)
+    with store.open(lake) as opened, pytest.raises(DatasetError, match=message):
+        prompts(opened, folder)
+
+
+def test_exemplars_of_another_lake_are_refused(lake: str, made: Made, tmp_path: Path) -> None:
+    row = {
+        "prompt": "a", "task_id": made.known.relu, "exemplar_kernel_ids": ["k"],
+        "exemplar_scores": [1.0],
+    }  # fmt: skip
+    folder = folder_of(tmp_path, row)
+    with store.open(lake) as opened, pytest.raises(DatasetError, match="about 1 kernels"):
+        prompts(opened, folder)
+
+
+def test_numbers_that_ask_for_nothing_are_refused() -> None:
+    for wrong in ({"attempts": 0}, {"wave": 0}, {"keep": -1}):
+        with pytest.raises(FlywheelError, match="asks for nothing"):
+            Config(**wrong)

@@ -1,0 +1,185 @@
+"""`trainers run contrastive --preset tiny`, as it is typed: killed in the middle, and resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("trl", reason="TRL is not installed")
+
+import store
+import trainers
+from store.completion import parse
+from store.errors import LakeNotFound
+from trainers import _tiny
+
+ROOT = Path(trainers.__file__).parent.parent
+SQL = Path(trainers.__file__).parent / "sql"
+WAIT_S = 900
+
+
+@dataclass(frozen=True)
+class Done:
+    """What the run left, before and after the interruption."""
+
+    lake: store.Lake
+    out: Path
+    halfway: list[dict[str, Any]]
+    """Attempts of the second step, stored when the run was killed."""
+    stdout: str
+    stderr: str
+
+
+def command(folder: Path, *more: str) -> list[str]:
+    """Return the command with its folder of output."""
+    line = [sys.executable, "-m", "trainers", "run", "contrastive", "--preset", "tiny"]
+    return [*line, "--out", str(folder / "run"), *more]
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of the command; it finds this checkout from any folder."""
+    return os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+
+
+def attempts(url: str) -> list[dict[str, Any]]:
+    """Return the attempts stored so far."""
+    try:
+        with store.open(url) as lake:
+            return lake.sql(
+                "SELECT generation_id, prompt_id, group_id, snapshot_id FROM generations "
+                "WHERE source = 'trainers' ORDER BY ALL"
+            ).rows()
+    except LakeNotFound:
+        return []
+
+
+def killed_and_resumed(folder: Path) -> Done:
+    """Run the preset in an empty folder, kill it in its second step, and resume it."""
+    url = str(folder / "lake")
+    first = subprocess.Popen(
+        command(folder),
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    until = time.monotonic() + WAIT_S
+    checkpoint = folder / "run" / "checkpoint-1" / "trainer_state.json"
+    stored: list[dict[str, Any]] = []
+    while first.poll() is None and time.monotonic() < until:
+        time.sleep(0.3)
+        if checkpoint.exists() and len(stored := attempts(url)) > 8:
+            break
+    os.killpg(first.pid, signal.SIGKILL)
+    said = first.communicate()[0].decode(errors="replace")
+    assert len(stored) == 16, said[-4000:]
+    early = {row["snapshot_id"] for row in stored}
+    again = subprocess.run(
+        command(folder, "--resume"),
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=WAIT_S,
+    )
+    assert again.returncode == 0, again.stderr[-4000:]
+    halfway = [row for row in stored if row["snapshot_id"] == max(early)]
+    return Done(store.open(url), folder / "run", halfway, again.stdout, said + again.stderr)
+
+
+def test_the_preset_trains_and_goes_on_after_a_kill(tmp_path: Path) -> None:
+    done = killed_and_resumed(tmp_path)
+    check_judged(done)
+    check_rows(done)
+    check_done_again(done)
+    check_exemplars(done)
+
+
+def check_judged(done: Done) -> None:
+    """Every kernel has a verdict, some are right, and an advantage is not zero."""
+    [row] = done.lake.sql(
+        "SELECT count(DISTINCT kernel_id) AS kernels, count(parse_error) AS unparsed "
+        "FROM generations WHERE source = 'trainers'"
+    ).rows()
+    assert row["kernels"] >= 2
+    judged = done.lake.sql(
+        "SELECT count(*) AS n FROM generations AS made ANTI JOIN evaluations AS judged "
+        "ON judged.kernel_id = made.kernel_id AND judged.task_id = made.task_id "
+        "WHERE made.source = 'trainers' AND made.kernel_id IS NOT NULL"
+    ).rows()
+    assert judged == [{"n": 0}]
+    rewards = done.lake.sql("SELECT step, raw, advantage FROM rewards").rows()
+    assert {row["step"] for row in rewards} == {0, 1}
+    assert any(row["advantage"] for row in rewards)
+    statuses = done.lake.sql("SELECT DISTINCT status FROM evaluations").rows()
+    assert {"status": "correct"} in statuses
+
+
+def check_rows(done: Done) -> None:
+    """What is left belongs to one run."""
+    state = json.loads((done.out / "run.json").read_text("utf-8"))
+    [run] = done.lake.sql("SELECT * FROM runs WHERE kind = 'training'").rows()
+    assert run["run_id"] == state["run_id"]
+    policies = done.lake.sql(
+        "SELECT stage, count(*) AS n FROM policies WHERE kind = 'model' GROUP BY 1 ORDER BY 1"
+    ).rows()
+    # The random model, the overfitted one, the one in training, and both checkpoints.
+    assert {row["stage"]: row["n"] for row in policies} == {"base": 1, "contrastive": 3, "sft": 1}
+    names = {row["name"] for row in done.lake.sql("SELECT DISTINCT name FROM metrics").rows()}
+    assert {"loss", "kl", "reward", "frac_reward_zero_std", "prompts/snapshot"} <= names
+    written = done.lake.sql(
+        "SELECT count(*) AS n FROM analyses SEMI JOIN generations USING (generation_id)"
+    ).rows()
+    assert written[0]["n"] > 0
+    assert (done.out / "final" / "model.safetensors").exists()
+    assert done.stdout.startswith("contrastive: 2 steps on 2 tasks")
+    assert "no lake yet: it is made" in done.stderr
+
+
+def check_done_again(done: Done) -> None:
+    """The step that was interrupted has the prompts and attempts that it had."""
+    now = [row for row in attempts(done.lake.url) if row["group_id"] in _groups(done.halfway)]
+    shown = {(row["group_id"], row["prompt_id"]) for row in done.halfway}
+    assert len(shown) == 2
+    assert {(row["group_id"], row["prompt_id"]) for row in now} == shown
+    assert {row["snapshot_id"] for row in now} == {row["snapshot_id"] for row in done.halfway}
+    # It was sampled again with the same outcome, and so is there once.
+    assert now == done.halfway
+    assert len(_groups(attempts(done.lake.url))) == 4
+    doubled = done.lake.sql(
+        "SELECT kernel_id FROM evaluations WHERE status <> 'evaluator_error' "
+        "GROUP BY kernel_id, task_id HAVING count(*) > 1"
+    ).rows()
+    assert doubled == []
+
+
+def _groups(rows: list[dict[str, Any]]) -> set[str]:
+    return {row["group_id"] for row in rows}
+
+
+def check_exemplars(done: Done) -> None:
+    """What a prompt shows was measured before it."""
+    shown = done.lake.run((SQL / "exemplars_before.sql").read_text("utf-8")).rows()
+    assert not any(row["shown_late"] for row in shown)
+    assert all(row["written_at_step"] < row["step"] for row in shown)
+
+
+def test_every_answer_of_the_preset_parses() -> None:
+    for task in _tiny.TEMPLATES:
+        for answer in _tiny.answers(task):
+            parsed = parse(answer)
+            assert parsed.parse_error is None
+            assert parsed.code is not None
+            assert parsed.fastest in (1, 2)
+            assert parsed.design

@@ -1,0 +1,146 @@
+"""What the trainer relies on in TRL's private parts, held against the TRL that is installed."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("trl", reason="TRL is not installed")
+
+import datasets
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
+
+import trainers
+from trainers import _model, _rewards
+
+RAN = (1, 16)
+"""The versions of TRL that this file was run with in CI; pyproject.toml admits no other."""
+GROUP = 2
+# transformers 5.17 has the old name alone, and 5.23 tells of the new one.
+pytestmark = pytest.mark.filterwarnings("ignore:`.*gradient_checkpointing:FutureWarning")
+
+
+def test_the_range_in_pyproject_is_the_one_that_is_tested() -> None:
+    assert tuple(int(part) for part in version("trl").split(".")[:2]) == RAN
+    text = (Path(trainers.__file__).parent.parent / "pyproject.toml").read_text("utf-8")
+    assert re.findall(r'"trl(>.*?)"', text) == [f">={RAN[0]}.{RAN[1]},<{RAN[0]}.{RAN[1] + 1}"]
+
+
+def test_the_private_hook_takes_inputs_alone() -> None:
+    hook = GRPOTrainer._generate_and_score_completions
+    assert list(inspect.signature(hook).parameters) == ["self", "inputs"]
+
+
+class Watched(GRPOTrainer):
+    """A GRPOTrainer that puts another prompt in place, as ours does, and takes notes."""
+
+    batches: list[list[Any]]
+    calls: list[dict[str, Any]]
+
+    def __init__(self, **given: Any) -> None:
+        self.batches, self.calls, self.advantages = [], [], []
+        super().__init__(reward_funcs=self.reward, **given)
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        step = self.state.global_step
+        self.batches.append([one["task_id"] for one in inputs])
+        shown = [
+            {**one, "place": at, "prompt": [{"role": "user", "content": f"{step}"}]}
+            for at, one in enumerate(inputs)
+        ]
+        made = super()._generate_and_score_completions(shown)
+        self.advantages.append(made["advantages"].tolist())
+        return made
+
+    def reward(self, **given: Any) -> list[float | None]:
+        self.calls.append(given)
+        given["log_extra"]("generation_id", [str(at) for at in given["place"]])
+        given["log_metric"]("attempts", 1.0)
+        return REWARDS
+
+
+REWARDS = [1.0, 0.0, 0.25, 0.25, None, 0.5, 0.5, -1.5]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Watched:
+    """Return a trainer after two steps of four groups of two, made of two passes each."""
+    folder = tmp_path_factory.mktemp("trl")
+    model = _model.tiny_model(folder / "model", 0)
+    rows = datasets.Dataset.from_dict(
+        {
+            "task_id": [f"task {n}" for n in range(6)],
+            "prompt": [[{"role": "user", "content": ""}]] * 6,
+        }
+    )
+    arguments = GRPOConfig(
+        output_dir=str(folder / "out"),
+        max_steps=2,
+        num_generations=GROUP,
+        per_device_train_batch_size=4,
+        gradient_accumulation_steps=2,
+        max_completion_length=4,
+        logging_steps=1,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        loss_type="grpo",
+        remove_unused_columns=False,
+        **_model.precision(),
+    )
+    made = Watched(
+        model=_model.load(model),
+        args=arguments,
+        train_dataset=rows,
+        processing_class=_model.tokenizer_of(model),
+    )
+    made.train()
+    return made
+
+
+def test_the_hook_is_called_once_a_step_with_groups_side_by_side(trained: Watched) -> None:
+    assert [len(batch) for batch in trained.batches] == [8, 8]
+    for batch in trained.batches:
+        groups = [batch[at : at + GROUP] for at in range(0, 8, GROUP)]
+        assert all(len(set(group)) == 1 for group in groups)
+        assert len({group[0] for group in groups}) == 4
+
+
+def test_the_reward_gets_the_prompts_and_columns_of_the_hook(trained: Watched) -> None:
+    for step, given in enumerate(trained.calls):
+        assert given["prompts"] == [[{"role": "user", "content": f"{step}"}]] * 8
+        assert given["place"] == list(range(8))
+        assert given["task_id"] == trained.batches[step]
+        for turns, ids in zip(given["completions"], given["completion_ids"], strict=True):
+            assert turns[-1]["role"] == "assistant"
+            assert isinstance(turns[-1]["content"], str)
+            assert 1 <= len(ids) <= 4
+    assert list(trained._logs["extra"]) == ["generation_id"]
+    logged = [row for row in trained.state.log_history if "attempts" in row]
+    assert [row["attempts"] for row in logged] == [1.0, 1.0]
+    assert trained.eos_token_ids
+    assert trained.num_generations == GROUP
+
+
+def test_advantages_that_are_stored_are_those_that_train(trained: Watched) -> None:
+    import numpy as np
+
+    raw = np.array([np.nan if one is None else one for one in REWARDS])
+    groups = [str(at // GROUP) for at in range(8)]
+    stored, flat = _rewards.normalised(raw, groups, 1e-4)
+    assert flat == 2  # 0.25 twice, and one without its pair
+    # TRL shuffles the answers of a step before it divides them into passes.
+    for one in trained.advantages:
+        assert one == pytest.approx(np.nan_to_num(stored).tolist(), abs=1e-4)
+
+
+def test_a_checkpoint_is_resumed_at_its_step(trained: Watched) -> None:
+    # _step counts from 0 in every process, so that the trainer's own step number is global_step.
+    assert trained.state.global_step == 2
+    assert "_step" in vars(trained)
