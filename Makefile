@@ -7,7 +7,7 @@ SHELL := /bin/bash
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export FLYWHEEL_LAKE := $(LAKE)
 
-.PHONY: demo test lint docs lock clean
+.PHONY: demo test test-all lint docs lock clean
 
 $(BIN)/.installed: requirements.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -16,10 +16,11 @@ $(BIN)/.installed: requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-# The whole loop on whatever device is here: import, measure, rank, write a dataset.
+# The whole loop on whatever device is here: import, measure, rank, write a dataset. Fewer calls and
+# no flags or profiles, which a first look can do without.
 demo: $(BIN)/.installed
 	store import starter
-	evaluators run --pending
+	evaluators run --pending --calls 8 --no-robustness --no-diagnosis --first-call-s 10
 	store query "SELECT device, level, tasks, n, geomean, p50, p50_low, p50_high, mean, max, faster FROM leaderboard WHERE policy = 'any'"
 	store query "SELECT task, kernel_id, device_a, speedup_a, device_b, speedup_b FROM cross_gpu LIMIT 6"
 	pipelines run contrastive-batch
@@ -31,7 +32,11 @@ demo: $(BIN)/.installed
 	@echo '       (commands are in .venv/bin: export PATH=$$PWD/.venv/bin:$$PATH)'
 
 test: $(BIN)/.installed lint
-	pytest -q -n 2 --dist worksteal --durations 5
+	pytest -q -n 2 --dist worksteal --durations 5 -m "not slow"
+
+# What takes long as well: honest kernels three times over, compilers, kill -9 again and again.
+test-all: $(BIN)/.installed lint
+	pytest -q -n 2 --dist worksteal --durations 20
 
 lint: $(BIN)/.installed
 	ruff check .
@@ -53,4 +58,4 @@ lock:
 	rm -rf .venv-lock
 
 clean:
-	rm -rf lake datasets .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf lake datasets runs report .pytest_cache .ruff_cache .hypothesis .import_linter_cache
