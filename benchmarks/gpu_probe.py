@@ -31,13 +31,13 @@ def seen(device: str, *, early: bool) -> int:
 
     use = device if device == "cuda" else None
     if early:
-        with profile(use_device=use):
+        with profile(use_device=use, use_kineto=True):
             pass
     one = torch.ones(256, 256, device=device)
-    with profile(use_device=use):
+    with profile(use_device=use, use_kineto=True):
         one @ one
     wanted = DeviceType.CUDA if device == "cuda" else DeviceType.CPU
-    profiled: Any = profile(use_device=use)
+    profiled: Any = profile(use_device=use, use_kineto=True)
     with profiled:
         one @ one
         if device == "cuda":

@@ -5,6 +5,7 @@ python benchmarks/three_stages.py OUT [--preset cpu-small|h200] [--model FOLDER]
 Base model, stage 1 (sft), stages 1 + 2 (self-supervised) and 1 + 2 + 3 (contrastive, in several
 arms and seeds of equal budget) answer the same prompts on families that no training has seen. Every
 step is a command of the four rooms in a process of its own; its words and output stand in OUT/logs.
+With several devices the trainings of stage 3 run side by side, each with a GPU of its own.
 A step that is done is not done again: what ends this program, SIGKILL included, ends its commands,
 and the same line goes on. A command that is past its --budget-s is interrupted, and what it has
 left counts: attempts and verdicts are stored as they come, and of a training the last checkpoint
@@ -26,6 +27,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -50,7 +52,7 @@ class Sizes:
 
     model: str
     device: str
-    """Where kernels are judged."""
+    """Where kernels are judged: cpu, cuda:0, or several GPUs, cuda:0,cuda:1."""
     train_tasks: int
     test_tasks: int
     kernels: str
@@ -167,6 +169,8 @@ class Step:
     """Whether the lake and the folder have what the command leaves."""
     partial: bool = False
     """Whether what a command has left when its time ran out is of use."""
+    place: int | None = None
+    """Which of the devices it has to itself; None for all of them."""
 
 
 class Study:
@@ -186,8 +190,13 @@ class Study:
         except LakeNotFound:
             return 0
 
-    def steps(self) -> list[Step]:
-        """Return all steps in their order."""
+    @property
+    def devices(self) -> list[str]:
+        """Return the devices one by one."""
+        return self.sizes.device.split(",")
+
+    def steps(self) -> list[list[Step]]:
+        """Return all steps in their order; those of a list run side by side."""
         names = _families.families()
         sides = {
             side: [name for name in names if side == _families.family(name).SPLIT]
@@ -224,13 +233,17 @@ class Study:
             self._training("sft", self._sft, "sft"),
             self._training("self-supervised", self._self_supervised, "self-supervised"),
         ]  # fmt: skip
-        for seed in sizes.seeds:
-            # A seed is whole before the next begins: what time is left for can be compared.
-            for arm in sizes.arms:
-                words = self._contrastive(arm, seed)
-                steps.append(self._training(f"contrastive-{arm}-{seed}", words, "contrastive"))
-            steps.append(self._evaluation(seed))
-        return steps
+        whole = [[step] for step in steps]
+        # A seed is whole before the next begins: what time is left for can be compared.
+        abreast = max(1, len(self.devices) // len(sizes.arms))
+        for first in range(0, len(sizes.seeds), abreast):
+            seeds = sizes.seeds[first : first + abreast]
+            arms = [(arm, seed) for seed in seeds for arm in sizes.arms]
+            for at in range(0, len(arms), len(self.devices)):
+                group = arms[at : at + len(self.devices)]
+                whole.append([self._arm(arm, seed, at) for at, (arm, seed) in enumerate(group)])
+            whole.append([self._evaluation(seeds[-1])])
+        return whole
 
     def models(self) -> dict[str, Path]:
         """Return the policies to evaluate: the base and the last model of every training."""
@@ -258,7 +271,7 @@ class Study:
             return False
         words = step.words()
         begun = time.monotonic()
-        code, in_time = self._command(step.name, words, limit)
+        code, in_time = self._command(step, words, limit)
         took = time.monotonic() - begun
         log = self._log(step)
         collapsed = code == 1 and step.name == "self-supervised" and "has collapsed" in log
@@ -371,6 +384,11 @@ class Study:
             partial=True,
         )
 
+    def _arm(self, arm: str, seed: int, place: int) -> Step:
+        words = self._contrastive(arm, seed)
+        step = self._training(f"contrastive-{arm}-{seed}", words, "contrastive")
+        return replace(step, place=place) if len(self.devices) > 1 else step
+
     def _sft(self) -> list[str]:
         return [
             *("--model", self.sizes.model, "--dataset", str(self.out / "data" / "sft-rows")),
@@ -390,7 +408,9 @@ class Study:
     def _contrastive(self, arm: str, seed: int) -> Callable[[], list[str]]:
         return lambda: [
             *("--model", str(self._start("self-supervised", "sft")), "--arm", arm),
-            *("--device", self.sizes.device, "--seed", str(seed)),
+            # What has a device to itself sees no other.
+            *("--device", self.devices[0] if len(self.devices) == 1 else "cuda:0"),
+            *("--seed", str(seed)),
             *(word for one in self.sizes.judge for word in ("--judge", one)),
             *self.sizes.contrastive,
         ]
@@ -458,21 +478,30 @@ class Study:
             sys.exit(f"{name} ended with {done.returncode}: {' '.join(words)}\n{done.stderr}")
         return done.stdout
 
-    def _command(self, name: str, words: list[str], limit: float) -> tuple[int, bool]:
+    def _command(self, step: Step, words: list[str], limit: float) -> tuple[int, bool]:
         """Run a command; return its exit code, and whether it ended in time."""
         logs = self.out / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         line = [sys.executable, "-m", *words, "--lake", str(self.lake)]
-        with (logs / f"{name}.txt").open("a", encoding="utf-8") as log:
+        environment, cores = _environment(), sorted(os.sched_getaffinity(0))
+        if step.place is not None:
+            environment |= {"CUDA_VISIBLE_DEVICES": self._visible()[step.place]}
+            cores = cores[step.place :: len(self.devices)]
+
+        def prepared() -> None:
+            _dies_with_us()
+            os.sched_setaffinity(0, cores)
+
+        with (logs / f"{step.name}.txt").open("a", encoding="utf-8") as log:
             log.write(f"$ {' '.join(words)}\n")
             log.flush()
             running = subprocess.Popen(
                 line,
                 cwd=self.out,
-                env=_environment(),
+                env=environment,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                preexec_fn=_dies_with_us,
+                preexec_fn=prepared,
             )
             try:
                 return running.wait(limit), True
@@ -483,6 +512,12 @@ class Study:
             except subprocess.TimeoutExpired:
                 running.kill()
                 return running.wait(), False
+
+    def _visible(self) -> list[str]:
+        """Return what CUDA_VISIBLE_DEVICES calls each of the devices."""
+        numbers = [one.partition(":")[2] for one in self.devices]
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+        return [seen.split(",")[int(number)] for number in numbers] if seen else numbers
 
     def _log(self, step: Step) -> str:
         file = self.out / "logs" / f"{step.name}.txt"
@@ -545,7 +580,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--preset", choices=sorted(PRESETS), default="cpu-small")
     parser.add_argument("--model", help="folder or .gguf file (preset h200 has none of its own)")
-    parser.add_argument("--device", help="where kernels are judged")
+    parser.add_argument("--device", help="where kernels are judged; cuda:0,cuda:1 …")
     parser.add_argument("--seed", type=int, default=0, help="of tasks, data, stages 1 and 2")
     parser.add_argument("--budget-s", type=float, help="longest a step may take")
     parser.add_argument(
@@ -565,8 +600,10 @@ def main() -> None:
     with _alone(out):
         study = Study(out, sizes, given.seed, given.budget_s or sizes.budget_s, given.total_s)
         begun = time.monotonic()
-        for step in study.steps():
-            if not study.run(step) or step.name == given.until:
+        for steps in study.steps():
+            with ThreadPoolExecutor(len(steps)) as threads:
+                whole = all(list(threads.map(study.run, steps)))
+            if not whole or given.until in [step.name for step in steps]:
                 break
         study.result()
         print(f"{'all':24} {time.monotonic() - begun:10.1f} s → {out / 'result'}")

@@ -45,11 +45,11 @@ def gather(
     """
     device = "cuda" if cuda else None
     with _silent():
-        with profile(use_device=device):
+        with profile(use_device=device, use_kineto=True):
             call()
             synchronize()
         before()
-        profiled: Any = profile(use_device=device)
+        profiled: Any = profile(use_device=device, use_kineto=True)
         with profiled:
             begin = perf_counter_ns()
             call()

@@ -216,14 +216,15 @@ class Worker:
     ) -> dict[str, Any]:
         """Call the module once per slot named; returns nanoseconds for all of them together.
 
-        `cold` flushes the caches first. On a GPU the flush is still at work when the first call is
-        launched, so that a single launch waits for the device and not the device for the launch.
+        `cold` flushes the caches first: on a GPU once for each call, so that launches wait for the
+        device and not the device for launches, and a call has as long to be launched in whether it
+        is one of one or of sixteen.
         """
         calls = [self._slots[slot] for slot in slots]
         module = self._module if variant is None else self._variants[variant]
         output = None
         self._synchronize()
-        if cold:
+        for _ in calls if cold else ():
             self._flushed.add_(1)
         if self._event is None:
             begin = perf_counter_ns()

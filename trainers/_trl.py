@@ -65,14 +65,20 @@ def settings(
 
 
 def configured(kind: Callable[..., _Made], given: Mapping[str, Any]) -> _Made:
-    """Return a TRL configuration of these arguments.
+    """Return a TRL configuration of these arguments, for one GPU per process.
+
+    A single process would spread its batches over all GPUs that it sees (DataParallel), those that
+    judge included.
 
     TRL sets `gradient_checkpointing`, which newer versions of transformers call by another name,
     and say so every time; older ones know no other.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*gradient_checkpointing.*", FutureWarning)
-        return kind(**given)
+        made: Any = kind(**given)
+    if made.n_gpu > 1:
+        made._n_gpu = 1
+    return made
 
 
 def unprinted(trainer: Any) -> None:

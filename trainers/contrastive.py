@@ -212,9 +212,6 @@ def _train(
 
     out = run.job.out
     arguments: Any = _trl.configured(GRPOConfig, settings)
-    if _ranks.count() == 1 and arguments.n_gpu > 1:
-        # One process trains on one GPU; the others judge.
-        arguments._n_gpu = 1
     given: dict[str, Any] = dict(arguments.model_init_kwargs or {})
     arguments.model_init_kwargs = None
     trainer = StoreGRPOTrainer(
