@@ -310,6 +310,7 @@ class Bench:
             "device": self.device,
             "threads": self._threads,
             "flush_bytes": _device.flush_bytes(self.device),
+            "flushes": _device.flushes(self.device, self.clocks.bandwidth()),
             "allow_tf32": self._policy == "allow_tf32",
         }
         arm = Arm(

@@ -35,6 +35,7 @@ _LIBRARY = re.compile(
     r"at::|at_cuda|c10::|cub::|thrust::|cublas|cudnn|cutlass|cufft|cusparse|cusolver|curand|nccl"
     r"|^Mem(cpy|set)\b|nvjet|xmma|cask|fmha|flash_(fwd|bwd)|multi_tensor"
     r"|^(void )?(maxwell|volta|turing|ampere|ada|hopper|blackwell|sm\d+)_"
+    r"|(^|void )[sdch]gemm_(largek|\d)|scal_kernel<|memcpy32_post"
     r"|gemv2[TN]_|gemvNSP|gemmSN|gemmk1|splitKreduce|dot_kernel|reduce_1Block"
     r"|implicit_convolve|winograd|im2col|conv\w*_(fprop|dgrad|wgrad)|(fprop|dgrad|wgrad)_"
     r"|(RNN|LSTM|GRU)_|elemWiseRNN|(vector|regular)_fft"

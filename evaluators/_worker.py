@@ -53,6 +53,8 @@ class Setting:
     flush_bytes: int
     inbox_bytes: int
     outbox_bytes: int
+    flushes: int = 1
+    """How many go ahead of a cold call on a GPU, which are at work while it is launched."""
     allow_tf32: bool = False
     pretends_gpu: bool = False
     """Code is told that there is a GPU, though none is visible: much of it compiles only then."""
@@ -81,6 +83,7 @@ class Worker:
             torch.backends.cuda.matmul.allow_tf32 = setting.allow_tf32
             self._synchronize = torch.cuda.synchronize
             self._event = torch.cuda.Event
+        self._flushes = setting.flushes
         words = setting.flush_bytes // 4
         self._flushed = torch.zeros(words, dtype=torch.int32, device=self._device)
 
@@ -216,15 +219,15 @@ class Worker:
     ) -> dict[str, Any]:
         """Call the module once per slot named; returns nanoseconds for all of them together.
 
-        `cold` flushes the caches first: on a GPU once for each call, so that launches wait for the
-        device and not the device for launches, and a call has as long to be launched in whether it
-        is one of one or of sixteen.
+        `cold` flushes the caches first, and on a GPU keeps it at work for a while longer: launches
+        wait for the device, and not the device for launches. A call has as long to be launched in
+        whether it is one of one or of sixteen.
         """
         calls = [self._slots[slot] for slot in slots]
         module = self._module if variant is None else self._variants[variant]
         output = None
         self._synchronize()
-        for _ in calls if cold else ():
+        for _ in range(self._flushes * len(calls) if cold else 0):
             self._flushed.add_(1)
         if self._event is None:
             begin = perf_counter_ns()

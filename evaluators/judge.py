@@ -335,7 +335,7 @@ def _plan(config: Config, device: str) -> Plan:
         half_width=config.half_width or (0.01 if on_gpu else 0.03),
         budget_s=config.timing_s if config.timing_s is not None else 2.0 if on_gpu else 0.7,
         limit_s=config.timing_limit_s,
-        sample_ms=0.2 if on_gpu else 1.0,
+        sample_ms=0.02 if on_gpu else 1.0,
     )
 
 
