@@ -44,6 +44,8 @@ _OUTSIDE_BURST_NS = 2_000_000
 _OUTSIDE_RATIO = 1.25
 _OUTSIDE_RATIO_NOISY = 10.0
 _OUTSIDE_SLACK_MS = {"cuda": 0.005, "cpu": 0.01}
+# Two events of a GPU with no work between them are 1.5 µs apart on an H200.
+_LEAST_SAMPLE_MS = {"cuda": 0.8e-3, "cpu": 0.0}
 _MOST_BURST_CALLS = 256
 _UNTIMED = ("fill", "flush", "output")
 _UNTIMED_RATIO = 1.5
@@ -555,7 +557,10 @@ def _hold_against_outside_clock(
     """
     reported_ms, eager_ms = (statistics.median(session.samples_ms[n]) for n in ("kernel", "eager"))
     wall_ms, eager_wall_ms = (statistics.median(walls_ms[name]) for name in ("kernel", "eager"))
-    slack_ms = _OUTSIDE_SLACK_MS[kernel.device]
+    least_ms, slack_ms = _LEAST_SAMPLE_MS[kernel.device], _OUTSIDE_SLACK_MS[kernel.device]
+    if reported_ms * session.inner_loops < least_ms:
+        message = f"reports {reported_ms:.4g} ms a call, and no clock of a GPU ticks so fast"
+        raise Failed("rejected", "timer_mismatch", message)
     if wall_ms <= _OUTSIDE_RATIO * reported_ms + slack_ms:
         return
     if eager_ms - reported_ms <= _OUTSIDE_RATIO * (eager_wall_ms - wall_ms) + slack_ms:

@@ -338,17 +338,24 @@ def _odd(value: Any) -> dict[str, Any] | None:
 def _described(error: BaseException) -> dict[str, Any]:
     """Types and text of an error and its causes. An error may fail even at telling what it is."""
     types: list[str] = []
+    longest = 0
     with contextlib.suppress(Exception):  # what is known until then is told
         cause: BaseException | None = error
         while cause is not None and len(types) < 8:
             types.extend(kind.__name__[:80] for kind in itertools.islice(type(cause).__mro__, 4))
+            longest = max(longest, len(str(cause)))
             cause = cause.__cause__ or cause.__context__
     try:
         text = str(error)[:_TEXT_LIMIT]
     except Exception:
         text = "(its text cannot be read)"
     try:
-        trace = "".join(traceback.format_exception(error))[-_TEXT_LIMIT:]
+        # Formatting tens of megabytes takes longer than a call may take.
+        long = longest > _TEXT_LIMIT
+        lines = (
+            traceback.format_tb(error.__traceback__) if long else traceback.format_exception(error)
+        )
+        trace = "".join(lines)[-_TEXT_LIMIT:]
     except Exception:
         trace = ""
     return {"type": type(error).__name__[:80], "types": types, "text": text, "trace": trace}
