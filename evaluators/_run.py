@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 
 _SQL = Path(__file__).parent / "sql"
 _SHORTEST_ID = 6
+_COMMIT_EVERY_S = 60.0
+"""How long rows of a run may lie in the spool before other readers see them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,9 +224,13 @@ def run(
             return tally
         asked = {"evaluator": asdict(config), "wanted": asdict(wanted)}
         run_id = begin(writer, member, list(devices.values()), asked, origin)
+        committed = time.monotonic()
         try:
             for result in judged(cases, judges, builders):
                 tables = keep(writer, member, run_id, result)
+                if time.monotonic() - committed > _COMMIT_EVERY_S:
+                    writer.flush()
+                    committed = time.monotonic()
                 tally.count(tables)
                 status = tables["evaluations"][0]["status"]
                 if log.isEnabledFor(logging.DEBUG):

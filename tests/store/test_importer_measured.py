@@ -15,7 +15,7 @@ from store.importers import measured, starter
 from store.importing import run_import
 
 H200 = Path(store.__file__).parent.parent / "docs" / "h200"
-RELEASE_KERNELS = 84
+RELEASE_KERNELS = 107
 
 
 @pytest.fixture
