@@ -10,7 +10,6 @@ import pytest
 
 import store
 
-
 JUDGED = ("evaluators", "trainers")
 """Folders of tests that judge real processes by the clock."""
 
