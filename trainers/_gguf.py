@@ -11,6 +11,7 @@ from typing import Any
 
 from store.errors import FlywheelError
 from store.ids import uuid7
+from trainers import _model
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ def _convert(file: Path, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
+    _model.without_bars()
     # Loaded without this, the model counts as quantised: it cannot be saved, and may stay packed.
     plain = GgufConfig(dequantize=True)
     try:

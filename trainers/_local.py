@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -79,12 +78,10 @@ class Local:
     def _load(self) -> None:
         import torch
         from transformers import GenerationConfig
-        from transformers.utils import logging as transformers_logging
 
         if self._model is not None:
             return
-        if not sys.stderr.isatty():
-            transformers_logging.disable_progress_bar()
+        _model.without_bars()
         device = self._serving.device
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import json
 import math
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,14 @@ def located(model: str, scratch: Path, seed: int = 0) -> Path:
             "Pickled weights are not loaded: convert them with transformers' save_pretrained.",
         )
     return folder
+
+
+def without_bars() -> None:
+    """Keep the bars of transformers off stderr where nobody watches."""
+    from transformers.utils import logging
+
+    if not sys.stderr.isatty():
+        logging.disable_progress_bar()
 
 
 def weight_files(folder: Path) -> Iterator[Path]:

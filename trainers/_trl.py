@@ -126,10 +126,8 @@ def quiet() -> None:
     """Keep off stderr what libraries say to each other, and their bars where nobody watches."""
     # peft asks transformers by an older name.
     warnings.filterwarnings("ignore", ".*is_gradient_checkpointing.*", FutureWarning)
-    if sys.stderr.isatty():
-        return
-    import datasets
-    from transformers.utils import logging
+    _model.without_bars()
+    if not sys.stderr.isatty():
+        import datasets
 
-    logging.disable_progress_bar()
-    datasets.disable_progress_bars()
+        datasets.disable_progress_bars()
