@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NoReturn
 
 import pytest
 
 import store
 from evaluators import _run, judge
 from store import show
-from store.errors import UnknownName, UnsafeSQL
+from store.errors import SandboxFailed, UnknownName, UnsafeSQL
 
 TASK = (
     "import torch\nN = 8\nclass Model(torch.nn.Module):\n    def forward(self, x): return x * 2\n"
@@ -231,6 +232,39 @@ def test_a_run_stores_verdicts_and_raw_samples_and_ends_when_nothing_is_left(
     again = evaluators("run", *options, "--where", "path IN ('right.py', 'wrong.py')")
     assert again.returncode == 0, again.stderr
     assert again.stdout.startswith("0 pending on ")
+
+
+class Absent:
+    """A judge whose process is lost at every case."""
+
+    row: ClassVar[dict[str, Any]] = {**CPU, "name": "absent", "model": "absent", "host": None}
+
+    def judge(self, case: Mapping[str, Any]) -> NoReturn:
+        raise SandboxFailed("the process that judges is gone")
+
+    remeasure = judge
+
+    def restart(self) -> None: ...
+
+
+@pytest.mark.parametrize(("every_s", "seen"), [(0.0, [1, 2, 3]), (60.0, [0, 0, 0])])
+def test_others_see_the_rows_of_a_long_run_before_its_end(
+    lake_with_kernels: str, monkeypatch: pytest.MonkeyPatch, every_s: float, seen: list[int]
+) -> None:
+    monkeypatch.setattr(_run, "_COMMIT_EVERY_S", every_s)
+    stored: list[int] = []
+
+    def progress(done: int, of: int, what: str) -> None:
+        with store.open(lake_with_kernels) as lake:
+            stored.append(lake.sql("SELECT count(*) AS n FROM evaluations").rows()[0]["n"])
+
+    wanted = _run.Wanted(suite="starter", where="path <> 'foreign.py'")
+    tally = _run.run(
+        lake_with_kernels, judge, [Absent()], [], judge.Config(), wanted, progress
+    )  # fmt: skip
+    assert (stored, tally.evaluations) == (seen, 3)
+    progress(3, 3, "")
+    assert stored[-1] == 3
 
 
 def test_check_judges_a_file_and_stores_nothing(lake_with_kernels: str, tmp_path: Path) -> None:
