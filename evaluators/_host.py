@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -235,6 +236,8 @@ def main(fd: int) -> None:
 
     if order["cores"] is not None:
         os.sched_setaffinity(0, order["cores"])
+    # A task's modules warn of what they like, and so does torch of GPUs that it is not to see.
+    warnings.simplefilter("ignore")
     device = order["device"]
     if device == "auto":
         import torch
