@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from store.errors import DeviceUnavailable
 
 _CORES_PER_GPU = 4
-_CORES_PER_BUILDER = 1
+_CORES_PER_BUILDER = 2  # an extension is mostly two files: a binding and its kernels
 
 
 @dataclass(frozen=True)
