@@ -243,7 +243,7 @@ class Study:
             arms = [(arm, seed) for seed in seeds for arm in sizes.arms]
             for at in range(0, len(arms), len(self.devices)):
                 group = arms[at : at + len(self.devices)]
-                whole.append([self._arm(arm, seed, at) for at, (arm, seed) in enumerate(group)])
+                whole.append([self._arm(*one, place) for place, one in enumerate(group)])
             whole.append([self._evaluation(seeds[-1])])
         return whole
 

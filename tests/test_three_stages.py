@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import importlib.util
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,3 +52,30 @@ def test_a_folder_has_one_driver(tmp_path: Path) -> None:
     assert refused.returncode == 1
     assert "another process is at work" in refused.stderr
     assert not (out / "lake").exists()
+
+
+@pytest.mark.parametrize(
+    ("devices", "last"),
+    [
+        ("cuda:0", ["bucket-0", "none-0", "evaluation-0", "bucket-1", "none-1", "evaluation-1"]),
+        ("cuda:0,cuda:1", ["bucket-0 none-0", "evaluation-0", "bucket-1 none-1", "evaluation-1"]),
+        ("cuda:0,cuda:1,cuda:2,cuda:3", ["bucket-0 none-0 bucket-1 none-1", "evaluation-1"]),
+    ],
+)
+def test_trainings_run_side_by_side_where_there_are_devices(
+    tmp_path: Path, devices: str, last: list[str]
+) -> None:
+    spec = importlib.util.spec_from_file_location(
+        "three_stages", ROOT / "benchmarks" / "three_stages.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module: Any = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    sizes = replace(module.PRESETS["h200"], device=devices)
+    steps = module.Study(tmp_path, sizes, 0, 1.0, 1.0).steps()
+    named = [" ".join(step.name.removeprefix("contrastive-") for step in group) for group in steps]
+    assert named[-len(last) :] == last
+    places = [step.place for step in steps[-2] if step.name.startswith("contrastive")]
+    assert places == ([None] if devices == "cuda:0" else list(range(len(places))))
