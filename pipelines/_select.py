@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from pipelines._contract import Request, Selection
+from pipelines._contract import Purpose, Request, Selection
 from store.errors import EmptyDataset, LeakageFound, UnknownName
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 OURS = Path(__file__).parent / "sql"
 OWN = Path("flywheel/pipelines/sql")
 
-# A lake is pinned, so this is asked of it once.
-_test_kernels: WeakKeyDictionary[store.Lake, pa.Table] = WeakKeyDictionary()
+# A lake is pinned, so the test side's kernels are asked of it once.
+_kept: WeakKeyDictionary[store.Lake, Purpose] = WeakKeyDictionary()
 
 
 @functools.cache
@@ -51,14 +51,14 @@ def sql_hash(folder: str) -> str:
 def asked_tasks(lake: store.Lake, request: Request) -> dict[str, int]:
     """Register the tasks of the request's purpose as `asked`; return what was left out, by reason.
 
-    Kernels that no row of this purpose may hold are registered as `test_kernels`.
+    Kernels that no row of this purpose may hold are kept as `test_kernels`.
 
     Raises:
         EmptyDataset: the lake holds no such task.
     """
     import pyarrow.compute as pc
 
-    _register_test_kernels(lake, request)
+    _keep_test_kernels(lake, request)
     tasks = lake.run(
         sql("shared", "tasks"), {"purpose": request.purpose, "degenerate": request.degenerate}
     ).arrow()
@@ -102,7 +102,7 @@ def guarded(lake: store.Lake, selection: Selection, request: Request) -> Selecti
                 "Join `asked` in the pipeline's SQL, or make prompts for evaluation with "
                 "--purpose eval.",
             )
-    _register_test_kernels(lake, request)
+    _keep_test_kernels(lake, request)
     tainted = lake.run(sql("shared", "tainted")).rows()
     if not tainted:
         return selection
@@ -128,12 +128,11 @@ def _register_picked(lake: store.Lake, rows: pa.Table) -> None:
     )
 
 
-def _register_test_kernels(lake: store.Lake, request: Request) -> None:
-    """Register `test_kernels`: attempts at tasks of the test split; none but for training."""
-    if lake not in _test_kernels:
-        _test_kernels[lake] = lake.run(sql("shared", "test_kernels")).arrow()
-    found = _test_kernels[lake]
-    lake.register("test_kernels", found if request.purpose == "train" else found.slice(0, 0))
+def _keep_test_kernels(lake: store.Lake, request: Request) -> None:
+    """Keep `test_kernels`: attempts at tasks of the test split; none but for training."""
+    if _kept.get(lake) != request.purpose:
+        lake.keep("test_kernels", sql("shared", "test_kernels"), {"purpose": request.purpose})
+        _kept[lake] = request.purpose
 
 
 def find_task(lake: store.Lake, wanted: str) -> tuple[str, str]:
