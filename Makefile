@@ -32,11 +32,11 @@ demo: $(BIN)/.installed
 	@echo '       (commands are in .venv/bin: export PATH=$$PWD/.venv/bin:$$PATH)'
 
 test: $(BIN)/.installed lint
-	pytest -q -n 2 --dist worksteal --durations 5 -m "not slow"
+	pytest -q -n 2 --dist worksteal -rfER --durations 5 -m "not slow"
 
 # What takes long as well: honest kernels three times over, compilers, kill -9 again and again.
 test-all: $(BIN)/.installed lint
-	pytest -q -n 2 --dist worksteal --durations 20
+	pytest -q -n 2 --dist worksteal -rfER --durations 20
 
 lint: $(BIN)/.installed
 	ruff check .

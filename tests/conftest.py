@@ -12,19 +12,21 @@ import store
 
 JUDGED = ("evaluators", "trainers")
 """Folders of tests that judge real processes by the clock."""
+STRICT = ("test_adversarial.py", "test_checks.py", "test_sandbox.py")
+"""Files of theirs that are tried once: what has escaped once has escaped."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Try what judges by the clock up to three times: a busy machine can exceed any limit.
 
-    Only what fails every time fails. Reruns are counted in the last line. Where
-    pytest-rerunfailures is not installed, everything is tried once.
+    Only what fails every time fails; `-rR` names what was tried again. Where pytest-rerunfailures
+    is not installed, everything is tried once.
     """
     if not config.pluginmanager.hasplugin("rerunfailures"):
         return
-    here = Path(__file__).parent
+    folders = [Path(__file__).parent / name for name in JUDGED]
     for item in items:
-        if item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in JUDGED:
+        if item.path.parent in folders and item.path.name not in STRICT:
             item.add_marker(pytest.mark.flaky(reruns=2, reruns_delay=1))
 
 
