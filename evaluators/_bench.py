@@ -14,6 +14,7 @@ import contextlib
 import math
 import secrets
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
@@ -33,6 +34,7 @@ from store.errors import SandboxFailed
 
 _TASK_FILE = "task.py"
 _APART = "cudnn"
+_COMPILED = ("compile", "compile_reduce_overhead")
 _COMPILERS = ("triton", "torch._dynamo", "torch._inductor.compile_fx")
 """What torch.compile imports in its first call, which takes seconds."""
 _COMPILING = {
@@ -104,6 +106,9 @@ class Bench:
             torch.backends.cudnn.allow_tf32 = False
         self._trusted: list[Nursery] = []
         self._untrusted: Nursery | None = None
+        self._names: Sequence[str] = ("eager",)
+        self._side = ThreadPoolExecutor(2, "bench")
+        self._starting: list[Future[Arm]] = []
         self._task: tuple[str, str] | None = None
         self._reference: Reference | None = None
         self._baselines: Baselines | None = None
@@ -128,6 +133,7 @@ class Bench:
         """End every process of the bench."""
         with contextlib.suppress(SandboxFailed):
             self.end_baselines()
+        self._side.shutdown()
         for nursery in self._trusted:
             nursery.close()
         if self._untrusted is not None:
@@ -150,20 +156,20 @@ class Bench:
             self._task = key
         return self._reference
 
-    def use(self, policy: Policy) -> None:
-        """Judge under a policy from here on, which holds for candidates and baselines alike."""
+    def use(self, policy: Policy, names: Sequence[str]) -> None:
+        """Judge under a policy and against these baselines from here on.
+
+        The policy holds for candidates and baselines alike.
+        """
         if policy != self._policy:
             self.end_baselines()
             self.unavailable = {}
-        self._policy = policy
+        self._policy, self._names = policy, names
 
     def candidate(
         self, files: Mapping[str, str], sizes: Sizes, limits: Limits, patience: Patience
     ) -> Arm:
         """Start the worker of one candidate. Raises SandboxFailed."""
-        if not self._trusted:
-            # All at once, at the first candidate: they import torch side by side.
-            self._trusted = [self._nursery() for _ in range(3 if self.device == "cuda" else 2)]
         if self._untrusted is None or not self._untrusted.alive:
             if self._untrusted is not None:
                 self._untrusted.close()
@@ -198,6 +204,26 @@ class Bench:
             arm.end()
         return None
 
+    def expect(
+        self,
+        code: str,
+        axes: Mapping[str, Any],
+        sizes: Sizes,
+        limits: Limits,
+        patience: Patience,
+    ) -> None:
+        """Begin to start eager's two workers, unless they run: `baselines` will ask for them.
+
+        Their processes come up while a candidate is built and gives its answers.
+        """
+        self.reference(code, axes)
+        if self._baseline_sizes != sizes:
+            self.end_baselines()
+        if self._baselines is None and not self._starting:
+            self._baseline_sizes = sizes
+            self._warm_up(3 if _APART in self._names else 2)
+            self._starting = self._reference_arms(code, axes, sizes, limits, patience, range(2))
+
     def baselines(
         self,
         code: str,
@@ -213,20 +239,18 @@ class Bench:
         ReferenceFailed where eager itself fails, SandboxFailed.
         """
         reference = self.reference(code, axes)
-        if self._baseline_sizes != sizes:
-            self.end_baselines()
         wanted = [name for name in reversed(_variants.names(self.device)) if name in names]
         while True:
+            self.expect(code, axes, sizes, limits, patience)
             if self._baselines is None:
-                arm, again = self._reference_arms(code, axes, sizes, limits, patience, range(2))
-                self._baselines = Baselines(arm, again)
-                self._baseline_sizes = sizes
+                starting, self._starting = self._starting, []
+                self._baselines = Baselines(*_started(starting))
             missing = [n for n in wanted if n not in {*self._baselines.prepared, *self.unavailable}]
             if not missing:
                 return self._baselines
             if missing[0] == _APART and self._baselines.apart is None:
-                [self._baselines.apart] = self._reference_arms(
-                    code, axes, sizes, limits, patience, range(2, 3)
+                [self._baselines.apart] = _started(
+                    self._reference_arms(code, axes, sizes, limits, patience, range(2, 3))
                 )
             try:
                 arm = self._baselines.of(missing[0])
@@ -237,10 +261,12 @@ class Bench:
                 self.unavailable[missing[0]] = str(failed)
                 self.end_baselines()
 
-    def _nursery(self) -> Nursery:
-        """One for the task's own text."""
-        warm = _COMPILERS if self.device == "cuda" else ()
-        return Nursery(self._threads, _COMPILING, warm)
+    def _warm_up(self, count: int) -> None:
+        """See to so many nurseries for the task's own text; they import torch side by side."""
+        compiled = any(name in self._names for name in _COMPILED)
+        while len(self._trusted) < count:
+            warm = _COMPILERS if compiled and self.device == "cuda" else ()
+            self._trusted.append(Nursery(self._threads, _COMPILING, warm))
 
     def _reference_arms(
         self,
@@ -250,27 +276,27 @@ class Bench:
         limits: Limits,
         patience: Patience,
         which: range,
-    ) -> list[Arm]:
-        """Workers with the task's module in them, one of each trusted nursery of these numbers."""
-        reference = self.reference(code, axes)
+    ) -> list[Future[Arm]]:
+        """Begin workers with the task's module in them, of the trusted nurseries numbered so."""
+        arguments = self.reference(code, axes).arguments
         # They outlive evaluations, and a compiler may be at work in them without a process of its
         # own: the limits of one candidate are not theirs.
         patience = replace(patience, import_s=patience.build_s, total_s=math.inf)
         limits = replace(limits, memory_bytes=None, cpu_s=_ENDLESS_S)
-        while len(self._trusted) < which.stop:
-            self._trusted.append(self._nursery())
-        arms: list[Arm] = []
-        try:
-            for number in which:
-                files = {_TASK_FILE: code}
-                arms.append(self._start(self._trusted[number], files, sizes, limits, patience))
-                arms[-1].load(_TASK_FILE, "Model", axes)
-                arms[-1].construct(WEIGHT_SEED, reference.arguments)
-        except (ReferenceFailed, SandboxFailed):
-            for arm in arms:
+        self._warm_up(which.stop)
+
+        def started(number: int) -> Arm:
+            files = {_TASK_FILE: code}
+            arm = self._start(self._trusted[number], files, sizes, limits, patience)
+            try:
+                arm.load(_TASK_FILE, "Model", axes)
+                arm.construct(WEIGHT_SEED, arguments)
+            except (ReferenceFailed, SandboxFailed):
                 arm.end()
-            raise
-        return arms
+                raise
+            return arm
+
+        return [self._side.submit(started, number) for number in which]
 
     def floor(self) -> Floor:
         """Least times of one call at the task at hand, computed once; none on a processor."""
@@ -292,6 +318,10 @@ class Bench:
 
     def end_baselines(self) -> None:
         """End the baselines' workers, so that the next session starts new ones."""
+        starting, self._starting = self._starting, []
+        for future in starting:
+            with contextlib.suppress(Exception):  # where it has failed, nothing is left of it
+                future.result().end()
         held, self._baselines = self._baselines, None
         if held is not None:
             for arm in held.arms:
@@ -326,6 +356,22 @@ class Bench:
         )
         arm.prepare()
         return arm
+
+
+def _started(starting: Sequence[Future[Arm]]) -> list[Arm]:
+    """Wait for workers. Raises ReferenceFailed or SandboxFailed where one of them has failed."""
+    arms: list[Arm] = []
+    failed: Exception | None = None
+    for future in starting:
+        try:
+            arms.append(future.result())
+        except (ReferenceFailed, SandboxFailed) as error:
+            failed = error
+    if failed is not None:
+        for arm in arms:
+            arm.end()
+        raise failed
+    return arms
 
 
 def _prepared(arm: Arm, name: str, reference: Reference, policy: Policy) -> float:

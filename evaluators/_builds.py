@@ -119,7 +119,8 @@ class Build:
         if self._kept is None or self.hit or self._kept.exists():
             return False
         files = list(_built(self.path))
-        if not any(file.suffix == ".so" for file in files):
+        # Of a build that fails in the end, the objects spare the next attempt most of its time.
+        if not any(file.suffix in (".so", ".o") for file in files):
             return False
         made = Path(tempfile.mkdtemp(dir=self._kept.parent))
         try:

@@ -247,7 +247,8 @@ def _measured(
     from evaluators._timing import Sources, hold_against_eager_alone, hold_against_floor, measure
 
     axes = json.loads(case.axes)
-    bench.use(config.policy)
+    names, plan = _baselines(config, bench.device), _plan(config, bench.device)
+    bench.use(config.policy, names)
     with outcome.part("reference"):
         reference = bench.reference(case.task_code, axes)
         reference.reset()
@@ -258,8 +259,8 @@ def _measured(
     sizes = Sizes(layout(first.inputs)[1], max(layout(first.inputs)[1], answer_bytes))
     limits = _limits(config, bench.device)
     patience = _patience(config, answer_s)
-    names, plan = _baselines(config, bench.device), _plan(config, bench.device)
     with outcome.part("start"):
+        bench.expect(case.task_code, axes, sizes, limits, patience)
         arm = bench.candidate(_files(case), sizes, limits, patience)
     try:
         begin = time.perf_counter()

@@ -262,6 +262,22 @@ def test_what_a_builder_compiles_is_found_by_the_next(tmp_path: Path) -> None:
     assert len(list((tmp_path / "kept").iterdir())) == len(list(own.iterdir())) == 1
 
 
+def test_objects_of_a_build_that_cannot_be_linked_are_kept(tmp_path: Path) -> None:
+    builds = Builds(tmp_path, toolchain(None))
+    code = EXTENSION.replace("**options", 'extra_ldflags=["-lnowhere"], **options')
+    asked = case(0) | {"code": code, "task_code": TASK, "axes": '{"FACTOR": 2}'}
+    with Builder(builds, None, sorted(os.sched_getaffinity(0))) as builder:
+        first = builder.build(asked)
+    assert (first["failure"]["status"], first["failure"]["reason"]) == (
+        "compile_error",
+        "build_failed",
+    )
+    held = builds.claim({"0.py": code})
+    assert held.hit
+    assert {file.suffix for file in held.path.rglob("*") if file.is_file()} >= {".o", ".ninja"}
+    held.release()
+
+
 @pytest.fixture
 def lake_of_starters(lake_url: str) -> str:
     """Return a lake with the starter suite and nothing measured."""
