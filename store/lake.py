@@ -118,6 +118,9 @@ def connect() -> duckdb.DuckDBPyConnection:
     spill = Path(tempfile.gettempdir()) / "kernel-flywheel"
     connection.execute(f"SET temp_directory = '{_escaped(spill)}'")
     connection.execute("SET TimeZone = 'UTC'")
+    # Rows with lists or structs come in chunks of a few, each of which counts as a full one: the
+    # default of 1 MB is soon reached, and then all but one core wait for the reader.
+    connection.execute("SET streaming_buffer_size = '64MB'")
     connection.execute("SET autoinstall_known_extensions = false")
     connection.execute("SET autoload_known_extensions = false")
     # A retry of DuckLake's own would wait with growing pauses; writers are serialised instead.
