@@ -22,10 +22,9 @@ scored AS MATERIALIZED (
     WHERE scored_workloads.device = $device AND cache_modes.baseline = $baseline
 ),
 -- What went wrong at the scored workload on the device itself is known to kernel_speedups already.
-wrong AS (
-    SELECT
-        evaluations.kernel_id, evaluations.task_id, evaluations.workload_id, evaluations.device_id,
-        evaluations.evaluator, max(evaluations.evaluator_version) AS version
+-- Other places are few, or none: kernels are looked up only there.
+elsewhere AS MATERIALIZED (
+    SELECT DISTINCT evaluations.task_id, evaluations.workload_id, evaluations.device_id
     FROM evaluations
     LEFT JOIN scored_workloads
         ON
@@ -37,6 +36,18 @@ wrong AS (
             scored_workloads.workload_id IS NULL
             OR evaluations.device_id IS DISTINCT FROM (SELECT device_id FROM sole_device)
         )
+),
+wrong AS (
+    SELECT
+        evaluations.kernel_id, evaluations.task_id, evaluations.workload_id, evaluations.device_id,
+        evaluations.evaluator, max(evaluations.evaluator_version) AS version
+    FROM evaluations
+    INNER JOIN elsewhere
+        ON
+            elsewhere.task_id = evaluations.task_id
+            AND elsewhere.workload_id = evaluations.workload_id
+            AND elsewhere.device_id = evaluations.device_id
+    WHERE evaluations.status IN ('incorrect', 'rejected')
     GROUP BY ALL
 ),
 standing AS (
@@ -57,16 +68,14 @@ SELECT
     measured.kernel_id,
     measured.speedup AS score,
     measured.workload_id,
+    -- IN, for a LEFT JOIN may turn round and hash the many scored kernels.
     CASE
-        WHEN quarantined.kernel_id IS NOT NULL THEN 'quarantined'
-        WHEN standing.kernel_id IS NOT NULL THEN 'wrong elsewhere'
-        WHEN test_kernels.kernel_id IS NOT NULL THEN 'contaminated'
+        WHEN measured.kernel_id IN (SELECT kernel_id FROM quarantined) THEN 'quarantined'
+        WHEN (measured.kernel_id, measured.task_id) IN (SELECT (kernel_id, task_id) FROM standing)
+            THEN 'wrong elsewhere'
+        WHEN measured.kernel_id IN (SELECT kernel_id FROM test_kernels) THEN 'contaminated'
     END AS dropped
 FROM newest_speedups AS measured
 INNER JOIN scored
     ON scored.workload_id = measured.workload_id AND scored.cache = measured.cache
-LEFT JOIN quarantined ON quarantined.kernel_id = measured.kernel_id
-LEFT JOIN standing
-    ON standing.kernel_id = measured.kernel_id AND standing.task_id = measured.task_id
-LEFT JOIN test_kernels ON test_kernels.kernel_id = measured.kernel_id
 WHERE measured.device = $device AND measured.baseline = $baseline

@@ -6,28 +6,32 @@ WITH picked_kernels AS (
     SELECT DISTINCT unnest(kernel_ids) AS kernel_id
     FROM picked
 ),
+sides AS (
+    SELECT kernel_id, true AS picked
+    FROM picked_kernels
+    UNION ALL
+    SELECT kernel_id, false
+    FROM test_kernels
+),
 -- One scan for both sides.
 signed AS MATERIALIZED (
     SELECT
-        kernel_features.kernel_id, kernel_features.extractor_version,
-        kernel_features.minhash_bands,
-        picked_kernels.kernel_id IS NOT NULL AS picked,
-        test_kernels.kernel_id IS NOT NULL AS test
+        sides.picked, kernel_features.kernel_id, kernel_features.extractor_version,
+        kernel_features.minhash_bands
     FROM kernel_features
-    LEFT JOIN picked_kernels ON picked_kernels.kernel_id = kernel_features.kernel_id
-    LEFT JOIN test_kernels ON test_kernels.kernel_id = kernel_features.kernel_id
-    WHERE picked_kernels.kernel_id IS NOT NULL OR test_kernels.kernel_id IS NOT NULL
-),
-test_bands AS (
-    SELECT extractor_version, unnest(minhash_bands) AS band
-    FROM signed
-    WHERE test
+    INNER JOIN sides ON sides.kernel_id = kernel_features.kernel_id
 ),
 picked_bands AS (
     SELECT
         kernel_id, extractor_version, len(minhash_bands) AS bands, unnest(minhash_bands) AS band
     FROM signed
     WHERE picked
+),
+-- Few bands of the many test kernels are left by a test of one number.
+test_bands AS (
+    SELECT extractor_version, band
+    FROM (SELECT extractor_version, unnest(minhash_bands) AS band FROM signed WHERE NOT picked)
+    WHERE band IN (SELECT band FROM picked_bands)
 ),
 shared_bands AS (
     SELECT DISTINCT picked_bands.*
