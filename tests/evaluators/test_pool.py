@@ -11,7 +11,7 @@ import pytest
 
 import store
 from evaluators._pool import Pool
-from evaluators.judge import Config
+from evaluators.judge import VERSION, Config
 from store.errors import LakeNotFound, UnknownName
 
 TASK = (
@@ -172,7 +172,7 @@ def test_a_failure_outweighs_a_pass_and_a_confirmed_finding_is_told(
         "workload_id": TASKS[0]["workloads"]["workload_id"],
         "device_id": pool.device["device_id"],
         "evaluator": "judge",
-        "evaluator_version": 2,
+        "evaluator_version": VERSION,
         "status": "incorrect",
         "reason": "nan",
     }
