@@ -5,10 +5,11 @@ Every function here runs inside the caller's transaction and under the lake's lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from store import bundle as bundles
@@ -23,8 +24,13 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-STREAM_ROWS = 250_000
-STREAM_BYTES = 512 << 20
+CHUNK_ROWS = 500_000
+CHUNK_BYTES = 512 << 20
+"""A chunk is inserted, and sorted, as a whole."""
+PIECE_ROWS = 20_000
+PIECE_BYTES = 64 << 20
+"""A piece of it is read, and another one checked, while DuckDB takes in the one before."""
+_SAMPLE = 1_000
 _T = TypeVar("_T")
 
 
@@ -33,10 +39,10 @@ def stream(
     catalog: Catalog,
     tables: Mapping[str, Rows | pa.RecordBatchReader],
 ) -> dict[str, int]:
-    """Insert tables chunk by chunk, checking each; references stand at the end.
+    """Insert tables chunk by chunk, checking each; keys and references stand at the end.
 
-    Returns rows inserted per table. Memory is bounded by two chunks and the narrow columns that
-    point at other rows.
+    Returns rows inserted per table. Memory is bounded by a chunk, a few pieces, and the narrow
+    columns that are keys or point at other rows.
     """
     # Files are sorted as the catalog says; keeping the order of arrival would cost the second core.
     connection.execute("SET preserve_insertion_order = false")
@@ -44,13 +50,26 @@ def stream(
     pointers: list[_Pointers] = []
     for name, rows in tables.items():
         table = catalog.table(name)
+        keys: list[pa.Table] = []
         of_table = [_Pointers(table, *reference) for reference in catalog.references(table)]
-        counts[name] = 0
-        for chunk in _ahead(_checked(connection, catalog, table, of_table, rows)):
-            counts[name] += _insert_chunk(connection, table, chunk)
+        checked = _checked(connection, catalog, table, keys, of_table, rows)
+        with closing(_ahead(checked)) as pieces:
+            counts[name] = sum(
+                _insert_chunk(connection, table, _chunk(first, pieces)) for first in pieces
+            )
+        if table.duplicates == "reject":
+            _check_keys(connection, table, keys)
         pointers += of_table
     _check_references(connection, pointers)
     return counts
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Some rows, and whether their chunk ends with them."""
+
+    rows: pa.Table
+    last: bool
 
 
 @dataclass(frozen=True)
@@ -61,28 +80,119 @@ class _Pointers:
     column: Column
     target: Table
     values: list[pa.Array] = field(default_factory=list["pa.Array"])
-    """Those of each chunk, without repeats."""
 
 
 def _checked(
     connection: duckdb.DuckDBPyConnection,
     catalog: Catalog,
     table: Table,
+    keys: list[pa.Table],
     pointers: list[_Pointers],
     rows: Rows | pa.RecordBatchReader,
-) -> Iterator[pa.Table]:
-    """Yield chunks of rows that keep the rules and hold each key once."""
+) -> Iterator[_Piece]:
+    """Yield rows that keep the rules, piece by piece; note their keys and what they point at.
+
+    Where an equal key means an equal row, a chunk holds each key once.
+    """
+    seen = _Seen(table)
     # Of its own, for it runs beside the inserts.
     with connection.cursor() as cursor:
-        for given in _chunks(rows):
-            chunk = bundles.conform(table, given)
-            validate.check_rows(cursor, catalog, table, chunk)
-            if _repeats(cursor, table, chunk):
-                validate.check_repeats(table, chunk)
-                chunk = _first_of_each_key(table, chunk)
+        for given, last in _ahead(_pieces(rows)):
+            piece = bundles.conform(table, given)
+            validate.check_rows(cursor, catalog, table, piece)
+            if table.duplicates == "skip":
+                piece = seen.first_of_each_key(cursor, piece)
+            else:
+                keys.append(piece.select(list(table.key)))
             for pointer in pointers:
-                pointer.values.append(_distinct(chunk.column(pointer.column.name)))
-            yield chunk
+                pointer.values.extend(_pointed(piece.column(pointer.column.name)))
+            yield _Piece(piece, last)
+            if last:
+                seen = _Seen(table)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The keys of a chunk so far."""
+
+    table: Table
+    keys: list[pa.Table] = field(default_factory=list["pa.Table"])
+    hashes: set[Any] = field(default_factory=set[Any])
+
+    def first_of_each_key(self, connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> pa.Table:
+        """Return those of the next rows whose key has not been seen, once each."""
+        import numpy as np
+        import pyarrow as pa
+
+        keys = rows.select(list(self.table.key))
+        answer = connection.execute(f"SELECT hash({columns(self.table.key)}) FROM keys")
+        hashes = set[Any](answer.to_arrow_table().column(0).to_pylist())
+        repeats = len(hashes) < rows.num_rows or not self.hashes.isdisjoint(hashes)
+        self.keys.append(keys)
+        self.hashes.update(hashes)
+        if not repeats:
+            return rows
+        whole = pa.concat_tables(self.keys)
+        numbered = whole.append_column("_row", pa.array(np.arange(whole.num_rows)))
+        first = numbered.group_by(list(self.table.key)).aggregate([("_row", "min")])
+        kept = np.zeros(whole.num_rows, dtype=bool)
+        kept[first.column("_row_min").to_numpy()] = True
+        return rows.filter(pa.array(kept[whole.num_rows - rows.num_rows :]))
+
+
+def _insert_chunk(
+    connection: duckdb.DuckDBPyConnection, table: Table, pieces: Iterator[pa.Table]
+) -> int:
+    """Insert rows as they come; what the lake holds already is left out if that may be."""
+    import duckdb
+    import pyarrow as pa
+
+    refused: list[Exception] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            for piece in pieces:
+                yield from piece.to_batches()
+        except Exception as error:
+            refused.append(error)
+            raise
+
+    key = columns(table.key)
+    # NOT IN, for an anti join may turn round and hash the rows that come, texts and all.
+    new = f" WHERE ({key}) NOT IN (SELECT ({key}) FROM lake.{table.name})"
+    connection.register("_chunk", pa.RecordBatchReader.from_batches(table.open_schema, batches()))
+    try:
+        return insert(connection, table, f"FROM _chunk{new if table.duplicates == 'skip' else ''}")
+    except duckdb.Error:
+        # DuckDB passes on an error of the stream as text.
+        if refused:
+            raise refused[0] from None
+        raise
+    finally:
+        connection.unregister("_chunk")
+
+
+def _check_keys(connection: duckdb.DuckDBPyConnection, table: Table, keys: list[pa.Table]) -> None:
+    """Raise RowsRejected where keys stand twice among the rows, or stood in the lake before."""
+    import pyarrow as pa
+
+    rows = pa.concat_tables(keys)
+    if not rows.num_rows:
+        return
+    # Of its own, for it does not see what this transaction has inserted.
+    with connection.cursor() as cursor:
+        if _repeats(cursor, table, rows):
+            validate.check_repeats(table, rows)
+        key = columns(table.key)
+        stored = f"FROM lake.{table.name} SEMI JOIN rows USING ({key})"
+        row = cursor.execute(f"SELECT count(*) {stored}").fetchone()
+        if row and row[0]:
+            examples = cursor.execute(
+                f"SELECT {key} {stored} ORDER BY ALL LIMIT {validate.EXAMPLES}"
+            ).fetchall()
+            raise RowsRejected(
+                table.name, validate.unique_rule(table), int(row[0]), describe(table.key, examples)
+            )
 
 
 def _repeats(connection: duckdb.DuckDBPyConnection, table: Table, rows: pa.Table) -> bool:
@@ -95,42 +205,6 @@ def _repeats(connection: duckdb.DuckDBPyConnection, table: Table, rows: pa.Table
     return row is None or bool(row[0])
 
 
-def _first_of_each_key(table: Table, rows: pa.Table) -> pa.Table:
-    import numpy as np
-    import pyarrow as pa
-
-    numbers = pa.array(np.arange(rows.num_rows))
-    keys = rows.select(list(table.key)).append_column("_row", numbers)
-    first = keys.group_by(list(table.key)).aggregate([("_row", "min")]).column("_row_min")
-    kept = np.zeros(rows.num_rows, dtype=bool)
-    kept[first.to_numpy()] = True
-    return rows.filter(pa.array(kept))
-
-
-def _insert_chunk(connection: duckdb.DuckDBPyConnection, table: Table, chunk: pa.Table) -> int:
-    """Insert the rows of a chunk; those that the lake holds already are left out, or refused."""
-    key = columns(table.key)
-    connection.register("_chunk", chunk)
-    try:
-        stored = f"FROM lake.{table.name} SEMI JOIN _chunk USING ({key})"
-        row = connection.execute(f"SELECT count(*) {stored}").fetchone()
-        assert row is not None
-        if not row[0]:
-            return insert(connection, table, "FROM _chunk")
-        if table.duplicates == "skip":
-            return insert(
-                connection, table, f"FROM _chunk ANTI JOIN (FROM lake.{table.name}) USING ({key})"
-            )
-        examples = connection.execute(
-            f"SELECT {key} {stored} ORDER BY ALL LIMIT {validate.EXAMPLES}"
-        ).fetchall()
-        raise RowsRejected(
-            table.name, validate.unique_rule(table), int(row[0]), describe(table.key, examples)
-        )
-    finally:
-        connection.unregister("_chunk")
-
-
 def _check_references(connection: duckdb.DuckDBPyConnection, pointers: list[_Pointers]) -> None:
     """Raise RowsRejected for the first column with a value that is no key of its target."""
     import pyarrow as pa
@@ -139,10 +213,10 @@ def _check_references(connection: duckdb.DuckDBPyConnection, pointers: list[_Poi
     asked: list[str] = []
     with ExitStack() as registered:
         for number, pointer in enumerate(pointers):
-            values = _distinct(pa.chunked_array(pointer.values, pa.string()))
+            values = pa.chunked_array(pointer.values, pa.string())
             if not len(values):
                 continue
-            connection.register(f"_values{number}", pa.table({"v": values}))
+            connection.register(f"_values{number}", pa.table([values], names=["v"]))
             registered.callback(connection.unregister, f"_values{number}")
             # The range lets DuckLake skip files by their statistics.
             lowest, highest = (extreme.as_py() for extreme in pc.min_max(values).values())
@@ -155,7 +229,7 @@ def _check_references(connection: duckdb.DuckDBPyConnection, pointers: list[_Poi
         missing = connection.execute(" UNION ALL ".join(asked)).fetchall() if asked else []
     if missing:
         first = min(number for number, _ in missing)
-        dangling = [str(value) for number, value in missing if number == first]
+        dangling = sorted({str(value) for number, value in missing if number == first})
         raise _dangling(connection, pointers[first], dangling)
 
 
@@ -177,17 +251,20 @@ def _dangling(
     return RowsRejected(table.name, rule, len(rows), examples)
 
 
-def _distinct(column: pa.ChunkedArray) -> pa.Array:
-    """Return the values of a column, or the elements of its lists, once each."""
+def _pointed(column: pa.ChunkedArray) -> list[pa.Array]:
+    """Return the values of a column, or the elements of its lists; once each where many repeat."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     flat: Any = pc.list_flatten(column) if pa.types.is_list(column.type) else column
-    return pc.unique(flat).drop_null()
+    some = flat.slice(0, _SAMPLE)
+    if 2 * pc.count_distinct(some).as_py() > len(some):
+        return flat.drop_null().chunks
+    return [pc.unique(flat).drop_null()]
 
 
-def _ahead(items: Iterator[_T]) -> Iterator[_T]:
-    """Yield items, making the next one while DuckDB works on the present one."""
+def _ahead(items: Iterator[_T]) -> Generator[_T]:
+    """Yield items, making the next one while the present one is worked on."""
     with ThreadPoolExecutor(1) as maker:
         coming = maker.submit(next, items, None)
         while (item := coming.result()) is not None:
@@ -195,20 +272,36 @@ def _ahead(items: Iterator[_T]) -> Iterator[_T]:
             yield item
 
 
-def _chunks(rows: Rows | pa.RecordBatchReader) -> Iterator[Rows]:
+def _chunk(first: _Piece, following: Iterator[_Piece]) -> Iterator[pa.Table]:
+    """Yield the rows of a chunk; to be read to its end."""
+    for piece in chain([first], following):
+        yield piece.rows
+        if piece.last:
+            return
+
+
+def _pieces(rows: Rows | pa.RecordBatchReader) -> Iterator[tuple[Rows, bool]]:
+    """Cut rows to pieces; yield each with whether a chunk ends there. There is at least one."""
     import pyarrow as pa
 
     if not isinstance(rows, pa.RecordBatchReader):
-        yield rows
+        yield rows, True
         return
     batches: list[pa.RecordBatch] = []
-    size = count = 0
+    count = size = chunk_count = chunk_size = 0
+    any_yet = False
     for batch in rows:
         batches.append(batch)
-        size += batch.nbytes
         count += batch.num_rows
-        if count >= STREAM_ROWS or size >= STREAM_BYTES:
-            yield pa.Table.from_batches(batches, rows.schema)
-            batches, size, count = [], 0, 0
-    if batches or not count:
-        yield pa.Table.from_batches(batches, rows.schema)
+        size += batch.nbytes
+        if count >= PIECE_ROWS or size >= PIECE_BYTES:
+            chunk_count += count
+            chunk_size += size
+            last = chunk_count >= CHUNK_ROWS or chunk_size >= CHUNK_BYTES
+            yield pa.Table.from_batches(batches, rows.schema), last
+            any_yet = True
+            batches, count, size = [], 0, 0
+            if last:
+                chunk_count = chunk_size = 0
+    if batches or not any_yet:
+        yield pa.Table.from_batches(batches, rows.schema), True

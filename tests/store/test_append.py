@@ -426,7 +426,7 @@ def test_a_load_that_fails_late_leaves_nothing(
 ) -> None:
     from store import bulk
 
-    monkeypatch.setattr(bulk, "STREAM_ROWS", 100)
+    monkeypatch.setattr(bulk, "CHUNK_ROWS", 100)
     schema = pa.schema([("policy_id", pa.string()), ("name", pa.string()), ("kind", pa.string())])
 
     def read(last: str) -> Iterator[pa.RecordBatch]:
