@@ -216,6 +216,8 @@ class Feed:
                 self._sampling,
             )
             _named_by_content(tables)
+            for row in tables["generations"]:
+                row["step"] = step.number
             for name, rows in tables.items():
                 together.setdefault(name, []).extend(rows)
         for name, key in (

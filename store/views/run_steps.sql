@@ -1,6 +1,6 @@
 -- One row per generation of a training or rollout run: the step at which it was sampled.
--- Rewards know the step. An attempt without a reward takes that of its group, or the round of the
--- policy that wrote it; step is NULL where none of them tells. created_at is the attempt's own.
+-- Where the attempt itself does not tell, its reward does, that of another attempt of its group, or
+-- the round of the policy that wrote it; else step is NULL. created_at is the attempt's own.
 WITH rewarded AS (
     SELECT run_id, generation_id, min(step) AS step
     FROM rewards
@@ -12,7 +12,8 @@ attempts AS (
         generations.kernel_id, generations.policy_id, generations.prompt_id,
         -- An attempt sampled alone is a group of its own.
         coalesce(generations.group_id, generations.generation_id) AS group_id,
-        generations.created_at, rewarded.step
+        generations.created_at,
+        coalesce(generations.step, rewarded.step) AS step
     FROM generations
     INNER JOIN runs ON runs.run_id = generations.run_id
     LEFT JOIN rewarded

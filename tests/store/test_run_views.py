@@ -128,6 +128,15 @@ def test_the_step_of_an_attempt_is_its_rewards_or_its_groups(lake: store.Lake) -
     assert steps[:6] == [("g0", 0), ("g0", 0), ("g0", 0), ("g1", 1), ("g1", 1), ("g2", None)]
 
 
+def test_an_attempt_that_tells_its_step_needs_no_reward(lake: store.Lake, tmp_path: Path) -> None:
+    shutil.copytree(lake.url, tmp_path / "lake")
+    with store.writer(str(tmp_path / "lake"), author="tests") as writer:
+        writer.append({"generations": [attempt(None, "g3", 40, step=5)]}, "a group without reward")
+    with store.open(str(tmp_path / "lake")) as opened:
+        [row] = opened.sql("SELECT step FROM run_steps WHERE group_id = 'g3'").rows()
+    assert row == {"step": 5}
+
+
 def test_a_policy_of_a_round_gives_its_attempts_their_step(lake: store.Lake) -> None:
     [row] = lake.sql("FROM run_steps WHERE run_id <> $1", [RUN["run_id"]]).rows()
     assert (row["run_id"], row["step"]) == (ROLLOUT["run_id"], 3)

@@ -91,6 +91,11 @@ def test_steps_reward_what_is_right_and_leave_each_row_once(
                 table: lake.sql(f"SELECT count(*) AS n FROM {table}").rows()[0]["n"]
                 for table in ("generations", "rewards", "analyses", "evaluations", "prompts")
             }
+            query = (
+                "SELECT DISTINCT generations.step AS own, run_steps.step FROM generations "
+                "JOIN run_steps USING (generation_id)"
+            )
+            assert lake.sql(query).rows() == [{"own": 0, "step": 0}]
         assert counts == {
             "generations": 4, "rewards": 4, "analyses": 3, "evaluations": 3, "prompts": 1,
         }  # fmt: skip
