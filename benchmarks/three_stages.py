@@ -27,7 +27,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -309,7 +309,8 @@ class Study:
             lineage = self._must("lineage", ["store", "show", kernel, "--lineage"])
             (folder / "lineage.txt").write_text(lineage, "utf-8")
         self._must("export", ["store", "export", "parquet", str(folder / "tables")])
-        masked(folder, self.out)
+        names, model = {str(self.out): "OUT"}, Path(self.sizes.model)
+        masked(folder, names | ({f"{model.parent}/": ""} if model.is_absolute() else {}))
         told = {"seconds": self.seconds, "models": {k: str(v) for k, v in self.models().items()}}
         (self.out / "seconds.json").write_text(json.dumps(told, indent=1) + "\n", "utf-8")
 
@@ -523,23 +524,31 @@ class Study:
         return file.read_text("utf-8", errors="replace").rpartition("\n$ ")[2]
 
 
-def masked(folder: Path, out: Path) -> None:
-    """Take the folder of the run and the names of machines out of what is to be published."""
+def masked(folder: Path, names: Mapping[str, str]) -> None:
+    """Take folders and the names of machines out of what is to be published.
+
+    Args:
+        folder: What is to be published.
+        names: Texts with what stands in their place.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     for file in folder.rglob("*"):
         if file.suffix in (".csv", ".html", ".md", ".txt"):
-            file.write_text(file.read_text("utf-8").replace(str(out), "OUT"), "utf-8")
+            text = file.read_text("utf-8")
+            for name, other in names.items():
+                text = text.replace(name, other)
+            file.write_text(text, "utf-8")
         elif file.suffix == ".parquet":
             table = pq.read_table(file)
             for place, column in enumerate(table.schema):
                 if column.type not in (pa.string(), pa.large_string()):
                     continue
-                texts = pc.replace_substring(
-                    table.column(place), pattern=str(out), replacement="OUT"
-                )
+                texts = table.column(place)
+                for name, other in names.items():
+                    texts = pc.replace_substring(texts, pattern=name, replacement=other)
                 if column.name == "host":
                     texts = pa.nulls(table.num_rows, column.type)
                 table = table.set_column(place, column, texts)
