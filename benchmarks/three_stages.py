@@ -525,7 +525,7 @@ class Study:
 
 
 def masked(folder: Path, names: Mapping[str, str]) -> None:
-    """Take folders and the names of machines out of what is to be published.
+    """Take folders and the names of machines and GPUs out of what is to be published.
 
     Args:
         folder: What is to be published.
@@ -539,7 +539,7 @@ def masked(folder: Path, names: Mapping[str, str]) -> None:
         if file.suffix in (".csv", ".html", ".md", ".txt"):
             text = file.read_text("utf-8")
             for name, other in names.items():
-                text = text.replace(name, other)
+                text = text.replace(name, other).replace(name.replace("_", r"\_"), other)
             file.write_text(text, "utf-8")
         elif file.suffix == ".parquet":
             table = pq.read_table(file)
@@ -549,7 +549,7 @@ def masked(folder: Path, names: Mapping[str, str]) -> None:
                 texts = table.column(place)
                 for name, other in names.items():
                     texts = pc.replace_substring(texts, pattern=name, replacement=other)
-                if column.name == "host":
+                if column.name in ("host", "gpu_uuid"):
                     texts = pa.nulls(table.num_rows, column.type)
                 table = table.set_column(place, column, texts)
             pq.write_table(table, file)
