@@ -14,6 +14,9 @@ from trainers._policy import FAILED, Completion, Sampling, Serving
 
 log = logging.getLogger(__name__)
 
+_LEG = 128
+"""Tokens after which sequences that have ended leave the batch: the longest is seldom alone."""
+
 
 class Local:
     """A model folder, a Hub name or a GGUF file; loaded when the first prompt comes."""
@@ -138,34 +141,53 @@ class Local:
 
         pad: int = self._tokenizer.pad_token_id
         longest = max(map(len, prompts))
+        copies = n if sampling.temperature > 0 else 1
+        asked = [one for one in prompts for _ in range(copies)]
+        device = self._model.device
         # Left-padded: every prompt ends where its completion begins.
-        ids = torch.tensor([[pad] * (longest - len(one)) + one for one in prompts])
-        mask = torch.tensor([[0] * (longest - len(one)) + [1] * len(one) for one in prompts])
+        ids = torch.tensor([[pad] * (longest - len(one)) + one for one in asked], device=device)
+        mask = torch.tensor(
+            [[0] * (longest - len(one)) + [1] * len(one) for one in asked], device=device
+        )
         settings: dict[str, Any] = {
-            "max_new_tokens": most,
-            "num_return_sequences": n,
             "pad_token_id": pad,
             "eos_token_id": self._ends,
             "do_sample": sampling.temperature > 0,
+            "return_dict_in_generate": True,
         }
         if sampling.temperature > 0:
             settings |= {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": 0}
-        else:
-            settings["num_return_sequences"] = 1
-        device = self._model.device
+        rows: list[list[int]] = [[] for _ in asked]
+        left, cache = list(range(len(rows))), None
         with torch.inference_mode():
-            made = self._model.generate(
-                input_ids=ids.to(device),
-                attention_mask=mask.to(device),
-                generation_config=GenerationConfig(**settings),
-            )
-        rows: list[list[int]] = made[:, longest:].tolist()
+            while left and len(rows[left[0]]) < most:
+                leg = min(_LEG, most - len(rows[left[0]]))
+                made = self._model.generate(
+                    input_ids=ids,
+                    attention_mask=mask,
+                    past_key_values=cache,
+                    generation_config=GenerationConfig(max_new_tokens=leg, **settings),
+                )
+                new = made.sequences[:, ids.shape[1] :].tolist()
+                for row, tokens in zip(left, new, strict=True):
+                    rows[row] += tokens
+                goes_on = [place for place, row in enumerate(left) if not self._ended(rows[row])]
+                left = [left[place] for place in goes_on]
+                kept = torch.tensor(goes_on, dtype=torch.long, device=device)
+                ids, cache = made.sequences[kept], made.past_key_values
+                mask = torch.nn.functional.pad(
+                    mask[kept], (0, ids.shape[1] - mask.shape[1]), value=1
+                )
+                cache.batch_select_indices(kept)
         if sampling.temperature == 0:
             rows = [row for row in rows for _ in range(n)]
         return [
             [self._completion(row, len(prompt)) for row in rows[place * n : (place + 1) * n]]
             for place, prompt in enumerate(prompts)
         ]
+
+    def _ended(self, tokens: list[int]) -> bool:
+        return any(token in self._ends for token in tokens)
 
     def _completion(self, tokens: list[int], prompt_tokens: int) -> Completion:
         end = next((at for at, token in enumerate(tokens) if token in self._ends), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from chat_server import ChatServer, completion
 
 from store.errors import FlywheelError, UnknownName
+from trainers import _local
 from trainers._policy import (
     Budget,
     BudgetReached,
@@ -400,6 +402,29 @@ def test_a_batch_gives_the_same_greedy_tokens_as_one_by_one(model: Path) -> None
     assert together == alone
     assert len({made.text for (made,) in alone.values()}) == 3
     assert [together[place][0].prompt_tokens for place in range(3)] == [len(t) + 1 for t in texts]
+
+
+def test_sequences_that_end_leave_the_batch_and_change_no_other(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(model, tmp_path / "bytes")
+    vocabulary = json.loads((model / "tokenizer.json").read_text("utf-8"))["model"]["vocab"]
+    texts = [letter * size for letter, size in zip("abcdefgh", range(1, 9), strict=True)]
+    whole = answers(local(model), texts, temperature=0.0, max_tokens=24)
+    letters = [text for place in whole for text in whole[place][0].text[4:12] if text in vocabulary]
+    end = max(sorted(set(letters)), key=letters.count)
+    file = tmp_path / "bytes" / "generation_config.json"
+    given = json.loads(file.read_text("utf-8")) | {"eos_token_id": vocabulary[end]}
+    file.write_text(json.dumps(given), "utf-8")
+    monkeypatch.setattr(_local, "_LEG", 5)
+    legs = answers(local(tmp_path / "bytes"), texts, temperature=0.0, max_tokens=24)
+    assert [legs[place][0].text for place in range(8)] == [
+        whole[place][0].text.partition(end)[0] for place in range(8)
+    ]
+    reasons = {made.finish_reason for (made,) in legs.values()}
+    assert reasons == {"stop", "length"}
+    drawn = answers(local(tmp_path / "bytes"), texts, n=4, seed=3, max_tokens=24)
+    assert drawn == answers(local(tmp_path / "bytes"), texts, n=4, seed=3, max_tokens=24)
 
 
 def test_a_seed_repeats_the_draws_and_none_does_not(model: Path) -> None:
