@@ -26,7 +26,7 @@ BASELINE_WORDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """What is known of the scored kernels, which stand in the table `eligible`."""
+    """What is known of the scored kernels, which stand in the view `eligible`."""
 
     dropped: dict[str, int]
     """Kernels that may not be shown, by reason."""
@@ -54,7 +54,7 @@ def scores(
         raise _nothing(lake, evidence, baseline, chosen)
     given = {"device": chosen, "baseline": baseline}
     lake.keep("scored", sql("shared", f"scores_{evidence}"), given)
-    lake.keep("eligible", "SELECT * EXCLUDE (dropped) FROM scored WHERE dropped IS NULL")
+    lake.define("eligible", "SELECT * EXCLUDE (dropped) FROM scored WHERE dropped IS NULL")
     reasons = lake.run("SELECT dropped, count(*) AS kernels FROM scored GROUP BY ALL ORDER BY ALL")
     counts = {row["dropped"]: row["kernels"] for row in reasons.rows()}
     if not counts:

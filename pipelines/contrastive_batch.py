@@ -142,7 +142,8 @@ def explain(lake: store.Lake, config: Config, request: Request, task: str) -> Re
     task_id, name = find_task(lake, task)
     asked_tasks(lake, request)
     found = _scores(lake, config, request)
-    lake.keep("eligible", "SELECT * FROM eligible WHERE task_id = $1", [task_id])
+    if found is not None:
+        lake.keep("scored", "FROM scored WHERE task_id = $1", [task_id])
     candidates = lake.run("SELECT DISTINCT task_id FROM eligible").arrow()
     if found is None or candidates.num_rows == 0:
         raise pipelines.no_rows(
@@ -166,7 +167,7 @@ def explain(lake: store.Lake, config: Config, request: Request, task: str) -> Re
 
 def _scores(lake: store.Lake, config: Config, request: Request) -> Scores | None:
     if config.strategy == "none":
-        lake.keep("eligible", pipelines.sql("contrastive_batch", "nothing_scored"))
+        lake.define("eligible", pipelines.sql("contrastive_batch", "nothing_scored"))
         return None
     return scores(
         lake,

@@ -132,6 +132,16 @@ class Lake:
             self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {query}", parameters)
         self._made.add(name)
 
+    def define(self, name: str, query: str) -> None:
+        """Let `run` read SQL of our own files under a name, in place of an earlier one.
+
+        It is asked anew each time, where `keep` holds the answer.
+        """
+        with _translated():
+            self._prepared(query)
+            self._connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {query}")
+        self._made.add(name)
+
     def views(self) -> dict[str, str]:
         """Return every view with the sentence on top of its file."""
         return {name: about(view_text(name)) for name in view_names()}

@@ -49,7 +49,7 @@ def drawn(lake, rows, *, seed: int = 0, **options) -> list[list[tuple[str, float
     eligible = table(rows)
     tasks = pa.table({"task_id": sorted(set(eligible["task_id"].to_pylist()))})
     lake.register("given", eligible)
-    lake.keep("eligible", "FROM given")
+    lake.define("eligible", "FROM given")
     found = draw(lake, tasks, config, Request(seed=seed)).to_pylist()
     groups: dict[int, list[tuple[str, float]]] = {}
     for row in found:

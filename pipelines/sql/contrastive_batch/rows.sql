@@ -1,7 +1,7 @@
 -- One row per distinct prompt: the exemplars in the order shown, with their scores as shown.
 -- The order is drawn as well, so that the place in the prompt says nothing about the speed.
 -- `exemplars` (row_index, task_id, draw, kernel_id, score) is registered, and `eligible` (task_id,
--- workload_id) kept.
+-- workload_id) defined.
 WITH task_workloads AS (
     SELECT task_id, min(workload_id) AS workload_id
     FROM eligible
