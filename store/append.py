@@ -234,6 +234,8 @@ class Writer:
             self._connection.execute("COMMIT")
         except BaseException as error:
             self._rollback()
+            if _is_interrupt(error):
+                raise KeyboardInterrupt from None
             # SQLite does not wait where a transaction that has read turns to writing.
             if str(error).endswith("database is locked"):
                 raise CommitConflict(
@@ -275,6 +277,13 @@ class Writer:
         if "rows" in found:
             raise RowsRejected(*found["rows"])
         raise FlywheelError(found["reason"])
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    """Whether an error is what DuckDB makes of a KeyboardInterrupt."""
+    return isinstance(error.__cause__, KeyboardInterrupt) or str(error).startswith(
+        "KeyboardInterrupt"
+    )
 
 
 def _is_elsewhere(error: Exception) -> bool:

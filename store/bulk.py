@@ -30,7 +30,6 @@ CHUNK_BYTES = 512 << 20
 PIECE_ROWS = 20_000
 PIECE_BYTES = 64 << 20
 """A piece of it is read, and another one checked, while DuckDB takes in the one before."""
-_SAMPLE = 1_000
 _T = TypeVar("_T")
 
 
@@ -65,14 +64,6 @@ def stream(
 
 
 @dataclass(frozen=True)
-class _Piece:
-    """Some rows, and whether their chunk ends with them."""
-
-    rows: pa.Table
-    last: bool
-
-
-@dataclass(frozen=True)
 class _Pointers:
     """The values of one column that must be keys of another table."""
 
@@ -89,55 +80,46 @@ def _checked(
     keys: list[pa.Table],
     pointers: list[_Pointers],
     rows: Rows | pa.RecordBatchReader,
-) -> Iterator[_Piece]:
-    """Yield rows that keep the rules, piece by piece; note their keys and what they point at.
+) -> Generator[tuple[pa.Table, bool]]:
+    """Yield rows that keep the rules, piece by piece, each with whether a chunk ends there.
 
-    Where an equal key means an equal row, a chunk holds each key once.
+    Notes their keys and what they point at. Where an equal key means an equal row, a chunk holds
+    each key once.
     """
-    seen = _Seen(table)
+    seen = set[Any]()
     # Of its own, for it runs beside the inserts.
     with connection.cursor() as cursor:
         for given, last in _ahead(_pieces(rows)):
             piece = bundles.conform(table, given)
             validate.check_rows(cursor, catalog, table, piece)
             if table.duplicates == "skip":
-                piece = seen.first_of_each_key(cursor, piece)
+                piece = _first_of_each_key(table, piece, seen)
             else:
-                keys.append(piece.select(list(table.key)))
+                keys.append(_copied(piece.select(list(table.key))))
             for pointer in pointers:
-                pointer.values.extend(_pointed(piece.column(pointer.column.name)))
-            yield _Piece(piece, last)
+                pointer.values.append(_pointed(piece.column(pointer.column.name)))
+            yield piece, last
             if last:
-                seen = _Seen(table)
+                seen.clear()
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """The keys of a chunk so far."""
+def _first_of_each_key(table: Table, rows: pa.Table, seen: set[Any]) -> pa.Table:
+    """Return those of the rows whose key has not been seen, once each; their keys now have."""
+    import pyarrow as pa
 
-    table: Table
-    keys: list[pa.Table] = field(default_factory=list["pa.Table"])
-    hashes: set[Any] = field(default_factory=set[Any])
+    parts: list[list[Any]] = [rows.column(name).to_numpy().tolist() for name in table.key]
+    new: list[bool] = []
+    for key in parts[0] if len(parts) == 1 else zip(*parts, strict=True):
+        new.append(key not in seen)
+        seen.add(key)
+    return rows if all(new) else rows.filter(pa.array(new))
 
-    def first_of_each_key(self, connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> pa.Table:
-        """Return those of the next rows whose key has not been seen, once each."""
-        import numpy as np
-        import pyarrow as pa
 
-        keys = rows.select(list(self.table.key))
-        answer = connection.execute(f"SELECT hash({columns(self.table.key)}) FROM keys")
-        hashes = set[Any](answer.to_arrow_table().column(0).to_pylist())
-        repeats = len(hashes) < rows.num_rows or not self.hashes.isdisjoint(hashes)
-        self.keys.append(keys)
-        self.hashes.update(hashes)
-        if not repeats:
-            return rows
-        whole = pa.concat_tables(self.keys)
-        numbered = whole.append_column("_row", pa.array(np.arange(whole.num_rows)))
-        first = numbered.group_by(list(self.table.key)).aggregate([("_row", "min")])
-        kept = np.zeros(whole.num_rows, dtype=bool)
-        kept[first.column("_row_min").to_numpy()] = True
-        return rows.filter(pa.array(kept[whole.num_rows - rows.num_rows :]))
+def _copied(rows: pa.Table) -> pa.Table:
+    """Return rows in memory of their own: a column may hold on to the whole batch it came in."""
+    import numpy as np
+
+    return rows.take(np.arange(rows.num_rows))
 
 
 def _insert_chunk(
@@ -147,13 +129,15 @@ def _insert_chunk(
     import duckdb
     import pyarrow as pa
 
-    refused: list[Exception] = []
+    refused: list[BaseException] = []
 
     def batches() -> Iterator[pa.RecordBatch]:
         try:
             for piece in pieces:
                 yield from piece.to_batches()
-        except Exception as error:
+        except GeneratorExit:
+            raise  # DuckDB has let go of the stream
+        except BaseException as error:
             refused.append(error)
             raise
 
@@ -166,7 +150,7 @@ def _insert_chunk(
     except duckdb.Error:
         # DuckDB passes on an error of the stream as text.
         if refused:
-            raise refused[0] from None
+            raise refused.pop() from None
         raise
     finally:
         connection.unregister("_chunk")
@@ -251,36 +235,35 @@ def _dangling(
     return RowsRejected(table.name, rule, len(rows), examples)
 
 
-def _pointed(column: pa.ChunkedArray) -> list[pa.Array]:
-    """Return the values of a column, or the elements of its lists; once each where many repeat."""
+def _pointed(column: pa.ChunkedArray) -> pa.Array:
+    """Return the values of a column, or the elements of its lists, once each."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     flat: Any = pc.list_flatten(column) if pa.types.is_list(column.type) else column
-    some = flat.slice(0, _SAMPLE)
-    if 2 * pc.count_distinct(some).as_py() > len(some):
-        return flat.drop_null().chunks
-    return [pc.unique(flat).drop_null()]
+    return pc.unique(flat).drop_null()
 
 
-def _ahead(items: Iterator[_T]) -> Generator[_T]:
+def _ahead(items: Generator[_T]) -> Generator[_T]:
     """Yield items, making the next one while the present one is worked on."""
-    with ThreadPoolExecutor(1) as maker:
+    with closing(items), ThreadPoolExecutor(1) as maker:
         coming = maker.submit(next, items, None)
         while (item := coming.result()) is not None:
             coming = maker.submit(next, items, None)
             yield item
 
 
-def _chunk(first: _Piece, following: Iterator[_Piece]) -> Iterator[pa.Table]:
+def _chunk(
+    first: tuple[pa.Table, bool], following: Iterator[tuple[pa.Table, bool]]
+) -> Iterator[pa.Table]:
     """Yield the rows of a chunk; to be read to its end."""
-    for piece in chain([first], following):
-        yield piece.rows
-        if piece.last:
+    for rows, last in chain([first], following):
+        yield rows
+        if last:
             return
 
 
-def _pieces(rows: Rows | pa.RecordBatchReader) -> Iterator[tuple[Rows, bool]]:
+def _pieces(rows: Rows | pa.RecordBatchReader) -> Generator[tuple[Rows, bool]]:
     """Cut rows to pieces; yield each with whether a chunk ends there. There is at least one."""
     import pyarrow as pa
 

@@ -421,44 +421,6 @@ def test_a_load_is_one_transaction_and_is_made_once(writer: Writer) -> None:
     assert checks.check(writer.location) == []
 
 
-def test_a_load_that_fails_late_leaves_nothing(
-    writer: Writer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from store import bulk
-
-    monkeypatch.setattr(bulk, "CHUNK_ROWS", 100)
-    schema = pa.schema([("policy_id", pa.string()), ("name", pa.string()), ("kind", pa.string())])
-
-    def read(last: str) -> Iterator[pa.RecordBatch]:
-        for part in range(4):
-            names = [f"{part}-{n}" for n in range(100)]
-            kinds = ["person"] * 99 + [last if part == 3 else "person"]
-            yield pa.record_batch({"policy_id": names, "name": names, "kind": kinds})
-
-    bad = pa.RecordBatchReader.from_batches(schema, read("robot"))
-    with pytest.raises(RowsRejected, match="kind is one of"):
-        writer.load({"policies": bad}, "bad", bundle_id="load")
-
-    def torn() -> Iterator[pa.RecordBatch]:
-        yield from list(read("person"))[:3]
-        raise ValueError("line 301 is malformed")
-
-    source = pa.RecordBatchReader.from_batches(schema, torn())
-    with pytest.raises(ValueError, match="line 301"):
-        writer.load({"policies": source}, "bad", bundle_id="load")
-    dangling = {"policies": [_policy("p")], "evaluations": [JUDGED]}
-    with pytest.raises(RowsRejected, match="kernel_id is a kernel_id of kernels"):
-        writer.load(dangling, "bad", bundle_id="load")
-    assert _count(writer, "policies") == 0
-    good = pa.RecordBatchReader.from_batches(schema, read("person"))
-    assert writer.load({"policies": good}, "good", bundle_id="load") is not None
-    repeated = [_judged(n) for n in range(300)] + [_judged(5)]
-    with pytest.raises(RowsRejected, match="identifies one row"):
-        writer.load(BASE | {"evaluations": repeated}, "bad", bundle_id="repeats")
-    assert _count(writer, "policies") == 400
-    assert checks.check(writer.location) == []
-
-
 def test_rows_may_refer_to_each_other_inside_a_bundle_and_a_load(writer: Writer) -> None:
     chain = [
         _policy("child", parent_policy_id="parent"),
