@@ -30,6 +30,7 @@ CHUNK_BYTES = 512 << 20
 PIECE_ROWS = 20_000
 PIECE_BYTES = 64 << 20
 """A piece of it is read, and another one checked, while DuckDB takes in the one before."""
+_SAMPLE = 1_000
 _T = TypeVar("_T")
 
 
@@ -86,40 +87,58 @@ def _checked(
     Notes their keys and what they point at. Where an equal key means an equal row, a chunk holds
     each key once.
     """
-    seen = set[Any]()
+    seen = _Seen(table)
     # Of its own, for it runs beside the inserts.
     with connection.cursor() as cursor:
         for given, last in _ahead(_pieces(rows)):
             piece = bundles.conform(table, given)
             validate.check_rows(cursor, catalog, table, piece)
             if table.duplicates == "skip":
-                piece = _first_of_each_key(table, piece, seen)
+                piece = seen.first_of_each_key(cursor, piece)
             else:
                 keys.append(_copied(piece.select(list(table.key))))
             for pointer in pointers:
-                pointer.values.append(_pointed(piece.column(pointer.column.name)))
+                pointed = _pointed(piece.column(pointer.column.name))
+                pointer.values.extend(pointed.chunks)
             yield piece, last
             if last:
-                seen.clear()
+                seen = _Seen(table)
 
 
-def _first_of_each_key(table: Table, rows: pa.Table, seen: set[Any]) -> pa.Table:
-    """Return those of the rows whose key has not been seen, once each; their keys now have."""
-    import pyarrow as pa
+@dataclass(frozen=True)
+class _Seen:
+    """The keys of a chunk so far."""
 
-    parts: list[list[Any]] = [rows.column(name).to_numpy().tolist() for name in table.key]
-    new: list[bool] = []
-    for key in parts[0] if len(parts) == 1 else zip(*parts, strict=True):
-        new.append(key not in seen)
-        seen.add(key)
-    return rows if all(new) else rows.filter(pa.array(new))
+    table: Table
+    keys: list[pa.Table] = field(default_factory=list["pa.Table"])
+    hashes: set[Any] = field(default_factory=set[Any])
+
+    def first_of_each_key(self, connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> pa.Table:
+        """Return those of the next rows whose key has not been seen, once each."""
+        import numpy as np
+        import pyarrow as pa
+
+        keys = _copied(rows.select(list(self.table.key)))
+        answer = connection.execute(f"SELECT hash({columns(self.table.key)}) FROM keys")
+        hashes = set[Any](answer.to_arrow_table().column(0).to_pylist())
+        repeats = len(hashes) < rows.num_rows or not self.hashes.isdisjoint(hashes)
+        self.keys.append(keys)
+        self.hashes.update(hashes)
+        if not repeats:
+            return rows
+        whole = pa.concat_tables(self.keys)
+        numbered = whole.append_column("_row", pa.array(np.arange(whole.num_rows)))
+        first = numbered.group_by(list(self.table.key)).aggregate([("_row", "min")])
+        kept = np.zeros(whole.num_rows, dtype=bool)
+        kept[first.column("_row_min").to_numpy()] = True
+        return rows.filter(pa.array(kept[whole.num_rows - rows.num_rows :]))
 
 
-def _copied(rows: pa.Table) -> pa.Table:
-    """Return rows in memory of their own: a column may hold on to the whole batch it came in."""
+def _copied(values: Any) -> Any:
+    """Return a table or column in memory of its own: it may share that of the batch it came in."""
     import numpy as np
 
-    return rows.take(np.arange(rows.num_rows))
+    return values.take(np.arange(len(values)))
 
 
 def _insert_chunk(
@@ -235,13 +254,16 @@ def _dangling(
     return RowsRejected(table.name, rule, len(rows), examples)
 
 
-def _pointed(column: pa.ChunkedArray) -> pa.Array:
-    """Return the values of a column, or the elements of its lists, once each."""
+def _pointed(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the values of a column, or the elements of its lists; once each where many repeat."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     flat: Any = pc.list_flatten(column) if pa.types.is_list(column.type) else column
-    return pc.unique(flat).drop_null()
+    some = flat.slice(0, _SAMPLE)
+    if 2 * pc.count_distinct(some).as_py() > len(some):
+        return _copied(flat.drop_null())
+    return pa.chunked_array([pc.unique(flat).drop_null()])
 
 
 def _ahead(items: Generator[_T]) -> Generator[_T]:
