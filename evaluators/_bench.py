@@ -244,7 +244,8 @@ class Bench:
             self.expect(code, axes, sizes, limits, patience)
             if self._baselines is None:
                 starting, self._starting = self._starting, []
-                self._baselines = Baselines(*_started(starting))
+                arm, again = _started(starting)
+                self._baselines = Baselines(arm, again)
             missing = [n for n in wanted if n not in {*self._baselines.prepared, *self.unavailable}]
             if not missing:
                 return self._baselines
