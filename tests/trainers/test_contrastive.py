@@ -114,11 +114,11 @@ def test_two_processes_train_as_one_run(tmp_path: Path) -> None:
     assert "contrastive: 2 steps on 2 processes" in done.stdout
     with store.open(str(tmp_path / "lake")) as lake:
         steps = lake.sql(
-            "SELECT step, count(*) AS attempts, count(DISTINCT group_id) AS groups, "
+            "SELECT run_steps.step, count(*) AS attempts, count(DISTINCT group_id) AS groups, "
             "count(DISTINCT snapshot_id) AS snapshots, min(sample_index) AS first, "
             "max(sample_index) AS last FROM run_steps JOIN generations "
             "USING (generation_id, run_id, group_id) WHERE source = 'trainers' "
-            "GROUP BY step ORDER BY step"
+            "GROUP BY ALL ORDER BY run_steps.step"
         ).rows()
         assert steps == [
             {"step": step, "attempts": 8, "groups": 2, "snapshots": 1, "first": 0, "last": 3}
