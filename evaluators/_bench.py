@@ -106,7 +106,6 @@ class Bench:
             torch.backends.cudnn.allow_tf32 = False
         self._trusted: list[Nursery] = []
         self._untrusted: Nursery | None = None
-        self._names: Sequence[str] = ("eager",)
         self._side = ThreadPoolExecutor(2, "bench")
         self._starting: list[Future[Arm]] = []
         self._task: tuple[str, str] | None = None
@@ -156,15 +155,12 @@ class Bench:
             self._task = key
         return self._reference
 
-    def use(self, policy: Policy, names: Sequence[str]) -> None:
-        """Judge under a policy and against these baselines from here on.
-
-        The policy holds for candidates and baselines alike.
-        """
+    def use(self, policy: Policy) -> None:
+        """Judge under a policy from here on, which holds for candidates and baselines alike."""
         if policy != self._policy:
             self.end_baselines()
             self.unavailable = {}
-        self._policy, self._names = policy, names
+        self._policy = policy
 
     def candidate(
         self, files: Mapping[str, str], sizes: Sizes, limits: Limits, patience: Patience
@@ -211,17 +207,19 @@ class Bench:
         sizes: Sizes,
         limits: Limits,
         patience: Patience,
+        names: Sequence[str] = ("eager",),
     ) -> None:
         """Begin to start eager's two workers, unless they run: `baselines` will ask for them.
 
-        Their processes come up while a candidate is built and gives its answers.
+        Their processes, and those that the ways named need besides, come up while a candidate is
+        built and gives its answers.
         """
         self.reference(code, axes)
         if self._baseline_sizes != sizes:
             self.end_baselines()
         if self._baselines is None and not self._starting:
             self._baseline_sizes = sizes
-            self._warm_up(3 if _APART in self._names else 2)
+            self._warm_up(names)
             self._starting = self._reference_arms(code, axes, sizes, limits, patience, range(2))
 
     def baselines(
@@ -241,7 +239,7 @@ class Bench:
         reference = self.reference(code, axes)
         wanted = [name for name in reversed(_variants.names(self.device)) if name in names]
         while True:
-            self.expect(code, axes, sizes, limits, patience)
+            self.expect(code, axes, sizes, limits, patience, names)
             if self._baselines is None:
                 starting, self._starting = self._starting, []
                 arm, again = _started(starting)
@@ -250,6 +248,7 @@ class Bench:
             if not missing:
                 return self._baselines
             if missing[0] == _APART and self._baselines.apart is None:
+                self._warm_up(names)
                 [self._baselines.apart] = _started(
                     self._reference_arms(code, axes, sizes, limits, patience, range(2, 3))
                 )
@@ -262,11 +261,11 @@ class Bench:
                 self.unavailable[missing[0]] = str(failed)
                 self.end_baselines()
 
-    def _warm_up(self, count: int) -> None:
-        """See to so many nurseries for the task's own text; they import torch side by side."""
-        compiled = any(name in self._names for name in _COMPILED)
-        while len(self._trusted) < count:
-            warm = _COMPILERS if compiled and self.device == "cuda" else ()
+    def _warm_up(self, names: Sequence[str]) -> None:
+        """See to nurseries for these ways to run the task; they import torch side by side."""
+        compiled = self.device == "cuda" and any(name in names for name in _COMPILED)
+        warm = _COMPILERS if compiled else ()
+        while len(self._trusted) < (3 if _APART in names else 2):
             self._trusted.append(Nursery(self._threads, _COMPILING, warm))
 
     def _reference_arms(
@@ -284,7 +283,6 @@ class Bench:
         # own: the limits of one candidate are not theirs.
         patience = replace(patience, import_s=patience.build_s, total_s=math.inf)
         limits = replace(limits, memory_bytes=None, cpu_s=_ENDLESS_S)
-        self._warm_up(which.stop)
 
         def started(number: int) -> Arm:
             files = {_TASK_FILE: code}
@@ -321,7 +319,7 @@ class Bench:
         """End the baselines' workers, so that the next session starts new ones."""
         starting, self._starting = self._starting, []
         for future in starting:
-            with contextlib.suppress(Exception):  # where it has failed, nothing is left of it
+            with contextlib.suppress(ReferenceFailed, SandboxFailed):  # nothing is left of it
                 future.result().end()
         held, self._baselines = self._baselines, None
         if held is not None:

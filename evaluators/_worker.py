@@ -41,6 +41,7 @@ _NAME_LIMIT = 200
 _STATE_PAGE = 256
 _POISONED_BLOCKS = 2
 _LATE_NS = 20_000  # by so much may two synchronisations of a device without work differ
+_IDLE_NS = 100_000  # and no more is taken off for one of them
 _MODULE_NAME = "candidate"
 
 
@@ -247,7 +248,8 @@ class Worker:
             self._synchronize()
             done_ns = perf_counter_ns()
             self._synchronize()
-            late_ns = 2 * done_ns - ended_ns - perf_counter_ns()
+            idle_ns = min(perf_counter_ns() - done_ns, _IDLE_NS)
+            late_ns = done_ns - ended_ns - idle_ns
             elapsed_ns = round(start.elapsed_time(end) * 1e6) + late_ns * (late_ns > _LATE_NS)
         self._outputs = [output, *self._outputs[:1]]
         return {"elapsed_ns": elapsed_ns, "odd": _odd(output)}

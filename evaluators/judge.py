@@ -248,7 +248,7 @@ def _measured(
 
     axes = json.loads(case.axes)
     names, plan = _baselines(config, bench.device), _plan(config, bench.device)
-    bench.use(config.policy, names)
+    bench.use(config.policy)
     with outcome.part("reference"):
         reference = bench.reference(case.task_code, axes)
         reference.reset()
@@ -260,7 +260,7 @@ def _measured(
     limits = _limits(config, bench.device)
     patience = _patience(config, answer_s)
     with outcome.part("start"):
-        bench.expect(case.task_code, axes, sizes, limits, patience)
+        bench.expect(case.task_code, axes, sizes, limits, patience, names)
         arm = bench.candidate(_files(case), sizes, limits, patience)
     try:
         begin = time.perf_counter()
