@@ -686,7 +686,7 @@ for name, made in (("time", time_), ("output", output), ("clocks", clocks)):
     getattr(loop.Worker, name).__code__ = made.__code__
 """
     # On a busy machine a session may be in doubt, and is noisy then; it is judged again.
-    for _ in range(8):
+    for _ in range(4):
         row = judged(LOOP + lazy + candidate(SLOW))
         if row["status"] == "rejected":
             break
