@@ -155,21 +155,27 @@ def main() -> None:
     parser.add_argument("--gpu", default="H100")
     parser.add_argument("--kernels", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, help="every result as JSON")
+    parser.add_argument("--out", type=Path, help="every result as JSON, written after each round")
+    parser.add_argument("--total-s", type=float, default=math.inf, help="then no round begins")
     given = parser.parse_args()
     with store.open(str(given.lake)) as lake:
         rows = lake.sql(CHOSEN, {"gpu": given.gpu, "kernels": given.kernels}).rows()
     rounds: dict[str, list[dict[str, Any]]] = {"KernelBench": [], "ours": []}
     with tempfile.TemporaryDirectory(prefix="flywheel-peer-") as name:
-        folder = Path(name)
-        for _ in range(given.rounds):
+        folder, begun = Path(name), time.monotonic()
+        for number in range(given.rounds):
+            if time.monotonic() - begun > given.total_s:
+                break
             rounds["ours"].append(ours(given.lake, rows, folder))
             rounds["KernelBench"].append(theirs(rows, given.kernelbench, folder))
-    if given.out:
-        given.out.write_text(json.dumps(rounds, indent=1))
+            said = ", ".join(f"{side} {one[-1]['seconds']:.0f} s" for side, one in rounds.items())
+            print(f"round {number + 1}: {said}", file=sys.stderr, flush=True)
+            if given.out:
+                given.out.write_text(json.dumps(rounds, indent=1))
     common = measured(rounds["ours"]) & measured(rounds["KernelBench"])
     print(
-        f"{len(rows)} kernels, {given.rounds} rounds; {len(common)} with a speedup in all of them"
+        f"{len(rows)} kernels, {len(rounds['ours'])} rounds; "
+        f"{len(common)} with a speedup in all of them"
     )
     print(
         "| side | s per kernel, with builds | without | kernels/h, with builds | without "

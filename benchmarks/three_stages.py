@@ -6,7 +6,9 @@ Base model, stage 1 (sft), stages 1 + 2 (self-supervised) and 1 + 2 + 3 (contras
 arms of equal budget) answer the same prompts on families that no training has seen. Another --seed
 is another run from the beginning, in a folder of its own. Every step is a command of the four rooms
 in a process of its own; its words and output stand in OUT/logs.
-With several devices the trainings of stage 3 run side by side, each with a GPU of its own.
+With several devices the trainings of stage 3 run side by side, each with a GPU of its own. At the
+end the models answer side by side on any number of GPUs, since sampling a small one waits for the
+processor; their kernels are judged after that.
 A step that is done is not done again: what ends this program, SIGKILL included, ends its commands,
 and the same line goes on. A command that is past its --budget-s is interrupted, and what it has
 left counts: attempts and verdicts are stored as they come, and of a training the last checkpoint
@@ -36,6 +38,7 @@ from typing import Any
 import store
 from store.errors import LakeNotFound
 from store.generated import _families
+from trainers._model import policy_id
 
 ROOT = Path(store.__file__).parent.parent
 QUERIES = ROOT / "docs" / "runs"
@@ -43,6 +46,10 @@ _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _FORM = ("--form", "protocol")
 """Stages 1 and 2 teach the answer that the prompts of stage 3 and of the evaluation ask for."""
+_HELD_OUT = (
+    "SELECT DISTINCT task_id FROM task_labels INNER JOIN splits USING (suite, family) "
+    "WHERE split = 'test'"
+)
 _GRACE_S = 60
 """After SIGINT a command has so long to store what it holds."""
 
@@ -202,8 +209,8 @@ class Study:
         """Return the devices one by one."""
         return self.sizes.device.split(",")
 
-    def steps(self) -> list[list[Step]]:
-        """Return all steps in their order; those of a list run side by side."""
+    def steps(self) -> Generator[list[Step]]:
+        """Yield all steps in their order; those of a list run side by side."""
         names = _families.families()
         sides = {
             side: [name for name in names if side == _families.family(name).SPLIT]
@@ -240,12 +247,24 @@ class Study:
             self._training("sft", self._sft, "sft"),
             self._training("self-supervised", self._self_supervised, "self-supervised"),
         ]  # fmt: skip
-        whole = [[step] for step in steps]
+        yield from ([step] for step in steps)
         for at in range(0, len(sizes.arms), len(self.devices)):
             group = sizes.arms[at : at + len(self.devices)]
-            whole.append([self._arm(arm, place) for place, arm in enumerate(group)])
-        whole.append([self._evaluation()])
-        return whole
+            yield [self._arm(arm, place) for place, arm in enumerate(group)]
+        answers = self.attempts()
+        yield from [answers] if sizes.device != "cpu" else [[one] for one in answers]
+        yield [self._evaluation()]
+
+    def attempts(self) -> list[Step]:
+        """Return the steps in which the models that are there answer the held-out questions."""
+        # A training that has changed nothing has made no other policy.
+        models: dict[str, tuple[str, Path]] = {}
+        for name, folder in self.models().items():
+            models.setdefault(policy_id(folder), (name, folder))
+        return [
+            self._attempts(name, folder, policy, place % len(self.devices))
+            for place, (policy, (name, folder)) in enumerate(models.items())
+        ]
 
     def models(self) -> dict[str, Path]:
         """Return the policies to evaluate: the base and the last model of every training."""
@@ -353,18 +372,45 @@ class Study:
             ),
         )
 
+    def _attempts(self, name: str, folder: Path, policy: str, place: int) -> Step:
+        return Step(
+            name=f"attempts-{name}",
+            words=lambda: [
+                *("trainers", "rollout", "--dataset", str(self.out / "data" / "held-out")),
+                *("--policy", f"hf:{folder}", "--no-judge", "--keep", "0"),
+                *("--seed", str(self.seed), *self.sizes.rollout),
+            ],
+            holds=lambda: (
+                self.count(
+                    f"SELECT count(*) AS n FROM generations INNER JOIN ({_HELD_OUT}) "
+                    "USING (task_id) WHERE policy_id = $policy",
+                    policy=policy,
+                )
+                > 0
+            ),
+            partial=True,
+            place=place if len(self.devices) > 1 else None,
+        )
+
     def _evaluation(self) -> Step:
-        def evaluated() -> int:
-            return self.count(
-                "SELECT count(DISTINCT policy_id) AS n FROM generations INNER JOIN task_labels "
-                "USING (task_id) INNER JOIN splits USING (suite, family) "
-                "WHERE split = 'test' AND generations.source = 'trainers'"
-            )
+        def words() -> list[str]:
+            with store.open(str(self.lake)) as lake:
+                tasks = ", ".join(f"'{row['task_id']}'" for row in lake.sql(_HELD_OUT).rows())
+            return [
+                *("evaluators", "run", "--device", self.sizes.device),
+                *("--where", f"task_id IN ({tasks})", *self._judge("--")),
+            ]
 
         return Step(
             name="evaluation",
-            words=self._rollout,
-            holds=lambda: evaluated() > 0,
+            words=words,
+            holds=lambda: (
+                self.count(
+                    f"SELECT count(*) AS n FROM evaluations INNER JOIN ({_HELD_OUT}) "
+                    "USING (task_id)"
+                )
+                > 0
+            ),
             partial=True,
         )
 
@@ -415,15 +461,6 @@ class Study:
             *("--seed", str(self.seed)),
             *(word for one in self.sizes.judge for word in ("--judge", one)),
             *self.sizes.contrastive,
-        ]
-
-    def _rollout(self) -> list[str]:
-        return [
-            *("trainers", "rollout", "--dataset", str(self.out / "data" / "held-out")),
-            *(word for one in self.models().values() for word in ("--policy", f"hf:{one}")),
-            *("--keep", "0", "--seed", str(self.seed), "--device", self.sizes.device),
-            *self._judge("--evaluation."),
-            *self.sizes.rollout,
         ]
 
     def _judge(self, prefix: str) -> list[str]:
@@ -611,7 +648,7 @@ def main() -> None:
         study = Study(out, sizes, given.seed, given.budget_s or sizes.budget_s, given.total_s)
         begun = time.monotonic()
         for steps in study.steps():
-            with ThreadPoolExecutor(len(steps)) as threads:
+            with ThreadPoolExecutor(max(len(steps), 1)) as threads:
                 whole = all(list(threads.map(study.run, steps)))
             if not whole or given.until in [step.name for step in steps]:
                 break

@@ -99,11 +99,16 @@ def walls(folder: str) -> dict[str, float]:
     """Seconds of each wall that a worker gets for itself."""
     return {
         "of it: an empty fork": _timed(lambda: _isolation.works(lambda: None)),
-        "of it: Landlock": in_fork(lambda: _isolation.guard(["landlock"], [folder])),
+        "of it: Landlock": in_fork(lambda: _isolation.guard(["landlock"], [folder], gpu=False)),
         "of it: seccomp": in_fork(
-            lambda: (_isolation.guard([], []), _isolation.narrow(["seccomp"], gpu=False))[1]
+            lambda: (
+                _isolation.guard([], [], gpu=False),
+                _isolation.narrow(["seccomp"], [], gpu=False),
+            )[1]
         ),
-        "of it: capabilities": in_fork(lambda: _isolation.narrow(["no_capabilities"], gpu=False)),
+        "of it: capabilities": in_fork(
+            lambda: _isolation.narrow(["no_capabilities"], [], gpu=False)
+        ),
     }
 
 

@@ -57,8 +57,8 @@ def test_a_folder_has_one_driver(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("devices", "last"),
     [
-        ("cuda:0", ["bucket", "none", "evaluation"]),
-        ("cuda:0,cuda:1", ["bucket none", "evaluation"]),
+        ("cuda:0", ["bucket", "none"]),
+        ("cuda:0,cuda:1", ["bucket none"]),
     ],
 )
 def test_trainings_run_side_by_side_where_there_are_devices(
@@ -73,8 +73,12 @@ def test_trainings_run_side_by_side_where_there_are_devices(
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     sizes = replace(module.PRESETS["h200"], device=devices)
-    steps = module.Study(tmp_path, sizes, 0, 1.0, 1.0).steps()
+    steps: list[Any] = []
+    for group in module.Study(tmp_path, sizes, 0, 1.0, 1.0).steps():
+        steps.append(group)
+        if group[-1].name == "contrastive-none":
+            break
     named = [" ".join(step.name.removeprefix("contrastive-") for step in group) for group in steps]
     assert named[-len(last) :] == last
-    places = [step.place for step in steps[-2] if step.name.startswith("contrastive")]
+    places = [step.place for step in steps[-1]]
     assert places == ([None] if devices == "cuda:0" else list(range(len(places))))

@@ -1,6 +1,6 @@
 """What the store costs a trainer: contrastive and sft beside plain TRL with the same work.
 
-python benchmarks/trainers.py --steps 6
+python benchmarks/trainer_overhead.py --steps 6
 
 GRPO: `trainers run contrastive --preset tiny` beside a GRPOTrainer over the same tasks, model and
 sizes, whose reward is a Python function that parses an answer, has the same judge look at it, and
