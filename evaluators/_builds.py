@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from evaluators._extensions import RECORD
 from evaluators._sandbox import remove
 
 KEPT_BYTES = 10 << 30
@@ -26,7 +27,7 @@ KEPT_BYTES = 10 << 30
 _BUILD_BYTES = 512 << 20
 _BUILD_FILES = 2000
 _SUFFIXES = {".so", ".o", ".ninja", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".d", ".gch"}
-_NAMES = {".ninja_log", ".ninja_deps"}
+_NAMES = {".ninja_log", ".ninja_deps", RECORD}
 
 
 def default_root() -> Path:
@@ -119,8 +120,7 @@ class Build:
         if self._kept is None or self.hit or self._kept.exists():
             return False
         files = list(_built(self.path))
-        # Of a build that fails in the end, the objects spare the next attempt most of its time.
-        if not any(file.suffix in (".so", ".o") for file in files):
+        if not any(file.suffix == ".so" or file.name == RECORD for file in files):
             return False
         made = Path(tempfile.mkdtemp(dir=self._kept.parent))
         try:

@@ -18,13 +18,14 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from evaluators import _channel, _profile
+from evaluators import _channel, _extensions, _profile
 from evaluators._cuda_memory import SharedMemory
 from evaluators._tensors import (
     Box,
@@ -90,6 +91,8 @@ class Worker:
 
     def load(self, path: str, entry_point: str, names: dict[str, Any]) -> dict[str, Any]:
         """Run a file as a module; `names` replace module-level names afterwards."""
+        if "cpp_extension" in Path(path).read_text("utf-8", errors="replace"):
+            _extensions.remember_failures()
         spec = importlib.util.spec_from_file_location(_MODULE_NAME, path)
         assert spec is not None
         assert spec.loader is not None

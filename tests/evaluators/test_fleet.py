@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -243,9 +244,9 @@ def test_what_a_builder_compiles_is_found_by_the_next(tmp_path: Path) -> None:
         failed = builder.build(broken)["failure"]
     assert (failed["status"], failed["reason"]) == ("compile_error", "build_failed")
     assert "undeclared" in failed["detail"] + failed["message"]
-    assert [entry.name for entry in (tmp_path / "kept").iterdir()] == [
-        builds.key({"0.py": EXTENSION})
-    ]
+    assert {entry.name for entry in (tmp_path / "kept").iterdir()} == {
+        builds.key({"0.py": one["code"]}) for one in (good, broken)
+    }
     assert not [entry for entry in (tmp_path / "live").iterdir() if entry.suffix != ".lock"]
     # A judge finds it, and what it compiles itself it keeps apart.
     own = tmp_path / "scratch"
@@ -259,23 +260,32 @@ def test_what_a_builder_compiles_is_found_by_the_next(tmp_path: Path) -> None:
     held.release()
     assert judges.claim({"0.py": "other"}).hit
     assert not builds.claim({"1.py": "other"}).hit
-    assert len(list((tmp_path / "kept").iterdir())) == len(list(own.iterdir())) == 1
+    assert len(list((tmp_path / "kept").iterdir())) == 2
+    assert len(list(own.iterdir())) == 1
 
 
-def test_objects_of_a_build_that_cannot_be_linked_are_kept(tmp_path: Path) -> None:
-    builds = Builds(tmp_path, toolchain(None))
+def test_an_extension_that_has_failed_is_not_compiled_again(tmp_path: Path) -> None:
+    builds = Builds(tmp_path / "builds", toolchain(None))
     code = EXTENSION.replace("**options", 'extra_ldflags=["-lnowhere"], **options')
     asked = case(0) | {"code": code, "task_code": TASK, "axes": '{"FACTOR": 2}'}
     with Builder(builds, None, sorted(os.sched_getaffinity(0))) as builder:
         first = builder.build(asked)
-    assert (first["failure"]["status"], first["failure"]["reason"]) == (
-        "compile_error",
-        "build_failed",
-    )
-    held = builds.claim({"0.py": code})
-    assert held.hit
-    assert {file.suffix for file in held.path.rglob("*") if file.is_file()} >= {".o", ".ninja"}
-    held.release()
+        assert (first["failure"]["status"], first["failure"]["reason"]) == (
+            "compile_error",
+            "build_failed",
+        )
+        assert "nowhere" in first["failure"]["detail"]
+        # What is on record is what the next worker is told: nothing else could know this text.
+        [record] = (tmp_path / "builds" / "kept").rglob("failed.json")
+        told = json.loads(record.read_text("utf-8"))
+        assert "nowhere" in told["message"]
+        record.write_text(json.dumps(told | {"message": "as on record"}), "utf-8")
+        held = builds.claim({"0.py": code})
+        assert held.hit
+        failed = builder._built(held, asked, {"0.py": code})
+        held.release()
+    assert failed is not None
+    assert "as on record" in failed.message + failed.detail
 
 
 @pytest.fixture

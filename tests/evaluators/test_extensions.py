@@ -1,0 +1,93 @@
+"""An extension that could not be compiled: the compiler is asked once, until the sources change."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import json, sys
+from torch.utils.cpp_extension import load_inline
+from evaluators._extensions import remember_failures
+
+remember_failures()
+try:
+    load_inline("e", sys.argv[2], build_directory=sys.argv[1], no_implicit_headers=True,
+                is_python_module=False)
+except RuntimeError as error:
+    print(json.dumps(str(error)))
+else:
+    print(json.dumps("built"))
+"""
+GOOD, BAD = 'extern "C" int f() { return 1; }', 'extern "C" int f() { return undeclared; }'
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder with a compiler that counts its calls in `calls`, and an empty `build`."""
+    real = shutil.which(os.environ.get("CXX", "c++"))
+    compiler = tmp_path / "compiler"
+    compiler.write_text(
+        f'#!/bin/sh\ncase "$*" in *" -c "*) echo >> {tmp_path}/calls;; esac\nexec {real} "$@"\n',
+        "utf-8",
+    )
+    compiler.chmod(0o700)
+    (tmp_path / "build").mkdir()
+    return tmp_path
+
+
+def answer(folder: Path, source: str, compiler: str | None = None) -> str:
+    line = [sys.executable, "-c", PROGRAM, str(folder / "build"), source]
+    done = subprocess.run(
+        line,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"CXX": compiler or str(folder / "compiler")},
+        cwd=Path(__file__).parent.parent.parent,
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def calls(folder: Path) -> int:
+    return len((folder / "calls").read_text("utf-8").splitlines())
+
+
+def test_the_same_sources_fail_with_the_same_words(folder: Path) -> None:
+    first = answer(folder, BAD)
+    assert "undeclared" in first
+    asked = calls(folder)
+    assert answer(folder, BAD) == first
+    assert calls(folder) == asked
+
+
+def test_other_sources_are_compiled(folder: Path) -> None:
+    answer(folder, BAD)
+    asked = calls(folder)
+    assert answer(folder, GOOD) == "built"
+    assert calls(folder) > asked
+
+
+def test_what_the_machine_is_to_blame_for_is_tried_again(folder: Path) -> None:
+    killed = folder / "killed"
+    killed.write_text(
+        '#!/bin/sh\ncase "$*" in *" -c "*) echo "c++: fatal error: Killed signal terminated '
+        f'program cc1plus" >&2; exit 1;; esac\nexec {folder}/compiler "$@"\n',
+        "utf-8",
+    )
+    killed.chmod(0o700)
+    assert "Killed" in answer(folder, GOOD, str(killed))
+    assert not list((folder / "build").glob("failed.json"))
+    assert answer(folder, GOOD) == "built"
+
+
+@pytest.mark.parametrize("record", ["", "[]", '{"made_of": "x"}', "\x00\x01"])
+def test_a_record_that_is_none_is_no_hindrance(folder: Path, record: str) -> None:
+    (folder / "build" / "failed.json").write_text(record, "utf-8")
+    assert answer(folder, GOOD) == "built"
