@@ -105,7 +105,10 @@ class Bench:
         if device == "cuda":
             torch.backends.cudnn.allow_tf32 = False
         self._trusted: list[Nursery] = []
-        self._untrusted: Nursery | None = None
+        # They import torch while the caller is still looking for its first candidate.
+        self._untrusted = Nursery(self._threads)
+        if device != "cuda":  # where what they import besides depends on the baselines asked for
+            self._warm_up(("eager",))
         self._side = ThreadPoolExecutor(2, "bench")
         self._starting: list[Future[Arm]] = []
         self._task: tuple[str, str] | None = None
@@ -135,13 +138,12 @@ class Bench:
         self._side.shutdown()
         for nursery in self._trusted:
             nursery.close()
-        if self._untrusted is not None:
-            self._untrusted.close()
+        self._untrusted.close()
 
     @property
     def sandbox_level(self) -> str:
         """Isolation in force, as it is written into every row."""
-        return " ".join(self._untrusted.limits) if self._untrusted is not None else ""
+        return " ".join(self._untrusted.limits)
 
     def reference(self, code: str, axes: Mapping[str, Any]) -> Reference:
         """The task's reference, built once as long as the task stays. Raises ReferenceFailed."""
@@ -166,9 +168,8 @@ class Bench:
         self, files: Mapping[str, str], sizes: Sizes, limits: Limits, patience: Patience
     ) -> Arm:
         """Start the worker of one candidate. Raises SandboxFailed."""
-        if self._untrusted is None or not self._untrusted.alive:
-            if self._untrusted is not None:
-                self._untrusted.close()
+        if not self._untrusted.alive:
+            self._untrusted.close()
             self._untrusted = Nursery(self._threads)
         build = self._builds.claim(files) if self._builds is not None else None
         return self._start(self._untrusted, files, sizes, limits, patience, build)

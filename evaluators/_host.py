@@ -206,7 +206,7 @@ def main(fd: int) -> None:
     from evaluators._builds import default_root, prepare
     from store import room
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGTERM, _end)
     _allocator.reuse_memory()
     lines = socket.socket(fileno=fd).makefile("rwb")
     order = json.loads(lines.readline())
@@ -250,7 +250,7 @@ def main(fd: int) -> None:
     except EvaluatorError as error:
         tell({"refused": [error.message, error.hint]})
         return
-    with bench:
+    with contextlib.suppress(_Ended), bench:
         tell({"device": bench.row, "arch": arch, "toolchain": tools})
         try:
             for line in lines:
@@ -269,6 +269,16 @@ def main(fd: int) -> None:
                 tell({"tables": tables, "sick": bench.ailment() if failed else None})
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the clean-up runs to its end
+    sys.stderr.flush()
+    os._exit(0)  # at once: Python would take torch apart first, which takes a while
+
+
+class _Ended(SystemExit):
+    """The pool has let this process go."""
+
+
+def _end(*_: object) -> None:
+    raise _Ended(143)
 
 
 def _case(fields: Mapping[str, Any]) -> Case:

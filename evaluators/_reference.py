@@ -132,7 +132,7 @@ class Reference:
 
     def inputs(self, seed: int) -> list[Any]:
         """Inputs of the task's own distribution."""
-        torch.manual_seed(seed)
+        self._seed(seed)
         try:
             with torch.device(self.device):
                 made = to_device(list(self._get_inputs()), self.device)
@@ -147,7 +147,7 @@ class Reference:
         `seed` is what the module's own random numbers follow from.
         """
         given = inputs if self.mutates is False else _cloned(inputs)
-        torch.manual_seed(seed)
+        self._seed(seed)
         before = _generators(self.device)
         with torch.no_grad():
             try:
@@ -162,6 +162,17 @@ class Reference:
                 self.mutates = not all(same_bits(one, other) for one, other in pairs)
             del given
             return Expected(value, self._exact(inputs, list(tensors_of(value))), inputs)
+
+    def _seed(self, seed: int) -> None:
+        """Seed the generators that the task may draw from, as `torch.manual_seed` would.
+
+        For every kind of device that is not in use, that one keeps the stack as text for later: on
+        a processor it would take longer than to draw a small input.
+        """
+        if self.device == "cuda":
+            torch.manual_seed(seed)
+        else:
+            torch.default_generator.manual_seed(seed)
 
     def _exact(self, inputs: list[Any], own: list[torch.Tensor]) -> list[torch.Tensor | None]:
         """The answer in double precision; what cannot be had so is exact as it stands.
@@ -199,11 +210,18 @@ class Reference:
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors hold the same bytes, so that NaN equals itself."""
-    return one.shape == other.shape and torch.equal(_bits(one), _bits(other).to(one.device))
+    if one.shape != other.shape:
+        return False
+    held = [_bytes(one), _bytes(other).to(one.device)]
+    if all(each.numel() % 8 == 0 and each.storage_offset() % 8 == 0 for each in held):
+        held = [each.view(torch.int64) for each in held]  # single bytes are compared far slower
+    return torch.equal(*held)
 
 
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    flat = tensor.detach().contiguous().reshape(-1)
+    # Of one element or none any stride counts as contiguous, but cannot be viewed otherwise.
+    return flat.as_strided(flat.shape, (1,)).view(torch.uint8)
 
 
 def _kind(tensor: torch.Tensor) -> str:

@@ -37,13 +37,15 @@ _END_LIMIT_S = 60.0
 _LOOK_S = 0.2
 _MOST_JOBS = 32  # each some five processes of a compiler
 _LOG_PART_BYTES = 16 * 1024
-# The package by its path: the folder that it lies in may hold a lake, and is not to be listed.
+# The package by its path: the folder that it lies in may hold a lake, and is not to be listed. At
+# the end the process goes at once: Python would take torch apart first, which takes a while.
 _START = """
-import importlib.util, sys
+import importlib.util, os, sys
 spec = importlib.util.spec_from_file_location("evaluators", sys.argv[1])
 sys.modules["evaluators"] = importlib.util.module_from_spec(spec)
 from evaluators._nursery import main
 main(int(sys.argv[2]), *sys.argv[3:5])
+os._exit(0)
 """
 _PASSED_ON = (
     "CUDA_VISIBLE_DEVICES",
@@ -230,6 +232,8 @@ class Nursery:
     def close(self) -> None:
         """End the nursery and everything below it."""
         self._control.close()
+        if not self.limits:
+            self._process.kill()  # it has no worker, and would hear of the end after its imports
         try:
             self._process.wait(_END_LIMIT_S)
         except subprocess.TimeoutExpired:

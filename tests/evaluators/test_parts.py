@@ -14,7 +14,7 @@ import torch
 from evaluators import _channel, _device
 from evaluators._compare import compare
 from evaluators._intervals import interval
-from evaluators._reference import Expected, Reference, ReferenceFailed
+from evaluators._reference import Expected, Reference, ReferenceFailed, same_bits
 from evaluators._sandbox import shared_memory
 from evaluators._tensors import Box, BoxFull, layout
 
@@ -225,3 +225,48 @@ def test_inputs_follow_their_seed_and_weights_theirs() -> None:
     assert torch.equal(one.answer([torch.ones(4)]).value, weights)
     with pytest.raises(ReferenceFailed, match="get_inputs"):
         Reference("def get_init_inputs(): return []", {}, "cpu")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.uint8])
+@pytest.mark.parametrize("size", [0, 1, 2, 7, 8, 16, 1001])
+def test_bytes_are_compared_however_many_and_wherever_they_lie(
+    dtype: torch.dtype, size: int
+) -> None:
+    held = (torch.arange(size + 3) % 7).to(dtype)
+    for start in range(3):
+        one = held[start : start + size]
+        assert same_bits(one, one.clone())
+        assert same_bits(one.clone(), one)
+        for place in {0, size // 2, size - 1} if size else ():
+            other = one.clone()
+            other[place] += 1
+            assert not same_bits(one, other)
+
+
+def test_the_same_bytes_are_more_than_equal_numbers() -> None:
+    nan, zero = torch.tensor([math.nan, 1.0]), torch.zeros(2)
+    assert same_bits(nan, nan.clone())
+    assert not same_bits(zero, -zero)
+    assert not same_bits(zero, torch.zeros(1, 2))
+    assert not same_bits(torch.zeros(2), torch.zeros(2, dtype=torch.float64))
+    rows = torch.arange(16.0).view(4, 4)
+    assert same_bits(rows.T, rows.T.contiguous())
+    assert not same_bits(rows.T, rows)
+    for few in (torch.zeros(4, dtype=torch.bool)[::2][:0], torch.ones(4)[::2][:1]):
+        assert same_bits(few, few.clone())
+
+
+def test_inputs_are_those_that_torch_draws_under_their_seed() -> None:
+    code = (
+        "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x, n):\n"
+        "        return torch.nn.functional.dropout(x) + n\n"
+        "def get_inputs(): return [torch.randn(9), torch.randint(99, (9,))]\n"
+        "def get_init_inputs(): return []\n"
+    )
+    reference = Reference(code, {}, "cpu")
+    torch.manual_seed(7)
+    drawn = [torch.randn(9), torch.randint(99, (9,))]
+    assert all(map(torch.equal, reference.inputs(7), drawn))
+    torch.manual_seed(8)
+    answer = torch.nn.functional.dropout(drawn[0]) + drawn[1]
+    assert torch.equal(reference.answer(drawn, 8).value, answer)

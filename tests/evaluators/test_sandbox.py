@@ -728,6 +728,27 @@ def test_what_stands_is_recorded(nursery: Nursery) -> None:
     assert len(nursery.limits) == len(set(nursery.limits))
 
 
+def test_a_nursery_that_nobody_has_waited_for_ends_at_once() -> None:
+    started = Nursery(1)
+    begin = time.monotonic()
+    started.close()
+    assert time.monotonic() - begin < 1.0  # which is less than its imports take
+    assert not started.alive
+
+
+def test_a_judge_ends_with_all_that_it_has_started() -> None:
+    with Host("judge", "cpu", Config()) as host:
+        pid = host._process.pid
+        begin = time.monotonic()
+        while (
+            len(family(pid)) < 3 and time.monotonic() - begin < 30
+        ):  # eager's two, the candidates'
+            time.sleep(0.01)
+        below = family(pid)
+    assert len(below) >= 3
+    assert not [one for one in (pid, *below) if Path(f"/proc/{one}").exists()]
+
+
 def test_a_wall_that_cannot_be_put_up_is_not_claimed() -> None:
     def fails() -> None:
         raise OSError

@@ -1,4 +1,4 @@
-"""Softmax as a torch C++ extension by load_inline, with the headers it needs and no more."""
+"""Softmax of dense rows in C++ by load_inline, with torch's stable headers, which are light."""
 
 import os
 import sysconfig
@@ -9,22 +9,38 @@ import torch.nn as nn
 from torch.utils.cpp_extension import load_inline
 
 SOURCE = r"""
-#include <torch/csrc/utils/pybind.h>
-#include <ATen/ops/amax.h>
-#include <ATen/ops/sub.h>
-#include <ATen/ops/sum.h>
-at::Tensor softmax(const at::Tensor& x, double temperature) {
-  at::Tensor y = at::sub(x, at::amax(x, {-1}, true));
-  y.mul_(1.0 / temperature).exp_();
-  return y.div_(at::sum(y, {-1}, true));
+#include <math.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+using torch::stable::Tensor;
+Tensor softmax(const Tensor& x, double temperature) {
+  Tensor y = torch::stable::subtract(x, torch::stable::amax(x, -1, true));
+  STD_TORCH_CHECK(y.is_contiguous() && y.dim() == 2, "rows that lie one after the other");
+  const long rows = y.size(0), cols = y.size(1);
+  const float inverse = 1.0 / temperature;
+  float* row = y.mutable_data_ptr<float>();
+  for (long r = 0; r < rows; ++r, row += cols) {
+    float sum = 0;
+    for (long c = 0; c < cols; ++c) row[c] = expf(row[c] * inverse);
+    for (long c = 0; c < cols; ++c) sum += row[c];
+    for (long c = 0; c < cols; ++c) row[c] /= sum;
+  }
+  return y;
 }
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("softmax", &softmax); }
+STABLE_TORCH_LIBRARY(starter, m) { m.def("softmax(Tensor x, float temperature) -> Tensor"); }
+STABLE_TORCH_LIBRARY_IMPL(starter, CPU, m) { m.impl("softmax", TORCH_BOX(&softmax)); }
 """
 
 os.environ["PATH"] += os.pathsep + sysconfig.get_path("scripts")  # ninja of the environment
 with tempfile.TemporaryDirectory() as folder:
-    EXTENSION = load_inline(
-        "starter_softmax", SOURCE, build_directory=folder, no_implicit_headers=True
+    load_inline(
+        "starter_softmax",
+        SOURCE,
+        extra_cflags=["-O3", "-march=native", "-ffast-math"],
+        build_directory=folder,
+        no_implicit_headers=True,
+        is_python_module=False,
     )
 
 
@@ -34,4 +50,4 @@ class ModelNew(nn.Module):
         self.temperature = temperature
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return EXTENSION.softmax(x, self.temperature)
+        return torch.ops.starter.softmax(x, self.temperature)
