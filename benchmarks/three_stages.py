@@ -3,9 +3,9 @@
 python benchmarks/three_stages.py OUT [--preset cpu-small|h200] [--model FOLDER]
 
 Base model, stage 1 (sft), stages 1 + 2 (self-supervised) and 1 + 2 + 3 (contrastive, in several
-arms of equal budget) answer the same prompts on families that no training has seen. Another --seed
-is another run from the beginning, in a folder of its own. Every step is a command of the four rooms
-in a process of its own; its words and output stand in OUT/logs.
+arms of equal budget, each from several seeds) answer the same prompts on families that no training
+has seen. Another --seed is another run from the beginning, in a folder of its own. Every step is a
+command of the four rooms in a process of its own; its words and output stand in OUT/logs.
 With several devices the trainings of stage 3 run side by side, each with a GPU of its own. At the
 end the models answer side by side on any number of GPUs, since sampling a small one waits for the
 processor; their kernels are judged after that.
@@ -76,6 +76,8 @@ class Sizes:
     contrastive: tuple[str, ...] = ()
     rollout: tuple[str, ...] = ()
     arms: tuple[str, ...] = ("bucket", "none")
+    repeats: int = 1
+    """Trainings of each arm, with seeds of their own."""
     budget_s: float = 600.0
 
 
@@ -167,6 +169,7 @@ PRESETS = {
             *("--attempts", "32", "--wave", "32", "--max-tokens", "832"),
             *("--temperature", "0.8", "--batch", "192"),
         ),
+        repeats=2,
         budget_s=400.0,
     ),
 }
@@ -248,9 +251,10 @@ class Study:
             self._training("self-supervised", self._self_supervised, "self-supervised"),
         ]  # fmt: skip
         yield from ([step] for step in steps)
-        for at in range(0, len(sizes.arms), len(self.devices)):
-            group = sizes.arms[at : at + len(self.devices)]
-            yield [self._arm(arm, place) for place, arm in enumerate(group)]
+        arms = self._arms()
+        for at in range(0, len(arms), len(self.devices)):
+            group = arms[at : at + len(self.devices)]
+            yield [self._arm(*arm, place) for place, arm in enumerate(group)]
         answers = self.attempts()
         yield from [answers] if sizes.device != "cpu" else [[one] for one in answers]
         yield [self._evaluation()]
@@ -271,7 +275,7 @@ class Study:
         base = self._base()
         found = {"base": base} if base is not None else {}
         names = ["sft", "self-supervised"]
-        names += [f"contrastive-{arm}" for arm in self.sizes.arms]
+        names += [f"contrastive-{arm}-{seed}" for arm, seed in self._arms()]
         return found | {name: made for name in names if (made := self._made(name)) is not None}
 
     def run(self, step: Step) -> bool:
@@ -433,8 +437,14 @@ class Study:
             partial=True,
         )
 
-    def _arm(self, arm: str, place: int) -> Step:
-        step = self._training(f"contrastive-{arm}", self._contrastive(arm), "contrastive")
+    def _arms(self) -> list[tuple[str, int]]:
+        """Return the trainings of stage 3 by arm and seed."""
+        seeds = range(self.seed, self.seed + self.sizes.repeats)
+        return [(arm, seed) for seed in seeds for arm in self.sizes.arms]
+
+    def _arm(self, arm: str, seed: int, place: int) -> Step:
+        words = self._contrastive(arm, seed)
+        step = self._training(f"contrastive-{arm}-{seed}", words, "contrastive")
         return replace(step, place=place) if len(self.devices) > 1 else step
 
     def _sft(self) -> list[str]:
@@ -453,12 +463,12 @@ class Study:
             *self.sizes.self_supervised,
         ]
 
-    def _contrastive(self, arm: str) -> Callable[[], list[str]]:
+    def _contrastive(self, arm: str, seed: int) -> Callable[[], list[str]]:
         return lambda: [
             *("--model", str(self._start("self-supervised", "sft")), "--arm", arm),
             # What has a device to itself sees no other.
             *("--device", self.devices[0] if len(self.devices) == 1 else "cuda:0"),
-            *("--seed", str(self.seed)),
+            *("--seed", str(seed)),
             *(word for one in self.sizes.judge for word in ("--judge", one)),
             *self.sizes.contrastive,
         ]

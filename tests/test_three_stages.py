@@ -57,8 +57,8 @@ def test_a_folder_has_one_driver(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("devices", "last"),
     [
-        ("cuda:0", ["bucket", "none"]),
-        ("cuda:0,cuda:1", ["bucket none"]),
+        ("cuda:0", ["bucket-0", "none-0", "bucket-1", "none-1"]),
+        ("cuda:0,cuda:1", ["bucket-0 none-0", "bucket-1 none-1"]),
     ],
 )
 def test_trainings_run_side_by_side_where_there_are_devices(
@@ -76,7 +76,7 @@ def test_trainings_run_side_by_side_where_there_are_devices(
     steps: list[Any] = []
     for group in module.Study(tmp_path, sizes, 0, 1.0, 1.0).steps():
         steps.append(group)
-        if group[-1].name == "contrastive-none":
+        if group[-1].name == "contrastive-none-1":
             break
     named = [" ".join(step.name.removeprefix("contrastive-") for step in group) for group in steps]
     assert named[-len(last) :] == last
