@@ -37,7 +37,8 @@ def main() -> None:
         sys.exit("no GPU: steps are replayed on GPUs alone")
     _model.without_bars()
     folder: Path = _model.located(given.model, _local.scratch())
-    model: Any = _model.load(folder, dtype="bfloat16").to("cuda").eval()
+    loaded: Any = _model.load(folder, dtype="bfloat16")
+    model = loaded.to("cuda").eval()
     model.generation_config = GenerationConfig()
     if not _cuda_graph.replayable(model):
         sys.exit("a model whose steps cannot be replayed: its state is more than keys and values")

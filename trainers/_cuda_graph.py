@@ -79,7 +79,7 @@ class _Step:
             forward(**given)
         torch.cuda.current_stream().wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             self._made = forward(**given)
         for length, value in zip(lengths, before, strict=True):
             length.copy_(value)
