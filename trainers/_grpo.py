@@ -9,15 +9,14 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import torch
-from accelerate.utils import DistributedType, gather_object
+from accelerate.utils import gather_object
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from store.errors import FlywheelError
-from trainers import _cuda_graph, _ranks
+from trainers import _ranks
 from trainers._exemplars import step_seed
 from trainers._feed import Feed, Sampled
 
@@ -37,12 +36,6 @@ class StoreGRPOTrainer(GRPOTrainer):
         self._shares_device = shares_device
         self._sampled: Counter[int] = Counter()
         super().__init__(reward_funcs=self.reward, **given)
-        # Weights that are spread over processes are fetched in each pass, which cannot be recorded.
-        whole = self.accelerator.distributed_type in (DistributedType.NO, DistributedType.MULTI_GPU)
-        own = not (self.use_vllm or self.use_transformers_continuous_batching)
-        self._replays = whole and own and _cuda_graph.replayable(self._bare_model())
-        if self._replays:
-            self.generation_config.cache_implementation = "static"
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """Put this step's prompts in the place of the dataset's, then go on as TRL does."""
@@ -72,9 +65,7 @@ class StoreGRPOTrainer(GRPOTrainer):
         ]
         # A step that is sampled again after an interruption gives the attempts that it gave.
         torch.manual_seed(step_seed(self.args.seed, step, batch) + self.accelerator.process_index)
-        replayed = _cuda_graph.replayed(self._bare_model()) if self._replays else nullcontext()
-        with replayed:
-            return super()._generate_and_score_completions(shown)
+        return super()._generate_and_score_completions(shown)
 
     def reward(
         self,
@@ -112,11 +103,6 @@ class StoreGRPOTrainer(GRPOTrainer):
                 log_metric(name, value)
         log_extra("generation_id", [told.generation_ids[at] for at in place])
         return [told.rewards[at] for at in place]
-
-    def _bare_model(self) -> Any:
-        """Return the model itself, without what spreads it or adapts it."""
-        model: Any = self.accelerator.unwrap_model(self.model)
-        return model.get_base_model() if hasattr(model, "get_base_model") else model
 
     def _rest(self) -> None:
         """Leave the device to the judges: nothing runs on it, and its cached memory is free."""

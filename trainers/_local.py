@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from pipelines._contract import Message
-from trainers import _cuda_graph, _model
+from trainers import _model
 from trainers._policy import FAILED, Completion, Sampling, Serving
 
 log = logging.getLogger(__name__)
 
 _LEG = 128
-"""Tokens after which sequences that have ended leave the batch: the longest is seldom alone.
-Where steps are replayed a batch keeps its shape, since they cost little."""
+"""Tokens after which sequences that have ended leave the batch: the longest is seldom alone."""
 
 
 class Local:
@@ -160,12 +159,9 @@ class Local:
             settings |= {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": 0}
         rows: list[list[int]] = [[] for _ in asked]
         left, cache = list(range(len(rows))), None
-        whole = _cuda_graph.replayable(self._model)
-        if whole:
-            settings |= _cuda_graph.SETTINGS
-        with torch.inference_mode(), _cuda_graph.replayed(self._model):
+        with torch.inference_mode():
             while left and len(rows[left[0]]) < most:
-                leg = most if whole else min(_LEG, most - len(rows[left[0]]))
+                leg = min(_LEG, most - len(rows[left[0]]))
                 made = self._model.generate(
                     input_ids=ids,
                     attention_mask=mask,
@@ -175,8 +171,6 @@ class Local:
                 new = made.sequences[:, ids.shape[1] :].tolist()
                 for row, tokens in zip(left, new, strict=True):
                     rows[row] += tokens
-                if whole:
-                    break
                 goes_on = [place for place, row in enumerate(left) if not self._ended(rows[row])]
                 left = [left[place] for place in goes_on]
                 kept = torch.tensor(goes_on, dtype=torch.long, device=device)

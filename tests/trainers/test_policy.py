@@ -15,7 +15,7 @@ import pytest
 from chat_server import ChatServer, completion
 
 from store.errors import FlywheelError, UnknownName
-from trainers import _cuda_graph, _local
+from trainers import _local
 from trainers._policy import (
     Budget,
     BudgetReached,
@@ -584,41 +584,3 @@ def write_gguf(file: Path, seed: int = 0) -> dict[str, Any]:
     writer.write_tensors_to_file()
     writer.close()
     return weights
-
-
-@pytest.mark.gpu
-def test_replayed_steps_give_what_plain_ones_give() -> None:
-    import torch
-    from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
-
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=512,
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-    )
-    model = LlamaForCausalLM(config).to("cuda").eval()
-    ids = torch.randint(1, 512, (5, 40), device="cuda")
-    mask = torch.ones_like(ids)
-    mask[0, :13] = mask[3, :30] = 0
-
-    def made(graphs: bool) -> Any:
-        settings: dict[str, Any] = {"max_new_tokens": 60, "eos_token_id": 7, "pad_token_id": 0}
-        settings |= _cuda_graph.SETTINGS if graphs else {}
-        with torch.inference_mode(), _cuda_graph.replayed(model):
-            return model.generate(
-                input_ids=ids, attention_mask=mask, generation_config=GenerationConfig(**settings)
-            )
-
-    assert _cuda_graph.replayable(model)
-    assert torch.equal(made(True), made(False))
-    with torch.no_grad():
-        for weights in model.parameters():
-            weights.mul_(1.5)  # a step of training: what was recorded before is not used again
-    assert torch.equal(made(True), made(False))
-    assert "forward" not in vars(model)
