@@ -20,7 +20,7 @@ $(BIN)/.installed: requirements.lock pyproject.toml
 # no flags or profiles, which a first look can do without.
 demo: $(BIN)/.installed
 	store import starter
-	evaluators run --pending --calls 8 --no-robustness --no-diagnosis --first-call-s 10
+	evaluators run --pending --calls 8 --no-robustness --no-diagnosis --first-call-s 5
 	store query "SELECT device, level, tasks, n, geomean, p50, p50_low, p50_high, mean, max, faster FROM leaderboard WHERE policy = 'any'"
 	store query "SELECT task, kernel_id, device_a, speedup_a, device_b, speedup_b FROM cross_gpu LIMIT 6"
 	pipelines run contrastive-batch

@@ -1,9 +1,11 @@
-"""What a candidate costs besides its own work: forked from a warm nursery, or started afresh.
+"""What a candidate costs besides its own work, and kernels per minute against judges side by side.
 
-python benchmarks/workers.py [--rounds N]
+python benchmarks/workers.py [--rounds N] [--workers 1 2 4] [--kernels N]
 
 Both sides import the same trivial candidate, make its module and call it once on the same inputs;
 the fresh interpreter has no sandbox, no judge and no checks. Rounds alternate; medians stand.
+After that, `evaluators run` judges the same kernels of the starter suite with so many --workers,
+each time in a lake of its own and without builds; judges that share a core disturb each other.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -42,6 +45,8 @@ ModelNew()(torch.zeros(64, 64)).sum().item()
 """
 LIMITS = Limits(memory_bytes=2**30, file_bytes=2**20, open_files=256, cpu_s=60)
 PATIENCE = Patience(import_s=30, build_s=30, first_call_s=30, call_s=30, total_s=120)
+OF_USE = "path NOT LIKE '%endless_loop%'"
+"""A kernel that runs into a limit takes that long whoever judges it."""
 SETTING = {"device": "cpu", "threads": 1, "flush_bytes": 0}
 
 
@@ -118,11 +123,55 @@ def _timed(action: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
+def seconds_to_judge(lake: Path, folder: Path, workers: int, kernels: int) -> float:
+    """Seconds that `evaluators run` takes in a copy of a lake."""
+    copy = folder / f"lake-{workers}"
+    shutil.copytree(lake, copy)
+    begin = time.perf_counter()
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "evaluators", "run", "--lake", str(copy), "--device", "cpu"),
+            *("--workers", str(workers), "--limit", str(kernels), "--where", OF_USE),
+            *("--calls", "8", "--no-robustness", "--no-diagnosis"),
+        ],
+        check=True,
+        capture_output=True,
+        env={**os.environ, "FLYWHEEL_CACHE": str(folder / f"cache-{workers}")},
+    )
+    return time.perf_counter() - begin
+
+
+def throughput(counts: list[int], kernels: int) -> None:
+    """Print kernels per minute for each number of workers."""
+    print("| workers | kernels | s | kernels/min | times the first |")
+    print("|---:|---:|---:|---:|---:|")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        lake = folder / "lake"
+        subprocess.run(
+            [sys.executable, "-m", "store", "import", "starter", "--lake", str(lake)],
+            check=True,
+            capture_output=True,
+        )
+        first = 0.0
+        for workers in counts:
+            took = seconds_to_judge(lake, folder, workers, kernels)
+            first = first or took
+            each = kernels / took * 60
+            print(f"| {workers} | {kernels} | {took:.1f} | {each:.1f} | {first / took:.2f} |")
+
+
 def main() -> None:
-    """Run both in turn and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Run both in turn and print a table, then the throughput."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=15)
-    rounds = parser.parse_args().rounds
+    cores = len(os.sched_getaffinity(0))
+    parser.add_argument("--workers", type=int, nargs="+", default=sorted({1, cores}))
+    parser.add_argument("--kernels", type=int, default=40)
+    given = parser.parse_args()
+    rounds = given.rounds
     torch.set_num_threads(1)
     seconds: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder, Nursery(1) as nursery:
@@ -147,7 +196,8 @@ def main() -> None:
         slow = sorted(seconds[name])[int(0.95 * (rounds - 1))]
         print(f"| {name} | {figure * 1e3:.1f} | {slow * 1e3:.1f} | {figure / base:.3f} |")
     ratio = base / middle["worker from a warm nursery"]
-    print(f"\na worker from a nursery costs 1/{ratio:.0f} of a fresh interpreter")
+    print(f"\na worker from a nursery costs 1/{ratio:.0f} of a fresh interpreter\n")
+    throughput(given.workers, given.kernels)
 
 
 if __name__ == "__main__":
