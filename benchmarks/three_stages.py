@@ -162,7 +162,9 @@ PRESETS = {
             *("--max-length", "5120", "--max-completion", "832", "--save-steps", "2"),
             # A short session has a speed more often than CUDA-L1's rule finds one in it.
             *("--reward-rule", "milestone"),
-            *("--trl", "learning_rate=4e-5", "--trl", "gradient_checkpointing=false"),
+            # Left out of the loss, answers without an end would be what nothing holds against.
+            "--no-mask-truncated",
+            *("--trl", "learning_rate=1e-5", "--trl", "gradient_checkpointing=false"),
         ),
         # 64 attempts at each family of two tasks.
         rollout=(

@@ -207,7 +207,7 @@ def _edge(edge: Mapping[str, Any]) -> str:
     step = "" if edge["step"] is None else f"step {edge['step']}"
     facts = [
         score,
-        edge["policy"],
+        edge["policy"] and f"{'to' if score else 'by'} {edge['policy']}",
         edge["run"],
         step,
         f"{edge['attempts']} attempts" if edge["attempts"] > 1 else "",

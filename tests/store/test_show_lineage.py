@@ -95,7 +95,7 @@ def test_the_tree_unfolds_a_kernel_once_and_is_inert(
     show.write(show.ancestry(lake, LAST["kernel_id"]), "table")
     text = capsys.readouterr().out
     third = THIRD["kernel_id"][:12]
-    assert f"exemplar {third} shown as 3.25x, learner" in text
+    assert f"exemplar {third} shown as 3.25x, to learner" in text
     assert "contrastive, step 12, 2 attempts" in text
     assert text.count(f"exemplar {third}") == 2
     assert text.count("unfolded elsewhere") == 3
