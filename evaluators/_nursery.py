@@ -140,7 +140,9 @@ def _keep(
         strays = descendants(os.getpid()) - {first, worker["pid"]}
         if excess is None:
             if not select.select([facts], [], [], 0)[0]:
-                os.kill(worker["pid"], signal.SIGKILL)
+                # It ends with its channel, and may have been reaped just now.
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(worker["pid"], signal.SIGKILL)
             heard = select.select([facts], [], [], _FACTS_LIMIT_S)[0]
             line = lines.readline() if heard else b""
         else:

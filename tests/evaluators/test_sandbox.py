@@ -89,6 +89,18 @@ def attack(nursery: Nursery) -> Attack:
     return one
 
 
+@pytest.mark.slow
+def test_every_end_is_accounted_for_on_a_busy_machine(attack: Attack) -> None:
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3)]
+    try:
+        ends = [attack("ModelNew = object").ended for _ in range(80)]
+    finally:
+        for one in busy:
+            one.kill()
+            one.wait()
+    assert [end for end in ends if end.peak_memory_bytes is None] == []
+
+
 @pytest.fixture
 def needs(nursery: Nursery) -> Callable[..., None]:
     """Return a function that skips where the machine grants none of the walls named."""
