@@ -147,34 +147,12 @@ def measured(rounds: list[dict[str, Any]]) -> set[str]:
     }
 
 
-def main() -> None:
-    """Run both sides in turn and print the comparison."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--lake", type=Path, required=True)
-    parser.add_argument("--kernelbench", type=Path, required=True)
-    parser.add_argument("--gpu", default="H100")
-    parser.add_argument("--kernels", type=int, default=20)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, help="every result as JSON, written after each round")
-    parser.add_argument("--total-s", type=float, default=math.inf, help="then no round begins")
-    given = parser.parse_args()
-    with store.open(str(given.lake)) as lake:
-        rows = lake.sql(CHOSEN, {"gpu": given.gpu, "kernels": given.kernels}).rows()
-    rounds: dict[str, list[dict[str, Any]]] = {"KernelBench": [], "ours": []}
-    with tempfile.TemporaryDirectory(prefix="flywheel-peer-") as name:
-        folder, begun = Path(name), time.monotonic()
-        for number in range(given.rounds):
-            if time.monotonic() - begun > given.total_s:
-                break
-            rounds["ours"].append(ours(given.lake, rows, folder))
-            rounds["KernelBench"].append(theirs(rows, given.kernelbench, folder))
-            said = ", ".join(f"{side} {one[-1]['seconds']:.0f} s" for side, one in rounds.items())
-            print(f"round {number + 1}: {said}", file=sys.stderr, flush=True)
-            if given.out:
-                given.out.write_text(json.dumps(rounds, indent=1))
+def tell(rounds: dict[str, list[dict[str, Any]]]) -> None:
+    """Print the comparison, and the kernels that the two sides judge differently."""
+    kernels = len(rounds["ours"][0]["results"])
     common = measured(rounds["ours"]) & measured(rounds["KernelBench"])
     print(
-        f"{len(rows)} kernels, {len(rounds['ours'])} rounds; "
+        f"{kernels} kernels, {len(rounds['ours'])} rounds; "
         f"{len(common)} with a speedup in all of them"
     )
     print(
@@ -183,7 +161,7 @@ def main() -> None:
     )
     print("|---|---|---|---|---|---|---|---|---|")
     for side, found in rounds.items():
-        cold, *warm = (one["seconds"] / len(rows) for one in found)
+        cold, *warm = (one["seconds"] / kernels for one in found)
         later = statistics.mean(warm) if warm else math.nan
         right = sum(bool((one or {}).get("correct")) for one in found[0]["results"].values())
         spread = sorted(spreads(found, common)) or [math.nan]
@@ -193,6 +171,39 @@ def main() -> None:
             f"| {right} | {statistics.mean(spread):.2%} | {statistics.median(spread):.2%} "
             f"| {high:.2%} |"
         )
+    theirs_first, ours_first = (rounds[side][0]["results"] for side in ("KernelBench", "ours"))
+    print("\n| kernel | KernelBench | ours |")
+    print("|---|---|---|")
+    for kernel, judged in sorted(ours_first.items()):
+        there = bool((theirs_first.get(kernel) or {}).get("correct"))
+        if there != judged["correct"]:
+            said = ["correct" if one else "wrong" for one in (there, judged["correct"])]
+            print(f"| {kernel[:12]} | {said[0]} | {judged['why'] or said[1]} |")
+
+
+def main() -> None:
+    """Run both sides in turn and print the comparison."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lake", type=Path, required=True)
+    parser.add_argument("--kernelbench", type=Path, required=True)
+    parser.add_argument("--gpu", default="H100")
+    parser.add_argument("--kernels", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path, help="every result as JSON, written after each round")
+    given = parser.parse_args()
+    with store.open(str(given.lake)) as lake:
+        rows = lake.sql(CHOSEN, {"gpu": given.gpu, "kernels": given.kernels}).rows()
+    rounds: dict[str, list[dict[str, Any]]] = {"KernelBench": [], "ours": []}
+    with tempfile.TemporaryDirectory(prefix="flywheel-peer-") as name:
+        folder = Path(name)
+        for number in range(given.rounds):
+            rounds["ours"].append(ours(given.lake, rows, folder))
+            rounds["KernelBench"].append(theirs(rows, given.kernelbench, folder))
+            said = ", ".join(f"{side} {one[-1]['seconds']:.0f} s" for side, one in rounds.items())
+            print(f"round {number + 1}: {said}", file=sys.stderr, flush=True)
+            if given.out:
+                given.out.write_text(json.dumps(rounds, indent=1))
+    tell(rounds)
 
 
 if __name__ == "__main__":

@@ -290,11 +290,11 @@ class Study:
         told: dict[str, Any] = json.loads(marker.read_text("utf-8")) if marker.exists() else {}
         if told and (told["collapsed"] or step.holds()):
             self.seconds[step.name] = told["seconds"]
-            print(f"{step.name:24} {'done before':>12}", flush=True)
+            say(step, f"{'done before':>12}")
             return True
         limit = min(self.budget_s, self.ends - time.monotonic())
         if limit <= 0:
-            print(f"{step.name:24} no time left", flush=True)
+            say(step, "no time left")
             return False
         words = step.words()
         begun = time.monotonic()
@@ -308,7 +308,7 @@ class Study:
         if in_time and not collapsed and (code or not holds):
             sys.exit(f"{step.name} ended with {code}: {' '.join(words)}\n{log[-3000:]}")
         note = " the policy has collapsed" * collapsed + " stopped by its budget" * (not in_time)
-        print(f"{step.name:24} {took:10.1f} s{note}", flush=True)
+        say(step, f"{took:10.1f} s{note}")
         if holds:
             marker.parent.mkdir(parents=True, exist_ok=True)
             told = {"seconds": took, "words": words, "in_time": in_time, "collapsed": collapsed}
@@ -575,6 +575,12 @@ class Study:
         return file.read_text("utf-8", errors="replace").rpartition("\n$ ")[2]
 
 
+def say(step: Step, text: str) -> None:
+    """Print a line about a step, in one piece: others say theirs at the same time."""
+    sys.stdout.write(f"{step.name:24} {text}\n")
+    sys.stdout.flush()
+
+
 def masked(folder: Path, names: Mapping[str, str]) -> None:
     """Take folders and the names of machines and GPUs out of what is to be published.
 
@@ -660,7 +666,7 @@ def main() -> None:
         study = Study(out, sizes, given.seed, given.budget_s or sizes.budget_s, given.total_s)
         begun = time.monotonic()
         for steps in study.steps():
-            with ThreadPoolExecutor(max(len(steps), 1)) as threads:
+            with ThreadPoolExecutor(len(steps)) as threads:
                 whole = all(list(threads.map(study.run, steps)))
             if not whole or given.until in [step.name for step in steps]:
                 break

@@ -21,10 +21,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-# This file has the name of a package, which it must not hide.
-sys.path[0] = str(Path(__file__).parents[1])
-
-import store  # noqa: E402
+import store
 
 WARM_UP = 1
 """Steps that count in no median: processes and caches start in them."""
