@@ -158,13 +158,13 @@ PRESETS = {
             *("--trl", "gradient_checkpointing=false"),
         ),
         contrastive=(
-            *("--steps", "6", "--prompts-per-step", "4", "--group-size", "8", "--batch", "8"),
+            *("--steps", "12", "--prompts-per-step", "4", "--group-size", "8", "--batch", "8"),
             *("--max-length", "5120", "--max-completion", "832", "--save-steps", "2"),
             # A short session has a speed more often than CUDA-L1's rule finds one in it.
             *("--reward-rule", "milestone"),
             # Left out of the loss, answers without an end would be what nothing holds against.
             "--no-mask-truncated",
-            *("--trl", "learning_rate=1e-5", "--trl", "gradient_checkpointing=false"),
+            *("--trl", "learning_rate=2e-5", "--trl", "gradient_checkpointing=false"),
         ),
         # 64 attempts at each family of two tasks.
         rollout=(
@@ -541,6 +541,8 @@ class Study:
 
         def prepared() -> None:
             _dies_with_us()
+            # Where a shell has started this program in the background, the signal is ignored.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.sched_setaffinity(0, cores)
 
         with (logs / f"{step.name}.txt").open("a", encoding="utf-8") as log:
