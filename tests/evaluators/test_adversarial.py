@@ -48,7 +48,13 @@ FOLDER = Path(__file__).parent / "adversarial"
 KINDS = ("honest", "flagged", "wrong", "cheating", "hostile", "faulty")
 FIELDS = {"task", "device", "class", "expect", "flags", "may", "config", "needs", "files"}
 FIELDS |= {"most", "slow", "hole"}
-NO_ALARM = {"baseline_drift", "near_roofline", "confirmed_win", "unconfirmed_win"}
+NO_ALARM = {
+    "baseline_drift",
+    "slower_in_bursts",
+    "near_roofline",
+    "confirmed_win",
+    "unconfirmed_win",
+}
 NO_ALARM |= {"no_custom_kernel"}
 """Flags that a busy machine may raise over any kernel, or that say what a kernel is made of."""
 HONEST_RUNS = 3

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from evaluators import _report, _timing, _variants
-from evaluators._arm import Failed, Patience
+from evaluators._arm import Failed, Patience, Sample
 from evaluators._bench import Baselines, Bench, Sizes
 from evaluators._case import Case
 from evaluators._device import Reading
@@ -252,6 +253,61 @@ def test_a_kernel_below_the_floor_is_rejected_and_one_near_it_flagged() -> None:
     with pytest.raises(Failed, match=r"1 ms.*1\.2 ms") as caught:
         hold_against_floor(session, Floor(1.2, 0))
     assert (caught.value.status, caught.value.reason) == ("rejected", "below_roofline")
+
+
+# ---- the judge's clock ---------------------------------------------------------------------------
+
+
+@dataclass
+class Launched:
+    """A worker of a GPU: work lies behind a flush of 0.5 ms, if it is launched in time."""
+
+    device_ms: float
+    launch_ms: float
+    hidden_ms: float = 0.0
+    """Work that its own clock does not show."""
+    device: str = "cuda"
+
+    def time(self, slots: list[int], *, cold: bool) -> Sample:
+        assert cold
+        wall_ms = max(0.5 + self.device_ms + self.hidden_ms, self.launch_ms)
+        told_ms = max(self.device_ms, self.launch_ms - 0.5)
+        return Sample(int(len(slots) * told_ms * 1e6), int((0.1 + len(slots) * wall_ms) * 1e6))
+
+
+def held_against_the_clock(kernel: Launched, timed_ms: float) -> Session:
+    """Return a session whose timed calls came to `timed_ms`, and whose bursts are the kernel's."""
+    session = Session.of(1, ["kernel", "eager", AGAIN])
+    session.samples_ms = {"kernel": [timed_ms] * 20, "eager": [0.02] * 20, AGAIN: [0.02] * 20}
+    walls_ms = {"kernel": [2.5] * 20, "eager": [0.6] * 20}
+    baselines: Any = SimpleNamespace(again=Launched(0.02, 0.05))
+    arm: Any = kernel
+    pool = _timing._Pool(lambda _: [], ())
+    _timing._hold_against_outside_clock(arm, baselines, session, pool, walls_ms)
+    return session
+
+
+def test_launches_that_a_busy_host_is_late_with_are_noise_and_no_lie() -> None:
+    calm = held_against_the_clock(Launched(0.4, 0.8), 0.4)
+    assert not calm.noisy
+    assert calm.flags == set()
+    late = held_against_the_clock(Launched(0.4, 1.4), 0.4)
+    assert late.noisy
+    assert late.flags == {"slower_in_bursts"}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "timed_ms"),
+    [
+        (Launched(0.4, 0.8, hidden_ms=0.4), 0.4),
+        (Launched(0.1, 0.8, hidden_ms=5.0), 0.1),
+        (Launched(0.9, 0.8), 0.05),  # bursts are told as they are, and samples are ten times less
+    ],
+)
+def test_what_the_clock_of_a_worker_hides_is_found(kernel: Launched, timed_ms: float) -> None:
+    with pytest.raises(Failed, match="the judge's clock sees") as caught:
+        held_against_the_clock(kernel, timed_ms)
+    assert (caught.value.status, caught.value.reason) == ("rejected", "timer_mismatch")
 
 
 # ---- real sessions -------------------------------------------------------------------------------
