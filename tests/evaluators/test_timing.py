@@ -6,7 +6,6 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from evaluators._bench import Baselines, Bench, Sizes
 from evaluators._case import Case
 from evaluators._device import Reading
 from evaluators._intervals import verdict
+from evaluators._outside_clock import hold_against_wall_clock
 from evaluators._roofline import Floor, floor, moved_bytes
 from evaluators._sandbox import Limits
 from evaluators._tensors import layout
@@ -280,10 +280,8 @@ def held_against_the_clock(kernel: Launched, timed_ms: float) -> Session:
     session = Session.of(1, ["kernel", "eager", AGAIN])
     session.samples_ms = {"kernel": [timed_ms] * 20, "eager": [0.02] * 20, AGAIN: [0.02] * 20}
     walls_ms = {"kernel": [2.5] * 20, "eager": [0.6] * 20}
-    baselines: Any = SimpleNamespace(again=Launched(0.02, 0.05))
-    arm: Any = kernel
-    pool = _timing._Pool(lambda _: [], ())
-    _timing._hold_against_outside_clock(arm, baselines, session, pool, walls_ms)
+    arms: list[Any] = [kernel, Launched(0.02, 0.05)]
+    hold_against_wall_clock(*arms, session, lambda calls: [0] * calls, walls_ms)
     return session
 
 
