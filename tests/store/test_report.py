@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
@@ -22,6 +23,7 @@ from store.report import (
     _charts,
     _contents,
     _page,
+    _section,
     _text,
     best,
     claims,
@@ -81,7 +83,8 @@ def rows(*, hostile: bool = False) -> dict[str, list[dict[str, Any]]]:
             judged = b.evaluation(kernel, task, size, gpu, minute=i, wall_s=2.0)
             base_ms = [(1 + i / 8) * (1 + place / 10) * (1 + j / 1000) for j in range(8)]
             made["evaluations"].append(judged)
-            made["timings"] += b.session(judged, [1.0] * 8, eager=base_ms, compile=[1.2] * 8)
+            compiled_ms = [1.2 if i % 2 else 0.8] * 8
+            made["timings"] += b.session(judged, [1.0] * 8, eager=base_ms, compile=compiled_ms)
         claimed.append(b.claim(task, kernel, 1 + i / 8, source=name))
     made["evaluations"].append(b.evaluation(wrong, tasks[0], sizes[0], gpus[0], "incorrect"))
     made["generations"].append(b.generation(policy, tasks[0], wrong, minute=99))
@@ -309,6 +312,13 @@ def test_a_run_has_its_curves_lineage_and_costs(plain: Path, tmp_path: Path) -> 
     # that 11 are records above it on the A100.
     assert "A100 eager 12 12 12 11 2 10,800 3,600 24.0" in text
     assert f"{12 * 1200 / 11:,.0f} {24 / 11:#.3g}" in text
+    with store.open(str(plain)) as lake:
+        rows = _section.ask(lake, "run_best_so_far", run=run).rows
+    # A kernel that loses to its baseline takes nothing away from what there is.
+    for _, arm in itertools.groupby(rows, lambda row: (row["device"], row["baseline"])):
+        reached = [row["geomean_at_least_1"] for row in arm]
+        assert 1 <= reached[0] < reached[-1]
+        assert reached == sorted(reached)
     # The command writes the same bytes, in another process.
     done = subprocess.run(
         [sys.executable, "-m", "store", "report", "--run", run, "--out", str(tmp_path / "again"),

@@ -1,12 +1,14 @@
 -- Best so far
--- Geometric mean over the tasks of the run of the best speedup reached up to a step, 1.0 for a task
--- without any yet; one line per baseline, one chart per device.
+-- Geometric mean over the tasks of the run of the best speedup reached up to a step, at least 1.0 for
+-- each, since the baseline is there already; one line per baseline, one chart per device.
 -- Empty: No kernel of the run has a quiet timing session and a step yet: evaluators run --pending.
 WITH changes AS (
     SELECT
-        device, baseline, task_id, step, speedup,
-        ln(speedup) - coalesce(
-            lag(ln(speedup)) OVER (PARTITION BY device, baseline, task_id ORDER BY step), 0
+        device, baseline, task_id, step,
+        ln(greatest(speedup, 1)) - coalesce(
+            lag(ln(greatest(speedup, 1))) OVER (
+                PARTITION BY device, baseline, task_id ORDER BY step
+            ), 0
         ) AS gain,
         CAST(previous_low IS NULL AS INTEGER) AS first
     FROM run_bests
@@ -22,7 +24,7 @@ tried AS (
 )
 SELECT
     summed.device, summed.baseline, summed.step,
-    exp(sum(summed.gain) OVER so_far / tried.tasks) AS geomean_missing_as_1,
+    exp(sum(summed.gain) OVER so_far / tried.tasks) AS geomean_at_least_1,
     sum(summed.first) OVER so_far::BIGINT AS "tasks with a speedup",
     tried.tasks, summed.improved
 FROM summed CROSS JOIN tried
