@@ -75,3 +75,68 @@ def test_stages_count_attempts_at_the_test_side_alone(tmp_path: Path) -> None:
     assert second["geomean"] == pytest.approx(2**0.25, abs=1e-3)
     assert (second["median_low"], second["median_high"]) == (0.5, 2.828)
     assert proof == []
+
+
+def test_arms_are_compared_where_both_have_a_speed_with_and_without_copies(tmp_path: Path) -> None:
+    policy, device = b.policy("last", stage="contrastive"), b.device()
+    tasks = [b.task(name) for name in ("A", "B", "C")]
+    runs = {
+        arm: b.run(
+            *("contrastive", "training"),
+            run_id=arm,
+            config=f'{{"config": {{"arm": "{arm}", "seed": 3}}}}',
+        )
+        for arm in ("bucket", "none")
+    }
+    tables: dict[str, list[b.Row]] = {
+        "policies": [policy],
+        "tasks": tasks,
+        "task_labels": [b.label(task, task["task_id"][:5], suite="generated") for task in tasks],
+        "workloads": [b.workload(task) for task in tasks],
+        "devices": [device],
+        "runs": list(runs.values()),
+        "kernels": [],
+        "generations": [],
+        "evaluations": [],
+        "timings": [],
+    }
+
+    def known(task: int, name: str, speedup: float) -> b.Row:
+        kernel = b.kernel(name)
+        made = b.evaluation(kernel, tasks[task], b.workload(tasks[task]), device)
+        tables["kernels"].append(kernel)
+        tables["evaluations"].append(made)
+        tables["timings"] += b.session(made, [1.0] * 6, eager=[speedup] * 6)
+        return kernel
+
+    def answered(arm: str, task: int, kernel: b.Row, shown: b.Row | None = None) -> None:
+        tables["generations"].append(
+            b.generation(
+                policy,
+                tasks[task],
+                kernel,
+                exemplars=None if shown is None else [(shown, 8.0)],
+                run_id=runs[arm]["run_id"],
+                minute=len(tables["generations"]),
+            )
+        )
+
+    teacher = known(0, "teacher", 8.0)
+    answered("bucket", 0, teacher, teacher)
+    answered("bucket", 0, known(0, "own", 2.0), teacher)
+    answered("none", 0, known(0, "plain", 0.5))
+    answered("bucket", 1, known(1, "slow", 0.5))
+    answered("none", 1, known(1, "same", 2.0))
+    answered("none", 2, known(2, "alone", 100.0))
+    with store.writer(str(tmp_path / "lake"), author="tests") as writer:
+        writer.append(tables, "two arms")
+    with store.open(str(tmp_path / "lake")) as lake:
+        rows = lake.sql((FOLDER / "arms.sql").read_text("utf-8")).rows()
+    found = [
+        (row["with_copies"], row["tasks"], row["geomean"], row["other_geomean"], row["faster"])
+        for row in rows
+    ]
+    # sqrt(8 * 0.5) and sqrt(0.5 * 2); without the copy sqrt(2 * 0.5).
+    assert found == [(True, 2, 2.0, 1.0, 1), (False, 2, 1.0, 1.0, 1)]
+    assert {(row["arm"], row["other"], row["seed"]) for row in rows} == {("bucket", "none", "3")}
+    assert [row["slower"] for row in rows] == [1, 1]
