@@ -7,10 +7,10 @@ expects the other side to run torch's protocol. A handle is 64 bytes that name t
 from __future__ import annotations
 
 import ctypes
-import functools
-from typing import Any
 
 import torch
+
+from evaluators import _cuda_driver
 
 _HANDLE_BYTES = 64
 _LAZY_PEER_ACCESS = 1
@@ -39,9 +39,9 @@ class SharedMemory:
         torch.cuda.init()
         torch.cuda.current_stream().synchronize()  # makes the device's context current
         address = ctypes.c_uint64()
-        _call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size_bytes))
+        _cuda_driver.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size_bytes))
         handle = _Handle()
-        _call("cuIpcGetMemHandle", ctypes.byref(handle), address)
+        _cuda_driver.call("cuIpcGetMemHandle", ctypes.byref(handle), address)
         self.handle = bytes(handle).hex()
         self.bytes = _tensor(address.value, size_bytes)
 
@@ -56,7 +56,7 @@ class OpenedMemory:
         torch.cuda.init()
         torch.cuda.current_stream().synchronize()
         self._address = ctypes.c_uint64()
-        _call(
+        _cuda_driver.call(
             "cuIpcOpenMemHandle_v2",
             ctypes.byref(self._address),
             _Handle.from_buffer_copy(raw),
@@ -69,29 +69,16 @@ class OpenedMemory:
         """Let go of the memory; its tensors must not be used any more."""
         if self._address.value:
             torch.cuda.synchronize()
-            _call("cuIpcCloseMemHandle", self._address)
+            _cuda_driver.call("cuIpcCloseMemHandle", self._address)
             self._address = ctypes.c_uint64()
 
 
 def _check_size(address: ctypes.c_uint64, size_bytes: int) -> None:
     base, held = ctypes.c_uint64(), ctypes.c_size_t()
-    _call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(held), address)
+    _cuda_driver.call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(held), address)
     if held.value < size_bytes:
         raise ValueError(f"shared memory of {held.value} bytes where {size_bytes} were asked for")
 
 
 def _tensor(address: int, size_bytes: int) -> torch.Tensor:
     return torch.as_tensor(_Exposed(address, size_bytes), device="cuda")
-
-
-@functools.cache
-def _driver() -> Any:
-    return ctypes.CDLL("libcuda.so.1")
-
-
-def _call(name: str, *arguments: Any) -> None:
-    code = getattr(_driver(), name)(*arguments)
-    if code:
-        text = ctypes.c_char_p()
-        _driver().cuGetErrorString(code, ctypes.byref(text))
-        raise RuntimeError(f"{name}: {(text.value or b'unknown error').decode()}")

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from evaluators import _channel, _extensions, _profile
 from evaluators._cuda_memory import SharedMemory
+from evaluators._streams import Streams
 from evaluators._tensors import (
     Box,
     BoxFull,
@@ -41,8 +42,6 @@ _TEXT_LIMIT = 6000
 _NAME_LIMIT = 200
 _STATE_PAGE = 256
 _POISONED_BLOCKS = 2
-_LATE_NS = 20_000  # by so much may two synchronisations of a device without work differ
-_IDLE_NS = 100_000  # and no more is taken off for one of them
 _MODULE_NAME = "candidate"
 
 
@@ -85,6 +84,7 @@ class Worker:
             torch.backends.cuda.matmul.allow_tf32 = setting.allow_tf32
             self._synchronize = torch.cuda.synchronize
             self._event = torch.cuda.Event
+            self._streams = Streams()
         self._flushes = setting.flushes
         words = setting.flush_bytes // 4
         self._flushed = torch.zeros(words, dtype=torch.int32, device=self._device)
@@ -240,20 +240,14 @@ class Worker:
             elapsed_ns = perf_counter_ns() - begin
         else:
             start, end = self._event(enable_timing=True), self._event(enable_timing=True)
+            self._streams.hold()
             start.record()
             for inputs in calls:
                 output = module(*inputs)
+            self._streams.join()
             end.record()
             end.synchronize()
-            # Streams that the end does not wait for have their time counted as well: what the
-            # device needs beyond a synchronisation without work, over 20 µs itself on some hosts.
-            ended_ns = perf_counter_ns()
-            self._synchronize()
-            done_ns = perf_counter_ns()
-            self._synchronize()
-            idle_ns = min(perf_counter_ns() - done_ns, _IDLE_NS)
-            late_ns = done_ns - ended_ns - idle_ns
-            elapsed_ns = round(start.elapsed_time(end) * 1e6) + late_ns * (late_ns > _LATE_NS)
+            elapsed_ns = round(start.elapsed_time(end) * 1e6)
         self._outputs = [output, *self._outputs[:1]]
         return {"elapsed_ns": elapsed_ns, "odd": _odd(output)}
 
@@ -276,7 +270,8 @@ _GUARDED = (
     *((time, name) for name in ("monotonic", "monotonic_ns")),
     (sys.modules[__name__], "perf_counter_ns"),
     (torch.cuda, "synchronize"),
-    *((torch.cuda.Event, name) for name in ("record", "synchronize", "elapsed_time")),
+    *((torch.cuda.Event, name) for name in ("record", "wait", "synchronize", "elapsed_time")),
+    *((Streams, name) for name in ("hold", "join")),
     *((_channel, name) for name in ("send", "receive")),
     *((json, name) for name in ("dumps", "loads")),
     (socket.socket, "send"),

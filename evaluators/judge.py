@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from evaluators._sandbox import Ended, Limits
     from evaluators._timing import Plan, Session
 
-VERSION = 4
+VERSION = 5
 """Version of the rules; rows of an older one do not count in verdicts."""
 _LOG_LIMIT = 32 * 1024
 _MESSAGE_LIMIT = 500

@@ -1,0 +1,30 @@
+"""Calls of CUDA's driver for what torch has no words for."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Call a function of the driver by its name.
+
+    Raises RuntimeError with the driver's words where it fails, AttributeError where the driver is
+    too old to have it, and OSError where there is no driver.
+    """
+    code = getattr(_driver(), name)(*arguments)
+    if code:
+        text = ctypes.c_char_p()
+        _driver().cuGetErrorString(code, ctypes.byref(text))
+        raise RuntimeError(f"{name}: {(text.value or b'unknown error').decode()}")
+
+
+def has(name: str) -> bool:
+    """Whether the driver is new enough to have a function."""
+    return hasattr(_driver(), name)
+
+
+@functools.cache
+def _driver() -> Any:
+    return ctypes.CDLL("libcuda.so.1")
