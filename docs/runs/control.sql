@@ -1,19 +1,28 @@
 -- False wins of the clock: eager in a second process, as if it were a kernel (A/A). won and lost count
 -- sessions whose 95 % interval of the median ratio lies above 1.01 or below 0.99, by order statistics
 -- as in the view speedups, which moves its own bounds outwards by this very interval.
--- apart is how far a session's median ratio is from 1, as the logarithm's absolute value.
+-- apart is how far a session's median ratio is from 1, as the logarithm's absolute value; version is
+-- that of the judge's rules.
 WITH controls AS (
     SELECT
-        noisy,
-        list_sort(control_ratios) AS ratios,
-        len(control_ratios) AS n,
+        evaluations.evaluator_version AS version,
+        timings.noisy,
+        list_sort(timings.control_ratios) AS ratios,
+        len(timings.control_ratios) AS n,
         greatest(
-            1, floor((len(control_ratios) + 1) / 2 - 0.979982 * sqrt(len(control_ratios) - 0.473576))
+            1,
+            floor(
+                (len(timings.control_ratios) + 1) / 2
+                - 0.979982 * sqrt(len(timings.control_ratios) - 0.473576)
+            )
         )::BIGINT AS r
     FROM timings
-    WHERE arm = 'kernel' AND cache = 'cold' AND len(control_ratios) >= 6
+    INNER JOIN evaluations ON evaluations.evaluation_id = timings.evaluation_id
+    WHERE
+        timings.arm = 'kernel' AND timings.cache = 'cold' AND len(timings.control_ratios) >= 6
 )
 SELECT
+    version,
     noisy,
     count(*) AS sessions,
     count(*) FILTER (WHERE ratios[r] > 1.01) AS won,
@@ -22,5 +31,5 @@ SELECT
     round(quantile_cont(abs(ln(list_median(ratios))), 0.5), 4) AS apart_p50,
     round(quantile_cont(abs(ln(list_median(ratios))), 0.95), 4) AS apart_p95
 FROM controls
-GROUP BY noisy
-ORDER BY noisy
+GROUP BY version, noisy
+ORDER BY version, noisy
