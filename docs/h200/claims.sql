@@ -6,7 +6,9 @@ WITH judged AS (
         kernel_id, task_id,
         arg_max({'status': status, 'reason': reason, 'message': message}, status <> 'correct') AS found
     FROM evaluations
-    WHERE evaluator = 'judge' AND device_id IN (SELECT device_id FROM devices WHERE "name" = 'H200')
+    WHERE
+        evaluator = 'judge' AND status <> 'evaluator_error'
+        AND device_id IN (SELECT device_id FROM devices WHERE "name" = 'H200')
     GROUP BY kernel_id, task_id
 ),
 measured AS (

@@ -7,7 +7,9 @@ WITH judged AS (
         -- One finding of a fault on any of the cards is enough, as in verdicts.
         bool_and(status = 'correct') AS correct
     FROM evaluations
-    WHERE evaluator = 'judge' AND device_id IN (SELECT device_id FROM devices WHERE "name" = 'H200')
+    WHERE
+        evaluator = 'judge' AND status <> 'evaluator_error'
+        AND device_id IN (SELECT device_id FROM devices WHERE "name" = 'H200')
     GROUP BY kernel_id, task_id
 ),
 sessions AS (
