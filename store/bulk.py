@@ -5,6 +5,7 @@ Every function here runs inside the caller's transaction and under the lake's lo
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -149,10 +150,15 @@ def _insert_chunk(
     import pyarrow as pa
 
     refused: list[BaseException] = []
+    reading, over = threading.Lock(), threading.Event()
+
+    def next_piece() -> pa.Table | None:
+        with reading:
+            return None if over.is_set() else next(pieces, None)
 
     def batches() -> Iterator[pa.RecordBatch]:
         try:
-            for piece in pieces:
+            while (piece := next_piece()) is not None:
                 yield from piece.to_batches()
         except GeneratorExit:
             raise  # DuckDB has let go of the stream
@@ -172,6 +178,9 @@ def _insert_chunk(
             raise refused.pop() from None
         raise
     finally:
+        # An insert that failed in one of DuckDB's threads may leave another one waiting for rows.
+        with reading:
+            over.set()
         connection.unregister("_chunk")
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -170,12 +171,23 @@ def test_an_interrupt_ends_a_load(writer: store.Writer, place: int) -> None:
     _loads_afterwards(writer)
 
 
-def test_a_load_ends_where_duckdb_cannot_write(writer: store.Writer) -> None:
+@pytest.mark.parametrize("pause_s", [0.0, 0.02], ids=["at once", "slowly"])
+def test_a_load_ends_where_duckdb_cannot_write(writer: store.Writer, pause_s: float) -> None:
+    """Slowly: one of DuckDB's threads waits for a piece while another finds that it cannot."""
     folder = writer.location.data / "main" / "policies"
     folder.parent.mkdir(exist_ok=True)
     folder.write_text("in the way")
+    whole = _stream("policies", _policies())
+
+    def read() -> Iterator[pa.RecordBatch]:
+        for batch in whole:
+            time.sleep(pause_s)
+            yield batch
+
+    rows = pa.RecordBatchReader.from_batches(whole.schema, read())
     with pytest.raises(duckdb.IOException):
-        writer.load({"policies": _stream("policies", _policies())}, "m", bundle_id="load")
+        writer.load({"policies": rows}, "m", bundle_id="load")
+    assert _at_work() == []
     folder.unlink()
     _loads_afterwards(writer)
 
