@@ -1,6 +1,6 @@
 -- Samples of short calls that lie 20 to 60 µs above their arm's tenth percentile: a fault of the clock
--- until version 5 of the judge's rules, seen from the rows. Arms are kernel and eager, cold, one call a
--- sample, below 0.3 ms.
+-- until version 5 of the judge's rules, seen from the rows. Arms are kernel and eager on GPUs, cold, one
+-- call a sample, below 0.3 ms.
 WITH arms AS (
     SELECT
         evaluations.evaluator_version AS version,
@@ -9,8 +9,9 @@ WITH arms AS (
         list_median(timings.samples_ms) AS median_ms
     FROM timings
     INNER JOIN evaluations ON evaluations.evaluation_id = timings.evaluation_id
+    INNER JOIN devices ON devices.device_id = timings.device_id
     WHERE
-        timings.cache = 'cold' AND timings.inner_loops = 1
+        devices."kind" = 'cuda' AND timings.cache = 'cold' AND timings.inner_loops = 1
         AND timings.arm IN ('kernel', 'eager') AND len(timings.samples_ms) >= 10
 )
 SELECT
