@@ -1,5 +1,6 @@
 -- One row per step of stage 3: what its answers came to, and what the store took of its seconds.
--- cut_off counts answers that reached the limit of tokens. store_share is rendering prompts, appending
+-- cut_off counts answers that reached the limit of tokens, copies those that repeat a kernel of their
+-- prompt. store_share is rendering prompts, appending
 -- attempts and computing rewards, with judging left out. Steps that an interruption cut short have no
 -- metrics.
 WITH answers AS (
@@ -8,7 +9,10 @@ WITH answers AS (
         count(*) AS answers,
         count(generations.kernel_id) AS with_code,
         count(*) FILTER (WHERE judged.correct) AS correct,
-        count(*) FILTER (WHERE generations.finish_reason = 'length') AS cut_off
+        count(*) FILTER (WHERE generations.finish_reason = 'length') AS cut_off,
+        count(*) FILTER (
+            WHERE list_contains(generations.exemplar_kernel_ids, generations.kernel_id)
+        ) AS copies
     FROM generations
     LEFT JOIN (
         SELECT kernel_id, task_id, bool_and(correct) AS correct FROM outcomes GROUP BY ALL
