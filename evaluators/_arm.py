@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -26,7 +27,8 @@ from evaluators._sandbox import (
     readable,
     shared_memory,
 )
-from evaluators._tensors import ALIGN_BYTES, DTYPES, Box
+from evaluators._tensors import ALIGN_BYTES, DTYPES, Box, layout
+from evaluators.sandbox.frozen_memory import Unreadable, is_permitted, read_value
 from store.errors import SandboxFailed
 
 _SLACK_BYTES = 64 * 1024
@@ -50,8 +52,9 @@ class Patience:
 class Sample:
     """One timed request."""
 
-    reported_ns: int
-    """By the worker's own clock, all calls together."""
+    elapsed_ns: int
+    """Time of all calls together: on a processor by the judge's clock, with the cost of handing
+    over and taking back; on a GPU between two events, as the worker reports it."""
     wall_ns: int
     """By the judge's clock, from request to answer."""
 
@@ -83,6 +86,7 @@ class Arm:
         inbox_bytes: int,
         outbox_bytes: int,
         trusted: bool,
+        slots: int = 1,
         build: Build | None = None,
     ) -> None:
         self._trusted = trusted
@@ -95,7 +99,21 @@ class Arm:
         self._imported = False
         self.walls_ns: dict[str, list[int]] = {}
         """Times from request to answer by the judge's own clock, for each kind of request."""
-        self._sizes = (inbox_bytes + _SLACK_BYTES, outbox_bytes + _SLACK_BYTES)
+        self.threads = int(setting["threads"])
+        """Threads that its loops are to use."""
+        self._answers: list[list[dict[str, Any]]] = [[], []]
+        self._slots: dict[int, dict[str, Any]] = {}
+        self._outbox_bytes = outbox_bytes
+        self._slot_bytes = -(-inbox_bytes // ALIGN_BYTES) * ALIGN_BYTES
+        self._first_slot = self._slot_bytes + _SLACK_BYTES
+        self.slots = slots
+        """Sets of inputs that it can hold beside each other."""
+        # The slots of a processor's worker follow the part through which all else goes in. On a GPU
+        # the worker keeps them in its own memory.
+        held = 0 if self.device == "cuda" else slots * self._slot_bytes
+        self._sizes = (self._first_slot + held, outbox_bytes + _SLACK_BYTES)
+        if limits.memory_bytes is not None:
+            limits = replace(limits, memory_bytes=limits.memory_bytes + sum(self._sizes))
         # On a GPU the worker makes the boxes in its own memory and names them in `prepare`.
         on_gpu = self.device == "cuda"
         fds = [shared_memory(_SLACK_BYTES if on_gpu else size) for size in self._sizes]
@@ -152,11 +170,11 @@ class Arm:
         held = 0
         for name, tensor in state.items():
             flat = tensor.detach().reshape(-1)
-            most = max(1, self._sizes[0] // 2 // flat.element_size())
+            most = max(1, self._first_slot // 2 // flat.element_size())
             for start in range(0, flat.numel(), most):
                 piece = flat[start : start + most]
                 size = piece.numel() * piece.element_size()
-                if pieces and (held + size > self._sizes[0] // 2 or len(pieces) >= _MOST_PIECES):
+                if pieces and (held + size > self._first_slot // 2 or len(pieces) >= _MOST_PIECES):
                     self._adopt(pieces, values)
                     pieces, values, held = [], [], 0
                 pieces.append((name, start))
@@ -178,25 +196,49 @@ class Arm:
         return float(self._ask("variant", "construct", name=name, slot=slot)["seconds"])
 
     def fill(self, slot: int, inputs: list[Any], *, strided: bool = False) -> None:
-        """Copy inputs into one of the worker's slots, over what was there."""
-        self._ask("fill", "call", slot=slot, inputs=self._inbox.put(inputs), strided=strided)
+        """Copy inputs into one of the worker's slots, over what was there.
+
+        On a processor the worker is frozen meanwhile, and asked only where the layout is new.
+        """
+        if strided or self.device == "cuda":
+            spec = self._inbox.put(inputs)
+            self._ask("fill", "call", slot=slot, inputs=spec, strided=strided)
+            return
+        at = self._first_slot + slot * self._slot_bytes
+        spec = layout(inputs, at)[0]
+        if self._slots.get(slot) != spec:
+            self._ask("fill", "call", slot=slot, inputs=spec)
+            self._slots[slot] = spec
+        self._inbox.put(inputs, at)
 
     def call(self, slot: int, *, first: bool = False) -> Any:
         """Call the module on a slot and take its output."""
-        return self._output(self._ask("call", "first_call" if first else "call", slot=slot))
+        answer = self._ask("call", "first_call" if first else "call", slot=slot)
+        self._answers = [[answer], self._answers[0]]
+        return self._output(answer) if self.device == "cuda" else self.output(0)
 
-    def output(self, back: int) -> Any:
-        """Take the last output (0) or the one before it (1) once more."""
-        return self._output(self._ask("output", "call", back=back))
+    def output(self, index: int, *, before: bool = False) -> Any:
+        """Take an output of the last request, or of the one before it, as it is now.
+
+        On a processor it is read from the worker's memory while nothing of the worker runs. Where
+        the system does not allow that, and on a GPU, the worker copies it.
+        """
+        if self.device == "cuda" or not self.is_readable:
+            return self._output(self._ask("output", "call", index=index, before=before))
+        answer = self._answers[int(before)][index]
+        return self._output(answer)
+
+    @functools.cached_property
+    def is_readable(self) -> bool:
+        """Whether the judge can read the worker's memory itself."""
+        return is_permitted(self._cell.pid)
 
     def inputs(self, slot: int) -> Any:
         """Take the inputs of a slot as they are now."""
+        if slot in self._slots:
+            return self._inbox.get(self._slots[slot])
         answer = self._ask("inputs", "call", slot=slot)
         return self._take(answer.get("inputs"), self.device)
-
-    def flush(self) -> None:
-        """Flush the caches from inside the worker."""
-        self._ask("flush", "call")
 
     def check_clocks(self) -> None:
         """Raise Failed where the code has replaced a clock of its process."""
@@ -205,21 +247,41 @@ class Arm:
             message = f"the code replaces {readable(str(replaced))[:200]}"
             raise Failed("rejected", "timer_mismatch", message)
 
-    def time(self, slots: list[int], variant: str | None = None, *, cold: bool = False) -> Sample:
-        """Call the module, or a variant of it, once per slot named, timed inside and outside.
+    def prepare_empty(self, slot: int) -> None:
+        """Prepare the variant `empty` of a trusted worker, which hands back what it has."""
+        self._ask("empty", "call", slot=slot)
 
-        `cold` flushes the caches first: on a GPU right before the calls, and on a processor by a
-        request of its own, which no clock sees.
+    def time(
+        self,
+        slots: list[int],
+        variant: str | None = None,
+        *,
+        cold: bool = False,
+        copies: bool = False,
+    ) -> Sample:
+        """Call the module, or a variant of it, once per slot named, and keep the outputs.
+
+        `cold` flushes the caches of a GPU right before the calls; those of a processor are the
+        caller's to flush. `copies` copies each output before the next call, which takes its time.
         """
-        if cold and self.device != "cuda":
-            self.flush()
         flushed = cold and self.device == "cuda"
-        answer = self._ask("time", "call", slots=slots, variant=variant, cold=flushed)
+        fields = {"slots": slots, "variant": variant, "cold": flushed, "copies": copies}
+        answer = self._ask("time", "call", **fields)
+        wall_ns = self._cell.wall_ns
+        if self.device != "cuda":
+            outputs = answer.get("outputs")
+            if not isinstance(outputs, list) or len(outputs) != len(slots):
+                message = "the outputs of a sample are not described"
+                raise Failed("rejected", "malformed_output", message)
+            for output in outputs:
+                self._refuse_odd(output.get("odd") if isinstance(output, dict) else output)
+            self._answers = [outputs, []]
+            return Sample(wall_ns, wall_ns)
         self._refuse_odd(answer.get("odd"))
         reported_ns = answer.get("elapsed_ns")
         if type(reported_ns) is not int or abs(reported_ns) > _LONGEST_NS:
             raise Failed("rejected", "malformed_output", "a timing is not a number of nanoseconds")
-        return Sample(reported_ns, self._cell.wall_ns)
+        return Sample(reported_ns, wall_ns)
 
     def profile(self, slot: int) -> Profile:
         """Profile the module on a slot, as the worker tells it."""
@@ -235,7 +297,7 @@ class Arm:
         self._started += seconds
 
     def cpu_ns(self) -> int:
-        """Processor time used so far."""
+        """Processor time that the worker and all it has started have used so far."""
         return self._cell.cpu_ns()
 
     def end(self) -> Ended:
@@ -263,10 +325,22 @@ class Arm:
         names = [str(name)[:20] for name in devices]
         wrong = [name for name in names if name != self.device]
         if wrong:
-            raise Failed("incorrect", "incorrect_device", f"an output lies on {wrong[0]}")
+            raise Failed("incorrect", "incorrect_device", f"an output is on {wrong[0]}")
+        if self.device != "cuda" and self.is_readable:
+            return self._read(answer.get("output"))
         # What is larger than the reference's answer is described without its data.
         where = "meta" if answer.get("full") else self.device
         return self._take(answer.get("output"), where)
+
+    def _read(self, spec: Any) -> Any:
+        """The value of a description, read from the frozen worker's memory."""
+        try:
+            return read_value(self._cell.pid, spec, self._outbox_bytes + _SLACK_BYTES)
+        except Malformed as error:
+            raise Failed("rejected", "malformed_output", str(error)) from error
+        except Unreadable as error:
+            message = f"an output is in memory that cannot be read: {error}"
+            raise Failed("rejected", "lazy_output", message) from error
 
     def _take(self, spec: Any, device: str) -> Any:
         try:
@@ -281,7 +355,7 @@ class Arm:
             raise Failed("rejected", "malformed_output", "an output's type is not described")
         name = readable(str(odd.get("type"))[:80])
         if odd.get("lazy"):
-            message = f"an output is a {name}, a subclass of torch.Tensor that may compute later"
+            message = f"an output is a {name}, which may compute later"
             raise Failed("rejected", "lazy_output", message)
         raise Failed("incorrect", "incorrect_type", f"an output is a {name}")
 

@@ -54,6 +54,8 @@ class Model:
         return (ones[:4096, :1024] @ ones[:1024, :1024]).double().sum().view(1) / 16
 """
 _ENDLESS_S = 10**7
+_FEWEST_SLOTS, _MOST_SLOTS = 4, 64
+_SLOTS_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,14 @@ class Sizes:
 
     inputs: int
     outputs: int
+    slots: int = 1
+    """Sets of inputs that a worker holds beside each other."""
+
+    @classmethod
+    def of(cls, inputs: int, outputs: int) -> Self:
+        """Sizes for a task's inputs and outputs, with as many slots as are affordable."""
+        affordable = _SLOTS_BYTES // max(1, inputs)
+        return cls(inputs, outputs, max(_FEWEST_SLOTS, min(_MOST_SLOTS, affordable)))
 
 
 @dataclass
@@ -104,6 +114,9 @@ class Bench:
         torch.set_num_threads(self._threads)
         if device == "cuda":
             torch.backends.cudnn.allow_tf32 = False
+        # The judge flushes the caches of a processor, while every worker is frozen.
+        words = 0 if device == "cuda" else _device.flush_bytes(device) // 4
+        self._flushed = torch.zeros(words, dtype=torch.int32)
         self._trusted: list[Nursery] = []
         # They import torch while the caller is still looking for its first candidate.
         self._untrusted = Nursery(self._threads)
@@ -173,6 +186,10 @@ class Bench:
             self._untrusted = Nursery(self._threads)
         build = self._builds.claim(files) if self._builds is not None else None
         return self._start(self._untrusted, files, sizes, limits, patience, build)
+
+    def flush(self) -> None:
+        """Push everything out of the caches of a processor; nothing on a GPU."""
+        self._flushed.add_(1)
 
     def ailment(self) -> str | None:
         """Try the device after a candidate has crashed on it; returns what is wrong, if anything.
@@ -352,6 +369,7 @@ class Bench:
             inbox_bytes=sizes.inputs,
             outbox_bytes=sizes.outputs,
             trusted=nursery is not self._untrusted,
+            slots=sizes.slots,
             build=build,
         )
         arm.prepare()

@@ -223,7 +223,7 @@ class Checks:
         before, output = self._previous
         if before == slot and self._slots > 1:
             return
-        again = self._arm.output(1)
+        again = self._arm.output(0, before=True)
         if not all(same_bits(a, b) for a, b in _pairs(output, again)):
             self._evidence.flags.add("reuses_output_buffer")
 

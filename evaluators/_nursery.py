@@ -53,7 +53,7 @@ def main(control_fd: int, inherited: str, warm: str) -> None:
         enclosures = _isolation.enclose(gpu=gpu)
     parts = _isolation.available(enclosures, os.environ["TMPDIR"], gpu=gpu)
     if _cgroup.works():
-        parts.append("cgroup")
+        parts += ["cgroup", "freezer"]
     _isolation.adopt_orphans()
     _isolation.hide_memory()
     sys.dont_write_bytecode = True  # a worker's directory holds what it was given and no more
@@ -127,15 +127,14 @@ def _keep(
             control.close()
             os.close(facts)
             os.close(report)
-            if group is not None:
-                group.take()
-            _be_first(told, order, fds, parts, gpu=gpu)
+            _be_first(told, order, fds, parts, group, gpu=gpu)
         os.close(told)
         for fd in fds:
             os.close(fd)
         lines = os.fdopen(facts, "rb", buffering=0)
         worker = json.loads(lines.readline() or b"null") or {"pid": first}
-        _channel.send(control, {"started": worker["pid"]})
+        folder = str(group.folder) if group is not None else None
+        _channel.send(control, {"started": worker["pid"], "group": folder})
         excess = _watch(control, facts, first, order)
         strays = descendants(os.getpid()) - {first, worker["pid"]}
         if excess is None:
@@ -159,7 +158,13 @@ def _keep(
 
 
 def _be_first(
-    told: int, order: dict[str, Any], fds: list[int], parts: list[str], *, gpu: bool
+    told: int,
+    order: dict[str, Any],
+    fds: list[int],
+    parts: list[str],
+    group: _cgroup.Group | None,
+    *,
+    gpu: bool,
 ) -> None:
     """Fork the worker, reap what comes, say how the worker ended, and wait. Does not return."""
     try:
@@ -167,6 +172,8 @@ def _be_first(
         _isolation.adopt_orphans()
         worker = os.fork()
         if worker == 0:
+            if group is not None:  # this process stays outside: it reaps while the group is frozen
+                group.take()
             _become_worker(told, order, fds, parts, gpu=gpu)
         for fd in fds:
             os.close(fd)

@@ -12,7 +12,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Generator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evaluators._arm import Arm, Failed, Sample
 from evaluators._tensors import layout
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from evaluators._timing import Session
 
 _Slots = Callable[[int], list[int]]
-"""Gives the slots of so many calls in a row."""
+"""Gives the slots of so many calls in a row, with fresh inputs in them."""
 
 _TRIES = 6
 _BURST_NS = 2_000_000
@@ -41,6 +41,7 @@ _UNTIMED_SLACK_NS = 100_000
 # What gathering an output from strided memory may cost.
 _COPY_NS_PER_BYTE = {"cuda": 1 / 30, "cpu": 2.0}
 _BUSY_SHARE = 0.1
+_CPU_SLACK_NS = 2_000_000
 # A GPU's driver clears away behind thousands of launches.
 _AFTER_SHARE = {"cuda": 0.05, "cpu": 0.0}
 
@@ -51,6 +52,7 @@ class Watch:
     def __init__(self, kernel: Arm) -> None:
         self._kernel = kernel
         self._own_ns = 0
+        self._own_wall_ns = 0
         self._busy_ns = 0
         self._idle_ns = 0
 
@@ -62,6 +64,7 @@ class Watch:
         worked_ns = self._kernel.cpu_ns() - cpu_ns
         if arm is self._kernel:
             self._own_ns += worked_ns
+            self._own_wall_ns += time.perf_counter_ns() - begin_ns
         else:
             self._busy_ns += worked_ns
             self._idle_ns += time.perf_counter_ns() - begin_ns
@@ -74,6 +77,10 @@ class Watch:
             message = f"worked on for {share:.0%} of the time in which it was not called"
             raise Failed("rejected", "timer_mismatch", message)
 
+    def uses_more_threads(self, threads: float) -> bool:
+        """Whether its turns took the processor time of more than so many threads."""
+        return self._own_ns > threads * self._own_wall_ns + _CPU_SLACK_NS
+
 
 class Aside:
     """Holds requests that are not timed against the same requests to eager.
@@ -85,19 +92,22 @@ class Aside:
 
     def __init__(self, kernel: Arm, eager: Arm) -> None:
         self._arms = (kernel, eager)
+        self._first_ns: list[int] = []
         self._again_ns: list[int] = []
+        self._eager_ns: list[int] = []
         self._copied_bytes = 0
         self._from = [{do: len(arm.walls_ns.get(do, ())) for do in _UNTIMED} for arm in self._arms]
 
-    def fetched(self) -> Any:
-        """The output of the last timed call; it is fetched twice, and from eager as well."""
+    def fetch(self, call: int) -> None:
+        """Fetch the output of a call of the last sample twice, and that of eager as well."""
         kernel, eager = self._arms
-        output = kernel.output(0)
-        kernel.output(0)
-        eager.output(0)
+        output = kernel.output(call)
+        self._first_ns.append(kernel.walls_ns["output"][-1])
+        kernel.output(call)
         self._again_ns.append(kernel.walls_ns["output"][-1])
+        eager.output(call)
+        self._eager_ns.append(eager.walls_ns["output"][-1])
         self._copied_bytes = max(self._copied_bytes, layout(output)[1])
-        return output
 
     def refuse_hidden_work(self) -> bool:
         """Raise Failed where even the shortest such request takes much longer than eager's do.
@@ -113,16 +123,15 @@ class Aside:
             if do == "output" and len(eager_ns) < _UNTIMED_MANY:
                 # One of few may have met a busy machine and would hide what the others show.
                 usual_ns = statistics.median(eager_ns)
-                if min(kernel_ns[::2]) > _UNTIMED_RATIO * usual_ns + _UNTIMED_SLACK_NS:
+                if min(kernel_ns) > _UNTIMED_RATIO * usual_ns + _UNTIMED_SLACK_NS:
                     self._fetch_more(_UNTIMED_MANY - len(eager_ns))
                     kernel_ns, eager_ns = self._walls_ns(do)
             # Of ten or fewer the longest: a busy machine is no fault of the kernel.
             usual_ns = sorted(eager_ns)[int(0.9 * len(eager_ns))]
             slack_ns = _UNTIMED_SLACK_NS
-            if do == "output":
-                kernel_ns = kernel_ns[::2]
-                if min(kernel_ns) <= _UNTIMED_RATIO * statistics.median(self._again_ns) + slack_ns:
-                    slack_ns += _COPY_NS_PER_BYTE[self._arms[0].device] * self._copied_bytes
+            again_ns = statistics.median(self._again_ns) if self._again_ns else 0
+            if do == "output" and min(kernel_ns) <= _UNTIMED_RATIO * again_ns + slack_ns:
+                slack_ns += _COPY_NS_PER_BYTE[self._arms[0].device] * self._copied_bytes
             if min(kernel_ns) > _UNTIMED_RATIO * usual_ns + slack_ns:
                 busy = usual_ns > _BUSY_SPREAD * min(eager_ns)
                 if busy and min(kernel_ns) <= _UNTIMED_RATIO_BUSY * usual_ns + slack_ns:
@@ -137,6 +146,8 @@ class Aside:
 
     def _walls_ns(self, do: str) -> tuple[list[int], list[int]]:
         """What such requests took in this session, of kernel and eager."""
+        if do == "output":
+            return self._first_ns, self._eager_ns
         kernel_ns, eager_ns = (
             arm.walls_ns.get(do, [])[start[do] :]
             for arm, start in zip(self._arms, self._from, strict=True)
@@ -147,7 +158,7 @@ class Aside:
         for _ in range(times):
             for arm in self._arms:
                 arm.time([0])
-            self.fetched()
+            self.fetch(0)
 
 
 def hold_against_wall_clock(
@@ -204,7 +215,7 @@ def hold_against_wall_clock(
 def _slopes_ms(arm: Arm, slots: _Slots, calls: int) -> tuple[float, float]:
     """Wall time and reported time of one more call, in milliseconds."""
     few, many = _burst(arm, slots, calls), _burst(arm, slots, 3 * calls)
-    more_ns = (many.wall_ns - few.wall_ns, many.reported_ns - few.reported_ns)
+    more_ns = (many.wall_ns - few.wall_ns, many.elapsed_ns - few.elapsed_ns)
     return more_ns[0] / (2 * calls) / 1e6, more_ns[1] / (2 * calls) / 1e6
 
 

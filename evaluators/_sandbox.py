@@ -28,6 +28,7 @@ from typing import Any, Self
 
 from evaluators import _channel, _isolation
 from evaluators._processes import descendants
+from evaluators.sandbox.freezer import Freezer, StillRunning, open_freezer
 from store.errors import SandboxFailed
 
 _PACKAGE = str(Path(__file__).resolve().parent / "__init__.py")
@@ -218,7 +219,8 @@ class Nursery:
         }
         try:
             self.tell(order, [theirs.fileno(), inbox, outbox, log])
-            pid = self.hear(_START_LIMIT_S).get("started")
+            started = self.hear(_START_LIMIT_S)
+            pid = started.get("started")
             if not isinstance(pid, int):
                 raise SandboxFailed("a worker cannot be started")
         except SandboxFailed:
@@ -227,7 +229,8 @@ class Nursery:
             raise
         finally:
             theirs.close()
-        return Cell(self, ours, self._control, pid, directory, log)
+        freezer = open_freezer(started.get("group"), pid)
+        return Cell(self, ours, self._control, pid, directory, log, freezer)
 
     def close(self) -> None:
         """End the nursery and everything below it."""
@@ -263,7 +266,7 @@ class Nursery:
 
 
 class Cell:
-    """One worker process, seen from the judge."""
+    """One worker process, seen from the judge. It runs only while a request is pending."""
 
     def __init__(
         self,
@@ -273,30 +276,34 @@ class Cell:
         pid: int,
         directory: Path,
         log: int,
+        freezer: Freezer,
     ) -> None:
         self._nursery = nursery
         self._channel = channel
         self._control = control
         self._directory = directory
         self._log = log
+        self._freezer = freezer
         self._how: dict[str, Any] | None = None
         self.pid = pid
         self.wall_ns = 0
-        """Time from the last request to its answer by the judge's own clock."""
+        """Time from the last request to the moment at which nothing of the worker runs any more."""
 
     def ask(self, do: str, limit_s: float, build_limit_s: float, **fields: Any) -> dict[str, Any]:
-        """Send one request and return its answer.
+        """Send one request, let the worker run until it has answered, and return its answer.
 
-        Past `limit_s` the wait goes on, up to `build_limit_s`, only while processes such as a
-        compiler are at work below the worker. Raises TimedOut, Died, and _channel.Malformed when
-        the answer is none of this request.
+        The clock starts before the worker is thawed and stops when everything it has started is
+        frozen again, so that no work outside of it is possible. Past `limit_s` the wait goes on, up
+        to `build_limit_s`, only while processes such as a compiler are at work below the worker.
+        Raises TimedOut, Died, and _channel.Malformed when the answer is none of this request.
         """
         if select.select([self._channel], [], [], 0)[0]:
             self._refuse_unasked()
         number = secrets.token_hex(8)
-        begin = time.perf_counter_ns()
         with contextlib.suppress(_channel.Closed):
             _channel.send(self._channel, {"do": do, "number": number, **fields})
+        begin = time.perf_counter_ns()
+        self._freezer.thaw()
         ready, _, _ = select.select([self._channel, self._control], [], [], limit_s)
         while not ready:
             compiling = bool(descendants(self.pid))
@@ -307,27 +314,29 @@ class Cell:
             self._hear_end(0)
             raise Died
         try:
+            self._freezer.freeze()
+        except StillRunning as error:
+            raise TimedOut(compiling=False) from error
+        self.wall_ns = time.perf_counter_ns() - begin
+        try:
             answer = _channel.receive(self._channel)
         except _channel.Closed:
             # A closed channel is no exit: orphans may hold it, or the worker may have dropped it.
+            self._freezer.thaw()
             self._hear_end(2.0)
             raise Died from None
-        self.wall_ns = time.perf_counter_ns() - begin
         if answer.pop("number", None) != number:
             raise _channel.Malformed("the answer does not carry the number of its request")
         return answer
 
     def cpu_ns(self) -> int:
-        """Processor time of the worker over all its threads, as the kernel counts it."""
-        per_process_clock = (~self.pid << 3) | 2
-        try:
-            return time.clock_gettime_ns(per_process_clock)
-        except OSError:
-            return 0
+        """Processor time of everything the worker has started, as the kernel counts it."""
+        return self._freezer.cpu_ns()
 
     def end(self) -> Ended:
         """Kill the worker and all it has started, and read what it left. Raises SandboxFailed."""
         self._channel.close()
+        self._freezer.close()  # what is frozen can be killed as it is
         try:
             if self._how is None:
                 self._nursery.tell({"do": "kill"})
@@ -359,6 +368,7 @@ class Cell:
         try:
             _channel.receive(self._channel)
         except _channel.Closed:
+            self._freezer.thaw()
             self._hear_end(2.0)
             raise Died from None
         raise _channel.Malformed("a message came that nobody had asked for")

@@ -6,9 +6,10 @@ The memory is a sealed file for the processor, and memory of the worker's own co
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import mmap
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, Self
 
 import torch
@@ -17,7 +18,8 @@ from torch import Tensor
 from evaluators._channel import Malformed
 
 ALIGN_BYTES = 64
-_MOST_DEPTH = 8
+MOST_DEPTH = 8
+"""How deep containers of a value may be nested."""
 _NAMES = (
     "float64 float32 float16 bfloat16 complex128 complex64 int64 int32 int16 int8 uint8 bool "
     "float8_e4m3fn float8_e5m2"
@@ -56,11 +58,14 @@ class Box:
         """Return the box in a shared file."""
         return cls(torch.frombuffer(mmap.mmap(fd, size_bytes), dtype=torch.uint8))
 
-    def put(self, value: Any) -> dict[str, Any]:
-        """Copy the tensors of a value in; returns its structure. Raises BoxFull, TypeError."""
-        spec, size = layout(value)
-        if size > self.size_bytes:
-            raise BoxFull(f"{size} bytes do not fit into {self.size_bytes}")
+    def put(self, value: Any, at: int = 0) -> dict[str, Any]:
+        """Copy the tensors of a value in from an offset; returns its structure.
+
+        Raises BoxFull, TypeError.
+        """
+        spec, end = layout(value, at)
+        if end > self.size_bytes:
+            raise BoxFull(f"{end} bytes do not fit into {self.size_bytes}")
         for view, tensor in zip(self.views(spec), tensors_of(value), strict=True):
             _COPY(view, _DETACH(tensor))
         self._settle()
@@ -76,21 +81,34 @@ class Box:
         return value
 
     def views(self, spec: Any) -> list[Tensor]:
-        """The tensors of a structure as they lie in the shared memory, not copied."""
+        """The tensors of a structure as they are in the shared memory, not copied."""
         return [self._view(entry) for entry in _tensor_entries(spec)]
 
+    def share(self, spec: Any) -> Any:
+        """The value of a structure whose tensors are the shared memory itself, not copied.
+
+        Each tensor has a storage of its own that begins with it, as one made by torch has. For
+        memory of the processor alone. Raises Malformed.
+        """
+        return self._get(spec, "shared", 0)
+
     def _get(self, spec: Any, device: str, depth: int) -> Any:
-        if not isinstance(spec, dict) or len(spec) != 1 or depth > _MOST_DEPTH:
+        if not isinstance(spec, dict) or len(spec) != 1 or depth > MOST_DEPTH:
             raise Malformed("a value has no known structure")
         [(kind, body)] = spec.items()
         if kind == "tensor" and device == "meta":
             dtype, shape, _ = checked_entry(body)
             return torch.empty(shape, dtype=dtype, device="meta")
+        if kind == "tensor" and device == "shared":
+            view = self._view(body)
+            return view if view.numel() == 0 else _with_own_storage(view)
         if kind == "tensor":
             return self._view(body).to(device, copy=True)
         if kind in ("list", "tuple") and isinstance(body, list):
             items = [self._get(item, device, depth + 1) for item in body]
             return items if kind == "list" else tuple(items)
+        if kind == "dict" and isinstance(body, list):
+            return {_key(pair): self._get(pair[1], device, depth + 1) for pair in body}
         if kind == "value" and (body is None or isinstance(body, bool | int | float | str)):
             return body
         raise Malformed(f"a value has the unknown kind {kind!r:.40}")
@@ -108,6 +126,22 @@ class Box:
         """Wait for copies on a GPU: the other process knows nothing of this one's streams."""
         if self._memory.is_cuda:
             torch.cuda.synchronize()
+
+
+def _with_own_storage(view: Tensor) -> Tensor:
+    """A contiguous view of a processor's memory as a tensor whose storage is just that piece."""
+    size = view.numel() * view.element_size()
+    piece = (ctypes.c_char * size).from_address(view.data_ptr())
+    piece.box = view  # keeps the memory mapped as long as the tensor is there
+    return torch.frombuffer(piece, dtype=view.dtype).view(view.shape)
+
+
+def _key(pair: Any) -> str:
+    match pair:
+        case [str(key), _]:
+            return key
+        case _:
+            raise Malformed("a dict has a key that is no text")
 
 
 def checked_entry(entry: Any) -> tuple[torch.dtype, list[int], int]:
@@ -130,8 +164,8 @@ def tensors_of(value: Any) -> Iterator[Tensor]:
     """The tensors in a value, in order."""
     if isinstance(value, Tensor):
         yield value
-    elif isinstance(value, list | tuple):
-        for item in value:
+    elif isinstance(value, list | tuple | dict):
+        for item in value.values() if isinstance(value, dict) else value:
             yield from tensors_of(item)
 
 
@@ -150,6 +184,12 @@ def layout(value: Any, at: int = 0) -> tuple[dict[str, Any], int]:
             part, at = layout(item, at)
             parts.append(part)
         return {"list" if isinstance(value, list) else "tuple": parts}, at
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        pairs: list[Any] = []
+        for key, item in value.items():
+            part, at = layout(item, at)
+            pairs.append([key, part])
+        return {"dict": pairs}, at
     if value is None or isinstance(value, bool | int | float | str):
         return {"value": value}, at
     raise TypeError(f"{type(value).__name__} is neither a tensor nor a plain value")
@@ -157,24 +197,32 @@ def layout(value: Any, at: int = 0) -> tuple[dict[str, Any], int]:
 
 def to_device(value: Any, device: str) -> Any:
     """The value with its tensors on a device."""
+    return mapped(value, lambda tensor: tensor.to(device))
+
+
+def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The value with every tensor changed; a named tuple becomes a tuple."""
     if isinstance(value, Tensor):
-        return value.to(device)
+        return change(value)
     if isinstance(value, list | tuple):
-        return type(value)(to_device(item, device) for item in value)
+        items = [mapped(item, change) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, dict):
+        return {key: mapped(item, change) for key, item in value.items()}
     return value
 
 
 def with_gaps(value: Any) -> Any:
     """The value with every tensor of two or more dimensions spread over twice its memory."""
-    if isinstance(value, Tensor):
-        if value.dim() < 2 or value.numel() == 0:
-            return value
-        shape = (*value.shape[:-1], 2 * value.shape[-1])
-        spread = torch.zeros(shape, dtype=value.dtype, device=value.device)[..., ::2]
-        return spread.copy_(value)
-    if isinstance(value, list | tuple):
-        return type(value)(with_gaps(item) for item in value)
-    return value
+
+    def spread(tensor: Tensor) -> Tensor:
+        if tensor.dim() < 2 or tensor.numel() == 0:
+            return tensor
+        shape = (*tensor.shape[:-1], 2 * tensor.shape[-1])
+        wide = torch.zeros(shape, dtype=tensor.dtype, device=tensor.device)[..., ::2]
+        return wide.copy_(tensor)
+
+    return mapped(value, spread)
 
 
 def _tensor_entries(spec: Any) -> Iterator[Any]:
@@ -183,4 +231,7 @@ def _tensor_entries(spec: Any) -> Iterator[Any]:
         yield body
     elif kind in ("list", "tuple"):
         for item in body:
+            yield from _tensor_entries(item)
+    elif kind == "dict":
+        for _, item in body:
             yield from _tensor_entries(item)

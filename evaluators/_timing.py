@@ -4,18 +4,26 @@ A block is one cold sample of every arm in random order on the same fresh inputs
 baseline, and eager once more in a process of its own. The two eager arms are the session's noise
 control: what they differ by is no property of any kernel, so the interval of every speedup is
 widened by it, and where it is large the session ranks nothing.
+
+On a processor the judge's own clock times a sample: from the moment before a worker is thawed with
+fresh inputs in its memory to the moment at which everything it has started is frozen again. What is
+then in its memory is its answer. Which calls of a sample are checked is drawn afterwards. An empty
+arm hands back an answer that it has: its time is the cost of handing over and taking back, which is
+taken off every sample.
+
 Sessions are looked at after 20, 40, 80 and 160 blocks and stop as soon as every baseline is known
 well enough. A short session without flushes follows, for kernel and eager.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 import secrets
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -24,19 +32,25 @@ from evaluators._bench import Baselines
 from evaluators._device import Reading
 from evaluators._intervals import bias, interval, log_ratios, verdict, widened
 from evaluators._outside_clock import Aside, Watch, hold_against_wall_clock
-from evaluators._reference import ReferenceFailed
+from evaluators._reference import ReferenceFailed, same_bits
 from evaluators._roofline import Floor
+from evaluators._tensors import tensors_of
 
 AGAIN = "again"
 """The arm of the noise control: eager in a process of its own. Its ratios to eager are stored."""
+EMPTY = "empty"
+"""The arm that does nothing, on a processor: what it takes is taken off every sample."""
 
 _WARM_UP_CALLS = 3
-_MOST_LOOPS = 16
+_MOST_LOOPS = {"cuda": 16, "cpu": 64}
 _SUPPLY_NS = 20_000_000
 _SLOW_SAMPLE_MS = 20.0
 # A timed output is verified for so many blocks of the first look, and this share of all others.
 _VERIFIED_AT_LEAST = 3
 _VERIFIED_SHARE = 1 / 8
+_VERIFIED_WARM_UPS = 1 / 3
+_VERIFIED_CALLS = 4  # at most, of one sample
+_MORE_THREADS = 1.5  # times the processor time that the threads of all arms allow
 _DECIDED = 3.0  # times wider may be an interval that lies wholly on one side of 1
 _LOW_CLOCK = 0.9
 _MOST_DROPPED = 0.2
@@ -44,6 +58,10 @@ _DRIFT = math.log(1.03)
 _WIDE = math.log(1.10)
 _DRIFT_BLOCKS = (7, 12)
 _FLOOR_SHARE = 0.9
+_LEAST_RESOLUTION_MS = 1e-6
+_EMPTY_CALLS = 12
+_OVERHEAD_SPREADS = 10.0  # a sample takes so many times what the cost of handing over varies by
+_RESOLVED = 5.0  # times the resolution has to take what ranks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +78,8 @@ class Plan:
     """Stop past this time whatever the number of blocks."""
     sample_ms: float
     """Calls are repeated inside one sample until the slowest arm takes so long."""
+    copies: bool = False
+    """Copy each output of the kernel before its next call, since it overwrites its answers."""
     noise: float = 1.05
     """Ratio of the two eager arms that counts as noise, above 1."""
     warm_blocks: int = 12
@@ -72,8 +92,10 @@ class Session:
 
     inner_loops: int
     samples_ms: dict[str, list[float]]
-    """By arm: kernel, each baseline, and `again`."""
-    positions: dict[str, list[int]]
+    """By arm: kernel, each baseline, and `again`. What handing over costs is taken off."""
+    raw_ms: dict[str, list[float]] = field(default_factory=dict)
+    """The same before anything is taken off, and the arm `empty` where there is one."""
+    positions: dict[str, list[int]] = field(default_factory=dict)
     """Place of each arm in the random order of each block."""
     readings: list[Reading | None] = field(default_factory=list)
     """Clocks after each block; None where the device tells none."""
@@ -87,7 +109,45 @@ class Session:
     def of(cls, inner_loops: int, arms: Iterable[str]) -> Session:
         """Return a session without blocks."""
         names = list(arms)
-        return cls(inner_loops, {n: [] for n in names}, {n: [] for n in names})
+        timed = [name for name in names if name != EMPTY]
+        return cls(
+            inner_loops,
+            {name: [] for name in timed},
+            {name: [] for name in names},
+            {name: [] for name in names},
+        )
+
+    def keep(self, arm: str, position: int, elapsed_ns: int) -> None:
+        """Add the sample of an arm; `settle` takes off what handing over costs."""
+        self.raw_ms[arm].append(elapsed_ns / self.inner_loops / 1e6)
+        self.positions[arm].append(position)
+
+    def settle(self) -> None:
+        """Derive the samples from what was measured, with the overhead of the session so far.
+
+        A sample that is left with less than the resolution counts as the resolution: a kernel is
+        never faster than this clock can tell.
+        """
+        overhead_ms, resolution_ms = self.overhead_ms or 0.0, self.resolution_ms or 0.0
+        for arm in self.samples_ms:
+            raw = self.raw_ms[arm]
+            self.samples_ms[arm] = [max(one - overhead_ms, resolution_ms) for one in raw]
+
+    @property
+    def overhead_ms(self) -> float | None:
+        """Cost of handing over and taking back, per call; None where no empty arm ran."""
+        raw = self.raw_ms.get(EMPTY)
+        return statistics.median(raw) if raw else None
+
+    @property
+    def resolution_ms(self) -> float | None:
+        """Uncertainty of that cost, per call: half of the interval of its median."""
+        raw = self.raw_ms.get(EMPTY)
+        if not raw:
+            return None
+        low, _, high = interval(raw)
+        bounds = (low, high) if math.isfinite(high - low) else (min(raw), max(raw))
+        return max((bounds[1] - bounds[0]) / 2, _LEAST_RESOLUTION_MS)
 
     @property
     def baselines(self) -> list[str]:
@@ -146,59 +206,96 @@ class Sources:
     """Raises Failed where an output is not the answer to the inputs; None where none can tell."""
     clocks: Callable[[], Reading | None]
     """State of the device."""
+    flush: Callable[[], None]
+    """Pushes everything out of the caches of a processor."""
+    keeps_inputs: bool = True
+    """Whether the task leaves its inputs as they are."""
 
 
 def measure(kernel: Arm, baselines: Baselines, sources: Sources, plan: Plan) -> Session:
     """Time a kernel against every baseline that is prepared.
 
-    Raises Failed: timer_mismatch where the kernel's own times do not hold against the judge's
-    clock or it works on after it has returned, memorised_output where a timed call gave a wrong
-    answer, and whatever the kernel's worker fails with.
+    Raises Failed: memorised_output where a timed call gave a wrong answer, input_mutated where one
+    changed its inputs, timer_mismatch where the times that a GPU's worker reports do not hold
+    against the judge's clock, and whatever the kernel's worker fails with.
     """
     draw = random.Random(secrets.randbits(64))
     pool = _Pool(sources.inputs, (kernel, *baselines.arms))
     for _ in range(2):  # the first fill allocates, and says nothing of what a further one takes
         pool.refill()
-    turns = _turns(kernel, baselines)
-    first_ns = {name: _warm_up(turn, pool) for name, turn in turns.items()}
-    loops = min(_inner_loops(list(first_ns.values()), plan.sample_ms), pool.affordable())
+    turns = _turns(kernel, baselines, plan)
+    checker = _Checker(kernel, sources, pool, draw)
+    eager_ms, least_ms = _warm_up(turns, pool, checker)
+    loops = _inner_loops(eager_ms, max(plan.sample_ms, least_ms), pool)
     session = Session.of(loops, turns)
-    pool.resize(loops)
+    pool.resize(session.inner_loops)
     verified = set(draw.sample(range(plan.looks[0]), _VERIFIED_AT_LEAST))
     walls_ms: dict[str, list[float]] = {name: [] for name in turns}
     watch = Watch(kernel)
-    aside = Aside(kernel, baselines.again)
-    checked = False
+    aside = Aside(kernel, baselines.again) if kernel.device == "cuda" else None
     begin = time.monotonic()
     for block in range(plan.looks[-1]):
         slots = pool.refill()
-        chosen: Any = None
         for position, name in enumerate(draw.sample(list(turns), len(turns))):
             turn = turns[name]
+            sources.flush()
             with watch.beside(turn.arm):
                 sample = turn.time(slots, cold=True)
-            _keep(session, name, position, sample)
+            session.keep(name, position, _elapsed_ns(name, sample))
             walls_ms[name].append(sample.wall_ns / session.inner_loops / 1e6)
-            if name != "kernel":
-                continue
-            # Whether an output is verified is decided after its call, and told to nobody.
-            if sources.check and (block in verified or draw.random() < _VERIFIED_SHARE):
-                chosen = aside.fetched()
+            # What is verified is drawn after the call, while its worker is frozen.
+            if name == "kernel" and (block in verified or draw.random() < _VERIFIED_SHARE):
+                if aside is not None and sources.check:
+                    aside.fetch(draw.randrange(len(slots)))
+                checker.check(slots)
         session.readings.append(sources.clocks())
         ends = enough(session, plan, time.monotonic() - begin)
-        if sources.check and ends and not checked and chosen is None:
-            chosen = aside.fetched()  # a session that is cut short
-        if sources.check and chosen is not None:
-            sources.check(pool.held[slots[-1]], chosen)
-            checked = True
+        if ends and not checker.checked:  # a session that is cut short
+            slots = pool.refill()
+            turns["kernel"].time(slots)
+            checker.check(slots)
         if ends:
             break
+    session.settle()
     _measure_warm(session, turns, pool, plan, draw)
     watch.refuse_busy()
-    doubtful = aside.refuse_hidden_work()
-    session.noisy = is_noisy(session, plan.noise) or doubtful
-    hold_against_wall_clock(kernel, baselines.again, session, pool.slots, walls_ms)
+    if watch.uses_more_threads(kernel.threads * _MORE_THREADS):
+        session.flags.add("more_threads")
+        session.noisy = True
+    doubtful = aside is not None and aside.refuse_hidden_work()
+    resolution_ms = session.resolution_ms or 0.0
+    if statistics.median(session.samples_ms["kernel"]) < _RESOLVED * resolution_ms:
+        session.flags.add("below_resolution")
+        session.noisy = True
+    session.noisy |= is_noisy(session, plan.noise) or doubtful
+    if kernel.device == "cuda":
+        hold_against_wall_clock(kernel, baselines.again, session, pool.fresh, walls_ms)
     return session
+
+
+class _Checker:
+    """Checks calls of timed samples, drawn once they are over and their worker is frozen."""
+
+    def __init__(self, kernel: Arm, sources: Sources, pool: _Pool, draw: random.Random) -> None:
+        self._kernel = kernel
+        self._sources = sources
+        self._pool = pool
+        self._draw = draw
+        self.checked = False
+        """Whether a sample has been checked."""
+
+    def check(self, slots: Sequence[int]) -> None:
+        """Check some calls of the kernel's last sample. Raises Failed."""
+        self.checked = True
+        if self._sources.check is None:
+            return
+        for call in self._draw.sample(range(len(slots)), min(len(slots), _VERIFIED_CALLS)):
+            held = self._pool.held[slots[call]]
+            self._sources.check(held, self._kernel.output(call))
+            now = self._kernel.inputs(slots[call])
+            pairs = zip(tensors_of(held), tensors_of(now), strict=False)
+            if self._sources.keeps_inputs and not all(same_bits(a, b) for a, b in pairs):
+                raise Failed("incorrect", "input_mutated", "a timed call has changed its inputs")
 
 
 def enough(session: Session, plan: Plan, elapsed_s: float) -> bool:
@@ -216,6 +313,8 @@ def enough(session: Session, plan: Plan, elapsed_s: float) -> bool:
         return True
     if blocks not in plan.looks:
         return False
+    if session.raw_ms:
+        session.settle()
     apart = session.bias()
     return all(_known(session.interval(name), apart, plan) for name in session.baselines)
 
@@ -269,7 +368,7 @@ def hold_against_eager_alone(
     pool = _Pool(sources.inputs, (baselines.arm, baselines.again))
     pool.refill()
     pool.resize(session.inner_loops)
-    turns = {n: t for n, t in _turns(None, baselines).items() if n in ("eager", AGAIN)}
+    turns = {n: t for n, t in _turns(None, baselines, plan).items() if n in ("eager", AGAIN)}
     alone = Session.of(session.inner_loops, turns)
     begin = time.monotonic()
     least, most = _DRIFT_BLOCKS
@@ -278,10 +377,11 @@ def hold_against_eager_alone(
             break
         slots = pool.refill()
         for position, name in enumerate(draw.sample(list(turns), len(turns))):
-            _keep(alone, name, position, turns[name].time(slots, cold=True))
+            sources.flush()
+            alone.keep(name, position, _elapsed_ns(name, turns[name].time(slots, cold=True)))
     kept = session.kept()
-    low, _, high = _spread([session.samples_ms["eager"][block] for block in kept])
-    alone_low, _, alone_high = _spread(alone.samples_ms["eager"])
+    low, _, high = _spread([session.raw_ms["eager"][block] for block in kept])
+    alone_low, _, alone_high = _spread(alone.raw_ms["eager"])
     if low > alone_high + _DRIFT or high < alone_low - _DRIFT:
         session.noisy = True
         session.flags.add("baseline_drift")
@@ -303,20 +403,18 @@ class _Time(Protocol):
     def __call__(self, slots: list[int], *, cold: bool = False) -> Sample: ...
 
 
-def _turns(kernel: Arm | None, baselines: Baselines) -> dict[str, _Turn]:
-    named = {} if kernel is None else {"kernel": _Turn(kernel, kernel.time)}
+def _turns(kernel: Arm | None, baselines: Baselines, plan: Plan) -> dict[str, _Turn]:
+    named: dict[str, _Turn] = {}
+    if kernel is not None:
+        named["kernel"] = _Turn(kernel, functools.partial(kernel.time, copies=plan.copies))
     for name in baselines.prepared:
-        named[name] = _Turn(baselines.of(name), _Named(baselines, name))
-    return named | {AGAIN: _Turn(baselines.again, baselines.again.time)}
-
-
-@dataclass(frozen=True)
-class _Named:
-    baselines: Baselines
-    name: str
-
-    def __call__(self, slots: list[int], *, cold: bool = False) -> Sample:
-        return self.baselines.time(self.name, slots, cold=cold)
+        named[name] = _Turn(baselines.of(name), functools.partial(baselines.time, name))
+    again = baselines.again
+    named[AGAIN] = _Turn(again, again.time)
+    if again.device != "cuda":
+        again.prepare_empty(0)
+        named[EMPTY] = _Turn(again, functools.partial(again.time, variant=EMPTY))
+    return named
 
 
 def _measure_warm(
@@ -324,19 +422,20 @@ def _measure_warm(
 ) -> None:
     """A few blocks of kernel and eager without flushes; the inputs are fresh all the same."""
     names = ["kernel", "eager"]
-    session.warm_ms = {name: [] for name in names}
-    session.warm_positions = {name: [] for name in names}
-    for name in names:
-        turns[name].time(pool.slots(session.inner_loops))
+    warm = Session.of(session.inner_loops, names)
     begin = time.monotonic()
-    for block in range(plan.warm_blocks):
-        if block and time.monotonic() - begin > plan.budget_s / 4:
+    for block in range(plan.warm_blocks + 1):
+        if block > 1 and time.monotonic() - begin > plan.budget_s / 4:
             break
         slots = pool.refill()
         for position, name in enumerate(draw.sample(names, len(names))):
-            per_call_ms = _per_call_ms(name, turns[name].time(slots), session.inner_loops)
-            session.warm_ms[name].append(per_call_ms)
-            session.warm_positions[name].append(position)
+            elapsed_ns = _elapsed_ns(name, turns[name].time(slots))
+            if block:  # the first one warms up
+                warm.keep(name, position, elapsed_ns)
+    warm.raw_ms[EMPTY] = session.raw_ms.get(EMPTY, [])
+    warm.settle()
+    session.warm_ms = warm.samples_ms
+    session.warm_positions = {name: warm.positions[name] for name in names}
 
 
 class _Pool:
@@ -349,14 +448,19 @@ class _Pool:
     def __init__(self, inputs: Callable[[int], list[Any]], arms: Sequence[Arm]) -> None:
         self._inputs = inputs
         self._arms = arms
+        self.device = arms[0].device
+        """Kind of device of all of them."""
         self._size = 1
         self._cost_ns = 0
         self.held: dict[int, list[Any]] = {}
         """What each slot holds, on the judge's side."""
 
     def affordable(self) -> int:
-        """How many sets can be renewed for each block."""
-        return max(1, _SUPPLY_NS // max(1, self._cost_ns))
+        """How many sets every worker can hold and be given anew for each block."""
+        renewed = max(1, _SUPPLY_NS // max(1, self._cost_ns))
+        if self.device == "cuda":  # where a worker makes slots as it needs them
+            return renewed
+        return min(renewed, *(arm.slots for arm in self._arms))
 
     def resize(self, loops: int) -> None:
         """Hold so many sets."""
@@ -372,6 +476,11 @@ class _Pool:
         """So many slots in turn."""
         return [step % self._size for step in range(calls)]
 
+    def fresh(self, calls: int) -> list[int]:
+        """So many slots in turn, all of them renewed."""
+        self.refill()
+        return self.slots(calls)
+
     def _fill(self, slot: int) -> None:
         begin = time.perf_counter_ns()
         self.held[slot] = self._inputs(secrets.randbits(48))
@@ -381,29 +490,44 @@ class _Pool:
         self._cost_ns = time.perf_counter_ns() - begin
 
 
-def _warm_up(turn: _Turn, pool: _Pool) -> float:
-    """Median time of the first calls, in nanoseconds."""
-    slots = pool.slots(1)
-    return statistics.median(turn.time(slots).reported_ns for _ in range(_WARM_UP_CALLS))
+def _warm_up(turns: Mapping[str, _Turn], pool: _Pool, checker: _Checker) -> tuple[float, float]:
+    """Call every arm some times.
+
+    Returns the time of an eager call, and how long a sample has to be for the cost of handing over
+    to be known well enough beside it, both in milliseconds. Warm-ups are samples like any other to
+    a kernel: their inputs are fresh and they may be checked.
+    """
+    taken_ns: dict[str, list[int]] = {name: [] for name in turns}
+    for _ in range(_WARM_UP_CALLS):
+        slots = pool.refill()
+        for name, turn in turns.items():
+            taken_ns[name].append(turn.time(slots).elapsed_ns)
+            if name == "kernel" and random.random() < _VERIFIED_WARM_UPS:
+                checker.check(slots)
+    empty = turns.get(EMPTY)
+    if empty is None:
+        return statistics.median(taken_ns["eager"]) / 1e6, 0.0
+    empty_ns = sorted(empty.time(pool.slots(1)).elapsed_ns for _ in range(_EMPTY_CALLS))
+    overhead_ns = statistics.median(empty_ns)
+    spread_ns = empty_ns[-2] - empty_ns[1]
+    eager_ns = max(statistics.median(taken_ns["eager"]) - overhead_ns, 0.0)
+    return eager_ns / 1e6, _OVERHEAD_SPREADS * spread_ns / 1e6
 
 
-def _inner_loops(calls_ns: Sequence[float], sample_ms: float) -> int:
-    """Calls per sample, the same for all arms, so that all find the caches equally cold."""
-    slow_ms, fast_ms = max(calls_ns) / 1e6, max(min(calls_ns) / 1e6, 1e-3)
-    wanted = max(sample_ms / max(slow_ms, 1e-3), sample_ms / 10 / fast_ms)
-    affordable = _SLOW_SAMPLE_MS / max(slow_ms, 1e-3)
-    return max(1, min(math.ceil(wanted), math.floor(affordable), _MOST_LOOPS))
+def _inner_loops(eager_ms: float, sample_ms: float, pool: _Pool) -> int:
+    """Calls per sample, the same for all arms, so that all find the caches equally cold.
+
+    Eager alone decides: a kernel has no say in how it is measured.
+    """
+    most = min(_MOST_LOOPS[pool.device], pool.affordable())
+    wanted = math.ceil(sample_ms / max(eager_ms, 1e-3))
+    return max(1, min(wanted, most, math.floor(_SLOW_SAMPLE_MS / max(eager_ms, 1e-3))))
 
 
-def _keep(session: Session, name: str, position: int, sample: Sample) -> None:
-    session.samples_ms[name].append(_per_call_ms(name, sample, session.inner_loops))
-    session.positions[name].append(position)
-
-
-def _per_call_ms(name: str, sample: Sample, inner_loops: int) -> float:
-    if not sample.reported_ns > 0:
-        message = f"a call is reported to take {sample.reported_ns} ns"
+def _elapsed_ns(name: str, sample: Sample) -> int:
+    if not sample.elapsed_ns > 0:
+        message = f"a call is reported to take {sample.elapsed_ns} ns"
         if name != "kernel":
             raise ReferenceFailed(f"the baseline {name} cannot be timed: {message}")
         raise Failed("rejected", "timer_mismatch", message)
-    return sample.reported_ns / inner_loops / 1e6
+    return sample.elapsed_ns

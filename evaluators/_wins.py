@@ -2,7 +2,7 @@
 
 Rule 7 of CUDA-L1 (arXiv 2507.14111, section 2.4.4): a speedup above 3, or above twice the best one
 so far, is measured a second time, on another device of the kind where there is one, and two
-measurements that differ by more than 10 % count for nothing.
+measurements that differ by more than 10 % count for nothing. Of two that agree, the lower ranks.
 """
 
 from __future__ import annotations
@@ -64,14 +64,25 @@ def surprising(session: Rows, best_speedup: float | None) -> bool:
 
 
 def confirmed(first: Rows, second: Rows) -> bool:
-    """Whether a second session shows the first one's speedup over eager, within 10 %.
+    """Whether two sessions agree on the speedup over eager.
 
-    It does not where there is none.
+    They do where both may rank, their medians differ by at most 10 %, and neither interval reaches
+    further than 10 % from its median.
     """
     if not second or any(row["noisy"] for row in second):
         return False
-    low, _, high = speedups(first)["eager"]
-    second_low, _, second_high = speedups(second)["eager"]
-    if math.isinf(low) or math.isinf(second_low):  # too few blocks to agree or to differ
-        return False
-    return low <= second_high + _APART and second_low <= high + _APART
+    medians: list[float] = []
+    for session in (first, second):
+        low, middle, high = speedups(session)["eager"]
+        if max(high - middle, middle - low) > _APART:
+            return False
+        medians.append(middle)
+    return abs(medians[0] - medians[1]) <= _APART
+
+
+def rank(first: Rows, second: Rows) -> list[dict[str, Any]]:
+    """The rows of a surprising win's sessions: of two that agree the lower ranks, else neither."""
+    agree = confirmed(first, second)
+    found = speedups(first)["eager"][1], speedups(second)["eager"][1] if second else math.inf
+    rows = [{**row, "noisy": not agree or found[0] > found[1]} for row in first]
+    return rows + [{**row, "noisy": not agree or found[0] <= found[1]} for row in second]

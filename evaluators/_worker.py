@@ -1,9 +1,9 @@
-"""The loop inside a worker process: build a module, take inputs, call it, return its outputs.
+"""The loop inside a worker process: build a module, take inputs, call it, describe its outputs.
 
-The same loop runs the candidate (untrusted) and the eager baseline (trusted), so that both arms of
-a timing session go through the same code. It states no verdict: it returns output bytes and clock
-readings, and the judge decides. Whatever is captured at import time is captured before any code of
-a candidate has run.
+The same loop runs the candidate and the baselines, so that all arms of a timing session go through
+the same code. It states no verdict and decides no time: it says where outputs are, and the judge
+reads them and keeps the clock. Whatever is captured at import time is captured before any code of a
+candidate has run.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ from evaluators._tensors import (
     BoxFull,
     dtype_name,
     layout,
+    mapped,
     tensors_of,
     with_gaps,
     without_modes,
 )
+from evaluators.worker.description import describe, find_odd
 
 _TEXT_LIMIT = 6000
 _NAME_LIMIT = 200
@@ -74,6 +76,7 @@ class Worker:
         self._entry: Any = None
         self._slots: dict[int, Any] = {}
         self._outputs: list[Any] = []
+        self._before: list[Any] = []
         self._folders = _profile.own_folders()
         if setting.pretends_gpu:
             torch.cuda.is_available = lambda: True
@@ -150,30 +153,34 @@ class Worker:
     def fill(self, slot: int, inputs: dict[str, Any], strided: bool = False) -> dict[str, Any]:
         """Put inputs into a slot; the same storage is used again where the layout is the same.
 
-        A refill goes through `.data`, so that neither address nor version counter betrays it.
-        Strided inputs have the same values with gaps in memory between them.
+        On a processor the inputs are the shared memory itself, which the judge writes while this
+        process is frozen. On a GPU a refill goes through `.data`. So neither address nor version
+        counter tells of it. Strided inputs have the same values with gaps in memory between them.
         """
         held = self._slots.get(slot)
-        if held is not None and not strided and layout(held)[0] == inputs:
+        if strided:
+            self._slots[slot] = with_gaps(self._inbox.get(inputs, self._device))
+        elif self._device == "cpu":
+            self._slots[slot] = self._inbox.share(inputs)
+        elif held is not None and layout(held)[0] == inputs:
             for tensor, view in zip(tensors_of(held), self._inbox.views(inputs), strict=True):
                 tensor.data.copy_(view)
         else:
-            value = self._inbox.get(inputs, self._device)
-            self._slots[slot] = with_gaps(value) if strided else value
+            self._slots[slot] = self._inbox.get(inputs, self._device)
         self._synchronize()
         return {}
 
     def call(self, slot: int) -> dict[str, Any]:
-        """Call the module on a slot and return what it gave."""
+        """Call the module on a slot and say what it gave."""
         output = self._module(*self._slots[slot])
         self._synchronize()
-        self._outputs = [output, *self._outputs[:1]]
-        return self.output(0)
+        self._before, self._outputs = self._outputs, [output]
+        return describe(output) if self._device == "cpu" else self.output(0)
 
-    def output(self, back: int) -> dict[str, Any]:
-        """Return an output again: the last one (0) or the one before it (1)."""
-        value = self._outputs[back]
-        odd = _odd(value)
+    def output(self, index: int, before: bool = False) -> dict[str, Any]:
+        """Copy an output of the last request, or of the one before it, into the outbox."""
+        value = (self._before if before else self._outputs)[index]
+        odd = find_odd(value)
         if odd is not None:
             return {"odd": odd}
         with without_modes():
@@ -189,11 +196,10 @@ class Worker:
         """Return the inputs as they are after the calls."""
         return {"inputs": self._outbox.put(self._slots[slot])}
 
-    def flush(self) -> dict[str, Any]:
+    def _flush(self) -> None:
         """Push everything out of the caches."""
         self._flushed.add_(1)
         self._synchronize()
-        return {}
 
     def _state(self) -> dict[str, torch.Tensor]:
         held = self._module.state_dict() if isinstance(self._module, torch.nn.Module) else {}
@@ -218,45 +224,56 @@ class Worker:
         self._synchronize()
         return {"seconds": (perf_counter_ns() - begin) / 1e9}
 
-    def time(
-        self, slots: list[int], variant: str | None = None, cold: bool = False
-    ) -> dict[str, Any]:
-        """Call the module once per slot named; returns nanoseconds for all of them together.
+    def empty(self, slot: int) -> dict[str, Any]:
+        """Prepare the variant `empty`, which hands back an answer that is there already."""
+        answer = self._module(*self._slots[slot])
+        self._variants["empty"] = lambda *_: answer
+        return {}
 
-        `cold` flushes the caches first, and on a GPU keeps it at work for a while longer: launches
-        wait for the device, and not the device for launches. A call has as long to be launched in
-        whether it is one of one or of sixteen.
+    def time(
+        self,
+        slots: list[int],
+        variant: str | None = None,
+        cold: bool = False,
+        copies: bool = False,
+    ) -> dict[str, Any]:
+        """Call the module once per slot named, and keep every output.
+
+        `copies` copies each output before the next call, for a module that overwrites its answer.
+
+        On a processor the judge's clock runs from its request to the moment at which this process
+        is frozen again, and the answer describes the outputs. On a GPU the answer has the
+        nanoseconds between two events. There `cold` flushes the caches first and keeps the device
+        at work for a while longer: launches wait for the device, and not the device for launches.
         """
         calls = [self._slots[slot] for slot in slots]
         module = self._module if variant is None else self._variants[variant]
-        output = None
+        if copies:
+            module = _copying(module)
+        self._before = []
+        if self._event is None:
+            self._outputs = [module(*inputs) for inputs in calls]
+            return {"outputs": [describe(output) for output in self._outputs]}
         self._synchronize()
         for _ in range(self._flushes * len(calls) if cold else 0):
             self._flushed.add_(1)
-        if self._event is None:
-            begin = perf_counter_ns()
-            for inputs in calls:
-                output = module(*inputs)
-            elapsed_ns = perf_counter_ns() - begin
-        else:
-            start, end = self._event(enable_timing=True), self._event(enable_timing=True)
-            self._streams.hold()
-            start.record()
-            for inputs in calls:
-                output = module(*inputs)
-            self._streams.join()
-            end.record()
-            end.synchronize()
-            elapsed_ns = round(start.elapsed_time(end) * 1e6)
-        self._outputs = [output, *self._outputs[:1]]
-        return {"elapsed_ns": elapsed_ns, "odd": _odd(output)}
+        start, end = self._event(enable_timing=True), self._event(enable_timing=True)
+        self._streams.hold()
+        start.record()
+        self._outputs = [module(*inputs) for inputs in calls]
+        self._streams.join()
+        end.record()
+        end.synchronize()
+        elapsed_ns = round(start.elapsed_time(end) * 1e6)
+        odd = next((odd for odd in map(find_odd, self._outputs) if odd is not None), None)
+        return {"elapsed_ns": elapsed_ns, "odd": odd}
 
     def profile(self, slot: int) -> dict[str, Any]:
         """Name the kernels of a cold call with their times; see `_profile.gather`."""
         return _profile.gather(
             lambda: self._module(*self._slots[slot]),
             cuda=self._event is not None,
-            before=self.flush,
+            before=self._flush,
             synchronize=self._synchronize,
             folders=self._folders,
         )
@@ -324,18 +341,8 @@ def _boxes(setting: Setting, fds: tuple[int, int]) -> tuple[list[Box], list[str]
     return [Box(memory.bytes) for memory in shared], [memory.handle for memory in shared]
 
 
-def _odd(value: Any) -> dict[str, Any] | None:
-    """What in an output is no plain tensor: its type's name, or None when all is well."""
-    if isinstance(value, bool | int | float | str) or value is None:
-        return None
-    if type(value) is Tensor:
-        # Attributes of its own are harmless unless they stand before those of the class.
-        hidden = [name for name in vars(value) if hasattr(Tensor, name)]
-        return {"type": f"tensor with its own {hidden[0]}"[:80], "lazy": True} if hidden else None
-    if isinstance(value, list | tuple):
-        return next((odd for odd in map(_odd, value) if odd is not None), None)
-    lazy = isinstance(value, Tensor) and not isinstance(value, torch.nn.Parameter)
-    return {"type": type(value).__name__[:80], "lazy": lazy}
+def _copying(module: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *inputs: mapped(module(*inputs), Tensor.clone)
 
 
 def _described(error: BaseException) -> dict[str, Any]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from evaluators._sandbox import Ended, Limits
     from evaluators._timing import Plan, Session
 
-VERSION = 5
+VERSION = 6
 """Version of the rules; rows of an older one do not count in verdicts."""
 _LOG_LIMIT = 32 * 1024
 _MESSAGE_LIMIT = 500
@@ -150,7 +150,7 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
 def _try(case: Case, bench: Bench, config: Config, outcome: _Outcome) -> None:
     from evaluators import _detect
     from evaluators._arm import Failed
-    from evaluators._wins import confirmed, surprising
+    from evaluators._wins import confirmed, rank, surprising
 
     files = [{"path": path, "code": code} for path, code in case.other_files]
     outcome.findings = _detect.findings(case.code, files, case.kernel_id)
@@ -176,12 +176,7 @@ def _try(case: Case, bench: Bench, config: Config, outcome: _Outcome) -> None:
             second = remeasure(case, bench, config)
     flag = "confirmed_win" if confirmed(first, second) else "unconfirmed_win"
     outcome.flags.add(flag)
-    outcome.timings = _ranked([*first, *second], flag)
-
-
-def _ranked(timings: Sequence[dict[str, Any]], flag: str) -> list[dict[str, Any]]:
-    """The rows of a surprising win, which ranks once it is confirmed."""
-    return [{**row, "noisy": flag == "unconfirmed_win"} for row in timings]
+    outcome.timings = rank(first, second)
 
 
 def settled(
@@ -196,7 +191,7 @@ def settled(
         second: What `remeasure` gave in another place; nothing where our own machinery failed.
         failed: Status, reason, message and detail where the kernel failed there.
     """
-    from evaluators._wins import confirmed
+    from evaluators._wins import confirmed, rank
 
     [evaluation] = tables["evaluations"]
     key = {"evaluation_id": evaluation["evaluation_id"]}
@@ -223,7 +218,7 @@ def settled(
     return {
         **tables,
         "evaluations": [{**evaluation, "flags": flags}],
-        "timings": [row | key for row in _ranked([*first, *second], flag)],
+        "timings": [row | key for row in rank(first, second)],
     }
 
 
@@ -257,7 +252,7 @@ def _measured(
         first = question(reference, outcome)
         answer_s = time.perf_counter() - begin
     answer_bytes = layout(first.expected.value)[1]
-    sizes = Sizes(layout(first.inputs)[1], max(layout(first.inputs)[1], answer_bytes))
+    sizes = Sizes.of(layout(first.inputs)[1], max(layout(first.inputs)[1], answer_bytes))
     limits = _limits(config, bench.device)
     patience = _patience(config, answer_s)
     with outcome.part("start"):
@@ -279,7 +274,14 @@ def _measured(
             # No bandwidth is known of a processor; what a diagnosis counts is counted there.
             floor = bench.floor() if bench.device == "cuda" else Floor()
         arm.excuse(time.perf_counter() - begin)
-        sources = Sources(reference.inputs, checks.check_timed, bench.clocks.read)
+        sources = Sources(
+            reference.inputs,
+            checks.check_timed,
+            bench.clocks.read,
+            bench.flush,
+            keeps_inputs=not reference.mutates,
+        )
+        plan = replace(plan, copies="reuses_output_buffer" in outcome.flags)
         with outcome.part("timing"):
             session = measure(arm, baselines, sources, plan)
             hold_against_floor(session, floor)
@@ -434,6 +436,8 @@ def _timing_rows(session: Session, case: Case, bench: Bench) -> Iterator[dict[st
     for arm in ("kernel", *session.baselines):
         yield {
             **common,
+            "overhead_ms": session.overhead_ms,
+            "resolution_ms": session.resolution_ms,
             "timing_id": uuid7(),
             "arm": arm,
             "samples_ms": [session.samples_ms[arm][block] for block in kept],

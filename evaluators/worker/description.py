@@ -1,0 +1,100 @@
+"""Telling the judge where an output is: kinds, element types, shapes, strides and addresses.
+
+This runs beside the candidate, inside the time that counts. Containers are read by the operations
+of their plain types, so that a subclass cannot compute while it is looked through, and everything
+that tensors are asked is kept from before the candidate's text ran.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from evaluators._tensors import MOST_DEPTH, without_modes
+
+_DTYPE = Tensor.dtype.__get__  # pyright: ignore[reportAttributeAccessIssue]
+_SHAPE = Tensor.shape.__get__  # pyright: ignore[reportAttributeAccessIssue]
+_DEVICE = Tensor.device.__get__  # pyright: ignore[reportAttributeAccessIssue]
+_LAYOUT = Tensor.layout.__get__  # pyright: ignore[reportAttributeAccessIssue]
+_STRIDE, _ADDRESS = Tensor.stride, Tensor.data_ptr
+_IS_NEGATED, _IS_CONJUGATED = Tensor.is_neg, Tensor.is_conj
+_NAME_LIMIT = 80
+_LOOKED_THROUGH = ("__iter__", "__getitem__", "__len__", "__getattribute__")
+
+
+class Odd(Exception):
+    """Part of an output is no plain tensor, container or value.
+
+    `lazy` says that it may compute later, which an answer must not.
+    """
+
+    def __init__(self, name: str, *, lazy: bool) -> None:
+        super().__init__(name)
+        self.name = name[:_NAME_LIMIT]
+        self.lazy = lazy
+
+
+def describe(value: Any) -> dict[str, Any]:
+    """Return {"output": description, "devices": kinds of devices}, or {"odd": what it is instead}.
+
+    The description is what `frozen_memory.read_value` takes.
+    """
+    devices: set[str] = set()
+    try:
+        with without_modes():
+            return {"output": _described(value, devices, 0), "devices": sorted(devices)}
+    except Odd as odd:
+        return {"odd": {"type": odd.name, "lazy": odd.lazy}}
+
+
+def find_odd(value: Any) -> dict[str, Any] | None:
+    """Return what in an output is no plain tensor, container or value; None where all is."""
+    return describe(value).get("odd")
+
+
+def _described(value: Any, devices: set[str], depth: int) -> dict[str, Any]:
+    kind = type(value)
+    if depth > MOST_DEPTH:
+        raise Odd(f"{kind.__name__} nested deeper than {MOST_DEPTH}", lazy=False)
+    if kind is Tensor:
+        return {"tensor": _tensor(value, devices)}
+    if value is None or kind in (bool, int, float, str):
+        return {"value": value}
+    if kind is list:
+        return {"list": [_described(item, devices, depth + 1) for item in value]}
+    if kind is tuple or _is_record(kind):
+        items = tuple.__getitem__(value, slice(None))
+        return {"tuple": [_described(item, devices, depth + 1) for item in items]}
+    if kind is dict:
+        if not all(type(key) is str for key in value):
+            raise Odd("dict with a key that is no text", lazy=False)
+        pairs = value.items()
+        return {"dict": [[key, _described(item, devices, depth + 1)] for key, item in pairs]}
+    container = issubclass(kind, list | tuple | dict)
+    tensor = issubclass(kind, Tensor) and not issubclass(kind, torch.nn.Parameter)
+    raise Odd(kind.__name__, lazy=container or tensor)
+
+
+def _tensor(tensor: Tensor, devices: set[str]) -> list[Any]:
+    # Attributes of its own are harmless unless they hide those of the class.
+    hidden = [name for name in vars(tensor) if hasattr(Tensor, name)]
+    if hidden:
+        raise Odd(f"tensor with its own {hidden[0]}", lazy=True)
+    if _LAYOUT(tensor) is not torch.strided:
+        raise Odd(f"tensor of layout {_LAYOUT(tensor)}", lazy=False)
+    if _IS_NEGATED(tensor) or _IS_CONJUGATED(tensor):
+        raise Odd("tensor with a pending negation or conjugation", lazy=True)
+    devices.add(_DEVICE(tensor).type)
+    dtype = str(_DTYPE(tensor)).removeprefix("torch.")
+    return [dtype, list(_SHAPE(tensor)), list(_STRIDE(tensor)), _ADDRESS(tensor)]
+
+
+def _is_record(kind: type) -> bool:
+    """Whether a type is a named tuple, such as torch.topk returns, that is read as any tuple."""
+    if not issubclass(kind, tuple):
+        return False
+    named = hasattr(kind, "_fields") or hasattr(kind, "n_sequence_fields")
+    before = kind.__mro__[: kind.__mro__.index(tuple)]
+    return named and not any(name in vars(one) for one in before for name in _LOOKED_THROUGH)
