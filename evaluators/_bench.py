@@ -54,7 +54,7 @@ class Model:
         return (ones[:4096, :1024] @ ones[:1024, :1024]).double().sum().view(1) / 16
 """
 _ENDLESS_S = 10**7
-_FEWEST_SLOTS, _MOST_SLOTS = 4, 64
+_FEWEST_SLOTS, _MOST_SLOTS = 4, 256
 _SLOTS_BYTES = 256 << 20
 
 

@@ -22,7 +22,7 @@ FLAGS = {
     "weak_task": "an answer without work passes this task (table task_audits)",
     "left_processes": "processes were left behind, and ended by us",
     "baseline_drift": "eager took another time without the candidate's process: noisy",
-    "below_resolution": "too short for the judge's clock on this machine at this time: noisy",
+    "below_resolution": "shorter than the judge's clock can tell: counted as the least it can",
     "more_threads": "uses more processors than the threads that all arms are given: noisy",
     "slower_in_bursts": "calls in a row take longer than the timed ones, by both clocks: noisy",
     "near_roofline": "about as fast as memory allows, or faster than the reference's operations",

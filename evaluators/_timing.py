@@ -42,7 +42,7 @@ EMPTY = "empty"
 """The arm that does nothing, on a processor: what it takes is taken off every sample."""
 
 _WARM_UP_CALLS = 3
-_MOST_LOOPS = {"cuda": 16, "cpu": 64}
+_MOST_LOOPS = {"cuda": 16, "cpu": 256}
 _SUPPLY_NS = 20_000_000
 _SLOW_SAMPLE_MS = 20.0
 # A timed output is verified for so many blocks of the first look, and this share of all others.
@@ -125,13 +125,17 @@ class Session:
     def settle(self) -> None:
         """Derive the samples from what was measured, with the overhead of the session so far.
 
-        A sample that is left with less than the resolution counts as the resolution: a kernel is
-        never faster than this clock can tell.
+        A sample of which less is left than this clock can tell counts as the least that it can
+        tell: an arm is never credited with a speed that was not seen.
         """
-        overhead_ms, resolution_ms = self.overhead_ms or 0.0, self.resolution_ms or 0.0
+        overhead_ms, least_ms = self.overhead_ms or 0.0, self.least_ms
         for arm in self.samples_ms:
-            raw = self.raw_ms[arm]
-            self.samples_ms[arm] = [max(one - overhead_ms, resolution_ms) for one in raw]
+            self.samples_ms[arm] = [max(one - overhead_ms, least_ms) for one in self.raw_ms[arm]]
+
+    @property
+    def least_ms(self) -> float:
+        """The least time of a call that this session's clock can tell."""
+        return _RESOLVED * (self.resolution_ms or 0.0)
 
     @property
     def overhead_ms(self) -> float | None:
@@ -249,6 +253,7 @@ def measure(kernel: Arm, baselines: Baselines, sources: Sources, plan: Plan) -> 
                     aside.fetch(draw.randrange(len(slots)))
                 checker.check(slots)
         session.readings.append(sources.clocks())
+        session.settle()
         ends = enough(session, plan, time.monotonic() - begin)
         if ends and not checker.checked:  # a session that is cut short
             slots = pool.refill()
@@ -263,14 +268,26 @@ def measure(kernel: Arm, baselines: Baselines, sources: Sources, plan: Plan) -> 
         session.flags.add("more_threads")
         session.noisy = True
     doubtful = aside is not None and aside.refuse_hidden_work()
-    resolution_ms = session.resolution_ms or 0.0
-    if statistics.median(session.samples_ms["kernel"]) < _RESOLVED * resolution_ms:
-        session.flags.add("below_resolution")
-        session.noisy = True
     session.noisy |= is_noisy(session, plan.noise) or doubtful
+    _look_at_resolution(session)
     if kernel.device == "cuda":
         hold_against_wall_clock(kernel, baselines.again, session, pool.fresh, walls_ms)
     return session
+
+
+def _look_at_resolution(session: Session) -> None:
+    """Flag a kernel that is too short for the clock, and distrust a session whose eager is.
+
+    A kernel that counts as the least time that can be told is at least as fast as it is said to be;
+    where eager is as short, nothing can be told.
+    """
+    short = {
+        arm: statistics.median(session.samples_ms[arm]) <= session.least_ms
+        for arm in ("kernel", "eager")
+    }
+    if short["kernel"] or short["eager"]:
+        session.flags.add("below_resolution")
+    session.noisy |= short["eager"]
 
 
 class _Checker:
@@ -313,8 +330,6 @@ def enough(session: Session, plan: Plan, elapsed_s: float) -> bool:
         return True
     if blocks not in plan.looks:
         return False
-    if session.raw_ms:
-        session.settle()
     apart = session.bias()
     return all(_known(session.interval(name), apart, plan) for name in session.baselines)
 

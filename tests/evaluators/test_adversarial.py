@@ -50,6 +50,7 @@ FIELDS = {"task", "device", "class", "expect", "flags", "may", "config", "needs"
 FIELDS |= {"most", "slow", "hole"}
 NO_ALARM = {
     "baseline_drift",
+    "below_resolution",
     "slower_in_bursts",
     "near_roofline",
     "confirmed_win",

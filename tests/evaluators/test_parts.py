@@ -122,7 +122,7 @@ def test_what_is_too_large_or_no_value_is_refused(box: Box) -> None:
     with pytest.raises(BoxFull):
         box.put([torch.zeros(2000)])
     with pytest.raises(TypeError):
-        layout({"a": 1})
+        layout({1: 1})
 
 
 @pytest.mark.parametrize(

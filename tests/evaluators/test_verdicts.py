@@ -139,7 +139,7 @@ def test_a_right_candidate_is_correct_and_timed(judged: Judged, right: str) -> N
     assert kernel["blocks"] == eager["blocks"] == list(range(len(kernel["samples_ms"])))
     assert len(kernel["blocks"]) >= 20
     assert min(kernel["samples_ms"]) > 0
-    assert set(kernel["positions"]) <= {0, 1, 2}
+    assert set(kernel["positions"]) <= {0, 1, 2, 3}
     assert all(a != b for a, b in zip(kernel["positions"], eager["positions"], strict=True))
 
 
@@ -187,7 +187,7 @@ def test_replacing_a_clock_is_rejected(judged: Judged, right: str) -> None:
     assert "perf_counter" in row["message"]
 
 
-def test_work_that_goes_on_after_the_return_is_rejected(judged: Judged, candidate: Text) -> None:
+def test_work_that_goes_on_after_the_return_gains_no_time(judged: Judged, candidate: Text) -> None:
     spin = (
         "import threading, torch\n"
         "def spin():\n"
@@ -195,7 +195,10 @@ def test_work_that_goes_on_after_the_return_is_rejected(judged: Judged, candidat
         "for _ in range(6): threading.Thread(target=spin, daemon=True).start()\n"
     )
     row = judged(spin + candidate("return torch.relu(x @ self.weight)"))
-    assert (row["status"], row["reason"]) == ("rejected", "timer_mismatch"), row
+    assert row["status"] == "correct", row
+    kernel, eager, *_ = row["timings"]
+    faster = sorted(kernel["samples_ms"])[10] < 0.9 * sorted(eager["samples_ms"])[10]
+    assert kernel["noisy"] or not faster
 
 
 FORGERIES = {
@@ -228,8 +231,8 @@ def test_a_worker_that_answers_with_an_unpicklable_mess_is_rejected(
 ) -> None:
     mess = (
         "import sys\n"
-        "worker = sys.modules['evaluators._worker'].Worker\n"
-        "worker.output = lambda self, back: {'output': {'tensor': ['float32', [1e9], -64]},"
+        "worker = sys.modules['evaluators._worker']\n"
+        "worker.describe = lambda value: {'output': {'tensor': ['float32', [1e9], [1], -64]},"
         " 'devices': ['cpu']}\n"
     )
     row = judged(mess + right)
@@ -288,7 +291,7 @@ def test_a_daemon_that_leaves_its_session_is_killed(judged: Judged, right: str) 
     )
     row = judged(daemon + right)
     assert row["status"] == "correct", row
-    assert row["flags"] == ["left_processes"]
+    assert "left_processes" in row["flags"]
     assert name not in names_of_processes()
 
 
@@ -311,7 +314,7 @@ def test_a_static_output_buffer_is_a_flag(judged: Judged, candidate: Text) -> No
         )
     )
     assert row["status"] == "correct", row
-    assert row["flags"] == ["reuses_output_buffer"]
+    assert "reuses_output_buffer" in row["flags"]
 
 
 def test_axes_replace_names_of_the_task(judged: Judged, candidate: Text) -> None:
