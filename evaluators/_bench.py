@@ -158,6 +158,11 @@ class Bench:
         """Isolation in force, as it is written into every row."""
         return " ".join(self._untrusted.limits)
 
+    @property
+    def freezes(self) -> bool:
+        """Whether everything that a worker starts is frozen surely while it is not asked."""
+        return "freezer" in self._untrusted.limits
+
     def reference(self, code: str, axes: Mapping[str, Any]) -> Reference:
         """The task's reference, built once as long as the task stays. Raises ReferenceFailed."""
         key = (code, repr(sorted(axes.items())))

@@ -23,6 +23,7 @@ FLAGS = {
     "left_processes": "processes were left behind, and ended by us",
     "baseline_drift": "eager took another time without the candidate's process: noisy",
     "below_resolution": "shorter than the judge's clock can tell: counted as the least it can",
+    "not_frozen": "another author's kernel, where workers are only stopped by signals: noisy",
     "more_threads": "uses more processors than the threads that all arms are given: noisy",
     "slower_in_bursts": "calls in a row take longer than the timed ones, by both clocks: noisy",
     "near_roofline": "about as fast as memory allows, or faster than the reference's operations",
@@ -61,6 +62,8 @@ class Case:
     """What compiling it ahead has shown: seconds, hit, failure."""
     weak: bool = False
     """Whether an audit has found answers without work that pass the task."""
+    trusted: bool = False
+    """Whether it is the starter suite's, a generated task's teacher's, or one's own file."""
     elsewhere: bool = False
     """Whether somebody else measures a surprising win again; until then it is unconfirmed."""
 

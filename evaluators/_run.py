@@ -93,6 +93,7 @@ class Problem:
             "task_code": self.code,
             "axes": axes,
             "other_files": [],
+            "trusted": True,
         }
 
 

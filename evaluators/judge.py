@@ -71,6 +71,9 @@ class Config:
     baselines: tuple[Baseline, ...] | None = None
     """What to hold a kernel against besides eager (default: nothing on a processor, which could
     have compile; all of them on a GPU)."""
+    rank_unfrozen: bool = False
+    """Rank kernels of other authors also where workers can only be stopped by signals, so that a
+    process that forks at that moment may go on unseen (`evaluators doctor`)."""
     import_s: float = 30.0
     """Longest time to import or construct a candidate in which no compiler is at work."""
     build_s: float = 180.0
@@ -167,6 +170,10 @@ def _try(case: Case, bench: Bench, config: Config, outcome: _Outcome) -> None:
     if config.kernels == "custom_required" and not outcome.custom_kernel_share:
         for row in first:
             row["noisy"] = True
+        return
+    if not (bench.freezes or case.trusted or config.rank_unfrozen):
+        outcome.flags.add("not_frozen")
+        outcome.timings = [{**row, "noisy": True} for row in first]
         return
     if not surprising(first, case.best_speedup):
         return

@@ -1,8 +1,15 @@
 -- Texts of the kernels and tasks to judge; `wanted` is a registered table of kernel_id, task_id,
 -- workload_id, axes and compiles with the order of judging in `position`. best_speedup is the best
 -- that may be ranked on the device of this name so far: what beats it by far is measured twice.
+-- trusted: the starter suite's, a generated task's teacher's, or one's own files.
 -- Parameters: device (its name).
-WITH best AS (
+WITH own AS (
+    SELECT DISTINCT generations.kernel_id
+    FROM generations
+    INNER JOIN runs ON runs.run_id = generations.run_id
+    WHERE runs.kind = 'import' AND runs."name" IN ('starter', 'generated', 'kernels')
+),
+best AS (
     SELECT task_id, workload_id, max(speedup) AS speedup
     FROM kernel_speedups
     WHERE device = $device AND baseline = 'eager' AND NOT quarantined
@@ -20,10 +27,12 @@ SELECT
     kernels.other_files,
     tasks.code AS task_code,
     best.speedup AS best_speedup,
-    weak_workloads.task_id IS NOT NULL AS weak
+    weak_workloads.task_id IS NOT NULL AS weak,
+    own.kernel_id IS NOT NULL AS trusted
 FROM wanted
 INNER JOIN kernels ON kernels.kernel_id = wanted.kernel_id
 INNER JOIN tasks ON tasks.task_id = wanted.task_id
+LEFT JOIN own ON own.kernel_id = wanted.kernel_id
 LEFT JOIN best ON best.task_id = wanted.task_id AND best.workload_id = wanted.workload_id
 LEFT JOIN weak_workloads
     ON

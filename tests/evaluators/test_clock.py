@@ -1,0 +1,349 @@
+"""The judge's clock on a processor: freezing, frozen memory, and what a sample is made of."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import signal
+import struct
+import time
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evaluators import _cgroup
+from evaluators._bench import Bench
+from evaluators._channel import Malformed
+from evaluators._tensors import tensors_of
+from evaluators._timing import AGAIN, EMPTY, Session
+from evaluators.sandbox.freezer import Freezer, GroupFreezer, SignalFreezer
+from evaluators.sandbox.frozen_memory import Unreadable, read_value
+from evaluators.worker.description import describe
+
+Judged = Callable[..., dict[str, Any]]
+Text = Callable[[str], str]
+
+# ---- freezing ------------------------------------------------------------------------------------
+
+
+class Counting:
+    """A process and its fork, which count as fast as they can in shared memory."""
+
+    def __init__(self, group: _cgroup.Group | None = None) -> None:
+        self.memory = mmap.mmap(-1, 4096)
+        self.pid = os.fork()
+        if self.pid == 0:
+            if group is not None:
+                group.take()
+            place = 8 * (os.fork() == 0)
+            while True:
+                (held,) = struct.unpack_from("q", self.memory, place)
+                struct.pack_into("q", self.memory, place, held + 1)
+
+    def counts(self) -> tuple[int, int]:
+        return struct.unpack_from("qq", self.memory, 0)
+
+    def advance(self) -> bool:
+        before = self.counts()
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            if all(b > a for a, b in zip(before, self.counts(), strict=True)):
+                return True
+            time.sleep(0.01)
+        return False
+
+
+@pytest.fixture(params=["group", "signals"])
+def counting(request: pytest.FixtureRequest) -> Iterator[tuple[Counting, Freezer]]:
+    """Return two counting processes and what freezes both."""
+    group = None
+    if request.param == "group":
+        if not _cgroup.works():
+            pytest.skip("no control group of version 2 can be made here")
+        group = _cgroup.Group()
+    counting = Counting(group)
+    freezer = SignalFreezer(counting.pid) if group is None else GroupFreezer(group.folder)
+    assert counting.advance()
+    yield counting, freezer
+    freezer.freeze()
+    for pid in [*getattr(freezer, "_stopped", ()), counting.pid]:
+        os.kill(pid, signal.SIGKILL)
+    if group is not None:
+        group.kill()
+    os.waitpid(counting.pid, 0)
+    freezer.close()
+    if group is not None:
+        group.remove()
+
+
+def test_what_is_frozen_does_nothing_until_it_is_thawed(
+    counting: tuple[Counting, Freezer],
+) -> None:
+    process, freezer = counting
+    for _ in range(5):
+        freezer.freeze()
+        before, used_ns = process.counts(), freezer.cpu_ns()
+        time.sleep(0.05)
+        assert process.counts() == before
+        assert freezer.cpu_ns() == used_ns
+        freezer.thaw()
+        assert process.advance()
+    assert freezer.cpu_ns() > used_ns
+
+
+def test_processor_time_is_that_of_all_processes() -> None:
+    if not _cgroup.works():
+        pytest.skip("no control group of version 2 can be made here")
+    group = _cgroup.Group()
+    child = os.fork()
+    if child == 0:
+        group.take()
+        if (grandchild := os.fork()) == 0:
+            end = time.process_time() + 0.2
+            while time.process_time() < end:
+                pass
+            os._exit(0)
+        os.waitpid(grandchild, 0)
+        os._exit(0)
+    os.waitpid(child, 0)
+    freezer = GroupFreezer(group.folder)
+    assert freezer.cpu_ns() >= 0.2e9
+    freezer.freeze()  # a group that has no process left
+    freezer.close()
+    group.remove()
+
+
+# ---- reading frozen memory -----------------------------------------------------------------------
+
+
+def taken(value: Any, limit_bytes: int = 1 << 30) -> Any:
+    """Read a value of this process as the judge reads a worker's."""
+    return read_value(os.getpid(), describe(value)["output"], limit_bytes)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_a_view_reads_as_what_it_shows(data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=4))
+    dtype = data.draw(st.sampled_from([torch.float32, torch.float16, torch.int64, torch.bool]))
+    whole = torch.randint(0, 2, [*sizes, 3]).to(dtype)
+    view = whole[..., data.draw(st.integers(0, 2))]
+    view = view.permute(data.draw(st.permutations(range(view.dim()))))
+    steps = [slice(data.draw(st.integers(0, 1)), None, data.draw(st.integers(1, 3)))] * view.dim()
+    view = view[tuple(steps)]
+    assert torch.equal(taken(view), view)
+    assert torch.equal(taken(view[None].expand(5, *view.shape)), view[None].expand(5, *view.shape))
+
+
+def test_a_thin_view_of_much_memory_is_read_piece_by_piece() -> None:
+    column = torch.randn(5000, 9000)[:, 17:19]
+    assert torch.equal(taken(column), column)
+
+
+def test_containers_come_back_as_plain_ones() -> None:
+    pair = namedtuple("pair", "left right")
+    value = [pair(torch.ones(2), 3), {"a": (torch.zeros(1), None, True)}, torch.arange(4).topk(2)]
+    read = taken(value)
+    assert [type(item) for item in read] == [tuple, dict, tuple]
+    assert all(torch.equal(a, b) for a, b in zip(tensors_of(read), tensors_of(value), strict=True))
+    assert (read[0][1], read[1]["a"][1:]) == (3, (None, True))
+
+
+def test_what_is_larger_than_expected_comes_without_data() -> None:
+    read = taken([torch.ones(100), torch.ones(100)], limit_bytes=799)
+    assert [tensor.device.type for tensor in read] == ["meta", "meta"]
+    assert [list(tensor.shape) for tensor in read] == [[100], [100]]
+
+
+def test_memory_that_nobody_may_touch_cannot_be_read() -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    closed = libc.mmap(None, ctypes.c_size_t(8192), 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+    spec = {"tensor": ["float32", [4], [1], closed]}
+    with pytest.raises(Unreadable):
+        read_value(os.getpid(), spec, 100)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        None,
+        {},
+        {"tensor": ["float32", [4], [1]]},
+        {"tensor": ["float32", [4], [-1], 4096]},
+        {"tensor": ["float32", [4], [1, 1], 4096]},
+        {"tensor": ["float32", [1e9], [1], 4096]},
+        {"tensor": ["float32", [True], [1], 4096]},
+        {"tensor": ["object", [4], [1], 4096]},
+        {"tensor": ["float32", [4], [1], -4096]},
+        {"tensor": ["float32", [4], [1], "here"]},
+        {"list": {"value": 1}},
+        {"dict": [[1, {"value": 1}]]},
+        {"dict": {"a": {"value": 1}}},
+        {"value": {"a": 1}},
+        {
+            "list": [
+                {
+                    "list": [
+                        {
+                            "list": [
+                                {
+                                    "list": [
+                                        {
+                                            "list": [
+                                                {
+                                                    "list": [
+                                                        {
+                                                            "list": [
+                                                                {"list": [{"list": [{"value": 1}]}]}
+                                                            ]
+                                                        }
+                                                    ]
+                                                }
+                                            ]
+                                        }
+                                    ]
+                                }
+                            ]
+                        }
+                    ]
+                }
+            ]
+        },
+    ],
+)
+def test_what_is_no_description_is_malformed(spec: Any) -> None:
+    with pytest.raises(Malformed):
+        read_value(os.getpid(), spec, 100)
+
+
+class Later(tuple):
+    """A tuple that computes when somebody looks through it."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((torch.ones(2),))
+
+
+class LaterDict(dict[str, Any]):
+    """A dict that computes when somebody looks through it."""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Later((None,)),
+        LaterDict(a=1),
+        torch.ones(2)._neg_view(),
+        torch.ones(2, dtype=torch.complex64).conj(),
+        type("Sub", (torch.Tensor,), {})([1.0]),
+        [torch.ones(1), (Later(),)],
+    ],
+)
+def test_what_may_compute_later_is_odd(value: Any) -> None:
+    assert describe(value)["odd"]["lazy"]
+
+
+# ---- what a sample is ----------------------------------------------------------------------------
+
+
+def test_what_handing_over_costs_is_taken_off_every_arm() -> None:
+    session = Session.of(2, ["kernel", "eager", AGAIN, EMPTY])
+    for _ in range(20):
+        for arm, elapsed_ns in (("kernel", 1_200_000), ("eager", 2_200_000), (EMPTY, 200_000)):
+            session.keep(arm, 0, elapsed_ns)
+    session.settle()
+    assert session.overhead_ms == pytest.approx(0.1)
+    assert session.samples_ms["kernel"] == pytest.approx([0.5] * 20)
+    assert session.samples_ms["eager"] == pytest.approx([1.0] * 20)
+    assert EMPTY not in session.samples_ms
+
+
+def test_nothing_is_credited_with_less_than_the_clock_can_tell() -> None:
+    session = Session.of(1, ["kernel", "eager", AGAIN, EMPTY])
+    for block in range(20):
+        session.keep("kernel", 0, 100_000)
+        session.keep(EMPTY, 0, 100_000 + 10_000 * (block % 3))
+    session.settle()
+    assert session.resolution_ms == pytest.approx(0.01)
+    assert session.samples_ms["kernel"] == pytest.approx([0.05] * 20)
+
+
+SLEEPER = """
+import os, torch
+if os.fork() == 0:
+    while True:
+        torch.ones(1000).exp_()
+"""
+
+
+def test_a_child_of_the_candidate_is_frozen_with_it(
+    judged: Judged, bench: Bench, right: str
+) -> None:
+    row = judged(SLEEPER + right)
+    assert row["status"] == "correct", row
+    if bench.freezes:
+        # It takes processor time in the candidate's own turns, and in no other.
+        kernel, eager, *_ = row["timings"]
+        middle = len(kernel["samples_ms"]) // 2
+        faster = sorted(kernel["samples_ms"])[middle] < sorted(eager["samples_ms"])[middle]
+        assert kernel["noisy"] or not faster
+
+
+def test_a_kernel_of_somebody_else_does_not_rank_where_nothing_can_be_frozen(
+    judged: Judged, right: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Bench, "freezes", property(lambda _: False))
+    row = judged(right)
+    assert "not_frozen" in row["flags"]
+    assert all(timing["noisy"] for timing in row["timings"])
+    asked = judged(right, rank_unfrozen=True)
+    assert "not_frozen" not in asked["flags"]
+
+
+def test_a_buffer_that_is_overwritten_is_copied_in_every_call(
+    judged: Judged, candidate: Text
+) -> None:
+    text = candidate(
+        "out = self.__dict__.setdefault('out', torch.empty(x.shape[0], 32))\n"
+        "torch.mm(x, self.weight, out=out)\n"
+        "return out.relu_()"
+    )
+    row = judged(text, timing_limit_s=60.0)
+    assert row["status"] == "correct", row
+    assert row["timings"][0]["inner_loops"] > 1
+    every_other = candidate(
+        "import sys\n"
+        "out = self.__dict__.setdefault('out', torch.empty(x.shape[0], 32))\n"
+        "frame = sys._getframe()\n"
+        "while frame is not None and frame.f_code.co_name != 'time': frame = frame.f_back\n"
+        "self.n = getattr(self, 'n', 0) + 1\n"
+        "if frame is not None and self.n % 2: return out\n"
+        "return torch.mm(x, self.weight, out=out).relu_()"
+    )
+    row = judged(every_other, timing_limit_s=60.0)
+    assert (row["status"], row["reason"]) == ("rejected", "memorised_output"), row
+
+
+def test_where_memory_cannot_be_read_the_worker_copies(
+    judged: Judged, right: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evaluators._arm.is_permitted", lambda _: False)
+    row = judged(right)
+    assert row["status"] == "correct", row
+    assert row["timings"]
+
+
+def test_scratch_files_of_groups_are_removed() -> None:
+    if not _cgroup.works():
+        pytest.skip("no control group of version 2 can be made here")
+    group = _cgroup.Group()
+    GroupFreezer(group.folder).close()
+    group.remove()
+    assert not Path(group.folder).exists()
