@@ -28,7 +28,12 @@ from evaluators._sandbox import (
     shared_memory,
 )
 from evaluators._tensors import ALIGN_BYTES, DTYPES, Box, layout
-from evaluators.sandbox.frozen_memory import Unreadable, is_permitted, read_value
+from evaluators.sandbox.frozen_memory import (
+    Unreadable,
+    is_permitted,
+    memory_spans,
+    read_value,
+)
 from store.errors import SandboxFailed
 
 _SLACK_BYTES = 64 * 1024
@@ -268,20 +273,35 @@ class Arm:
         fields = {"slots": slots, "variant": variant, "cold": flushed, "copies": copies}
         answer = self._ask("time", "call", **fields)
         wall_ns = self._cell.wall_ns
+        outputs = answer.get("outputs")
+        if not isinstance(outputs, list) or len(outputs) != len(slots):
+            message = "the outputs of a sample are not described"
+            raise Failed("rejected", "malformed_output", message)
+        for output in outputs:
+            self._refuse_odd(output.get("odd") if isinstance(output, dict) else output)
+        self._answers = [outputs, []]
         if self.device != "cuda":
-            outputs = answer.get("outputs")
-            if not isinstance(outputs, list) or len(outputs) != len(slots):
-                message = "the outputs of a sample are not described"
-                raise Failed("rejected", "malformed_output", message)
-            for output in outputs:
-                self._refuse_odd(output.get("odd") if isinstance(output, dict) else output)
-            self._answers = [outputs, []]
             return Sample(wall_ns, wall_ns)
-        self._refuse_odd(answer.get("odd"))
         reported_ns = answer.get("elapsed_ns")
         if type(reported_ns) is not int or abs(reported_ns) > _LONGEST_NS:
             raise Failed("rejected", "malformed_output", "a timing is not a number of nanoseconds")
         return Sample(reported_ns, wall_ns)
+
+    def outputs_overlap(self) -> bool:
+        """Whether outputs of two calls of the last request share memory."""
+        try:
+            ends = [memory_spans(output.get("output")) for output in self._answers[0]]
+        except Malformed as error:
+            raise Failed("rejected", "malformed_output", str(error)) from error
+        end, owner = 0, -1
+        for first, past, call in sorted(
+            (*span, n) for n, spans in enumerate(ends) for span in spans
+        ):
+            if first < end and call != owner:
+                return True
+            if past > end:
+                end, owner = past, call
+        return False
 
     def profile(self, slot: int) -> Profile:
         """Profile the module on a slot, as the worker tells it."""

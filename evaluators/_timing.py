@@ -78,8 +78,6 @@ class Plan:
     """Stop past this time whatever the number of blocks."""
     sample_ms: float
     """Calls are repeated inside one sample until the slowest arm takes so long."""
-    copies: bool = False
-    """Copy each output of the kernel before its next call, since it overwrites its answers."""
     noise: float = 1.05
     """Ratio of the two eager arms that counts as noise, above 1."""
     warm_blocks: int = 12
@@ -227,12 +225,14 @@ def measure(kernel: Arm, baselines: Baselines, sources: Sources, plan: Plan) -> 
     pool = _Pool(sources.inputs, (kernel, *baselines.arms))
     for _ in range(2):  # the first fill allocates, and says nothing of what a further one takes
         pool.refill()
-    turns = _turns(kernel, baselines, plan)
+    turns = _turns(kernel, baselines)
     checker = _Checker(kernel, sources, pool, draw)
     eager_ms, least_ms = _warm_up(turns, pool, checker)
     loops = _inner_loops(eager_ms, max(plan.sample_ms, least_ms), pool)
     session = Session.of(loops, turns)
     pool.resize(session.inner_loops)
+    if loops > 1 and _overwrites(kernel, baselines, pool):
+        turns["kernel"] = _Turn(kernel, functools.partial(kernel.time, copies=True))
     verified = set(draw.sample(range(plan.looks[0]), _VERIFIED_AT_LEAST))
     walls_ms: dict[str, list[float]] = {name: [] for name in turns}
     watch = Watch(kernel)
@@ -383,7 +383,7 @@ def hold_against_eager_alone(
     pool = _Pool(sources.inputs, (baselines.arm, baselines.again))
     pool.refill()
     pool.resize(session.inner_loops)
-    turns = {n: t for n, t in _turns(None, baselines, plan).items() if n in ("eager", AGAIN)}
+    turns = {n: t for n, t in _turns(None, baselines).items() if n in ("eager", AGAIN)}
     alone = Session.of(session.inner_loops, turns)
     begin = time.monotonic()
     least, most = _DRIFT_BLOCKS
@@ -418,10 +418,22 @@ class _Time(Protocol):
     def __call__(self, slots: list[int], *, cold: bool = False) -> Sample: ...
 
 
-def _turns(kernel: Arm | None, baselines: Baselines, plan: Plan) -> dict[str, _Turn]:
+def _overwrites(kernel: Arm, baselines: Baselines, pool: _Pool) -> bool:
+    """Whether the kernel overwrites answers of earlier calls in a sample, and eager does not.
+
+    Its answers are then copied after each call, in its own time: all of them have to be there when
+    those to check are drawn.
+    """
+    slots = pool.refill()
+    baselines.time("eager", slots)
+    kernel.time(slots)
+    return kernel.outputs_overlap() and not baselines.of("eager").outputs_overlap()
+
+
+def _turns(kernel: Arm | None, baselines: Baselines) -> dict[str, _Turn]:
     named: dict[str, _Turn] = {}
     if kernel is not None:
-        named["kernel"] = _Turn(kernel, functools.partial(kernel.time, copies=plan.copies))
+        named["kernel"] = _Turn(kernel, kernel.time)
     for name in baselines.prepared:
         named[name] = _Turn(baselines.of(name), functools.partial(baselines.time, name))
     again = baselines.again

@@ -242,9 +242,9 @@ class Worker:
         `copies` copies each output before the next call, for a module that overwrites its answer.
 
         On a processor the judge's clock runs from its request to the moment at which this process
-        is frozen again, and the answer describes the outputs. On a GPU the answer has the
-        nanoseconds between two events. There `cold` flushes the caches first and keeps the device
-        at work for a while longer: launches wait for the device, and not the device for launches.
+        is frozen again. On a GPU the answer has the nanoseconds between two events. There `cold`
+        flushes the caches first and keeps the device at work for a while longer: launches wait for
+        the device, and not the device for launches.
         """
         calls = [self._slots[slot] for slot in slots]
         module = self._module if variant is None else self._variants[variant]
@@ -265,8 +265,8 @@ class Worker:
         end.record()
         end.synchronize()
         elapsed_ns = round(start.elapsed_time(end) * 1e6)
-        odd = next((odd for odd in map(find_odd, self._outputs) if odd is not None), None)
-        return {"elapsed_ns": elapsed_ns, "odd": odd}
+        outputs = [describe(output) for output in self._outputs]
+        return {"elapsed_ns": elapsed_ns, "outputs": outputs}
 
     def profile(self, slot: int) -> dict[str, Any]:
         """Name the kernels of a cold call with their times; see `_profile.gather`."""

@@ -288,7 +288,6 @@ def _measured(
             bench.flush,
             keeps_inputs=not reference.mutates,
         )
-        plan = replace(plan, copies="reuses_output_buffer" in outcome.flags)
         with outcome.part("timing"):
             session = measure(arm, baselines, sources, plan)
             hold_against_floor(session, floor)

@@ -66,6 +66,15 @@ def read_value(pid: int, spec: Any, limit_bytes: int) -> Any:
     return _value(pid, spec, with_data=held <= limit_bytes)
 
 
+def memory_spans(spec: Any) -> list[tuple[int, int]]:
+    """First and past-the-last address of each tensor of a description. Raises Malformed."""
+    return [
+        (address, address + _extent(shape, strides) * dtype.itemsize)
+        for dtype, shape, strides, address in _entries(spec, 0)
+        if math.prod(shape)
+    ]
+
+
 def _value(pid: int, spec: Any, *, with_data: bool) -> Any:
     [(kind, body)] = spec.items()
     if kind == "tensor":
@@ -121,7 +130,7 @@ def _tensor(
     count = math.prod(shape)
     if count == 0:
         return torch.empty(shape, dtype=dtype)
-    extent = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    extent = _extent(shape, strides)
     if extent <= _DENSE * count or extent * dtype.itemsize <= _DENSE_BYTES:
         raw = _read(pid, [(address, extent * dtype.itemsize)])
         flat = torch.frombuffer(raw, dtype=dtype)
@@ -132,6 +141,11 @@ def _tensor(
         for at in _offsets(shape[:outer], strides[:outer])
     ]
     return torch.frombuffer(_read(pid, spans), dtype=dtype).view(shape)
+
+
+def _extent(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Elements from the first to the last of a tensor that is not empty."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
 def _split(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:

