@@ -40,6 +40,8 @@ _SLACK_BYTES = 64 * 1024
 _LONGEST_NS = 10**15
 _MOST_PARAMETERS = 100_000
 _MOST_PIECES = 200
+_MOST_BOXED = 16
+_BOXED_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,12 +117,16 @@ class Arm:
         """Sets of inputs that it can hold beside each other."""
         # The slots of a processor's worker follow the part through which all else goes in. On a GPU
         # the worker keeps them in its own memory.
-        held = 0 if self.device == "cuda" else slots * self._slot_bytes
-        self._sizes = (self._first_slot + held, outbox_bytes + _SLACK_BYTES)
+        on_gpu = self.device == "cuda"
+        held = 0 if on_gpu else slots * self._slot_bytes
+        # There the outputs of all calls of a sample are copied side by side.
+        self.most_calls = max(1, min(_MOST_BOXED, _BOXED_BYTES // max(1, outbox_bytes)))
+        """Calls of one sample whose outputs fit into a GPU's outbox."""
+        answers = self.most_calls if on_gpu else 1
+        self._sizes = (self._first_slot + held, answers * outbox_bytes + _SLACK_BYTES)
         if limits.memory_bytes is not None:
             limits = replace(limits, memory_bytes=limits.memory_bytes + sum(self._sizes))
         # On a GPU the worker makes the boxes in its own memory and names them in `prepare`.
-        on_gpu = self.device == "cuda"
         fds = [shared_memory(_SLACK_BYTES if on_gpu else size) for size in self._sizes]
         if not on_gpu:
             pairs = zip(fds, self._sizes, strict=True)
@@ -220,17 +226,19 @@ class Arm:
         """Call the module on a slot and take its output."""
         answer = self._ask("call", "first_call" if first else "call", slot=slot)
         self._answers = [[answer], self._answers[0]]
-        return self._output(answer) if self.device == "cuda" else self.output(0)
+        return self.output(0)
 
     def output(self, index: int, *, before: bool = False) -> Any:
         """Take an output of the last request, or of the one before it, as it is now.
 
-        On a processor it is read from the worker's memory while nothing of the worker runs. Where
-        the system does not allow that, and on a GPU, the worker copies it.
+        On a processor it is read from the worker's memory while nothing of the worker runs; where
+        the system does not allow that, the worker copies it. On a GPU the worker has copied the
+        outputs of the last request behind what computes them.
         """
-        if self.device == "cuda" or not self.is_readable:
-            return self._output(self._ask("output", "call", index=index, before=before))
         answer = self._answers[int(before)][index]
+        on_gpu = self.device == "cuda"
+        if not isinstance(answer, dict) or (before if on_gpu else not self.is_readable):
+            answer = self._ask("output", "call", index=index, before=before)
         return self._output(answer)
 
     @functools.cached_property
@@ -278,7 +286,7 @@ class Arm:
             message = "the outputs of a sample are not described"
             raise Failed("rejected", "malformed_output", message)
         for output in outputs:
-            self._refuse_odd(output.get("odd") if isinstance(output, dict) else output)
+            self._refuse_odd(output.get("odd") if isinstance(output, dict) else "no object")
         self._answers = [outputs, []]
         if self.device != "cuda":
             return Sample(wall_ns, wall_ns)
@@ -320,6 +328,10 @@ class Arm:
         """Processor time that the worker and all it has started have used so far."""
         return self._cell.cpu_ns()
 
+    def shares_device(self) -> bool:
+        """Whether another process of the worker's holds the GPU as well."""
+        return self.device == "cuda" and bool(self._cell.others_with("/dev/nvidia"))
+
     def end(self) -> Ended:
         """End the worker; may be called twice."""
         if self._ended is None:
@@ -347,15 +359,16 @@ class Arm:
         if wrong:
             raise Failed("incorrect", "incorrect_device", f"an output is on {wrong[0]}")
         if self.device != "cuda" and self.is_readable:
-            return self._read(answer.get("output"))
-        # What is larger than the reference's answer is described without its data.
-        where = "meta" if answer.get("full") else self.device
-        return self._take(answer.get("output"), where)
+            return self._read(answer.get("output"), self._outbox_bytes + _SLACK_BYTES)
+        if "boxed" in answer:
+            return self._take(answer["boxed"], self.device)
+        # What is larger than the reference's answer comes without its data.
+        return self._read(answer.get("output"), limit_bytes=-1)
 
-    def _read(self, spec: Any) -> Any:
+    def _read(self, spec: Any, limit_bytes: int) -> Any:
         """The value of a description, read from the frozen worker's memory."""
         try:
-            return read_value(self._cell.pid, spec, self._outbox_bytes + _SLACK_BYTES)
+            return read_value(self._cell.pid, spec, limit_bytes)
         except Malformed as error:
             raise Failed("rejected", "malformed_output", str(error)) from error
         except Unreadable as error:

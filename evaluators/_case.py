@@ -25,6 +25,7 @@ FLAGS = {
     "below_resolution": "shorter than the judge's clock can tell: counted as the least it can",
     "not_frozen": "another author's kernel, where workers are only stopped by signals: noisy",
     "more_threads": "uses more processors than the threads that all arms are given: noisy",
+    "shares_device": "another process of the kernel's holds the GPU as well: noisy",
     "slower_in_bursts": "calls in a row take longer than the timed ones, by both clocks: noisy",
     "near_roofline": "about as fast as memory allows, or faster than the reference's operations",
     "confirmed_win": "a surprising speedup, found again in a fresh process",

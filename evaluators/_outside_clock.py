@@ -1,8 +1,8 @@
-"""The judge's own clock, held against what the kernel's worker reports of its time.
+"""The judge's own clock, held against what the worker of a GPU reports of its time.
 
 A worker runs foreign code, which may have replaced its clock or its loop. What it cannot replace is
 the wall clock of the judge, the processor time that the system counts for it, and how long the same
-requests take eager's worker, which runs nothing foreign.
+requests take eager's worker.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING
 
 from evaluators._arm import Arm, Failed, Sample
-from evaluators._tensors import layout
 
 if TYPE_CHECKING:
     from evaluators._timing import Session
@@ -27,19 +26,15 @@ _TRIES = 6
 _BURST_NS = 2_000_000
 _RATIO = 1.25
 _RATIO_NOISY = 10.0
-_SLACK_MS = {"cuda": 0.005, "cpu": 0.01}
+_SLACK_MS = 0.005
 # Two events of a GPU with no work between them are 1.5 µs apart on an H200.
-_LEAST_SAMPLE_MS = {"cuda": 0.8e-3, "cpu": 0.0}
+_LEAST_SAMPLE_MS = 0.8e-3
 _MOST_BURST_CALLS = 256
-_UNTIMED = ("fill", "flush", "output")
-_UNTIMED_RATIO = 1.5
-_UNTIMED_RATIO_BUSY = 5.0
+_FILL_RATIO = 1.5
+_FILL_RATIO_BUSY = 5.0
 _BUSY_SPREAD = 2.0  # eager's slow requests against its fastest
-_UNTIMED_LEAST = 3  # fewer may all have met a busy machine, or pages shared with a fork
-_UNTIMED_MANY = 12  # so many that the tenth of them which is slowest does not count
-_UNTIMED_SLACK_NS = 100_000
-# What gathering an output from strided memory may cost.
-_COPY_NS_PER_BYTE = {"cuda": 1 / 30, "cpu": 2.0}
+_FEWEST_FILLS = 3  # fewer may all have met a busy machine, or pages shared with a fork
+_FILL_SLACK_NS = 100_000
 _BUSY_SHARE = 0.1
 _CPU_SLACK_NS = 2_000_000
 # A GPU's driver clears away behind thousands of launches.
@@ -82,32 +77,15 @@ class Watch:
         return self._own_ns > threads * self._own_wall_ns + _CPU_SLACK_NS
 
 
-class Aside:
-    """Holds requests that are not timed against the same requests to eager.
+class Fills:
+    """Holds the filling of a GPU worker's inputs, which no clock of its own sees, against eager's.
 
-    A worker whose loop has been replaced could compute while its output is fetched, its inputs are
-    filled or the caches are flushed, in place of when it is timed. An honest output may be slower
-    to fetch, since it may lie in memory in another order: that costs by the byte, and every time.
+    A worker whose loop has been replaced could compute then instead of when it is timed.
     """
 
     def __init__(self, kernel: Arm, eager: Arm) -> None:
         self._arms = (kernel, eager)
-        self._first_ns: list[int] = []
-        self._again_ns: list[int] = []
-        self._eager_ns: list[int] = []
-        self._copied_bytes = 0
-        self._from = [{do: len(arm.walls_ns.get(do, ())) for do in _UNTIMED} for arm in self._arms]
-
-    def fetch(self, call: int) -> None:
-        """Fetch the output of a call of the last sample twice, and that of eager as well."""
-        kernel, eager = self._arms
-        output = kernel.output(call)
-        self._first_ns.append(kernel.walls_ns["output"][-1])
-        kernel.output(call)
-        self._again_ns.append(kernel.walls_ns["output"][-1])
-        eager.output(call)
-        self._eager_ns.append(eager.walls_ns["output"][-1])
-        self._copied_bytes = max(self._copied_bytes, layout(output)[1])
+        self._from = [len(arm.walls_ns.get("fill", ())) for arm in self._arms]
 
     def refuse_hidden_work(self) -> bool:
         """Raise Failed where even the shortest such request takes much longer than eager's do.
@@ -115,50 +93,24 @@ class Aside:
         Returns whether a session is in doubt: it looks like that, but on a machine so busy that
         eager's own requests differ as much.
         """
-        doubtful = False
-        for do in _UNTIMED:
-            kernel_ns, eager_ns = self._walls_ns(do)
-            if min(len(kernel_ns), len(eager_ns)) < _UNTIMED_LEAST:
-                continue
-            if do == "output" and len(eager_ns) < _UNTIMED_MANY:
-                # One of few may have met a busy machine and would hide what the others show.
-                usual_ns = statistics.median(eager_ns)
-                if min(kernel_ns) > _UNTIMED_RATIO * usual_ns + _UNTIMED_SLACK_NS:
-                    self._fetch_more(_UNTIMED_MANY - len(eager_ns))
-                    kernel_ns, eager_ns = self._walls_ns(do)
-            # Of ten or fewer the longest: a busy machine is no fault of the kernel.
-            usual_ns = sorted(eager_ns)[int(0.9 * len(eager_ns))]
-            slack_ns = _UNTIMED_SLACK_NS
-            again_ns = statistics.median(self._again_ns) if self._again_ns else 0
-            if do == "output" and min(kernel_ns) <= _UNTIMED_RATIO * again_ns + slack_ns:
-                slack_ns += _COPY_NS_PER_BYTE[self._arms[0].device] * self._copied_bytes
-            if min(kernel_ns) > _UNTIMED_RATIO * usual_ns + slack_ns:
-                busy = usual_ns > _BUSY_SPREAD * min(eager_ns)
-                if busy and min(kernel_ns) <= _UNTIMED_RATIO_BUSY * usual_ns + slack_ns:
-                    doubtful = True
-                    continue
-                message = (
-                    f"works outside of its timed calls: {do} takes {min(kernel_ns) / 1e6:.4g} ms, "
-                    f"and {usual_ns / 1e6:.4g} ms for eager"
-                )
-                raise Failed("rejected", "timer_mismatch", message)
-        return doubtful
-
-    def _walls_ns(self, do: str) -> tuple[list[int], list[int]]:
-        """What such requests took in this session, of kernel and eager."""
-        if do == "output":
-            return self._first_ns, self._eager_ns
         kernel_ns, eager_ns = (
-            arm.walls_ns.get(do, [])[start[do] :]
+            arm.walls_ns.get("fill", [])[start:]
             for arm, start in zip(self._arms, self._from, strict=True)
         )
-        return kernel_ns, eager_ns
-
-    def _fetch_more(self, times: int) -> None:
-        for _ in range(times):
-            for arm in self._arms:
-                arm.time([0])
-            self.fetch(0)
+        if min(len(kernel_ns), len(eager_ns)) < _FEWEST_FILLS:
+            return False
+        # Of ten or fewer the longest: a busy machine is no fault of the kernel.
+        usual_ns = sorted(eager_ns)[int(0.9 * len(eager_ns))]
+        if min(kernel_ns) <= _FILL_RATIO * usual_ns + _FILL_SLACK_NS:
+            return False
+        busy = usual_ns > _BUSY_SPREAD * min(eager_ns)
+        if busy and min(kernel_ns) <= _FILL_RATIO_BUSY * usual_ns + _FILL_SLACK_NS:
+            return True
+        message = (
+            f"works outside of its timed calls: filling its inputs takes {min(kernel_ns) / 1e6:.4g}"
+            f" ms, and {usual_ns / 1e6:.4g} ms for eager"
+        )
+        raise Failed("rejected", "timer_mismatch", message)
 
 
 def hold_against_wall_clock(
@@ -181,8 +133,8 @@ def hold_against_wall_clock(
     """
     reported_ms, eager_ms = (statistics.median(session.samples_ms[n]) for n in ("kernel", "eager"))
     wall_ms, eager_wall_ms = (statistics.median(walls_ms[name]) for name in ("kernel", "eager"))
-    least_ms, slack_ms = _LEAST_SAMPLE_MS[kernel.device], _SLACK_MS[kernel.device]
-    if reported_ms * session.inner_loops < least_ms:
+    slack_ms = _SLACK_MS
+    if reported_ms * session.inner_loops < _LEAST_SAMPLE_MS:
         message = f"reports {reported_ms:.4g} ms a call, and no clock of a GPU ticks so fast"
         raise Failed("rejected", "timer_mismatch", message)
     if wall_ms <= _RATIO * reported_ms + slack_ms:
@@ -192,10 +144,8 @@ def hold_against_wall_clock(
     calls = 1
     while calls < _MOST_BURST_CALLS and _burst(kernel, slots, calls).wall_ns < _BURST_NS:
         calls *= 4
-    flush_ms = 0.0
-    if kernel.device == "cuda":
-        slopes = [_slopes_ms(eager, slots, calls) for _ in range(_TRIES)]
-        flush_ms = max(0.0, statistics.median(wall - reported for wall, reported in slopes))
+    slopes = [_slopes_ms(eager, slots, calls) for _ in range(_TRIES)]
+    flush_ms = max(0.0, statistics.median(wall - reported for wall, reported in slopes))
     ratio = _RATIO_NOISY if session.noisy else _RATIO
     slope_ms, told_alike = math.inf, False
     for _ in range(_TRIES):
@@ -221,4 +171,4 @@ def _slopes_ms(arm: Arm, slots: _Slots, calls: int) -> tuple[float, float]:
 
 def _burst(arm: Arm, slots: _Slots, calls: int) -> Sample:
     # Without flushes a GPU would wait for the launches of short calls, which no sample shows.
-    return arm.time(slots(calls), cold=arm.device == "cuda")
+    return arm.time(slots(calls), cold=True)

@@ -333,6 +333,10 @@ class Cell:
         """Processor time of everything the worker has started, as the kernel counts it."""
         return self._freezer.cpu_ns()
 
+    def others_with(self, device: str) -> set[int]:
+        """Other processes of the worker that hold a device file whose name begins so."""
+        return {pid for pid in self._freezer.processes() - {self.pid} if _holds(pid, device)}
+
     def end(self) -> Ended:
         """Kill the worker and all it has started, and read what it left. Raises SandboxFailed."""
         self._channel.close()
@@ -386,6 +390,17 @@ class Cell:
                     "strays": 0,
                     "excess": None,
                 }
+
+
+def _holds(pid: int, device: str) -> bool:
+    """Whether a process has a device file open; one that cannot be looked at counts as if."""
+    try:
+        fds = list(Path(f"/proc/{pid}/fd").iterdir())
+        return any(str(fd.readlink()).startswith(device) for fd in fds)
+    except FileNotFoundError:
+        return False  # it has ended
+    except OSError:
+        return True
 
 
 def shared_memory(size_bytes: int) -> int:

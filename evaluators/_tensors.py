@@ -63,12 +63,17 @@ class Box:
 
         Raises BoxFull, TypeError.
         """
+        spec = self.queue(value, at)
+        self._settle()
+        return spec
+
+    def queue(self, value: Any, at: int = 0) -> dict[str, Any]:
+        """Do as `put` does, but do not wait for the copies on a GPU."""
         spec, end = layout(value, at)
         if end > self.size_bytes:
             raise BoxFull(f"{end} bytes do not fit into {self.size_bytes}")
         for view, tensor in zip(self.views(spec), tensors_of(value), strict=True):
             _COPY(view, _DETACH(tensor))
-        self._settle()
         return spec
 
     def get(self, spec: Any, device: str = "cpu") -> Any:

@@ -31,7 +31,7 @@ from evaluators._arm import Arm, Failed, Sample
 from evaluators._bench import Baselines
 from evaluators._device import Reading
 from evaluators._intervals import bias, interval, log_ratios, verdict, widened
-from evaluators._outside_clock import Aside, Watch, hold_against_wall_clock
+from evaluators._outside_clock import Fills, Watch, hold_against_wall_clock
 from evaluators._reference import ReferenceFailed, same_bits
 from evaluators._roofline import Floor
 from evaluators._tensors import tensors_of
@@ -236,7 +236,7 @@ def measure(kernel: Arm, baselines: Baselines, sources: Sources, plan: Plan) -> 
     verified = set(draw.sample(range(plan.looks[0]), _VERIFIED_AT_LEAST))
     walls_ms: dict[str, list[float]] = {name: [] for name in turns}
     watch = Watch(kernel)
-    aside = Aside(kernel, baselines.again) if kernel.device == "cuda" else None
+    fills = Fills(kernel, baselines.again)
     begin = time.monotonic()
     for block in range(plan.looks[-1]):
         slots = pool.refill()
@@ -249,8 +249,6 @@ def measure(kernel: Arm, baselines: Baselines, sources: Sources, plan: Plan) -> 
             walls_ms[name].append(sample.wall_ns / session.inner_loops / 1e6)
             # What is verified is drawn after the call, while its worker is frozen.
             if name == "kernel" and (block in verified or draw.random() < _VERIFIED_SHARE):
-                if aside is not None and sources.check:
-                    aside.fetch(draw.randrange(len(slots)))
                 checker.check(slots)
         session.readings.append(sources.clocks())
         session.settle()
@@ -267,7 +265,10 @@ def measure(kernel: Arm, baselines: Baselines, sources: Sources, plan: Plan) -> 
     if watch.uses_more_threads(kernel.threads * _MORE_THREADS):
         session.flags.add("more_threads")
         session.noisy = True
-    doubtful = aside is not None and aside.refuse_hidden_work()
+    if kernel.shares_device():
+        session.flags.add("shares_device")
+        session.noisy = True
+    doubtful = kernel.device == "cuda" and fills.refuse_hidden_work()
     session.noisy |= is_noisy(session, plan.noise) or doubtful
     _look_at_resolution(session)
     if kernel.device == "cuda":
@@ -486,7 +487,7 @@ class _Pool:
         """How many sets every worker can hold and be given anew for each block."""
         renewed = max(1, _SUPPLY_NS // max(1, self._cost_ns))
         if self.device == "cuda":  # where a worker makes slots as it needs them
-            return renewed
+            return min(renewed, *(arm.most_calls for arm in self._arms))
         return min(renewed, *(arm.slots for arm in self._arms))
 
     def resize(self, loops: int) -> None:

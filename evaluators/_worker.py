@@ -38,7 +38,7 @@ from evaluators._tensors import (
     with_gaps,
     without_modes,
 )
-from evaluators.worker.description import describe, find_odd
+from evaluators.worker.description import describe
 
 _TEXT_LIMIT = 6000
 _NAME_LIMIT = 200
@@ -173,24 +173,32 @@ class Worker:
     def call(self, slot: int) -> dict[str, Any]:
         """Call the module on a slot and say what it gave."""
         output = self._module(*self._slots[slot])
-        self._synchronize()
         self._before, self._outputs = self._outputs, [output]
-        return describe(output) if self._device == "cpu" else self.output(0)
+        [answer] = self._answers([output], boxed=self._device == "cuda")
+        return answer
 
     def output(self, index: int, before: bool = False) -> dict[str, Any]:
         """Copy an output of the last request, or of the one before it, into the outbox."""
-        value = (self._before if before else self._outputs)[index]
-        odd = find_odd(value)
-        if odd is not None:
-            return {"odd": odd}
-        with without_modes():
-            devices = sorted({t.device.type for t in tensors_of(value)})
-            if any(device != self._device for device in devices):
-                return {"output": layout(value)[0], "devices": devices}
-            try:
-                return {"output": self._outbox.put(value), "devices": devices}
-            except BoxFull:
-                return {"output": layout(value)[0], "devices": devices, "full": True}
+        [answer] = self._answers([(self._before if before else self._outputs)[index]], boxed=True)
+        return answer
+
+    def _answers(self, outputs: list[Any], *, boxed: bool) -> list[dict[str, Any]]:
+        """Describe outputs, and copy them into the outbox one behind the other if asked to.
+
+        On a GPU the copies are launched before anything waits, so that they take what is there when
+        the work before them is done. What does not fit is described alone.
+        """
+        answers: list[dict[str, Any]] = []
+        at = 0
+        for output in outputs:
+            answer = describe(output)
+            answers.append(answer)
+            if boxed and answer.get("devices") in ([], [self._device]):
+                with contextlib.suppress(BoxFull), without_modes():
+                    answer["boxed"] = self._outbox.queue(output, at)
+                    at = layout(output, at)[1]
+        self._synchronize()
+        return answers
 
     def inputs(self, slot: int) -> dict[str, Any]:
         """Return the inputs as they are after the calls."""
@@ -253,7 +261,7 @@ class Worker:
         self._before = []
         if self._event is None:
             self._outputs = [module(*inputs) for inputs in calls]
-            return {"outputs": [describe(output) for output in self._outputs]}
+            return {"outputs": self._answers(self._outputs, boxed=False)}
         self._synchronize()
         for _ in range(self._flushes * len(calls) if cold else 0):
             self._flushed.add_(1)
@@ -263,9 +271,8 @@ class Worker:
         self._outputs = [module(*inputs) for inputs in calls]
         self._streams.join()
         end.record()
-        end.synchronize()
+        outputs = self._answers(self._outputs, boxed=True)
         elapsed_ns = round(start.elapsed_time(end) * 1e6)
-        outputs = [describe(output) for output in self._outputs]
         return {"elapsed_ns": elapsed_ns, "outputs": outputs}
 
     def profile(self, slot: int) -> dict[str, Any]:

@@ -40,6 +40,10 @@ class Freezer(Protocol):
         """Processor time in nanoseconds that all processes have used so far."""
         ...
 
+    def processes(self) -> set[int]:
+        """Numbers of all processes, the worker's own among them."""
+        ...
+
     def close(self) -> None:
         """Release what the freezer holds; the processes stay as they are."""
         ...
@@ -57,6 +61,8 @@ class GroupFreezer:
             opened.callback(os.close, self._events)
             self._usage = os.open(folder / "cpu.stat", os.O_RDONLY)
             opened.callback(os.close, self._usage)
+            self._processes = os.open(folder / "cgroup.procs", os.O_RDONLY)
+            opened.callback(os.close, self._processes)
             self._opened = opened.pop_all()
 
     def freeze(self) -> None:
@@ -86,6 +92,14 @@ class GroupFreezer:
                 if name == b"usage_usec":
                     return int(value) * 1000
         return 0
+
+    def processes(self) -> set[int]:
+        """Numbers of all processes, the worker's own among them."""
+        found = b""
+        with contextlib.suppress(OSError):
+            while part := os.pread(self._processes, 1 << 16, len(found)):
+                found += part
+        return {int(line) for line in found.split()}
 
     def close(self) -> None:
         """Close the group's files."""
@@ -128,6 +142,10 @@ class SignalFreezer:
             return time.clock_gettime_ns(per_process_clock)
         except OSError:
             return 0
+
+    def processes(self) -> set[int]:
+        """Numbers of all processes, the worker's own among them."""
+        return {self._pid, *descendants(self._pid)}
 
     def close(self) -> None:
         """Do nothing: a signal needs nothing open."""

@@ -49,11 +49,6 @@ def describe(value: Any) -> dict[str, Any]:
         return {"odd": {"type": odd.name, "lazy": odd.lazy}}
 
 
-def find_odd(value: Any) -> dict[str, Any] | None:
-    """Return what in an output is no plain tensor, container or value; None where all is."""
-    return describe(value).get("odd")
-
-
 def _described(value: Any, devices: set[str], depth: int) -> dict[str, Any]:
     kind = type(value)
     if depth > MOST_DEPTH:
