@@ -1,0 +1,1 @@
+"""Who judges when: locks between judges of one machine."""

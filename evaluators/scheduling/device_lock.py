@@ -1,0 +1,96 @@
+"""Locks between the judges of one machine: a timed section has its device for itself.
+
+Judges that answer calls share a device, a judge that times has it alone. The locks are files of the
+machine, so they hold between commands, lakes and users, and end with the process that holds them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Generator, Iterable, Sequence
+from pathlib import Path
+
+_FOLDER = "flywheel-locks"
+_EVERYBODY = 0o666
+
+
+class DeviceLock:
+    """The locks of one device: a turnstile and a lock for each part of it.
+
+    Who waits for a device stands in its turnstile, so that a stream of judges that share it cannot
+    keep one that times waiting for ever.
+    """
+
+    def __init__(self, fds: Sequence[tuple[int, int]] = ()) -> None:
+        """Take descriptors of turnstiles and locks, in an order that all judges keep."""
+        self._fds = list(fds)
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> DeviceLock:
+        """Open the locks of parts of a device; where files cannot be had, there are none."""
+        opened: list[tuple[int, int]] = []
+        for name in sorted(names):
+            with contextlib.suppress(OSError):
+                opened.append((_open(f"{name}.turn"), _open(f"{name}.lock")))
+        return cls(opened)
+
+    @property
+    def fds(self) -> list[tuple[int, int]]:
+        """Descriptors to hand to another process, which makes a DeviceLock of them."""
+        return list(self._fds)
+
+    @contextlib.contextmanager
+    def shared(self) -> Generator[float]:
+        """Hold the device together with others; yields the seconds that it was waited for."""
+        with self._held(fcntl.LOCK_SH) as waited_s:
+            yield waited_s
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Generator[float]:
+        """Hold the device alone; yields the seconds that it was waited for."""
+        with self._held(fcntl.LOCK_EX) as waited_s:
+            yield waited_s
+
+    @contextlib.contextmanager
+    def _held(self, how: int) -> Generator[float]:
+        begin = time.monotonic()
+        with contextlib.ExitStack() as held:
+            for turnstile, lock in self._fds:
+                fcntl.flock(turnstile, fcntl.LOCK_EX)
+                try:
+                    fcntl.flock(lock, how)
+                finally:
+                    fcntl.flock(turnstile, fcntl.LOCK_UN)
+                held.callback(fcntl.flock, lock, fcntl.LOCK_UN)
+            yield time.monotonic() - begin
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        for pair in self._fds:
+            for fd in pair:
+                os.close(fd)
+        self._fds = []
+
+
+def _open(name: str) -> int:
+    """Open a lock file that every user may lock. Raises OSError."""
+    folder = Path(tempfile.gettempdir()) / _FOLDER
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir()
+        folder.chmod(0o1777)
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    try:
+        fd = os.open(folder / name, flags)
+    except FileNotFoundError:
+        fd = os.open(folder / name, flags | os.O_CREAT, _EVERYBODY)
+        with contextlib.suppress(OSError):
+            os.fchmod(fd, _EVERYBODY)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(f"{folder / name} is no plain file")
+    return fd
