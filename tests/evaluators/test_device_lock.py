@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-import signal
+import select
 import subprocess
 import sys
 import time
@@ -14,13 +15,32 @@ import pytest
 from evaluators.scheduling.device_lock import DeviceLock
 
 HOLDER = """
-import sys, time
+import sys
 from evaluators.scheduling.device_lock import DeviceLock
-lock = DeviceLock.of(sys.argv[3:])
+lock = DeviceLock.of(sys.argv[2:])
 with getattr(lock, sys.argv[1])():
     print("held", flush=True)
-    time.sleep(float(sys.argv[2]))
+    sys.stdin.read()
 """
+A_MOMENT_S = 0.3
+"""How long it is looked that nothing happens; however busy the machine, it must not."""
+
+
+class Holder:
+    """A process that asks for a lock, and lets go of it when told."""
+
+    def __init__(self, how: str, *names: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", HOLDER, how, *names],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
+    def has_it(self, within_s: float) -> bool:
+        return bool(select.select([self.process.stdout], [], [], within_s)[0])
+
+    def let_go(self) -> None:
+        self.process.communicate()
 
 
 @pytest.fixture(autouse=True)
@@ -30,47 +50,60 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", None)
 
 
-def hold(how: str, seconds: float, *names: str) -> subprocess.Popen[str]:
-    """Start a process that holds a lock for some time; returns once it has it."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, how, str(seconds), *names], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
-    return process
+@pytest.mark.parametrize(("first", "then"), [("shared", "exclusive"), ("exclusive", "shared")])
+def test_who_times_waits_for_all_others_and_they_for_it(first: str, then: str) -> None:
+    holder = Holder(first, "gpu-a")
+    assert holder.has_it(60)
+    waiting = Holder(then, "gpu-a")
+    assert not waiting.has_it(A_MOMENT_S)
+    holder.let_go()
+    assert waiting.has_it(60)
+    waiting.let_go()
 
 
-def test_who_times_waits_for_all_others_and_they_for_it() -> None:
-    with hold("shared", 0.5, "gpu-a"), hold("shared", 0.5, "gpu-a"):
-        with DeviceLock.of(["gpu-a"]).exclusive() as waited_s:
-            assert waited_s > 0.1
-    with hold("exclusive", 0.5, "gpu-a"), DeviceLock.of(["gpu-a"]).shared() as waited_s:
-        assert waited_s > 0.1
+def test_who_shares_waits_for_nobody_who_shares_and_not_for_other_devices() -> None:
+    holders = [
+        Holder("shared", "gpu-a"),
+        Holder("shared", "gpu-a"),
+        Holder("exclusive", "gpu-b", "cpu-0"),
+        Holder("exclusive", "cpu-1"),
+    ]
+    assert all(holder.has_it(60) for holder in holders)
+    for holder in holders:
+        holder.let_go()
 
 
-def test_other_devices_are_not_waited_for() -> None:
-    with hold("exclusive", 60, "gpu-a", "cpu-1") as process:
-        with DeviceLock.of(["gpu-b", "cpu-2"]).exclusive() as waited_s:
-            assert waited_s < 30
-        process.kill()
+def test_who_times_is_not_passed_by_those_who_share(tmp_path: Path) -> None:
+    sharing = Holder("shared", "gpu-a")
+    assert sharing.has_it(60)
+    timing = Holder("exclusive", "gpu-a")
+    turnstile = os.open(tmp_path / "flywheel-locks" / "gpu-a.turn", os.O_RDONLY)
+    while True:  # until it waits
+        try:
+            fcntl.flock(turnstile, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            break
+        fcntl.flock(turnstile, fcntl.LOCK_UN)
+        time.sleep(0.01)
+    os.close(turnstile)
+    late = Holder("shared", "gpu-a")
+    assert not late.has_it(A_MOMENT_S)
+    sharing.let_go()
+    assert timing.has_it(60)
+    assert not late.has_it(A_MOMENT_S)
+    timing.let_go()
+    assert late.has_it(60)
+    late.let_go()
 
 
-def test_who_times_is_not_passed_by_those_who_share() -> None:
-    with hold("shared", 1.0, "gpu-a"):
-        waiting = subprocess.Popen([sys.executable, "-c", HOLDER, "exclusive", "1.0", "gpu-a"])
-        time.sleep(0.5)  # it stands in the turnstile now, or will in a moment
-        with DeviceLock.of(["gpu-a"]).shared():
-            pass
-        waiting.wait()
-    assert waiting.returncode == 0
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_holder_that_dies_lets_go(number: int) -> None:
-    with hold("exclusive", 600, "gpu-a") as process:
-        process.send_signal(number)
-        with DeviceLock.of(["gpu-a"]).exclusive() as waited_s:
-            assert waited_s < 60
+def test_a_holder_that_is_killed_lets_go() -> None:
+    holder = Holder("exclusive", "gpu-a")
+    assert holder.has_it(60)
+    holder.process.kill()
+    waiting = Holder("exclusive", "gpu-a")
+    assert waiting.has_it(60)
+    waiting.let_go()
+    holder.let_go()
 
 
 def test_a_lock_that_is_a_link_or_a_pipe_is_none(tmp_path: Path) -> None:
