@@ -233,9 +233,8 @@ class Worker:
         return {"seconds": (perf_counter_ns() - begin) / 1e9}
 
     def empty(self, slot: int) -> dict[str, Any]:
-        """Prepare the variant `empty`, which hands back an answer that is there already."""
-        answer = self._module(*self._slots[slot])
-        self._variants["empty"] = lambda *_: answer
+        """Prepare the variant `empty`, a module that hands back an answer that it has."""
+        self._variants["empty"] = _Empty(self._module(*self._slots[slot]))
         return {}
 
     def time(
@@ -284,6 +283,14 @@ class Worker:
             synchronize=self._synchronize,
             folders=self._folders,
         )
+
+
+class _Empty(torch.nn.Module):
+    """A candidate that does nothing."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__()
+        self.forward = lambda *_: answer
 
 
 _OPERATIONS = {name: each for name, each in vars(Worker).items() if not name.startswith("_")}
