@@ -42,6 +42,7 @@ EMPTY = "empty"
 """The arm that does nothing, on a processor: what it takes is taken off every sample."""
 
 _WARM_UP_CALLS = 3
+_WARM_UP_ROUNDS = 3
 _MOST_LOOPS = {"cuda": 16, "cpu": 256}
 _SUPPLY_NS = 20_000_000
 _SLOW_SAMPLE_MS = 20.0
@@ -227,10 +228,8 @@ def measure(kernel: Arm, baselines: Baselines, sources: Sources, plan: Plan) -> 
         pool.refill()
     turns = _turns(kernel, baselines)
     checker = _Checker(kernel, sources, pool, draw)
-    eager_ms, least_ms = _warm_up(turns, pool, checker)
-    loops = _inner_loops(eager_ms, max(plan.sample_ms, least_ms), pool)
+    loops = _decide_loops(turns, pool, checker, plan)
     session = Session.of(loops, turns)
-    pool.resize(session.inner_loops)
     if loops > 1 and _overwrites(kernel, baselines, pool):
         turns["kernel"] = _Turn(kernel, functools.partial(kernel.time, copies=True))
     verified = set(draw.sample(range(plan.looks[0]), _VERIFIED_AT_LEAST))
@@ -518,28 +517,46 @@ class _Pool:
         self._cost_ns = time.perf_counter_ns() - begin
 
 
+def _decide_loops(turns: Mapping[str, _Turn], pool: _Pool, checker: _Checker, plan: Plan) -> int:
+    """Warm up every arm, and decide how many calls a sample has; the pool then holds as many sets.
+
+    The first call of a sample takes longer than the others, so that a number is tried before it is
+    taken: it is raised until eager takes as long as a sample should.
+    """
+    loops = 1
+    for _ in range(_WARM_UP_ROUNDS):
+        eager_ms, least_ms = _warm_up(turns, pool, checker)
+        wanted = _inner_loops(eager_ms, max(plan.sample_ms, least_ms), pool)
+        if wanted <= loops:
+            break
+        loops = wanted
+        pool.resize(loops)
+    return loops
+
+
 def _warm_up(turns: Mapping[str, _Turn], pool: _Pool, checker: _Checker) -> tuple[float, float]:
-    """Call every arm some times.
+    """Take some samples of every arm, and more of the empty one.
 
     Returns the time of an eager call, and how long a sample has to be for the cost of handing over
     to be known well enough beside it, both in milliseconds. Warm-ups are samples like any other to
     a kernel: their inputs are fresh and they may be checked.
     """
     taken_ns: dict[str, list[int]] = {name: [] for name in turns}
+    slots: list[int] = []
     for _ in range(_WARM_UP_CALLS):
         slots = pool.refill()
         for name, turn in turns.items():
             taken_ns[name].append(turn.time(slots).elapsed_ns)
             if name == "kernel" and random.random() < _VERIFIED_WARM_UPS:
                 checker.check(slots)
+    eager_ns, calls = statistics.median(taken_ns["eager"]), len(slots)
     empty = turns.get(EMPTY)
     if empty is None:
-        return statistics.median(taken_ns["eager"]) / 1e6, 0.0
-    empty_ns = sorted(empty.time(pool.slots(1)).elapsed_ns for _ in range(_EMPTY_CALLS))
-    overhead_ns = statistics.median(empty_ns)
+        return eager_ns / calls / 1e6, 0.0
+    empty_ns = sorted(empty.time(slots).elapsed_ns for _ in range(_EMPTY_CALLS))
     spread_ns = empty_ns[-2] - empty_ns[1]
-    eager_ns = max(statistics.median(taken_ns["eager"]) - overhead_ns, 0.0)
-    return eager_ns / 1e6, _OVERHEAD_SPREADS * spread_ns / 1e6
+    eager_ns = max(eager_ns - statistics.median(empty_ns), 0.0)
+    return eager_ns / calls / 1e6, _OVERHEAD_SPREADS * spread_ns / 1e6
 
 
 def _inner_loops(eager_ms: float, sample_ms: float, pool: _Pool) -> int:
