@@ -235,9 +235,8 @@ class Arm:
         the system does not allow that, the worker copies it. On a GPU the worker has copied the
         outputs of the last request behind what computes them.
         """
-        answer = self._answers[int(before)][index]
-        on_gpu = self.device == "cuda"
-        if not isinstance(answer, dict) or (before if on_gpu else not self.is_readable):
+        answer: Mapping[str, Any] = self._answers[int(before)][index]
+        if before if self.device == "cuda" else not self.is_readable:
             answer = self._ask("output", "call", index=index, before=before)
         return self._output(answer)
 

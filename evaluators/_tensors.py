@@ -137,7 +137,7 @@ def _with_own_storage(view: Tensor) -> Tensor:
     """A contiguous view of a processor's memory as a tensor whose storage is just that piece."""
     size = view.numel() * view.element_size()
     piece = (ctypes.c_char * size).from_address(view.data_ptr())
-    piece.box = view  # keeps the memory mapped as long as the tensor is there
+    vars(piece)["box"] = view  # keeps the memory mapped as long as the tensor is there
     return torch.frombuffer(piece, dtype=view.dtype).view(view.shape)
 
 

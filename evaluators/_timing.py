@@ -46,6 +46,7 @@ _WARM_UP_ROUNDS = 3
 _MOST_LOOPS = {"cuda": 16, "cpu": 256}
 _SUPPLY_NS = 20_000_000
 _SLOW_SAMPLE_MS = 20.0
+_LONGEST_SAMPLE_MS = 100.0
 # A timed output is verified for so many blocks of the first look, and this share of all others.
 _VERIFIED_AT_LEAST = 3
 _VERIFIED_SHARE = 1 / 8
@@ -230,8 +231,6 @@ def measure(kernel: Arm, baselines: Baselines, sources: Sources, plan: Plan) -> 
     checker = _Checker(kernel, sources, pool, draw)
     loops = _decide_loops(turns, pool, checker, plan)
     session = Session.of(loops, turns)
-    if loops > 1 and _overwrites(kernel, baselines, pool):
-        turns["kernel"] = _Turn(kernel, functools.partial(kernel.time, copies=True))
     verified = set(draw.sample(range(plan.looks[0]), _VERIFIED_AT_LEAST))
     walls_ms: dict[str, list[float]] = {name: [] for name in turns}
     watch = Watch(kernel)
@@ -418,18 +417,6 @@ class _Time(Protocol):
     def __call__(self, slots: list[int], *, cold: bool = False) -> Sample: ...
 
 
-def _overwrites(kernel: Arm, baselines: Baselines, pool: _Pool) -> bool:
-    """Whether the kernel overwrites answers of earlier calls in a sample, and eager does not.
-
-    Its answers are then copied after each call, in its own time: all of them have to be there when
-    those to check are drawn.
-    """
-    slots = pool.refill()
-    baselines.time("eager", slots)
-    kernel.time(slots)
-    return kernel.outputs_overlap() and not baselines.of("eager").outputs_overlap()
-
-
 def _turns(kernel: Arm | None, baselines: Baselines) -> dict[str, _Turn]:
     named: dict[str, _Turn] = {}
     if kernel is not None:
@@ -517,29 +504,56 @@ class _Pool:
         self._cost_ns = time.perf_counter_ns() - begin
 
 
-def _decide_loops(turns: Mapping[str, _Turn], pool: _Pool, checker: _Checker, plan: Plan) -> int:
+def _decide_loops(turns: dict[str, _Turn], pool: _Pool, checker: _Checker, plan: Plan) -> int:
     """Warm up every arm, and decide how many calls a sample has; the pool then holds as many sets.
 
-    The first call of a sample takes longer than the others, so that a number is tried before it is
-    taken: it is raised until eager takes as long as a sample should.
+    Eager's time alone sets the number; a kernel can lower it by taking long, and gains nothing by
+    that. The first call of a sample takes longer than the others, so that a number is tried before
+    it is taken: it is raised until eager takes as long as a sample should.
     """
     loops = 1
     for _ in range(_WARM_UP_ROUNDS):
-        eager_ms, least_ms = _warm_up(turns, pool, checker)
-        wanted = _inner_loops(eager_ms, max(plan.sample_ms, least_ms), pool)
+        taken = _warm_up(turns, pool, checker)
+        wanted = _inner_loops(taken.eager_ms, max(plan.sample_ms, taken.least_ms), pool)
+        wanted = min(wanted, max(1, math.floor(_LONGEST_SAMPLE_MS / taken.kernel_ms)))
         if wanted <= loops:
             break
         loops = wanted
         pool.resize(loops)
+        _copy_what_is_overwritten(turns, pool)
     return loops
 
 
-def _warm_up(turns: Mapping[str, _Turn], pool: _Pool, checker: _Checker) -> tuple[float, float]:
+def _copy_what_is_overwritten(turns: dict[str, _Turn], pool: _Pool) -> None:
+    """Have the kernel's answers copied after each call where a later one overwrites them.
+
+    All of them have to be there when those to check are drawn. The copies take the kernel's own
+    time. What eager hands back several times, such as a weight, is no such answer.
+    """
+    slots = pool.refill()
+    kernel, eager = turns["kernel"].arm, turns["eager"].arm
+    for name in ("kernel", "eager"):
+        turns[name].time(slots)
+    if kernel.outputs_overlap() and not eager.outputs_overlap():
+        turns["kernel"] = _Turn(kernel, functools.partial(kernel.time, copies=True))
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """What warming up has shown, in milliseconds."""
+
+    kernel_ms: float
+    """Time of a call of the kernel, the cost of handing over included."""
+    eager_ms: float
+    """Time of a call of eager."""
+    least_ms: float
+    """How long a sample has to be for that cost to be known well enough beside it."""
+
+
+def _warm_up(turns: Mapping[str, _Turn], pool: _Pool, checker: _Checker) -> _Taken:
     """Take some samples of every arm, and more of the empty one.
 
-    Returns the time of an eager call, and how long a sample has to be for the cost of handing over
-    to be known well enough beside it, both in milliseconds. Warm-ups are samples like any other to
-    a kernel: their inputs are fresh and they may be checked.
+    Warm-ups are samples like any other to a kernel: their inputs are fresh and they may be checked.
     """
     taken_ns: dict[str, list[int]] = {name: [] for name in turns}
     slots: list[int] = []
@@ -549,14 +563,15 @@ def _warm_up(turns: Mapping[str, _Turn], pool: _Pool, checker: _Checker) -> tupl
             taken_ns[name].append(turn.time(slots).elapsed_ns)
             if name == "kernel" and random.random() < _VERIFIED_WARM_UPS:
                 checker.check(slots)
-    eager_ns, calls = statistics.median(taken_ns["eager"]), len(slots)
+    kernel_ns, eager_ns = (statistics.median(taken_ns[name]) for name in ("kernel", "eager"))
     empty = turns.get(EMPTY)
-    if empty is None:
-        return eager_ns / calls / 1e6, 0.0
-    empty_ns = sorted(empty.time(slots).elapsed_ns for _ in range(_EMPTY_CALLS))
-    spread_ns = empty_ns[-2] - empty_ns[1]
-    eager_ns = max(eager_ns - statistics.median(empty_ns), 0.0)
-    return eager_ns / calls / 1e6, _OVERHEAD_SPREADS * spread_ns / 1e6
+    empty_ns = sorted(empty.time(slots).elapsed_ns for _ in range(_EMPTY_CALLS)) if empty else [0]
+    ns_a_call = 1e6 * len(slots)
+    return _Taken(
+        kernel_ms=max(kernel_ns, 1.0) / ns_a_call,
+        eager_ms=max(eager_ns - statistics.median(empty_ns), 0.0) / ns_a_call,
+        least_ms=_OVERHEAD_SPREADS * (empty_ns[-2:][0] - empty_ns[:2][-1]) / 1e6,
+    )
 
 
 def _inner_loops(eager_ms: float, sample_ms: float, pool: _Pool) -> int:
