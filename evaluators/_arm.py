@@ -103,16 +103,22 @@ class Arm:
             pairs = zip(fds, self._sizes, strict=True)
             self._inbox, self._outbox = (Box.mapped(fd, size) for fd, size in pairs)
         named = zip(("inbox_bytes", "outbox_bytes"), self._sizes, strict=True)
-        self._cell: Cell = nursery.start(
-            files,
-            setting={**setting, **dict(named)},
-            limits=limits,
-            inbox=fds[0],
-            outbox=fds[1],
-            build=build.path if build is not None else None,
-        )
-        for fd in fds:
-            os.close(fd)
+        try:
+            self._cell: Cell = nursery.start(
+                files,
+                setting={**setting, **dict(named)},
+                limits=limits,
+                inbox=fds[0],
+                outbox=fds[1],
+                build=build.folder if build is not None else None,
+            )
+        except SandboxFailed:
+            if build is not None:
+                build.release()
+            raise
+        finally:
+            for fd in fds:
+                os.close(fd)
 
     def prepare(self) -> None:
         """Wait until the worker has its device. Raises SandboxFailed: no code has run in it yet."""
@@ -245,10 +251,11 @@ class Arm:
                 memory.close()
             try:
                 self._ended = self._cell.end()
+                # Only now does nothing of the candidate run any more.
+                if self._build is not None and self._imported:
+                    self._build.keep()
             finally:
                 if self._build is not None:
-                    if self._imported:
-                        self._build.keep()
                     self._build.release()
         return self._ended
 

@@ -11,6 +11,7 @@ compiled once.
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import secrets
 from collections.abc import Mapping, Sequence
@@ -104,6 +105,7 @@ class Bench:
         torch.set_num_threads(self._threads)
         if device == "cuda":
             torch.backends.cudnn.allow_tf32 = False
+        self._tasks = Nursery(self._threads)  # the first that is needed
         self._trusted: list[Nursery] = []
         # They import torch while the caller is still looking for its first candidate.
         self._untrusted = Nursery(self._threads)
@@ -135,6 +137,8 @@ class Bench:
         """End every process of the bench."""
         with contextlib.suppress(SandboxFailed):
             self.end_baselines()
+        self._end_reference()
+        self._tasks.close()
         self._side.shutdown()
         for nursery in self._trusted:
             nursery.close()
@@ -146,16 +150,30 @@ class Bench:
         return " ".join(self._untrusted.limits)
 
     def reference(self, code: str, axes: Mapping[str, Any]) -> Reference:
-        """The task's reference, built once as long as the task stays. Raises ReferenceFailed."""
-        key = (code, repr(sorted(axes.items())))
-        if self._reference is None or self._task != key:
-            self._task, self._reference = None, None
+        """The task's reference, in a worker that stays as long as the task, or until it fails.
+
+        Raises ReferenceFailed, SandboxFailed.
+        """
+        key = (code, json.dumps(axes, sort_keys=True))
+        if self._task != key:
+            self._task = key
+            self._end_reference()
             self.end_baselines()
             self.unavailable = {}
             self._floor = None
-            self._reference = Reference(code, axes, self.device)
-            self._task = key
+        if self._reference is None or not self._reference.alive:
+            self._end_reference()
+            if not self._tasks.alive:
+                self._tasks.close()
+                self._tasks = Nursery(self._threads)
+            self._reference = Reference(code, axes, self.device, self._tasks, self._threads)
         return self._reference
+
+    def _end_reference(self) -> None:
+        """End the worker of the task at hand."""
+        held, self._reference = self._reference, None
+        if held is not None:
+            held.close()
 
     def use(self, policy: Policy) -> None:
         """Judge under a policy from here on, which holds for candidates and baselines alike."""
@@ -167,11 +185,13 @@ class Bench:
     def candidate(
         self, files: Mapping[str, str], sizes: Sizes, limits: Limits, patience: Patience
     ) -> Arm:
-        """Start the worker of one candidate. Raises SandboxFailed."""
+        """Start the worker of one candidate of the task at hand. Raises SandboxFailed."""
         if not self._untrusted.alive:
             self._untrusted.close()
             self._untrusted = Nursery(self._threads)
-        build = self._builds.claim(files) if self._builds is not None else None
+        build = None
+        if self._builds is not None:
+            build = self._builds.claim(files, *(self._task or ("", "{}")))
         return self._start(self._untrusted, files, sizes, limits, patience, build)
 
     def ailment(self) -> str | None:
@@ -303,9 +323,7 @@ class Bench:
         reference = self._reference
         if self._floor is None and reference is not None:
             self._floor = floor(
-                reference.module(),
-                reference.inputs(secrets.randbits(48)),
-                reference.inputs(secrets.randbits(48)),
+                reference.count([secrets.randbits(48), secrets.randbits(48)]),
                 cache_bytes=self.row["l2_bytes"] or 0,
                 bandwidth=self.clocks.bandwidth(),
                 float_peak=self.clocks.float_peak(),

@@ -35,7 +35,7 @@ _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); from evaluators._host import main; "
     "main(int(sys.argv[2]))"
 )
-# What a task's text may see: no token, no address of a lake.
+# No token, no address of a lake.
 _PASSED_ON = (
     *("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "CC", "CXX", "CUDA_HOME"),
     *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TORCH_CUDA_ARCH_LIST"),
@@ -200,8 +200,8 @@ class Host:
 def main(fd: int) -> None:
     """Judge one case after the other until the parent is gone.
 
-    The walls around this process come before torch, whose threads they would not reach, and before
-    any task's text, which is as foreign as a candidate's.
+    No text of a task or a candidate runs in it. The walls around it come before torch, whose
+    threads they would not reach, and bound what a fault of the judge's own could do.
     """
     from evaluators._builds import default_root, prepare
     from store import room
@@ -221,8 +221,7 @@ def main(fd: int) -> None:
             *(str(Path(name).absolute().parent) for name in [member.__file__] if name),
             str(builds),
         ],
-        # What is kept for others is the builders' to write: a task's text runs in this process.
-        write=[os.environ["TMPDIR"], str(builds / "live"), *order["groups"]],
+        write=[os.environ["TMPDIR"], str(builds / "live"), str(builds / "kept"), *order["groups"]],
     )
 
     from evaluators._bench import Bench
@@ -246,7 +245,7 @@ def main(fd: int) -> None:
     try:
         arch = architecture(device)
         tools = toolchain(arch)
-        bench = Bench(device, Builds(builds, tools, Path(os.environ["TMPDIR"], "kept")))
+        bench = Bench(device, Builds(builds, tools))
     except EvaluatorError as error:
         tell({"refused": [error.message, error.hint]})
         return

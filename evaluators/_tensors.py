@@ -69,8 +69,12 @@ class Box:
     def get(self, spec: Any, device: str = "cpu") -> Any:
         """The value of a structure, its tensors copied out to a device. Raises Malformed.
 
-        On the device `meta` the tensors have shape and element type and no data.
+        On the device `meta` the tensors have shape and element type and no data. Elsewhere they are
+        no larger together than the memory: many that lie over one another would be copied out
+        until the reader's own memory is full.
         """
+        if device != "meta" and _stated_bytes(spec, 0) > self.size_bytes:
+            raise Malformed("the tensors of a value are larger than its memory")
         value = self._get(spec, device, 0)
         self._settle()
         return value
@@ -108,6 +112,20 @@ class Box:
         """Wait for copies on a GPU: the other process knows nothing of this one's streams."""
         if self._memory.is_cuda:
             torch.cuda.synchronize()
+
+
+def _stated_bytes(spec: Any, depth: int) -> int:
+    """Bytes of all tensors of a structure. Raises Malformed where a tensor's entry is none."""
+    if not isinstance(spec, dict) or depth > _MOST_DEPTH:
+        return 0
+    held = 0
+    for kind, body in spec.items():
+        if kind == "tensor":
+            dtype, shape, _ = checked_entry(body)
+            held += math.prod(shape) * dtype.itemsize
+        elif isinstance(body, list):
+            held += sum(_stated_bytes(item, depth + 1) for item in body)
+    return held
 
 
 def checked_entry(entry: Any) -> tuple[torch.dtype, list[int], int]:
@@ -162,6 +180,22 @@ def to_device(value: Any, device: str) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(to_device(item, device) for item in value)
     return value
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors hold the same bytes, so that NaN equals itself."""
+    if one.shape != other.shape:
+        return False
+    held = [_bytes(one), _bytes(other).to(one.device)]
+    if all(each.numel() % 8 == 0 and each.storage_offset() % 8 == 0 for each in held):
+        held = [each.view(torch.int64) for each in held]  # single bytes are compared far slower
+    return torch.equal(*held)
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    flat = tensor.detach().contiguous().reshape(-1)
+    # Of one element or none any stride counts as contiguous, but cannot be viewed otherwise.
+    return flat.as_strided(flat.shape, (1,)).view(torch.uint8)
 
 
 def with_gaps(value: Any) -> Any:
