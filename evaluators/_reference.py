@@ -22,7 +22,7 @@ from evaluators._failures import died, timed_out
 from evaluators._roofline import Counts
 from evaluators._sandbox import Cell, Died, Limits, Nursery, TimedOut, readable, shared_memory
 from evaluators._tensors import ALIGN_BYTES, Box, layout, same_bits, tensors_of
-from evaluators.references.boxes import MappedBox, OwnedBox, Side, place_of, rounded
+from evaluators.references.boxes import MappedBox, OpenedBox, Side, place_of, rounded
 from store.errors import SandboxFailed
 
 __all__ = ["Expected", "Reference", "ReferenceFailed", "call_seed", "same_bits"]
@@ -90,7 +90,7 @@ class Reference:
         self.arguments: list[Any] = []
         """What the task's constructor is given."""
         self._most_bytes = _half_of_memory()
-        self._boxes: dict[tuple[Side, str], MappedBox | OwnedBox] = {}
+        self._boxes: dict[tuple[Side, str], MappedBox | OpenedBox] = {}
         self._made: _State | None = None
         self._files: dict[Side, int] = {
             "inbox": shared_memory(self._most_bytes),
@@ -135,13 +135,13 @@ class Reference:
 
     def close(self) -> None:
         """End the worker; may be called again."""
+        for box in self._boxes.values():
+            box.close()
+        self._boxes.clear()
         cell, self._cell = self._cell, None
         if cell is not None:
             with contextlib.suppress(SandboxFailed):  # its nursery ends what is left of it
                 cell.end()
-        for box in self._boxes.values():
-            box.close()
-        self._boxes.clear()
         for fd in self._files.values():
             os.close(fd)
         self._files.clear()
@@ -273,7 +273,8 @@ class Reference:
         except (Malformed, ValueError) as error:
             raise self._broken(str(error)) from error
         if "error" in answer:
-            raise ReferenceFailed(readable(str(answer["error"])[:_MOST_NAME]))
+            why = readable(str(answer["error"])[:_MOST_NAME])
+            raise self._broken(why) if answer.get("lost") is True else ReferenceFailed(why)
         return answer
 
     def _broken(self, why: str) -> ReferenceFailed:
@@ -341,28 +342,32 @@ class Reference:
         if held is not None:
             self._drop(side, place)
         size = rounded(needed)
-        if place == "cpu" and size > self._most_bytes:
-            raise self._broken(
-                f"it needs {needed} bytes to pass a value, and may have {self._most_bytes}"
-            )
+        most_bytes = self._most_bytes if place == "cpu" else torch.cuda.mem_get_info()[1]
+        if size > most_bytes:
+            raise self._broken(f"a value takes {needed} bytes, and may take {most_bytes}")
+        order = {"side": side, "place": place, "size": size}
         try:
-            made = MappedBox(self._files[side], size) if place == "cpu" else _owned(size)
-        except (OSError, RuntimeError) as error:
+            answer = self._ask("box", **order)
+        except ReferenceFailed:
+            if place == "cpu" or not self.alive:
+                raise
+            torch.cuda.empty_cache()  # what this process has freed makes room
+            answer = self._ask("box", **order)
+        try:
+            made = (
+                MappedBox(self._files[side], size)
+                if place == "cpu"
+                else OpenedBox(str(answer.get("handle")), size)
+            )
+        except (OSError, RuntimeError, ValueError) as error:
             raise self._broken(f"there are no {size} bytes to pass a value: {error}") from error
         self._boxes[side, place] = made
-        self._ask(
-            "box",
-            side=side,
-            place=place,
-            size=size,
-            handle=made.handle if isinstance(made, OwnedBox) else "",
-        )
         return made.box
 
     def _drop(self, side: Side, place: str) -> None:
-        """Free a box, after the worker has let go of it."""
-        self._ask("box", side=side, place=place, size=0, handle="")
+        """Let go of a box, and have the worker free it."""
         self._boxes.pop((side, place)).close()
+        self._ask("box", side=side, place=place, size=0)
 
     def _list(self, value: Any, what: str) -> list[Any]:
         if not isinstance(value, list):
@@ -390,15 +395,6 @@ def _is_exact(exact: Any, tensor: torch.Tensor) -> bool:
         and exact.is_floating_point() == tensor.is_floating_point()
         and exact.is_complex() == tensor.is_complex()
     )
-
-
-def _owned(size: int) -> OwnedBox:
-    """GPU memory to share, for which unused memory of this process makes room."""
-    try:
-        return OwnedBox(size)
-    except RuntimeError:
-        torch.cuda.empty_cache()
-        return OwnedBox(size)
 
 
 def _pages(state: Mapping[str, torch.Tensor]) -> Iterator[list[str]]:

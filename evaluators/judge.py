@@ -201,7 +201,7 @@ def settled(
     key = {"evaluation_id": evaluation["evaluation_id"]}
     if failed is not None:
         why = {name: failed[name] for name in ("status", "reason", "message")}
-        log = "\n".join(part for part in (failed["detail"], evaluation["log"] or "") if part)
+        log = "\n".join(part for part in (failed["detail"], evaluation.get("log") or "") if part)
         figures = ("max_abs_error", "max_scaled_error", "rel_l2_error", "precision_class")
         figures = () if failed["status"] in _COMPARED else figures
         row = {

@@ -1,9 +1,10 @@
-"""Shared memory that grows with what a task gives: the judge makes it, the task's worker opens it.
+"""Shared memory that grows with what a task gives, by order of the judge.
 
 How large a task's inputs and answers are is known only once they are there. What does not fit is
-kept by the worker, which names the bytes it needs; the judge then makes a larger box, or refuses.
-On a processor a box is the beginning of a sealed file without pages; on a GPU it is memory of the
-judge's own context.
+kept by the task's worker, which names the bytes it needs; the judge then orders a larger box, or
+refuses. On a processor a box is the beginning of a sealed file without pages. On a GPU it is memory
+of the worker's context, as for every worker: to open memory, CUDA connects to a socket of the
+process that owns it, and a worker may connect to nothing outside.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class MappedBox:
 
 
 class OwnedBox:
-    """GPU memory of this process that a worker opens by `handle`. Raises RuntimeError."""
+    """GPU memory of the task's worker, which the judge opens by `handle`. Raises RuntimeError."""
 
     def __init__(self, size_bytes: int) -> None:
         self._memory = SharedMemory(size_bytes)
@@ -47,7 +48,7 @@ class OwnedBox:
 
 
 class OpenedBox:
-    """GPU memory of the judge, as its worker opens it. Raises RuntimeError, ValueError."""
+    """The same memory in the process that judges. Raises RuntimeError, ValueError."""
 
     def __init__(self, handle: str, size_bytes: int) -> None:
         self._memory = OpenedMemory(handle, size_bytes)

@@ -17,7 +17,7 @@ import torch
 from evaluators import _channel
 from evaluators._roofline import count
 from evaluators._tensors import layout
-from evaluators.references.boxes import MappedBox, OpenedBox, Side, place_of
+from evaluators.references.boxes import MappedBox, OwnedBox, Side, place_of
 from evaluators.references.module import TaskFailed, TaskModule
 
 _PAGE_ENTRIES = 256
@@ -42,20 +42,24 @@ class TaskWorker:
     def __init__(self, setting: Setting, files: dict[Side, int]) -> None:
         self._setting = setting
         self._files = files
-        self._boxes: dict[tuple[Side, str], MappedBox | OpenedBox] = {}
+        self._boxes: dict[tuple[Side, str], MappedBox | OwnedBox] = {}
         self._task: TaskModule | None = None
         self._waiting: Any = None
 
-    def box(self, side: Side, place: str, size: int, handle: str) -> dict[str, Any]:
+    def box(self, side: Side, place: str, size: int) -> dict[str, Any]:
         """Exchange a box for one of another size, or for none where the size is 0."""
         held = self._boxes.pop((side, place), None)
-        if isinstance(held, OpenedBox):
+        if isinstance(held, OwnedBox):
             held.close()
-        if size and place == "cpu":
+        if not size:
+            return {}
+        if place == "cpu":
             self._boxes[side, place] = MappedBox(self._files[side], size)
-        elif size:
-            self._boxes[side, place] = OpenedBox(handle, size)
-        return {}
+            return {}
+        torch.cuda.empty_cache()
+        made = OwnedBox(size)
+        self._boxes[side, place] = made
+        return {"handle": made.handle}
 
     def load(self, path: str, axes: dict[str, Any]) -> dict[str, Any]:
         """Run the task's text and make its module; gives the constructor's arguments."""
@@ -162,8 +166,19 @@ def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: in
         try:
             reply = _OPERATIONS[operation](worker, **request)
         except Exception as error:
-            reply = {"error": _described(error)}
+            reply = {"error": _described(error), "lost": _is_lost(setting.device)}
         _channel.send(channel, {"number": number, **reply})
+
+
+def _is_lost(device: str) -> bool:
+    """Whether an error has broken the GPU's context, in which nothing can run any more."""
+    if device != "cuda":
+        return False
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False
 
 
 def _described(error: Exception) -> str:
