@@ -136,7 +136,7 @@ class Builds:
             return folder, False
         try:
             _restore(kept, folder.descriptor)
-        except (OSError, ValueError, TypeError, _Unfit) as error:
+        except (OSError, ValueError, TypeError, RecursionError, _Unfit) as error:
             log.warning("the kept build %s is dropped: %s", key[:12], error)
             remove(kept)
             os.close(folder.descriptor)
@@ -217,6 +217,7 @@ def _below(top: int, parts: tuple[str, ...], *, make: bool = False) -> Generator
     fd = os.dup(top)
     try:
         for part in parts:
+            _check_name(part)
             if make:
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(part, 0o700, dir_fd=fd)
@@ -255,6 +256,12 @@ def _published(source: int, target: int) -> Iterator[_Entry]:
                     raise _Unfit("it has too many files")
 
 
+def _check_name(name: str) -> None:
+    """Raise _Unfit for what is not the name of one entry of a folder."""
+    if name in ("", ".", "..") or "/" in name:
+        raise _Unfit(f"{name!a} is no name of a file")
+
+
 def _is_built(name: str) -> bool:
     return name in _NAMES or Path(name).suffix in _SUFFIXES
 
@@ -262,6 +269,7 @@ def _is_built(name: str) -> bool:
 def _copied(parts: tuple[str, ...], source: int, target: int, most_bytes: int) -> _Entry:
     """Copy one plain file from one open folder to another. Raises OSError, _Unfit."""
     name = parts[-1]
+    _check_name(name)
     with open(os.open(name, _READ, dir_fd=source), "rb") as reader:
         known = os.fstat(reader.fileno())
         if not stat.S_ISREG(known.st_mode):
@@ -284,7 +292,7 @@ def _copied(parts: tuple[str, ...], source: int, target: int, most_bytes: int) -
 def _restore(kept: Path, target: int) -> None:
     """Copy a kept build into an open, empty folder.
 
-    Raises OSError, ValueError, TypeError, _Unfit where it is not as it was kept.
+    Raises OSError, ValueError, TypeError, RecursionError, _Unfit where it is not as it was kept.
     """
     with _opened(kept) as top:
         with open(os.open(_MANIFEST, _READ, dir_fd=top), "rb") as file:

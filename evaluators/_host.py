@@ -331,8 +331,8 @@ def main(fd: int) -> None:
                     tell(_looked_at(_case(fields["look"]), bench, fields["tool"]))
                     continue
                 tables = member.judge(_case(fields), bench, config)
-                failed = tables["evaluations"][0]["status"] in ("crash", "timeout")
-                tell({"tables": tables, "sick": bench.ailment() if failed else None})
+                sick = bench.ailment() if _is_lost(tables) else None
+                tell({"tables": tables, "sick": sick})
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the clean-up runs to its end
     sys.stderr.flush()
@@ -354,6 +354,18 @@ def _case(fields: Mapping[str, Any]) -> Case:
     given["other_files"] = tuple((path, code) for path, code in fields["other_files"])
     given.pop("compiles", None)  # of use to the fleet alone
     return Case(**given)
+
+
+def _is_lost(tables: object) -> bool:
+    """Whether a judgement says that the kernel's process was lost, which a device may suffer from.
+
+    It is read loosely, since an evaluator may be the user's own; the parent checks what it says.
+    """
+    match tables:
+        case {"evaluations": [{"status": "crash" | "timeout"}, *_]}:
+            return True
+        case _:
+            return False
 
 
 def _remeasured(member: ModuleType, case: Case, bench: Bench, config: Any) -> dict[str, Any]:
