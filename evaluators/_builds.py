@@ -30,6 +30,7 @@ from pathlib import Path
 
 from evaluators._extensions import RECORD
 from evaluators._sandbox import OpenFolder, remove
+from store.errors import SandboxFailed
 
 log = logging.getLogger(__name__)
 
@@ -100,9 +101,15 @@ class Builds:
     def claim(self, files: Mapping[str, str], task: str, axes: str) -> Build:
         """Take the build directory of a kernel at a task, filled with what is kept of it.
 
-        Where another process holds it, the directory is an empty one of its own.
+        Where another process holds it, the directory is an empty one of its own. Raises
+        SandboxFailed where there is none to be had.
         """
-        key = self.key(files, task, axes)
+        try:
+            return self._claimed(self.key(files, task, axes))
+        except OSError as error:
+            raise SandboxFailed(f"there is no folder to build in: {error}") from error
+
+    def _claimed(self, key: str) -> Build:
         with _opened(self._root / "live") as live:
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             lock = os.open(f"{key}.lock", flags, 0o600, dir_fd=live)
