@@ -1,11 +1,11 @@
 """The place where kernels are judged: one device, its nurseries, and the task at hand.
 
-One nursery runs candidates, two run the reference, one worker each: the first in every way that is
-asked for, the second as eager again. Two, because the noise of a session is what two processes
-differ by that do the same. The baseline `cudnn` has a third: a process keeps the plan that it has
-first found for a convolution, whether cudnn.benchmark was set or not, so that eager beside it would
-run what the benchmark chose. The baselines outlive the candidates of their task, so that each is
-compiled once.
+One nursery runs the task for the judge, one runs candidates, and two run the baselines, one worker
+each: the first in every way that is asked for, the second as eager again. Two, because the noise of
+a session is what two processes differ by that do the same. The baseline `cudnn` has a third: a
+process keeps the plan that it has first found for a convolution, whether cudnn.benchmark was set or
+not, so that eager beside it would run what the benchmark chose. The baselines outlive the
+candidates of their task, so that each is compiled once.
 """
 
 from __future__ import annotations
