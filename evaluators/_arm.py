@@ -132,16 +132,22 @@ class Arm:
             pairs = zip(fds, self._sizes, strict=True)
             self._inbox, self._outbox = (Box.mapped(fd, size) for fd, size in pairs)
         named = zip(("inbox_bytes", "outbox_bytes"), self._sizes, strict=True)
-        self._cell: Cell = nursery.start(
-            files,
-            setting={**setting, **dict(named)},
-            limits=limits,
-            inbox=fds[0],
-            outbox=fds[1],
-            build=build.path if build is not None else None,
-        )
-        for fd in fds:
-            os.close(fd)
+        try:
+            self._cell: Cell = nursery.start(
+                files,
+                setting={**setting, **dict(named)},
+                limits=limits,
+                inbox=fds[0],
+                outbox=fds[1],
+                build=build.folder if build is not None else None,
+            )
+        except SandboxFailed:
+            if build is not None:
+                build.release()
+            raise
+        finally:
+            for fd in fds:
+                os.close(fd)
 
     def prepare(self) -> None:
         """Wait until the worker has its device. Raises SandboxFailed: no code has run in it yet."""
@@ -149,7 +155,8 @@ class Arm:
             handles = self._ask("prepare", "load").get("handles") or []
             for handle, size in zip(handles, self._sizes, strict=False):
                 self._opened.append(OpenedMemory(str(handle), size))
-        except (Failed, ReferenceFailed, RuntimeError, ValueError) as failed:
+            self._cell.freeze_between_requests()
+        except (Failed, ReferenceFailed, RuntimeError, TimedOut, ValueError) as failed:
             self.end()
             raise SandboxFailed(f"a worker cannot be prepared: {failed}") from failed
         if self._opened:
@@ -338,10 +345,11 @@ class Arm:
                 memory.close()
             try:
                 self._ended = self._cell.end()
+                # Only now does nothing of the candidate run any more.
+                if self._build is not None and self._imported:
+                    self._build.keep()
             finally:
                 if self._build is not None:
-                    if self._imported:
-                        self._build.keep()
                     self._build.release()
         return self._ended
 

@@ -1,16 +1,17 @@
 """The place where kernels are judged: one device, its nurseries, and the task at hand.
 
-One nursery runs candidates, two run the reference, one worker each: the first in every way that is
-asked for, the second as eager again. Two, because the noise of a session is what two processes
-differ by that do the same. The baseline `cudnn` has a third: a process keeps the plan that it has
-first found for a convolution, whether cudnn.benchmark was set or not, so that eager beside it would
-run what the benchmark chose. The baselines outlive the candidates of their task, so that each is
-compiled once.
+One nursery runs the task for the judge, one runs candidates, and two run the baselines, one worker
+each: the first in every way that is asked for, the second as eager again. Two, because the noise of
+a session is what two processes differ by that do the same. The baseline `cudnn` has a third: a
+process keeps the plan that it has first found for a convolution, whether cudnn.benchmark was set or
+not, so that eager beside it would run what the benchmark chose. The baselines outlive the
+candidates of their task, so that each is compiled once.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import secrets
 from collections.abc import Mapping, Sequence
@@ -64,7 +65,7 @@ class Sizes:
 
     inputs: int
     outputs: int
-    slots: int = 1
+    slots: int = _FEWEST_SLOTS
     """Sets of inputs that a worker holds beside each other."""
 
     @classmethod
@@ -117,6 +118,7 @@ class Bench:
         # The judge flushes the caches of a processor, while every worker is frozen.
         words = 0 if device == "cuda" else _device.flush_bytes(device) // 4
         self._flushed = torch.zeros(words, dtype=torch.int32)
+        self._tasks = Nursery(self._threads)  # the first that is needed
         self._trusted: list[Nursery] = []
         # They import torch while the caller is still looking for its first candidate.
         self._untrusted = Nursery(self._threads)
@@ -148,6 +150,8 @@ class Bench:
         """End every process of the bench."""
         with contextlib.suppress(SandboxFailed):
             self.end_baselines()
+        self._end_reference()
+        self._tasks.close()
         self._side.shutdown()
         for nursery in self._trusted:
             nursery.close()
@@ -164,16 +168,30 @@ class Bench:
         return "freezer" in self._untrusted.limits
 
     def reference(self, code: str, axes: Mapping[str, Any]) -> Reference:
-        """The task's reference, built once as long as the task stays. Raises ReferenceFailed."""
-        key = (code, repr(sorted(axes.items())))
-        if self._reference is None or self._task != key:
-            self._task, self._reference = None, None
+        """The task's reference, in a worker that stays as long as the task, or until it fails.
+
+        Raises ReferenceFailed, SandboxFailed.
+        """
+        key = (code, json.dumps(axes, sort_keys=True))
+        if self._task != key:
+            self._task = key
+            self._end_reference()
             self.end_baselines()
             self.unavailable = {}
             self._floor = None
-            self._reference = Reference(code, axes, self.device)
-            self._task = key
+        if self._reference is None or not self._reference.alive:
+            self._end_reference()
+            if not self._tasks.alive:
+                self._tasks.close()
+                self._tasks = Nursery(self._threads)
+            self._reference = Reference(code, axes, self.device, self._tasks, self._threads)
         return self._reference
+
+    def _end_reference(self) -> None:
+        """End the worker of the task at hand."""
+        held, self._reference = self._reference, None
+        if held is not None:
+            held.close()
 
     def use(self, policy: Policy) -> None:
         """Judge under a policy from here on, which holds for candidates and baselines alike."""
@@ -185,11 +203,13 @@ class Bench:
     def candidate(
         self, files: Mapping[str, str], sizes: Sizes, limits: Limits, patience: Patience
     ) -> Arm:
-        """Start the worker of one candidate. Raises SandboxFailed."""
+        """Start the worker of one candidate of the task at hand. Raises SandboxFailed."""
         if not self._untrusted.alive:
             self._untrusted.close()
             self._untrusted = Nursery(self._threads)
-        build = self._builds.claim(files) if self._builds is not None else None
+        build = None
+        if self._builds is not None:
+            build = self._builds.claim(files, *(self._task or ("", "{}")))
         return self._start(self._untrusted, files, sizes, limits, patience, build)
 
     def flush(self) -> None:
@@ -325,9 +345,7 @@ class Bench:
         reference = self._reference
         if self._floor is None and reference is not None:
             self._floor = floor(
-                reference.module(),
-                reference.inputs(secrets.randbits(48)),
-                reference.inputs(secrets.randbits(48)),
+                reference.count([secrets.randbits(48), secrets.randbits(48)]),
                 cache_bytes=self.row["l2_bytes"] or 0,
                 bandwidth=self.clocks.bandwidth(),
                 float_peak=self.clocks.float_peak(),

@@ -29,6 +29,8 @@ from evaluators._sandbox import Died, Limits, Nursery, TimedOut, shared_memory
 _Request: TypeAlias = tuple[str, dict[str, Any]]
 
 _BOX_BYTES = 4096
+_ARGUMENT_BYTES = 64 * 1024
+_ARGUMENT_DEPTH = 8
 _TASK_FILE = "task.py"
 _ARGUMENTS = """
 
@@ -71,7 +73,7 @@ class Builder:
         """
         begin = time.perf_counter()
         files = {case["path"]: case["code"], **dict(case["other_files"])}
-        build = self._builds.claim(files)
+        build = self._builds.claim(files, case["task_code"], case["axes"])
         try:
             failed = None if build.hit else self._built(build, case, files)
             answered = failed is None or failed.status != "timeout"
@@ -110,8 +112,7 @@ class Builder:
             ],
         )
         found = None if failed is not None else answers[-1].get("output")
-        plain = isinstance(found, dict) and "tensor" not in json.dumps(found)
-        return found if plain else None
+        return found if _is_plain(found) and len(json.dumps(found)) <= _ARGUMENT_BYTES else None
 
     def _asked(
         self, files: Mapping[str, str], requests: Sequence[_Request], build: Build | None = None
@@ -129,12 +130,14 @@ class Builder:
         limits = Limits(
             memory_bytes=None, file_bytes=1 << 30, open_files=1024, cpu_s=int(_BUILD_S * 4)
         )
-        folder = build.path if build is not None else None
-        cell = self._warm().start(
-            files, setting=setting, limits=limits, inbox=fds[0], outbox=fds[1], build=folder
-        )
-        for fd in fds:
-            os.close(fd)
+        folder = build.folder if build is not None else None
+        try:
+            cell = self._warm().start(
+                files, setting=setting, limits=limits, inbox=fds[0], outbox=fds[1], build=folder
+            )
+        finally:
+            for fd in fds:
+                os.close(fd)
         answers: list[dict[str, Any]] = []
         failed: Failed | None = None
         lost = False
@@ -143,6 +146,8 @@ class Builder:
                 stage = "construct" if do == "construct" else "load"
                 try:
                     answers.append(cell.ask(do, _IMPORT_S, _BUILD_S, **fields))
+                    if do == "prepare":
+                        cell.freeze_between_requests()
                 except TimedOut as error:
                     failed = timed_out(stage, _IMPORT_S, _BUILD_S, error.compiling)
                 except Died:
@@ -170,9 +175,20 @@ class Builder:
         return self._nursery
 
 
+def _is_plain(spec: Any, depth: int = 0) -> bool:
+    """Whether a task's answer is the structure of a value without tensors."""
+    if depth > _ARGUMENT_DEPTH or not isinstance(spec, dict) or len(spec) != 1:
+        return False
+    [(kind, body)] = spec.items()
+    if kind in ("list", "tuple"):
+        return isinstance(body, list) and all(_is_plain(item, depth + 1) for item in body)
+    return kind == "value" and (body is None or isinstance(body, bool | int | float | str))
+
+
 def toolchain(arch: str | None) -> str:
     """Return what a build depends on besides its sources: versions and the GPU's architecture."""
     parts = [platform.machine(), sys.version, version("torch"), f"arch {arch}"]
+    parts += [f"{name} {os.environ.get(name)}" for name in ("CC", "CXX", "CUDA_HOME")]
     parts += [_first_line(command) for command in (os.environ.get("CXX", "c++"), "nvcc", "ninja")]
     return "\n".join(parts)
 

@@ -38,12 +38,20 @@ class SharedMemory:
     def __init__(self, size_bytes: int) -> None:
         torch.cuda.init()
         torch.cuda.current_stream().synchronize()  # makes the device's context current
-        address = ctypes.c_uint64()
-        _cuda_driver.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size_bytes))
+        self._address = ctypes.c_uint64()
+        size = ctypes.c_size_t(size_bytes)
+        _cuda_driver.call("cuMemAlloc_v2", ctypes.byref(self._address), size)
         handle = _Handle()
-        _cuda_driver.call("cuIpcGetMemHandle", ctypes.byref(handle), address)
+        _cuda_driver.call("cuIpcGetMemHandle", ctypes.byref(handle), self._address)
         self.handle = bytes(handle).hex()
-        self.bytes = _tensor(address.value, size_bytes)
+        self.bytes = _tensor(self._address.value, size_bytes)
+
+    def close(self) -> None:
+        """Free the memory, once no other process has it open; its tensors are not to be used."""
+        if self._address.value:
+            torch.cuda.synchronize()
+            _cuda_driver.call("cuMemFree_v2", self._address)
+            self._address = ctypes.c_uint64()
 
 
 class OpenedMemory:

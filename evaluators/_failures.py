@@ -58,7 +58,8 @@ def failed_with(stage: Stage, error: Any) -> Failed:
     """Return the failure of a worker that describes an exception."""
     if not isinstance(error, dict):
         return Failed("rejected", "malformed_output", "an error is not described")
-    types = {str(name) for name in error.get("types") or []}
+    named = error.get("types")
+    types = {str(name) for name in named} if isinstance(named, list) else set[str]()
     text = readable(str(error.get("text", "")))
     name = readable(str(error.get("type", "")))
     message = f"{name}: {text.strip().splitlines()[0] if text.strip() else ''}"[:500]

@@ -223,8 +223,8 @@ def _built(line: _Line, builder: Compiler, results: queue.SimpleQueue[Any]) -> N
         while (case := line.next_build()) is not None:
             try:
                 case["build"] = builder.build(case)
-            except SandboxFailed as failed:
-                log.warning("%s is not compiled ahead: %s", case["path"], failed.message)
+            except (SandboxFailed, OSError) as failed:
+                log.warning("%a is not compiled ahead: %.300a", case["path"], str(failed))
             line.built(case)
     except BaseException as error:
         results.put(error)

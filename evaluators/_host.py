@@ -6,7 +6,9 @@ The parent sends one JSON line per case and gets one line of rows back. It holds
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
+import logging
 import os
 import select
 import signal
@@ -14,6 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -23,6 +26,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from evaluators import _allocator, _cgroup, _isolation
 from evaluators._sandbox import remove
+from evaluators._tasks import VERSION as AUDIT_VERSION
+from evaluators.scheduling import answers
+from store import room
 from store.errors import DeviceUnavailable, EvaluatorError, SandboxFailed
 
 if TYPE_CHECKING:
@@ -35,7 +41,7 @@ _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); from evaluators._host import main; "
     "main(int(sys.argv[2]))"
 )
-# What a task's text may see: no token, no address of a lake.
+# No token, no address of a lake.
 _PASSED_ON = (
     *("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "CC", "CXX", "CUDA_HOME"),
     *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TORCH_CUDA_ARCH_LIST"),
@@ -43,6 +49,10 @@ _PASSED_ON = (
 )
 _START_LIMIT_S = 180.0
 _GRACE_S = 900.0
+_ANSWER_BYTES = 64 << 20
+_TEXT_LIMIT = 4000
+
+log = logging.getLogger(__name__)
 
 
 class Host:
@@ -80,7 +90,7 @@ class Host:
             self._group = _cgroup.Group()
             self._group.take(self._process.pid)
         self._socket = ours
-        self._lines = ours.makefile("rwb")
+        self._heard = bytearray()
         # Groups of workers are made below this one.
         groups = [str(self._group.folder)] if self._group is not None else []
         self._tell({**self._order, "groups": groups})
@@ -108,17 +118,23 @@ class Host:
         self.close()
 
     def judge(self, case: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-        """Rows of one case.
+        """Rows of one case, and of nothing else.
 
-        Raises SandboxFailed when the process is gone or stuck, and DeviceUnavailable where the
-        case before has left the device in a state that cannot be measured on.
+        An answer that is none becomes a row with the status evaluator_error. Raises SandboxFailed
+        when the process is gone or stuck, and DeviceUnavailable where the case before has left the
+        device in a state that cannot be measured on.
         """
         if self._sick is not None:
             raise DeviceUnavailable(self._sick, "Look at it with nvidia-smi; then run again.")
         self._tell(case)
         answer = self._hear(self._limit_s)
-        self._sick = answer.get("sick")
-        return answer["tables"]
+        self._sick = _text(answer.get("sick"))
+        asked = self._asked(case)
+        try:
+            return answers.judgement(answer.get("tables"), asked)
+        except answers.Unaccepted as error:
+            log.warning("an answer of the evaluator is refused: %s", error)
+            return answers.fault(asked, f"the evaluator's answer is refused: {error}")
 
     def remeasure(
         self, case: Mapping[str, Any]
@@ -131,8 +147,11 @@ class Host:
             raise DeviceUnavailable(self._sick, "Look at it with nvidia-smi; then run again.")
         self._tell({"remeasure": case})
         answer = self._hear(self._limit_s)
-        self._sick = answer["sick"]
-        return answer["timings"], answer["failed"]
+        self._sick = _text(answer.get("sick"))
+        try:
+            return answers.session(answer.get("timings"), answer.get("failed"), self._asked(case))
+        except answers.Unaccepted as error:
+            raise SandboxFailed(f"a second session is refused: {error}") from error
 
     def audit(self, task: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
         """The row of `task_audits` for a task, or None and why it cannot be run.
@@ -141,7 +160,16 @@ class Host:
         """
         self._tell({"audit": task})
         answer = self._hear(self._limit_s)
-        return answer["row"], answer["why"]
+        if answer.get("row") is None:
+            return None, str(_text(answer.get("why")))
+        about = {name: task[name] for name in ("task_id", "workload_id")} | {
+            "device_id": self.row["device_id"],
+            "auditor_version": AUDIT_VERSION,
+        }
+        try:
+            return answers.audit(answer["row"], about), ""
+        except answers.Unaccepted as error:
+            return None, f"the audit's answer is refused: {error}"
 
     def look(self, case: Mapping[str, Any], tool: str) -> dict[str, list[dict[str, Any]]]:
         """Rows of `analyses` and `findings` of a case by one of NVIDIA's tools (`_tools`).
@@ -150,9 +178,15 @@ class Host:
         """
         self._tell({"look": case, "tool": tool})
         answer = self._hear(self._limit_s)
-        if answer["why"] is not None:
-            raise SandboxFailed(*answer["why"])
-        return answer["tables"]
+        match answer.get("why"):
+            case [message, hint]:
+                raise SandboxFailed(str(_text(message)), _text(hint))
+            case _:
+                pass
+        try:
+            return answers.remarks(answer.get("tables"), self._asked(case))
+        except answers.Unaccepted as error:
+            raise SandboxFailed(f"what {tool} shows is refused: {error}") from error
 
     def restart(self) -> None:
         """End the process and start another one. Raises SandboxFailed, DeviceUnavailable."""
@@ -161,8 +195,6 @@ class Host:
 
     def close(self) -> None:
         """End the process, even in the middle of a case; its own workers end with it."""
-        with contextlib.suppress(OSError):
-            self._lines.close()
         self._socket.close()
         self._process.terminate()
         try:
@@ -178,33 +210,68 @@ class Host:
 
     def _tell(self, message: Mapping[str, Any]) -> None:
         try:
-            self._lines.write(json.dumps(message).encode() + b"\n")
-            self._lines.flush()
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
         except OSError as error:
             raise SandboxFailed("the process that judges is gone") from error
 
     def _hear(self, limit_s: float) -> dict[str, Any]:
-        ready, _, _ = select.select([self._socket], [], [], limit_s)
-        line = self._lines.readline() if ready else b""
-        if not line:
-            raise SandboxFailed(
-                "the process that judges is gone" if ready else "the process that judges is stuck",
-                "What it wrote on its way stands above; run the command again to go on.",
-            )
-        message = json.loads(line)
-        if "refused" in message:
-            raise DeviceUnavailable(*message["refused"])
-        return message
+        line = self._line(limit_s)
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise SandboxFailed("the process that judges says what is no message") from error
+        match message:
+            case {"refused": [str(why), hint]}:
+                raise DeviceUnavailable(why, _text(hint))
+            case dict():
+                return message
+            case _:
+                raise SandboxFailed("the process that judges says what is no message")
+
+    def _line(self, limit_s: float) -> bytes:
+        """The next line of the process, within a time and of a moderate length."""
+        until = time.monotonic() + limit_s
+        hint = "What it wrote on its way stands above; run the command again to go on."
+        seen = 0
+        while (end := self._heard.find(b"\n", seen)) < 0:
+            seen = len(self._heard)
+            if seen > _ANSWER_BYTES:
+                raise SandboxFailed("the process that judges says more than can be an answer")
+            left_s = max(0.0, until - time.monotonic())
+            if not select.select([self._socket], [], [], left_s)[0]:
+                raise SandboxFailed("the process that judges is stuck", hint)
+            try:
+                piece = self._socket.recv(1 << 20)
+            except OSError:
+                piece = b""
+            if not piece:
+                raise SandboxFailed("the process that judges is gone", hint)
+            self._heard += piece
+        line = bytes(self._heard[:end])
+        del self._heard[: end + 1]
+        return line
+
+    def _asked(self, case: Mapping[str, Any]) -> answers.Asked:
+        """What an answer about a case has to be about."""
+        evaluator = str(self._order["evaluator"]).replace("_", "-")
+        return answers.Asked(
+            kernel_id=case["kernel_id"],
+            task_id=case["task_id"],
+            workload_id=case["workload_id"],
+            device_id=self.row["device_id"],
+            evaluator=evaluator,
+            version=_version(evaluator),
+            files=tuple(path for path, _ in case["other_files"]),
+        )
 
 
 def main(fd: int) -> None:
     """Judge one case after the other until the parent is gone.
 
-    The walls around this process come before torch, whose threads they would not reach, and before
-    any task's text, which is as foreign as a candidate's.
+    No text of a task or a candidate runs in it. The walls around it come before torch, whose
+    threads they would not reach, and bound what a fault of the judge's own could do.
     """
     from evaluators._builds import default_root, prepare
-    from store import room
 
     signal.signal(signal.SIGTERM, _end)
     _allocator.reuse_memory()
@@ -221,8 +288,7 @@ def main(fd: int) -> None:
             *(str(Path(name).absolute().parent) for name in [member.__file__] if name),
             str(builds),
         ],
-        # What is kept for others is the builders' to write: a task's text runs in this process.
-        write=[os.environ["TMPDIR"], str(builds / "live"), *order["groups"]],
+        write=[os.environ["TMPDIR"], str(builds / "live"), str(builds / "kept"), *order["groups"]],
     )
 
     from evaluators._bench import Bench
@@ -246,7 +312,7 @@ def main(fd: int) -> None:
     try:
         arch = architecture(device)
         tools = toolchain(arch)
-        bench = Bench(device, Builds(builds, tools, Path(os.environ["TMPDIR"], "kept")))
+        bench = Bench(device, Builds(builds, tools))
     except EvaluatorError as error:
         tell({"refused": [error.message, error.hint]})
         return
@@ -265,8 +331,8 @@ def main(fd: int) -> None:
                     tell(_looked_at(_case(fields["look"]), bench, fields["tool"]))
                     continue
                 tables = member.judge(_case(fields), bench, config)
-                failed = tables["evaluations"][0]["status"] in ("crash", "timeout")
-                tell({"tables": tables, "sick": bench.ailment() if failed else None})
+                sick = bench.ailment() if _is_lost(tables) else None
+                tell({"tables": tables, "sick": sick})
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the clean-up runs to its end
     sys.stderr.flush()
@@ -288,6 +354,18 @@ def _case(fields: Mapping[str, Any]) -> Case:
     given["other_files"] = tuple((path, code) for path, code in fields["other_files"])
     given.pop("compiles", None)  # of use to the fleet alone
     return Case(**given)
+
+
+def _is_lost(tables: object) -> bool:
+    """Whether a judgement says that the kernel's process was lost, which a device may suffer from.
+
+    It is read loosely, since an evaluator may be the user's own; the parent checks what it says.
+    """
+    match tables:
+        case {"evaluations": [{"status": "crash" | "timeout"}, *_]}:
+            return True
+        case _:
+            return False
 
 
 def _remeasured(member: ModuleType, case: Case, bench: Bench, config: Any) -> dict[str, Any]:
@@ -328,8 +406,19 @@ def _audited(task: Mapping[str, Any], bench: Bench) -> dict[str, Any]:
 
     try:
         return {"row": row(task, bench), "why": ""}
-    except ReferenceFailed as failed:
+    except (ReferenceFailed, SandboxFailed) as failed:
         return {"row": None, "why": str(failed)}
+
+
+@functools.cache
+def _version(evaluator: str) -> int:
+    """Version of an evaluator's rules, as its file has it."""
+    return int(room.member("evaluators", evaluator).load().VERSION)
+
+
+def _text(value: Any) -> str | None:
+    """A text that a judging process has sent, or None for nothing."""
+    return None if value is None else str(value)[:_TEXT_LIMIT]
 
 
 def _environment(device: str) -> dict[str, str]:

@@ -155,10 +155,11 @@ def available(enclosures: Iterable[str], scratch: str, *, gpu: bool) -> list[str
     return found
 
 
-def guard(parts: Iterable[str], own: Iterable[str], *, gpu: bool) -> None:
+def guard(parts: Iterable[str], own: Iterable[_landlock.Place], *, gpu: bool) -> None:
     """No new privileges; of files, the system's to read and `own` to write.
 
-    Raises OSError where a part does not hold after all.
+    A folder of one's own is given by a descriptor where somebody could exchange what lies under its
+    name. Raises OSError where a part does not hold after all.
     """
     if _C.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise OSError("new privileges cannot be given up")
@@ -168,7 +169,7 @@ def guard(parts: Iterable[str], own: Iterable[str], *, gpu: bool) -> None:
         _landlock.restrict([*_readable(), str(_ROOM)], [*own, *_writable_devices(), *threads])
 
 
-def narrow(parts: Iterable[str], own: Iterable[str], *, gpu: bool) -> None:
+def narrow(parts: Iterable[str], own: Iterable[_landlock.Place], *, gpu: bool) -> None:
     """The last step before untrusted text runs: threads, signals, capabilities, system calls.
 
     Raises OSError where a part does not hold after all.

@@ -10,6 +10,7 @@ import ctypes
 import os
 import stat
 from collections.abc import Iterable
+from typing import TypeAlias
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _ASK_VERSION = 1
@@ -26,6 +27,9 @@ _FIRST_WITH_TCP, _FIRST_WITH_SCOPES = 4, 6
 # Number of file rights that each version of the interface knows; later ones know all.
 _RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
 _ALL_RIGHTS = 16
+
+Place: TypeAlias = "str | int"
+"""A file or folder, by its path or by an open descriptor of it."""
 
 _C = ctypes.CDLL(None, use_errno=True)
 
@@ -53,8 +57,8 @@ def scopes_signals() -> bool:
     return version() >= _FIRST_WITH_SCOPES
 
 
-def restrict(read: Iterable[str], write: Iterable[str]) -> None:
-    """Leave this process the paths named, no TCP, and signals to processes restricted with it.
+def restrict(read: Iterable[Place], write: Iterable[Place]) -> None:
+    """Leave this process the places named, no TCP, and signals to processes restricted with it.
 
     `read` includes execution, `write` all but the making of device nodes. Paths that do not exist
     are passed over. Raises OSError where the kernel refuses.
@@ -63,9 +67,9 @@ def restrict(read: Iterable[str], write: Iterable[str]) -> None:
     handled = (1 << _RIGHTS.get(known, _ALL_RIGHTS)) - 1
     ruleset = _ruleset(known, handled, _TCP)
     try:
-        for paths, rights in ((read, _READ), (write, handled & ~_DEVICE_NODES)):
-            for path in paths:
-                _allow(ruleset, path, rights & handled)
+        for places, rights in ((read, _READ), (write, handled & ~_DEVICE_NODES)):
+            for place in places:
+                _allow(ruleset, place, rights & handled)
         _restrict(ruleset)
     finally:
         os.close(ruleset)
@@ -88,9 +92,11 @@ def _ruleset(known: int, files: int, tcp: int) -> int:
     return _checked(_C.syscall(_CREATE_RULESET, ctypes.byref(asked), size, 0))
 
 
-def _allow(ruleset: int, path: str, rights: int) -> None:
+def _allow(ruleset: int, place: Place, rights: int) -> None:
     try:
-        parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        parent = (
+            os.dup(place) if isinstance(place, int) else os.open(place, os.O_PATH | os.O_CLOEXEC)
+        )
     except OSError:
         return
     try:

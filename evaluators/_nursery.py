@@ -29,13 +29,18 @@ from typing import Any
 
 from evaluators import _allocator, _cgroup, _channel, _isolation, _worker
 from evaluators._processes import descendants, family, sweep
+from evaluators.references import worker as _task_worker
 
 _FACTS_LIMIT_S = 5.0
 _LOOK_S = 0.1
 _MANY_TASKS = 64
+_MOST_FDS = 6
+"""Channel, inbox, outbox, log, own folder, build folder."""
 _LEAST_FREE_BYTES = 2**29
 _ALWAYS = ["process", "rlimits", "environment", "no_new_privs", "death_signal", "subreaper"]
 _SHM = "/dev/shm"
+_LOOPS = {"candidate": _worker, "task": _task_worker}
+"""What a worker does: call a module that is given, or run a task's text."""
 _KILLED = {"code": -signal.SIGKILL, "peak_memory_bytes": None, "strays": 0, "excess": None}
 
 
@@ -67,7 +72,7 @@ def main(control_fd: int, inherited: str, warm: str) -> None:
     _channel.send(control, {"ready": True, "limits": levels})
     while True:
         try:
-            order, fds = _channel.receive_with_fds(control, 4)
+            order, fds = _channel.receive_with_fds(control, _MOST_FDS)
         except _channel.Closed:
             return
         if order["do"] != "start":  # a kill that crossed the worker's own end
@@ -120,7 +125,7 @@ def _keep(
         _isolation.adopt_orphans()
         if "pid_namespace" in parts:
             _isolation.new_process_namespace()
-        _isolation.guard(parts, order["writable"], gpu=gpu)
+        _isolation.guard(parts, fds[4:], gpu=gpu)
         facts, told = os.pipe()
         first = os.fork()
         if first == 0:
@@ -198,7 +203,7 @@ def _become_worker(
 ) -> None:
     """Turn this fork into a worker with its limits in force. Does not return."""
     code = 70
-    channel, inbox, outbox, log = fds
+    channel, inbox, outbox, log, *folders = fds
     try:
         # As the judge's /proc counts, also from inside a namespace.
         pid = {"pid": int(os.readlink("/proc/self"))}
@@ -206,22 +211,27 @@ def _become_worker(
         os.setsid()
         for target, source in enumerate((os.open(os.devnull, os.O_RDONLY), log, log)):
             os.dup2(source, target)
-        kept = {channel, inbox, outbox}
+        kept = {channel, inbox, outbox, *folders}
         for fd in [int(name) for name in os.listdir("/proc/self/fd")]:
             if fd > 2 and fd not in kept:
                 with contextlib.suppress(OSError):  # the listing's own descriptor is gone
                     os.close(fd)
+        # By its name, since a descriptor of another mount namespace has none here.
         os.chdir(order["directory"])
+        if not os.path.samestat(os.stat("."), os.fstat(folders[0])):
+            raise OSError(f"{order['directory']} is another folder")
         os.environ.update(order["environment"])
         tempfile.tempdir = None  # what was found for the nursery is not the worker's
         sys.path.insert(0, order["directory"])
         _limit(order["limits"])
         _isolation.die_with_parent()
-        setting = _worker.Setting(**order["setting"])
-        own = order["writable"]
+        loop = _LOOPS[order["loop"]]
+        setting = loop.Setting(**order["setting"])
         order.clear()
-        _isolation.narrow(parts, own, gpu=gpu)
-        _worker.serve(socket.socket(fileno=channel), setting, inbox, outbox)
+        _isolation.narrow(parts, folders, gpu=gpu)
+        for fd in folders:
+            os.close(fd)
+        loop.serve(socket.socket(fileno=channel), setting, inbox, outbox)
         code = 0
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
@@ -266,7 +276,7 @@ def _watch(control: socket.socket, facts: int, first: int, order: dict[str, Any]
             if len(threads) > limits["processes"] or sum(threads) > limits["threads"]:
                 return f"{len(threads)} processes with {sum(threads)} threads"
         if free_disk - now[1] > limits["disk_bytes"]:
-            used = sum(_disk_bytes(folder) for folder in order["writable"])
+            used = sum(_disk_bytes(folder) for folder in order["folders"])
             # What it has deleted and still holds open counts nowhere; then only the disk tells.
             if used > limits["disk_bytes"] or now[1] < limits["disk_bytes"]:
                 return f"{used} bytes in files"

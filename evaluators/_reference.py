@@ -1,28 +1,45 @@
-"""The trusted side of correctness: a task's own code, the inputs it makes, the answers it wants.
+"""A task as the judge sees it: inputs from seeds, and the answers that are wanted.
 
-A module may remember: batch statistics, a hidden state. Both sides then have to be called alike, so
-the reference answers once for every call of a candidate, in the same order, after a `reset` at the
-candidate's start. A module may draw numbers in its call, as dropout does: both sides are seeded
-before every call with a number that the candidate may know.
+The task's text is as foreign as a candidate's. It runs in a worker of its own (`references.worker`)
+and never in the process that judges: what comes back is checked for its form, copied into memory of
+this process, and decides about kernels of that task alone.
 """
 
 from __future__ import annotations
 
-import copy
+import contextlib
 import hashlib
-import sys
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import torch
 
-from evaluators._case import WEIGHT_SEED
-from evaluators._tensors import layout, tensors_of, to_device
+from evaluators._channel import Malformed
+from evaluators._failures import died, timed_out
+from evaluators._roofline import Counts
+from evaluators._sandbox import Cell, Died, Limits, Nursery, TimedOut, readable, shared_memory
+from evaluators._tensors import ALIGN_BYTES, Box, layout, same_bits, tensors_of
+from evaluators.references.boxes import MappedBox, OpenedBox, Side, place_of, rounded
+from store.errors import SandboxFailed
 
-_MODULE_NAME = "flywheel_task"
+__all__ = ["Expected", "Reference", "ReferenceFailed", "call_seed", "same_bits"]
+
 _PERTURBATION = 0.3
+_TASK_FILE = "task.py"
+_BUILD_S = 300.0
+"""Longest time to make the module, and longest to answer while a compiler is at work."""
+_CALL_S = 300.0
+_MOST_STATE = 100_000
+_MOST_NAME = 4000
+_MOST_COUNT = 1 << 62
+_KEPT_BYTES = 2 << 30
+"""A larger box is given back once it has been read."""
+_PAGE_ENTRIES = 256
+_PAGE_BYTES = 1 << 30
+_PAGE_NAMES = 1 << 16
 
 
 class ReferenceFailed(Exception):
@@ -51,9 +68,16 @@ def call_seed(seed: int) -> int:
 
 
 class Reference:
-    """One task on one device: makes inputs from seeds and answers them. Raises ReferenceFailed."""
+    """One task on one device, in a worker of its own. Use as a context manager, or `close` it.
 
-    def __init__(self, code: str, axes: Mapping[str, Any], device: str) -> None:
+    Methods raise ReferenceFailed, where the task fails, dies, hangs or answers something else. The
+    worker is gone then, and another Reference has to be made. Making one raises SandboxFailed where
+    no worker can be started.
+    """
+
+    def __init__(
+        self, code: str, axes: Mapping[str, Any], device: str, nursery: Nursery, threads: int = 1
+    ) -> None:
         self.device = device
         self.draws = False
         """Whether a call draws random numbers; known after the first answer."""
@@ -63,43 +87,101 @@ class Reference:
         """Whether an answer depends on the calls before; whoever sees it sets it."""
         self.refused: set[str] = set()
         """Flags of the inputs that end the process in which the task's module gets them."""
+        self.arguments: list[Any] = []
+        """What the task's constructor is given."""
+        self._most_bytes = _half_of_memory()
+        self._boxes: dict[tuple[Side, str], MappedBox | OpenedBox] = {}
+        self._made: _State | None = None
+        self._files: dict[Side, int] = {
+            "inbox": shared_memory(self._most_bytes),
+            "outbox": shared_memory(self._most_bytes),
+        }
+        self._cell: Cell | None = None
         try:
-            module = _executed(code, axes)
-            self._get_inputs = module.get_inputs
-            torch.manual_seed(WEIGHT_SEED)
-            self.arguments: list[Any] = list(module.get_init_inputs())
-            # Seeded again right before: get_init_inputs may have drawn numbers of its own.
-            torch.manual_seed(WEIGHT_SEED)
-            self._pristine = module.Model(*self.arguments)
-            layout(self.arguments)
-            self.reset()
-        except Exception as error:
-            raise ReferenceFailed(f"the task cannot be built: {error}") from error
+            self._cell = nursery.start(
+                {_TASK_FILE: code},
+                setting={"device": device, "threads": threads},
+                limits=_limits(device),
+                inbox=self._files["inbox"],
+                outbox=self._files["outbox"],
+                loop="task",
+            )
+            self._cell.freeze_between_requests()
+            made = self._take(self._ask("load", path=_TASK_FILE, axes=dict(axes)), "cpu")
+            self.arguments = self._list(made, "the constructor's arguments")
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the worker is there and has never failed to answer."""
+        return self._cell is not None
 
     @property
     def repeatable(self) -> bool:
         """Whether an answer follows from the inputs alone, so that any call can be verified."""
         return not (self.draws or self.remembers)
 
+    def close(self) -> None:
+        """End the worker; may be called again."""
+        for box in self._boxes.values():
+            box.close()
+        self._boxes.clear()
+        cell, self._cell = self._cell, None
+        if cell is not None:
+            with contextlib.suppress(SandboxFailed):  # its nursery ends what is left of it
+                cell.end()
+        for fd in self._files.values():
+            os.close(fd)
+        self._files.clear()
+
     def reset(self) -> None:
         """Forget every call and every weight loaded since the module was made."""
-        self._model = copy.deepcopy(self._pristine).to(self.device)
-        self._double = _doubled(copy.deepcopy(self._model))
-        self._double_device = self.device
+        self._ask("reset")
 
-    def module(self) -> torch.nn.Module:
-        """A copy of the module as it was made, on the device."""
-        return copy.deepcopy(self._pristine).to(self.device)
+    def inputs(self, seed: int) -> list[Any]:
+        """Inputs of the task's own distribution."""
+        return self._list(self._take(self._ask("inputs", seed=seed), self.device), "the inputs")
+
+    def answer(self, inputs: list[Any], seed: int = 0) -> Expected:
+        """The reference's answer, and the same in double precision where it can be had.
+
+        `seed` is what the module's own random numbers follow from.
+        """
+        place, spec = self._put(inputs)
+        answer = self._ask("answer", place=place, inputs=spec, seed=seed)
+        draws, mutates = answer.get("draws"), answer.get("mutates")
+        if type(draws) is not bool or type(mutates) is not bool:
+            raise self._broken("an answer does not tell what its call has done")
+        # Where there was no room for double precision on a GPU, it was computed beside it.
+        value, exact = self._take_pair(answer)
+        self.draws |= draws
+        self.mutates = mutates if self.mutates is None else self.mutates
+        return Expected(value, exact, inputs)
 
     def state(self) -> dict[str, torch.Tensor]:
         """Parameters and buffers as they were made, by name, on the processor."""
-        held = self._pristine.state_dict().items()
-        return {name: value for name, value in held if isinstance(value, torch.Tensor)}
+        return dict(self._pristine().values)
+
+    def current_state(self) -> dict[str, torch.Tensor]:
+        """Parameters and buffers as they are now, after the calls, by name, on the processor."""
+        return self._read_state(now=True).values
 
     def parameters(self) -> set[str]:
         """Names in the state that are parameters and no buffers."""
-        named = self._pristine.named_parameters(remove_duplicate=False)
-        return {name for name, _ in named} & set(self.state())
+        return set(self._pristine().parameters)
 
     def perturbed(self, seed: int) -> dict[str, torch.Tensor]:
         """The state with noise of 0.3 on what is floating. What may not be negative stays so.
@@ -107,178 +189,246 @@ class Reference:
         Which buffers those are (a running variance, say) is told by their first values.
         """
         noise = torch.Generator().manual_seed(seed)
-        parameters = self.parameters()
-        moved: dict[int, torch.Tensor] = {}
+        state = self._pristine()
+        moved: dict[tuple[Any, ...], torch.Tensor] = {}
         found: dict[str, torch.Tensor] = {}
-        for name, value in self.state().items():
+        for name, value in state.values.items():
             found[name] = value
             if not value.is_floating_point():
                 continue
-            if value.data_ptr() not in moved:  # tied parameters stay tied
+            tied = (state.owners[name], value.dtype, value.shape)
+            if tied not in moved:  # tied parameters stay tied
                 step = _PERTURBATION * torch.randn(value.shape, generator=noise)
                 changed = value + step.to(value.dtype)
-                positive = name not in parameters and bool((value >= 0).all())
-                moved[value.data_ptr()] = changed.abs() if positive else changed
-            found[name] = moved[value.data_ptr()]
+                positive = name not in state.parameters and bool((value >= 0).all())
+                moved[tied] = changed.abs() if positive else changed
+            found[name] = moved[tied]
         return found
 
     def load(self, state: Mapping[str, torch.Tensor]) -> None:
         """Overwrite parameters and buffers by name until the next `reset`."""
-        with torch.no_grad():
-            for model in (self._model, self._double):
-                held = model.state_dict()
-                for name, value in state.items():
-                    held[name].copy_(value)
+        for page in _pages(state):
+            place, spec = self._put([state[name] for name in page])
+            self._ask("adopt", place=place, names=page, values=spec)
 
-    def inputs(self, seed: int) -> list[Any]:
-        """Inputs of the task's own distribution."""
-        self._seed(seed)
+    def count(self, seeds: Sequence[int]) -> Counts:
+        """What a call has to do at the least, from inputs of two seeds, as the worker counts it."""
+        answer = self._ask("count", seeds=list(seeds))
+        moved, operations, single = (
+            answer.get(name) for name in ("moved_bytes", "operations", "single")
+        )
+        for number in (moved, operations):
+            if type(number) is not int or not 0 <= number <= _MOST_COUNT:
+                raise self._broken("a count is no number")
+        if type(single) is not bool:
+            raise self._broken("a count does not tell its element type")
+        return Counts(int(moved or 0), int(operations or 0), single)
+
+    def _pristine(self) -> _State:
+        if self._made is None:
+            self._made = self._read_state(now=False)
+        return self._made
+
+    def _read_state(self, *, now: bool) -> _State:
+        state = _State({}, set(), {})
+        while True:
+            answer = self._ask("state", start=len(state.values), now=now)
+            page, total = answer.get("page"), answer.get("total")
+            values = self._list(self._take(answer, "cpu"), "the state")
+            if not isinstance(page, list) or len(page) != len(values) or type(total) is not int:
+                raise self._broken("the state is not described")
+            for entry, value in zip(page, values, strict=True):
+                match entry:
+                    case [str(name), bool(is_parameter), int(owner)] if (
+                        len(name) <= _MOST_NAME
+                        and name not in state.values
+                        and isinstance(value, torch.Tensor)
+                    ):
+                        state.values[name] = value
+                        state.owners[name] = owner
+                        if is_parameter:
+                            state.parameters.add(name)
+                    case _:
+                        raise self._broken("the state is not described")
+            if len(state.values) >= total:
+                return state
+            if not page or len(state.values) > _MOST_STATE:
+                raise self._broken("the state has no end")
+
+    def _ask(self, do: str, **fields: Any) -> dict[str, Any]:
+        """One request and its answer; the worker is gone where there is none."""
+        if self._cell is None:
+            raise ReferenceFailed("the task's worker is gone")
         try:
-            with torch.device(self.device):
-                made = to_device(list(self._get_inputs()), self.device)
-            layout(made)
-        except Exception as error:
-            raise ReferenceFailed(f"get_inputs() failed: {error}") from error
-        return made
-
-    def answer(self, inputs: list[Any], seed: int = 0) -> Expected:
-        """The reference's answer, and the same in double precision where it can be had.
-
-        `seed` is what the module's own random numbers follow from.
-        """
-        given = inputs if self.mutates is False else _cloned(inputs)
-        self._seed(seed)
-        before = _generators(self.device)
-        with torch.no_grad():
+            answer = self._cell.ask(do, _CALL_S, _BUILD_S, **fields)
+        except TimedOut as error:
+            failed = timed_out("call", _CALL_S, _BUILD_S, error.compiling)
+            raise self._broken(failed.message) from error
+        except Died as error:
+            cell, self._cell = self._cell, None
             try:
-                value = self._model(*given)
-                layout(value)
-            except Exception as error:
-                raise ReferenceFailed(f"forward() failed: {error}") from error
-            drawn = _generators(self.device)
-            self.draws |= not all(torch.equal(a, b) for a, b in zip(before, drawn, strict=True))
-            if self.mutates is None:
-                pairs = zip(tensors_of(inputs), tensors_of(given), strict=True)
-                self.mutates = not all(same_bits(one, other) for one, other in pairs)
-            del given
-            return Expected(value, self._exact(inputs, list(tensors_of(value))), inputs)
+                why = died(cell.end()).message
+            finally:
+                self.close()
+            raise ReferenceFailed(f"the task's worker is gone: {why}") from error
+        except (Malformed, ValueError) as error:
+            raise self._broken(str(error)) from error
+        if "error" in answer:
+            why = readable(str(answer["error"])[:_MOST_NAME])
+            raise self._broken(why) if answer.get("lost") is True else ReferenceFailed(why)
+        return answer
 
-    def _seed(self, seed: int) -> None:
-        """Seed the generators that the task may draw from, as `torch.manual_seed` would.
+    def _broken(self, why: str) -> ReferenceFailed:
+        """End a worker that does not keep to the protocol, and say so."""
+        self.close()
+        return ReferenceFailed(f"the task's worker is ended: {readable(why)}")
 
-        For every kind of device that is not in use, that one keeps the stack as text for later: on
-        a processor it would take longer than to draw a small input.
-        """
-        if self.device == "cuda":
-            torch.manual_seed(seed)
-        else:
-            torch.default_generator.manual_seed(seed)
+    def _put(self, value: list[Any]) -> tuple[str, dict[str, Any]]:
+        """Put a value into the inbox; where it lies and its structure."""
+        place = place_of(value, self.device)
+        return place, self._box("inbox", place, layout(value)[1]).put(value)
 
-    def _exact(self, inputs: list[Any], own: list[torch.Tensor]) -> list[torch.Tensor | None]:
-        """The answer in double precision; what cannot be had so is exact as it stands.
+    def _take(self, answer: Mapping[str, Any], device: str) -> Any:
+        """The value of an answer, its tensors copied to a device."""
+        with self._opened(answer) as (box, spec, _):
+            return box.get(spec, device)
 
-        That is so for code that fixes its element type, and for code that draws numbers, since
-        another element type draws others.
-        """
-        if not self.draws:
-            try:
-                exact = list(tensors_of(self._in_double(inputs)))
-                if [t.shape for t in exact] == [t.shape for t in own]:
-                    pairs = zip(own, exact, strict=True)
-                    return [x if _kind(x) == _kind(t) else _as_exact(t) for t, x in pairs]
-            except Exception:
-                pass
-        return [_as_exact(tensor) for tensor in own]
+    def _take_pair(self, answer: Mapping[str, Any]) -> tuple[Any, list[torch.Tensor | None]]:
+        with self._opened(answer) as (box, spec, place):
+            match spec:
+                case {"list": [value_spec, exact_spec]}:
+                    value, exact = box.get(value_spec, self.device), box.get(exact_spec, place)
+                case _:
+                    raise Malformed("an answer is no pair")
+            tensors = list(tensors_of(value))
+            if not isinstance(exact, list) or len(exact) != len(tensors):
+                raise Malformed("an answer has more tensors than exact ones, or fewer")
+            if not all(_is_exact(one, of) for one, of in zip(exact, tensors, strict=True)):
+                raise Malformed("an exact answer is of another form than the answer")
+            return value, exact
 
-    def _in_double(self, inputs: list[Any]) -> Any:
-        default = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float64)
+    @contextlib.contextmanager
+    def _opened(self, answer: Mapping[str, Any]) -> Generator[tuple[Box, Any, str]]:
+        """The box in which a value lies, its structure and its place."""
         try:
-            return self._double(*_cloned(inputs, double=True, device=self._double_device))
-        except torch.OutOfMemoryError:
-            if self._double_device == "cpu":
+            place = self._place(answer)
+            if "needs" in answer:
+                needed = answer["needs"]
+                if type(needed) is not int or not 0 <= needed <= _MOST_COUNT:
+                    raise Malformed("a value has no size")
+                self._box("outbox", place, needed)
+                answer = self._ask("fetch")
+                if self._place(answer) != place:
+                    raise Malformed("a value has moved")
+            held = self._boxes.get(("outbox", place))
+            if held is None:
+                raise Malformed("a value lies nowhere")
+            yield held.box, answer.get("spec"), place
+        except (Malformed, RuntimeError, ValueError, OverflowError) as error:
+            raise self._broken(str(error)) from error
+        if held.box.size_bytes > _KEPT_BYTES:
+            self._drop("outbox", place)
+
+    def _place(self, answer: Mapping[str, Any]) -> str:
+        place = answer.get("place")
+        if place not in ("cpu", self.device):
+            raise Malformed("a value lies in no known place")
+        return str(place)
+
+    def _box(self, side: Side, place: str, needed: int) -> Box:
+        """A box of at least so many bytes."""
+        held = self._boxes.get((side, place))
+        if held is not None and held.box.size_bytes >= needed:
+            return held.box
+        if held is not None:
+            self._drop(side, place)
+        size = rounded(needed)
+        most_bytes = self._most_bytes if place == "cpu" else torch.cuda.mem_get_info()[1]
+        if size > most_bytes:
+            raise self._broken(f"a value takes {needed} bytes, and may take {most_bytes}")
+        order = {"side": side, "place": place, "size": size}
+        try:
+            answer = self._ask("box", **order)
+        except ReferenceFailed:
+            if place == "cpu" or not self.alive:
                 raise
-            # Twice the memory is not there on every card; the processor is slow and has it.
-            self._double_device = "cpu"
-            self._double = _doubled(self._double.to("cpu"))
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
-            return self._double(*_cloned(inputs, double=True, device="cpu"))
-        finally:
-            torch.set_default_dtype(default)
-
-
-def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors hold the same bytes, so that NaN equals itself."""
-    if one.shape != other.shape:
-        return False
-    held = [_bytes(one), _bytes(other).to(one.device)]
-    if all(each.numel() % 8 == 0 and each.storage_offset() % 8 == 0 for each in held):
-        held = [each.view(torch.int64) for each in held]  # single bytes are compared far slower
-    return torch.equal(*held)
-
-
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    flat = tensor.detach().contiguous().reshape(-1)
-    # Of one element or none any stride counts as contiguous, but cannot be viewed otherwise.
-    return flat.as_strided(flat.shape, (1,)).view(torch.uint8)
-
-
-def _kind(tensor: torch.Tensor) -> str:
-    """Whether numbers are compared exactly (whole) or within a tolerance."""
-    if tensor.is_complex():
-        return "complex"
-    return "floating" if tensor.is_floating_point() else "whole"
-
-
-def _upcast(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
-
-
-def _as_exact(tensor: torch.Tensor) -> torch.Tensor | None:
-    return None if _kind(tensor) == "whole" else _upcast(tensor)
-
-
-def _generators(device: str) -> list[torch.Tensor]:
-    """States of the generators that a call can draw from."""
-    states = [torch.get_rng_state()]
-    return [*states, torch.cuda.get_rng_state()] if device == "cuda" else states
-
-
-def _doubled(model: torch.nn.Module) -> torch.nn.Module:
-    """The module in double precision, tensors that are plain attributes included."""
-    model = model.double()
-    for part in model.modules():
-        for name, value in vars(part).items():
-            if isinstance(value, torch.Tensor) and _kind(value) != "whole":
-                setattr(part, name, _upcast(value))
-    return model
-
-
-def _executed(code: str, axes: Mapping[str, Any]) -> ModuleType:
-    """The task's text as a module. An axis replaces a module-level name of the same meaning."""
-    module = ModuleType(_MODULE_NAME)
-    sys.modules[_MODULE_NAME] = module
-    exec(compile(code, f"<{_MODULE_NAME}>", "exec"), module.__dict__)
-    unknown = sorted(set(axes) - set(vars(module)))
-    if unknown:
-        raise ValueError(f"the workload sets {', '.join(unknown)}, which the task does not define")
-    vars(module).update(axes)
-    return module
-
-
-def _cloned(inputs: list[Any], *, double: bool = False, device: str | None = None) -> list[Any]:
-    """Copies for one call, since a reference may write into its inputs."""
-
-    def copied(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            if double and _kind(value) != "whole":
-                dtype = torch.complex128 if value.is_complex() else torch.float64
+            torch.cuda.empty_cache()  # what this process has freed makes room
+            answer = self._ask("box", **order)
+        try:
+            if place == "cpu":
+                made = MappedBox(self._files[side], size)
             else:
-                dtype = value.dtype
-            return value.to(device or value.device, dtype, copy=True)
-        if isinstance(value, list | tuple):
-            return type(value)(copied(item) for item in value)
+                made = self._open_box(str(answer.get("handle")), size)
+        except (OSError, RuntimeError, TimedOut, ValueError) as error:
+            raise self._broken(f"there are no {size} bytes to pass a value: {error}") from error
+        self._boxes[side, place] = made
+        return made.box
+
+    def _open_box(self, handle: str, size: int) -> OpenedBox:
+        """Open memory of the worker, which CUDA needs the worker for."""
+        if self._cell is None:
+            raise ReferenceFailed("the task's worker is gone")
+        with self._cell.running():
+            return OpenedBox(handle, size)
+
+    def _drop(self, side: Side, place: str) -> None:
+        """Let go of a box, and have the worker free it."""
+        self._boxes.pop((side, place)).close()
+        self._ask("box", side=side, place=place, size=0)
+
+    def _list(self, value: Any, what: str) -> list[Any]:
+        if not isinstance(value, list):
+            raise self._broken(f"{what} are no list")
         return value
 
-    return [copied(value) for value in inputs]
+
+@dataclass(frozen=True)
+class _State:
+    """Parameters and buffers of a module, as the worker describes them."""
+
+    values: dict[str, torch.Tensor]
+    parameters: set[str]
+    owners: dict[str, int]
+    """A number for each name, the same for names of the same memory."""
+
+
+def _is_exact(exact: Any, tensor: torch.Tensor) -> bool:
+    """Whether something may be the exact answer beside a tensor; of whole numbers there is none."""
+    if exact is None:
+        return not (tensor.is_floating_point() or tensor.is_complex())
+    return (
+        isinstance(exact, torch.Tensor)
+        and exact.shape == tensor.shape
+        and exact.is_floating_point() == tensor.is_floating_point()
+        and exact.is_complex() == tensor.is_complex()
+    )
+
+
+def _pages(state: Mapping[str, torch.Tensor]) -> Iterator[list[str]]:
+    """Names of a state in pages that one message and one box can hold."""
+    page: list[str] = []
+    size = letters = 0
+    for name, value in state.items():
+        if page and (
+            len(page) >= _PAGE_ENTRIES
+            or size + value.nbytes > _PAGE_BYTES
+            or letters + len(name) > _PAGE_NAMES
+        ):
+            yield page
+            page, size, letters = [], 0, 0
+        page.append(name)
+        size += -(-value.nbytes // ALIGN_BYTES) * ALIGN_BYTES
+        letters += len(name)
+    if page:
+        yield page
+
+
+def _half_of_memory() -> int:
+    page_bytes = os.sysconf("SC_PAGE_SIZE")
+    return os.sysconf("SC_PHYS_PAGES") * page_bytes // 2 // page_bytes * page_bytes
+
+
+def _limits(device: str) -> Limits:
+    """A task's worker outlives candidates: what bounds it is the machine, and time per request."""
+    memory_bytes = None if device == "cuda" else 2 * _half_of_memory()
+    return Limits(memory_bytes=memory_bytes, file_bytes=1 << 30, open_files=1024, cpu_s=10**7)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from evaluators._tensors import tensors_of
 
@@ -35,34 +36,50 @@ class Floor:
     """Operations of the reference, in whatever precision."""
 
 
-def floor(
-    module: torch.nn.Module,
-    inputs: list[Any],
-    others: list[Any],
-    *,
-    cache_bytes: int,
-    bandwidth: float | None,
-    float_peak: float | None,
-) -> Floor:
-    """Least times of one call of the module, given two draws of inputs.
+@dataclass(frozen=True)
+class Counts:
+    """What a call has to do at the least, whatever the device."""
 
-    cache_bytes: what may lie in a cache in place of the memory, before or after the call;
-    bandwidth: bytes per second; float_peak: float32 operations per second. With either None there
-    is no bound, only the counts. The module is not used again: gradients are left in it.
+    moved_bytes: int = 0
+    """Bytes that any answer has to move."""
+    operations: int = 0
+    """Operations of the reference, in whatever precision."""
+    single: bool = False
+    """Whether all floating inputs are float32."""
+
+
+def count(module: torch.nn.Module, inputs: list[Any], others: list[Any]) -> Counts:
+    """What a call of the module has to do, given two draws of inputs; nothing where it fails.
+
+    It runs the task's code, and so it is called in the task's worker alone. The module is not used
+    again: gradients are left in it.
     """
     with _spared():
         moved = moved_bytes(module, inputs, others)
         operations = _operations(module, inputs)
-        if bandwidth is None or float_peak is None:
-            return Floor(moved_bytes=moved, operations=operations)
         single = all(t.dtype is torch.float32 for t in tensors_of(inputs) if t.is_floating_point())
-        return Floor(
-            1000 * max(0, moved - cache_bytes) / bandwidth,
-            1000 * operations / float_peak if single else 0.0,
-            moved,
-            operations,
-        )
-    return Floor()
+        return Counts(moved, operations, single)
+    return Counts()
+
+
+def floor(
+    counts: Counts, *, cache_bytes: int, bandwidth: float | None, float_peak: float | None
+) -> Floor:
+    """Least times of one call of which this is counted.
+
+    cache_bytes: what may lie in a cache in place of the memory, before or after the call;
+    bandwidth: bytes per second; float_peak: float32 operations per second. With either None there
+    is no bound, only the counts.
+    """
+    moved, operations = counts.moved_bytes, counts.operations
+    if bandwidth is None or float_peak is None:
+        return Floor(moved_bytes=moved, operations=operations)
+    return Floor(
+        1000 * max(0, moved - cache_bytes) / bandwidth,
+        1000 * operations / float_peak if counts.single else 0.0,
+        moved,
+        operations,
+    )
 
 
 def moved_bytes(module: torch.nn.Module, inputs: list[Any], others: list[Any]) -> int:
@@ -121,9 +138,42 @@ def _taken(answer: torch.Tensor, inputs: list[torch.Tensor]) -> bool:
 
 
 def _operations(module: torch.nn.Module, inputs: list[Any]) -> int:
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+    with torch.no_grad(), _OperationCounter() as counter:
         module(*inputs)
-    return counter.get_total_flops()
+    return counter.total
+
+
+class _OperationCounter(TorchDispatchMode):
+    """Adds up operations by torch's own table of them.
+
+    As `FlopCounterMode` does, which imports torch's compiler at its first call: two seconds for
+    every task.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if isinstance(func, torch._ops.HigherOrderOperator):  # pyright: ignore[reportPrivateUsage]
+            return NotImplemented
+        known = flop_registry.get(func._overloadpacket)
+        if known is None:
+            with self:
+                out = func.decompose(*args, **kwargs)
+            if out is not NotImplemented:
+                return out
+        out = func(*args, **kwargs)
+        if known is not None:
+            self.total += int(known(*args, **kwargs, out_val=out))
+        return out
 
 
 @contextlib.contextmanager

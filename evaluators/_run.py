@@ -20,7 +20,8 @@ from evaluators._builds import Builds, default_root
 from evaluators._devices import Place
 from evaluators._fleet import Compiler, Judge, Judged, judged
 from evaluators._host import Host
-from store.errors import UnknownName
+from evaluators.scheduling import answers
+from store.errors import RowsRejected, UnknownName
 from store.ids import uuid7
 from store.progress import Progress
 
@@ -189,12 +190,31 @@ def begin(
 def keep(
     writer: store.Writer, member: ModuleType, run_id: str, result: Judged
 ) -> dict[str, list[dict[str, Any]]]:
-    """Spool what came of one case as a bundle of its own; return its rows."""
-    tables = result.tables or _fault(result.case, member, result)
-    for row in (*tables["evaluations"], *tables.get("findings", [])):
-        row["run_id"] = run_id
-    writer.append(tables, message=f"judged {result.case['kernel_id'][:12]}", wait=False)
-    return tables
+    """Spool what came of one case as a bundle of its own; return its rows.
+
+    Rows of a table that break a rule of the catalog are left out, and nothing else is lost by them:
+    where it is the evaluation that breaks one, the case is a fault of ours.
+    """
+    tables = result.tables or _fault(result.case, member, result, result.fault)
+    message = f"judged {result.case['kernel_id'][:12]}"
+    failed = not result.tables
+    while True:
+        for row in (*tables["evaluations"], *tables.get("findings", [])):
+            row["run_id"] = run_id
+        try:
+            writer.append(tables, message=message, wait=False)
+        except RowsRejected as error:
+            log.warning("%s: rows of %s are left out: %.300a", message, error.table, str(error))
+            if error.table == "evaluations" and failed:
+                raise
+            if error.table == "evaluations":
+                failed = True
+                why = f"the evaluator's answer breaks a rule: {error.rule}"
+                tables = _fault(result.case, member, result, why)
+            else:
+                tables = {**tables, error.table: []}
+        else:
+            return tables
 
 
 def run(
@@ -289,19 +309,18 @@ def texts(lake: store.Lake, wanted: pa.Table, device: str) -> Iterator[dict[str,
 
 
 def _fault(
-    case: dict[str, Any], member: ModuleType, result: Judged
+    case: dict[str, Any], member: ModuleType, result: Judged, why: str
 ) -> dict[str, list[dict[str, Any]]]:
-    """The row of a case whose judging process was lost on every try: no fault of the kernel."""
-    row = {key: case[key] for key in ("kernel_id", "task_id", "workload_id")} | {
-        "evaluation_id": uuid7(),
-        "device_id": result.device["device_id"],
-        "evaluator": name_of(member),
-        "evaluator_version": member.VERSION,
-        "status": "evaluator_error",
-        "reason": "internal",
-        "message": result.fault,
-    }
-    return {"evaluations": [row], "timings": []}
+    """The row of a case that could not be judged on any try: no fault of the kernel."""
+    asked = answers.Asked(
+        kernel_id=case["kernel_id"],
+        task_id=case["task_id"],
+        workload_id=case["workload_id"],
+        device_id=result.device["device_id"],
+        evaluator=name_of(member),
+        version=member.VERSION,
+    )
+    return answers.fault(asked, why)
 
 
 def name_of(member: ModuleType) -> str:

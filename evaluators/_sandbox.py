@@ -20,11 +20,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from evaluators import _channel, _isolation
 from evaluators._processes import descendants
@@ -105,6 +105,14 @@ class Ended:
     """What it had more of than its limits allow, where that ended it."""
     log: str
     """What it wrote to stdout and stderr, cut to a limit."""
+
+
+@dataclass(frozen=True)
+class OpenFolder:
+    """A folder by its path, and by a descriptor that no exchange of names can lead elsewhere."""
+
+    path: Path
+    descriptor: int
 
 
 class Nursery:
@@ -195,30 +203,34 @@ class Nursery:
         limits: Limits,
         inbox: int,
         outbox: int,
-        build: Path | None = None,
+        build: OpenFolder | None = None,
+        loop: Literal["candidate", "task"] = "candidate",
     ) -> Cell:
         """Fork a worker into a fresh directory that holds only `files` (path to text).
 
-        Extensions are compiled in the folder `build`, which the worker may write to as well.
+        Extensions are compiled in the folder `build`, which the worker may write to as well. `loop`
+        says what the worker does: call a module that is given, or run a task's text. Raises
+        SandboxFailed, also where a file would lie outside the directory.
         """
         self.wait_ready()
         directory = Path(tempfile.mkdtemp(dir=self._scratch))
-        for name, text in files.items():
-            target = directory / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8", errors="surrogateescape", newline="")
+        write_files(directory, files)
         log = os.open(directory.with_suffix(".log"), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         ours, theirs = _channel.pair()
         order = {
             "do": "start",
             "directory": str(directory),
-            "writable": [str(directory), *([str(build)] if build is not None else [])],
-            "environment": _private_environment(directory, build),
+            "folders": [str(directory), *([str(build.path)] if build is not None else [])],
+            "environment": _private_environment(directory, build.path if build else None),
             "limits": vars(limits),
             "setting": dict(setting),
+            "loop": loop,
         }
+        # Nothing of the candidate runs yet that could have put something else in its place.
+        own = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        folders = [own, *([build.descriptor] if build is not None else [])]
         try:
-            self.tell(order, [theirs.fileno(), inbox, outbox, log])
+            self.tell(order, [theirs.fileno(), inbox, outbox, log, *folders])
             started = self.hear(_START_LIMIT_S)
             pid = started.get("started")
             if not isinstance(pid, int):
@@ -228,6 +240,7 @@ class Nursery:
             os.close(log)
             raise
         finally:
+            os.close(own)
             theirs.close()
         freezer = open_freezer(started.get("group"), pid)
         return Cell(self, ours, self._control, pid, directory, log, freezer)
@@ -284,6 +297,7 @@ class Cell:
         self._directory = directory
         self._log = log
         self._freezer = freezer
+        self._freezes = False
         self._how: dict[str, Any] | None = None
         self.pid = pid
         self.wall_ns = 0
@@ -303,7 +317,8 @@ class Cell:
         with contextlib.suppress(_channel.Closed):
             _channel.send(self._channel, {"do": do, "number": number, **fields})
         begin = time.perf_counter_ns()
-        self._freezer.thaw()
+        if self._freezes:
+            self._freezer.thaw()
         ready, _, _ = select.select([self._channel, self._control], [], [], limit_s)
         while not ready:
             compiling = bool(descendants(self.pid))
@@ -313,10 +328,7 @@ class Cell:
         if self._channel not in ready:
             self._hear_end(0)
             raise Died
-        try:
-            self._freezer.freeze()
-        except StillRunning as error:
-            raise TimedOut(compiling=False) from error
+        self._freeze()
         self.wall_ns = time.perf_counter_ns() - begin
         try:
             answer = _channel.receive(self._channel)
@@ -328,6 +340,30 @@ class Cell:
         if answer.pop("number", None) != number:
             raise _channel.Malformed("the answer does not carry the number of its request")
         return answer
+
+    def freeze_between_requests(self) -> None:
+        """Freeze the worker now and after every answer; called before anything foreign runs in it.
+
+        Until then it runs on, since CUDA opens the memory of a process with its help.
+        """
+        self._freezes = True
+        self._freeze()
+
+    @contextlib.contextmanager
+    def running(self) -> Generator[None]:
+        """Let the worker run for what the driver of a GPU needs it for."""
+        self._freezer.thaw()
+        yield
+        self._freeze()
+
+    def _freeze(self) -> None:
+        """Raises TimedOut where processes do not stop."""
+        if not self._freezes:
+            return
+        try:
+            self._freezer.freeze()
+        except StillRunning as error:
+            raise TimedOut(compiling=False) from error
 
     def cpu_ns(self) -> int:
         """Processor time of everything the worker has started, as the kernel counts it."""
@@ -409,6 +445,34 @@ def shared_memory(size_bytes: int) -> int:
     os.ftruncate(fd, size_bytes)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
     return fd
+
+
+def strays(files: Iterable[str]) -> list[str]:
+    """Names of files that do not lie inside the folder they are written to.
+
+    >>> strays(["a.py", "b/c.cu", "../d", "/etc/e", "f/../../g", ""])
+    ['../d', '/etc/e', 'f/../../g', '']
+    """
+    paths = {name: PurePosixPath(name) for name in files}
+    return [
+        name
+        for name, path in paths.items()
+        if path.is_absolute() or ".." in path.parts or not path.name or "\x00" in name
+    ]
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Write texts into a new folder. Raises SandboxFailed where that cannot be, and writes none."""
+    outside = strays(files)
+    if outside:
+        raise SandboxFailed(f"a file of the kernel is called {outside[0]!r:.200}")
+    try:
+        for name, text in files.items():
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8", errors="surrogateescape", newline="")
+    except OSError as error:  # one name is a folder of another, or too long
+        raise SandboxFailed(f"the files of a kernel cannot be written: {error}") from error
 
 
 def remove(top: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import store
-from store.errors import SandboxFailed
+from store.errors import RowsRejected, SandboxFailed
 
 VERSION = 1
 """Version of the audit's rules; tasks that an older one has seen are audited again."""
@@ -78,7 +78,11 @@ def run(lake_url: str | None, auditor: Auditor) -> Tally:
                 if row is None:
                     tally.failed[name] = why
                     continue
-                writer.append({"task_audits": [row]}, message=f"audited {name}", wait=False)
+                try:
+                    writer.append({"task_audits": [row]}, message=f"audited {name}", wait=False)
+                except RowsRejected as error:
+                    tally.failed[name] = str(error)
+                    continue
                 tally.audited += 1
                 if row["weak"]:
                     tally.weak[name] = row["passes"]

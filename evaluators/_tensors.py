@@ -79,8 +79,12 @@ class Box:
     def get(self, spec: Any, device: str = "cpu") -> Any:
         """The value of a structure, its tensors copied out to a device. Raises Malformed.
 
-        On the device `meta` the tensors have shape and element type and no data.
+        On the device `meta` the tensors have shape and element type and no data. Elsewhere they are
+        no larger together than the memory: many that lie over one another would be copied out
+        until the reader's own memory is full.
         """
+        if device != "meta" and _stated_bytes(spec, 0) > self.size_bytes:
+            raise Malformed("the tensors of a value are larger than its memory")
         value = self._get(spec, device, 0)
         self._settle()
         return value
@@ -149,6 +153,22 @@ def _key(pair: Any) -> str:
             raise Malformed("a dict has a key that is no text")
 
 
+def _stated_bytes(spec: Any, depth: int) -> int:
+    """Bytes of all tensors of a structure. Raises Malformed where a tensor's entry is none."""
+    if not isinstance(spec, dict) or depth > MOST_DEPTH:
+        return 0
+    held = 0
+    for kind, body in spec.items():
+        if kind == "tensor":
+            dtype, shape, _ = checked_entry(body)
+            held += math.prod(shape) * dtype.itemsize
+        elif kind == "dict" and isinstance(body, list):
+            held += sum(_stated_bytes(pair[-1], depth + 1) for pair in body if pair)
+        elif isinstance(body, list):
+            held += sum(_stated_bytes(item, depth + 1) for item in body)
+    return held
+
+
 def checked_entry(entry: Any) -> tuple[torch.dtype, list[int], int]:
     """Element type, shape and offset of a tensor's entry. Raises Malformed for anything else."""
     match entry:
@@ -215,6 +235,22 @@ def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(value, dict):
         return {key: mapped(item, change) for key, item in value.items()}
     return value
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors hold the same bytes, so that NaN equals itself."""
+    if one.shape != other.shape:
+        return False
+    held = [_bytes(one), _bytes(other).to(one.device)]
+    if all(each.numel() % 8 == 0 and each.storage_offset() % 8 == 0 for each in held):
+        held = [each.view(torch.int64) for each in held]  # single bytes are compared far slower
+    return torch.equal(*held)
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    flat = tensor.detach().contiguous().reshape(-1)
+    # Of one element or none any stride counts as contiguous, but cannot be viewed otherwise.
+    return flat.as_strided(flat.shape, (1,)).view(torch.uint8)
 
 
 def with_gaps(value: Any) -> Any:

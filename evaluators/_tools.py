@@ -217,6 +217,7 @@ def look(case: Case, bench: Bench, tool: Tool) -> dict[str, list[dict[str, Any]]
 def write_order(case: Case, bench: Bench, scratch: Path) -> Path:
     """Write files, inputs and requests of one call; returns the file with the requests."""
     from evaluators._case import WEIGHT_SEED
+    from evaluators._sandbox import write_files
     from evaluators._tensors import ALIGN_BYTES, Box, layout
 
     reference = bench.reference(case.task_code, json.loads(case.axes))
@@ -224,10 +225,7 @@ def write_order(case: Case, bench: Bench, scratch: Path) -> Path:
     size = max(layout(values)[1], ALIGN_BYTES)
     folder = scratch / "work"
     (folder / "tmp").mkdir(parents=True)
-    for name, text in ((case.path, case.code), *case.other_files):
-        target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8", errors="surrogateescape", newline="")
+    write_files(folder, {case.path: case.code, **dict(case.other_files)})
     inbox = scratch / "inbox"
     with open(inbox, "w+b") as file:
         file.truncate(size)

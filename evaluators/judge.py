@@ -16,7 +16,6 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from evaluators._case import WEIGHT_SEED, Evidence, Kernels, Policy
@@ -204,7 +203,7 @@ def settled(
     key = {"evaluation_id": evaluation["evaluation_id"]}
     if failed is not None:
         why = {name: failed[name] for name in ("status", "reason", "message")}
-        log = "\n".join(part for part in (failed["detail"], evaluation["log"] or "") if part)
+        log = "\n".join(part for part in (failed["detail"], evaluation.get("log") or "") if part)
         figures = ("max_abs_error", "max_scaled_error", "rel_l2_error", "precision_class")
         figures = () if failed["status"] in _COMPARED else figures
         row = {
@@ -469,13 +468,13 @@ def _timing_rows(session: Session, case: Case, bench: Bench) -> Iterator[dict[st
 def _files(case: Case) -> dict[str, str]:
     """Every file of the kernel by its path; raises Failed where one lies outside its folder."""
     from evaluators._arm import Failed
+    from evaluators._sandbox import strays
 
     files = {case.path: case.code, **dict(case.other_files)}
-    for name in files:
-        path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts or not path.name or "\x00" in name:
-            message = f"a file of the kernel is called {name!r:.200}"
-            raise Failed("rejected", "forbidden_code", message)
+    outside = strays(files)
+    if outside:
+        message = f"a file of the kernel is called {outside[0]!r:.200}"
+        raise Failed("rejected", "forbidden_code", message)
     return files
 
 

@@ -1,1 +1,1 @@
-"""Who judges when: locks between judges of one machine."""
+"""What stands between the command line, which holds the lake, and the processes that judge."""

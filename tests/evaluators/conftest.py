@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 
 from evaluators._bench import Bench
 from evaluators._case import Case
+from evaluators._reference import Reference
+from evaluators._sandbox import Nursery
 from evaluators.judge import Config, judge
 
 TASK = """
@@ -54,11 +56,58 @@ RIGHT = "return (x @ self.weight).clamp_(min=0)"
 Judged = Callable[..., dict[str, Any]]
 
 
+class References:
+    """Tasks on the processor, each in a worker of a nursery of its own."""
+
+    def __init__(self) -> None:
+        self._free: list[Nursery] = []
+        self._opened: list[tuple[Reference, Nursery]] = []
+
+    def __call__(self, code: str, axes: Mapping[str, Any] | None = None) -> Reference:
+        """Start the worker of a task."""
+        nursery = self._free.pop() if self._free else Nursery(1)
+        try:
+            reference = Reference(code, axes or {}, "cpu", nursery)
+        except Exception:
+            self._free.append(nursery)
+            raise
+        self._opened.append((reference, nursery))
+        return reference
+
+    def end(self) -> None:
+        """End the workers that were started."""
+        while self._opened:
+            reference, nursery = self._opened.pop()
+            reference.close()
+            self._free.append(nursery)
+
+    def close(self) -> None:
+        """End the nurseries as well."""
+        self.end()
+        while self._free:
+            self._free.pop().close()
+
+
 @pytest.fixture(scope="session")
 def bench() -> Iterator[Bench]:
     """Return a bench on the processor."""
     with Bench("cpu") as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def all_references() -> Iterator[References]:
+    """Return what starts the workers of tasks, for fixtures that last longer than a test."""
+    opened = References()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def references(all_references: References) -> Iterator[References]:
+    """Return a function that starts the worker of a task; it ends with the test."""
+    yield all_references
+    all_references.end()
 
 
 @pytest.fixture

@@ -39,7 +39,6 @@ import pytest
 from evaluators._bench import Bench
 from evaluators._case import FLAGS, Case
 from evaluators._processes import descendants
-from evaluators._reference import Reference
 from evaluators._weak import audit
 from evaluators.judge import Config, judge
 from store import catalog
@@ -163,13 +162,14 @@ def bench_of(bench: Bench) -> Iterator[Callable[[str], Bench]]:
 
 
 @pytest.fixture(scope="module")
-def weak() -> Callable[[str], bool]:
+def weak(all_references: Any) -> Callable[[str], bool]:
     """Return a function that says whether answers without work pass a task."""
     known: dict[str, bool] = {}
 
     def of(task: str) -> bool:
         if task not in known:
-            known[task] = bool(audit(Reference(task_code(task), {}, "cpu")).passes)
+            known[task] = bool(audit(all_references(task_code(task))).passes)
+            all_references.end()
         return known[task]
 
     return of

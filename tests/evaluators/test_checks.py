@@ -14,7 +14,6 @@ from evaluators._arm import Failed, Patience
 from evaluators._bench import Bench, Sizes
 from evaluators._case import FLAGS, WEIGHT_SEED, Evidence
 from evaluators._checks import MOST_CALLS, Checks, question
-from evaluators._reference import Reference
 from evaluators._sandbox import Limits
 from evaluators._tensors import layout
 
@@ -42,11 +41,11 @@ Checked = Callable[..., Outcome]
 
 
 @pytest.fixture
-def checked(bench: Bench) -> Checked:
+def checked(bench: Bench, references: Any) -> Checked:
     """Return a function that puts a candidate through the protocol, without timing it."""
 
     def one(code: str, task: str, policy: Any = "fp32_strict", calls: int = MOST_CALLS) -> Outcome:
-        reference, evidence = Reference(task, {}, "cpu"), Evidence()
+        reference, evidence = references(task), Evidence()
         first = question(reference, evidence)
         inputs, answers = layout(first.inputs)[1], layout(first.expected.value)[1]
         sizes = Sizes(inputs, max(inputs, answers))
@@ -435,37 +434,37 @@ def test_the_readme_tells_every_flag() -> None:
         assert f"| `{flag}` | {meaning} |" in text
 
 
-def test_a_reference_advances_with_every_call_and_forgets_at_a_reset() -> None:
-    reference = Reference(REMEMBERS, {}, "cpu")
+def test_a_reference_advances_with_every_call_and_forgets_at_a_reset(references: Any) -> None:
+    reference = references(REMEMBERS)
     inputs = reference.inputs(1)
     first = reference.answer(inputs).value
     second = reference.answer(inputs).value
     assert not torch.equal(first, second)
     reference.reset()
     assert torch.equal(reference.answer(inputs).value, first)
-    norm = Reference(BATCH_NORM, {}, "cpu")
+    norm = references(BATCH_NORM)
     inputs = norm.inputs(1)
     assert torch.equal(norm.answer(inputs).value, norm.answer(inputs).value)
 
 
-def test_a_reference_that_draws_numbers_follows_the_seed_of_the_call() -> None:
-    reference = Reference(DROPOUT, {}, "cpu")
+def test_a_reference_that_draws_numbers_follows_the_seed_of_the_call(references: Any) -> None:
+    reference = references(DROPOUT)
     inputs = reference.inputs(1)
     one, same, other = (reference.answer(inputs, seed).value for seed in (1, 1, 2))
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
     assert reference.draws
     assert not reference.repeatable
-    assert not Reference(MATMUL, {}, "cpu").draws
+    assert not references(MATMUL).draws
 
 
-def test_code_that_pins_its_element_type_is_its_own_oracle() -> None:
+def test_code_that_pins_its_element_type_is_its_own_oracle(references: Any) -> None:
     pinned = task_of(
         "self.table = nn.Embedding(9, 4)",
         "return (self.table(x) @ torch.ones(4, 2, dtype=torch.float32)).sum(1)",
         "torch.randint(0, 9, (5, 3))",
     )
-    found = Reference(pinned, {}, "cpu")
+    found = references(pinned)
     expected = found.answer(found.inputs(3))
     [exact] = expected.exact
     assert exact is not None
@@ -473,13 +472,13 @@ def test_code_that_pins_its_element_type_is_its_own_oracle() -> None:
     embedded = task_of(
         "self.table = nn.Embedding(9, 4)", "return self.table(x)", "torch.randint(0, 9, (5, 3))"
     )
-    found = Reference(embedded, {}, "cpu")
+    found = references(embedded)
     [exact] = found.answer(found.inputs(3)).exact
     assert exact is not None
     assert exact.dtype == torch.float64
 
 
-def test_double_precision_moves_to_the_processor_where_memory_is_short() -> None:
+def test_double_precision_moves_to_the_processor_where_memory_is_short(references: Any) -> None:
     short = (
         task_of(
             "",
@@ -490,22 +489,20 @@ def test_double_precision_moves_to_the_processor_where_memory_is_short() -> None
         )
         + "\n\ntried = []\n"
     )
-    reference = Reference(short.replace("torch.rand(()).item() >= 0 and ", ""), {}, "cpu")
+    reference = references(short.replace("torch.rand(()).item() >= 0 and ", ""))
     expected = reference.answer(reference.inputs(1))
     [exact] = expected.exact
     assert exact is not None
     assert torch.equal(exact, expected.value.double())
 
 
-def test_perturbed_weights_keep_what_must_be_positive_and_what_is_tied() -> None:
-    reference = Reference(
+def test_perturbed_weights_keep_what_must_be_positive_and_what_is_tied(references: Any) -> None:
+    reference = references(
         task_of(
             "self.norm = nn.BatchNorm1d(32)\nself.one = nn.Linear(32, 32)\n"
             "self.two = nn.Linear(32, 32)\nself.two.weight = self.one.weight",
             "return self.two(self.one(self.norm(x)))",
-        ),
-        {},
-        "cpu",
+        )
     )
     before, after = reference.state(), reference.perturbed(5)
     assert float(after["norm.running_var"].min()) >= 0

@@ -244,24 +244,19 @@ def test_what_a_builder_compiles_is_found_by_the_next(tmp_path: Path) -> None:
         failed = builder.build(broken)["failure"]
     assert (failed["status"], failed["reason"]) == ("compile_error", "build_failed")
     assert "undeclared" in failed["detail"] + failed["message"]
+    axes = asked["axes"]
     assert {entry.name for entry in (tmp_path / "kept").iterdir()} == {
-        builds.key({"0.py": one["code"]}) for one in (good, broken)
+        builds.key({"0.py": one["code"]}, TASK, axes) for one in (good, broken)
     }
     assert not [entry for entry in (tmp_path / "live").iterdir() if entry.suffix != ".lock"]
-    # A judge finds it, and what it compiles itself it keeps apart.
-    own = tmp_path / "scratch"
-    judges = Builds(tmp_path, toolchain(None), own)
-    held = judges.claim({"0.py": EXTENSION})
+    # A judge finds it in the same place, for the same task alone.
+    held = Builds(tmp_path, toolchain(None)).claim({"0.py": EXTENSION}, TASK, axes)
     assert held.hit
     held.release()
-    held = judges.claim({"0.py": "other"})
-    (held.path / "other.so").write_bytes(b"code")
-    assert (held.hit, held.keep()) == (False, True)
-    held.release()
-    assert judges.claim({"0.py": "other"}).hit
-    assert not builds.claim({"1.py": "other"}).hit
-    assert len(list((tmp_path / "kept").iterdir())) == 2
-    assert len(list(own.iterdir())) == 1
+    for task, others in ((TASK, '{"FACTOR": 3}'), (TASK + "#", axes)):
+        held = builds.claim({"0.py": EXTENSION}, task, others)
+        assert not held.hit
+        held.release()
 
 
 def test_an_extension_that_has_failed_is_not_compiled_again(tmp_path: Path) -> None:
@@ -279,9 +274,10 @@ def test_an_extension_that_has_failed_is_not_compiled_again(tmp_path: Path) -> N
         [record] = (tmp_path / "builds" / "kept").rglob("failed.json")
         told = json.loads(record.read_text("utf-8"))
         assert "nowhere" in told["message"]
-        record.write_text(json.dumps(told | {"message": "as on record"}), "utf-8")
-        held = builds.claim({"0.py": code})
+        held = builds.claim({"0.py": code}, TASK, asked["axes"])
         assert held.hit
+        [record] = held.folder.path.rglob("failed.json")
+        record.write_text(json.dumps(told | {"message": "as on record"}), "utf-8")
         failed = builder._built(held, asked, {"0.py": code})
         held.release()
     assert failed is not None

@@ -14,7 +14,7 @@ import torch
 from evaluators import _channel, _device
 from evaluators._compare import compare
 from evaluators._intervals import interval
-from evaluators._reference import Expected, Reference, ReferenceFailed, same_bits
+from evaluators._reference import Expected, ReferenceFailed, same_bits
 from evaluators._sandbox import shared_memory
 from evaluators._tensors import Box, BoxFull, layout
 
@@ -209,7 +209,7 @@ def test_devices_have_short_names(model: str, name: str) -> None:
     assert _device.short_name(model) == name
 
 
-def test_inputs_follow_their_seed_and_weights_theirs() -> None:
+def test_inputs_follow_their_seed_and_weights_theirs(references: Any) -> None:
     task = (
         "import torch\nclass Model(torch.nn.Module):\n"
         "    def __init__(self):\n        super().__init__()\n"
@@ -217,14 +217,14 @@ def test_inputs_follow_their_seed_and_weights_theirs() -> None:
         "    def forward(self, x): return x * self.w\n"
         "def get_inputs(): return [torch.randn(4)]\ndef get_init_inputs(): return []\n"
     )
-    one, other = Reference(task, {}, "cpu"), Reference(task, {}, "cpu")
+    one, other = references(task), references(task)
     assert torch.equal(one.inputs(5)[0], other.inputs(5)[0])
     assert not torch.equal(one.inputs(5)[0], one.inputs(6)[0])
     torch.manual_seed(42)
     weights = torch.randn(4)
     assert torch.equal(one.answer([torch.ones(4)]).value, weights)
     with pytest.raises(ReferenceFailed, match="get_inputs"):
-        Reference("def get_init_inputs(): return []", {}, "cpu")
+        references("def get_init_inputs(): return []")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.uint8])
@@ -256,14 +256,14 @@ def test_the_same_bytes_are_more_than_equal_numbers() -> None:
         assert same_bits(few, few.clone())
 
 
-def test_inputs_are_those_that_torch_draws_under_their_seed() -> None:
+def test_inputs_are_those_that_torch_draws_under_their_seed(references: Any) -> None:
     code = (
         "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x, n):\n"
         "        return torch.nn.functional.dropout(x) + n\n"
         "def get_inputs(): return [torch.randn(9), torch.randint(99, (9,))]\n"
         "def get_init_inputs(): return []\n"
     )
-    reference = Reference(code, {}, "cpu")
+    reference = references(code)
     torch.manual_seed(7)
     drawn = [torch.randn(9), torch.randint(99, (9,))]
     assert all(map(torch.equal, reference.inputs(7), drawn))

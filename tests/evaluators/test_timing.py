@@ -18,7 +18,7 @@ from evaluators._case import Case
 from evaluators._device import Reading
 from evaluators._intervals import verdict
 from evaluators._outside_clock import hold_against_wall_clock
-from evaluators._roofline import Floor, floor, moved_bytes
+from evaluators._roofline import Floor, count, floor, moved_bytes
 from evaluators._sandbox import Limits
 from evaluators._tensors import layout
 from evaluators._timing import (
@@ -231,16 +231,16 @@ def test_the_floor_follows_from_the_device() -> None:
     torch.manual_seed(8)
     inputs, others = ([torch.randn(N, N), torch.randn(N, N)] for _ in range(2))
     product = Called(lambda x, y: x @ y)
-    found = floor(product, inputs, others, cache_bytes=SQUARE, bandwidth=1e6, float_peak=1e9)
+    found = floor(count(product, inputs, others), cache_bytes=SQUARE, bandwidth=1e6, float_peak=1e9)
     assert found.memory_ms == pytest.approx(2 * SQUARE / 1e6 * 1000)
     assert found.compute_ms == pytest.approx(2 * N**3 / 1e9 * 1000)
-    counted = floor(product, inputs, others, cache_bytes=0, bandwidth=None, float_peak=1.0)
+    counted = floor(count(product, inputs, others), cache_bytes=0, bandwidth=None, float_peak=1.0)
     assert counted == Floor(moved_bytes=3 * SQUARE, operations=2 * N**3)
 
     def fails(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("CUDA out of memory")
 
-    none = floor(Called(fails), inputs, others, cache_bytes=0, bandwidth=1.0, float_peak=1.0)
+    none = floor(count(Called(fails), inputs, others), cache_bytes=0, bandwidth=1.0, float_peak=1.0)
     assert none == Floor()
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from evaluators._reference import Reference
 from evaluators._weak import audit
 
 
@@ -49,23 +50,23 @@ TASKS = {
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_what_passes_a_task_without_work_is_named(name: str) -> None:
+def test_what_passes_a_task_without_work_is_named(name: str, references: Any) -> None:
     text, passes = TASKS[name]
-    found = audit(Reference(text, {}, "cpu"))
+    found = audit(references(text))
     assert found.passes == passes
     assert found.repeatable
 
 
-def test_tasks_that_remember_or_draw_numbers_are_marked() -> None:
+def test_tasks_that_remember_or_draw_numbers_are_marked(references: Any) -> None:
     remembers = task_of("self.n += 1; return x * self.n", "self.n = 0")
-    assert not audit(Reference(remembers, {}, "cpu")).repeatable
+    assert not audit(references(remembers)).repeatable
     draws = task_of("return torch.nn.functional.dropout(x)")
-    found = audit(Reference(draws, {}, "cpu"))
+    found = audit(references(draws))
     assert (found.passes, found.repeatable) == ([], False)
 
 
-def test_an_audit_leaves_the_reference_as_it_was() -> None:
-    reference = Reference(TASKS["a layer"][0], {}, "cpu")
+def test_an_audit_leaves_the_reference_as_it_was(references: Any) -> None:
+    reference = references(TASKS["a layer"][0])
     inputs = reference.inputs(1)
     before = reference.answer(inputs).value
     audit(reference)

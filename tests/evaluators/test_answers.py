@@ -1,0 +1,410 @@
+"""What a judging process says: taken for the case that it was asked about, and for nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import store
+from evaluators import _run, judge
+from evaluators._fleet import Judged
+from evaluators._host import Host
+from evaluators.scheduling import answers
+from store.errors import SandboxFailed
+from store.ids import content_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoOptions:
+    """What the evaluator below is asked for."""
+
+
+ASKED = answers.Asked(
+    kernel_id="k" * 64,
+    task_id="t" * 64,
+    workload_id="w" * 64,
+    device_id="d" * 64,
+    evaluator="judge",
+    version=judge.VERSION,
+    files=("other.cu",),
+)
+EVALUATION = {
+    **ASKED.about,
+    "evaluation_id": "e",
+    "evaluator": "judge",
+    "evaluator_version": judge.VERSION,
+    "status": "correct",
+    "reason": None,
+    "flags": ["near_roofline"],
+    "seeds": [1, 2],
+    "max_abs_error": 0.5,
+    "created_at": "2999-01-01T00:00:00+00:00",
+}
+TIMING = {
+    **ASKED.about,
+    "timing_id": "x",
+    "evaluation_id": "e",
+    "session_id": "s",
+    "arm": "kernel",
+    "samples_ms": [1.0, 2.0],
+    "blocks": [0, 1],
+    "inner_loops": 1,
+    "cache": "cold",
+    "noisy": False,
+    "created_at": "2000-01-01T00:00:00+00:00",
+}
+FINDING = {
+    "finding_id": content_id("finding", ASKED.kernel_id, "judge", "5", "lazy_output"),
+    "kernel_id": ASKED.kernel_id,
+    "evaluation_id": "e",
+    "detector": "judge",
+    "detector_version": 5,
+    "class": "lazy_output",
+    "quote": "a text",
+    "confidence": 1.0,
+}
+ANALYSIS = {
+    "analysis_id": "a",
+    "kernel_id": ASKED.kernel_id,
+    "kind": "profiler",
+    "author": "torch.profiler 2.13",
+    "body": "a text",
+    "bottleneck": "compute",
+}
+TABLES = {
+    "evaluations": [EVALUATION],
+    "timings": [TIMING, TIMING | {"arm": "eager", "timing_id": "y"}],
+    "findings": [FINDING],
+    "analyses": [ANALYSIS],
+}
+
+
+def test_an_honest_answer_is_taken_whole_under_new_identities() -> None:
+    found = answers.judgement(TABLES, ASKED)
+    assert {name: len(rows) for name, rows in found.items()} == {
+        "evaluations": 1,
+        "timings": 2,
+        "findings": 1,
+        "analyses": 1,
+    }
+    [evaluation] = found["evaluations"]
+    new = evaluation["evaluation_id"]
+    assert new != "e"
+    rows = [*found["timings"], *found["findings"]]
+    assert {row["evaluation_id"] for row in rows} == {new}
+    assert len({row["session_id"] for row in found["timings"]} - {"s"}) == 1
+    assert len({row["timing_id"] for row in found["timings"]} - {"x", "y"}) == 2
+    assert found["findings"][0]["finding_id"] == FINDING["finding_id"]
+    assert {row["created_at"][:2] for rows in found.values() for row in rows} == {"20"}
+    assert evaluation["created_at"] < "2999"
+    unchanged = {k: v for k, v in EVALUATION.items() if k not in ("evaluation_id", "created_at")}
+    assert unchanged.items() <= evaluation.items()
+    # A second answer shares nothing with the first.
+    assert answers.judgement(TABLES, ASKED)["evaluations"][0]["evaluation_id"] != new
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        None,
+        [],
+        "text",
+        {},
+        {"evaluations": []},
+        {"evaluations": [EVALUATION, EVALUATION]},
+        {"evaluations": EVALUATION},
+        {"evaluations": ["text"]},
+        *(
+            {"evaluations": [EVALUATION | {name: "z" * 64}]}
+            for name in ("kernel_id", "task_id", "workload_id", "device_id", "evaluator")
+        ),
+        {"evaluations": [EVALUATION | {"evaluator_version": judge.VERSION + 1}]},
+        {"evaluations": [EVALUATION | {"evaluator_version": True}]},
+        {"evaluations": [EVALUATION | {"run_id": "another run"}]},
+        {"evaluations": [EVALUATION | {"source": "importer"}]},
+        {"evaluations": [EVALUATION | {"unknown": 1}]},
+        {"evaluations": [EVALUATION | {"status": 3}]},
+        {"evaluations": [EVALUATION | {"seeds": [1 << 70]}]},
+        {"evaluations": [EVALUATION | {"seeds": "12"}]},
+        {"evaluations": [EVALUATION | {"log": "x" * (1 << 21)}]},
+        {"evaluations": [EVALUATION | {"flags": [["deep"]]}]},
+        {"evaluations": [EVALUATION | {"log": "\udc80"}]},
+        TABLES | {"timings": [TIMING] * 1000},
+        TABLES | {"timings": {}},
+        TABLES | {"timings": [TIMING | {"session_id": None}]},
+    ],
+)  # fmt: skip
+def test_what_is_no_judgement_of_the_case_is_refused(tables: Any) -> None:
+    with pytest.raises(answers.Unaccepted):
+        answers.judgement(tables, ASKED)
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        *(("timings", TIMING | {key: "z" * 64}) for key in ("kernel_id", "task_id", "device_id")),
+        ("timings", TIMING | {"evaluation_id": "another"}),
+        ("timings", TIMING | {"samples_ms": ["fast"]}),
+        ("timings", TIMING | {"samples_ms": [1.0] * 200_000}),
+        ("timings", TIMING | {"invented": 1}),
+        ("timings", 7),
+        ("findings", FINDING | {"kernel_id": "z" * 64}),
+        ("findings", FINDING | {"detector": "person"}),
+        ("findings", FINDING | {"detector": None}),
+        ("findings", FINDING | {"prompt_id": "p"}),
+        ("findings", FINDING | {"run_id": "r"}),
+        ("analyses", ANALYSIS | {"kernel_id": "z" * 64}),
+        ("analyses", ANALYSIS | {"fastest_kernel_id": "z" * 64}),
+        ("analyses", ANALYSIS | {"generation_id": "g"}),
+        ("standings", {"standing_id": "s", "finding_id": "f", "decision": "dismissed"}),
+        ("policies", {"policy_id": "p", "name": "p"}),
+        ("tags", {"name": "t"}),
+    ],
+)
+def test_a_row_of_something_else_is_left_out_alone(name: str, row: Any) -> None:
+    found = answers.judgement({**TABLES, name: [*TABLES.get(name, []), row]}, ASKED)
+    assert {name: len(rows) for name, rows in found.items()} == {
+        name: len(rows) for name, rows in TABLES.items()
+    }
+
+
+def test_a_finding_takes_no_identity_of_another() -> None:
+    honest = [
+        FINDING | {"detector": "hostile", "line": 3, "finding_id": content_id(*parts)}
+        for parts in (
+            ("finding", ASKED.kernel_id, "hostile", "5", "lazy_output", "3"),
+            ("finding", ASKED.kernel_id, "hostile", "5", "lazy_output", "3", "other.cu"),
+        )
+    ]
+    forged = FINDING | {"finding_id": content_id("finding", "z" * 64, "judge", "5", "lazy_output")}
+    found = answers.judgement(TABLES | {"findings": [*honest, forged]}, ASKED)["findings"]
+    assert [row["finding_id"] for row in found[:2]] == [row["finding_id"] for row in honest]
+    assert found[2]["finding_id"] != forged["finding_id"]
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=12,
+)
+columns = st.sampled_from(sorted({*EVALUATION, *TIMING, *FINDING, *ANALYSIS}))
+
+
+@given(
+    tables=plain
+    | st.dictionaries(
+        st.sampled_from([*TABLES, "standings"]),
+        plain | st.lists(plain | st.dictionaries(columns, plain), max_size=3),
+    ),
+    changes=st.dictionaries(columns, plain, max_size=3),
+)
+def test_no_answer_makes_anything_but_an_answer(tables: Any, changes: dict[str, Any]) -> None:
+    for one in (tables, {**TABLES, "evaluations": [EVALUATION | changes]}):
+        try:
+            found = answers.judgement(one, ASKED)
+        except answers.Unaccepted:
+            continue
+        assert ASKED.about.items() <= found["evaluations"][0].items()
+    for one in (tables, changes):
+        with contextlib.suppress(answers.Unaccepted):
+            answers.session(one, None, ASKED)
+        with contextlib.suppress(answers.Unaccepted):
+            answers.session([], one, ASKED)
+        with contextlib.suppress(answers.Unaccepted):
+            answers.remarks(one, ASKED)
+        with contextlib.suppress(answers.Unaccepted):
+            answers.audit(one, {"task_id": "t"})
+
+
+def test_a_second_session_is_of_the_same_case() -> None:
+    bare = {name: value for name, value in TIMING.items() if name != "evaluation_id"}
+    rows, failed = answers.session([bare, bare | {"kernel_id": "z" * 64}], None, ASKED)
+    assert (len(rows), failed) == (1, None)
+    told = {"status": "crash", "reason": "signal", "message": "m", "detail": "d"}
+    assert answers.session([bare], told, ASKED) == ([], told)
+    for wrong in (told | {"status": "correct"}, told | {"reason": None}, "crash", 3):
+        with pytest.raises(answers.Unaccepted):
+            answers.session([bare], wrong, ASKED)
+
+
+def test_an_audit_is_of_the_task_that_was_asked_about() -> None:
+    about = {"task_id": "t", "workload_id": "w", "device_id": "d", "auditor_version": 1}
+    row = about | {"passes": ["zeros"], "weak": True, "repeatable": True}
+    assert row.items() <= answers.audit(row, about).items()
+    for change in ({"task_id": "u"}, {"auditor_version": 2}, {"passes": 3}, {"lake_id": "l"}):
+        with pytest.raises(answers.Unaccepted):
+            answers.audit(row | change, about)
+
+
+FORGER = '''
+"""An evaluator that answers what it likes."""
+from dataclasses import dataclass
+
+VERSION = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Its options."""
+
+
+def judge(case, bench, config):
+    ids = {"kernel_id": case.kernel_id, "task_id": case.task_id, "workload_id": case.workload_id}
+    row = {**ids, "device_id": bench.row["device_id"], "evaluation_id": "e", "status": "correct",
+           "evaluator": "forger", "evaluator_version": VERSION}
+    how = case.code.strip().lstrip("# ")
+    if how == "another kernel":
+        row["kernel_id"] = "f" * 64
+    if how == "no tables":
+        return 3
+    if how == "exits":
+        raise SystemExit(1)
+    tables = {"evaluations": [row], "timings": []}
+    if how == "more tables":
+        tables["standings"] = [{"standing_id": "s", "finding_id": "f", "decision": "dismissed"}]
+        tables["policies"] = [{"policy_id": "p", "name": "p", "kind": "person"}]
+    return tables
+'''
+
+
+@pytest.fixture
+def forger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put an evaluator of the user's own into the working directory."""
+    folder = tmp_path / "flywheel" / "evaluators"
+    folder.mkdir(parents=True)
+    (folder / "forger.py").write_text(FORGER)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLYWHEEL_CACHE", str(tmp_path / "cache"))
+
+
+def test_an_evaluator_of_ones_own_answers_for_its_case_alone(forger: None) -> None:
+    def case(how: str) -> dict[str, Any]:
+        ids = dict.fromkeys(("kernel_id", "task_id", "workload_id"), "a" * 64)
+        return {
+            **ids,
+            "code": f"# {how}",
+            "path": "kernel.py",
+            "entry_point": "ModelNew",
+            "other_files": [],
+            "task_code": "",
+            "axes": "{}",
+        }
+
+    with Host("forger", "cpu", NoOptions()) as host:
+        told = {how: host.judge(case(how)) for how in ("honest", "another kernel", "no tables")}
+        told["more tables"] = host.judge(case("more tables"))
+        assert {how: tables["evaluations"][0]["status"] for how, tables in told.items()} == {
+            "honest": "correct",
+            "another kernel": "evaluator_error",
+            "no tables": "evaluator_error",
+            "more tables": "correct",
+        }
+        for tables in told.values():
+            [row] = tables["evaluations"]
+            assert row["kernel_id"] == "a" * 64
+            assert set(tables) <= set(TABLES)
+        with pytest.raises(SandboxFailed):
+            host.judge(case("exits"))
+        host.restart()
+        assert host.judge(case("honest"))["evaluations"][0]["status"] == "correct"
+
+
+@pytest.fixture
+def kept(
+    empty_lake: Path, tmp_path: Path
+) -> Callable[[dict[str, list[dict[str, Any]]]], dict[str, list[dict[str, Any]]]]:
+    """Return a function that stores the rows of a case, and gives what the lake then holds."""
+    url = str(tmp_path / "lake")
+    shutil.copytree(empty_lake, url)
+    code = store.ids.normalise("a task")
+    task_id = store.ids.task_id(code)
+    kernel_id = store.ids.kernel_id({"kernel.py": "code"}, "kernel.py")
+    case = {
+        "kernel_id": kernel_id,
+        "task_id": task_id,
+        "workload_id": store.ids.workload_id(task_id),
+    }
+    device = {
+        "device_id": "d" * 64,
+        "kind": "cpu",
+        "model": "m",
+        "name": "a processor",
+        "host": "h",
+    }
+    with store.writer(url, author="tests") as writer:
+        writer.append(
+            {
+                "tasks": [{"task_id": task_id, "code": code, "source": "tests"}],
+                "workloads": [
+                    {
+                        "workload_id": case["workload_id"],
+                        "task_id": task_id,
+                        "name": "default",
+                        "axes": "{}",
+                        "generator": "get_inputs",
+                    }
+                ],
+                "kernels": [
+                    {
+                        "kernel_id": kernel_id,
+                        "code": "code",
+                        "path": "kernel.py",
+                        "entry_point": "ModelNew",
+                        "source": "tests",
+                    }
+                ],
+            },
+            "a case",
+        )
+
+    def one(tables: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
+        ids = {**case, "device_id": device["device_id"]}
+        tables = {
+            name: [
+                {**row, **{key: value for key, value in ids.items() if key in row}} for row in rows
+            ]
+            for name, rows in tables.items()
+        }
+        member = SimpleNamespace(__name__="evaluators.judge", VERSION=judge.VERSION)
+        with store.writer(url, author="tests") as writer:
+            run_id = _run.begin(writer, member, [device], {}, ("lake", 1))  # type: ignore[arg-type]
+            _run.keep(writer, member, run_id, Judged({**case, "path": "k"}, device, tables))  # type: ignore[arg-type]
+            writer.flush()
+        with store.open(url) as lake:
+            return {name: lake.run(f"SELECT * FROM {name}").rows() for name in TABLES}
+
+    return one
+
+
+def test_rows_that_break_a_rule_cost_nobody_elses(kept: Callable[..., Any]) -> None:
+    tables = {name: TABLES[name] for name in ("evaluations", "timings")}
+    found = kept(tables)
+    assert (len(found["evaluations"]), len(found["timings"])) == (1, 2)
+    # Samples without blocks: the timings go, the verdict stays.
+    bad = {"timings": [TIMING | {"blocks": [0], "timing_id": "p", "evaluation_id": "f"}]}
+    found = kept(tables | {"evaluations": [EVALUATION | {"evaluation_id": "f"}]} | bad)
+    assert (len(found["evaluations"]), len(found["timings"])) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    "change", [{"reason": "nan"}, {"status": "splendid"}, {"max_abs_error": float("inf")}]
+)
+def test_a_verdict_that_breaks_a_rule_is_a_fault_of_ours(
+    kept: Callable[..., Any], change: dict[str, Any]
+) -> None:
+    found = kept({"evaluations": [EVALUATION | change], "timings": [TIMING]})
+    [row] = found["evaluations"]
+    assert (row["status"], row["reason"]) == ("evaluator_error", "internal")
+    assert "breaks a rule" in row["message"]
+    assert found["timings"] == []
+    assert json.dumps(row, default=str)
