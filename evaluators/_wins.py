@@ -82,7 +82,9 @@ def confirmed(first: Rows, second: Rows) -> bool:
 
 def rank(first: Rows, second: Rows) -> list[dict[str, Any]]:
     """The rows of a surprising win's sessions: of two that agree the lower ranks, else neither."""
-    agree = confirmed(first, second)
-    found = speedups(first)["eager"][1], speedups(second)["eager"][1] if second else math.inf
-    rows = [{**row, "noisy": not agree or found[0] > found[1]} for row in first]
-    return rows + [{**row, "noisy": not agree or found[0] <= found[1]} for row in second]
+    if not confirmed(first, second):
+        return [{**row, "noisy": True} for row in (*first, *second)]
+    lower, higher = sorted((first, second), key=lambda rows: speedups(rows)["eager"][1])
+    noisy = [{**row, "noisy": True} for row in higher]
+    ranked = [{**row, "noisy": False} for row in lower]
+    return [*ranked, *noisy] if lower is first else [*noisy, *ranked]
