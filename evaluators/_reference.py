@@ -20,6 +20,7 @@ import torch
 
 from evaluators._case import WEIGHT_SEED
 from evaluators._tensors import layout, tensors_of, to_device
+from evaluators.judging.choices import Choice, record, with_exact
 
 _MODULE_NAME = "flywheel_task"
 _PERTURBATION = 0.3
@@ -38,7 +39,7 @@ class Expected:
     exact: list[torch.Tensor | None]
     """The same tensors computed in double precision; None where there is no such answer."""
     inputs: Sequence[Any] = ()
-    """What was answered to: an index into it may be right though it is another one."""
+    """What was answered to."""
 
 
 def call_seed(seed: int) -> int:
@@ -95,6 +96,11 @@ class Reference:
         """Parameters and buffers as they were made, by name, on the processor."""
         held = self._pristine.state_dict().items()
         return {name: value for name, value in held if isinstance(value, torch.Tensor)}
+
+    def current_state(self) -> dict[str, torch.Tensor]:
+        """Parameters and buffers as they are now, after the calls, by name, on the processor."""
+        held = self._model.state_dict().items()
+        return {name: value.cpu() for name, value in held if isinstance(value, torch.Tensor)}
 
     def parameters(self) -> set[str]:
         """Names in the state that are parameters and no buffers."""
@@ -162,6 +168,29 @@ class Reference:
                 self.mutates = not all(same_bits(one, other) for one, other in pairs)
             del given
             return Expected(value, self._exact(inputs, list(tensors_of(value))), inputs)
+
+    def choices(self, inputs: list[Any], seed: int = 0) -> list[Choice]:
+        """What a call chooses indices by; a call of a copy, which nothing remembers."""
+        self._seed(seed)
+        model = copy.deepcopy(self._model)
+        try:
+            with torch.no_grad():
+                own = record(lambda: model(*_cloned(inputs)))
+        except Exception as error:
+            raise ReferenceFailed(f"forward() failed: {error}") from error
+        if self.draws:
+            return own
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            double, device = copy.deepcopy(self._double), self._double_device
+            with torch.no_grad():
+                wide = record(lambda: double(*_cloned(inputs, double=True, device=device)))
+        except Exception:
+            return own
+        finally:
+            torch.set_default_dtype(default)
+        return with_exact(own, wide)
 
     def _seed(self, seed: int) -> None:
         """Seed the generators that the task may draw from, as `torch.manual_seed` would.
