@@ -69,7 +69,12 @@ def with_exact(own: Sequence[Choice], double: Sequence[Choice]) -> list[Choice]:
 
 
 def explain(
-    choices: Sequence[Choice], wanted: torch.Tensor, given: torch.Tensor, wrong: torch.Tensor
+    choices: Sequence[Choice],
+    wanted: torch.Tensor,
+    given: torch.Tensor,
+    wrong: torch.Tensor,
+    *,
+    few: bool = True,
 ) -> bool:
     """Whether indices that differ where `wrong` says so are as good as the wanted ones.
 
@@ -77,9 +82,9 @@ def explain(
     number equal to the one chosen, up to 4 times the error of the module's own numbers, of which
     there are few: two, or a quarter of those there are to choose from (half of them where several
     places are chosen). Numbers of two values at most, as a mask has, have no ties: which of them
-    is chosen is then all that there is to choose.
+    is chosen is then all that there is to choose. Without `few` any number of them may be equal.
     """
-    return any(_explains(one, wanted, given, wrong) for one in choices)
+    return any(_explains(one, wanted, given, wrong, few=few) for one in choices)
 
 
 class _Recorder(TorchDispatchMode):
@@ -131,13 +136,14 @@ def _form(choice: Choice) -> tuple[Any, ...]:
 
 
 def _explains(
-    choice: Choice, wanted: torch.Tensor, given: torch.Tensor, wrong: torch.Tensor
+    choice: Choice, wanted: torch.Tensor, given: torch.Tensor, wrong: torch.Tensor, *, few: bool
 ) -> bool:
     device = wanted.device
     size = choice.values.shape[choice.dim]
     own = _rows(choice.values, choice.dim).to(device, torch.float64)
     rows = own if choice.exact is None else _rows(choice.exact, choice.dim).to(device)
-    errors = (own - rows).abs().nan_to_num(0.0, 0.0, 0.0).amax(1, keepdim=True)
+    slack = _EAGER_ERRORS * (own - rows).abs().nan_to_num(0.0, 0.0, 0.0).amax(1, keepdim=True)
+    rows = rows.nan_to_num(torch.inf, torch.inf, -torch.inf)  # torch sorts NaN as the largest
     for part in _parts(choice, wanted.numel()):
         if part.numel() != wanted.numel() or not torch.equal(part.reshape(-1), _whole(wanted)):
             continue
@@ -146,38 +152,48 @@ def _explains(
         theirs = _rows(_whole(torch.where(wrong, given, wanted)).reshape(shape), choice.dim)
         if not bool(((theirs >= 0) & (theirs < size)).all()):
             continue
-        if _as_good(rows, errors, ours, theirs, ordered=choice.ordered):
+        if not _are_equal(rows, slack, ours, theirs, ordered=choice.ordered):
+            continue
+        if not few or _are_few(rows, slack, ours, theirs, ordered=choice.ordered):
             return True
     return False
 
 
-def _as_good(
+def _are_equal(
     rows: torch.Tensor,
-    errors: torch.Tensor,
+    slack: torch.Tensor,
     ours: torch.Tensor,
     theirs: torch.Tensor,
     *,
     ordered: bool,
 ) -> bool:
-    """Whether other places hold the same numbers, in rows to choose from with their errors."""
-    several = ours.shape[1] > 1
-    if several and bool((theirs.sort(1).values.diff(dim=1) == 0).any()):
+    """Whether two sets of places hold the same numbers, each place once."""
+    if theirs.shape[1] > 1 and bool((theirs.sort(1).values.diff(dim=1) == 0).any()):
         return False
-    filled = rows.nan_to_num(torch.inf, torch.inf, -torch.inf)  # torch sorts NaN as the largest
-    if not bool(((filled > filled.min()) & (filled < filled.max())).any()):
-        return False
-    slack = _EAGER_ERRORS * errors
-    chosen, other = filled.gather(1, ours), filled.gather(1, theirs)
+    chosen, other = rows.gather(1, ours), rows.gather(1, theirs)
     if not ordered:
         chosen, other = chosen.sort(1).values, other.sort(1).values
-    if not bool(((chosen == other) | ((chosen - other).abs() <= slack)).all()):
+    return bool(((chosen == other) | ((chosen - other).abs() <= slack)).all())
+
+
+def _are_few(
+    rows: torch.Tensor,
+    slack: torch.Tensor,
+    ours: torch.Tensor,
+    theirs: torch.Tensor,
+    *,
+    ordered: bool,
+) -> bool:
+    """Whether few numbers equal those chosen, wherever another place is named."""
+    if not bool(((rows > rows.min()) & (rows < rows.max())).any()):
         return False
-    ascending = filled.sort(1).values
+    chosen = rows.gather(1, ours)
+    ascending = rows.sort(1).values
     low = torch.searchsorted(ascending, (chosen - slack).contiguous())
     high = torch.searchsorted(ascending, (chosen + slack).contiguous(), right=True)
     tied = torch.where(ours == theirs, 1, high - low) if ordered else high - low
-    most = max(_FEWEST_TIED, rows.shape[1] // (_HALF_TIED if several else _ONE_IN_TIED))
-    return bool((tied <= most).all())
+    one_in = _HALF_TIED if ours.shape[1] > 1 else _ONE_IN_TIED
+    return bool((tied <= max(_FEWEST_TIED, rows.shape[1] // one_in)).all())
 
 
 def _parts(choice: Choice, count: int) -> list[torch.Tensor]:
