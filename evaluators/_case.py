@@ -32,7 +32,7 @@ FLAGS = {
     "fails_scaled": "wrong on inputs 40 times as large",
     "fails_signed": "wrong on inputs moved to a mean of zero",
     "fails_random_signs": "wrong on inputs with random signs",
-    "fails_thinned": "wrong where most inputs are 1024 times as small",
+    "fails_uneven": "wrong where one in 64 inputs is 64 times as large as the rest",
     "fails_positive": "wrong on absolute values of the inputs",
     "fails_shifted": "wrong on inputs moved by 2.5",
     "fails_equal_corners": "wrong on the same values in another order with the corners kept",

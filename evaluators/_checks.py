@@ -6,7 +6,7 @@ corners under the same address: that is what memorised answers do not survive. A
 module's state has to be that of the task's own module.
 
 Robustness calls come last, on inputs and weights that the task does not promise: honest kernels
-break on some of them, so they raise flags (`_case.FLAGS`) and decide no verdict. Three of them also
+break on some of them, so they raise flags (`_case.FLAGS`) and decide no verdict. Two of them also
 tell the precision. Errors of rounding average out in long sums of positive products; with random
 signs, and where few inputs are of any size, they show.
 """
@@ -80,10 +80,10 @@ _FEWEST_INTERIOR = 64
 _DEATHS = ("signal", "early_exit", "malformed_output")
 _SCALE = 40.0
 _SHIFT = 2.5
-_KEPT_IN = 64
-"""Of how many inputs one keeps its size where they are thinned, or becomes special."""
-_FEWEST_THINNED = 16
-_THIN = 2.0**-10
+_ONE_IN = 64
+"""Of how many inputs one is far larger than the rest, or infinite, or NaN."""
+_UNEVEN = 8.0
+_FEWEST_UNEVEN = 16
 _LEVELS_PER_RMS = 2
 _MOST_ROUNDING = 0.25
 """Norm of the error over that of the answer up to which it is called rounding."""
@@ -251,7 +251,7 @@ class Checks:
     def _class_precision(self) -> None:
         """Set the precision class from the middle one of the verdict's calls and the worst after.
 
-        What answers something else wherever signs are random and inputs are thinned has no class
+        What answers something else wherever signs are random and inputs uneven has no class
         that could be trusted.
         """
         classes = sorted(self._classes, key=class_rank)
@@ -535,7 +535,7 @@ def _rounding_class(found: Comparison | None, variation: _Variation) -> str | No
     """The precision class of an answer that is right but for rounding."""
     if found is None or found.rel_l2_error is None or found.rel_l2_error > _MOST_ROUNDING:
         return None
-    return found.precision_class if variation.small_count else found.norm_class
+    return found.typical_class if variation.widens else found.precision_class
 
 
 def _is_whole(tensor: torch.Tensor) -> bool:
@@ -555,9 +555,9 @@ class _Variation:
     change: Callable[[list[Any], int], list[Any]]
     """Makes varied inputs from inputs and a seed."""
     tells_precision: bool = False
-    small_count: bool = True
-    """Whether the precision of small answers counts. Where most inputs are tiny, most answers are,
-    and honest ones like exp(x) - 1 have an error that does not shrink with them."""
+    widens: bool = False
+    """Whether some inputs lie beyond their usual range, and the answers to them tell nothing of
+    the precision: a kernel may know the range."""
     special: bool = False
     """Whether answers may be far smaller than usual ones; the mean of centred inputs is nothing."""
     finite: bool = True
@@ -591,7 +591,7 @@ def _some(tensor: torch.Tensor, draws: torch.Generator) -> torch.Tensor:
     """One in 64 elements, and always one of them."""
     shape = tensor.shape
     drawn = torch.rand(shape, generator=draws, device=tensor.device, dtype=torch.float32)
-    return (drawn < 1 / _KEPT_IN) | (drawn == drawn.min())
+    return (drawn < 1 / _ONE_IN) | (drawn == drawn.min())
 
 
 def _with_random_signs(tensor: torch.Tensor, draws: torch.Generator) -> torch.Tensor:
@@ -604,10 +604,14 @@ def _centred(tensor: torch.Tensor, _: torch.Generator) -> torch.Tensor:
     return tensor - tensor.mean()
 
 
-def _thinned(tensor: torch.Tensor, draws: torch.Generator) -> torch.Tensor:
-    if tensor.numel() < _FEWEST_THINNED:
+def _uneven(tensor: torch.Tensor, draws: torch.Generator) -> torch.Tensor:
+    """One in 64 elements 8 times as large and the others 8 times as small.
+
+    The norm stays, and a sum has few terms that count: errors do not average out.
+    """
+    if tensor.numel() < _FEWEST_UNEVEN:
         return tensor
-    return torch.where(_some(tensor, draws), tensor, _THIN * tensor)
+    return torch.where(_some(tensor, draws), tensor * _UNEVEN, tensor / _UNEVEN)
 
 
 def _rearranged(tensor: torch.Tensor, _: torch.Generator) -> torch.Tensor:
@@ -656,7 +660,7 @@ def _without_rows(inputs: list[Any], _: int) -> list[Any]:
 
 _UNPROMISED = (
     _Variation("fails_random_signs", _floating(_with_random_signs), tells_precision=True),
-    _Variation("fails_thinned", _floating(_thinned), tells_precision=True, small_count=False),
+    _Variation("fails_uneven", _floating(_uneven), tells_precision=True, widens=True),
     _Variation("fails_signed", _floating(_centred), special=True),
     _Variation("fails_scaled", _floating(lambda tensor, _: tensor * _SCALE)),
     _Variation("fails_positive", _floating(lambda tensor, _: tensor.abs())),

@@ -86,8 +86,8 @@ class Comparison:
     """Norm of the error over the norm of the answer."""
     precision_class: str | None = None
     """Precision that the error corresponds to, for float32 tasks."""
-    norm_class: str | None = None
-    """The same by the norm of the error alone, which says nothing of the smaller answers."""
+    typical_class: str | None = None
+    """The same by the upper quartile of the relative error alone, whatever a few answers say."""
 
 
 def tolerance(dtype: torch.dtype, policy: Policy) -> float:
@@ -174,7 +174,7 @@ def worse(one: Comparison, other: Comparison) -> Comparison:
         max_scaled_error=max(one.max_scaled_error, other.max_scaled_error),
         rel_l2_error=max(one.rel_l2_error or 0.0, other.rel_l2_error or 0.0),
         precision_class=max(one.precision_class, other.precision_class, key=class_rank),
-        norm_class=max(one.norm_class, other.norm_class, key=class_rank),
+        typical_class=max(one.typical_class, other.typical_class, key=class_rank),
     )
 
 
@@ -370,11 +370,11 @@ def _numbers(
         ours.add(piece.error, size)
         eagers.add(piece.eager_by_element, size)
     relative = math.sqrt(squared_error / squares) if squares else None
-    precision = by_norm = None
+    precision = typical = None
     if wanted.dtype in SINGLE and relative is not None:
         by_norm = _class(relative, math.sqrt(eager_squared_error / squares), policy, terms)
-        by_quartile = _class(ours.quartile(), eagers.quartile(), policy, terms)
-        precision = max(by_norm, by_quartile, key=class_rank)
+        typical = _class(ours.quartile(), eagers.quartile(), policy, terms)
+        precision = max(by_norm, typical, key=class_rank)
     reason = message = None
     if first is not None:
         reason = "incorrect_numerical"
@@ -389,7 +389,7 @@ def _numbers(
                 message = _told_relative(
                     index, wanted, exact, given, (level, count, eager_count), tiny
                 )
-    return Comparison(reason, message, largest, scaled, relative, precision, by_norm)
+    return Comparison(reason, message, largest, scaled, relative, precision, typical)
 
 
 def _class(error: float, eager_error: float, policy: Policy, terms: int) -> str:
