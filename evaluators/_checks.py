@@ -85,6 +85,9 @@ _ONE_IN = 64
 _UNEVEN = 8.0
 _FEWEST_UNEVEN = 16
 _LEVELS_PER_RMS = 2
+_FEW_ELEMENTS = 16
+_DRAWS_OF_FEW = 5
+"""How many answers of few elements tell the precision together."""
 _MOST_ROUNDING = 0.25
 """Norm of the error over that of the answer up to which it is called rounding."""
 _COUNTER = "num_batches_tracked"
@@ -136,6 +139,7 @@ class Checks:
         self._slots = 1
         self._repeated: Question | None = None
         self._usual: list[float] = []
+        self._few = False
         self._classes: list[str | None] = []
         self._centred: list[str | None] = []
         evidence.comparison = Comparison()
@@ -161,6 +165,8 @@ class Checks:
         """Make the calls that decide, `calls` of them or five where a call is slow."""
         size = layout(first.inputs)[1]
         self._usual = [root_mean_square(one) for one in first.expected.exact]
+        answers = [t.numel() for t in tensors_of(first.expected.value) if not _is_whole(t)]
+        self._few = 0 < sum(answers) < _FEW_ELEMENTS
         # Each slot is a copy of the inputs in the candidate's memory, and one in ours.
         self._slots = slots = 4 if size <= _CHEAP_BYTES else 2 if size <= _LARGE_BYTES else 1
         number = 0
@@ -239,14 +245,46 @@ class Checks:
     def _note_class(self, variation: _Variation, probe: Arm, found: Comparison | None) -> None:
         """Note the precision that an answer shows; None where the answer is another one."""
         shown = _rounding_class(found, variation)
-        if shown is not None and is_below(shown, self._policy):
-            # A sum that is next to nothing by chance shows the error of any order of summation.
-            again = self._asked(variation, probe)
-            second = (
-                None if again is None else _rounding_class(self._found(again, variation), variation)
-            )
-            shown = shown if second is None else min(shown, second, key=class_rank)
+        # One sum may be right by chance, or next to nothing, where any error is large.
+        if self._few or (shown is not None and is_below(shown, self._policy)):
+            together = self._together(variation, probe, _DRAWS_OF_FEW if self._few else 1)
+            second = _rounding_class(together, variation)
+            best = shown if second is None else min(shown or second, second, key=class_rank)
+            shown = second if self._few else best
         self._centred.append(shown)
+
+    def _together(self, variation: _Variation, probe: Arm, draws: int) -> Comparison | None:
+        """What comes of several draws of varied inputs as of one answer; None where one fails."""
+        wanted: list[list[torch.Tensor]] = []
+        exact: list[list[torch.Tensor]] = []
+        given: list[list[torch.Tensor]] = []
+        inputs: list[Any] = []
+        for _ in range(draws):
+            asked = self._asked(variation, probe)
+            if asked is None:
+                return None
+            try:
+                output = self._call(0, asked)
+            except Failed as failed:
+                self._lost = failed.status == "timeout" or failed.reason in _DEATHS
+                return None
+            if self._held_against(asked, output).rel_l2_error is None:
+                return None
+            triples = zip(
+                tensors_of(asked.expected.value),
+                asked.expected.exact,
+                tensors_of(output),
+                strict=True,
+            )
+            held = [(w, x, g) for w, x, g in triples if x is not None and not _is_whole(w)]
+            for side, tensors in zip((wanted, exact, given), zip(*held, strict=True), strict=True):
+                side.append(list(tensors))
+            inputs = asked.inputs
+        value, wide, output = (
+            [torch.stack(tensors) for tensors in zip(*side, strict=True)]
+            for side in (wanted, exact, given)
+        )
+        return compare(Expected(value, list(wide), inputs), output, self._policy)
 
     def _class_precision(self) -> None:
         """Set the precision class from the middle one of the verdict's calls and the worst after.
