@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,6 +42,8 @@ _MOST_PARAMETERS = 100_000
 _MOST_PIECES = 200
 _MOST_BOXED = 16
 _BOXED_BYTES = 256 << 20
+_WIDEST_BYTES = torch.complex128.itemsize
+"""A candidate may hold its state in any element type."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,6 +202,19 @@ class Arm:
                 held += -(-size // ALIGN_BYTES) * ALIGN_BYTES
         if pieces:
             self._adopt(pieces, values)
+
+    def current_state(self, wanted: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Take parameters and buffers as they are now, in the shapes and types that are wanted."""
+        taken = {name: [tensor.new_empty(0, device="cpu")] for name, tensor in wanted.items()}
+        for page in _pages(wanted, self._sizes[1]):
+            answer = self._ask("current_state", "call", pieces=page)
+            values = self._take(answer.get("values"), "cpu")
+            if not _are_pieces(values, page):
+                message = "the module's state is not described"
+                raise Failed("rejected", "malformed_output", message)
+            for (name, _, _), value in zip(page, values, strict=True):
+                taken[name].append(value.to(wanted[name].dtype))
+        return {name: torch.cat(parts).view(wanted[name].shape) for name, parts in taken.items()}
 
     def reseed(self, seed: int) -> None:
         """Seed the generators of the worker, for modules that draw numbers in a call."""
@@ -434,6 +449,38 @@ class Arm:
         if "error" in answer:
             raise failed_with(stage, answer["error"])
         return answer
+
+
+def _pages(
+    wanted: Mapping[str, torch.Tensor], room_bytes: int
+) -> Iterator[list[tuple[str, int, int]]]:
+    """Name, first element and count of pieces, as many in a page as the outbox has room for."""
+    most = max(1, room_bytes // 2 // _WIDEST_BYTES)
+    page: list[tuple[str, int, int]] = []
+    room = room_bytes
+    for name, tensor in wanted.items():
+        for start in range(0, tensor.numel(), most):
+            count = min(most, tensor.numel() - start)
+            size = count * _WIDEST_BYTES + ALIGN_BYTES
+            if page and (size > room or len(page) >= _MOST_PIECES):
+                yield page
+                page, room = [], room_bytes
+            page.append((name, start, count))
+            room -= size
+    if page:
+        yield page
+
+
+def _are_pieces(values: Any, page: Sequence[tuple[str, int, int]]) -> bool:
+    """Whether values are flat tensors of the sizes asked for."""
+    return (
+        isinstance(values, list)
+        and len(values) == len(page)
+        and all(
+            isinstance(value, torch.Tensor) and value.shape == (count,)
+            for value, (_, _, count) in zip(values, page, strict=True)
+        )
+    )
 
 
 def _parameters(page: Any) -> list[Parameter]:

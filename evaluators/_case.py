@@ -31,15 +31,27 @@ FLAGS = {
     "confirmed_win": "a surprising speedup, found again in a fresh process",
     "unconfirmed_win": "a surprising speedup that a fresh process did not show: noisy",
     "no_custom_kernel": "all device time lies in library kernels; noisy under custom_required",
+    "precision_below_policy": "rounds more than the policy allows, where sums cancel: noisy",
+    "state_differs": "buffers or parameters are others than the task's after the calls: noisy",
     "fails_scaled": "wrong on inputs 40 times as large",
     "fails_signed": "wrong on inputs moved to a mean of zero",
+    "fails_random_signs": "wrong on inputs with random signs",
+    "fails_uneven": "wrong where one in 64 inputs is 64 times as large as the rest",
     "fails_positive": "wrong on absolute values of the inputs",
     "fails_shifted": "wrong on inputs moved by 2.5",
     "fails_equal_corners": "wrong on the same values in another order with the corners kept",
     "fails_noncontiguous": "wrong on inputs with gaps in memory, which the reference takes",
+    "fails_zeros": "wrong on inputs that are all zero",
+    "fails_constants": "wrong on inputs whose rows have equal elements",
+    "fails_ties": "wrong on inputs of a few values that occur often",
+    "fails_infinities": "wrong on inputs with infinities among them",
+    "fails_nan": "wrong on inputs with NaN among them",
+    "fails_empty_rows": "wrong on inputs without rows, which the reference takes",
     "fails_perturbed_parameters": "wrong with other weights than those of the seed",
 }
 """Every flag of `evaluations.flags` with its meaning. A flag decides no verdict."""
+UNRANKED = frozenset({"precision_below_policy", "state_differs"})
+"""Flags of kernels that are right and rank nothing: their timings are stored as noisy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,3 +90,5 @@ class Evidence:
     flags: set[str] = field(default_factory=set)
     comparison: Any = None
     """The worst Comparison so far, or the one that failed."""
+    notes: list[str] = field(default_factory=list[str])
+    """Lines for the row's log."""

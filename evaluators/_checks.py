@@ -2,9 +2,13 @@
 
 Verdict calls draw from the task's own distribution under secret seeds. They fill storage afresh,
 fill the same storage again without a version counter that tells, and change everything but the
-corners under the same address: that is what memorised answers do not survive. Robustness calls come
-last, on inputs and weights that the task does not promise: honest kernels break on some of them, so
-they raise flags (`_case.FLAGS`) and decide nothing.
+corners under the same address: that is what memorised answers do not survive. After them the
+module's state has to be that of the task's own module.
+
+Robustness calls come last, on inputs and weights that the task does not promise: honest kernels
+break on some of them, so they raise flags (`_case.FLAGS`) and decide no verdict. Two of them also
+tell the precision. Errors of rounding average out in long sums of positive products; with random
+signs, and where few inputs are of any size, they show.
 """
 
 from __future__ import annotations
@@ -12,16 +16,26 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import torch
 
 from evaluators._arm import Arm, Failed, Parameter
 from evaluators._case import Evidence, Policy
-from evaluators._compare import Comparison, compare, repeats, worse
+from evaluators._compare import (
+    Comparison,
+    class_rank,
+    compare,
+    is_below,
+    repeats,
+    root_mean_square,
+    tolerance,
+    worse,
+)
 from evaluators._reference import Expected, Reference, ReferenceFailed, call_seed, same_bits
 from evaluators._tensors import layout, tensors_of, with_gaps
+from evaluators.judging.choices import Choice
 
 _Kind: TypeAlias = Literal["own", "interior", "repeat"]
 
@@ -66,6 +80,23 @@ _FEWEST_INTERIOR = 64
 _DEATHS = ("signal", "early_exit", "malformed_output")
 _SCALE = 40.0
 _SHIFT = 2.5
+_ONE_IN = 64
+"""Of how many inputs one is far larger than the rest, or infinite, or NaN."""
+_UNEVEN = 8.0
+_FEWEST_UNEVEN = 16
+_LEVELS_PER_RMS = 2
+_FEW_ELEMENTS = 16
+_DRAWS_OF_FEW = 5
+"""How many answers of few elements tell the precision together."""
+_MOST_ROUNDING = 0.25
+"""Norm of the error over that of the answer up to which it is called rounding."""
+_COUNTER = "num_batches_tracked"
+"""A count that no answer depends on, where the momentum is given; fused kernels leave it."""
+_MOST_PARAMETERS = 32
+_VISIBLE = 30.0
+"""How many times its tolerance an answer moves by with a parameter that is tried alone."""
+_HARDLY_VISIBLE = 3.0
+_MOST_AMPLIFIED = 1e4
 
 
 @dataclass(frozen=True)
@@ -107,6 +138,10 @@ class Checks:
         self._previous: tuple[int, Any] | None = None
         self._slots = 1
         self._repeated: Question | None = None
+        self._usual: list[float] = []
+        self._few = False
+        self._classes: list[str | None] = []
+        self._centred: list[str | None] = []
         evidence.comparison = Comparison()
 
     def adopt(self, parameters: Sequence[Parameter]) -> None:
@@ -129,6 +164,9 @@ class Checks:
     def verdict(self, first: Question, calls: int) -> None:
         """Make the calls that decide, `calls` of them or five where a call is slow."""
         size = layout(first.inputs)[1]
+        self._usual = [root_mean_square(one) for one in first.expected.exact]
+        answers = [t.numel() for t in tensors_of(first.expected.value) if not _is_whole(t)]
+        self._few = 0 < sum(answers) < _FEW_ELEMENTS
         # Each slot is a copy of the inputs in the candidate's memory, and one in ours.
         self._slots = slots = 4 if size <= _CHEAP_BYTES else 2 if size <= _LARGE_BYTES else 1
         number = 0
@@ -142,13 +180,16 @@ class Checks:
             # The first call may compile.
             if number > 1 and time.perf_counter() - began > _SLOW_CALL_S:
                 calls = min(calls, _FEWEST_CALLS)
+        self._compare_state()
+        self._class_precision()
 
     def check_timed(self, inputs: list[Any], output: Any) -> None:
         """Compare the output of a timed call, unless it depends on more than what was sent."""
         if self._reference.mutates or not self._reference.repeatable:
             self._evidence.flags.add("timed_outputs_unverified")
             return
-        found = compare(self._reference.answer(inputs), output, self._policy)
+        expected = self._reference.answer(inputs)
+        found = compare(expected, output, self._policy, lambda: self._reference.choices(inputs))
         if found.reason is not None:
             message = f"a timed call gave a wrong answer: {found.message}"
             raise Failed("rejected", "memorised_output", message)
@@ -160,25 +201,139 @@ class Checks:
         does not promise may end the process that reads them, and that must not be ours. Returns
         whether the probe can still be used.
         """
+        if self._reference.remembers:
+            return True
         try:
-            if not self._reference.remembers:
-                self._raise_flags(probe)
+            self._raise_flags(probe, time.perf_counter() + _ROBUSTNESS_S)
         except _ProbeLost:
             return False
+        finally:
+            self._class_precision()
         return True
 
-    def _raise_flags(self, probe: Arm) -> None:
-        end = time.perf_counter() + _ROBUSTNESS_S
-        for flag, asked, strided in self._variants(probe):
-            if not self._withstands(asked, strided=strided):
-                self._evidence.flags.add(flag)
+    def _raise_flags(self, probe: Arm, end: float) -> None:
+        if not self._vary(_UNPROMISED, probe, end):
+            return
+        if not self._missing and self._reference.parameters():
+            self._perturb()
+            self._perturb_each(end)
+            try:
+                state = self._reference.state()
+                self._arm.adopt({name: state[name] for name in self._known})
+            except Failed:
+                return
+        self._vary(_SPECIAL, probe, end)
+
+    def _vary(self, variations: Sequence[_Variation], probe: Arm, end: float) -> bool:
+        """Try variations of the inputs; returns whether there are time and process for more."""
+        for variation in variations:
+            if time.perf_counter() > end:
+                return False
+            asked = self._asked(variation, probe)
+            if asked is None:
+                continue
+            found = self._found(asked, variation)
+            if variation.tells_precision:
+                self._note_class(variation, probe, found)
+            if found is None or found.reason is not None:
+                self._evidence.flags.add(variation.flag)
                 # What broke it may have broken the process too; then nothing more is to be seen.
                 if self._lost or not self._withstands(question(self._reference, self._evidence)):
-                    return
-            if time.perf_counter() > end:
-                return
-        if not self._missing and self._reference.parameters():
-            self._perturbed()
+                    return False
+        return True
+
+    def _note_class(self, variation: _Variation, probe: Arm, found: Comparison | None) -> None:
+        """Note the precision that an answer shows; None where the answer is another one."""
+        shown = _rounding_class(found, variation)
+        # One sum may be right by chance, or next to nothing, where any error is large.
+        if self._few or (shown is not None and is_below(shown, self._policy)):
+            together = self._together(variation, probe, _DRAWS_OF_FEW if self._few else 1)
+            second = _rounding_class(together, variation)
+            best = shown if second is None else min(shown or second, second, key=class_rank)
+            shown = second if self._few else best
+        self._centred.append(shown)
+
+    def _together(self, variation: _Variation, probe: Arm, draws: int) -> Comparison | None:
+        """What comes of several draws of varied inputs as of one answer; None where one fails."""
+        wanted: list[list[torch.Tensor]] = []
+        exact: list[list[torch.Tensor]] = []
+        given: list[list[torch.Tensor]] = []
+        inputs: list[Any] = []
+        for _ in range(draws):
+            asked = self._asked(variation, probe)
+            if asked is None:
+                return None
+            try:
+                output = self._call(0, asked)
+            except Failed as failed:
+                self._lost = failed.status == "timeout" or failed.reason in _DEATHS
+                return None
+            if self._held_against(asked, output).rel_l2_error is None:
+                return None
+            triples = zip(
+                tensors_of(asked.expected.value),
+                asked.expected.exact,
+                tensors_of(output),
+                strict=True,
+            )
+            held = [(w, x, g) for w, x, g in triples if x is not None and not _is_whole(w)]
+            for side, tensors in zip((wanted, exact, given), zip(*held, strict=True), strict=True):
+                side.append(list(tensors))
+            inputs = asked.inputs
+        value, wide, output = (
+            [torch.stack(tensors) for tensors in zip(*side, strict=True)]
+            for side in (wanted, exact, given)
+        )
+        return compare(Expected(value, list(wide), inputs), output, self._policy)
+
+    def _class_precision(self) -> None:
+        """Set the precision class from the middle one of the verdict's calls and the worst after.
+
+        What answers something else wherever signs are random and inputs uneven has no class
+        that could be trusted.
+        """
+        classes = sorted(self._classes, key=class_rank)
+        usual = classes[len(classes) // 2] if classes else None
+        if usual is None:
+            return
+        worst = max([usual, *self._centred], key=class_rank)
+        comparison: Comparison = self._evidence.comparison
+        self._evidence.comparison = replace(comparison, precision_class=worst)
+        unknown = bool(self._centred) and not any(self._centred)
+        if unknown or is_below(worst, self._policy):
+            self._evidence.flags.add("precision_below_policy")
+
+    def _compare_state(self) -> None:
+        """Flag parameters and buffers that are not what the calls have made of the task's own."""
+        before, now = self._reference.state(), self._reference.current_state()
+        names = [name for name in now if name.rpartition(".")[2] != _COUNTER]
+        parameters = self._reference.parameters()
+        wanted: dict[str, torch.Tensor] = {}
+        room = _CHEAP_BYTES
+        for name in sorted(names, key=lambda name: (name in parameters, now[name].nbytes)):
+            if name not in self._known:
+                if name not in parameters and not same_bits(before[name], now[name]):
+                    self._note_state(f"{name} changes in the task's own calls, and is not there")
+            elif now[name].nbytes <= room and not (self._missing and name in parameters):
+                room -= now[name].nbytes
+                wanted[name] = now[name]
+        try:
+            given = self._arm.current_state(wanted)
+        except Failed as failed:
+            if (failed.status, failed.reason) != ("crash", "exception"):
+                raise
+            self._note_state(f"it cannot be read: {failed.message}")
+            return
+        for name, value in wanted.items():
+            exact = None if _is_whole(value) else value.to(_wide_type(value))
+            found = compare(Expected(value, [exact]), given[name], self._policy)
+            if found.reason is not None:
+                self._note_state(f"{name}: {found.message}")
+
+    def _note_state(self, what: str) -> None:
+        if "state_differs" not in self._evidence.flags:
+            self._evidence.notes.append(f"state after the calls: {what}")
+        self._evidence.flags.add("state_differs")
 
     def _next(self, slot: int, kind: _Kind) -> Question:
         held = self._held.get(slot)
@@ -195,11 +350,12 @@ class Checks:
         if sum(sizes) <= _MOST_POISON_BYTES:
             self._arm.poison([size for size in sizes if size])
         output = self._call(slot, asked, first=number == 0)
-        found = compare(asked.expected, output, self._policy)
+        found = self._held_against(asked, output)
         if found.reason is not None:
             self._evidence.comparison = found
             raise self._wrong(found, asked, output, number)
         self._evidence.comparison = worse(self._evidence.comparison, found)
+        self._classes.append(found.precision_class)
         if look and not self._reference.mutates:
             now = self._arm.inputs(slot)
             if not all(same_bits(a, b) for a, b in _pairs(asked.inputs, now)):
@@ -229,10 +385,18 @@ class Checks:
 
     def _compare_repeated(self, before: Question, asked: Question, output: Any) -> None:
         """The same inputs have come twice in a row: does the answer follow from them?"""
-        if compare(before.expected, asked.expected.value).reason is not None:
+        if self._held_against(before, asked.expected.value).reason is not None:
             self._reference.remembers = True
         elif self._previous and not repeats(asked.expected, self._previous[1], output):
             self._evidence.flags.add("nondeterministic")
+
+    def _held_against(
+        self, asked: Question, output: Any, usual: Sequence[float] | None = None
+    ) -> Comparison:
+        def choices() -> Sequence[Choice]:
+            return self._reference.choices(asked.inputs, asked.seed)
+
+        return compare(asked.expected, output, self._policy, choices, usual)
 
     def _call(
         self, slot: int, asked: Question, *, first: bool = False, strided: bool = False
@@ -255,52 +419,54 @@ class Checks:
                     return Failed("incorrect", "parameters_ignored", message)
         return Failed("incorrect", found.reason or "unspecified", message)
 
-    def _variants(self, probe: Arm) -> Iterator[tuple[str, Question, bool]]:
-        """Inputs that the task does not promise, where the reference's answer to them is finite."""
-        for flag, change in _CHANGES.items():
-            asked = self._asked(flag, lambda own, change=change: _each_floating(change, own), probe)
-            if asked is not None:
-                yield flag, asked, False
-        asked = self._asked("fails_noncontiguous", with_gaps, probe, strided=True)
-        if asked is not None:
-            yield "fails_noncontiguous", asked, True
-
-    def _asked(
-        self, flag: str, change: Callable[[Any], Any], probe: Arm, *, strided: bool = False
-    ) -> Question | None:
-        """A question on changed inputs; None where there is none or the answer is not finite."""
+    def _asked(self, variation: _Variation, probe: Arm) -> Question | None:
+        """A question on varied inputs; None where there is none or the answer tells nothing."""
+        flag = variation.flag
         if flag in self._reference.refused:
             return None
         seed = secrets.randbits(48)
         own = self._reference.inputs(seed)
-        if strided and layout(own)[1] > _LARGE_BYTES:
+        if variation.strided and layout(own)[1] > _LARGE_BYTES:
             return None
-        changed = change(own)
-        if all(a is b or (not strided and same_bits(a, b)) for a, b in _pairs(own, changed)):
+        changed = variation.change(own, seed)
+        if all(
+            a is b or (not variation.strided and same_bits(a, b)) for a, b in _pairs(own, changed)
+        ):
             return None
         self._evidence.seeds.append(seed)
-        if self._reference.device == "cuda" and not _takes(probe, changed, strided=strided):
+        if self._reference.device == "cuda" and not _takes(probe, changed, variation):
             self._reference.refused.add(flag)
-            if not _takes(probe, own):
+            if not _takes(probe, own, None):
                 raise _ProbeLost
             return None
         try:
             expected = self._reference.answer(changed, call_seed(seed))
         except ReferenceFailed:
             return None
-        finite = all(bool(t.isfinite().all()) for t in tensors_of(expected.value))
-        return Question(changed, expected, call_seed(seed)) if finite else None
+        answers = list(tensors_of(expected.value))
+        if variation.finite:
+            told = all(bool(t.isfinite().all()) for t in answers)
+        else:  # which whole number an infinity becomes is the machine's matter
+            told = not any(_is_whole(t) and t.dtype != torch.bool for t in answers)
+        return Question(changed, expected, call_seed(seed)) if told else None
 
-    def _withstands(self, asked: Question, *, strided: bool = False) -> bool:
+    def _found(self, asked: Question, variation: _Variation | None = None) -> Comparison | None:
+        """What comes of a call that decides no verdict; None where it fails."""
+        strided = variation is not None and variation.strided
         slot = _STRIDED_SLOT if strided else 0
         try:
             output = self._call(slot, asked, strided=strided)
         except Failed as failed:
             self._lost = failed.status == "timeout" or failed.reason in _DEATHS
-            return False
-        return compare(asked.expected, output, self._policy).reason is None
+            return None
+        special = variation is not None and variation.special
+        return self._held_against(asked, output, self._usual if special else None)
 
-    def _perturbed(self) -> None:
+    def _withstands(self, asked: Question) -> bool:
+        found = self._found(asked)
+        return found is not None and found.reason is None
+
+    def _perturb(self) -> None:
         """Ask under other weights: what was computed from the seed's weights fails."""
         state = self._reference.perturbed(secrets.randbits(48))
         self._reference.load(state)
@@ -320,12 +486,80 @@ class Checks:
         if not withstands:
             self._evidence.flags.add("fails_perturbed_parameters")
 
+    def _perturb_each(self, end: float) -> None:
+        """Change one parameter at a time, by as much as it takes to see it in the answer.
+
+        Beside large sums a bias counts for less than the tolerance, whatever all weights together
+        do.
+        """
+        own = self._reference.state()
+        moved = self._reference.perturbed(secrets.randbits(48))
+        try:
+            self._arm.adopt({name: own[name] for name in self._known})
+            asked = question(self._reference, self._evidence)
+            for name in sorted(self._reference.parameters())[:_MOST_PARAMETERS]:
+                if time.perf_counter() > end or self._lost:
+                    return
+                # Those that share their memory are one tensor there.
+                tied = {one: own[one] for one in moved if moved[one] is moved[name]}
+                if not own[name].is_floating_point() or name != min(tied):
+                    continue
+                if not self._notices(asked, tied, moved[name] - own[name]):
+                    self._evidence.flags.add("fails_perturbed_parameters")
+                    return
+        except (Failed, ReferenceFailed):
+            return
+        finally:
+            self._reference.reset()
+
+    def _notices(
+        self, asked: Question, own: Mapping[str, torch.Tensor], step: torch.Tensor
+    ) -> bool:
+        """Whether the candidate follows a step of some parameters, where the reference does."""
+        state, expected, visible = self._stepped(asked, own, step)
+        if 0 < visible < _VISIBLE:
+            amplified = min(_MOST_AMPLIFIED, 2 * _VISIBLE / visible)
+            state, expected, visible = self._stepped(asked, own, amplified * step)
+        self._reference.load(own)
+        if not visible > _HARDLY_VISIBLE:
+            return True
+        self._arm.adopt(state)
+        withstands = self._withstands(replace(asked, expected=expected))
+        if not self._lost:
+            self._arm.adopt(own)
+        return withstands
+
+    def _stepped(
+        self, asked: Question, own: Mapping[str, torch.Tensor], step: torch.Tensor
+    ) -> tuple[dict[str, torch.Tensor], Expected, float]:
+        """Parameters after a step, what the reference answers with them, how visible that is."""
+        state = {name: value + step for name, value in own.items()}
+        self._reference.load(state)
+        expected = self._reference.answer(asked.inputs, asked.seed)
+        return state, expected, self._visible(asked.expected, expected)
+
+    def _visible(self, before: Expected, after: Expected) -> float:
+        """By how many times its tolerance an answer has moved; 0 where it is not finite."""
+        most = 0.0
+        triples = zip(tensors_of(after.value), after.exact, before.exact, strict=True)
+        for own, new, old in triples:
+            if new is None or old is None or _is_whole(own):
+                continue
+            if not (bool(own.isfinite().all()) and bool(new.isfinite().all())):
+                return 0.0
+            limit = tolerance(own.dtype, self._policy)
+            allowed = limit * (new.abs() + root_mean_square(new))
+            allowed += 4 * float((own.to(new.device, new.dtype) - new).abs().amax())
+            most = max(most, float(((new - old).abs() / allowed).nan_to_num(0.0).amax()))
+        return most
+
 
 class _ProbeLost(Exception):
     """The process that tries inputs first has not survived them."""
 
 
-def _takes(probe: Arm, inputs: list[Any], *, strided: bool = False) -> bool:
+def _takes(probe: Arm, inputs: list[Any], variation: _Variation | None) -> bool:
+    strided = variation is not None and variation.strided
     slot = _STRIDED_SLOT if strided else 0
     try:
         probe.fill(slot, inputs, strided=strided)
@@ -335,7 +569,90 @@ def _takes(probe: Arm, inputs: list[Any], *, strided: bool = False) -> bool:
     return True
 
 
-def _rearranged(tensor: torch.Tensor) -> torch.Tensor:
+def _rounding_class(found: Comparison | None, variation: _Variation) -> str | None:
+    """The precision class of an answer that is right but for rounding."""
+    if found is None or found.rel_l2_error is None or found.rel_l2_error > _MOST_ROUNDING:
+        return None
+    return found.typical_class if variation.widens else found.precision_class
+
+
+def _is_whole(tensor: torch.Tensor) -> bool:
+    return not (tensor.is_floating_point() or tensor.is_complex())
+
+
+def _wide_type(tensor: torch.Tensor) -> torch.dtype:
+    return torch.complex128 if tensor.is_complex() else torch.float64
+
+
+@dataclass(frozen=True)
+class _Variation:
+    """A way to vary inputs."""
+
+    flag: str
+    """What is raised where the candidate's answer is wrong."""
+    change: Callable[[list[Any], int], list[Any]]
+    """Makes varied inputs from inputs and a seed."""
+    tells_precision: bool = False
+    widens: bool = False
+    """Whether some inputs lie beyond their usual range, and the answers to them tell nothing of
+    the precision: a kernel may know the range."""
+    special: bool = False
+    """Whether answers may be far smaller than usual ones; the mean of centred inputs is nothing."""
+    finite: bool = True
+    """Whether the reference's answer has to be finite for the variation to be tried."""
+    strided: bool = False
+
+
+_Change: TypeAlias = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
+
+
+def _floating(change: _Change) -> Callable[[list[Any], int], list[Any]]:
+    """A change of all inputs by one of each floating tensor."""
+
+    def changed(value: Any, draws: dict[torch.device, torch.Generator], seed: int) -> Any:
+        if isinstance(value, torch.Tensor):
+            if not value.is_floating_point() or not value.numel():
+                return value
+            if value.device not in draws:
+                # Under the seed of the inputs the draws would be those that the inputs come from.
+                own_seed = call_seed(seed + 1)
+                draws[value.device] = torch.Generator(value.device).manual_seed(own_seed)
+            return change(value, draws[value.device])
+        if isinstance(value, list | tuple):
+            return type(value)(changed(item, draws, seed) for item in value)
+        return value
+
+    return lambda inputs, seed: changed(inputs, {}, seed)
+
+
+def _some(tensor: torch.Tensor, draws: torch.Generator) -> torch.Tensor:
+    """One in 64 elements, and always one of them."""
+    shape = tensor.shape
+    drawn = torch.rand(shape, generator=draws, device=tensor.device, dtype=torch.float32)
+    return (drawn < 1 / _ONE_IN) | (drawn == drawn.min())
+
+
+def _with_random_signs(tensor: torch.Tensor, draws: torch.Generator) -> torch.Tensor:
+    shape = tensor.shape
+    drawn = torch.rand(shape, generator=draws, device=tensor.device, dtype=torch.float32)
+    return torch.where(drawn < 0.5, tensor, -tensor)
+
+
+def _centred(tensor: torch.Tensor, _: torch.Generator) -> torch.Tensor:
+    return tensor - tensor.mean()
+
+
+def _uneven(tensor: torch.Tensor, draws: torch.Generator) -> torch.Tensor:
+    """One in 64 elements 8 times as large and the others 8 times as small.
+
+    The norm stays, and a sum has few terms that count: errors do not average out.
+    """
+    if tensor.numel() < _FEWEST_UNEVEN:
+        return tensor
+    return torch.where(_some(tensor, draws), tensor * _UNEVEN, tensor / _UNEVEN)
+
+
+def _rearranged(tensor: torch.Tensor, _: torch.Generator) -> torch.Tensor:
     """The same values with all but the ends in another order."""
     flat = tensor.reshape(-1).clone()
     if flat.numel() < _FEWEST_INTERIOR:
@@ -345,21 +662,58 @@ def _rearranged(tensor: torch.Tensor) -> torch.Tensor:
     return flat.view(tensor.shape)
 
 
-_CHANGES: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "fails_scaled": lambda tensor: tensor * _SCALE,
-    "fails_signed": lambda tensor: tensor - tensor.mean(),
-    "fails_positive": torch.abs,
-    "fails_shifted": lambda tensor: tensor + _SHIFT,
-    "fails_equal_corners": _rearranged,
-}
+def _constant(tensor: torch.Tensor, _: torch.Generator) -> torch.Tensor:
+    """Rows of equal elements, of so few digits that sums of them are exact."""
+    first = tensor[..., :1] if tensor.dim() else tensor
+    return first.bfloat16().to(tensor.dtype).expand_as(tensor).clone()
 
 
-def _each_floating(change: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return change(value) if value.is_floating_point() and value.numel() else value
-    if isinstance(value, list | tuple):
-        return type(value)(_each_floating(change, item) for item in value)
-    return value
+def _coarse(tensor: torch.Tensor, _: torch.Generator) -> torch.Tensor:
+    step = root_mean_square(tensor - tensor.mean()) / _LEVELS_PER_RMS
+    return (tensor / step).round() * step if step else tensor
+
+
+def _infinite(tensor: torch.Tensor, draws: torch.Generator) -> torch.Tensor:
+    signed = torch.where(tensor < 0, -torch.inf, torch.inf).to(tensor.dtype)
+    return torch.where(_some(tensor, draws), signed, tensor)
+
+
+def _unknown(tensor: torch.Tensor, draws: torch.Generator) -> torch.Tensor:
+    return torch.where(_some(tensor, draws), torch.full_like(tensor, torch.nan), tensor)
+
+
+def _without_rows(inputs: list[Any], _: int) -> list[Any]:
+    """Tensors of as many rows as the first one without any."""
+    rows = next((t.shape[0] for t in tensors_of(inputs) if t.dim()), 0)
+
+    def emptied(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value[:0] if value.dim() and value.shape[0] == rows else value
+        if isinstance(value, list | tuple):
+            return type(value)(emptied(item) for item in value)
+        return value
+
+    return emptied(inputs)
+
+
+_UNPROMISED = (
+    _Variation("fails_random_signs", _floating(_with_random_signs), tells_precision=True),
+    _Variation("fails_uneven", _floating(_uneven), tells_precision=True, widens=True),
+    _Variation("fails_signed", _floating(_centred), special=True),
+    _Variation("fails_scaled", _floating(lambda tensor, _: tensor * _SCALE)),
+    _Variation("fails_positive", _floating(lambda tensor, _: tensor.abs())),
+    _Variation("fails_shifted", _floating(lambda tensor, _: tensor + _SHIFT)),
+    _Variation("fails_equal_corners", _floating(_rearranged)),
+    _Variation("fails_noncontiguous", lambda inputs, _: with_gaps(inputs), strided=True),
+)
+_SPECIAL = (
+    _Variation("fails_zeros", _floating(lambda tensor, _: torch.zeros_like(tensor)), special=True),
+    _Variation("fails_constants", _floating(_constant), special=True),
+    _Variation("fails_ties", _floating(_coarse), special=True),
+    _Variation("fails_infinities", _floating(_infinite), special=True, finite=False),
+    _Variation("fails_nan", _floating(_unknown), special=True, finite=False),
+    _Variation("fails_empty_rows", _without_rows, special=True),
+)
 
 
 def _pairs(one: Any, other: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

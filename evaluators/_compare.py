@@ -3,15 +3,25 @@
 Floating outputs are held against the reference computed in double precision: every element has to
 satisfy |c - r64| <= L * (|r64| + rms(r64)) + 4 * e0, where e0 is the largest error of the eager
 reference itself. Scaling by the root mean square keeps zeros from passing where the answers are
-small, and keeps large answers from failing on rounding. Tensors are read in pieces, so that no
-second copy of an answer in double precision is made.
+small, and keeps large answers from failing on rounding.
+
+Answers far below the root mean square could be anything by this rule alone. So the share of
+elements with a large relative error is bounded too: at each of three levels q, no more elements may
+be wrong by more than q * |r64| than 8 times as many as of the eager reference, one, and a share of
+L / q, which is what an absolute error of L * rms does to answers spread evenly. Answers that are
+zero or not normal do not count, so that flushing them to zero is no fault.
+
+The precision class is what the whole answer says, not its worst element: the norm of the error and
+the upper quartile of the relative error, each against that of the eager reference.
+
+Tensors are read in pieces, so that no second copy of an answer in double precision is made.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,6 +29,7 @@ import torch
 from evaluators._case import Policy
 from evaluators._reference import Expected, same_bits
 from evaluators._tensors import tensors_of
+from evaluators.judging.choices import Choice, explain
 
 TOLERANCE = {
     torch.float64: 1e-10,
@@ -32,10 +43,32 @@ TOLERANCE = {
 TF32_TOLERANCE = 2e-3
 """L for float32 under the policy allow_tf32."""
 _LOW_PRECISION_TOLERANCE = 1e-1
-_SINGLE = (torch.float32, torch.complex64)
+SINGLE = (torch.float32, torch.complex64)
+"""Element types whose answers have a precision class."""
 _CHUNK = 1 << 23
-# Upper ends of the scaled error that formats of lower precision leave behind.
-_CLASSES = (("tf32", 2e-3), ("bf16", 2e-2))
+_EPS = torch.finfo(torch.float32).eps
+_LEVELS = (1e-3, 1e-2, 1e-1)
+"""Relative errors whose shares are bounded, ascending."""
+_EAGER_SHARES = 8
+_SPARED = 1
+"""Elements with any relative error that never count: one may be next to zero by chance."""
+_SAMPLE = 1 << 14
+_QUARTILE = 0.75
+_EAGER_ERRORS: dict[Policy, int] = {"fp32_strict": 32, "allow_tf32": 4}
+"""How many times the eager reference's error is still its precision. Another order of summation may
+well leave 32 times the error of a blocked one; where eager itself rounds to TF32 that would be
+another format."""
+_FEWEST_TERMS = 4096
+_MOST_FULL = 6e-5
+"""No error above this is full precision because sums are long; rounding one factor of a product to
+TF32 or half precision leaves 2e-4."""
+# Upper ends of the relative error that formats of lower precision leave behind: both factors of a
+# product rounded to 11 bits leave 3e-4, cut off 1e-3; rounded to 8 bits 2.3e-3.
+_CLASSES = (("tf32", 1.5e-3), ("bf16", 1.2e-2))
+_INDICES = (torch.int64, torch.int32)
+_RANKS = ("", "fp32", "tf32", "bf16", "lower")
+_ALLOWED: dict[Policy, str] = {"fp32_strict": "fp32", "allow_tf32": "tf32"}
+"""The lowest class that ranks."""
 
 
 @dataclass(frozen=True)
@@ -53,17 +86,63 @@ class Comparison:
     """Norm of the error over the norm of the answer."""
     precision_class: str | None = None
     """Precision that the error corresponds to, for float32 tasks."""
+    typical_class: str | None = None
+    """The same by the upper quartile of the relative error alone, whatever a few answers say."""
 
 
 def tolerance(dtype: torch.dtype, policy: Policy) -> float:
     """L of the rule above for answers of an element type."""
-    if policy == "allow_tf32" and dtype in _SINGLE:
+    if policy == "allow_tf32" and dtype in SINGLE:
         return TF32_TOLERANCE
     return TOLERANCE.get(dtype, _LOW_PRECISION_TOLERANCE)
 
 
-def compare(expected: Expected, got: Any, policy: Policy = "fp32_strict") -> Comparison:
-    """Compare an output with what the reference answers to the same inputs."""
+def is_below(precision_class: str | None, policy: Policy) -> bool:
+    """Whether a precision class is lower than a policy lets rank.
+
+    >>> is_below("tf32", "fp32_strict"), is_below("tf32", "allow_tf32")
+    (True, False)
+    """
+    return class_rank(precision_class) > class_rank(_ALLOWED[policy])
+
+
+def class_rank(precision_class: str | None) -> int:
+    """Place of a precision class, the most precise first; that of none is 0."""
+    return _RANKS.index(precision_class or "")
+
+
+def root_mean_square(tensor: torch.Tensor | None) -> float:
+    """Root mean square of the finite elements; 0 where there are none."""
+    if tensor is None or not tensor.numel():
+        return 0.0
+    squares, finite = 0.0, 0
+    flat = _flat(tensor)
+    for at in range(0, flat.numel(), _CHUNK):
+        piece = _wide(flat[at : at + _CHUNK])
+        known = piece.isfinite()
+        squares += float(torch.where(known, piece, 0.0).square().sum())
+        finite += int(known.sum())
+    return math.sqrt(squares / finite) if finite else 0.0
+
+
+def compare(
+    expected: Expected,
+    got: Any,
+    policy: Policy = "fp32_strict",
+    choices: Callable[[], Sequence[Choice]] = tuple,
+    usual: Sequence[float] | None = None,
+) -> Comparison:
+    """Compare an output with what the reference answers to the same inputs.
+
+    Args:
+        expected: What the reference answers.
+        got: The output.
+        policy: Which precision is asked for.
+        choices: What the reference has chosen indices by; called only where an index differs.
+        usual: For special inputs, such as zeros: the root mean square of each tensor of an ordinary
+            answer, to which errors may be relative too. Small answers then need no relative
+            precision, and any number of indices may be as good as another.
+    """
     mismatch = _structure(expected.value, got)
     if mismatch is not None:
         return mismatch
@@ -71,11 +150,13 @@ def compare(expected: Expected, got: Any, policy: Policy = "fp32_strict") -> Com
         return Comparison("unspecified", "the outputs hold more data than they describe")
     worst = Comparison()
     triples = zip(tensors_of(expected.value), expected.exact, tensors_of(got), strict=True)
+    terms = _terms(expected)
     for index, (wanted, exact, given) in enumerate(triples):
         if exact is None or not (wanted.is_floating_point() or wanted.is_complex()):
-            found = _whole(index, wanted, exact, given, expected.inputs)
+            found = _whole(index, wanted, exact, given, choices, few=usual is None)
         else:
-            found = _numbers(index, wanted, exact, given, tolerance(wanted.dtype, policy))
+            further = None if usual is None else usual[index]
+            found = _numbers(index, wanted, exact, given, policy, terms, further)
         if found.reason is not None:
             return found
         worst = worse(worst, found)
@@ -92,8 +173,8 @@ def worse(one: Comparison, other: Comparison) -> Comparison:
         max_abs_error=max(one.max_abs_error or 0.0, other.max_abs_error or 0.0),
         max_scaled_error=max(one.max_scaled_error, other.max_scaled_error),
         rel_l2_error=max(one.rel_l2_error or 0.0, other.rel_l2_error or 0.0),
-        precision_class=max(one.precision_class or "", other.precision_class or "", key=_class_rank)
-        or None,
+        precision_class=max(one.precision_class, other.precision_class, key=class_rank),
+        typical_class=max(one.typical_class, other.typical_class, key=class_rank),
     )
 
 
@@ -120,10 +201,6 @@ def repeats(expected: Expected, one: Any, other: Any) -> bool:
             if not bool((apart <= 4 * first_error).all()):
                 return False
     return True
-
-
-def _class_rank(name: str) -> int:
-    return ["", "fp32", "tf32", "bf16", "lower"].index(name)
 
 
 def _structure(wanted: Any, given: Any) -> Comparison | None:
@@ -210,11 +287,49 @@ def _pieces(wanted: torch.Tensor, exact: torch.Tensor, given: torch.Tensor) -> I
         )
 
 
+@dataclass
+class _Relative:
+    """Relative errors of one output: how many are large, and those of a sample of elements."""
+
+    tiny: float
+    """Smallest normal number of the answer's element type; smaller answers do not count."""
+    step: int
+    """Every how many elements one is in the sample."""
+    large: list[int] = field(default_factory=lambda: [0] * len(_LEVELS))
+    sample: list[torch.Tensor] = field(default_factory=list[torch.Tensor])
+
+    def add(self, error: torch.Tensor, size: torch.Tensor) -> None:
+        """Count a piece: its errors, and the magnitudes of its answers."""
+        some = error > _LEVELS[0] * size
+        errors, sizes = error[some], size[some]
+        normal = sizes >= self.tiny
+        errors, sizes = errors[normal], sizes[normal]
+        for number, level in enumerate(_LEVELS):
+            self.large[number] += int((errors > level * sizes).sum())
+        errors, sizes = error[:: self.step], size[:: self.step]
+        normal = sizes >= self.tiny
+        self.sample.append(errors[normal] / sizes[normal])
+
+    def quartile(self) -> float:
+        """Upper quartile of the sample; 0 where no answer counts."""
+        found = torch.cat(self.sample)
+        if not found.numel():
+            return 0.0
+        return float(found.kthvalue(math.ceil(_QUARTILE * found.numel())).values)
+
+
 def _numbers(
-    index: int, wanted: torch.Tensor, exact: torch.Tensor, given: torch.Tensor, limit: float
+    index: int,
+    wanted: torch.Tensor,
+    exact: torch.Tensor,
+    given: torch.Tensor,
+    policy: Policy,
+    terms: int,
+    usual: float | None,
 ) -> Comparison:
     if wanted.numel() == 0:
         return Comparison()
+    limit = tolerance(wanted.dtype, policy)
     squares, finite, misplaced, eager_error = 0.0, 0, 0, 0.0
     first: int | None = None
     looks = _pieces(wanted, exact, given)
@@ -235,11 +350,14 @@ def _numbers(
     if not finite:
         return Comparison()
     rms = math.sqrt(squares / finite)
-    largest = scaled = share = eager_share = squared_error = 0.0
+    further = rms + (usual or 0.0)
+    tiny, step = torch.finfo(wanted.dtype).tiny, max(1, wanted.numel() // _SAMPLE)
+    ours, eagers = _Relative(tiny, step), _Relative(tiny, step)
+    largest = scaled = squared_error = eager_squared_error = 0.0
     failing = 0
     for piece in held or _pieces(wanted, exact, given):
-        scale = piece.r64.abs() + rms
-        allowed = limit * scale + 4 * eager_error
+        size = piece.r64.abs()
+        allowed = limit * (size + further) + 4 * eager_error
         over = piece.error > allowed
         here = int(over.sum())
         if here and first is None:
@@ -247,25 +365,46 @@ def _numbers(
         failing += here
         largest = max(largest, float(piece.error.max()))
         scaled = max(scaled, _largest_ratio(piece.error, allowed))
-        # With the allowance of the rule, so that what passes as a format is called that format.
-        beyond = (piece.error - 4 * eager_error).clamp_(min=0)
-        share = max(share, _largest_ratio(beyond, scale))
-        eager_share = max(eager_share, _largest_ratio(piece.eager_by_element, scale))
         squared_error += float(piece.error.square().sum())
-    precision = None
-    if wanted.dtype in _SINGLE:
-        full = max(32 * eager_share, 32 * torch.finfo(torch.float32).eps)
-        bounds = (("fp32", full), *_CLASSES)
-        precision = next((name for name, bound in bounds if share <= bound), "lower")
+        eager_squared_error += float(piece.eager_by_element.square().sum())
+        ours.add(piece.error, size)
+        eagers.add(piece.eager_by_element, size)
+    relative = math.sqrt(squared_error / squares) if squares else None
+    precision = typical = None
+    if wanted.dtype in SINGLE and relative is not None:
+        by_norm = _class(relative, math.sqrt(eager_squared_error / squares), policy, terms)
+        typical = _class(ours.quartile(), eagers.quartile(), policy, terms)
+        precision = max(by_norm, typical, key=class_rank)
     reason = message = None
     if first is not None:
         reason = "incorrect_numerical"
-        allowed = limit * (abs(_element(exact, first)) + rms) + 4 * eager_error
+        allowed = limit * (abs(_element(exact, first)) + further) + 4 * eager_error
         what = f"beyond their tolerance, here {allowed:.3g}"
         told = _told(index, wanted, exact, given, first, failing, what)
         message = f"{told}; largest error {largest:.3g}, {scaled:.3g} times its tolerance"
-    relative = math.sqrt(squared_error / squares) if squares else None
-    return Comparison(reason, message, largest, scaled, relative, precision)
+    elif usual is None:
+        for level, count, eager_count in zip(_LEVELS, ours.large, eagers.large, strict=True):
+            if count > _EAGER_SHARES * eager_count + _SPARED + limit / level * finite:
+                reason = "incorrect_numerical"
+                message = _told_relative(
+                    index, wanted, exact, given, (level, count, eager_count), tiny
+                )
+    return Comparison(reason, message, largest, scaled, relative, precision, typical)
+
+
+def _class(error: float, eager_error: float, policy: Policy, terms: int) -> str:
+    """The class of a relative error beside that of the eager reference."""
+    long = min(_MOST_FULL, _EPS * math.sqrt(max(_FEWEST_TERMS, terms)))
+    full = max(_EAGER_ERRORS[policy] * eager_error, long)
+    bounds = (("fp32", full), *_CLASSES)
+    return next((name for name, bound in bounds if error <= bound), "lower")
+
+
+def _terms(expected: Expected) -> int:
+    """How many terms the longest sum of an answer may have, as far as shapes tell."""
+    answers = max((t.numel() for t in tensors_of(expected.value)), default=0)
+    given = [t for t in tensors_of(list(expected.inputs)) if t.is_floating_point()]
+    return max((max(*t.shape, t.numel() // max(1, answers), 1) for t in given), default=1)
 
 
 def _whole(
@@ -273,46 +412,46 @@ def _whole(
     wanted: torch.Tensor,
     exact: torch.Tensor | None,
     given: torch.Tensor,
-    inputs: Sequence[Any],
+    choices: Callable[[], Sequence[Choice]],
+    *,
+    few: bool,
 ) -> Comparison:
     """Whole numbers are exact: those of the reference, or of the reference in double precision."""
     wrong = given != wanted
     if exact is not None:
         wrong &= given != exact.to(given.device)
     failing = int(wrong.sum())
-    if not failing or _tied(wanted, given, inputs):
+    if not failing:
+        return Comparison()
+    if wanted.dtype in _INDICES and explain(choices(), wanted, given, wrong, few=few):
         return Comparison()
     first = int(wrong.reshape(-1).int().argmax())
     message = _told(index, wanted, wanted, given, first, failing, "another value")
     return Comparison("incorrect_numerical", message)
 
 
-def _tied(wanted: torch.Tensor, given: torch.Tensor, inputs: Sequence[Any]) -> bool:
-    """Whether both are places of the same extreme values along one dimension of an input."""
-    if wanted.dtype != torch.int64 or wanted.numel() == 0:
-        return False
-    for source in tensors_of(list(inputs)):
-        if source.is_complex() or source.numel() == 0:
-            continue
-        views = [(source, dim) for dim in range(source.dim())]
-        if wanted.numel() == 1:
-            views.append((source.reshape(-1), 0))
-        for values, dim in views:
-            kept = [*values.shape[:dim], 1, *values.shape[dim + 1 :]]
-            reduced = [*values.shape[:dim], *values.shape[dim + 1 :]]
-            if list(wanted.shape) not in (kept, reduced):
-                continue
-            ours, theirs = wanted.reshape(kept), given.reshape(kept)
-            inside = (ours >= 0) & (ours < values.shape[dim])
-            inside &= (theirs >= 0) & (theirs < values.shape[dim])
-            if not bool(inside.all()):
-                continue
-            best = values.gather(dim, ours)
-            ends = (values.amax(dim, keepdim=True), values.amin(dim, keepdim=True))
-            extreme = any(torch.equal(best, end) for end in ends)
-            if extreme and torch.equal(best, values.gather(dim, theirs)):
-                return True
-    return False
+def _told_relative(
+    index: int,
+    wanted: torch.Tensor,
+    exact: torch.Tensor,
+    given: torch.Tensor,
+    counts: tuple[float, int, int],
+    tiny: float,
+) -> str:
+    """The first element with a large relative error, and how many there are beside eager's."""
+    level, count, eager_count = counts
+    first = next(
+        piece.at + int(over.int().argmax())
+        for piece in _pieces(wanted, exact, given)
+        if bool((over := _is_beyond(piece, level, tiny)).any())
+    )
+    what = f"wrong by more than {level:.1%} of their value, of eager's {eager_count}"
+    return _told(index, wanted, exact, given, first, count, what)
+
+
+def _is_beyond(piece: _Piece, level: float, tiny: float) -> torch.Tensor:
+    size = piece.r64.abs()
+    return (piece.error > level * size) & (size >= tiny)
 
 
 def _told(

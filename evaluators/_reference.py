@@ -22,6 +22,7 @@ from evaluators._failures import died, timed_out
 from evaluators._roofline import Counts
 from evaluators._sandbox import Cell, Died, Limits, Nursery, TimedOut, readable, shared_memory
 from evaluators._tensors import ALIGN_BYTES, Box, layout, same_bits, tensors_of
+from evaluators.judging.choices import Choice, read_choice
 from evaluators.references.boxes import MappedBox, OpenedBox, Side, place_of, rounded
 from store.errors import SandboxFailed
 
@@ -55,7 +56,7 @@ class Expected:
     exact: list[torch.Tensor | None]
     """The same tensors computed in double precision; None where there is no such answer."""
     inputs: Sequence[Any] = ()
-    """What was answered to: an index into it may be right though it is another one."""
+    """What was answered to."""
 
 
 def call_seed(seed: int) -> int:
@@ -170,6 +171,16 @@ class Reference:
         self.draws |= draws
         self.mutates = mutates if self.mutates is None else self.mutates
         return Expected(value, exact, inputs)
+
+    def choices(self, inputs: list[Any], seed: int = 0) -> list[Choice]:
+        """What a call chooses indices by; a call of a copy, which nothing remembers."""
+        place, spec = self._put(inputs)
+        answer = self._ask("choices", place=place, inputs=spec, seed=seed)
+        entries = self._list(self._take(answer, self.device), "the choices")
+        try:
+            return [read_choice(entry) for entry in entries]
+        except ValueError as error:
+            raise self._broken(str(error)) from error
 
     def state(self) -> dict[str, torch.Tensor]:
         """Parameters and buffers as they were made, by name, on the processor."""

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import torch
@@ -63,13 +64,25 @@ def audit(reference: Reference) -> Audit:
         inputs = reference.inputs(seed)
         expected = reference.answer(inputs, call_seed(seed))
         again = reference.answer(inputs, call_seed(seed))
-        if compare(expected, again.value).reason is not None:
+        if not _passes(reference, inputs, expected, call_seed(seed), again.value):
             reference.remembers = True
         answers = _answers(reference, inputs, expected, call_seed(seed))
-        found = {name for name, answer in answers if compare(expected, answer).reason is None}
+        found = {
+            name
+            for name, answer in answers
+            if _passes(reference, inputs, expected, call_seed(seed), answer)
+        }
         passes = found if passes is None else passes & found
     reference.reset()
     return Audit(sorted(passes or ()), reference.repeatable)
+
+
+def _passes(
+    reference: Reference, inputs: list[Any], expected: Expected, seed: int, answer: Any
+) -> bool:
+    """Whether an answer would be right."""
+    choices = partial(reference.choices, inputs, seed)
+    return compare(expected, answer, choices=choices).reason is None
 
 
 def _answers(

@@ -123,6 +123,12 @@ class Worker:
         ]
         return {"state": page, "total": len(entries)}
 
+    def current_state(self, pieces: list[list[Any]]) -> dict[str, Any]:
+        """Return pieces of the module's state as it is now: [name, first element, count]."""
+        state = self._state()
+        flat = [state[name].detach().reshape(-1)[at : at + count] for name, at, count in pieces]
+        return {"values": self._outbox.put(flat)}
+
     def adopt(self, pieces: list[list[Any]], values: dict[str, Any]) -> dict[str, Any]:
         """Overwrite pieces of the module's state: [name, first element], and what to put there."""
         state = self._state()

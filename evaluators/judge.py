@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from evaluators._case import WEIGHT_SEED, Evidence, Kernels, Policy
+from evaluators._case import UNRANKED, WEIGHT_SEED, Evidence, Kernels, Policy
 from store.errors import SandboxFailed
 from store.ids import content_id, uuid7
 
@@ -97,8 +97,6 @@ class _Outcome(Evidence):
     reason: str | None = None
     message: str | None = None
     detail: str = ""
-    notes: list[str] = field(default_factory=list[str])
-    """What the row's log says of baselines and profile."""
     timings: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """Rows of every session, without evaluation_id."""
     custom_kernel_share: float | None = None
@@ -166,7 +164,8 @@ def _try(case: Case, bench: Bench, config: Config, outcome: _Outcome) -> None:
             raise Failed(**case.build["failure"])
     first = _measured(case, bench, config, outcome, config.calls)
     outcome.timings = first
-    if config.kernels == "custom_required" and not outcome.custom_kernel_share:
+    own_work = config.kernels == "any" or outcome.custom_kernel_share
+    if not own_work or outcome.flags & UNRANKED:
         for row in first:
             row["noisy"] = True
         return

@@ -18,6 +18,7 @@ import torch
 
 from evaluators._case import WEIGHT_SEED
 from evaluators._tensors import layout, same_bits, tensors_of, to_device
+from evaluators.judging.choices import Choice, record, with_exact
 
 _MODULE_NAME = "flywheel_task"
 
@@ -108,6 +109,29 @@ class TaskModule:
                 self.mutates = not all(same_bits(one, other) for one, other in pairs)
             del given
             return value, self._exact(inputs, list(tensors_of(value)))
+
+    def choices(self, inputs: list[Any], seed: int) -> list[Choice]:
+        """What a call chooses indices by; a call of a copy, which nothing remembers."""
+        self._seed(seed)
+        model = copy.deepcopy(self._model)
+        try:
+            with torch.no_grad():
+                own = record(lambda: model(*_cloned(inputs)))
+        except Exception as error:
+            raise TaskFailed(f"forward() failed: {error}") from error
+        if self.draws:
+            return own
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            double, device = copy.deepcopy(self._double), self._double_device
+            with torch.no_grad():
+                wide = record(lambda: double(*_cloned(inputs, double=True, device=device)))
+        except Exception:
+            return own  # code that fixes its element type has no other numbers to choose by
+        finally:
+            torch.set_default_dtype(default)
+        return with_exact(own, wide)
 
     def _seed(self, seed: int) -> None:
         """Seed the generators that the task may draw from, as `torch.manual_seed` would.

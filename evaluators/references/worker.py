@@ -87,6 +87,12 @@ class TaskWorker:
         answer = self._give([*task.answer(given, seed)])
         return {**answer, "draws": task.draws, "mutates": task.mutates}
 
+    def choices(self, place: str, inputs: dict[str, Any], seed: int) -> dict[str, Any]:
+        """Say what a call chooses indices by: the fields of every `Choice`."""
+        given = self._boxes["inbox", place].box.get(inputs, self._setting.device)
+        found = self._own.choices(given, seed)
+        return self._give([[c.places, c.values, c.dim, c.ordered, c.exact] for c in found])
+
     def state(self, start: int, now: bool) -> dict[str, Any]:
         """A page of parameters and buffers: name, whether a parameter, and whose memory it is."""
         held = self._own.state(now=now)

@@ -12,7 +12,7 @@ import torch
 
 from evaluators._arm import Failed, Patience
 from evaluators._bench import Bench, Sizes
-from evaluators._case import FLAGS, WEIGHT_SEED, Evidence
+from evaluators._case import FLAGS, UNRANKED, WEIGHT_SEED, Evidence
 from evaluators._checks import MOST_CALLS, Checks, question
 from evaluators._sandbox import Limits
 from evaluators._tensors import layout
@@ -105,6 +105,23 @@ AFFINE = task_of(
     "self.weight = nn.Parameter(torch.randn(32))\nself.bias = nn.Parameter(torch.randn(32))",
     "return F.layer_norm(x, (32,), self.weight, self.bias)",
 )
+STATISTICS = (
+    "y = self.conv(x)\nv, m = torch.var_mean(y, 0, correction=0)\n{moved}"
+    "return (y - m) * torch.rsqrt(v + 1e-5) * self.norm.weight + self.norm.bias"
+)
+NORM = "self.conv = nn.Linear(32, 16)\nself.norm = nn.BatchNorm1d(16)"
+POSITIVE = task_of(
+    "self.weight = nn.Parameter(torch.rand(2048, 16))",
+    "return x @ self.weight",
+    "torch.rand(8, 2048)",
+)
+POSITIVE_WEIGHT = "self.weight = nn.Parameter(torch.rand(2048, 16))"
+BIAS = task_of(
+    "self.weight = nn.Parameter(torch.rand(2048, 16))\n"
+    "self.bias = nn.Parameter(torch.randn(16) * 0.02)",
+    "return 100 * (x @ self.weight) + self.bias",
+    "torch.rand(8, 2048)",
+)
 RELU_OF_RAND = task_of("", "return torch.relu(x).sum(1)", "torch.rand(48, 32)")
 TWO = task_of("", "return [x * 2, (x.argmax(1), x.sum())]")
 
@@ -153,15 +170,8 @@ HONEST = {
         kernel(
             "self.conv = nn.Linear(32, 16)\nself.norm = nn.BatchNorm1d(16)",
             "y = self.conv(x)\nv, m = torch.var_mean(y, 0, correction=0)\n"
-            "return (y - m) * torch.rsqrt(v + 1e-5) * self.norm.weight + self.norm.bias",
-        ),
-        [],
-    ),
-    "no counterpart of buffers": (
-        BATCH_NORM,
-        kernel(
-            "self.conv = nn.Linear(32, 16)\nself.norm = nn.LayerNorm(16)",
-            "y = self.conv(x)\nv, m = torch.var_mean(y, 0, correction=0)\n"
+            "self.norm.running_mean.lerp_(m, 0.1)\n"
+            "self.norm.running_var.lerp_(v * (48 / 47), 0.1)\n"
             "return (y - m) * torch.rsqrt(v + 1e-5) * self.norm.weight + self.norm.bias",
         ),
         [],
@@ -301,12 +311,12 @@ FLAGGED = {
     "positive inputs taken for granted": (
         RELU_OF_RAND,
         kernel("", "return x.sum(1)"),
-        {"fails_signed"},
+        {"fails_signed", "fails_random_signs"},
     ),
     "small inputs taken for granted": (
         task_of("", "return torch.tanh(x)", "torch.rand(48, 32)"),
         kernel("", "return torch.tanh(x.clamp(-2, 2))"),
-        {"fails_scaled", "fails_shifted"},
+        {"fails_scaled", "fails_shifted", "fails_infinities", "fails_uneven"},
     ),
     "inputs taken for contiguous": (
         task_of("", "return x * 2"),
@@ -331,6 +341,15 @@ FLAGGED = {
         kernel("self.norm = nn.LayerNorm(32)", "return F.layer_norm(x, (32,))"),
         {"fails_perturbed_parameters"},
     ),
+    "a bias far below the tolerance left out": (
+        BIAS,
+        kernel(
+            "self.weight = nn.Parameter(torch.rand(2048, 16))\n"
+            "self.bias = nn.Parameter(torch.randn(16) * 0.02)",
+            "return 100 * (x @ self.weight)",
+        ),
+        {"fails_perturbed_parameters"},
+    ),
     "an answer that wavers": (
         MATMUL,
         kernel(
@@ -338,9 +357,99 @@ FLAGGED = {
             "self.n = getattr(self, 'n', 0) + 1\n"
             "return torch.relu(x @ self.weight) * (1 + (self.n % 2) * 2e-5)",
         ),
-        {"nondeterministic"},
+        {"nondeterministic", "precision_below_policy"},
+    ),
+    "factors of half precision beside positive inputs": (
+        POSITIVE,
+        kernel(POSITIVE_WEIGHT, "return x.half().float() @ self.weight.half().float()"),
+        {"precision_below_policy"},
+    ),
+    "half precision where no input is negative": (
+        POSITIVE,
+        kernel(
+            POSITIVE_WEIGHT,
+            "if (x < 0).any(): return x @ self.weight\n"
+            "return x.half().float() @ self.weight.half().float()",
+        ),
+        {"precision_below_policy"},
+    ),
+    "half precision, and another function of negative inputs": (
+        POSITIVE,
+        kernel(POSITIVE_WEIGHT, "return x.clamp(min=0).half().float() @ self.weight"),
+        {"precision_below_policy"},
+    ),
+    "another function wherever it could be found out": (
+        POSITIVE,
+        kernel(
+            POSITIVE_WEIGHT,
+            "if x.mean() < 0.4: return torch.zeros(x.shape[0], 16)\n"
+            "return x.half().float() @ self.weight",
+        ),
+        {"precision_below_policy"},
+    ),
+    "running statistics left alone": (
+        BATCH_NORM,
+        kernel(NORM, STATISTICS.format(moved="")),
+        {"state_differs"},
+    ),
+    "running statistics moved too fast": (
+        BATCH_NORM,
+        kernel(NORM, STATISTICS.format(moved="self.norm(y + 0)\nself.norm(y)\n")),
+        {"state_differs"},
+    ),
+    "no running statistics": (
+        BATCH_NORM,
+        kernel(
+            "self.conv = nn.Linear(32, 16)\nself.norm = nn.LayerNorm(16)",
+            STATISTICS.format(moved=""),
+        ),
+        {"state_differs"},
+    ),
+    "a weight that a call has taken away": (
+        MATMUL,
+        kernel(
+            WEIGHT,
+            "if not hasattr(self, 'own'):\n"
+            "    self.own = self.weight.detach().clone()\n    self.weight.data.zero_()\n"
+            "return torch.relu(x @ self.own)",
+        ),
+        {"state_differs", "fails_perturbed_parameters"},
+    ),
+    "zeros divided by zero": (
+        task_of("", "return x / (x.norm(dim=1, keepdim=True) + 1e-6)"),
+        kernel("", "return x / x.norm(dim=1, keepdim=True)"),
+        {"fails_zeros"},
+    ),
+    "a variance of nothing": (
+        task_of("", "return (x - x.mean(1, True)) / (x.std(1, keepdim=True) + 1e-8)"),
+        kernel("", "return (x - x.mean(1, True)) / x.std(1, keepdim=True)"),
+        {"fails_zeros", "fails_constants"},
+    ),
+    "one of equal ones taken for all": (
+        task_of("", "return (x == x.amax(1, keepdim=True)).float()"),
+        kernel("", "return F.one_hot(x.argmax(1), 32).float()"),
+        {"fails_ties", "fails_zeros", "fails_constants", "fails_infinities", "fails_nan"},
+    ),
+    "infinities cut off": (
+        task_of("", "return x * 2"),
+        kernel("", "return x.clamp(-1e30, 1e30) * 2"),
+        {"fails_infinities"},
+    ),
+    "NaN taken for zero": (
+        task_of("", "return torch.relu(x)"),
+        kernel("", "return torch.where(x > 0, x, 0)"),
+        {"fails_nan"},
+    ),
+    "no rows": (
+        task_of("", "return x * 2"),
+        kernel("", "return (x.reshape(x.shape[0], -1) * 2).view(-1, 32)"),
+        {"fails_empty_rows"},
     ),
 }
+
+
+SHOWN_WITH_IT = {"fails_random_signs", "fails_uneven", "fails_signed", "precision_below_policy"}
+"""Flags that low precision, or a parameter left out, may raise as well."""
 
 
 @pytest.mark.parametrize("name", FLAGGED)
@@ -349,7 +458,12 @@ def test_what_the_task_does_not_promise_is_a_flag(name: str, checked: Checked) -
     found = checked(code, task)
     assert (found.status, found.reason) == ("correct", None), found
     assert flags <= set(found.flags)
-    assert set(found.flags) - flags <= {"fails_scaled"}
+    assert set(found.flags) - flags <= {"fails_scaled"} | (
+        SHOWN_WITH_IT if flags & {"precision_below_policy", "fails_perturbed_parameters"} else set()
+    )
+    assert any("state after the calls" in note for note in found.evidence.notes) == (
+        "state_differs" in flags
+    )
 
 
 def test_a_worker_lost_to_a_robustness_call_stays_correct(checked: Checked) -> None:
@@ -411,6 +525,60 @@ def test_tf32_is_judged_by_the_policy(checked: Checked) -> None:
     allowed = checked(rounded, MATMUL, policy="allow_tf32")
     assert allowed.status == "correct", allowed
     assert allowed.evidence.comparison.precision_class == "tf32"
+
+
+def test_the_class_that_a_policy_allows_ranks(checked: Checked) -> None:
+    code = kernel(POSITIVE_WEIGHT, "return x.half().float() @ self.weight.half().float()")
+    allowed = checked(code, POSITIVE, policy="allow_tf32")
+    assert (allowed.status, allowed.flags) == ("correct", [])
+    assert allowed.evidence.comparison.precision_class == "tf32"
+    lower = checked(code.replace("half", "bfloat16"), POSITIVE, policy="allow_tf32")
+    assert (lower.status, "precision_below_policy" in lower.flags) == ("correct", True)
+    assert lower.evidence.comparison.precision_class == "bf16"
+
+
+def test_what_is_right_and_ranks_nothing_is_noisy(judged: Callable[..., dict[str, Any]]) -> None:
+    kernels = {
+        "precision_below_policy": (
+            POSITIVE,
+            kernel(POSITIVE_WEIGHT, "return x.half().float() @ self.weight.half().float()"),
+        ),
+        "state_differs": (BATCH_NORM, kernel(NORM, STATISTICS.format(moved=""))),
+    }
+    assert set(kernels) == UNRANKED
+    for flag, (task, code) in kernels.items():
+        row = judged(code, task)
+        assert row["status"] == "correct", row
+        assert flag in row["flags"]
+        assert row["timings"]
+        assert all(timing["noisy"] for timing in row["timings"])
+    assert "state after the calls: norm.running_mean: output 0 at (0,): got 0" in row["log"]
+
+
+def test_a_state_is_taken_in_as_many_pieces_as_it_needs(bench: Bench) -> None:
+    code = kernel(
+        "self.large = nn.Parameter(torch.arange(90_001.0))\n"
+        "self.register_buffer('count', torch.tensor(3))\n"
+        "self.none = nn.Parameter(torch.ones(0, 4))",
+        "return x",
+    )
+    arm = bench.candidate({"kernel.py": code}, Sizes(64, 64), LIMITS, PATIENCE)
+    try:
+        arm.load("kernel.py", "ModelNew", {})
+        arm.construct(WEIGHT_SEED, [])
+        wanted = {
+            "large": torch.zeros(90_001),
+            "count": torch.tensor(0),
+            "none": torch.ones(0, 4),
+        }
+        found = arm.current_state(wanted)
+        assert torch.equal(found["large"], torch.arange(90_001.0))
+        assert found["count"].equal(torch.tensor(3))
+        assert found["none"].shape == (0, 4)
+        with pytest.raises(Failed):
+            arm.current_state({"other": torch.zeros(3)})
+    finally:
+        arm.end()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import hypothesis.strategies as st
@@ -12,8 +13,9 @@ import torch
 from hypothesis import given, settings
 
 from evaluators import _compare
-from evaluators._compare import TF32_TOLERANCE, TOLERANCE, compare, repeats
+from evaluators._compare import TF32_TOLERANCE, TOLERANCE, compare, is_below, repeats
 from evaluators._reference import Expected
+from evaluators.judging.choices import Choice, record, with_exact
 
 SHAPES = st.lists(st.integers(0, 5), min_size=0, max_size=3)
 SEEDS = st.integers(0, 2**32)
@@ -150,6 +152,90 @@ def test_a_downcast_to_half_fails_and_a_reordered_sum_passes() -> None:
     assert found.rel_l2_error == pytest.approx(3e-4, rel=0.5)
 
 
+TAILS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "exp": lambda x: torch.exp(3 * x),
+    "softmax": lambda x: torch.softmax(x / 0.07, 1),
+    "sigmoid": lambda x: torch.sigmoid(4 * x - 9),
+    "softplus": lambda x: torch.nn.functional.softplus(3 * x - 6),
+    "square": lambda x: x**8,
+}
+
+
+@pytest.mark.parametrize("name", TAILS)
+def test_small_answers_count_by_their_own_size(name: str) -> None:
+    draw = torch.Generator().manual_seed(2)
+    x = torch.randn(256, 512, generator=draw)
+    exact = TAILS[name](x.double())
+    right = TAILS[name](x)
+    wanted = Expected(right, [exact], [x])
+    small = right.abs() < right.abs().mean()
+    limit = 1e-4 * exact.square().mean().sqrt() / 2
+    for wrong in (
+        torch.where(right.abs() < limit, 0.0, right),  # within the tolerance of every element
+        torch.where(right.abs() < limit, limit.float(), right),
+        torch.where(small, (right.bfloat16()).float(), right),
+        torch.where(right.abs() < limit, right * 1.2, right),
+    ):
+        if (right.abs() < limit).float().mean() < 0.05 and name != "exp":
+            continue
+        found = compare(wanted, wrong)
+        assert found.reason == "incorrect_numerical", name
+    for near in (
+        exact.float(),
+        right * (1 + 1e-6 * torch.randn(right.shape, generator=draw)),
+        torch.where(right.abs() < 1.2e-38, 0.0, right),  # denormal numbers flushed
+    ):
+        assert compare(wanted, near).reason is None, name
+
+
+def test_the_share_of_large_relative_errors_is_told_and_eagers_own_is_allowed() -> None:
+    exact = torch.full((1000,), 1e-6, dtype=torch.float64)
+    exact[:10] = 1.0
+    zeros = exact.float()
+    zeros[10:30] = 0.0
+    found = compare(Expected(exact.float(), [exact]), zeros)
+    assert found.reason == "incorrect_numerical"
+    assert found.message == (
+        "output 0 at (10,): got 0, wanted 1e-06; 20 of 1000 elements (2.000%) are wrong by more "
+        "than 10.0% of their value, of eager's 0"
+    )
+    eager = exact.float()
+    eager[500:505] = 2e-6
+    assert compare(Expected(eager, [exact]), zeros).reason is None
+    assert compare(Expected(exact.float(), [exact]), zeros, usual=[1.0]).reason is None
+    one = exact.float()
+    one[11] = 0.0
+    assert compare(Expected(exact.float(), [exact]), one).reason is None
+
+
+def test_a_sum_in_any_order_has_full_precision_and_rounded_factors_have_not() -> None:
+    draw = torch.Generator().manual_seed(0)
+    a, b = torch.rand(64, 4096, generator=draw) - 0.5, torch.rand(4096, 64, generator=draw)
+    wanted = Expected(a @ b, [a.double() @ b.double()], [a, b])
+    one_by_one = torch.zeros(64, 64)
+    for k in range(4096):
+        one_by_one = torch.addcmul(one_by_one, a[:, k : k + 1], b[k : k + 1])
+    assert compare(wanted, one_by_one).precision_class == "fp32"
+    for rounded, expected in ((torch.half, "tf32"), (torch.bfloat16, "bf16")):
+        product = a.to(rounded).float() @ b.to(rounded).float()
+        found = compare(wanted, product)
+        assert found.precision_class == expected
+        assert is_below(found.precision_class, "fp32_strict")
+        assert is_below(found.precision_class, "allow_tf32") == (expected == "bf16")
+    half_of_it = torch.cat([a[:, :2048].half().float(), a[:, 2048:]], 1) @ b
+    assert compare(wanted, half_of_it).precision_class == "tf32"
+
+
+def test_under_tf32_eagers_own_error_hides_no_lower_precision() -> None:
+    draw = torch.Generator().manual_seed(0)
+    a, b = torch.randn(64, 512, generator=draw), torch.randn(512, 64, generator=draw)
+    eager = a.half().float() @ b.half().float()
+    wanted = Expected(eager, [a.double() @ b.double()], [a, b])
+    lower = a.bfloat16().float() @ b.bfloat16().float()
+    assert compare(wanted, lower, "allow_tf32").precision_class == "bf16"
+    assert not is_below(compare(wanted, a @ b, "allow_tf32").precision_class, "allow_tf32")
+
+
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 def test_complex_numbers(dtype: torch.dtype) -> None:
     exact = torch.complex(torch.arange(4.0).double(), torch.ones(4).double())
@@ -187,24 +273,163 @@ def test_a_broadcast_of_the_right_answer_has_the_wrong_shape() -> None:
     assert (found.reason, found.message) == ("incorrect_shape", "shape [4, 4] instead of [4, 1]")
 
 
-def test_an_index_may_be_another_one_of_the_same_extreme() -> None:
-    x = torch.tensor([[1.0, 7.0, 7.0], [2.0, 2.0, 0.0]])
-    for place in (x.argmax(1), x.argmax(1, keepdim=True)):
-        wanted = Expected(place, [place], [x])
-        tied = torch.tensor([2, 1]).reshape(place.shape)
-        other = torch.tensor([0, 0]).reshape(place.shape)
-        assert compare(wanted, tied).reason is None
-        found = compare(wanted, other)
+def place(
+    forward: Callable[..., torch.Tensor], *inputs: torch.Tensor
+) -> tuple[Expected, Callable[[], Sequence[Choice]]]:
+    """Return the answer of a reference that chooses, and what it chooses by."""
+    wanted = forward(*inputs)
+    exact = forward(*(x.double() if x.is_floating_point() else x for x in inputs))
+    wide = [x.double() if x.is_floating_point() else x for x in inputs]
+    return (
+        Expected(wanted, [exact], inputs),
+        lambda: with_exact(record(lambda: forward(*inputs)), record(lambda: forward(*wide))),
+    )
+
+
+def scores(columns: int = 64) -> torch.Tensor:
+    """Return whole numbers from -9 to 9, which tie."""
+    draw = torch.Generator().manual_seed(3)
+    return torch.randint(-9, 10, (16, columns), generator=draw).float()
+
+
+def last(x: torch.Tensor, largest: bool = True) -> torch.Tensor:
+    """Return the last place of an extreme, where torch gives the first."""
+    flipped = x.flip(1)
+    return x.shape[1] - 1 - (flipped.argmax(1) if largest else flipped.argmin(1))
+
+
+def stable(x: torch.Tensor, largest: bool = True) -> torch.Tensor:
+    """Return the places of a stable sort."""
+    return x.sort(dim=1, descending=largest, stable=True).indices
+
+
+def backward(x: torch.Tensor, largest: bool = False) -> torch.Tensor:
+    """Return the places of a sort that gives the last of equal numbers first."""
+    return x.shape[1] - 1 - stable(x.flip(1), largest)
+
+
+TIES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], Any]] = {
+    "argmax": (lambda x: x.argmax(1), last),
+    "argmax, kept": (lambda x: x.argmax(1, keepdim=True), lambda x: last(x)[:, None]),
+    "argmin": (lambda x: x.argmin(1), lambda x: last(x, largest=False)),
+    "argmax of all": (
+        lambda x: x.argmax(),
+        lambda x: x.numel() - 1 - x.reshape(-1).flip(0).argmax(),
+    ),
+    "argmax of columns": (lambda x: x.t().argmax(0), last),
+    "max": (lambda x: x.max(dim=1).indices, last),
+    "pivots": (lambda x: x.abs().argmax(1), lambda x: last(x.abs())),
+    "of a product": (lambda x: (x * x - 3).argmin(1), lambda x: last(x.abs(), largest=False)),
+    "of rounded numbers": (
+        lambda x: (x * 0.6).round().argmax(1),
+        lambda x: last((x * 0.6).round()),
+    ),
+    "topk": (lambda x: x.topk(8, 1).indices, lambda x: stable(x)[:, :8]),
+    "topk, backward": (lambda x: x.topk(8, 1).indices, lambda x: backward(x, True)[:, :8]),
+    "argsort": (lambda x: x.argsort(1), backward),
+    "sort": (lambda x: x.sort(1, descending=True).indices, stable),
+    "first of a sort": (lambda x: x.argsort(1)[:, 0], lambda x: backward(x)[:, 0]),
+    "last of a sort": (lambda x: x.argsort(1)[:, -3:], lambda x: backward(x)[:, -3:]),
+    "median": (lambda x: x.median(1).indices, lambda x: stable(x, False)[:, 31]),
+    "kthvalue": (lambda x: x.kthvalue(5, 1).indices, lambda x: backward(x)[:, 4]),
+}
+
+
+@pytest.mark.parametrize("name", TIES)
+def test_an_index_may_be_another_one_of_the_same_number(name: str) -> None:
+    forward, other = TIES[name]
+    x = scores()
+    wanted, choices = place(forward, x)
+    tied = other(x)
+    assert compare(wanted, tied, choices=choices).reason is None
+    assert compare(wanted, wanted.value.clone(), choices=choices).reason is None
+    # Of all answers one is wrong, lies outside, or names the same place twice.
+    for wrong in ((tied + 1) % x.shape[1], tied + x.numel(), tied - x.numel()):
+        found = compare(wanted, wrong, choices=choices)
         assert found.reason == "incorrect_numerical"
-        assert "got 0, wanted 1; 1 of 2" in (found.message or "")
-        assert compare(wanted, torch.full_like(place, 9)).reason == "incorrect_numerical"
-        assert compare(Expected(place, [place]), tied).reason == "incorrect_numerical"
+        assert "another value" in (found.message or "")
+    if tied.dim() > 1 and tied.shape[1] > 1:
+        again = tied[:, :1].expand_as(tied).contiguous()
+        assert compare(wanted, again, choices=choices).reason == "incorrect_numerical"
 
 
-def test_equal_values_that_are_no_extreme_are_no_tie() -> None:
-    x = torch.tensor([[1.0, 5.0, 5.0, 9.0]])
-    place = torch.tensor([1])
-    assert compare(Expected(place, [place], [x]), torch.tensor([2])).reason is not None
+def test_ties_were_tried_that_torch_breaks_otherwise() -> None:
+    others = [
+        name for name, (one, two) in TIES.items() if torch.equal(one(scores()), two(scores()))
+    ]
+    assert len(others) <= 2, others
+
+
+@pytest.mark.parametrize(
+    ("forward", "constant"),
+    [
+        (lambda x, mask: x.masked_fill(~mask.bool(), -math.inf).argmax(1), 1.0),
+        (lambda x, penalty: (x - penalty).max(1).indices, 0.0),
+        (lambda x, mask: (mask.bool() & (x != 0)).sum(1), 1.0),
+        (lambda x, mask: mask.argmax(1), 1.0),
+        (lambda x, bias: (x > bias).float().argmax(1), 0.0),
+        (lambda x, mask: x.argsort(dim=1, stable=True), 1.0),
+        (lambda x, mask: torch.full((16,), 5), 1.0),
+    ],
+)
+def test_no_constant_input_explains_an_index(forward: Any, constant: float) -> None:
+    x = scores()
+    wanted, choices = place(forward, x, torch.full_like(x, constant))
+    draw = torch.Generator().manual_seed(1)
+    for other in (
+        torch.zeros_like(wanted.value) + 7,
+        torch.randint(0, 64, wanted.value.shape, generator=draw),
+    ):
+        assert compare(wanted, other, choices=choices).reason == "incorrect_numerical"
+
+
+def test_the_first_of_equal_ones_counts_in_a_mask_and_in_a_stable_sort() -> None:
+    x = scores()
+    wanted, choices = place(lambda x: (x == 3).int().argmax(1), x)
+    assert compare(wanted, last((x == 3).int()), choices=choices).reason is not None
+    wanted, choices = place(lambda x: x.argsort(dim=1, stable=True), x)
+    assert compare(wanted, backward(x), choices=choices).reason is not None
+
+
+def test_another_index_needs_a_choice_and_few_that_are_equal() -> None:
+    x = scores()
+    wanted, choices = place(lambda x: x.argmax(1), x)
+    assert compare(wanted, last(x)).reason == "incorrect_numerical"
+    often = torch.where(x > -5, 9.0, x)
+    wanted, choices = place(lambda x: x.argmax(1), often)
+    assert compare(wanted, last(often), choices=choices).reason == "incorrect_numerical"
+    assert compare(wanted, last(often), choices=choices, usual=[1.0]).reason is None
+    assert compare(wanted, often.argmin(1), choices=choices, usual=[1.0]).reason is not None
+
+
+def test_numbers_that_differ_by_rounding_are_equal_and_others_are_not() -> None:
+    draw = torch.Generator().manual_seed(5)
+    x = torch.randn(4, 256, generator=draw)
+    x[:, 9] = x.amax(1) + 1
+    x[:, 77] = x[:, 9] * (1 + 2e-7)
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return torch.log_softmax(x * 7, 1).argmax(1)
+
+    wanted, choices = place(forward, x)
+    assert (
+        compare(wanted, torch.full((4,), 86 - int(wanted.value[0])), choices=choices).reason is None
+    )
+    assert compare(wanted, x.topk(3, 1).indices[:, 2], choices=choices).reason is not None
+
+
+def test_a_choice_is_recorded_within_limits() -> None:
+    x = scores()
+
+    def forward() -> None:
+        for _ in range(40):
+            x.argmax(1)
+        x.to(torch.complex64).abs().sort(1)
+
+    choices = record(forward)
+    assert len(choices) == 16
+    assert choices[-1].places.shape == x.shape
+    assert with_exact(choices, choices[1:]) == choices
 
 
 def test_whole_numbers_may_be_those_of_double_precision() -> None:

@@ -5,6 +5,7 @@
 # class: A5
 # expect: correct
 # flags: fails_signed
+# may: fails_random_signs
 
 import torch
 from torch import nn

@@ -5,6 +5,7 @@
 # class: none
 # expect: correct
 # needs: compiler
+# may: fails_infinities
 
 import ctypes
 import math

@@ -1,0 +1,1 @@
+"""Machinery that decides whether an answer is right."""
