@@ -146,6 +146,7 @@ def compare(
     mismatch = _structure(expected.value, got)
     if mismatch is not None:
         return mismatch
+    got = _in_order(expected.value, got)
     if any(tensor.is_meta for tensor in tensors_of(got)):
         return Comparison("unspecified", "the outputs hold more data than they describe")
     worst = Comparison()
@@ -203,6 +204,15 @@ def repeats(expected: Expected, one: Any, other: Any) -> bool:
     return True
 
 
+def _in_order(wanted: Any, given: Any) -> Any:
+    """A value of the wanted structure with the keys of its dicts in the wanted order."""
+    if isinstance(wanted, dict):
+        return {key: _in_order(item, given[key]) for key, item in wanted.items()}
+    if isinstance(wanted, list | tuple):
+        return [_in_order(w, g) for w, g in zip(wanted, given, strict=True)]
+    return given
+
+
 def _structure(wanted: Any, given: Any) -> Comparison | None:
     if isinstance(wanted, torch.Tensor):
         if not isinstance(given, torch.Tensor):
@@ -222,6 +232,14 @@ def _structure(wanted: Any, given: Any) -> Comparison | None:
             return Comparison("incorrect_count", f"{len(given)} outputs instead of {len(wanted)}")
         pairs = zip(wanted, given, strict=True)
         return next((m for w, g in pairs if (m := _structure(w, g)) is not None), None)
+    if isinstance(wanted, dict):
+        if not isinstance(given, dict):
+            return _wrong_type(wanted, given)
+        if given.keys() != wanted.keys():
+            keys = f"{sorted(given)[:8]} instead of {sorted(wanted)[:8]}"
+            return Comparison("incorrect_count", f"outputs {keys}")
+        named = ((wanted[key], given[key]) for key in wanted)
+        return next((m for w, g in named if (m := _structure(w, g)) is not None), None)
     if type(given) is not type(wanted):
         return _wrong_type(wanted, given)
     if given != wanted and not (_is_nan(given) and _is_nan(wanted)):

@@ -95,6 +95,8 @@ def read_choice(entry: Any) -> Choice:
             real = not values.is_complex() and (exact is None or exact.shape == values.shape)
             if alike and inside and real:
                 return Choice(places, values, dim, ordered, exact)
+        case _:
+            pass
     raise ValueError("a choice of indices is of another form")
 
 

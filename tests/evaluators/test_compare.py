@@ -452,3 +452,12 @@ def test_outputs_repeat_within_four_times_the_error_of_eager() -> None:
     assert not repeats(wanted, unknown, first)
     places = Expected(torch.tensor([1]), [None])
     assert not repeats(places, torch.tensor([1]), torch.tensor([2]))
+
+
+def test_the_keys_of_a_dict_count_and_their_order_does_not() -> None:
+    one, two = torch.ones(2), torch.zeros(3)
+    wanted = Expected({"a": one, "b": two}, [one.double(), two.double()])
+    assert compare(wanted, {"b": two, "a": one}).reason is None
+    assert compare(wanted, {"b": one, "a": two}).reason == "incorrect_shape"
+    assert compare(wanted, {"a": one, "c": two}).reason == "incorrect_count"
+    assert compare(wanted, [one, two]).reason == "incorrect_type"
