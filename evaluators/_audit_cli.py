@@ -6,6 +6,7 @@ import sys
 
 from cyclopts import App
 
+from store.commandline import echo
 from store.errors import FlywheelError
 from store.progress import shown
 from store.room import Common, Format
@@ -69,7 +70,7 @@ def audit(
             where,
             limit,
         )
-        _say(str(asked))
+        echo.print_note(str(asked))
         names, run_id, kernels = [f"llm:{model}"], asked.run_id, asked.kernels
         found, snapshot = asked.findings, asked.snapshot
     else:
@@ -81,7 +82,7 @@ def audit(
         run_id, kernels, found, snapshot = done.run_id, done.kernels, done.findings, done.snapshot
         if done.kernels:
             rate = done.kernels / done.seconds
-            _say(f"{done.kernels} kernels in {done.seconds:.1f} s, {rate:.0f} kernels/s")
+            echo.print_note(f"{done.kernels} kernels in {done.seconds:.1f} s, {rate:.0f} kernels/s")
     with store.open(common.lake) as lake:
         if run_id is not None and format == "table":
             display.table(_audit.classes(lake, run_id, names), sys.stderr)
@@ -89,9 +90,9 @@ def audit(
     if holding.num_rows or format != "table":
         display.write(holding, format)
     elif kernels:
-        _say("no dataset holds a marked kernel")
+        echo.print_note("no dataset holds a marked kernel")
     if format == "table":
-        _print(f"{kernels} kernels searched, findings +{found} → snapshot {snapshot}")
+        echo.print_result(f"{kernels} kernels searched, findings +{found} → snapshot {snapshot}")
 
 
 def findings(
@@ -157,18 +158,10 @@ def _decide(identity: str, decision: str, why: str, common: Common) -> None:
         ).one()
         holding = _audit.datasets(lake, kernel_id)
     if held is not None and holding.num_rows:
-        _say("datasets that were made with it:")
+        echo.print_note("datasets that were made with it:")
         display.table(holding, sys.stderr)
     state = "quarantined" if held is not None else "not quarantined"
-    _print(
+    echo.print_result(
         f"{decision} finding {finding_id[:12]}: kernel {kernel_id[:12]} is {state}"
         f" → snapshot {snapshot}"
     )
-
-
-def _print(line: str) -> None:
-    sys.stdout.write(line + "\n")
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(line + "\n")

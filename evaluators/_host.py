@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from evaluators import _allocator, _cgroup, _isolation
 from evaluators._sandbox import remove
+from store.commandline import echo
 from store.errors import DeviceUnavailable, EvaluatorError, SandboxFailed
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ _PASSED_ON = (
 )
 _START_LIMIT_S = 180.0
 _GRACE_S = 900.0
+_LAST_WORDS_S = 2.0
 
 
 class Host:
@@ -71,10 +74,16 @@ class Host:
             env={**_environment(self._device), "TMPDIR": str(self._scratch)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             pass_fds=[theirs.fileno()],
             start_new_session=True,
         )
         theirs.close()
+        assert self._process.stderr is not None
+        self._relay = threading.Thread(
+            target=echo.relay, args=(self._process.stderr,), name="relay", daemon=True
+        )
+        self._relay.start()
         self._group: _cgroup.Group | None = None
         with contextlib.suppress(OSError):
             self._group = _cgroup.Group()
@@ -187,6 +196,7 @@ class Host:
         ready, _, _ = select.select([self._socket], [], [], limit_s)
         line = self._lines.readline() if ready else b""
         if not line:
+            self._relay.join(_LAST_WORDS_S)
             raise SandboxFailed(
                 "the process that judges is gone" if ready else "the process that judges is stuck",
                 "What it wrote on its way stands above; run the command again to go on.",

@@ -12,6 +12,8 @@ from cyclopts import App, Parameter
 
 from evaluators import judge as judges
 from evaluators._pool import Pool, Verdict
+from store.commandline import echo
+from store.commandline.escape import quote_name
 from store.errors import FlywheelError
 from store.progress import shown
 from store.room import Common
@@ -158,16 +160,18 @@ def _report(outcome: Outcome, *, quiet: bool) -> None:
     for one in outcome.tallies:
         if outcome.run_id is not None and not quiet:
             cost = f", {one.cost_usd:.4f} USD" if one.cost_usd is not None else ""
-            sys.stderr.write(
-                f"{one.name}: {one.attempts} attempts, {one.no_kernel} without code, {one.failed} "
-                f"failed, {one.kernels} kernels, {one.correct} correct, {one.tokens} tokens{cost}\n"
+            echo.print_note(
+                f"{quote_name(one.name)}: {one.attempts} attempts, {one.no_kernel} without code, "
+                f"{one.failed} failed, {one.kernels} kernels, {one.correct} correct, "
+                f"{one.tokens} tokens{cost}"
             )
         if one.stopped is not None:
-            sys.stderr.write(f"{one.name} stopped early: {one.stopped}\n")
+            echo.print_note(f"{quote_name(one.name)} stopped early:")
+            echo.print_foreign(str(one.stopped), sys.stderr)
     if outcome.run_id is None:
-        sys.stdout.write(f"nothing left to attempt at snapshot {outcome.snapshot}\n")
+        echo.print_result(f"nothing left to attempt at snapshot {outcome.snapshot}")
     else:
-        sys.stdout.write(f"{outcome}\n")
+        echo.print_result(str(outcome))
 
 
 class _Pool:
