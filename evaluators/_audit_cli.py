@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from store.commandline import echo
 from store.errors import FlywheelError
@@ -28,6 +29,7 @@ def audit(
     llm: str | None = None,
     model: str | None = None,
     max_calls: int = 50,
+    key_env: Annotated[list[str] | None, Parameter(negative="", consume_multiple=False)] = None,
     format: Format = "table",
     common: Common = _DEFAULT,
 ) -> None:
@@ -47,11 +49,15 @@ def audit(
         At most so many kernels.
     llm
         Base URL of an OpenAI-compatible endpoint: its model is asked about surprising wins only
-        (above 3x, or twice the best other kernel of the task). The key is OPENAI_API_KEY.
+        (above 3x, or twice the best other kernel of the task).
     model
         Model to ask there.
     max_calls
         At most so many requests to it, retries included.
+    key_env
+        HOST=NAME or HOST:PORT=NAME: environment variable with the key for the endpoint. A host
+        without a port stands for the default port (443 of https, 80 of http). An endpoint that is
+        not named gets no key; https://api.openai.com gets OPENAI_API_KEY.
     format
         table, json or csv: what the list of datasets is printed as.
     """
@@ -61,12 +67,16 @@ def audit(
 
     if (llm is None) != (model is None):
         raise FlywheelError("--llm and --model belong together", "Give the URL and the model.")
+    if key_env and llm is None:
+        raise FlywheelError("--key-env is for an endpoint", "Name one with --llm and --model.")
     if llm is not None and model is not None:
         from evaluators import _audit_llm
 
         asked = _audit_llm.ask_about_wins(
             common.lake,
-            _audit_llm.Endpoint(url=llm, model=model, max_calls=max_calls),
+            _audit_llm.Endpoint(
+                url=llm, model=model, max_calls=max_calls, key_env=tuple(key_env or ())
+            ),
             where,
             limit,
         )

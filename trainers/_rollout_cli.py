@@ -14,6 +14,7 @@ from evaluators import judge as judges
 from evaluators._pool import Pool, Verdict
 from store.commandline import echo
 from store.commandline.escape import quote_name
+from store.endpoint import Keys
 from store.errors import FlywheelError
 from store.progress import shown
 from store.room import Common
@@ -22,6 +23,7 @@ from trainers._policy import Budget, Prices, Sampling, Serving
 from trainers._rollout import Config, Outcome
 
 _DEFAULT = Common()
+_REASONS = 3
 _CONFIG = Config()
 _SAMPLING = Sampling()
 _EVALUATION = judges.Config()
@@ -93,7 +95,7 @@ def rollout(
     requests_per_minute
         Most requests to an endpoint in a minute.
     timeout_s
-        Longest wait for an answer of an endpoint.
+        Most seconds for an answer of an endpoint, all tries and their pauses included.
     retries
         How often a request is repeated that the endpoint could not answer just then.
     budget_tokens
@@ -105,7 +107,9 @@ def rollout(
     usd_per_mtok_out
         Price of a million tokens of completions.
     key_env
-        HOST=NAME: environment variable with the key for a host (default: OPENAI_API_KEY).
+        HOST=NAME or HOST:PORT=NAME: environment variable with the key for an endpoint. A host
+        without a port stands for the default port (443 of https, 80 of http). An endpoint that is
+        not named gets no key; https://api.openai.com gets OPENAI_API_KEY. May be repeated.
     terms
         Licence or terms of what the policies write; stands in their rows.
     evaluation
@@ -152,6 +156,8 @@ def rollout(
 
 def _policies(specs: list[str], serving: Serving) -> list[Any]:
     """Return the policies that the words name, each once."""
+    endpoints = [spec for spec in specs if spec.startswith(("http:", "https:"))]
+    Keys(serving.key_env).check_used(_policy.endpoint_parts(spec)[0] for spec in endpoints)
     made = [_policy.policy(spec, serving) for spec in specs]
     return list({one.row["policy_id"]: one for one in made}.values())
 
@@ -165,6 +171,8 @@ def _report(outcome: Outcome, *, quiet: bool) -> None:
                 f"{one.failed} failed, {one.kernels} kernels, {one.correct} correct, "
                 f"{one.tokens} tokens{cost}"
             )
+        for why, count in one.reasons.most_common(_REASONS):
+            echo.print_foreign(f"{count} failed: {why}", sys.stderr)
         if one.stopped is not None:
             echo.print_note(f"{quote_name(one.name)} stopped early:")
             echo.print_foreign(str(one.stopped), sys.stderr)
