@@ -21,7 +21,7 @@ from store.errors import FlywheelError, UnknownName
 
 Format: TypeAlias = Literal["table", "json", "csv"]
 
-_DEFECT = "This is a defect of the program. The lines above say where."
+_DEFECT = "This error was not expected; the lines above say where it comes from."
 
 
 @Parameter(name="*")
