@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
+from store.commandline import echo
 from store.errors import FlywheelError
 from store.progress import shown
 from store.room import Common, Format
@@ -27,6 +29,7 @@ def audit(
     llm: str | None = None,
     model: str | None = None,
     max_calls: int = 50,
+    key_env: Annotated[list[str] | None, Parameter(negative="", consume_multiple=False)] = None,
     format: Format = "table",
     common: Common = _DEFAULT,
 ) -> None:
@@ -46,11 +49,15 @@ def audit(
         At most so many kernels.
     llm
         Base URL of an OpenAI-compatible endpoint: its model is asked about surprising wins only
-        (above 3x, or twice the best other kernel of the task). The key is OPENAI_API_KEY.
+        (above 3x, or twice the best other kernel of the task).
     model
         Model to ask there.
     max_calls
         At most so many requests to it, retries included.
+    key_env
+        HOST=NAME or HOST:PORT=NAME: environment variable with the key for the endpoint. A host
+        without a port stands for the default port (443 of https, 80 of http). An endpoint that is
+        not named gets no key; https://api.openai.com gets OPENAI_API_KEY.
     format
         table, json or csv: what the list of datasets is printed as.
     """
@@ -60,16 +67,20 @@ def audit(
 
     if (llm is None) != (model is None):
         raise FlywheelError("--llm and --model belong together", "Give the URL and the model.")
+    if key_env and llm is None:
+        raise FlywheelError("--key-env is for an endpoint", "Name one with --llm and --model.")
     if llm is not None and model is not None:
         from evaluators import _audit_llm
 
         asked = _audit_llm.ask_about_wins(
             common.lake,
-            _audit_llm.Endpoint(url=llm, model=model, max_calls=max_calls),
+            _audit_llm.Endpoint(
+                url=llm, model=model, max_calls=max_calls, key_env=tuple(key_env or ())
+            ),
             where,
             limit,
         )
-        _say(str(asked))
+        echo.print_note(str(asked))
         names, run_id, kernels = [f"llm:{model}"], asked.run_id, asked.kernels
         found, snapshot = asked.findings, asked.snapshot
     else:
@@ -81,7 +92,7 @@ def audit(
         run_id, kernels, found, snapshot = done.run_id, done.kernels, done.findings, done.snapshot
         if done.kernels:
             rate = done.kernels / done.seconds
-            _say(f"{done.kernels} kernels in {done.seconds:.1f} s, {rate:.0f} kernels/s")
+            echo.print_note(f"{done.kernels} kernels in {done.seconds:.1f} s, {rate:.0f} kernels/s")
     with store.open(common.lake) as lake:
         if run_id is not None and format == "table":
             display.table(_audit.classes(lake, run_id, names), sys.stderr)
@@ -89,9 +100,9 @@ def audit(
     if holding.num_rows or format != "table":
         display.write(holding, format)
     elif kernels:
-        _say("no dataset holds a marked kernel")
+        echo.print_note("no dataset holds a marked kernel")
     if format == "table":
-        _print(f"{kernels} kernels searched, findings +{found} → snapshot {snapshot}")
+        echo.print_result(f"{kernels} kernels searched, findings +{found} → snapshot {snapshot}")
 
 
 def findings(
@@ -157,18 +168,10 @@ def _decide(identity: str, decision: str, why: str, common: Common) -> None:
         ).one()
         holding = _audit.datasets(lake, kernel_id)
     if held is not None and holding.num_rows:
-        _say("datasets that were made with it:")
+        echo.print_note("datasets that were made with it:")
         display.table(holding, sys.stderr)
     state = "quarantined" if held is not None else "not quarantined"
-    _print(
+    echo.print_result(
         f"{decision} finding {finding_id[:12]}: kernel {kernel_id[:12]} is {state}"
         f" → snapshot {snapshot}"
     )
-
-
-def _print(line: str) -> None:
-    sys.stdout.write(line + "\n")
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(line + "\n")

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import hashlib
 import json
 import logging
-import os
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import store
 from evaluators import _audit, _detect
+from store.endpoint import AnswerFailed, Client, Keys, Unreadable
 from store.errors import EvaluatorError
 from store.ids import content_id, uuid7
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     import jinja2
 
 log = logging.getLogger(__name__)
@@ -29,22 +30,23 @@ VERSION = 1
 """Version of what is made of an answer; the prompt is known by its own hash."""
 TIMEOUT_S = 120.0
 TRIES = 3
-BACKOFF_S = 0.5
 LONGEST = 60_000
 """Characters of a text in the prompt; the rest is cut."""
-LONGEST_ANSWER = 1 << 20
 _TEMPLATES = Path(__file__).parent / "templates"
 _KEYS = {"verdict", "class", "line", "quote", "confidence", "why"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """An OpenAI-compatible server and a model of it. The key comes from OPENAI_API_KEY."""
+    """An OpenAI-compatible server and a model of it."""
 
     url: str
     model: str
     max_calls: int = 50
     timeout_s: float = TIMEOUT_S
+    """Most seconds for an answer, all tries and their pauses included."""
+    key_env: tuple[str, ...] = ()
+    """HOST=NAME or HOST:PORT=NAME, the variable with the key (`store.endpoint.Keys`)."""
 
 
 @dataclass(kw_only=True)
@@ -74,15 +76,22 @@ def ask_about_wins(
     """Ask about each surprising win that this model and prompt have not seen; append findings.
 
     A kernel without a valid answer is not marked as seen, so that the next run asks again.
-    Answers are appended as they come. Raises EvaluatorError where the endpoint refuses us.
+    Answers are appended as they come. Raises EvaluatorError where the endpoint refuses us, and
+    FlywheelError where its URL or key cannot be used.
     """
+    keys = Keys(endpoint.key_env)
+    keys.check_used([endpoint.url])
+    key = keys.key_for(endpoint.url)
     asked = Asked()
     name = f"llm:{endpoint.model}"
-    key = f"{name}@{VERSION}-{template_hash()[:12]}"
-    with store.writer(lake_url, author="evaluators audit") as writer:
+    detector = f"{name}@{VERSION}-{template_hash()[:12]}"
+    with (
+        _Model(endpoint, key) as model,
+        store.writer(lake_url, author="evaluators audit") as writer,
+    ):
         with writer.reader() as lake:
             asked.snapshot = lake.snapshot
-            given = {"detector": key}
+            given = {"detector": detector}
             query = _audit.question("wins")
             if where is not None:
                 query = f"WITH wins AS ({query}) FROM wins WHERE ({where}\n)"
@@ -93,15 +102,16 @@ def ask_about_wins(
             if not wins:
                 return asked
             # Neither the key nor the URL, which may hold one, is stored.
-            asked.run_id = _audit.begin(writer, lake, name, {"detectors": [key], "where": where})
-            client = _Client(endpoint)
+            asked.run_id = _audit.begin(
+                writer, lake, name, {"detectors": [detector], "where": where}
+            )
             for at, win in enumerate(wins):
-                if client.calls >= endpoint.max_calls:
+                if model.calls >= endpoint.max_calls:
                     asked.left = len(wins) - at
                     break
                 cases = lake.run(_audit.question("cases"), {"kernel_id": win["kernel_id"]}).rows()
                 messages = prompt(win, cases)
-                answer = parse(client.complete(messages), win["code"])
+                answer = parse(model.complete(messages), win["code"])
                 if answer is None:
                     asked.unanswered += 1
                     continue
@@ -110,7 +120,7 @@ def ask_about_wins(
                 asked.findings += len(tables.get("findings", []))
                 message = f"asked {name} about {win['kernel_id'][:12]}"
                 writer.append(tables, message, wait=False)
-            asked.calls = client.calls
+            asked.calls = model.calls
         asked.snapshot = writer.flush()
     return asked
 
@@ -251,68 +261,58 @@ def _clean(text: str, most: int) -> str:
     return text[:most].encode(errors="replace").decode().replace("\0", "")
 
 
-class _Client:
-    """Asks one endpoint, counts every request, and repeats what failed for a while."""
+class _Model:
+    """Asks one endpoint, and counts every request. Use as a context manager."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, key: str | None) -> None:
         self._endpoint = endpoint
+        self._client = Client(endpoint.url, key, timeout_s=endpoint.timeout_s, retries=TRIES - 1)
         self.calls = 0
-        # A redirect would carry the key to wherever it points.
-        self._opener = urllib.request.build_opener(_NoRedirects)
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self._runner = stack.enter_context(asyncio.Runner())
+            self._runner.run(self._client.__aenter__())
+            stack.callback(lambda: self._runner.run(self._client.__aexit__(None, None, None)))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
 
     def complete(self, messages: list[dict[str, str]]) -> str | None:
         """Return the text of the model's answer, or None where none came."""
-        for attempt in range(TRIES):
-            if self.calls >= self._endpoint.max_calls:
-                return None
-            if attempt:
-                time.sleep(BACKOFF_S * 2 ** (attempt - 1))
-            self.calls += 1
-            try:
-                return self._once(messages)
-            except urllib.error.HTTPError as error:
-                error.close()
-                if error.code not in (408, 409, 429) and error.code < 500:
-                    raise EvaluatorError(
-                        f"the endpoint refuses the request with status {error.code}",
-                        "Check --llm, --model and OPENAI_API_KEY.",
-                    ) from None
-                log.debug("the endpoint answered with status %d", error.code)
-            except (OSError, ValueError) as error:
-                log.debug("the endpoint gave no answer: %s", type(error).__name__)
-        return None
+        payload = {"model": self._endpoint.model, "messages": messages, "temperature": 0}
+        try:
+            return self._runner.run(self._client.ask(payload, _text, admit=self._admit))
+        except AnswerFailed as failed:
+            if not failed.passing:
+                raise EvaluatorError(
+                    f"the endpoint refuses the request with status {failed.status}",
+                    "Check --llm and --model. An endpoint that asks for a key gets the one that "
+                    "--key-env HOST=NAME names for it.",
+                ) from None
+            log.debug("the endpoint gave no answer: %s", failed.why)
+            return None
 
-    def _once(self, messages: list[dict[str, str]]) -> str | None:
-        asked = {"model": self._endpoint.model, "messages": messages, "temperature": 0}
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        key = os.environ.get("OPENAI_API_KEY")
-        if key:
-            headers["Authorization"] = f"Bearer {key}"
-        request = urllib.request.Request(
-            f"{self._endpoint.url.rstrip('/')}/chat/completions",
-            data=json.dumps(asked).encode(),
-            headers=headers,
-        )
-        with self._opener.open(request, timeout=self._endpoint.timeout_s) as answer:
-            body = json.loads(answer.read(LONGEST_ANSWER))
-        match body:
-            case {"choices": [{"message": {"content": str() as text}}, *_]}:
-                return text
-            case _:
-                return None
+    def _admit(self) -> bool:
+        if self.calls >= self._endpoint.max_calls:
+            return False
+        self.calls += 1
+        return True
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(
-        self,
-        req: urllib.request.Request,
-        fp: IO[bytes],
-        code: int,
-        msg: str,
-        headers: Any,
-        newurl: str,
-    ) -> None:
-        return None
+def _text(body: Any) -> str:
+    match body:
+        case {"choices": [{"message": {"content": str() as text}}, *_]}:
+            return text
+        case _:
+            raise Unreadable("malformed answer")
 
 
 @functools.cache

@@ -31,6 +31,7 @@ from evaluators._diagnosis import Peaks, peaks
 from evaluators._reference import Reference, ReferenceFailed
 from evaluators._roofline import Floor, floor
 from evaluators._sandbox import Limits, Nursery
+from evaluators.scheduling.device_lock import DeviceLock
 from store.errors import SandboxFailed
 
 _TASK_FILE = "task.py"
@@ -105,8 +106,12 @@ class Baselines:
 class Bench:
     """One device with warm processes. Use as a context manager. Raises DeviceUnavailable."""
 
-    def __init__(self, device: str, builds: Builds | None = None) -> None:
+    def __init__(
+        self, device: str, builds: Builds | None = None, lock: DeviceLock | None = None
+    ) -> None:
         self.device = device
+        self.lock = lock if lock is not None else DeviceLock()
+        """Shared by judges that ask for answers, held alone by one that times."""
         self._builds = builds
         self.row = _device.fingerprint(device)
         """The `devices` row of this bench."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,9 +13,13 @@ from cyclopts import App, Parameter
 from evaluators import _audit_cli, _diagnose_cli
 from evaluators.judge import Config
 from store import room
-from store.errors import FlywheelError
+from store.commandline import echo
+from store.commandline.escape import quote_name
+from store.errors import FlywheelError, SandboxFailed
 from store.progress import shown
 from store.room import Common, Format
+
+log = logging.getLogger(__name__)
 
 _DEFAULT = Common()
 _CONFIG = Config()
@@ -140,16 +145,17 @@ def run(
                 found = _run.pending(lake, member, [hosts[0].row], wanted)
                 snapshot = lake.snapshot
             for row in found.slice(0, 10).to_pylist():
-                _say(f"{row['task_name']:28} {row['path']:28} {row['kernel_id'][:12]}")
-            _print(f"would judge {found.num_rows} on {on} → snapshot {snapshot} stays")
+                task, path = quote_name(row["task_name"]), quote_name(row["path"])
+                echo.print_note(f"{task:28} {path:28} {row['kernel_id'][:12]}")
+            echo.print_result(f"would judge {found.num_rows} on {on} → snapshot {snapshot} stays")
             return
         with shown(quiet=common.quiet) as progress:
             tally = _run.run(common.lake, member, hosts, builders, settings, wanted, progress)
     if not tally.evaluations:
-        _print(f"0 pending on {on} at snapshot {tally.snapshot}")
+        echo.print_result(f"0 pending on {on} at snapshot {tally.snapshot}")
         return
-    _say("  ".join(f"{status} {n}" for status, n in sorted(tally.statuses.items())))
-    _print(str(tally))
+    echo.print_note("  ".join(f"{status} {n}" for status, n in sorted(tally.statuses.items())))
+    echo.print_result(str(tally))
 
 
 @app.command
@@ -180,13 +186,14 @@ def tasks(
         tally = _tasks.run(common.lake, host)
         name = host.row["name"]
     if not tally.audited and not tally.failed:
-        _print(f"0 tasks pending on {name} at snapshot {tally.snapshot}")
+        echo.print_result(f"0 tasks pending on {name} at snapshot {tally.snapshot}")
         return
     for task, passes in tally.weak.items():
-        _say(f"weak: {task:28} {', '.join(passes)}")
+        echo.print_note(f"weak: {quote_name(task):28} {', '.join(passes)}")
     for task, why in tally.failed.items():
-        _say(f"cannot be run: {task}: {why}")
-    _print(str(tally))
+        echo.print_note(f"cannot be run: {quote_name(task)}")
+        echo.print_foreign(why, sys.stderr)
+    echo.print_result(str(tally))
 
 
 @app.command
@@ -215,8 +222,6 @@ def check(
     config
         Settings of the evaluator.
     """
-    import json
-
     from evaluators import _devices, _report, _run
     from evaluators._host import Host
 
@@ -225,20 +230,19 @@ def check(
         raise FlywheelError(f"no file {file}", "Give the path of a Python file.")
     problem = _run.problem(task, common.lake)
     with Host("judge", place.device, config, place.cores) as host:
-        tables = host.judge(problem.case(file, host.row["kind"]))
+        case = problem.case(file, host.row["kind"])
+        try:
+            tables = host.judge(case)
+        except SandboxFailed as failed:
+            log.warning("judged once more: %.300s", failed.message)
+            host.restart()
+            tables = host.judge(case)
     if format == "json":
-        _print(json.dumps(tables, indent=1))
+        echo.print_json(tables)
     else:
-        shown = _report.lines(file.name, host.row["name"], tables, colour=sys.stdout.isatty())
-        for line in shown:
-            _print(line)
+        colour, width = sys.stdout.isatty(), echo.terminal_width(sys.stdout)
+        device_name = host.row["name"]
+        for line in _report.lines(file.name, device_name, tables, colour=colour, width=width):
+            echo.print_painted(line)
     if tables["evaluations"][0]["status"] != "correct":
         sys.exit(1)
-
-
-def _print(line: str) -> None:
-    sys.stdout.write(line + "\n")
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(line + "\n")

@@ -8,6 +8,8 @@ from typing import Literal
 
 from cyclopts import App
 
+from store.commandline import echo
+from store.commandline.escape import quote_name
 from store.errors import DeviceUnavailable, SandboxFailed, UnknownName
 from store.room import Common
 
@@ -68,22 +70,24 @@ def diagnose(
                 )
             failed = written = 0
             for case in cases:
-                name = f"{case['path']} {case['kernel_id'][:8]}"
+                name = f"{quote_name(case['path'])} {case['kernel_id'][:8]}"
                 try:
                     tables = host.look(case, tool)
                 except SandboxFailed as error:
                     failed += 1
-                    sys.stderr.write(f"{name}: {error}\n")
+                    echo.print_note(f"{name} was not seen:")
+                    echo.print_foreign(str(error), sys.stderr)
                     continue
                 rows = sum(map(len, tables.values()))
                 written += rows
                 for row in tables["analyses"]:
-                    sys.stderr.write(f"{name}: {row['bottleneck']}\n")
+                    echo.print_note(f"{name}: {row['bottleneck']}")
                 for row in tables["findings"]:
-                    sys.stderr.write(f"{name}: {row['quote']}\n")
+                    echo.print_note(f"{name}:")
+                    echo.print_foreign(row["quote"], sys.stderr)
                 if rows:
                     writer.append(tables, message=f"{tool} {case['kernel_id'][:12]}", wait=False)
         if written:
             snapshot = writer.flush()
     done = f"{len(cases) - failed} kernels seen by {tool}, {failed} not"
-    sys.stdout.write(f"{done}, rows +{written} → snapshot {snapshot}\n")
+    echo.print_result(f"{done}, rows +{written} → snapshot {snapshot}")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 
 from evaluators._profile import MOST_KERNELS, MOST_NAME
+from store.commandline.escape import escape_terminal
 from store.ids import uuid7
 
 if TYPE_CHECKING:
@@ -91,8 +92,7 @@ def read(answer: Mapping[str, Any]) -> Profile:
 def _kernel(entry: Any) -> Kernel:
     match entry:
         case [str(name), ns, calls] if len(name) <= MOST_NAME:
-            plain = "".join(c if c.isprintable() else "?" for c in name)
-            return Kernel(plain, _number(ns), _number(calls))
+            return Kernel(escape_terminal(name), _number(ns), _number(calls))
         case _:
             raise ValueError("kernels")
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from evaluators.judge import settled
+from store.commandline.escape import quote_name
 from store.errors import DeviceUnavailable, EvaluatorError, SandboxFailed
 
 log = logging.getLogger(__name__)
@@ -224,7 +225,8 @@ def _built(line: _Line, builder: Compiler, results: queue.SimpleQueue[Any]) -> N
             try:
                 case["build"] = builder.build(case)
             except (SandboxFailed, OSError) as failed:
-                log.warning("%a is not compiled ahead: %.300a", case["path"], str(failed))
+                path = quote_name(case["path"])
+                log.warning("%s is not compiled ahead: %.300s", path, str(failed))
             line.built(case)
     except BaseException as error:
         results.put(error)
@@ -259,7 +261,8 @@ def _judged(
                     tables = settled(look.tables, *judge.remeasure(case))
                     result = Judged(case, look.device, tables)
             except SandboxFailed as failed:
-                log.warning("%s %s: %s", case["path"], case["kernel_id"][:12], failed.message)
+                path = quote_name(case["path"])
+                log.warning("%s %s: %s", path, case["kernel_id"][:12], failed.message)
                 again = line.done(case, again=True)
                 judge.restart()
                 if again:

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,9 @@ from evaluators import _allocator, _cgroup, _isolation
 from evaluators._sandbox import remove
 from evaluators._tasks import VERSION as AUDIT_VERSION
 from evaluators.scheduling import answers
+from evaluators.scheduling.device_lock import DeviceLock
 from store import room
+from store.commandline import echo
 from store.errors import DeviceUnavailable, EvaluatorError, SandboxFailed
 
 if TYPE_CHECKING:
@@ -51,6 +54,9 @@ _START_LIMIT_S = 180.0
 _GRACE_S = 900.0
 _ANSWER_BYTES = 64 << 20
 _TEXT_LIMIT = 4000
+_LAST_WORDS_S = 2.0
+_STARTS = 3
+_PAUSE_S = 2.0
 
 log = logging.getLogger(__name__)
 
@@ -68,23 +74,54 @@ class Host:
             "cores": list(cores) if cores is not None else None,
         }
         self._device = device
+        self._lock = DeviceLock.of(_parts(device, cores))
         self._sick: str | None = None
         # Beside the candidate's own time: compiling baselines, and measuring a win once more.
         self._limit_s = 2 * float(getattr(config, "total_s", 600.0)) + _GRACE_S
         self._start()
 
     def _start(self) -> None:
+        left = _STARTS
+        while True:
+            left -= 1
+            try:
+                started = self._launch()
+                break
+            except SandboxFailed as failed:
+                if not left:
+                    raise
+                log.warning("a judge is started again: %.300s", failed.message)
+                time.sleep(_PAUSE_S)
+        self.row: dict[str, Any] = started["device"]
+        """The `devices` row of this host's device."""
+        self.arch: str | None = started["arch"]
+        """Architecture that extensions are compiled for there, such as 9.0."""
+        self.toolchain: str = started["toolchain"]
+        """What a build there depends on besides its sources."""
+
+    def _launch(self) -> dict[str, Any]:
+        """Start the process and return what it says of its device.
+
+        Raises SandboxFailed, DeviceUnavailable.
+        """
         ours, theirs = socket.socketpair()
         self._scratch = Path(tempfile.mkdtemp(prefix="flywheel-"))
+        self._oom_kills = _oom_kills()
         self._process = subprocess.Popen(
             [sys.executable, "-c", _START, _ROOT, str(theirs.fileno())],
             env={**_environment(self._device), "TMPDIR": str(self._scratch)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
+            stderr=subprocess.PIPE,
+            pass_fds=[theirs.fileno(), *(fd for pair in self._lock.fds for fd in pair)],
             start_new_session=True,
         )
         theirs.close()
+        assert self._process.stderr is not None
+        self._relay = threading.Thread(
+            target=echo.relay, args=(self._process.stderr,), name="relay", daemon=True
+        )
+        self._relay.start()
         self._group: _cgroup.Group | None = None
         with contextlib.suppress(OSError):
             self._group = _cgroup.Group()
@@ -93,18 +130,12 @@ class Host:
         self._heard = bytearray()
         # Groups of workers are made below this one.
         groups = [str(self._group.folder)] if self._group is not None else []
-        self._tell({**self._order, "groups": groups})
         try:
-            started = self._hear(_START_LIMIT_S)
+            self._tell({**self._order, "groups": groups, "locks": self._lock.fds})
+            return self._hear(_START_LIMIT_S)
         except BaseException:
-            self.close()
+            self._end()
             raise
-        self.row: dict[str, Any] = started["device"]
-        """The `devices` row of this host's device."""
-        self.arch: str | None = started["arch"]
-        """Architecture that extensions are compiled for there, such as 9.0."""
-        self.toolchain: str = started["toolchain"]
-        """What a build there depends on besides its sources."""
 
     def __enter__(self) -> Self:
         return self
@@ -190,11 +221,15 @@ class Host:
 
     def restart(self) -> None:
         """End the process and start another one. Raises SandboxFailed, DeviceUnavailable."""
-        self.close()
+        self._end()
         self._start()
 
     def close(self) -> None:
         """End the process, even in the middle of a case; its own workers end with it."""
+        self._end()
+        self._lock.close()
+
+    def _end(self) -> None:
         self._socket.close()
         self._process.terminate()
         try:
@@ -212,7 +247,24 @@ class Host:
         try:
             self._socket.sendall(json.dumps(message).encode() + b"\n")
         except OSError as error:
-            raise SandboxFailed("the process that judges is gone") from error
+            raise self._gone() from error
+
+    def _gone(self) -> SandboxFailed:
+        """Say how the process has ended."""
+        self._relay.join(_LAST_WORDS_S)
+        hint = "What it wrote on its way stands above; run the command again to go on."
+        try:
+            code = self._process.wait(_LAST_WORDS_S)
+        except subprocess.TimeoutExpired:
+            return SandboxFailed("the process that judges has closed its channel", hint)
+        if code >= 0:
+            return SandboxFailed(f"the process that judges left with exit code {code}", hint)
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        message = f"the process that judges was ended by {name}"
+        if code == -signal.SIGKILL and _oom_kills() > self._oom_kills:
+            message += ": the machine ran out of memory"
+            hint = "Run fewer judges at once, or on a machine with more memory."
+        return SandboxFailed(message, hint)
 
     def _hear(self, limit_s: float) -> dict[str, Any]:
         line = self._line(limit_s)
@@ -223,6 +275,8 @@ class Host:
         match message:
             case {"refused": [str(why), hint]}:
                 raise DeviceUnavailable(why, _text(hint))
+            case {"fault": str(why)}:
+                raise SandboxFailed(f"the process that judges failed: {why[:_TEXT_LIMIT]}")
             case dict():
                 return message
             case _:
@@ -245,7 +299,7 @@ class Host:
             except OSError:
                 piece = b""
             if not piece:
-                raise SandboxFailed("the process that judges is gone", hint)
+                raise self._gone()
             self._heard += piece
         line = bytes(self._heard[:end])
         del self._heard[: end + 1]
@@ -309,34 +363,47 @@ def main(fd: int) -> None:
         import torch
 
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    lock = DeviceLock([(turnstile, held) for turnstile, held in order["locks"]])
     try:
-        arch = architecture(device)
-        tools = toolchain(arch)
-        bench = Bench(device, Builds(builds, tools))
+        # One after the other: drivers have failed where several processes began to use a GPU.
+        with lock.exclusive():
+            arch = architecture(device)
+            tools = toolchain(arch)
+            bench = Bench(device, Builds(builds, tools), lock)
     except EvaluatorError as error:
         tell({"refused": [error.message, error.hint]})
         return
+    except Exception as error:
+        tell({"fault": f"{type(error).__name__}: {error}"})
+        raise
     with contextlib.suppress(_Ended), bench:
         tell({"device": bench.row, "arch": arch, "toolchain": tools})
         try:
             for line in lines:
-                fields = json.loads(line)
-                if "audit" in fields:
-                    tell(_audited(fields["audit"], bench))
-                    continue
-                if "remeasure" in fields:
-                    tell(_remeasured(member, _case(fields["remeasure"]), bench, config))
-                    continue
-                if "look" in fields:
-                    tell(_looked_at(_case(fields["look"]), bench, fields["tool"]))
-                    continue
-                tables = member.judge(_case(fields), bench, config)
-                sick = bench.ailment() if _is_lost(tables) else None
-                tell({"tables": tables, "sick": sick})
+                try:
+                    answer = _answer(json.loads(line), member, bench, config)
+                except Exception as error:
+                    tell({"fault": f"{type(error).__name__}: {error}"})
+                    raise
+                tell(answer)
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the clean-up runs to its end
     sys.stderr.flush()
     os._exit(0)  # at once: Python would take torch apart first, which takes a while
+
+
+def _answer(
+    fields: dict[str, Any], member: ModuleType, bench: Bench, config: Any
+) -> dict[str, Any]:
+    """Do what a message of the parent asks for."""
+    if "audit" in fields:
+        return _audited(fields["audit"], bench)
+    if "remeasure" in fields:
+        return _remeasured(member, _case(fields["remeasure"]), bench, config)
+    if "look" in fields:
+        return _looked_at(_case(fields["look"]), bench, fields["tool"])
+    tables = member.judge(_case(fields), bench, config)
+    return {"tables": tables, "sick": bench.ailment() if _is_lost(tables) else None}
 
 
 class _Ended(SystemExit):
@@ -419,6 +486,26 @@ def _version(evaluator: str) -> int:
 def _text(value: Any) -> str | None:
     """A text that a judging process has sent, or None for nothing."""
     return None if value is None else str(value)[:_TEXT_LIMIT]
+
+
+def _parts(device: str, cores: Sequence[int] | None) -> list[str]:
+    """What a judge has for itself while it times: its GPU, or the cores of a processor."""
+    kind, _, number = device.partition(":")
+    if kind == "cpu":
+        return [f"cpu-{core}" for core in cores or sorted(os.sched_getaffinity(0))]
+    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    index = int(number or 0)
+    return [f"gpu-{visible[index] if index < len(visible) else index}".replace(os.sep, "-")]
+
+
+def _oom_kills() -> int:
+    """How often the kernel has ended a process for want of memory since the machine started."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            name, _, count = line.partition(" ")
+            if name == "oom_kill":
+                return int(count)
+    return 0
 
 
 def _environment(device: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from evaluators._intervals import verdict
 from evaluators._wins import best_baseline, speedups
+from store.commandline.escape import escape_lines, escape_terminal, quote_name
 
 _COLOURS = {
     "correct": "32",
@@ -18,14 +19,27 @@ _COLOURS = {
     "slower": "31",
 }
 _FAILED = "31"
+_LOG_LINES = 20
 
 
 def lines(
-    name: str, device: str, tables: dict[str, list[dict[str, Any]]], *, colour: bool = False
+    name: str,
+    device: str,
+    tables: dict[str, list[dict[str, Any]]],
+    *,
+    colour: bool = False,
+    width: int | None = None,
 ) -> Iterator[str]:
     """The verdict, a line per baseline with its interval, then what the candidate wrote.
 
-    colour: with the escape sequences of a terminal.
+    All text of the candidate is escaped, and each line of it stands behind a prefix.
+
+    Args:
+        name: Name of the candidate's file.
+        device: Name of the device.
+        tables: Rows of the case.
+        colour: With the color sequences of a terminal.
+        width: Columns of the terminal, where there is one.
     """
 
     def painted(text: str, meaning: str) -> str:
@@ -34,9 +48,9 @@ def lines(
     [evaluation] = tables["evaluations"]
     status = painted(evaluation["status"], evaluation["status"])
     reason = f" ({evaluation['reason']})" if evaluation["reason"] else ""
-    yield f"{name} on {device}: {status}{reason}"
+    yield f"{quote_name(name)} on {escape_terminal(device)}: {status}{reason}"
     if evaluation["message"]:
-        yield f"  {evaluation['message']}"
+        yield from escape_lines(evaluation["message"], width=width)
     sessions = _sessions(tables["timings"])
     for number, session in enumerate(sessions, start=1):
         if len(sessions) > 1:
@@ -44,11 +58,11 @@ def lines(
         for text, meaning in _speedup_lines(session):
             yield f"  {painted(meaning, meaning)}{' ' * (6 - len(meaning))} {text}"
     for row in tables.get("analyses", []):
-        yield from ("  | " + line for line in row["body"].splitlines())
+        yield from escape_lines(row["body"], width=width)
     if evaluation["flags"]:
         yield f"  flags: {', '.join(evaluation['flags'])}"
     if evaluation["status"] != "correct" and evaluation["log"]:
-        yield from ("  | " + line for line in evaluation["log"].splitlines()[-20:])
+        yield from escape_lines(evaluation["log"], width=width)[-_LOG_LINES:]
 
 
 def _sessions(timings: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,6 +20,8 @@ from evaluators._devices import Place
 from evaluators._fleet import Compiler, Judge, Judged, judged
 from evaluators._host import Host
 from evaluators.scheduling import answers
+from store.commandline import echo
+from store.commandline.escape import quote_name
 from store.errors import RowsRejected, UnknownName
 from store.ids import uuid7
 from store.progress import Progress
@@ -255,9 +256,8 @@ def run(
                 tally.count(tables)
                 status = tables["evaluations"][0]["status"]
                 if log.isEnabledFor(logging.DEBUG):
-                    # A path is the kernel's author's, and must not steer a terminal.
-                    name = f"{result.case['kernel_id'][:8]} {result.case['path']!a}"
-                    sys.stderr.write(f"{status:16} {name}\n")
+                    name = f"{result.case['kernel_id'][:8]} {quote_name(result.case['path'])}"
+                    echo.print_note(f"{status:16} {name}")
                 progress(tally.evaluations, len(cases), f"judged, last {status}")
         finally:
             tally.snapshot = writer.flush()

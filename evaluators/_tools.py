@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import jinja2
 
+from store.commandline.escape import escape_terminal
 from store.errors import EvaluatorError, SandboxFailed
 from store.ids import content_id, uuid7
 
@@ -299,7 +300,7 @@ def _last(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in text[:_MOST_NAME])
+    return escape_terminal(text[:_MOST_NAME])
 
 
 @functools.cache

@@ -250,7 +250,7 @@ def _measured(
     axes = json.loads(case.axes)
     names, plan = _baselines(config, bench.device), _plan(config, bench.device)
     bench.use(config.policy)
-    with outcome.part("reference"):
+    with outcome.part("reference"), bench.lock.shared():
         reference = bench.reference(case.task_code, axes)
         reference.reset()
         begin = time.perf_counter()
@@ -269,12 +269,13 @@ def _measured(
             arm.load(case.path, case.entry_point, {})
             parameters = arm.construct(WEIGHT_SEED, reference.arguments)
         outcome.build_s = (outcome.build_s or 0.0) + time.perf_counter() - begin
-        with outcome.part("verdict"):
+        with outcome.part("verdict"), bench.lock.shared() as waited_s:
+            arm.excuse(waited_s)
             checks = Checks(arm, reference, outcome, config.policy)
             checks.adopt(parameters)
             checks.verdict(first, calls)
         begin = time.perf_counter()
-        with outcome.part("baselines"):
+        with outcome.part("baselines"), bench.lock.shared():
             baselines = bench.baselines(case.task_code, axes, sizes, limits, patience, names)
             # No bandwidth is known of a processor; what a diagnosis counts is counted there.
             floor = bench.floor() if bench.device == "cuda" else Floor()
@@ -286,21 +287,24 @@ def _measured(
             bench.flush,
             keeps_inputs=not reference.mutates,
         )
-        with outcome.part("timing"):
+        with outcome.part("timing"), bench.lock.exclusive() as waited_s:
+            arm.excuse(waited_s)
             session = measure(arm, baselines, sources, plan)
             hold_against_floor(session, floor)
             arm.check_clocks()
-        with outcome.part("robustness"):
+        with outcome.part("robustness"), bench.lock.shared() as waited_s:
+            arm.excuse(waited_s)
             if config.robustness and not checks.robustness(baselines.arm):
                 bench.end_baselines()
                 baselines = bench.baselines(case.task_code, axes, sizes, limits, patience)
-        with outcome.part("diagnosis"):
+        with outcome.part("diagnosis"), bench.lock.shared() as waited_s:
+            arm.excuse(waited_s)
             if config.diagnosis or config.kernels == "custom_required":
                 _diagnose(arm, reference, bench, session, outcome)
     finally:
         with outcome.part("end"):
             outcome.ended = arm.end()
-    with outcome.part("eager_alone"):
+    with outcome.part("eager_alone"), bench.lock.exclusive():
         hold_against_eager_alone(session, baselines, sources, plan)
     outcome.flags |= session.flags
     outcome.notes += [

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from store.commandline.escape import escape_terminal
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -32,7 +34,12 @@ def buckets(
     from rich.table import Table
     from rich.text import Text
 
-    chart = Table(box=box.SIMPLE_HEAD, title=Text(title), title_justify="left", pad_edge=False)
+    chart = Table(
+        box=box.SIMPLE_HEAD,
+        title=Text(escape_terminal(title)),
+        title_justify="left",
+        pad_edge=False,
+    )
     for header, side in (("bucket", "right"), ("kernels", "right"), ("mean", "right")):
         chart.add_column(header, justify=side)  # type: ignore[arg-type]
     chart.add_column("P(first)" if softmax else "share", justify="right")

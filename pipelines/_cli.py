@@ -15,6 +15,7 @@ from cyclopts import App, Parameter
 
 from pipelines._contract import Request
 from store import __version__, room
+from store.commandline import echo
 from store.errors import DatasetError
 from store.progress import shown
 from store.room import Common, Format, Member
@@ -86,7 +87,7 @@ def show(name: str, /, *, common: Common = _DEFAULT) -> None:
     from pipelines._describe import description
 
     one = room.member("pipelines", name)
-    _line(_visible(description(one, _loaded(one))))
+    echo.print_lines(description(one, _loaded(one)))
 
 
 def _runner(one: Member) -> Callable[..., None]:
@@ -159,11 +160,11 @@ def _write(job: Job, out: Path | None, format: Format, common: Common) -> None:
         dataset, folder = _materialise.write(job, out, progress)
     recorded = _record.record(dataset, folder, started_at)
     if not common.quiet:
-        _report(dataset, [f"folder     {folder}"], sys.stderr.write)
+        _report(dataset, [f"folder     {folder}"], echo.print_note)
         if recorded is None:
-            sys.stderr.write("this very dataset is recorded in the lake already\n")
+            echo.print_note("this very dataset is recorded in the lake already")
     if format == "table":
-        _line(_summary(dataset, folder))
+        echo.print_result(_summary(dataset, folder))
     else:
         _facts(dataset, format, path=str(folder))
 
@@ -176,24 +177,24 @@ def _preview(job: Job, format: Format, common: Common) -> None:
     if format != "table":
         _facts(dataset, format, example=dataset.example)
         return
-    _report(dataset, [], sys.stdout.write)
+    _report(dataset, [], echo.print_result)
     for column, turns in (dataset.example or {}).items():
         for turn in turns:
-            _line(f"\n--- first row, {column}, {turn['role']} ---")
-            _line(_visible(turn["content"]))
-    _line(f"\n{job.name}: {dataset.rows} rows, nothing written (snapshot {job.lake.snapshot})")
+            echo.print_lines(f"\n--- first row, {column}, {turn['role']} ---")
+            echo.print_foreign(turn["content"])
+    echo.print_lines(
+        f"\n{job.name}: {dataset.rows} rows, nothing written (snapshot {job.lake.snapshot})"
+    )
 
 
 def _explain(job: Job, task: str) -> None:
-    from rich.console import Console
-
     explain = getattr(job.module, "explain", None)
     if explain is None:
         raise DatasetError(
             f"{job.pipeline} draws no exemplars, so there is nothing to explain",
             "Try `pipelines run contrastive-batch --explain TASK`.",
         )
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 100)
+    console = echo.open_console(width=None if sys.stdout.isatty() else 100)
     console.print(explain(job.lake, job.config, job.request, task))
 
 
@@ -202,7 +203,7 @@ def _summary(dataset: Dataset, folder: Path) -> str:
     return f"{job.name}: {dataset.rows} rows → {folder} (snapshot {job.lake.snapshot})"
 
 
-def _report(dataset: Dataset, more: list[str], write: Callable[[str], Any]) -> None:
+def _report(dataset: Dataset, more: list[str], write: Callable[[str], None]) -> None:
     """Write what was made and what was left out, one fact a line."""
     job = dataset.job
     lines = [
@@ -214,7 +215,7 @@ def _report(dataset: Dataset, more: list[str], write: Callable[[str], Any]) -> N
         *more,
     ]
     for line in lines:
-        write(_visible(line) + "\n")
+        write(line)
 
 
 def _facts(dataset: Dataset, format: Format, **more: Any) -> None:
@@ -228,7 +229,7 @@ def _facts(dataset: Dataset, format: Format, **more: Any) -> None:
         "notes": dataset.notes,
     }
     if format == "json":
-        _line(json.dumps(facts | more, indent=1))
+        echo.print_json(facts | more)
         return
     import pyarrow as pa
 
@@ -255,15 +256,6 @@ def _loaded(one: Member) -> ModuleType:
 
 def _option(help: str, kind: type = str) -> Any:
     return Annotated[kind | None, Parameter(help=help, show_default=False)]
-
-
-def _visible(text: str) -> str:
-    """Return text with control characters escaped: what is stored must not steer a terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
-
-
-def _line(text: str) -> None:
-    sys.stdout.write(text + "\n")
 
 
 if __name__ == "__main__":

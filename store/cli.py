@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from cyclopts import App, Parameter
 
 from store import __version__, room
+from store.commandline import echo
 from store.errors import FlywheelError
 from store.hub_cli import publish, pull
 from store.report_cli import report
@@ -79,7 +80,7 @@ def init(*, common: Common = _DEFAULT) -> None:
 
     with store.writer(common.lake, author="store init") as writer:
         snapshot = writer.flush()
-        print_line(f"lake at {writer.location.root}, snapshot {snapshot}")
+        echo.print_result(f"lake at {writer.location.root}, snapshot {snapshot}")
 
 
 @app.command
@@ -193,7 +194,7 @@ def views(*, sql: str | None = None, format: Format = "table", common: Common = 
     from store import reader
 
     if sql is not None:
-        print_line(reader.view_text(sql))
+        echo.print_lines(reader.view_text(sql))
         return
     rows = [
         {"view": name, "about": reader.about(reader.view_text(name))}
@@ -240,7 +241,7 @@ def tag_add(
     _location(common).require()
     with store.writer(common.lake, author="store tag") as writer:
         snapshot = history.add_tag(writer, name, at, note)
-        print_line(f"{name} → snapshot {snapshot}")
+        echo.print_result(f"{name} → snapshot {snapshot}")
 
 
 @tag_app.command(name="list")
@@ -275,7 +276,7 @@ def tag_rm(name: str, /, *, note: str | None = None, common: Common = _DEFAULT) 
     _location(common).require()
     with store.writer(common.lake, author="store tag") as writer:
         history.remove_tag(writer, name, note)
-        print_line(f"{name} removed")
+        echo.print_result(f"{name} removed")
 
 
 @app.command
@@ -311,18 +312,16 @@ def diff(
     if format == "csv":
         raise FlywheelError("a whole difference is not one CSV", "Add --table T, or use json.")
     if format == "json":
-        import json
-
         whole = asdict(found) | {
             "verdicts": found.verdicts.to_pylist(),
             "best_kernels": found.best_kernels.to_pylist(),
         }
-        print_line(json.dumps(whole, indent=1, default=str))
+        echo.print_json(whole)
         return
     import pyarrow as pa
 
     counts = [{"table": name, "rows added": n} for name, n in found.rows_added.items()]
-    print_line(f"snapshot {found.before} → {found.after}")
+    echo.print_result(f"snapshot {found.before} → {found.after}")
     for title, rows in (
         ("Rows added", pa.Table.from_pylist(counts)),
         ("Verdicts changed", found.verdicts),
@@ -331,7 +330,7 @@ def diff(
         if rows.num_rows:
             display.table(rows, title=f"{title} ({rows.num_rows})")
         else:
-            print_line(f"{title}: none")
+            echo.print_result(f"{title}: none")
 
 
 @app.command
@@ -394,7 +393,7 @@ def compact(*, common: Common = _DEFAULT) -> None:
     from store import maintenance
 
     done = maintenance.compact(_location(common))
-    print_line(
+    echo.print_result(
         f"files {done.files_before} → {done.files_after}, "
         f"{done.bytes_before / 1e6:.1f} MB → {done.bytes_after / 1e6:.1f} MB"
     )
@@ -415,9 +414,9 @@ def expire(*, older_than_days: float, dry_run: bool = False, common: Common = _D
 
     done = maintenance.expire(_location(common), timedelta(days=older_than_days), dry_run=dry_run)
     for snapshot, reasons in sorted(done.spared.items()):
-        _note(f"spared {snapshot}: {', '.join(reasons[:3])}")
+        echo.print_note(f"spared {snapshot}: {', '.join(reasons[:3])}")
     verb = "would expire" if dry_run else "expired"
-    print_line(f"{verb} {len(done.expired)} snapshots, spared {len(done.spared)}")
+    echo.print_result(f"{verb} {len(done.expired)} snapshots, spared {len(done.spared)}")
 
 
 @app.command
@@ -436,9 +435,9 @@ def check(*, format: Format = "table", common: Common = _DEFAULT) -> None:
     problems = checks.check(_location(common))
     if problems:
         _write(pa.Table.from_pylist([asdict(problem) for problem in problems]), format)
-        sys.stderr.write(f"error: {len(problems)} rules broken\n")
+        echo.print_error(FlywheelError(f"{len(problems)} rules broken"))
         sys.exit(3)
-    print_line("clean: every key, reference, check, count and file holds")
+    echo.print_result("clean: every key, reference, check, count and file holds")
 
 
 @app.command
@@ -453,7 +452,7 @@ def backup(target: Path, /, *, common: Common = _DEFAULT) -> None:
     from store import maintenance
 
     copied, kept = maintenance.backup(_location(common), target)
-    print_line(f"{copied} files copied, {kept} already there → {target}")
+    echo.print_result(f"{copied} files copied, {kept} already there → {target}")
 
 
 def _importer(one: Member) -> Callable[..., None]:
@@ -497,7 +496,7 @@ def _exporter(one: Member) -> Callable[..., None]:
 
         with _open(common, at) as lake:
             counts = exporting.export(lake, module, folder, config or module.Config())
-            print_line(exporting.line(one, counts, folder, lake.snapshot))
+            echo.print_result(exporting.line(one, counts, folder, lake.snapshot))
 
     command.__annotations__ |= {
         "folder": Annotated[Path, Parameter(help="New folder to write.")],
@@ -506,15 +505,6 @@ def _exporter(one: Member) -> Callable[..., None]:
         "common": Common,
     }
     return command
-
-
-def print_line(text: str) -> None:
-    """Write one line of the result to stdout."""
-    sys.stdout.write(text + "\n")
-
-
-def _note(text: str) -> None:
-    sys.stderr.write(text + "\n")
 
 
 def _question(sql: str | None, file: Path | None) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store import question
+from store.commandline import echo
 from store.errors import UnknownName
 
 if TYPE_CHECKING:
@@ -72,17 +71,16 @@ def write(told: Story, form: str = "table") -> None:
     """Write a story to stdout: as text with a table per step, or as one JSON object."""
     if form == "json":
         steps = [{**vars(step), "rows": step.rows.to_pylist()} for step in told.steps]
-        json.dump({**vars(told), "steps": steps}, sys.stdout, indent=1, default=str)
-        sys.stdout.write("\n")
+        echo.print_json({**vars(told), "steps": steps})
         return
     from store import display
 
     for number, step in enumerate(told.steps, start=1):
-        sys.stdout.write(f"{number}. {step.title}\n{_wrapped(step.sentence)}\n")
+        echo.print_lines(f"{number}. {step.title}\n{_wrapped(step.sentence)}")
         if step.rows.num_rows:
             display.table(step.rows)
-        sys.stdout.write(f"{_indented(step.sql)}\n\n")
-    sys.stdout.write(f"Lake {told.lake_id}, snapshot {told.snapshot}.\n")
+        echo.print_lines(f"{_indented(step.sql)}\n\n")
+    echo.print_result(f"Lake {told.lake_id}, snapshot {told.snapshot}.")
 
 
 def _wrapped(text: str) -> str:

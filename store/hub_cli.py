@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Literal
 
+from store.commandline import echo
+from store.commandline.escape import quote_name
 from store.room import Common, Format
 
 if TYPE_CHECKING:
@@ -86,13 +87,13 @@ def publish(
     )
     if format == "json":
         facts = asdict(done) | {"sent_bytes": done.sent_bytes, "all_bytes": done.all_bytes}
-        sys.stdout.write(json.dumps(facts, indent=1, default=str) + "\n")
+        echo.print_json(facts)
         return
     for notice in done.notices:
-        sys.stderr.write(f"{notice}\n")
+        echo.print_note(f"note: {notice}")
     if dry_run:
         _show(done)
-    sys.stdout.write(_line(done, dry_run) + "\n")
+    echo.print_result(_line(done, dry_run))
 
 
 def pull(repo: str, /, *, format: Format = "table", common: Common = _DEFAULT) -> None:
@@ -116,7 +117,7 @@ def pull(repo: str, /, *, format: Format = "table", common: Common = _DEFAULT) -
 
     done = run(common.lake, repo, progress=_progress)
     if format == "json":
-        sys.stdout.write(json.dumps(asdict(done), indent=1, default=str) + "\n")
+        echo.print_json(asdict(done))
     else:
         _tell(done)
     if done.conflicts:
@@ -131,18 +132,15 @@ def _all() -> list[str]:
 
 def _progress(text: str) -> None:
     if sys.stderr.isatty():
-        sys.stderr.write(f"{text} …\n")
+        echo.print_note(f"{text} …")
 
 
 def _show(done: Published) -> None:
     """Print the card, then every file with its size and what would become of it."""
-    from store.display import cell
-
-    for line in done.card.splitlines():
-        sys.stdout.write("".join(c if c.isprintable() else cell(c) for c in line) + "\n")
-    sys.stdout.write("\nfiles (+ new, ~ changed, - gone, = there already)\n")
+    echo.print_foreign(done.card)
+    echo.print_lines("\nfiles (+ new, ~ changed, - gone, = there already)")
     for one in done.changes:
-        sys.stdout.write(f"{_CHANGES[one.what]} {one.bytes:>12,}  {cell(one.path)}\n")
+        echo.print_result(f"{_CHANGES[one.what]} {one.bytes:>12,}  {quote_name(one.path)}")
 
 
 def _line(done: Published, dry_run: bool) -> str:
@@ -159,13 +157,13 @@ def _tell(done: Pulled) -> None:
     from store.display import cell
 
     for notice in done.notices:
-        sys.stderr.write(f"{cell(notice)}\n")
+        echo.print_note(f"note: {notice}")
     for one in done.conflicts:
-        sys.stdout.write(f"conflict {one.table}: {one.count} rows differ in {one.columns}\n")
+        echo.print_result(f"conflict {one.table}: {one.count} rows differ in {one.columns}")
         for example in one.examples:
-            sys.stdout.write(f"  {cell(example)}\n")
+            echo.print_result(f"  {cell(example)}")
     added = ", ".join(f"{table} +{count}" for table, count in done.rows.items())
-    sys.stdout.write(
+    echo.print_result(
         f"{added or 'nothing new'} ({done.there} rows there already) from {done.repo}@"
-        f"{done.revision[:12]} → snapshot {done.snapshot}\n"
+        f"{done.revision[:12]} → snapshot {done.snapshot}"
     )

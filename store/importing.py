@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from store.bundle import Bundle
+from store.commandline import echo
+from store.commandline.escape import escape_terminal
 from store.errors import ImportFailed
 
 if TYPE_CHECKING:
@@ -100,27 +102,25 @@ def command(
     common: Common,
 ) -> None:
     """Run `store import NAME`: progress on a terminal, and in the end what was added."""
-    import sys
-
-    from rich.console import Console
-    from rich.markup import escape
+    from rich.text import Text
 
     import store
     from store import history
 
-    console = Console(stderr=True)
+    console = echo.open_console(stderr=True)
     with (
         store.writer(common.lake, author=f"store import {one.name}") as writer,
-        console.status(f"reading {escape(str(path or one.name))}") as status,
+        console.status(Text(escape_terminal(f"reading {path or one.name}"))) as status,
     ):
 
         def progress(message: str, fresh: bool) -> None:
-            status.update(f"{escape(message)}: {'stored' if fresh else 'there already'}")
+            done = "stored" if fresh else "there already"
+            status.update(Text(escape_terminal(f"{message}: {done}")))
 
         summary = run_import(writer, module, path, config, progress)
         if tag is not None:
             history.add_tag(writer, tag, summary.snapshot, f"store import {one.name}")
-    sys.stdout.write(line(summary) + "\n")
+    echo.print_result(line(summary))
 
 
 def line(summary: ImportSummary) -> str:

@@ -8,6 +8,9 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TypeAlias
 
+from store.commandline import echo
+from store.commandline.escape import escape_terminal
+
 Progress: TypeAlias = Callable[[int, int, str], None]
 """Told how much of how much is done, and what is counted."""
 
@@ -38,7 +41,7 @@ def shown(*, quiet: bool = False) -> Generator[Progress]:
             last = now
             left = (of - done) * (now - began) / max(done, 1)
             time_left = f"{left / 60:.0f} min" if left >= 120 else f"{left:.0f} s"
-            sys.stderr.write(f"{what}: {done} of {of}, {rate(done)}, {time_left} left\n")
+            echo.print_note(f"{what}: {done} of {of}, {rate(done)}, {time_left} left")
 
     if quiet:
         yield unseen
@@ -46,7 +49,6 @@ def shown(*, quiet: bool = False) -> Generator[Progress]:
         yield write
     else:
         from rich import progress as bars
-        from rich.console import Console
 
         columns = (
             bars.TextColumn("{task.description}", markup=False),
@@ -55,10 +57,16 @@ def shown(*, quiet: bool = False) -> Generator[Progress]:
             bars.TextColumn("{task.fields[rate]}"),
             bars.TimeRemainingColumn(compact=True),
         )
-        with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        with bars.Progress(*columns, console=echo.open_console(stderr=True), transient=True) as bar:
             task = bar.add_task("", total=None, rate="")
 
             def move(done: int, of: int, what: str) -> None:
-                bar.update(task, completed=done, total=of, description=what, rate=rate(done))
+                bar.update(
+                    task,
+                    completed=done,
+                    total=of,
+                    description=escape_terminal(what),
+                    rate=rate(done),
+                )
 
             yield move

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
 
+from store.commandline import echo
 from store.room import Common
 
 At: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
@@ -51,7 +51,7 @@ def report(
         written = _page.write(_contents.page(lake, run), out)
         snapshot = lake.snapshot
     megabytes = written.html.stat().st_size / 1e6
-    sys.stdout.write(
+    echo.print_result(
         f"{written.html} ({megabytes:.2f} MB), {written.markdown.name}, {written.charts} charts, "
-        f"snapshot {snapshot}, {time.monotonic() - begun:.1f} s\n"
+        f"snapshot {snapshot}, {time.monotonic() - begun:.1f} s"
     )

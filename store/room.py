@@ -16,9 +16,12 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from cyclopts import App, Parameter
 
+from store.commandline import echo
 from store.errors import FlywheelError, UnknownName
 
 Format: TypeAlias = Literal["table", "json", "csv"]
+
+_DEFECT = "This error was not expected; the lines above say where it comes from."
 
 
 @Parameter(name="*")
@@ -40,7 +43,7 @@ class Common:
         if self.catalog is not None:
             os.environ["FLYWHEEL_CATALOG"] = self.catalog
         level = logging.DEBUG if self.verbose else logging.ERROR if self.quiet else logging.INFO
-        logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+        echo.set_up_logging()
         for room in ("store", "pipelines", "evaluators", "trainers"):
             logging.getLogger(room).setLevel(level)
 
@@ -131,22 +134,31 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
     0 done, 1 refused with a reason, 2 usage, 3 rows broke a rule, 130 interrupted.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    try:
-        for group in groups:
-            group.fill(arguments)
-        app(arguments)
-    except FlywheelError as error:
-        if {"-v", "--verbose"} & set(arguments):
-            raise
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted; what was committed stays, run it again to go on\n")
-        sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output went away (`| head`): nothing is left to say.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+    with echo.escaped_streams():
+        try:
+            for group in groups:
+                group.fill(arguments)
+            app(
+                arguments,
+                console=echo.open_console(),
+                error_console=echo.open_console(stderr=True),
+            )
+        except FlywheelError as error:
+            if {"-v", "--verbose"} & set(arguments):
+                echo.print_traceback(error)
+            echo.print_error(error)
+            sys.exit(error.exit_code)
+        except KeyboardInterrupt:
+            echo.print_note("interrupted; what was committed stays, run it again to go on")
+            sys.exit(130)
+        except BrokenPipeError:
+            # The reader of our output went away (`| head`): nothing is left to say.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
+        except Exception as error:
+            echo.print_traceback(error)
+            echo.print_error(FlywheelError(f"{type(error).__name__}: {error}", _DEFECT))
+            sys.exit(1)
 
 
 def doc_lines(file: Path) -> Iterator[str]:

@@ -6,6 +6,7 @@ import importlib
 import sys
 
 from store import display
+from store.commandline import echo
 from store.errors import FlywheelError
 from store.reader import Lake
 
@@ -24,7 +25,7 @@ def interact(lake: Lake) -> None:
     if talking:
         # Line editing and history come with being imported.
         importlib.import_module("readline")
-        sys.stderr.write(f"snapshot {lake.snapshot} of {lake.url}; .help for help\n")
+        echo.print_note(f"snapshot {lake.snapshot} of {lake.url}; .help for help")
     pending: list[str] = []
     while True:
         try:
@@ -52,19 +53,19 @@ def _answer(lake: Lake, question: str) -> None:
     try:
         display.table(lake.sql(question).arrow())
     except FlywheelError as error:
-        sys.stderr.write(f"error: {error}\n")
+        echo.print_error(error)
 
 
 def _command(lake: Lake, line: str) -> None:
     word, _, argument = line.partition(" ")
     if word == ".tables":
-        sys.stdout.write("\n".join([*lake.catalog.tables, *lake.views()]) + "\n")
+        echo.print_lines("\n".join([*lake.catalog.tables, *lake.views()]))
     elif word == ".views" and argument:
         from store.reader import view_text
 
         try:
-            sys.stdout.write(view_text(argument.strip()) + "\n")
+            echo.print_lines(view_text(argument.strip()))
         except FlywheelError as error:
-            sys.stderr.write(f"error: {error}\n")
+            echo.print_error(error)
     else:
         sys.stderr.write(_HELP)

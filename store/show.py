@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from store import display
+from store.commandline import echo
+from store.commandline.escape import escape_lines, escape_terminal, quote_name
 from store.errors import UnknownName
 from store.reader import Lake
 
@@ -139,15 +139,13 @@ def write(page: Page | TaskPage | Ancestry, form: str) -> None:
     if isinstance(page, Ancestry):
         if form == "json":
             whole = {"kernel_id": page.kernel_id, "edges": page.edges.to_pylist()}
-            json.dump(whole, sys.stdout, indent=1, default=str)
-            sys.stdout.write("\n")
+            echo.print_json(whole)
         else:
             _write_ancestry(page)
     elif form == "json":
         about = page.task if isinstance(page, TaskPage) else page.kernel
         tables = {title.lower(): rows.to_pylist() for title, rows in page.sections.items()}
-        json.dump(about | tables, sys.stdout, indent=1, default=str)
-        sys.stdout.write("\n")
+        echo.print_json(about | tables)
     elif isinstance(page, TaskPage):
         _write_task(page)
     else:
@@ -155,31 +153,30 @@ def write(page: Page | TaskPage | Ancestry, form: str) -> None:
 
 
 def _write_kernel(page: Page) -> None:
-    from rich.console import Console
     from rich.syntax import Syntax
     from rich.text import Text
 
-    console = Console(file=sys.stdout)
+    console = echo.open_console()
     row = page.kernel
     console.print(Text(f"kernel {row['kernel_id']}", style="bold"))
     facts = [row["language"], *(row["techniques"] or []), row["license"] or "no licence stated"]
-    console.print(Text(", ".join(str(fact) for fact in facts if fact)))
+    console.print(Text(escape_terminal(", ".join(str(fact) for fact in facts if fact))))
     _write_sections(console, page.sections, _SECTIONS)
     for path, code in [(row["path"], row["code"])] + [
         (file["path"], file["code"]) for file in row["other_files"] or []
     ]:
-        console.print(Text(f"\n{path}", style="bold"))
+        console.print(Text(f"\nfile {quote_name(path)}", style="bold"))
         language = "cuda" if path.endswith((".cu", ".cuh", ".cpp", ".h")) else "python"
-        console.print(Syntax(_inert(code), language, line_numbers=True, background_color="default"))
+        shown = "\n".join(escape_lines(code, prefix=""))
+        console.print(Syntax(shown, language, line_numbers=True, background_color="default"))
 
 
 def _write_ancestry(page: Ancestry) -> None:
     """Print the ways back as a tree. A kernel is unfolded once, where it is nearest."""
-    from rich.console import Console
     from rich.text import Text
     from rich.tree import Tree
 
-    console = Console(file=sys.stdout)
+    console = echo.open_console()
     root = Tree(Text(f"kernel {page.kernel_id[:12]}", style="bold"))
     branches = {page.kernel_id: root}
     beyond: set[str] = set()
@@ -189,7 +186,8 @@ def _write_ancestry(page: Ancestry) -> None:
             beyond.add(edge["child_kernel_id"])
             continue
         known = parent in branches
-        line = branch.add(Text(_inert(_edge(edge) + (" (unfolded elsewhere)" if known else ""))))
+        elsewhere = " (unfolded elsewhere)" if known else ""
+        line = branch.add(Text(escape_terminal(_edge(edge) + elsewhere)))
         if not known and edge["parent_distance"] < _LEVELS:
             branches[parent] = line
     console.print(root)
@@ -218,13 +216,13 @@ def _edge(edge: Mapping[str, Any]) -> str:
 
 
 def _write_task(page: TaskPage) -> None:
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(file=sys.stdout)
+    console = echo.open_console()
     row = page.task
-    title = f"{row['suite']} {row['suite_revision']} {row['name']}"
-    console.print(Text(_inert(f"{title}: {row['title'] or row['task_id'][:12]}"), style="bold"))
+    title = f"task {row['suite']} {row['suite_revision']} {row['name']}"
+    about = f"{title}: {row['title'] or row['task_id'][:12]}"
+    console.print(Text(escape_terminal(about), style="bold"))
     _write_sections(console, page.sections, _TASK_SECTIONS)
     console.print(Text("One kernel with its code: store show KERNEL"))
 
@@ -243,12 +241,7 @@ def _write_sections(
         shown = rows.drop_columns(["body"] if texts else [])
         display.table(shown, title=f"{title} ({rows.num_rows})")
         for text in texts[:1]:  # all of them stand in the JSON
-            console.print(Text(_inert(text)))
-
-
-def _inert(text: str) -> str:
-    """Text whose escape sequences do not drive the reader's terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "�" for c in text)
+            echo.print_foreign(text)
 
 
 def _text(name: str) -> str:

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from store import __version__, room
+from store.commandline import echo
 from store.errors import FlywheelError, UnknownName
 from store.progress import shown
 from store.room import Common, Format, Member
@@ -95,7 +96,7 @@ def show(name: str, /, *, common: Common = _DEFAULT) -> None:
         lines += ["", f"--preset {preset}"]
         lines += [f"  --{name.replace('_', '-')} {_words(v)}" for name, v in values.items()]
     lines += ["", f"`trainers run {one.name} --help` explains each option."]
-    sys.stdout.write("\n".join(lines) + "\n")
+    echo.print_lines("\n".join(lines))
 
 
 def _runner(one: Member) -> Callable[..., None]:
@@ -131,7 +132,7 @@ def _runner(one: Member) -> Callable[..., None]:
             )
             line = module.run(job, plain)
         if _rank() == 0:
-            sys.stdout.write(f"{line}\n")
+            echo.print_result(str(line))
 
     presets = ", ".join(_presets(module)) or "there are none"
     command.__annotations__ |= {

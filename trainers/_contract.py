@@ -2,13 +2,13 @@
 
 # No annotations from __future__: a Config in another module extends Training, and its __init__
 # would look for the names of these types there.
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 from cyclopts import Parameter
 
+from store.commandline import echo
 from store.progress import Progress, unseen
 
 OverLength: TypeAlias = Literal["refuse", "drop"]
@@ -35,7 +35,7 @@ class Job:
     def say(self, line: str) -> None:
         """Write one line to stderr, unless quiet."""
         if not self.quiet:
-            sys.stderr.write(line + "\n")
+            echo.print_note(line)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,9 @@
 """A policy behind any server that speaks OpenAI's chat completions: vLLM, SGLang, hosted models.
 
-The SDK repeats what the server could not answer just then (429 with its Retry-After, 5xx, timeouts)
-with growing pauses. What is left after that is either an attempt that failed, which is a row with
-its reason, or a server that refuses us or is gone, which ends the run.
+The client repeats what the server could not answer just then (429 with its Retry-After, 5xx, a
+malformed answer) with growing pauses until the deadline of the answer. What is left after that is
+either an attempt that failed, which is a row with its reason, or a server that refuses us or is
+gone, which ends the run.
 """
 
 from __future__ import annotations
@@ -10,16 +11,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import queue
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit
+from typing import Any, cast
 
 from pipelines._contract import Message
+from store.endpoint import AnswerFailed, Client, Keys, Unreadable
 from store.errors import FlywheelError
 from store.ids import content_id
 from trainers._policy import (
@@ -32,21 +32,18 @@ from trainers._policy import (
     endpoint_parts,
 )
 
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
-
 log = logging.getLogger(__name__)
 
-KEY = "OPENAI_API_KEY"
 AGAIN = "Run the same command again to go on; what came is stored."
 _FAULTS = 5
 """Failed requests in a row, with no answer in between, after which the server counts as gone."""
-_MALFORMED_TRIES = 3
-_PAUSE_S = 0.2
 _WAIT_S = 0.01
 _BYTES_PER_TOKEN = 3
 """Of a prompt that the server has not counted yet; low, so that more is set aside than needed."""
-_SHORTEST_SECRET = 8
+_TEMPLATE_TOKENS = 1 << 12
+"""Tokens of a prompt beyond its bytes that a server may count: its template, a system prompt."""
+_REFUSED = (401, 403, 404, 429)
+_LONGEST_REASON = 40
 
 
 class Endpoint:
@@ -55,7 +52,7 @@ class Endpoint:
     def __init__(self, url: str, model: str, serving: Serving) -> None:
         self.url, self.model = url, model
         self._serving = serving
-        self._key = _key(url, serving.key_env)
+        self._key = Keys(serving.key_env).key_for(url)
         self._takes_n = True
         """Whether a request may ask for several completions, until the server shows otherwise."""
         self._limit = "max_tokens"
@@ -107,22 +104,10 @@ class Endpoint:
     def close(self) -> None:
         """Nothing is held between calls."""
 
-    def public(self, text: str) -> str:
-        """Return text of the server without our key, which an error may repeat."""
-        if self._key is None or len(self._key) < _SHORTEST_SECRET:
-            return text
-        return text.replace(self._key, "***")
-
-    def client(self) -> AsyncOpenAI:
-        """Return a client of the server."""
-        from openai import AsyncOpenAI
-
-        return AsyncOpenAI(
-            base_url=self.url,
-            api_key=self._key or "none",
-            max_retries=self._serving.retries,
-            timeout=self._serving.timeout_s,
-        )
+    def client(self) -> Client:
+        """Return a client of the server, which holds its key."""
+        serving = self._serving
+        return Client(self.url, self._key, timeout_s=serving.timeout_s, retries=serving.retries)
 
     def asked(
         self, messages: list[Message], n: int, sampling: Sampling, seed: int | None
@@ -144,7 +129,7 @@ class Endpoint:
         return given
 
     def learn(self, message: str) -> bool:
-        """Whether a refused request may be repeated in another form, which is taken from now on."""
+        """Whether a refused request may be repeated in another form, which is used from now on."""
         if self._limit == "max_tokens" and "max_completion_tokens" in message:
             self._limit = "max_completion_tokens"
             return True
@@ -231,7 +216,7 @@ class _Round:
             for index in range(len(self._prompts)):
                 group.create_task(self._prompt(client, index))
 
-    async def _prompt(self, client: AsyncOpenAI, index: int) -> None:
+    async def _prompt(self, client: Client, index: int) -> None:
         """Get the completions of one prompt; what came is yielded even where we have to stop."""
         got: list[Completion] = []
         while len(got) < self._n and self._stop is None:
@@ -250,7 +235,7 @@ class _Round:
         if got:
             self._results.put((index, got[: self._n]))
 
-    async def _request(self, client: AsyncOpenAI, index: int, n: int, place: int) -> _Answer:
+    async def _request(self, client: Client, index: int, n: int, place: int) -> _Answer:
         """Make one request when there is room in concurrency, rate and budget."""
         messages = self._prompts[index]
         size = sum(len(turn["content"].encode(errors="replace")) for turn in messages)
@@ -306,71 +291,62 @@ class _Round:
         await asyncio.sleep(at - now)
 
     async def _tried(
-        self, client: AsyncOpenAI, messages: list[Message], n: int, seed: int | None
+        self, client: Client, messages: list[Message], n: int, seed: int | None
     ) -> list[Completion]:
         """Return the completions of one request; a failed one is a completion that says why.
 
         Empty where the run has to stop.
         """
-        import openai
 
-        why = "malformed answer"
-        for attempt in range(_MALFORMED_TRIES):
-            if attempt:
-                await asyncio.sleep(_PAUSE_S * 2**attempt)
+        def read(body: Any) -> list[Completion]:
+            return self._read(client, body, messages, n)
+
+        while True:
             try:
                 asked = self._endpoint.asked(messages, n, self._sampling, seed)
-                raw = await client.chat.completions.with_raw_response.create(**asked)
-                body = _json(raw.http_response.content)
-            except openai.APITimeoutError:
-                return self._failed(f"no answer in {self._serving.timeout_s:g} s")
-            except openai.APIConnectionError as error:
-                self._give_up(f"cannot be reached ({error.__cause__ or error})")
-                return []
-            except openai.APIStatusError as error:
-                told = self._endpoint.public(error.message)[:200]
-                if error.status_code == 400 and self._endpoint.learn(error.message):
+                completions = await client.ask(asked, read)
+            except AnswerFailed as failed:
+                if failed.status == 400 and self._endpoint.learn(failed.why):
                     continue
-                if error.status_code in (401, 403, 404, 429):
-                    self._give_up(f"answers with status {error.status_code}: {told}")
+                is_redirect = failed.status is not None and 300 <= failed.status < 400
+                if failed.unreachable:
+                    self._give_up(failed.why)
                     return []
-                return self._failed(f"status {error.status_code}: {told}")
-            completions, why = self._read(body, messages, n)
-            if completions:
-                self._faults = 0
-                return completions
-        return self._failed(why)
+                if is_redirect or failed.status in _REFUSED:
+                    self._give_up(f"answers with {failed.why}")
+                    return []
+                return self._failed(failed.why)
+            self._faults = 0
+            return completions
 
-    def _read(self, body: Any, messages: list[Message], n: int) -> tuple[list[Completion], str]:
-        """Return an answer's completions, or what is wrong with it; count what it took."""
+    def _read(self, client: Client, body: Any, messages: list[Message], n: int) -> list[Completion]:
+        """Return an answer's completions, and count what it took; raises Unreadable."""
         match body:
             case {"choices": list(choices)}:
                 texts = [_text(choice) for choice in cast("list[Any]", choices)[:n]]
             case _:
-                return [], "malformed answer"
-        whole = [one for one in texts if one is not None]
-        if len(whole) < len(texts):
-            return [], "malformed answer"
-        shares = [len(text) + len(reasoning or "") + 1 for text, reasoning, _ in whole]
-        tokens_in, tokens_out = _usage(body, messages, shares)
+                raise Unreadable("malformed answer")
+        shares = [len(text) + len(reasoning or "") + 1 for text, reasoning, _ in texts]
+        most_out = max(n * self._sampling.max_tokens, sum(_size(*one[:2]) for one in texts))
+        tokens_in, tokens_out = _usage(body, messages, shares, most_out)
         usd = self._serving.prices.usd(tokens_in, tokens_out)
         self._budget.spend(tokens_in + tokens_out, usd)
-        if not whole:
-            return [], "no choices"
+        if not texts:
+            raise Unreadable("no choices")
         # A server counts the tokens of all its choices together.
         split = _split(tokens_out, shares)
         price = self._serving.prices.usd
         return [
             Completion(
-                text=self._endpoint.public(text),
+                text=client.hide_key(text),
                 finish_reason=finish_reason,
                 prompt_tokens=tokens_in,
                 completion_tokens=tokens,
-                cost_usd=price(tokens_in / len(whole), tokens),
-                reasoning=reasoning and self._endpoint.public(reasoning),
+                cost_usd=price(tokens_in / len(texts), tokens),
+                reasoning=reasoning and client.hide_key(reasoning),
             )
-            for (text, reasoning, finish_reason), tokens in zip(whole, split, strict=True)
-        ], ""
+            for (text, reasoning, finish_reason), tokens in zip(texts, split, strict=True)
+        ]
 
     def _failed(self, why: str) -> list[Completion]:
         """Return a failed attempt; many in a row mean that the server is gone."""
@@ -402,49 +378,23 @@ class _Round:
         )
 
 
-def _key(url: str, key_env: Sequence[str]) -> str | None:
-    """Return the key for a server, out of the environment.
-
-    Raises:
-        FlywheelError: the variable that was named for the host is not set.
-    """
-    host = urlsplit(url).hostname
-    for given in key_env:
-        for_host, _, name = given.partition("=")
-        if for_host == host:
-            if not os.environ.get(name):
-                raise FlywheelError(
-                    f"{name} is not set, which --key-env names for {host}",
-                    f"Put the key into it: export {name}=…",
-                )
-            return os.environ[name]
-    return os.environ.get(KEY) or None
-
-
-def _json(data: bytes) -> Any:
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _text(choice: Any) -> tuple[str, str | None, str] | None:
-    """Return text, reasoning and finish reason of one choice; None where it has no message."""
+def _text(choice: Any) -> tuple[str, str | None, str]:
+    """Return text, reasoning and finish reason of one choice; raises Unreadable."""
     match choice:
         case {"message": dict(found)}:
             message = cast("dict[str, Any]", found)
         case _:
-            return None
+            raise Unreadable("malformed answer")
     content = message.get("content")
     if isinstance(content, list):
         parts = [one for one in cast("list[Any]", content) if isinstance(one, dict)]
         content = "".join(str(one.get("text") or "") for one in cast("list[dict[str, Any]]", parts))
     text = content if isinstance(content, str) else ""
-    if not text and message.get("tool_calls"):
+    calls = message.get("tool_calls")
+    if not text and isinstance(calls, list):
         # A model may hand the file to a tool that nobody offered.
         text = "\n".join(
-            f"<tool_call>{json.dumps(call)}</tool_call>"
-            for call in cast("list[Any]", message["tool_calls"])
+            f"<tool_call>{json.dumps(call)}</tool_call>" for call in cast("list[Any]", calls)
         )
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     reason = cast("dict[str, Any]", choice).get("finish_reason")
@@ -454,18 +404,38 @@ def _text(choice: Any) -> tuple[str, str | None, str] | None:
     return (
         text,
         reasoning if isinstance(reasoning, str) else None,
-        reason if isinstance(reason, str) and reason != FAILED else "stop",
+        reason[:_LONGEST_REASON] if isinstance(reason, str) and reason != FAILED else "stop",
     )
 
 
-def _usage(body: Any, messages: list[Message], shares: list[int]) -> tuple[int, int]:
-    """Return the tokens of prompt and completions; of a server that counts none, an estimate."""
+def _usage(body: Any, messages: list[Message], shares: list[int], most_out: int) -> tuple[int, int]:
+    """Return the tokens of prompt and completions.
+
+    Of a server that counts none, or gives what is no count, an estimate. No count is larger than
+    it can be: a token has a byte at least, and completions have the tokens that were asked for, or
+    the bytes that came.
+    """
+    size = sum(len(turn["content"].encode(errors="replace")) for turn in messages)
     match body:
-        case {"usage": {"prompt_tokens": int(given), "completion_tokens": int(taken)}}:
-            return max(given, 0), max(taken, 0)
+        case {"usage": {"prompt_tokens": given, "completion_tokens": taken}}:
+            tokens_in, tokens_out = _count(given), _count(taken)
         case _:
-            size = sum(len(turn["content"]) for turn in messages)
-            return size // _BYTES_PER_TOKEN, sum(shares) // _BYTES_PER_TOKEN
+            tokens_in = tokens_out = None
+    if tokens_in is None:
+        tokens_in = size // _BYTES_PER_TOKEN
+    if tokens_out is None:
+        tokens_out = sum(shares) // _BYTES_PER_TOKEN
+    return min(tokens_in, size + _TEMPLATE_TOKENS), min(tokens_out, most_out)
+
+
+def _count(value: Any) -> int | None:
+    """Return a count of tokens, or None where a value is none."""
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return value if is_count else None
+
+
+def _size(text: str, reasoning: str | None) -> int:
+    return len(text.encode(errors="replace")) + len((reasoning or "").encode(errors="replace"))
 
 
 def _split(total: int, shares: list[int]) -> list[int]:

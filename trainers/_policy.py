@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 from pipelines._contract import Message
+from store.endpoint import Address
 from store.errors import FlywheelError, UnknownName
 
 KINDS = (
@@ -150,11 +150,12 @@ class Serving:
     requests_per_minute: float | None = None
     """Most requests to an endpoint in a minute (default: no limit)."""
     timeout_s: float = 600.0
-    """Longest wait for an answer of an endpoint."""
+    """Most seconds for an answer of an endpoint, all tries and their pauses included."""
     retries: int = 5
     """How often a request is repeated that the endpoint could not answer just then."""
     key_env: tuple[str, ...] = ()
-    """HOST=NAME: environment variable that holds the key for a host (default: OPENAI_API_KEY)."""
+    """HOST=NAME or HOST:PORT=NAME: environment variable that holds the key for a host. Other hosts
+    get no key, but https://api.openai.com gets OPENAI_API_KEY."""
     prices: Prices = field(default_factory=Prices)
     budget: Budget = field(default_factory=Budget)
     terms: str | None = None
@@ -201,18 +202,7 @@ def endpoint_parts(spec: str) -> tuple[str, str]:
         FlywheelError: the model is missing, or the URL carries what may be a secret.
     """
     url, _, model = spec.partition("#")
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname
-        _ = parts.port
-    except ValueError as error:
-        raise FlywheelError(f"{url} is no URL: {error}", f"Write {KINDS[1]}.") from None
-    if not host or not model:
-        missing = "host" if not host else "model"
-        raise FlywheelError(f"{spec} names no {missing}", f"Write {KINDS[1]}.")
-    if parts.username or parts.password or parts.query:
-        raise FlywheelError(
-            f"the URL for {model} carries a user, a password or a query",
-            "Keys come from the environment (OPENAI_API_KEY, or --key-env HOST=NAME).",
-        )
+    Address.of(url)
+    if not model:
+        raise FlywheelError(f"{spec} names no model", f"Write {KINDS[1]}.")
     return url.rstrip("/"), model

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
+from store.commandline import echo
 from store.errors import FlywheelError, UnknownName
 from store.room import Common, Format
 
@@ -81,9 +81,9 @@ def rescore(
                     "Rows do not change, so the rule has: raise its VERSION.",
                 )
             same = found.rewards - found.elsewhere
-            sys.stdout.write(f"{same} of {found.rewards} rewards of {rule} are the same again\n")
+            echo.print_result(f"{same} of {found.rewards} rewards of {rule} are the same again")
             if found.elsewhere:
-                sys.stderr.write(f"{found.elsewhere} were given at another lake's snapshot\n")
+                echo.print_note(f"{found.elsewhere} were given at another lake's snapshot")
             return
         known = _rewards.rule(rule)
         terms = _rewards.configured(known, _words.values("option", option))
@@ -91,15 +91,15 @@ def rescore(
         _refuse_stored(lake, run_id, stored_as, known.version)
         scored = _rewards.rescored(lake, run_id, rule, terms, name=stored_as)
     display.write(_by_step(scored.rows), format)
-    sys.stderr.write(", ".join(f"{key} {count}" for key, count in scored.counts.items()) + "\n")
+    echo.print_note(", ".join(f"{key} {count}" for key, count in scored.counts.items()))
     if dry_run:
-        sys.stderr.write("nothing stored (--dry-run)\n")
+        echo.print_note("nothing stored (--dry-run)")
         return
     with store.writer(common.lake, author="trainers rescore") as writer:
         snapshot = writer.append(
             {"rewards": scored.rows}, f"rewards of run {run_id} under {stored_as} {known.version}"
         )
-    sys.stderr.write(f"rewards +{len(scored.rows)} → snapshot {snapshot}\n")
+    echo.print_note(f"rewards +{len(scored.rows)} → snapshot {snapshot}")
 
 
 def _run(lake: store.Lake, prefix: str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import platform
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -85,6 +86,8 @@ class Tally:
     attempts: int = 0
     failed: int = 0
     """Attempts that the endpoint or the machine failed."""
+    reasons: Counter[str] = field(default_factory=Counter[str])
+    """Why they failed; may quote a server."""
     no_kernel: int = 0
     """Completions without code."""
     kernels: int = 0
@@ -386,6 +389,8 @@ def _count(tally: Tally, generations: Sequence[Mapping[str, Any]]) -> None:
         failed = row["finish_reason"] == FAILED
         tally.attempts += 1
         tally.failed += failed
+        if failed:
+            tally.reasons[row["parse_error"] or "no reason"] += 1
         tally.no_kernel += not failed and row["kernel_id"] is None
         tally.tokens += row["prompt_tokens"] + row["completion_tokens"]
         if row["cost_usd"] is not None:

@@ -12,6 +12,9 @@ from cyclopts import App, Parameter
 
 from evaluators import judge as judges
 from evaluators._pool import Pool, Verdict
+from store.commandline import echo
+from store.commandline.escape import quote_name
+from store.endpoint import Keys
 from store.errors import FlywheelError
 from store.progress import shown
 from store.room import Common
@@ -20,6 +23,7 @@ from trainers._policy import Budget, Prices, Sampling, Serving
 from trainers._rollout import Config, Outcome
 
 _DEFAULT = Common()
+_REASONS = 3
 _CONFIG = Config()
 _SAMPLING = Sampling()
 _EVALUATION = judges.Config()
@@ -91,7 +95,7 @@ def rollout(
     requests_per_minute
         Most requests to an endpoint in a minute.
     timeout_s
-        Longest wait for an answer of an endpoint.
+        Most seconds for an answer of an endpoint, all tries and their pauses included.
     retries
         How often a request is repeated that the endpoint could not answer just then.
     budget_tokens
@@ -103,7 +107,9 @@ def rollout(
     usd_per_mtok_out
         Price of a million tokens of completions.
     key_env
-        HOST=NAME: environment variable with the key for a host (default: OPENAI_API_KEY).
+        HOST=NAME or HOST:PORT=NAME: environment variable with the key for an endpoint. A host
+        without a port stands for the default port (443 of https, 80 of http). An endpoint that is
+        not named gets no key; https://api.openai.com gets OPENAI_API_KEY. May be repeated.
     terms
         Licence or terms of what the policies write; stands in their rows.
     evaluation
@@ -150,6 +156,8 @@ def rollout(
 
 def _policies(specs: list[str], serving: Serving) -> list[Any]:
     """Return the policies that the words name, each once."""
+    endpoints = [spec for spec in specs if spec.startswith(("http:", "https:"))]
+    Keys(serving.key_env).check_used(_policy.endpoint_parts(spec)[0] for spec in endpoints)
     made = [_policy.policy(spec, serving) for spec in specs]
     return list({one.row["policy_id"]: one for one in made}.values())
 
@@ -158,16 +166,20 @@ def _report(outcome: Outcome, *, quiet: bool) -> None:
     for one in outcome.tallies:
         if outcome.run_id is not None and not quiet:
             cost = f", {one.cost_usd:.4f} USD" if one.cost_usd is not None else ""
-            sys.stderr.write(
-                f"{one.name}: {one.attempts} attempts, {one.no_kernel} without code, {one.failed} "
-                f"failed, {one.kernels} kernels, {one.correct} correct, {one.tokens} tokens{cost}\n"
+            echo.print_note(
+                f"{quote_name(one.name)}: {one.attempts} attempts, {one.no_kernel} without code, "
+                f"{one.failed} failed, {one.kernels} kernels, {one.correct} correct, "
+                f"{one.tokens} tokens{cost}"
             )
+        for why, count in one.reasons.most_common(_REASONS):
+            echo.print_foreign(f"{count} failed: {why}", sys.stderr)
         if one.stopped is not None:
-            sys.stderr.write(f"{one.name} stopped early: {one.stopped}\n")
+            echo.print_note(f"{quote_name(one.name)} stopped early:")
+            echo.print_foreign(str(one.stopped), sys.stderr)
     if outcome.run_id is None:
-        sys.stdout.write(f"nothing left to attempt at snapshot {outcome.snapshot}\n")
+        echo.print_result(f"nothing left to attempt at snapshot {outcome.snapshot}")
     else:
-        sys.stdout.write(f"{outcome}\n")
+        echo.print_result(str(outcome))
 
 
 class _Pool:

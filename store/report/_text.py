@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from store.commandline.escape import escape_terminal
+
 TIMES = "\N{MULTIPLICATION SIGN}"
 NOTHING = "\N{EN DASH}"
 SPACE = "\N{NO-BREAK SPACE}"
@@ -15,16 +17,12 @@ _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;", ":": "&#58;",
 
 
 def inert(text: str) -> str:
-    """Return a text whose unprintable characters are written out, newlines and tabs excepted.
-
-    Escape sequences, NULs and controls of the direction of writing show as what they are.
+    """Return a text escaped as on a terminal (`escape_terminal`), newlines and tabs excepted.
 
     >>> inert("a\\x1b[2Jb\\u202e"), inert("kept:\\tthis\\n")
     ('a\\\\x1b[2Jb\\\\u202e', 'kept:\\tthis\\n')
     """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
+    return re.sub(r"[^\n\t]+", lambda part: escape_terminal(part[0]), text)
 
 
 def code(text: str) -> str:

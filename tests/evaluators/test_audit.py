@@ -256,7 +256,6 @@ class Model:
 def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[Model]:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-this-test")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(_audit_llm, "BACKOFF_S", 0.01)
     made = Model()
 
     class Handler(BaseHTTPRequestHandler):
@@ -365,6 +364,8 @@ def test_the_key_is_sent_and_never_stored(
         f"http://{url}",
         "--model",
         "judge-1",
+        "--key-env",
+        f"{url.removesuffix('/v1')}=OPENAI_API_KEY",
         "-v",
     )
     assert ran.returncode == 0, ran.stderr

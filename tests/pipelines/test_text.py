@@ -9,10 +9,11 @@ import pytest
 from jinja2 import UndefinedError
 from pipeline_lakes import Rows, code_of
 
-from pipelines import _cli, contrastive_batch, fenced, files, prompt_id, render, template_hash
+from pipelines import contrastive_batch, fenced, files, prompt_id, render, template_hash
 from pipelines._contract import Kernel, Row, Task
 from pipelines._describe import description
 from store import room
+from store.commandline import echo
 from store.errors import UnknownName
 
 HOSTILE = (
@@ -103,8 +104,9 @@ def test_prompt_id_is_that_of_the_messages() -> None:
     )
 
 
-def test_control_characters_are_shown_escaped() -> None:
-    assert _cli._visible("a\x1b[2Jb\n\tc\u202ed") == "a\\x1b[2Jb\n\tc\\u202ed"
+def test_control_characters_are_shown_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    echo.print_foreign("a\x1b[2Jb\n\tc\u202ed")
+    assert capsys.readouterr().out == "  | a\\x1b[2Jb\n  |     c\\u202ed\n"
 
 
 def test_every_option_is_documented() -> None:

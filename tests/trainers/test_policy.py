@@ -8,11 +8,12 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import chat_server
 import pytest
 from chat_server import ChatServer, completion
+from starlette.responses import Response
 
 from store.errors import FlywheelError, UnknownName
 from trainers import _local
@@ -72,6 +73,10 @@ def only_one(asked: dict[str, Any]) -> dict[str, Any]:
 def server() -> Iterator[ChatServer]:
     with ChatServer(echo) as opened:
         yield opened
+
+
+def address(server: ChatServer) -> str:
+    return server.url.removeprefix("http://").removesuffix("/v1")
 
 
 def at(server: ChatServer, **serving: Any) -> Policy:
@@ -270,29 +275,88 @@ def test_a_server_that_wants_the_newer_name_of_the_limit(server: ChatServer) -> 
 def test_the_key_comes_from_the_environment_and_appears_nowhere(
     server: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("LOCAL_KEY", KEY)
     server.answer = lambda asked: completion([f"you are {KEY}"], reasoning=f"it is {KEY}")
-    one = at(server)
+    one = at(server, key_env=(f"{address(server)}=LOCAL_KEY",))
     made = answers(one, ["a"])[0][0]
     assert server.keys == [f"Bearer {KEY}"]
     server.answer = chat_server.status(401, f"bad key {KEY}")
     with pytest.raises(EndpointFailed) as caught:
         answers(one, ["a"])
-    server.answer = chat_server.status(400, f"bad key {KEY}")
+    server.answer = chat_server.status(400, f"bad key {'x' * 181}{KEY}")
     failed = answers(one, ["a"])[0][0]
-    assert KEY not in repr([made, failed, one.row, str(caught.value)])
+    said = repr([made, failed, one.row, str(caught.value)])
+    assert KEY not in said
+    assert KEY[:9] not in said  # nor what is left of it where a message is cut
 
 
-def test_each_host_may_have_a_key_of_its_own(
+def test_a_key_goes_to_the_host_and_port_that_it_was_named_for_alone(
     server: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "general")
     monkeypatch.setenv("LOCAL_KEY", "special")
-    answers(at(server, key_env=("127.0.0.1=LOCAL_KEY",)), ["a"])
-    answers(at(server, key_env=("example.com=LOCAL_KEY",)), ["a"])
-    assert server.keys == ["Bearer special", "Bearer general"]
+    answers(at(server, key_env=(f"{address(server)}=LOCAL_KEY",)), ["a"])
+    answers(at(server, key_env=(f"{address(server)}=OPENAI_API_KEY",)), ["a"])
+    for other in ("127.0.0.1=LOCAL_KEY", "127.0.0.1:1=LOCAL_KEY", "example.com=LOCAL_KEY"):
+        answers(at(server, key_env=(other,)), ["a"])
+    answers(at(server), ["a"])
+    assert server.keys == ["Bearer special", "Bearer general", "", "", "", ""]
     with pytest.raises(FlywheelError, match="MISSING_KEY is not set"):
-        at(server, key_env=("127.0.0.1=MISSING_KEY",))
+        at(server, key_env=(f"{address(server)}=MISSING_KEY",))
+
+
+USAGES = {
+    "negative": {"prompt_tokens": -5, "completion_tokens": -(10**40)},
+    "huge": {"prompt_tokens": 10**400, "completion_tokens": 2**63},
+    "fractions": {"prompt_tokens": 1e308, "completion_tokens": 0.5},
+    "texts": {"prompt_tokens": "7", "completion_tokens": "many"},
+    "truths": {"prompt_tokens": True, "completion_tokens": True},
+    "lists": {"prompt_tokens": [1], "completion_tokens": {}},
+    "null": {"prompt_tokens": None, "completion_tokens": None},
+    "half": {"prompt_tokens": 3},
+}
+
+
+@pytest.mark.parametrize("name", list(USAGES))
+def test_absurd_usage_becomes_a_possible_count(server: ChatServer, name: str) -> None:
+    server.answer = lambda asked: completion(["a" * 300], usage=cast("Any", USAGES[name]))
+    prices, budget = Prices(usd_per_mtok_in=1.0, usd_per_mtok_out=2.0), Budget(tokens=10**6)
+    made = answers(at(server, prices=prices, budget=budget), ["a" * 90])[0][0]
+    assert 0 <= made.prompt_tokens <= 90 + 4096
+    assert 0 <= made.completion_tokens <= 300
+    assert made.cost_usd == pytest.approx((made.prompt_tokens + 2 * made.completion_tokens) / 1e6)
+    assert budget.spent_tokens == made.prompt_tokens + made.completion_tokens
+
+
+@pytest.mark.parametrize("count", ["NaN", "Infinity", "-Infinity", "1e999", "9" * 5000])
+def test_usage_that_json_has_no_number_for(server: ChatServer, count: str) -> None:
+    whole = json.dumps(completion(["a" * 300]))
+    data = whole.replace('"completion_tokens": 5', f'"completion_tokens": {count}').encode()
+    server.answer = chat_server.body(data)
+    made = answers(at(server, retries=0), ["a"])[0][0]
+    assert 0 <= made.completion_tokens <= 300
+    assert made.finish_reason == ("error" if len(count) > 4300 else "stop")
+
+
+def test_wrong_types_of_an_answer_never_end_the_run(server: ChatServer) -> None:
+    for message, text in (
+        ({"content": 7}, ""),
+        ({"content": [1, {"text": ["x"]}]}, "['x']"),
+        ({"content": None, "tool_calls": 5}, ""),
+        ({"content": None, "tool_calls": {"a": 1}}, ""),
+        ({"content": "x", "reasoning": {"a": 1}}, "x"),
+    ):
+        server.answer = lambda asked, message=message: completion([""], **message)
+        made = answers(at(server), ["a"])[0][0]
+        assert (made.text, made.reasoning, made.finish_reason) == (text, None, "stop")
+
+
+def test_a_redirect_is_not_followed(server: ChatServer) -> None:
+    with ChatServer(echo) as other:
+        server.answer = lambda asked: Response(status_code=307, headers={"Location": other.url})
+        with pytest.raises(EndpointFailed, match=r"a redirect to .*, which is not followed"):
+            answers(at(server), ["a"])
+        assert (len(server.requests), other.requests) == (1, [])
 
 
 def test_sampling_that_is_given_up_ends_its_requests(server: ChatServer) -> None:

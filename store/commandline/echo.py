@@ -1,0 +1,211 @@
+"""The ways in which a command says something: results on stdout, notes and errors on stderr.
+
+Each takes plain text and escapes it. Below them lies a second wall: while a command runs, its
+`sys.stdout` and `sys.stderr` escape whatever is written to them, such as a warning of a library or
+a traceback. Colors and bars come from a console of `open_console`, which escapes the texts that it
+is given and adds its own sequences afterwards.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+import sys
+import traceback
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any, TextIO, cast
+
+from store.commandline.escape import PREFIX, encode_json, escape_lines, escape_terminal
+from store.errors import FlywheelError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_PAINT = re.compile(r"(\x1b\[[0-9]+m)")
+_LONGEST_LINE = 1 << 16
+_MOVES = ("\x1b[A", "\n")
+_TERMINALS_WIDTH = 80
+
+
+def print_result(line: str) -> None:
+    """Write one line of the result to stdout."""
+    sys.stdout.write(escape_terminal(line) + "\n")
+
+
+def print_painted(line: str) -> None:
+    """Write one line of the result to stdout, in which our own color sequences stay."""
+    parts = _PAINT.split(line)
+    text = "".join(part if _PAINT.fullmatch(part) else escape_terminal(part) for part in parts)
+    _unguarded(sys.stdout).write(text + "\n")
+
+
+def print_note(line: str) -> None:
+    """Write one line about the work to stderr."""
+    sys.stderr.write(escape_terminal(line) + "\n")
+
+
+def print_lines(text: str) -> None:
+    """Write a text of our own to stdout, such as the SQL of a view; each line is escaped."""
+    sys.stdout.write("".join(f"{line}\n" for line in escape_lines(text, prefix="")))
+
+
+def print_json(value: Any) -> None:
+    """Write a value to stdout as JSON that is safe to look at and gives the stored text back."""
+    sys.stdout.write(encode_json(value) + "\n")
+
+
+def print_foreign(text: str, file: TextIO | None = None, *, prefix: str = PREFIX) -> None:
+    """Write foreign text of any number of lines, each behind a prefix (default: to stdout)."""
+    target = file or sys.stdout
+    target.write("\n".join(escape_lines(text, prefix=prefix, width=terminal_width(target))) + "\n")
+
+
+def print_error(error: FlywheelError) -> None:
+    """Write a refusal and its hint to stderr; further lines of either stand behind a prefix."""
+    _print_message(f"error: {error.message}", sys.stderr)
+    if error.hint is not None:
+        _print_message(error.hint, sys.stderr)
+
+
+def print_traceback(error: BaseException) -> None:
+    """Write where an exception comes from to stderr, each line behind a prefix."""
+    print_foreign("".join(traceback.format_exception(error)), sys.stderr)
+
+
+def relay(stream: IO[bytes]) -> None:
+    """Write what another process says, to its end, to stderr; each line behind a prefix."""
+    while line := stream.readline(_LONGEST_LINE):
+        print_foreign(line.decode("utf-8", "backslashreplace"), sys.stderr)
+
+
+def open_console(
+    *, stderr: bool = False, file: TextIO | None = None, width: int | None = None
+) -> Console:
+    """Return a rich console on stdout or stderr that escapes texts, and not its own sequences.
+
+    Args:
+        stderr: Write to stderr.
+        file: Write here instead.
+        width: Columns; None is the terminal's width.
+    """
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+    class EscapingConsole(Console):
+        """Escapes every text at the point where it has become a segment to print."""
+
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterable[Segment]:
+            for segment in super().render(renderable, options):
+                if segment.control is None:
+                    lines = segment.text.split("\n")
+                    yield Segment("\n".join(map(escape_terminal, lines)), segment.style)
+                else:
+                    yield segment
+
+    target = file or (sys.stderr if stderr else sys.stdout)
+    return EscapingConsole(file=cast("IO[str]", _unguarded(target)), width=width)
+
+
+class NoteHandler(logging.Handler):
+    """Writes log records to stderr: warnings as such, and further lines behind a prefix."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record."""
+        try:
+            text = self.format(record)
+        except Exception:
+            self.handleError(record)
+            return
+        level = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
+        _print_message(f"{level}{text}", sys.stderr)
+
+
+class EscapingStream:
+    """A text stream that escapes what is written to it, newlines and tabs excepted.
+
+    Progress bars of other libraries redraw their line on a terminal: there a carriage return at the
+    start of a write, and writes that only move the cursor up, go through.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.unguarded = stream
+
+    def write(self, text: str) -> int:
+        """Write a text; return its length."""
+        self.unguarded.write(text if text.isascii() and text.isprintable() else self._escaped(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write each of the texts."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.unguarded, name)
+
+    def _escaped(self, text: str) -> str:
+        start = ""
+        if text.startswith(("\r", "\x1b[A")) and self.unguarded.isatty():
+            rest = text
+            for move in _MOVES:
+                rest = rest.replace(move, "")
+            if not rest:
+                return text
+            if text[0] == "\r":
+                start, text = "\r", text[1:]
+        lines = text.split("\n")
+        return start + "\n".join(
+            "\t".join(map(escape_terminal, line.split("\t"))) for line in lines
+        )
+
+
+@contextmanager
+def escaped_streams() -> Generator[None]:
+    """Escape what is written to `sys.stdout` and `sys.stderr`, and log warnings, meanwhile."""
+    before = sys.stdout, sys.stderr
+    for stream in before:
+        if hasattr(stream, "reconfigure"):
+            # A terminal that has no form for a character must not end the command.
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    sys.stdout, sys.stderr = (cast("TextIO", EscapingStream(stream)) for stream in before)
+    logging.captureWarnings(True)
+    try:
+        yield
+    finally:
+        logging.captureWarnings(False)
+        sys.stdout, sys.stderr = before
+
+
+def set_up_logging() -> None:
+    """Send log records and Python's warnings to stderr, unless the program has handlers."""
+    if not logging.root.handlers:
+        handler = NoteHandler()
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        logging.root.addHandler(handler)
+        logging.root.setLevel(logging.WARNING)
+
+
+def _print_message(text: str, file: TextIO) -> None:
+    """Write a message of ours that may quote foreign text: only its first line has no prefix."""
+    first, *rest = text.replace("\r\n", "\n").split("\n")
+    folded = escape_lines(first, prefix="", width=terminal_width(file))
+    lines = [folded[0], *(f"{PREFIX}{part}" for part in folded[1:])]
+    if any(rest):
+        lines += escape_lines("\n".join(rest), width=terminal_width(file))
+    file.write("\n".join(lines) + "\n")
+
+
+def _unguarded(stream: Any) -> Any:
+    stream = getattr(stream, "rich_proxied_file", stream)  # what stands in while a bar is shown
+    return stream.unguarded if isinstance(stream, EscapingStream) else stream
+
+
+def terminal_width(stream: TextIO) -> int | None:
+    """Return the columns of a terminal, None where a stream is none."""
+    if not stream.isatty():
+        return None
+    return shutil.get_terminal_size((_TERMINALS_WIDTH, 24)).columns

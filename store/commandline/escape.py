@@ -1,0 +1,116 @@
+"""The one rule by which text that is not ours is shown: `escape_terminal`, and its forms.
+
+Foreign text is whatever a model, a kernel, a task, an imported file, a stored row, a server, a file
+name or an exception brings. Raw, it can clear a screen, rename a window, or write a line that looks
+like a verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from functools import lru_cache
+from typing import Any
+
+PREFIX = "  | "
+"""Stands before every line of foreign text, so that none begins where our lines begin."""
+_TAB_WIDTH = 4
+_LONGEST_NAME = 120
+_SUSPECT = re.compile(r"[^ -~]")
+_ESCAPED_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"))
+# Letters and marks that Unicode calls default-ignorable: they take no room and show nothing.
+_INVISIBLE = frozenset(
+    (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x3164, 0xFFA0)
+) | frozenset((*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)))
+_SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+
+
+def escape_terminal(text: str) -> str:
+    """Return text as one line in which every character is seen and none drives a terminal.
+
+    These become escapes in the form of Python's literals, such as `\\x1b` and `\\u202e`:
+    control characters (category Cc: C0 with newline and tab, DEL, C1), format characters (Cf: marks
+    of the direction of writing, zero-width characters, tags), lone surrogates (Cs), private use
+    (Co) and unassigned code points (Cn), whose look no two terminals agree on, line and paragraph
+    separators (Zl, Zp), spaces other than the ordinary one (Zs), which look like it and are not,
+    and the letters and variation selectors that show nothing. All other text stays as it is,
+    whatever its script, so that the result is always printable in the sense of `str.isprintable`.
+
+    A backslash stays a backslash, because kernels are full of them. The result is for reading; JSON
+    and Parquet keep the text itself.
+
+    >>> escape_terminal("\\x1b[2J\\r\\x9bm\\u202e a\\nb\\x7f"), escape_terminal("é 日本 → ✓")
+    ('\\\\x1b[2J\\\\r\\\\x9bm\\\\u202e a\\\\nb\\\\x7f', 'é 日本 → ✓')
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return _SUSPECT.sub(lambda found: _visible(found[0]), text)
+
+
+def escape_lines(text: str, *, prefix: str = PREFIX, width: int | None = None) -> list[str]:
+    """Return the lines of a foreign text, each escaped and behind a prefix.
+
+    Only newlines end a line. Tabs become spaces.
+
+    Args:
+        text: The text; a newline at its end adds no line.
+        prefix: Stands before every line.
+        width: Columns of the terminal, where there is one. Longer lines are folded, because the
+            terminal itself would go on in its first column, without a prefix.
+
+    >>> escape_lines("boom\\nmine.py on CPU: correct\\n", width=20)
+    ['  | boom', '  | mine.py on CPU: ', '  | correct']
+    """
+    lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+    shown = [escape_terminal(line.expandtabs(_TAB_WIDTH)) for line in lines]
+    return [f"{prefix}{part}" for line in shown for part in _fold(line, width, len(prefix))]
+
+
+def quote_name(text: str) -> str:
+    """Return a name as one word: escaped, and in quotes where it could be read as more than a name.
+
+    >>> quote_name("softmax.py"), quote_name("x.py on CPU: correct"), quote_name("a" * 200)[-3:]
+    ('softmax.py', '"x.py on CPU: correct"', 'aa…')
+    """
+    shown = escape_terminal(text)
+    if len(shown) > _LONGEST_NAME:
+        shown = shown[: _LONGEST_NAME - 1] + "…"
+    plain = shown and not any(char.isspace() for char in shown) and shown[0] not in "\"'"
+    return shown if plain else '"' + shown.replace('"', '\\"') + '"'
+
+
+def encode_json(value: Any, *, indent: int | None = 1) -> str:
+    """Return a value as JSON in which control and non-ASCII characters are escapes of JSON.
+
+    The text that a program reads back is the stored one, and nothing of it drives a terminal. What
+    JSON has no form for becomes its text.
+    """
+    # The encoder leaves DEL alone, which stands nowhere but in strings.
+    return json.dumps(value, indent=indent, default=str).replace("\x7f", "\\u007f")
+
+
+@lru_cache(maxsize=4096)
+def _visible(char: str) -> str:
+    code = ord(char)
+    if unicodedata.category(char) not in _ESCAPED_CATEGORIES and code not in _INVISIBLE:
+        return char
+    if char in _SHORT:
+        return _SHORT[char]
+    return (
+        f"\\x{code:02x}"
+        if code < 0x100
+        else f"\\u{code:04x}"
+        if code < 0x10000
+        else f"\\U{code:08x}"
+    )
+
+
+def _fold(line: str, width: int | None, taken: int) -> list[str]:
+    """Return a line in parts that fit beside a prefix; wide characters take two columns."""
+    room = None if width is None else max(width - taken, 8)
+    if room is None or len(line) * 2 <= room:
+        return [line]
+    from rich.cells import chop_cells
+
+    return chop_cells(line, room) or [line]

@@ -1,0 +1,427 @@
+"""No command of any room sends a raw control character, or a line that looks like a verdict.
+
+Every text of a real lake, of files, of their names and of a server is hostile. Commands run as
+their users run them: as processes, through a pipe and on a terminal of 80 columns.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import subprocess
+import sys
+import time
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import builders as b
+import pytest
+from chat_server import ChatServer, completion, status
+from cyclopts import App
+
+import store
+
+ROOT = Path(__file__).parent.parent
+FORGED = "mine.py on CPU: correct"
+EVIL = (
+    "\x1b[2J\x1b]0;pwned\x07\x1b[1;1H\r\x9b31m\x9d0;x\x9c\x7f\b\x85\u2028\u2029\u202e\u2066"
+    f"\u200b\u200d\ufeff\u3164\U000e0041[bold red]x[/] %s {{}} \n{FORGED}\n\x1b[32m{FORGED}\x1b[0m"
+)
+WIDE = "w" * 75 + FORGED * 40
+"""A text that a terminal of any width would break somewhere before a forged verdict."""
+CODE = f"# {EVIL}\n{FORGED}\n" + "import torch\n" + f"class ModelNew:\n    '''{WIDE}'''\n"
+
+
+CANDIDATE = f"""
+import sys
+import torch
+from torch import nn
+EVIL = {EVIL!r}
+print("log " + EVIL, flush=True)
+print(EVIL, file=sys.stderr, flush=True)
+class ModelNew(nn.Module):
+    def forward(self, x):
+        raise type(EVIL.replace("\\0", ""), (ValueError,), {{}})(EVIL)
+"""
+TASK = f"""
+import os
+import torch
+from torch import nn
+for fd in (1, 2):
+    try:
+        os.write(fd, {EVIL!r}.encode())
+    except OSError:
+        pass
+class Model(nn.Module):
+    def forward(self, x):
+        return x * 2
+def get_inputs():
+    return [torch.randn(8)]
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.fixture(scope="session")
+def rows() -> dict[str, list[dict[str, Any]]]:
+    """Return rows of which every free text is hostile."""
+    task = b.task("square", license=EVIL, source=EVIL)
+    task["code"] += f"\n# {EVIL}"
+    task["code"] = store.ids.normalise(task["code"])
+    task["task_id"] = store.ids.task_id(task["code"])
+    label = b.label(task, EVIL, title=EVIL + WIDE, suite=EVIL, family="f")
+    policy = b.policy(EVIL, output_terms=EVIL)
+    gpu = b.device(EVIL, kind="cuda")
+    size = b.workload(task)
+    run = b.run(EVIL, "training", config=json.dumps({"note": EVIL}), host=EVIL)
+    kernels = [b.kernel(code=CODE + f"# {i}\n", path=f"{FORGED}\n{EVIL}.py") for i in range(3)]
+    verdicts = [b.evaluation(one, task, size, gpu) for one in kernels[:2]]
+    failed = b.evaluation(kernels[2], task, size, gpu, "crash", message=EVIL + WIDE, log=EVIL)
+    attempts = [
+        b.generation(policy, task, kernels[0], run_id=run["run_id"], group_id="g", completion=EVIL,
+                     finish_reason=EVIL),
+        b.generation(policy, task, kernels[1], exemplars=[(kernels[0], 2.0)], minute=1,
+                     run_id=run["run_id"], group_id="g", completion=EVIL, parse_error=EVIL),
+    ]  # fmt: skip
+    found = b.finding(kernels[0], quote=EVIL + WIDE, detector=EVIL)
+    dataset = b.dataset(run, "d")
+    return {
+        "tasks": [task],
+        "task_labels": [label],
+        "splits": [b.split("f", suite=EVIL, rule=EVIL)],
+        "workloads": [size],
+        "devices": [gpu],
+        "kernels": kernels,
+        "kernel_features": [b.features(one) for one in kernels],
+        "policies": [policy],
+        "runs": [run],
+        "generations": attempts,
+        "evaluations": [*verdicts, failed],
+        "timings": [
+            arm
+            for one, ms in zip(verdicts, (1.0, 2.0), strict=True)
+            for arm in b.session(one, [ms] * 20, eager=[4.0] * 20)
+        ],
+        "analyses": [b.analysis(attempts[0], body=EVIL + "\n" + WIDE, author=EVIL)],
+        "claims": [b.claim(task, kernels[0], source=EVIL, gpu=EVIL)],
+        "findings": [found],
+        "standings": [b.standing(found, why=EVIL + WIDE, author=EVIL)],
+        "datasets": [dataset],
+        "dataset_rows": [b.dataset_row(dataset, task, [kernels[0]])],
+    }
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory, rows: dict[str, list[dict[str, Any]]]) -> Path:
+    """Return a folder with a lake, and with files whose names and contents are hostile."""
+    made = tmp_path_factory.mktemp("hostile")
+    with store.writer(str(made / "lake"), author="tests") as writer:
+        writer.append(rows, "hostile")
+    for room in ("pipelines", "trainers", "importers", "rewards", "evaluators"):
+        own = made / "flywheel" / room
+        own.mkdir(parents=True, exist_ok=True)
+        (own / "broken.py").write_text(f'"""{EVIL}"""\n\x1b]0;x\x07 = = {EVIL}\n', "utf-8")
+        (own / "raises.py").write_text(
+            f'"""About {FORGED}."""\nraise ValueError({EVIL!r})\n', "utf-8"
+        )
+    bad = made / f"{EVIL}.py".replace("/", "_")
+    bad.write_text(CODE + "\x1b[2J = =", "utf-8", errors="surrogatepass")
+    kernels = made / "kernels"
+    kernels.mkdir()
+    (kernels / bad.name).write_text(CODE, "utf-8")
+    (kernels / "task.py").write_text(TASK, "utf-8")
+    (made / "bytes.json").write_bytes(b"\x1b[2J\xff\xfe\x9b31m\n" + FORGED.encode())
+    (made / "question.sql").write_text(f"SELECT '{EVIL}' FROM nowhere_\x1b[2J", "utf-8")
+    return made
+
+
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    return {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "FLYWHEEL_CATALOG": str(ROOT / "catalog.yaml"),
+        "FLYWHEEL_CACHE": str(folder / "cache"),
+        "FLYWHEEL_LAKE": str(folder / "lake"),
+        "TERM": "xterm-256color",
+        **more,
+    }
+
+
+TABLES = ("evaluations", "findings", "kernels", "analyses", "runs", "task_labels", "policies")
+COMMANDS: dict[str, list[list[str]]] = {
+    "store query": [
+        *(["FROM " + one] for one in TABLES),
+        *(["FROM " + one, "--format", "csv"] for one in TABLES),
+        *(["FROM " + one, "--format", "json"] for one in TABLES),
+        [f'SELECT 1 AS "{EVIL}", [name] AS l, {{\'a\': name}} AS s FROM policies'],
+        [f'SELECT 1 AS "{EVIL}"', "--format", "csv"],
+        [f'FROM "{EVIL}"'], ["--file", "question.sql"], ["--file", "BAD"], ["--file", "bytes.json"],
+        ["SELECT 1", "--at", EVIL], ["SELECT 1", "--format", EVIL], [f"--{EVIL}"],
+        ["SELECT 1", "--lake", EVIL], ["SELECT 1", "--catalog", "BAD"], ["--file", "x", "-v"],
+    ],
+    "store show": [
+        ["KERNEL"], ["TASK"], ["KERNEL", "--lineage"], ["KERNEL", "--format", "json"],
+        ["CHILD", "--lineage"],
+        ["TASK", "--format", "json"], [EVIL], [EVIL[-8:]],
+    ],
+    "store shell": [[]],
+    "store tables": [["--at", EVIL], []],
+    "store describe": [[EVIL], ["kernels"]],
+    "store views": [["--sql", EVIL], []],
+    "store log": [[], ["--format", "csv"]],
+    "store tag add": [[EVIL], ["v1", "--note", EVIL], ["v2", "--at", EVIL]],
+    "store tag list": [[], ["--format", "csv"], ["--format", "json"]],
+    "store tag rm": [[EVIL]],
+    "store diff": [["1"], ["1", "--table", "kernels"], ["1", "--format", "json"], [EVIL],
+                   ["1", "--table", EVIL]],
+    "store headline": [[], [EVIL], ["--format", "json"]],
+    "store init": [["--lake", "BAD"]],
+    "store compact": [["--lake", EVIL]],
+    "store expire": [["--older-than-days", EVIL]],
+    "store check": [[]],
+    "store backup": [[f"copy {EVIL}"], ["lake"]],
+    "store report": [["--out", f"report {EVIL}"], ["--run", EVIL], ["--run", "RUN"]],
+    "store publish": [[f"a/{EVIL}", "--tag", "v1"], ["a/b", "--tag", EVIL],
+                      ["a/b", "--tag", "v9", "--dry-run"],
+                      ["a/b", "--tag", "v9", "--tables", EVIL]],
+    "store pull": [[EVIL], ["a/b"], [f"a/b@{EVIL}"]],
+    "store import": [
+        ["kernels", "kernels"], ["kernels", EVIL], ["kernels", "BAD"], [EVIL], ["broken"],
+        ["raises"], ["cuda-l1", "BAD"], ["cuda-l1", "bytes.json"], ["kernelbench-run", "kernels"],
+        ["trl-completions", "bytes.json"], ["published", "BAD"], ["flashinfer-trace", "kernels"],
+        ["sakana", "bytes.json"], ["measured", "bytes.json"],
+    ],
+    "store export": [["jsonl", f"out {EVIL}"], [EVIL, "x"], ["parquet", "lake"]],
+    "pipelines list": [[]],
+    "pipelines show": [["broken"], ["raises"], [EVIL], ["contrastive-batch"]],
+    "pipelines run": [
+        ["contrastive-batch", "--explain", "TASK"], ["contrastive-batch", "--dry-run"],
+        ["contrastive-batch", "--explain", EVIL], ["contrastive-batch", "--name", EVIL],
+        ["sft", "--dry-run"], ["sft", "--out", f"sft {EVIL}"], ["broken"], ["raises"], [EVIL],
+        ["rl-prompts", "--dry-run", "--format", "json"], ["rl-prompts", "--tokenizer", "BAD"],
+        ["contrastive-batch", "--device", EVIL], ["rl-prompts", "--dry-run", "--suite", EVIL],
+    ],
+    "evaluators list": [[]],
+    "evaluators run": [["--suite", EVIL], ["--kernel", EVIL], ["--evaluator", "raises"],
+                       ["--device", EVIL], ["--where", EVIL]],
+    "evaluators tasks": [["--device", EVIL]],
+    "evaluators check": [["BAD", "--task", EVIL, "--device", "cpu"], [EVIL, "--task", "x"]],
+    "evaluators audit": [["--detector", EVIL], ["--where", EVIL], [], ["--format", "json"],
+                         ["--llm", f"http://{EVIL}", "--model", EVIL]],
+    "evaluators findings": [[], ["KERNEL"], [EVIL], ["--format", "csv"], ["--format", "json"]],
+    "evaluators quarantine": [["KERNEL", "--why", EVIL], [EVIL, "--why", "x"]],
+    "evaluators dismiss": [["FINDING", "--why", EVIL]],
+    "evaluators diagnose": [[EVIL]],
+    "trainers list": [[]],
+    "trainers show": [["broken"], ["raises"], [EVIL], ["sft"]],
+    "trainers run": [["raises"], ["broken"], [EVIL], ["sft", "--preset", EVIL],
+                     ["sft", "--dataset", EVIL, "--model", EVIL]],
+    "trainers rollout": [["--dataset", EVIL, "--policy", EVIL],
+                         ["--dataset", "x", "--policy", f"http://{EVIL}/v1#m"],
+                         ["--dataset", "x", "--policy", "hf:BAD"],
+                         ["--dataset", "x", "--policy", "scripted:BAD"]],
+    "trainers rescore": [[EVIL], ["RUN"], ["RUN", "--rule", EVIL], ["RUN", "--rule", "raises"]],
+}  # fmt: skip
+"""Command lines by the command that they are of. `filled` puts ids and a file name into them."""
+
+
+def filled(words: list[str], folder: Path, rows: dict[str, list[dict[str, Any]]]) -> list[str]:
+    known = {
+        "KERNEL": rows["kernels"][0]["kernel_id"],
+        "CHILD": rows["kernels"][1]["kernel_id"],
+        "RUN": rows["runs"][0]["run_id"],
+        "TASK": rows["tasks"][0]["task_id"],
+        "FINDING": rows["findings"][0]["finding_id"],
+    }
+    bad = next(one.name for one in folder.iterdir() if one.name.endswith(".py"))
+    return [known.get(word, word).replace("BAD", bad) for word in words]
+
+
+def _paths(app: App, path: tuple[str, ...]) -> Iterator[str]:
+    for name in app:
+        if not name.startswith("-"):
+            below = list(_paths(app[name], (*path, name)))
+            yield from below or [" ".join((*path, name))]
+
+
+def test_every_command_is_among_those_that_are_tried() -> None:
+    modules = {"store": "store.cli", "pipelines": "pipelines._cli"}
+    modules |= {"evaluators": "evaluators._cli", "trainers": "trainers._cli"}
+    found = {
+        path
+        for room, module in modules.items()
+        for path in _paths(importlib.import_module(module).app, (room,))
+    }
+    assert len(found) > 35
+    assert found == set(COMMANDS)
+
+
+def unseemly(text: str) -> list[str]:
+    """Return what a text holds that no command may send: hidden characters, forged lines."""
+    hidden = {
+        f"{ord(char):x}"
+        for char in set(text) - set("\n\t")
+        if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp") or char == "\u3164"
+    }
+    forged = [line[:80] for line in text.split("\n") if line.startswith(FORGED)]
+    return [*hidden, *forged]
+
+
+def ran(folder: Path, words: list[str], stdin: str = "", **more: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", *words], cwd=folder, env=environment(folder, **more),
+        input=stdin.encode("utf-8", "surrogatepass"), capture_output=True, timeout=300, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout.decode("utf-8"), done.stderr.decode("utf-8")
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_no_command_sends_hostile_text(
+    folder: Path, rows: dict[str, list[dict[str, Any]]], tmp_path: Path, name: str
+) -> None:
+    own = tmp_path / "own"
+    shutil.copytree(folder, own)
+    typed = f"SELECT name, '{EVIL}' AS x FROM policies;\nFROM \"{EVIL}\";\n.views {EVIL}\n"
+    wrong: list[object] = []
+    for words in COMMANDS[name]:
+        line = [*name.split(), *filled(words, own, rows)]
+        # Nothing is to be reached: what the Hub's client says of it is foreign text, too.
+        code, out, err = ran(own, line, typed, HF_ENDPOINT="http://127.0.0.1:9")
+        if code == 0 and "json" in words:
+            json.loads(out)
+        if code == 0 and "csv" in words:  # a cell of CSV may hold newlines, in quotes
+            out = out.replace(FORGED, "")
+        if code not in (0, 1, 2, 3) or unseemly(out) or unseemly(err):
+            wrong.append((line, code, unseemly(out), unseemly(err), (out + err)[-1500:]))
+    assert not wrong, wrong[0]
+
+
+def test_json_gives_the_stored_text_back(
+    folder: Path, rows: dict[str, list[dict[str, Any]]]
+) -> None:
+    _, out, _ = ran(folder, ["store", "query", "SELECT name FROM policies", "--format", "json"])
+    assert json.loads(out) == [{"name": rows["policies"][0]["name"]}]
+    _, out, err = ran(folder, ["store", "query", "SELECT name FROM policies", "--format", "csv"])
+    assert "\\x1b[2J" in out
+    assert "1 cells hold characters that are shown as escapes" in err
+
+
+# ---- on a terminal -------------------------------------------------------------------------------
+
+
+def on_terminal(folder: Path, words: list[str], typed: str = "", columns: int = 80) -> str:
+    """Return what a terminal of so many columns is sent by a command."""
+    ours, theirs = pty.openpty()
+    env = environment(folder, COLUMNS=str(columns), LINES="50", HF_ENDPOINT="http://127.0.0.1:9")
+    process = subprocess.Popen(
+        [sys.executable, "-m", *words], cwd=folder, env=env, stdin=theirs, stdout=theirs,
+        stderr=theirs, start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    os.write(ours, typed.encode())
+    seen = b""
+    began = time.monotonic()
+    while time.monotonic() - began < 120:
+        if not select.select([ours], [], [], 0.2)[0]:
+            if process.poll() is not None:
+                break
+            continue
+        try:
+            part = os.read(ours, 1 << 16)
+        except OSError:
+            break
+        if not part:
+            break
+        seen += part
+    process.wait(60)
+    os.close(ours)
+    return seen.decode("utf-8").replace("\r\n", "\n")
+
+
+OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\x1b\[2K|\x1b\[1A|\x1b\[\?2004[hl]|\r")
+"""What rich and readline send: colors, the cursor hidden and shown, a line drawn anew."""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["store", "query", "FROM evaluations"], ["store", "query", "FROM policies"],
+        ["store", "query", "SELECT name, name AS n FROM policies", "--format", "csv"],
+        ["store", "show", "KERNEL"], ["store", "show", "TASK"],
+        ["store", "show", "KERNEL", "--lineage"],
+        ["store", "query", f"SELECT 1 FROM {'w' * 60}{FORGED.replace(' ', '_')}", "-v"],
+        ["store", "query", "--file", "BAD"], ["store", "import", "kernels", "kernels"],
+        ["store", "import", "raises"], ["evaluators", "findings"], ["store", "--help"],
+        ["pipelines", "run", "contrastive-batch", "--explain", "TASK"],
+        ["pipelines", "run", "contrastive-batch", "--dry-run"], ["pipelines", "list"],
+        ["evaluators", "audit"],
+    ],
+)  # fmt: skip
+def test_a_terminal_is_sent_no_hostile_text(
+    folder: Path, rows: dict[str, list[dict[str, Any]]], tmp_path: Path, words: list[str]
+) -> None:
+    own = tmp_path / "own"
+    shutil.copytree(folder, own)
+    seen = on_terminal(own, filled(words, own, rows))
+    plain = OURS.sub("", seen)
+    assert unseemly(plain) == []
+    # Nor where the terminal itself would begin a new row.
+    for line in plain.split("\n"):
+        assert not any(
+            line[start:].startswith(FORGED[:12]) for start in range(80, len(line), 80)
+        ), line
+    assert plain.strip()
+
+
+def test_the_shell_answers_on_a_terminal(folder: Path) -> None:
+    typed = f"SELECT name FROM policies;\nSELECT '{FORGED}' AS a;\n.quit\n"
+    seen = on_terminal(folder, ["store", "shell"], typed)
+    assert "lake> " in seen
+    assert "\\x1b[2J" in seen
+    assert unseemly(OURS.sub("", seen)) == []
+
+
+# ---- servers, candidates and tasks ---------------------------------------------------------------
+
+
+def test_what_an_endpoint_says_is_escaped(folder: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    shutil.copytree(folder, own)
+    made = ran(own, ["pipelines", "run", "rl-prompts", "--out", "prompts"])
+    assert made[0] == 0, made
+    for answer in (
+        status(404, EVIL), status(500, EVIL), status(401, EVIL + WIDE),
+        lambda asked: completion([CODE], finish_reason=EVIL, reasoning=EVIL),
+        lambda asked: {"choices": EVIL},
+    ):  # fmt: skip
+        with ChatServer(answer) as server:
+            code, out, err = ran(
+                own,
+                ["trainers", "rollout", "--dataset", "prompts", "--policy", f"{server.url}#{EVIL}",
+                 "--no-judge", "--attempts", "1", "--retries", "0", "--timeout-s", "20"],
+            )  # fmt: skip
+        assert code in (0, 1), err
+        assert "mine.py on CPU" in err or "kernels" in out
+        assert unseemly(out) == unseemly(err) == []
+
+
+def test_a_candidate_and_a_task_cannot_write_a_verdict(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "candidate.py").write_text(CANDIDATE)
+    (tmp_path / "task.py").write_text(TASK)
+    (tmp_path / "wrong.py").write_text(f"raise ValueError({EVIL!r})\n")
+    check = ["evaluators", "check", str(tmp_path / "candidate.py"), "--device", "cpu", "--task"]
+    code, out, err = ran(folder, [*check, str(tmp_path / "task.py")])
+    assert code == 1, err
+    assert re.match(r"candidate\.py on .*: crash \(", out), out
+    assert unseemly(out) == unseemly(err) == []
+    assert "  | " in out
+    code, out, err = ran(folder, [*check, str(tmp_path / "wrong.py")])
+    assert code == 1
+    assert unseemly(out) == unseemly(err) == []
