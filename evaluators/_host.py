@@ -241,6 +241,9 @@ class Host:
             self._group.kill()
             self._group.remove()
             self._group = None
+        self._relay.join(_LAST_WORDS_S)
+        if self._process.stderr is not None and not self._relay.is_alive():
+            self._process.stderr.close()
         remove(self._scratch)
 
     def _tell(self, message: Mapping[str, Any]) -> None:

@@ -1,0 +1,88 @@
+"""Several judges of one machine at once, and what is said of one that has ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from evaluators._host import Host
+from evaluators.judge import Config
+from store import ids
+from store.errors import SandboxFailed
+
+CONFIG = Config(calls=2, timing_s=0.05, timing_limit_s=1.0, robustness=False, diagnosis=False)
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    """Return a process that judges on the processor."""
+    with Host("judge", "cpu", CONFIG) as opened:
+        yield opened
+
+
+def case(task: str, code: str) -> dict[str, object]:
+    """Return a case that belongs to no lake."""
+    task_id = ids.task_id(task)
+    return {
+        "kernel_id": ids.content_id("file", code),
+        "task_id": task_id,
+        "workload_id": ids.workload_id(task_id, "{}"),
+        "code": code,
+        "path": "kernel.py",
+        "task_code": task,
+        "axes": "{}",
+        "other_files": [],
+        "trusted": True,
+    }
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_judge_that_is_ended_by_a_signal_is_said_to_be(
+    host: Host, number: signal.Signals, task: str, right: str
+) -> None:
+    pid = host._process.pid
+    threading.Timer(0.5, os.kill, (pid, number)).start()
+    slow = task.replace(
+        "        return torch.relu", "        while True: pass\n        return torch.relu"
+    )
+    with pytest.raises(SandboxFailed, match=f"ended by {number.name}"):
+        host.judge(case(slow, right))
+    host.restart()
+    [row] = host.judge(case(task, right))["evaluations"]
+    assert row["status"] == "correct", row
+
+
+CHECK = ("-m", "evaluators", "check")
+
+
+@pytest.mark.slow
+def test_eight_checks_at_once_are_all_judged(tmp_path: Path, task: str, right: str) -> None:
+    (tmp_path / "task.py").write_text(task)
+    (tmp_path / "kernel.py").write_text(right)
+    options = ["--device", "cpu", "--format", "json", "--calls", "3", "--timing-limit-s", "1"]
+    processes = [
+        subprocess.Popen(
+            [
+                *(sys.executable, *CHECK, "kernel.py", "--task", "task.py", *options),
+                *("--import-s", "120", "--first-call-s", "120", "--lake", f"lake{number}"),
+            ],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "FLYWHEEL_CACHE": str(tmp_path / "cache")},
+        )
+        for number in range(8)
+    ]
+    for process in processes:
+        said, errors = process.communicate()
+        assert process.returncode == 0, errors
+        assert json.loads(said)["evaluations"][0]["status"] == "correct"
