@@ -466,16 +466,26 @@ def _importer(one: Member) -> Callable[..., None]:
         *,
         config: Any = None,
         tag: str | None = None,
+        max_file_gb: float = 1.0,
+        max_total_gb: float = 16.0,
         common: Common = _DEFAULT,
     ) -> None:
-        from store import importing
+        from store import foreign_parquet, importing
 
-        importing.command(one, module, path, config or module.Config(), tag, common)
+        limits = foreign_parquet.ParquetLimits(file_gb=max_file_gb, total_gb=max_total_gb)
+        with foreign_parquet.limited(limits):
+            importing.command(one, module, path, config or module.Config(), tag, common)
 
     command.__annotations__ |= {
         "path": Annotated[Path | None, Parameter(help="File or folder to read.")],
         "config": Annotated[module.Config | None, Parameter(name="*")],
         "tag": Annotated[str | None, Parameter(help="Name the snapshot that the import ends in.")],
+        "max_file_gb": Annotated[
+            float, Parameter(help="Refuse a Parquet file that decodes to more than this many GB.")
+        ],
+        "max_total_gb": Annotated[
+            float, Parameter(help="Refuse Parquet files that decode to more GB together.")
+        ],
         "common": Common,
     }
     return command
