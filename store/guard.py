@@ -20,10 +20,18 @@ TABLE_FUNCTIONS = frozenset(
 # Scalar functions compute from their arguments too, but for these: they bind SQL that they are
 # given as text, read the environment, or write to a log.
 _REFUSED_FUNCTIONS = frozenset({"getenv", "json_serialize_plan", "write_log"})
+# These follow nested JSON by calling themselves: duckdb 1.5.5 overflows its stack on deep values.
+# The macro json_group_structure calls json_structure.
+_CRASHING_FUNCTIONS = frozenset(
+    {"json_contains", "json_group_structure", "json_merge_patch", "json_structure"}
+)
+# A cast of nested JSON to this type does so too; functions named variant_… cast without being told.
+_CRASHING_TYPE = "VARIANT"
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 # Names by text: every reader asks about the views' texts, and parsing one takes milliseconds.
 _NAMES: dict[str, frozenset[str]] = {}
 _MOST_NAMES = 500
+_CHECKED = ("TABLE_FUNCTION", "BASE_TABLE", "SHOW_REF", "FUNCTION", "OPERATOR_CAST")
 _HINT = "Write one SELECT (or FROM, WITH, VALUES, DESCRIBE, SUMMARIZE) over tables and views."
 
 
@@ -52,6 +60,8 @@ def check(connection: duckdb.DuckDBPyConnection, query: str, known: Collection[s
             _check_table(node, own, known)
         elif node["type"] == "SHOW_REF":
             _check_show(node)
+        elif node["type"] == "OPERATOR_CAST":
+            _check_type(node["cast_type"])
         else:
             _check_function(node)
 
@@ -102,6 +112,19 @@ def _check_function(node: dict[str, Any]) -> None:
         )
     if name in _REFUSED_FUNCTIONS:
         raise UnsafeSQL(f"{name}() reaches outside the query", _HINT)
+    if name in _CRASHING_FUNCTIONS or name.startswith("variant_"):
+        raise UnsafeSQL(
+            f"{name}() can crash DuckDB",
+            "Read JSON with json_extract, json_keys, json_each or json_transform instead.",
+        )
+
+
+def _check_type(kind: object) -> None:
+    """Refuse a type that has VARIANT in it, at any depth."""
+    if f'"{_CRASHING_TYPE}"' in json.dumps(kind).upper():
+        raise UnsafeSQL(
+            "a cast to VARIANT can crash DuckDB", "Keep the value as JSON, or cast its parts."
+        )
 
 
 def _folded(name: object) -> str:
@@ -142,6 +165,6 @@ def _nodes(tree: object) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
             own |= {_folded(entry["key"])}
         if node.get("type") == "RECURSIVE_CTE_NODE":
             own |= {_folded(node["cte_name"])}
-        if node.get("type") in ("TABLE_FUNCTION", "BASE_TABLE", "SHOW_REF", "FUNCTION"):
+        if node.get("type") in _CHECKED:
             yield node, own
         waiting += [(part, own) for key, part in node.items() if key != "cte_map"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 import sys
 
-from store import display
+from store import catalog, display
 from store.errors import FlywheelError
-from store.reader import Lake
+from store.query_process import QueryProcess
+from store.reader import view_names, view_text
 
 _HELP = """\
 End a question with a semicolon. Tables and views go by their bare names.
@@ -18,7 +19,7 @@ End a question with a semicolon. Tables and views go by their bare names.
 """
 
 
-def interact(lake: Lake) -> None:
+def interact(lake: QueryProcess) -> None:
     """Read questions from standard input until its end and print the answers."""
     talking = sys.stdin.isatty()
     if talking:
@@ -38,7 +39,7 @@ def interact(lake: Lake) -> None:
         if not pending and line.strip().startswith("."):
             if line.strip() in (".quit", ".exit"):
                 return
-            _command(lake, line.strip())
+            _command(line.strip())
             continue
         pending.append(line)
         if line.rstrip().endswith(";"):
@@ -48,20 +49,24 @@ def interact(lake: Lake) -> None:
         _answer(lake, "\n".join(pending))
 
 
-def _answer(lake: Lake, question: str) -> None:
+def _answer(lake: QueryProcess, question: str) -> None:
     try:
-        display.table(lake.sql(question).arrow())
+        answer = lake.ask(question)
+        display.table(answer.rows)
     except FlywheelError as error:
         sys.stderr.write(f"error: {error}\n")
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+    else:
+        if answer.cut:
+            sys.stderr.write(f"cut after {answer.rows.num_rows} rows\n")
 
 
-def _command(lake: Lake, line: str) -> None:
+def _command(line: str) -> None:
     word, _, argument = line.partition(" ")
     if word == ".tables":
-        sys.stdout.write("\n".join([*lake.catalog.tables, *lake.views()]) + "\n")
+        sys.stdout.write("\n".join([*catalog.load().tables, *view_names()]) + "\n")
     elif word == ".views" and argument:
-        from store.reader import view_text
-
         try:
             sys.stdout.write(view_text(argument.strip()) + "\n")
         except FlywheelError as error:
