@@ -19,6 +19,7 @@ from evaluators import _detect
 from evaluators._audit_pool import Kernel, Pool
 from store.errors import FlywheelError, UnknownName
 from store.ids import content_id, uuid7
+from store.limits import QueryLimits
 from store.progress import Progress, unseen
 
 if TYPE_CHECKING:
@@ -87,7 +88,8 @@ def sweep(
             else:
                 # What the user writes goes through the guard, with our own text around it.
                 guarded = f"WITH pending AS ({query}) {columns} WHERE ({where}\n)"
-                total = lake.sql(f"SELECT count(*) AS n FROM ({guarded}) AS found", given).one()
+                counted = f"SELECT count(*) AS n FROM ({guarded}) AS found"
+                total = lake.sql(counted, given, QueryLimits()).one()
                 asked = lake.sql(guarded + cut, given)
             waiting = min(int(total["n"]) if total else 0, limit or sys.maxsize)
             if not waiting:

@@ -24,6 +24,7 @@ from store.commandline import echo
 from store.commandline.escape import quote_name
 from store.errors import RowsRejected, UnknownName
 from store.ids import uuid7
+from store.limits import QueryLimits
 from store.progress import Progress
 
 if TYPE_CHECKING:
@@ -126,8 +127,8 @@ def pending(
         found = lake.run(query, given).arrow()
     else:
         # What the user writes goes through the guard, together with our own text around it.
-        found = lake.sql(f"WITH pending AS ({query}) FROM pending WHERE ({wanted.where}\n)", given)
-        found = found.arrow()
+        guarded = f"WITH pending AS ({query}) FROM pending WHERE ({wanted.where}\n)"
+        found = lake.sql(guarded, given, QueryLimits(max_rows=0)).arrow()
     if wanted.kernel is not None:
         keep = [str(k).startswith(wanted.kernel) for k in found["kernel_id"].to_pylist()]
         found = found.filter(keep)

@@ -19,6 +19,7 @@ from store import errors, ids
 if TYPE_CHECKING:
     from store.append import Writer
     from store.bundle import Bundle
+    from store.limits import QueryLimits
     from store.reader import Lake, Result
 
 __version__ = "0.1.0"
@@ -26,12 +27,15 @@ __version__ = "0.1.0"
 __all__ = ["Bundle", "Lake", "Result", "Writer", "errors", "ids", "open", "writer"]
 
 
-def open(url: str | None = None, at: str | int | None = None) -> Lake:
+def open(
+    url: str | None = None, at: str | int | None = None, limits: QueryLimits | None = None
+) -> Lake:
     """Open a lake for reading, pinned to a snapshot.
 
     Args:
         url: Folder of the lake; None means FLYWHEEL_LAKE, else ./lake.
         at: Tag, snapshot number or ISO time (UTC unless it says otherwise); None is the newest.
+        limits: What each question to `Lake.sql` may cost; None is without limits.
 
     Raises:
         LakeNotFound: nothing there.
@@ -40,7 +44,7 @@ def open(url: str | None = None, at: str | int | None = None) -> Lake:
     from store.lake import Location
     from store.reader import Lake
 
-    return Lake(Location.of(url), at)
+    return Lake(Location.of(url), at, limits)
 
 
 def writer(url: str | None = None, *, author: str) -> Writer:

@@ -15,6 +15,7 @@ from store import __version__, room
 from store.commandline import echo
 from store.errors import FlywheelError
 from store.hub_cli import publish, pull
+from store.limits import QueryLimits
 from store.report_cli import report
 from store.room import Common, Format, Member
 
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
     from store.lake import Location
 
 Form: TypeAlias = Literal["table", "json", "csv", "parquet"]
+Limits: TypeAlias = Annotated[QueryLimits, Parameter(name="*")]
 At: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
 
 _DEFAULT = Common()
+_LIMITS = QueryLimits()
 
 app = App(
     name="store",
@@ -92,9 +95,12 @@ def query(
     at: At = None,
     format: Form = "table",
     out: Path | None = None,
+    limits: Limits = _LIMITS,
     common: Common = _DEFAULT,
 ) -> None:
     """Ask one SELECT-like question; nothing in it can change the lake or touch a file.
+
+    A process of its own answers, and is ended when it exceeds a limit or on Ctrl-C.
 
     Examples:
       store query "FROM best_kernels LIMIT 5"
@@ -114,14 +120,20 @@ def query(
     out
         File to write to instead of stdout.
     """
-    from store import display
+    from store.query_process import QueryProcess
 
-    with _open(common, at) as lake:
-        display.write(lake.sql(_question(sql, file)).arrow(), format, out)
+    question = _question(sql, file)
+    with QueryProcess(common.lake, at, limits) as lake:
+        from store import display  # while the process starts
+
+        answer = lake.ask(question)
+        display.write(answer.rows, format, out)
+        if answer.cut:
+            _note(f"cut after {answer.rows.num_rows} rows; --max-rows 0 gives all")
 
 
 @app.command
-def shell(*, at: At = None, common: Common = _DEFAULT) -> None:
+def shell(*, at: At = None, limits: Limits = _LIMITS, common: Common = _DEFAULT) -> None:
     """Ask questions one after another at a prompt; the lake stays pinned to one snapshot.
 
     Parameters
@@ -129,9 +141,10 @@ def shell(*, at: At = None, common: Common = _DEFAULT) -> None:
     at
         Tag, snapshot number or ISO time to read the lake at (default: newest).
     """
+    from store.query_process import QueryProcess
     from store.shell import interact
 
-    with _open(common, at) as lake:
+    with QueryProcess(common.lake, at, limits) as lake:
         interact(lake)
 
 
@@ -465,16 +478,26 @@ def _importer(one: Member) -> Callable[..., None]:
         *,
         config: Any = None,
         tag: str | None = None,
+        max_file_gb: float = 1.0,
+        max_total_gb: float = 16.0,
         common: Common = _DEFAULT,
     ) -> None:
-        from store import importing
+        from store import foreign_parquet, importing
 
-        importing.command(one, module, path, config or module.Config(), tag, common)
+        limits = foreign_parquet.ParquetLimits(file_gb=max_file_gb, total_gb=max_total_gb)
+        with foreign_parquet.limited(limits):
+            importing.command(one, module, path, config or module.Config(), tag, common)
 
     command.__annotations__ |= {
         "path": Annotated[Path | None, Parameter(help="File or folder to read.")],
         "config": Annotated[module.Config | None, Parameter(name="*")],
         "tag": Annotated[str | None, Parameter(help="Name the snapshot that the import ends in.")],
+        "max_file_gb": Annotated[
+            float, Parameter(help="Refuse a Parquet file that decodes to more than this many GB.")
+        ],
+        "max_total_gb": Annotated[
+            float, Parameter(help="Refuse Parquet files that decode to more GB together.")
+        ],
         "common": Common,
     }
     return command

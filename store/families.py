@@ -186,6 +186,14 @@ def split_rows(
     ]
 
 
+def decided(suite: str, family: str) -> str | None:
+    """Return the side of a family in a suite that is decided in every lake; None in others."""
+    test = _DECIDED.get(suite)
+    if test is None:
+        return None
+    return "test" if family in test else "train"
+
+
 def choose_test(
     suite: str, families: Sequence[str], levels: Sequence[int | None], test_share: float = 0.2
 ) -> frozenset[str]:

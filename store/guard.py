@@ -20,10 +20,18 @@ TABLE_FUNCTIONS = frozenset(
 # Scalar functions compute from their arguments too, but for these: they bind SQL that they are
 # given as text, read the environment, or write to a log.
 _REFUSED_FUNCTIONS = frozenset({"getenv", "json_serialize_plan", "write_log"})
+# These follow nested JSON by calling themselves: duckdb 1.5.5 overflows its stack on deep values.
+# The macro json_group_structure calls json_structure.
+_CRASHING_FUNCTIONS = frozenset(
+    {"json_contains", "json_group_structure", "json_merge_patch", "json_structure"}
+)
+# A cast of nested JSON to this type does so too; functions named variant_… cast without being told.
+_CRASHING_TYPE = "VARIANT"
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 # Names by text: every reader asks about the views' texts, and parsing one takes milliseconds.
 _NAMES: dict[str, frozenset[str]] = {}
 _MOST_NAMES = 500
+_CHECKED = ("TABLE_FUNCTION", "BASE_TABLE", "SHOW_REF", "FUNCTION", "UNBOUND_TYPE_INFO")
 _HINT = "Write one SELECT (or FROM, WITH, VALUES, DESCRIBE, SUMMARIZE) over tables and views."
 
 
@@ -48,11 +56,16 @@ def check(connection: duckdb.DuckDBPyConnection, query: str, known: Collection[s
         kind = str(statements[0].type).rpartition(".")[2]
         raise UnsafeSQL(f"a {kind} statement cannot be run here", _HINT)
     for node, own in _nodes(_parsed(connection, query)):
-        if node["type"] == "BASE_TABLE":
+        if _CRASHING_TYPE in (node.get("id"), str(node.get("name")).upper()):
+            raise UnsafeSQL(
+                f"a cast to {_CRASHING_TYPE} can crash DuckDB",
+                "Keep the value as JSON, or cast its parts.",
+            )
+        if node.get("type") == "BASE_TABLE":
             _check_table(node, own, known)
         elif node["type"] == "SHOW_REF":
             _check_show(node)
-        else:
+        elif node["type"] in ("TABLE_FUNCTION", "FUNCTION"):
             _check_function(node)
 
 
@@ -61,8 +74,8 @@ def names(connection: duckdb.DuckDBPyConnection, query: str) -> frozenset[str]:
     found = _NAMES.get(query)
     if found is None:
         nodes = [node for node, _ in _nodes(_parsed(connection, query))]
-        tables = {_folded(node["table_name"]) for node in nodes if node["type"] == "BASE_TABLE"}
-        shown = any(node["type"] == "SHOW_REF" and not node.get("query") for node in nodes)
+        tables = {_folded(node["table_name"]) for node in nodes if node.get("type") == "BASE_TABLE"}
+        shown = any(node.get("type") == "SHOW_REF" and not node.get("query") for node in nodes)
         found = frozenset(tables | {"*"} if shown else tables)
         if len(_NAMES) >= _MOST_NAMES:
             _NAMES.clear()
@@ -102,6 +115,11 @@ def _check_function(node: dict[str, Any]) -> None:
         )
     if name in _REFUSED_FUNCTIONS:
         raise UnsafeSQL(f"{name}() reaches outside the query", _HINT)
+    if name in _CRASHING_FUNCTIONS or name.startswith("variant_"):
+        raise UnsafeSQL(
+            f"{name}() can crash DuckDB",
+            "Read JSON with json_extract, json_keys, json_each or json_transform instead.",
+        )
 
 
 def _folded(name: object) -> str:
@@ -124,7 +142,7 @@ def _parsed(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]
 
 
 def _nodes(tree: object) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
-    """Yield every table, SHOW and function in a parsed statement, with the WITH names it can see.
+    """Yield tables, SHOWs, functions and named types, with the WITH names that they can see.
 
     A WITH part sees those before it, and itself only where it is recursive; a name that is out of
     sight would fall through to DuckDB's own tables, or to a file of that name.
@@ -142,6 +160,6 @@ def _nodes(tree: object) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
             own |= {_folded(entry["key"])}
         if node.get("type") == "RECURSIVE_CTE_NODE":
             own |= {_folded(node["cte_name"])}
-        if node.get("type") in ("TABLE_FUNCTION", "BASE_TABLE", "SHOW_REF", "FUNCTION"):
+        if node.get("type") in _CHECKED or node.get("id") == _CRASHING_TYPE:
             yield node, own
         waiting += [(part, own) for key, part in node.items() if key != "cte_map"]

@@ -96,11 +96,21 @@ def publish(
     echo.print_result(_line(done, dry_run))
 
 
-def pull(repo: str, /, *, format: Format = "table", common: Common = _DEFAULT) -> None:
+def pull(
+    repo: str,
+    /,
+    *,
+    max_file_gb: float = 1.0,
+    max_total_gb: float = 16.0,
+    format: Format = "table",
+    common: Common = _DEFAULT,
+) -> None:
     """Merge a published lake into this one; nothing here is overwritten. Exit 3 on conflicts.
 
     Rows are known by content: what is here already is skipped, and pulling again adds nothing. A
     row whose key is here with other content is listed and stays out; all others are merged.
+    Pulled decisions and verdicts never override those of this lake: they can add suspicion, and
+    only a decision made here releases a kernel.
 
     Examples:
       store pull ORG/NAME
@@ -110,12 +120,18 @@ def pull(repo: str, /, *, format: Format = "table", common: Common = _DEFAULT) -
     ----------
     repo
         ORG/NAME, with @ and a tag, branch or commit where it is not to be main.
+    max_file_gb
+        Refuse a Parquet file that decodes to more than this many GB.
+    max_total_gb
+        Refuse files that decode to more than this many GB together.
     format
         table or json.
     """
+    from store.foreign_parquet import ParquetLimits
     from store.pull import pull as run
 
-    done = run(common.lake, repo, progress=_progress)
+    limits = ParquetLimits(file_gb=max_file_gb, total_gb=max_total_gb)
+    done = run(common.lake, repo, limits=limits, progress=_progress)
     if format == "json":
         echo.print_json(asdict(done))
     else:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import importlib
 import os
+import secrets
+import stat
 import tempfile
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -99,11 +101,11 @@ class Location:
             os.close(descriptor)
 
 
-def connect() -> duckdb.DuckDBPyConnection:
+def connect(spill: Path | None = None) -> duckdb.DuckDBPyConnection:
     """Return an in-memory DuckDB with the lake extensions, loaded from their wheels by path.
 
-    Nothing is downloaded and no home folder is needed. Work that outgrows memory spills to the
-    system's temporary folder.
+    Nothing is downloaded and no home folder is needed. Work that outgrows memory spills to
+    `spill`, by default a private folder that is removed with the connection.
     """
     import duckdb
 
@@ -115,8 +117,7 @@ def connect() -> duckdb.DuckDBPyConnection:
         extension = next(folder.glob("extensions/*/*.duckdb_extension"))
         connection.execute(f"LOAD '{_escaped(extension)}'")
     connection.execute("SET allow_unsigned_extensions = false")
-    spill = Path(tempfile.gettempdir()) / "kernel-flywheel"
-    connection.execute(f"SET temp_directory = '{_escaped(spill)}'")
+    connection.execute(f"SET temp_directory = '{_escaped(spill or _spill_folder())}'")
     connection.execute("SET TimeZone = 'UTC'")
     # Rows with lists or structs come in chunks of a few, each of which counts as a full one: the
     # default of 1 MB is soon reached, and then all but one core wait for the reader.
@@ -128,6 +129,20 @@ def connect() -> duckdb.DuckDBPyConnection:
     connection.execute("SET ducklake_retry_wait_ms = 20")
     connection.execute("SET ducklake_retry_backoff = 1.0")
     return connection
+
+
+def _spill_folder() -> Path:
+    """Return where a connection may spill: a new name in a folder that nobody else can read.
+
+    DuckDB makes the folder when it spills and removes it when the connection ends.
+    """
+    base = Path(tempfile.gettempdir()) / f"kernel-flywheel-{os.getuid()}"
+    base.mkdir(mode=0o700, exist_ok=True)
+    found = os.lstat(base)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        # Somebody else has taken the name, or opened it to others.
+        base = Path(tempfile.mkdtemp(prefix="kernel-flywheel-"))
+    return base / f"{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def attach(

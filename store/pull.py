@@ -1,14 +1,22 @@
 """`store pull`: rows of a published lake merged into one's own, by content; nothing is overwritten.
 
-Every file is held against the manifest's sha256, every task, kernel, workload and prompt against
-the hash that is its id, and every row against the rules of the catalog, before one transaction
-stores what is new. A row whose key is here with other content stays out and is listed.
+Every file is held against the manifest's sha256 and against limits on what it expands to, every
+task, kernel, workload and prompt against the hash that is its id, and every row against the rules
+of the catalog, before one transaction stores what is new. A row whose key is here with other
+content stays out and is listed.
+
+Pulled rows inform and decide nothing that this lake has decided. Rows of tables that carry
+decisions or measurements state the repository in `origin`, and the views count this lake's own
+before them. Times in the future are set to now. What would change this lake's own rows through
+others stays out: rows that join a run, evaluation, timing session or dataset of this lake, splits
+that contradict decided ones, and features, which are extracted here from the pulled code.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,14 +25,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import store
 from store import catalog as catalogs
-from store import ids
+from store import families, features, foreign_parquet, ids
 from store.catalog import Table
 from store.edition import FORMAT, MANIFEST
 from store.errors import FlywheelError, ImportFailed
-from store.hub import REPO, Hub
+from store.foreign_parquet import ParquetLimits
+from store.hub import REPO, Hub, There
 from store.reader import Lake
 from store.redact import VERBATIM, Redactor, salt, scrubs
 from store.shards import sha256_of
+from store.times import clamp_times
 from store.validate import EXAMPLES, columns, describe
 
 if TYPE_CHECKING:
@@ -32,11 +42,33 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NAME = "pull"
-VERSION = 1
-STAYS = ("tags", "ingest_log")
-"""Tables that speak of their own lake's snapshots."""
-INCIDENTAL = frozenset({"source", "source_revision", "license", "version", "finished_at"})
+VERSION = 2
+STAYS = ("tags", "ingest_log", "kernel_features")
+"""Tables that speak of their own lake's snapshots, or that follow from others."""
+INCIDENTAL = frozenset({"source", "source_revision", "license", "version", "finished_at", "origin"})
 """Columns that say how a row came about; they may differ between lakes that hold the same."""
+OWNED = {
+    "run_id": "runs",
+    "dataset_id": "datasets",
+    "evaluation_id": "evaluations",
+    "session_id": "timings",
+}
+"""Columns by which a row belongs to another one, and the table that says whose that is."""
+ATTACHED = {
+    "policies": ("run_id",),
+    "generations": ("run_id",),
+    "evaluations": ("run_id",),
+    "timings": ("evaluation_id", "session_id"),
+    "rewards": ("run_id",),
+    "metrics": ("run_id",),
+    "findings": ("run_id",),
+    "scans": ("run_id",),
+    "claims": ("run_id",),
+    "datasets": ("run_id",),
+    "dataset_rows": ("dataset_id",),
+}
+"""Tables whose rows add to a run, evaluation, session or dataset, by these columns."""
+MANIFEST_BYTES = 64 << 20
 BATCH_ROWS = 10_000
 Progress: TypeAlias = Callable[[str], None]
 
@@ -73,12 +105,16 @@ class _Table:
 
     table: Table
     files: list[Path]
+    prepare: Callable[[Table, pa.Table], pa.Table]
+    """Turns rows as published into rows as this lake takes them."""
     fresh: list[np.ndarray[Any, Any]] = field(default_factory=list["np.ndarray[Any, Any]"])
     """For each batch, whether a row is to be stored."""
     there: int = 0
     conflicts: list[str] = field(default_factory=list[str])
     differing: set[str] = field(default_factory=set[str])
     conflicting: int = 0
+    joining: Counter[str] = field(default_factory=Counter[str])
+    """New rows that stay out, by the column that names something of this lake."""
 
     def batches(self) -> Iterator[pa.Table]:
         """Yield the rows with the columns that the catalog knows, always cut the same way."""
@@ -88,7 +124,103 @@ class _Table:
         for file in self.files:
             for batch in pq.ParquetFile(file).iter_batches(BATCH_ROWS):
                 rows = pa.Table.from_batches([batch])
-                yield rows.select([one for one in rows.column_names if one in self.table.columns])
+                known = [one for one in rows.column_names if one in self.table.columns]
+                yield self.prepare(self.table, rows.select(known))
+
+    def new_rows(self) -> Iterator[pa.Table]:
+        """Yield the rows that are to be stored."""
+        import pyarrow as pa
+
+        for rows, mask in zip(self.batches(), self.fresh, strict=True):
+            if mask.any():
+                yield rows.filter(pa.array(mask))
+
+
+@dataclass(kw_only=True)
+class _Features(_Table):
+    """Features of the pulled kernels: extracted here from their code, whatever was published."""
+
+    kernels: _Table
+
+    def batches(self) -> Iterator[pa.Table]:
+        """Yield the keys that the features of each batch of kernels have."""
+        import pyarrow as pa
+
+        for rows in self.kernels.batches():
+            version = pa.array([features.EXTRACTOR_VERSION] * rows.num_rows, pa.int32())
+            yield rows.select(["kernel_id"]).append_column("extractor_version", version)
+
+    def new_rows(self) -> Iterator[pa.Table]:
+        """Yield features of those kernels that have none of this version."""
+        import pyarrow as pa
+
+        for rows, mask in zip(self.kernels.batches(), self.fresh, strict=True):
+            if mask.any():
+                yield features.extract_many(rows.filter(pa.array(mask)))
+
+
+@dataclass(kw_only=True)
+class _Rows:
+    """How published rows become rows of this lake."""
+
+    repo: str
+    revision: str
+    moment: datetime
+    own_standings: frozenset[str]
+    """Ids of the decisions made here."""
+    resplit: int = 0
+    """Splits that were replaced by the decided ones."""
+
+    def prepare(self, table: Table, rows: pa.Table) -> pa.Table:
+        """Return rows with their origin, times not after now, and nothing decided for this lake."""
+        import pyarrow as pa
+
+        if table.name == "standings":
+            rows = self._standings(rows)
+        elif table.name == "splits":
+            rows = self._splits(rows)
+        elif table.name == "workloads":
+            rows = _named_default(rows)
+        if "origin" in table.columns:
+            origin = pa.repeat(pa.scalar(self.repo), rows.num_rows)
+            if "origin" in rows.column_names:
+                rows = _replaced(rows, "origin", origin)
+            else:
+                rows = rows.append_column("origin", origin)
+        return clamp_times(table, rows, self.moment)
+
+    def _standings(self, rows: pa.Table) -> pa.Table:
+        """Keep decisions that the other lake made itself, under ids that none of ours can have.
+
+        A pulled row must not take the id of a decision that an importer makes here later.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if "origin" in rows.column_names:
+            rows = rows.filter(pc.is_null(rows.column("origin")))
+        given = cast("list[str | None]", rows.column("standing_id").to_pylist())
+        named = [
+            one if one is None or one in self.own_standings else ids.content_id("pulled", one)
+            for one in given
+        ]
+        return _replaced(rows, "standing_id", pa.array(named, pa.string()))
+
+    def _splits(self, rows: pa.Table) -> pa.Table:
+        """Put this program's split in place of another one, where a suite has been decided."""
+        import pyarrow as pa
+
+        changed = 0
+        listed = rows.to_pylist()
+        for row in listed:
+            split = families.decided(str(row["suite"]), str(row["family"]))
+            if split is not None and split != row["split"]:
+                row["split"] = split
+                changed += 1
+        if not changed:
+            return rows
+        self.resplit += changed
+        return pa.Table.from_pylist(listed, schema=rows.schema)
 
 
 def pull(
@@ -96,17 +228,19 @@ def pull(
     name: str,
     *,
     hub: Hub | None = None,
+    limits: ParquetLimits = foreign_parquet.DEFAULT,
     progress: Progress | None = None,
 ) -> Pulled:
     """Merge ORG/NAME or ORG/NAME@REV into a lake (made where there is none).
 
     Pulling the same again adds nothing. What came is a bundle with a row of `runs` that names the
     repository, the commit and the licences; imported verdicts, runs and attempts that name no
-    source get it as theirs.
+    source get it as theirs. Standings, verdicts and audits that were pulled override none of this
+    lake (views finding_standings, counted_evaluations, weak_workloads).
 
     Raises:
-        ImportFailed: a file is not what the manifest says, or an id not the hash of its text;
-            nothing is merged.
+        ImportFailed: a file is not what the manifest says, expands beyond `limits`, or an id is not
+            the hash of its text; nothing is merged.
         RowsRejected: rows break a rule of the catalog; nothing is merged (exit 3).
         FlywheelError: no such repository or revision, or the Hub refuses.
     """
@@ -122,13 +256,19 @@ def pull(
             f"nothing to be seen at {repo}{at}",
             "Look at the name and the revision; a private one needs a token that may read it.",
         )
+    _check_size(there, [MANIFEST], MANIFEST_BYTES)
     folder = hub.download(repo, there.revision, [MANIFEST])
     manifest = _manifest(folder / MANIFEST, name)
     stated = [one for files in manifest["tables"].values() for one in files]
     say(f"{repo}: {len(stated)} files, {sum(int(one['bytes']) for one in stated) / 1e6:.1f} MB")
-    folder = hub.download(repo, there.revision, [str(one["path"]) for one in stated])
+    paths = [str(one["path"]) for one in stated]
+    _check_size(there, paths, int(limits.total_gb * foreign_parquet.GB))
+    folder = hub.download(repo, there.revision, paths)
     for one in stated:
         _verify(folder, one)
+    say("checking what the files expand to")
+    with foreign_parquet.limited(limits):
+        foreign_parquet.check([folder / path for path in paths])
     say("comparing rows")
     with store.writer(url, author="store pull") as writer:
         return _merge(writer, repo, there.revision, manifest, folder)
@@ -162,6 +302,16 @@ def _manifest(file: Path, name: str) -> dict[str, Any]:
     return cast("dict[str, Any]", found)
 
 
+def _check_size(there: There, paths: list[str], most_bytes: int) -> None:
+    """Raise ImportFailed before more is downloaded than could be accepted."""
+    size = sum(there.files[path][1] for path in paths if path in there.files)
+    if size > most_bytes:
+        raise ImportFailed(
+            f"{len(paths)} files of {size} bytes, where {most_bytes} are allowed",
+            "Nothing was downloaded. If you trust the repository, raise --max-total-gb.",
+        )
+
+
 def _verify(folder: Path, stated: dict[str, Any]) -> None:
     """Raise ImportFailed where a file is not the one that was published; it is downloaded anew."""
     file = folder / str(stated["path"])
@@ -187,12 +337,15 @@ def _merge(
     unknown = sorted(set(manifest["tables"]) - set(known.tables))
     if unknown:
         notices.append(f"tables that this version does not know: {', '.join(unknown)}")
-    parts = [
-        _Table(table=table, files=[folder / str(one["path"]) for one in manifest["tables"][name]])
-        for name, table in known.tables.items()
-        if name in manifest["tables"] and name not in STAYS
-    ]
     with writer.reader() as lake:
+        own = lake.run("SELECT standing_id FROM standings WHERE origin IS NULL").rows()
+        incoming = _Rows(
+            repo=repo,
+            revision=revision,
+            moment=started_at,
+            own_standings=frozenset(str(row["standing_id"]) for row in own),
+        )
+        parts = _parts(manifest, folder, incoming)
         before = _quarantined(lake)
         redactor = Redactor(salt(lake.location), known)
         for part in parts:
@@ -200,7 +353,12 @@ def _merge(
                 _compare(lake, redactor, part)
             except pa.ArrowException as error:
                 raise ImportFailed(f"{part.table.name} cannot be read: {error}") from error
-    hashes = [str(one["sha256"]) for part in parts for one in manifest["tables"][part.table.name]]
+    hashes = [
+        str(one["sha256"])
+        for part in parts
+        if part.files
+        for one in manifest["tables"][part.table.name]
+    ]
     bundle_id = ids.content_id(NAME, str(VERSION), *hashes)
     run = {
         "run_id": ids.content_id(NAME, bundle_id),
@@ -227,9 +385,16 @@ def _merge(
         after = _quarantined(lake)
         added = _added(lake, bundle_id) if stored is not None else {}
         snapshot = lake.snapshot
-    for verb, kernels in (("now in quarantine", after - before), ("released", before - after)):
-        if kernels:
-            notices.append(f"{verb} by pulled decisions: {len(kernels)} kernels")
+    if after - before:
+        notices.append(f"now in quarantine by pulled decisions: {len(after - before)} kernels")
+    for part in parts:
+        for column, count in sorted(part.joining.items()):
+            notices.append(
+                f"kept out: {count} rows of {part.table.name} that would join a {column} of this "
+                "lake"
+            )
+    if incoming.resplit:
+        notices.append(f"splits replaced by those decided for the suite: {incoming.resplit}")
     return Pulled(
         repo=repo,
         revision=revision,
@@ -248,6 +413,22 @@ def _merge(
         notices=notices,
         snapshot=snapshot,
     )
+
+
+def _parts(manifest: dict[str, Any], folder: Path, incoming: _Rows) -> list[_Table]:
+    """Return the tables of an edition that are merged, in the catalog's order."""
+    found: list[_Table] = []
+    known = catalogs.load()
+    for name, table in known.tables.items():
+        if name not in manifest["tables"] or name in STAYS:
+            continue
+        files = [folder / str(one["path"]) for one in manifest["tables"][name]]
+        part = _Table(table=table, files=files, prepare=incoming.prepare)
+        found.append(part)
+        if name == "kernels":
+            table = known.table("kernel_features")
+            found.append(_Features(table=table, files=[], prepare=incoming.prepare, kernels=part))
+    return found
 
 
 def _compare(lake: Lake, redactor: Redactor, part: _Table) -> None:
@@ -270,10 +451,37 @@ def _compare(lake: Lake, redactor: Redactor, part: _Table) -> None:
         fresh = np.ones(rows.num_rows, dtype=bool)
         held = own.column("_place").to_numpy()
         fresh[held] = False
+        joining = _find_joining(lake, part, incoming.filter(pa.array(fresh)))
+        fresh[joining] = False
         part.fresh.append(fresh)
         part.there += len(set(held.tolist()))
         if own.num_rows and compared:
             _find_conflicts(lake, redactor, part, incoming, own, compared)
+
+
+def _find_joining(lake: Lake, part: _Table, fresh: pa.Table) -> list[int]:
+    """Return the places of new rows that would join what is this lake's own, and count them.
+
+    A run, an evaluation, a timing session and a dataset of this lake are what this lake recorded:
+    a pulled row that names one would change what it says.
+    """
+    table = part.table
+    named = [one for one in ATTACHED.get(table.name, ()) if one in fresh.column_names]
+    if not named or not fresh.num_rows:
+        return []
+    lake.register("_fresh", fresh)
+    tests = ", ".join(
+        f'CASE WHEN "{one}" IN (SELECT "{one}" FROM {OWNED[one]} WHERE origin IS NULL) '
+        f"THEN '{one}' END"
+        for one in named
+    )
+    found = lake.run(
+        "SELECT _place, joins FROM (SELECT _place, "
+        f"list_filter([{tests}], x -> x IS NOT NULL) AS joins FROM _fresh) "
+        "WHERE len(joins) > 0 ORDER BY _place"
+    ).rows()
+    part.joining.update(str(name) for row in found for name in row["joins"])
+    return [int(row["_place"]) for row in found]
 
 
 def _find_conflicts(
@@ -314,11 +522,10 @@ def _compared(table: Table, given: list[str]) -> list[str]:
     """Return the columns in which a row may not differ from the one of the same key.
 
     Names were hashed on the way, private columns are missing, and texts are held against their id.
-    Where a second row under a key is dropped, its time says only when it was made.
+    Times say when a row was made, and were set to now where they lay in the future.
     """
     if table.name == "lakes":
         return []
-    skipped = {table.time_column} if table.duplicates == "skip" else set[str | None]()
     return [
         column.name
         for column in table.columns.values()
@@ -326,7 +533,7 @@ def _compared(table: Table, given: list[str]) -> list[str]:
         and column.sensitivity == "public"
         and column.name not in table.key
         and column.name not in INCIDENTAL
-        and column.name not in skipped
+        and column.type != "TIMESTAMPTZ"
         and ((table.name, column.name) not in VERBATIM or table.name in ("generations", "findings"))
     ]
 
@@ -368,17 +575,16 @@ def _reader(
     from store.bundle import conform
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for rows, mask in zip(part.batches(), part.fresh, strict=True):
-            if mask.any():
-                kept = _with_origin(part.table, rows.filter(pa.array(mask)), repo, revision)
-                yield from conform(part.table, kept).to_batches()
+        for rows in part.new_rows():
+            kept = _with_source(part.table, rows, repo, revision)
+            yield from conform(part.table, kept).to_batches()
         if own:
             yield from conform(part.table, own).to_batches()
 
     return pa.RecordBatchReader.from_batches(part.table.open_schema, batches())
 
 
-def _with_origin(table: Table, rows: pa.Table, repo: str, revision: str) -> pa.Table:
+def _with_source(table: Table, rows: pa.Table, repo: str, revision: str) -> pa.Table:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -393,6 +599,17 @@ def _with_origin(table: Table, rows: pa.Table, repo: str, revision: str) -> pa.T
     for name, value in (("source", repo), ("source_revision", revision)):
         rows = _replaced(rows, name, pc.if_else(ours, pa.scalar(value), rows.column(name)))
     return rows
+
+
+def _named_default(rows: pa.Table) -> pa.Table:
+    """Call a workload that leaves the task as it is by the name that every lake gives it."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    plain = pc.equal(rows.column("axes"), pa.scalar("{}"))
+    if "dtype" in rows.column_names:
+        plain = pc.and_(plain, pc.is_null(rows.column("dtype")))
+    return _replaced(rows, "name", pc.if_else(plain, pa.scalar("default"), rows.column("name")))
 
 
 def _replaced(rows: pa.Table, name: str, values: Any) -> pa.Table:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import sys
-from collections.abc import Generator, Mapping, Sequence, Set
+import threading
+from collections.abc import Generator, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,6 +19,7 @@ from store import catalog as catalogs
 from store import derived, guard, lake
 from store.catalog import quoted
 from store.errors import FlywheelError, SnapshotNotFound, UnknownName
+from store.limits import GB, THREADS, QueryLimits
 
 if TYPE_CHECKING:
     import duckdb
@@ -28,6 +31,7 @@ VIEWS = Path(__file__).parent / "views"
 SQL = Path(__file__).parent / "sql"
 QUESTIONS = 256
 SMALL_ROWS = 20_000
+BATCH_ROWS = 10_000
 Parameters: TypeAlias = "Sequence[object] | Mapping[str, object] | None"
 
 
@@ -36,13 +40,28 @@ class Lake:
 
     Tables of catalog.yaml and views of store/views are visible by their bare names. What the
     snapshot is too old to have (a table, a column) reads as typed NULLs.
+
+    Args:
+        location: Where the lake is.
+        at: Tag, snapshot number or ISO time; None is the newest.
+        limits: What each question to `sql` may cost; None is without limits. A query that heeds no
+            interrupt outlives its time here: `store.query_process` kills it.
+        spill: Private folder for what does not fit into memory; None is the process's own.
     """
 
-    def __init__(self, location: lake.Location, at: str | int | None = None) -> None:
+    def __init__(
+        self,
+        location: lake.Location,
+        at: str | int | None = None,
+        limits: QueryLimits | None = None,
+        *,
+        spill: Path | None = None,
+    ) -> None:
         location.require()
+        self.limits = limits
         self.location = location
         self.catalog = catalogs.load()
-        self._connection = lake.connect()
+        self._connection = lake.connect(spill)
         lake.attach(self._connection, location, name="newest")
         self.snapshot = resolve(self._connection, at, name="newest")
         """Number of the snapshot that is read."""
@@ -52,6 +71,7 @@ class Lake:
         self._known = (*self.catalog.tables, *view_names())
         self._made: set[str] = set()
         self._derived = derived.Derived(self._connection, location, self.snapshot)
+        self._set_limits()
         self._lock_down()
         # A question asked again is not parsed again.
         self._guarded = functools.lru_cache(QUESTIONS)(
@@ -88,7 +108,9 @@ class Lake:
         row = self.run("SELECT lake_id FROM lakes ORDER BY created_at LIMIT 1").one()
         return str(row["lake_id"]) if row else ""
 
-    def sql(self, query: str, parameters: Parameters = None) -> Result:
+    def sql(
+        self, query: str, parameters: Parameters = None, limits: QueryLimits | None = None
+    ) -> Result:
         """Answer one SELECT-like statement; anything that could reach outside is refused.
 
         >>> import store, tempfile
@@ -103,13 +125,20 @@ class Lake:
         store.errors.UnsafeSQL: a COPY statement cannot be run here
         Write one SELECT (or FROM, WITH, VALUES, DESCRIBE, SUMMARIZE) over tables and views.
 
+        Args:
+            query: The statement.
+            parameters: Values for its placeholders.
+            limits: Time and size of this answer; by default those of the reader.
+
         Raises:
             UnsafeSQL: not one SELECT, or it names files, functions or catalogs outside.
-            FlywheelError: DuckDB cannot answer it; the message is DuckDB's.
+            FlywheelError: DuckDB cannot answer it (the message is DuckDB's), or it exceeds a limit.
         """
-        with _translated():
+        limits = limits or self.limits
+        with _translated(limits), _deadline(self._connection, limits):
             self._guarded(query)
-        return self.run(query, parameters)
+            self._prepared(query)
+        return Result(self._connection, query, parameters, limits)
 
     def run(self, query: str, parameters: Parameters = None) -> Result:
         """Answer SQL of our own files, which may also read registered tables."""
@@ -246,6 +275,14 @@ class Lake:
         kind = "TABLE" if stored.rows <= SMALL_ROWS else "VIEW"
         return kind, f"SELECT {listed} FROM lake.main.{name}"
 
+    def _set_limits(self) -> None:
+        """Bound what this connection may use; user SQL cannot change settings."""
+        if self.limits is None:
+            return
+        settings = self.limits.settings() | {"threads": str(min(THREADS, os.cpu_count() or 1))}
+        for name, value in settings.items():
+            self._connection.execute(f"SET {name} = {quoted((value,))}")
+
     def _lock_down(self) -> None:
         folders = quoted((str(self.location.data), str(self.location.derived)))
         self._connection.execute(f"SET allowed_directories = [{folders}]")
@@ -258,16 +295,45 @@ class Result:
     """The answer to one query, computed when it is asked for in some form."""
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, query: str, parameters: Parameters
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        query: str,
+        parameters: Parameters,
+        limits: QueryLimits | None = None,
     ) -> None:
         self._connection = connection
         self._query = query
         self._parameters = parameters
+        self._limits = limits
 
     def arrow(self) -> pa.Table:
-        """Return the whole answer as an Arrow table."""
-        with _translated():
-            return self._execute().to_arrow_table()
+        """Return the whole answer as an Arrow table, or as many rows as the limits allow."""
+        import pyarrow as pa
+
+        with _translated(self._limits), _deadline(self._connection, self._limits):
+            if self._limits is None:
+                return self._execute().to_arrow_table()
+            answer = self._execute().to_arrow_reader(BATCH_ROWS)
+            batches = [batch for batch, _ in _bounded(answer, self._limits)]
+            return pa.Table.from_batches(batches, answer.schema)
+
+    def write(self, file: Path) -> bool:
+        """Write the answer as an Arrow stream; return whether rows beyond the limit were cut.
+
+        Batches go to the file as DuckDB makes them, so that a large answer needs little memory.
+        """
+        import pyarrow as pa
+
+        was_cut = False
+        with _translated(self._limits), _deadline(self._connection, self._limits):
+            answer = self._execute().to_arrow_reader(BATCH_ROWS)
+            # Anew, and not over an earlier answer, which the reader may still have mapped.
+            file.unlink(missing_ok=True)
+            with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, answer.schema) as out:
+                for batch, is_last in _bounded(answer, self._limits or QueryLimits(max_rows=0)):
+                    out.write_batch(batch)
+                    was_cut = is_last
+        return was_cut
 
     def reader(self, rows: int = 10_000) -> pa.RecordBatchReader:
         """Return the answer as a stream of batches of at most so many rows.
@@ -418,8 +484,50 @@ def _stored(connection: duckdb.DuckDBPyConnection, snapshot: int) -> dict[str, _
     }
 
 
+def _bounded(
+    answer: pa.RecordBatchReader, limits: QueryLimits
+) -> Iterator[tuple[pa.RecordBatch, bool]]:
+    """Yield batches within the limits, each with whether rows were cut off behind it."""
+    rows = size = 0
+    for batch in answer:
+        size += batch.nbytes
+        if size > limits.max_result_gb * GB:
+            raise limits.too_large()
+        left = limits.max_rows - rows if limits.max_rows else batch.num_rows
+        if batch.num_rows > left:
+            yield batch.slice(0, left), True
+            return
+        rows += batch.num_rows
+        yield batch, False
+
+
 @contextmanager
-def _translated() -> Generator[None]:
+def _deadline(connection: duckdb.DuckDBPyConnection, limits: QueryLimits | None) -> Generator[None]:
+    """Interrupt what the connection does inside the block when the time of the limits is up."""
+    if limits is None:
+        yield
+        return
+    over = threading.Event()
+
+    def stop() -> None:
+        over.set()
+        connection.interrupt()
+
+    timer = threading.Timer(limits.timeout, stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except Exception as error:
+        if over.is_set():
+            raise limits.took_too_long() from error
+        raise
+    finally:
+        timer.cancel()
+
+
+@contextmanager
+def _translated(limits: QueryLimits | None = None) -> Generator[None]:
     """Turn DuckDB's complaints about a query into ours, which the shell prints plainly."""
     import duckdb
     import pyarrow as pa
@@ -427,4 +535,9 @@ def _translated() -> Generator[None]:
     try:
         yield
     except (duckdb.Error, pa.ArrowException) as error:
-        raise FlywheelError(str(error)) from error
+        text = str(error)
+        if limits is not None and (
+            isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in text
+        ):
+            raise limits.out_of_memory() from error
+        raise FlywheelError(text) from error

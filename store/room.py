@@ -134,6 +134,7 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
     0 done, 1 refused with a reason, 2 usage, 3 rows broke a rule, 130 interrupted.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    app.suppress_keyboard_interrupt = False  # which says nothing; the handler below does
     with echo.escaped_streams():
         try:
             for group in groups:

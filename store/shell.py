@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 import sys
 
-from store import display
+from store import catalog, display
 from store.commandline import echo
 from store.errors import FlywheelError
-from store.reader import Lake
+from store.query_process import QueryProcess
+from store.reader import view_names, view_text
 
 _HELP = """\
 End a question with a semicolon. Tables and views go by their bare names.
@@ -19,7 +20,7 @@ End a question with a semicolon. Tables and views go by their bare names.
 """
 
 
-def interact(lake: Lake) -> None:
+def interact(lake: QueryProcess) -> None:
     """Read questions from standard input until its end and print the answers."""
     talking = sys.stdin.isatty()
     if talking:
@@ -39,7 +40,7 @@ def interact(lake: Lake) -> None:
         if not pending and line.strip().startswith("."):
             if line.strip() in (".quit", ".exit"):
                 return
-            _command(lake, line.strip())
+            _command(line.strip())
             continue
         pending.append(line)
         if line.rstrip().endswith(";"):
@@ -49,20 +50,24 @@ def interact(lake: Lake) -> None:
         _answer(lake, "\n".join(pending))
 
 
-def _answer(lake: Lake, question: str) -> None:
+def _answer(lake: QueryProcess, question: str) -> None:
     try:
-        display.table(lake.sql(question).arrow())
+        answer = lake.ask(question)
+        display.table(answer.rows)
     except FlywheelError as error:
         echo.print_error(error)
+    except KeyboardInterrupt:
+        echo.print_note("interrupted")
+    else:
+        if answer.cut:
+            echo.print_note(f"cut after {answer.rows.num_rows} rows")
 
 
-def _command(lake: Lake, line: str) -> None:
+def _command(line: str) -> None:
     word, _, argument = line.partition(" ")
     if word == ".tables":
-        echo.print_lines("\n".join([*lake.catalog.tables, *lake.views()]))
+        echo.print_lines("\n".join([*catalog.load().tables, *view_names()]))
     elif word == ".views" and argument:
-        from store.reader import view_text
-
         try:
             echo.print_lines(view_text(argument.strip()))
         except FlywheelError as error:

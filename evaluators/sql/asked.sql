@@ -22,6 +22,7 @@ WITH judged AS (
         AND evaluations.evaluator_version = $version
         AND evaluations.device_id IN (SELECT unnest($device_ids))
         AND evaluations.status <> 'evaluator_error'
+        AND evaluations.origin IS NULL
     GROUP BY evaluations.kernel_id, evaluations.task_id, evaluations.workload_id
 ),
 measured AS (

@@ -33,6 +33,7 @@ judged AS (
         AND evaluator_version = $version
         AND device_id IN (SELECT unnest($device_ids))
         AND status <> 'evaluator_error'
+        AND origin IS NULL
 )
 SELECT
     runnable.kernel_id,

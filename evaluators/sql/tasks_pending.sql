@@ -3,7 +3,7 @@
 WITH audited AS (
     SELECT DISTINCT task_id, workload_id
     FROM task_audits
-    WHERE auditor_version = $version AND device_id = $device_id
+    WHERE auditor_version = $version AND device_id = $device_id AND origin IS NULL
 )
 SELECT
     tasks.task_id,

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from store import foreign_parquet
 from store.errors import ImportFailed
 
 if TYPE_CHECKING:
@@ -14,8 +15,12 @@ if TYPE_CHECKING:
 
 
 def find(root: Path) -> list[Path]:
-    """Return a file, or the Parquet files below a folder, in order; ImportFailed for none."""
+    """Return a file, or the Parquet files below a folder, in order.
+
+    Raises ImportFailed where there is none, or one expands beyond `store.foreign_parquet`'s limits.
+    """
     if root.is_file():
+        foreign_parquet.check([root])
         return [root]
     found = sorted(file for file in root.rglob("*.parquet") if file.is_file())
     inside = root.resolve()
@@ -24,6 +29,7 @@ def find(root: Path) -> list[Path]:
             raise ImportFailed(f"{file} is a link out of {root}", "Copy the file into the folder.")
     if not found:
         raise ImportFailed(f"{root} holds no .parquet file", "Name a file or a folder of them.")
+    foreign_parquet.check(found)
     return found
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store import families
+from store import families, foreign_parquet
 from store.bundle import Bundle
 from store.errors import ImportFailed
 from store.importers import _sources
@@ -58,7 +58,10 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     folder = root if root.is_dir() else root.parent
     source_revision = config.source_revision or _head(folder)
     groups = [_folder(where, files, folder) for where, files in _levels(root)]
-    groups = groups or [_parquet(file, folder) for file in _parquet_files(root)]
+    if not groups:
+        files = _parquet_files(root)
+        foreign_parquet.check(files)
+        groups = [_parquet(file, folder) for file in files]
     if not groups:
         raise ImportFailed(
             f"{root} holds no KernelBench tasks",

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from store import ids
+from store import catalog, foreign_parquet, ids
 from store.bundle import Bundle
 from store.errors import ImportFailed
 from store.importers import _sources
+from store.times import clamp_times
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,13 +49,15 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
             f"{path} is no folder of Parquet files",
             f"Each file is named after its table: {', '.join(TABLES)}.",
         )
+    foreign_parquet.check([file for file in files if file.stem in TABLES])
+    known, now = catalog.load(), datetime.now(UTC)
     tables: dict[str, pa.Table] = {}
     left_out: list[str] = []
     for file in files:
         if file.stem not in TABLES:
             continue
         try:
-            rows = pq.read_table(file)
+            rows = clamp_times(known.table(file.stem), pq.read_table(file), now)
         except pa.ArrowException as error:
             raise ImportFailed(f"{file.name} cannot be read: {error}", "Copy it again.") from error
         tables[file.stem] = kept = _known(rows, lake)

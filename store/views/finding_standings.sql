@@ -1,10 +1,17 @@
--- One row per finding with its latest standing; decision is NULL while nobody has decided.
+-- One row per finding with the standing that counts; decision is NULL while nobody has decided.
+-- Decisions are local: the latest decision of this lake counts, whatever was pulled. Where this lake
+-- has not decided, a pulled confirmation counts until it does, and a pulled dismissal never counts:
+-- rows of other lakes add suspicion and release nothing. origin is the repository that the standing
+-- was pulled from, NULL for a decision of this lake.
 WITH latest AS (
-    SELECT finding_id, decision, author, why, created_at
+    SELECT finding_id, decision, author, why, created_at, origin
     FROM standings
+    WHERE origin IS NULL OR decision = 'confirmed'
     QUALIFY row_number() OVER (
         PARTITION BY finding_id
-        ORDER BY {'created_at': created_at, 'standing_id': standing_id} DESC
+        ORDER BY {
+            'own': origin IS NULL, 'created_at': created_at, 'standing_id': standing_id
+        } DESC
     ) = 1
 )
 SELECT
@@ -20,6 +27,7 @@ SELECT
     latest.decision,
     latest.author AS decided_by,
     latest.why,
-    latest.created_at AS decided_at
+    latest.created_at AS decided_at,
+    latest.origin
 FROM findings
 LEFT JOIN latest ON latest.finding_id = findings.finding_id

@@ -1,13 +1,25 @@
 -- One row per task and kind of device: the workload that kernels are judged on there.
--- It is the one made for this kind of device where there is one, else the task as it stands.
+-- It is the one made for this kind of device where there is one, else the task as it stands. Where
+-- this lake has workloads of a task, a pulled one does not take their place.
+WITH known AS (
+    SELECT *, bool_or(origin IS NULL) OVER (PARTITION BY task_id) AS has_own
+    FROM workloads
+)
 SELECT
-    workloads.task_id,
+    known.task_id,
     kinds.kind,
     arg_min(
-        {'workload_id': workloads.workload_id, 'axes': workloads.axes},
-        CASE workloads."name" WHEN kinds.kind THEN 1 ELSE 2 END
+        {'workload_id': known.workload_id, 'axes': known.axes},
+        {
+            'place': CASE
+                WHEN known.has_own AND known.origin IS NOT NULL AND known.axes <> '{}' THEN 3
+                WHEN known."name" = kinds.kind THEN 1
+                ELSE 2
+            END,
+            'workload_id': known.workload_id
+        }
     ) AS chosen
-FROM workloads
+FROM known
 CROSS JOIN (SELECT unnest(['cpu', 'cuda']) AS kind) AS kinds
-WHERE workloads."name" IN (kinds.kind, 'default')
-GROUP BY workloads.task_id, kinds.kind
+WHERE known."name" IN (kinds.kind, 'default')
+GROUP BY known.task_id, kinds.kind

@@ -1,6 +1,7 @@
 -- One row per task and device: the workload that scores the task there.
 -- Tables by task need one workload each, or a kernel could win by its kindest input size. It is the
--- one with the most kernels timed, then the most judged correct, then the default one.
+-- one with the most kernels timed by this lake, then by all, then the most judged correct, then the
+-- default one.
 WITH places AS (
     SELECT DISTINCT evidence.task_id, evidence.workload_id, devices."name" AS device
     FROM (
@@ -26,15 +27,18 @@ counted AS (
         evidence.task_id,
         evidence.workload_id,
         devices."name" AS device,
+        count(DISTINCT evidence.kernel_id) FILTER (WHERE evidence.own) AS own_kernels,
         count(DISTINCT evidence.kernel_id) FILTER (WHERE evidence.timed) AS timed_kernels,
         count(DISTINCT evidence.kernel_id) FILTER (WHERE evidence.correct) AS correct_kernels
     FROM (
-        SELECT task_id, workload_id, device_id, kernel_id, true AS timed, false AS correct
+        SELECT
+            task_id, workload_id, device_id, kernel_id, origin IS NULL AS own, true AS timed,
+            false AS correct
         FROM timings
         WHERE arm = 'kernel'
         UNION ALL
-        SELECT task_id, workload_id, device_id, kernel_id, false, status = 'correct'
-        FROM evaluations
+        SELECT task_id, workload_id, device_id, kernel_id, false, false, status = 'correct'
+        FROM counted_evaluations
         WHERE status <> 'evaluator_error'
     ) AS evidence
     INNER JOIN devices ON devices.device_id = evidence.device_id
@@ -57,7 +61,7 @@ LEFT JOIN counted
 QUALIFY row_number() OVER (
     PARTITION BY places.task_id, places.device
     ORDER BY
-        counted.timed_kernels DESC, counted.correct_kernels DESC,
+        counted.own_kernels DESC, counted.timed_kernels DESC, counted.correct_kernels DESC,
         workloads.axes = '{}' AND workloads.dtype IS NULL DESC,
         places.workload_id
 ) = 1

@@ -94,7 +94,7 @@ SELECT
     ranked.noisy,
     ranked.measured_at
 FROM ranked
-INNER JOIN evaluations
+INNER JOIN counted_evaluations AS evaluations
     ON
         evaluations.evaluation_id = ranked.evaluation_id
         AND evaluations.kernel_id = ranked.kernel_id

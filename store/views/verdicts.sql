@@ -2,6 +2,7 @@
 -- Within the newest evaluator version present any failure of the candidate wins over a pass: a
 -- flaky or cheating kernel cannot be judged again until it passes. evaluator_error is a fault of
 -- our own machinery and says nothing about the kernel: a group of nothing else has no verdict.
+-- Pulled evaluations decide nothing that this lake has judged itself (view counted_evaluations).
 WITH judged AS (
     -- One pass; DuckDB leaves out the aggregates of columns that nobody asks for.
     SELECT
@@ -17,7 +18,7 @@ WITH judged AS (
             AS correct,
         max({'version': evaluator_version, 'created_at': created_at}) AS newest,
         list(evaluator_version) AS versions
-    FROM evaluations
+    FROM counted_evaluations
     WHERE status <> 'evaluator_error'
     GROUP BY kernel_id, task_id, workload_id, device_id, evaluator
 )

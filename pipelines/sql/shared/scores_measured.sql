@@ -25,7 +25,7 @@ scored AS MATERIALIZED (
 -- Other places are few, or none: kernels are looked up only there.
 elsewhere AS MATERIALIZED (
     SELECT DISTINCT evaluations.task_id, evaluations.workload_id, evaluations.device_id
-    FROM evaluations
+    FROM counted_evaluations AS evaluations
     LEFT JOIN scored_workloads
         ON
             scored_workloads.device = $device
@@ -41,7 +41,7 @@ wrong AS (
     SELECT
         evaluations.kernel_id, evaluations.task_id, evaluations.workload_id, evaluations.device_id,
         evaluations.evaluator, max(evaluations.evaluator_version) AS version
-    FROM evaluations
+    FROM counted_evaluations AS evaluations
     INNER JOIN elsewhere
         ON
             elsewhere.task_id = evaluations.task_id
@@ -53,7 +53,7 @@ wrong AS (
 standing AS (
     SELECT DISTINCT wrong.kernel_id, wrong.task_id
     FROM wrong
-    ANTI JOIN evaluations AS newer
+    ANTI JOIN counted_evaluations AS newer
         ON
             newer.kernel_id = wrong.kernel_id
             AND newer.task_id = wrong.task_id

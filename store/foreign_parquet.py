@@ -1,0 +1,101 @@
+"""Parquet files that nobody vouches for: how far they may expand, checked before they are read.
+
+A file of a few hundred bytes can decode to gigabytes (a dictionary of one long text that every row
+points at), and its metadata need not say so. A child process with a memory limit decodes each file
+first and counts; this process reads only what passed.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+
+from store.errors import FlywheelError, ImportFailed
+
+PROGRAM = Path(__file__).parent / "parquet_size.py"
+GB = 1_000_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParquetLimits:
+    """How large foreign Parquet files may be once they are decoded."""
+
+    file_gb: float = 1.0
+    """Decoded size of one file, in GB."""
+    total_gb: float = 16.0
+    """Decoded size of all files of one import or pull, in GB."""
+    rows: int = 100_000_000
+    """Rows of one file."""
+
+    def __post_init__(self) -> None:
+        """Refuse a limit that lets nothing through."""
+        if not (self.file_gb > 0 and self.total_gb > 0 and self.rows > 0):
+            raise FlywheelError("a limit on Parquet files must be above 0")
+
+
+DEFAULT = ParquetLimits()
+_LIMITS: ContextVar[ParquetLimits] = ContextVar("parquet_limits", default=DEFAULT)
+
+
+@contextmanager
+def limited(limits: ParquetLimits) -> Generator[None]:
+    """Set the limits for every check inside the block."""
+    token = _LIMITS.set(limits)
+    try:
+        yield
+    finally:
+        _LIMITS.reset(token)
+
+
+def current() -> ParquetLimits:
+    """Return the limits in force."""
+    return _LIMITS.get()
+
+
+def check(files: Sequence[Path]) -> None:
+    """Decode files in a child process and raise ImportFailed for the first that expands too far.
+
+    Raises:
+        ImportFailed: a file is no Parquet, or expands beyond the limits in force.
+    """
+    if not files:
+        return
+    limits = current()
+    asked = {
+        "files": [str(file.resolve()) for file in files],
+        "file_bytes": int(limits.file_gb * GB),
+        "total_bytes": int(limits.total_gb * GB),
+        "rows": limits.rows,
+    }
+    done = subprocess.run(
+        [sys.executable, "-I", str(PROGRAM)],
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    for file, one in zip(files, found, strict=False):
+        if one.get("damaged"):
+            raise ImportFailed(f"{file.name} {one['error']}", "Copy or download it again.")
+        if "error" in one:
+            raise _too_large(file, str(one["error"]))
+    if len(found) < len(files):
+        # The limits on memory or processor time ended the child in the middle of this file.
+        size = f"{limits.file_gb:g} GB"
+        raise _too_large(
+            files[len(found)], f"cannot be decoded in the memory and time that {size} may take"
+        )
+
+
+def _too_large(file: Path, reason: str) -> ImportFailed:
+    return ImportFailed(
+        f"{file.name} ({file.stat().st_size} bytes) {reason}",
+        "Nothing of it was stored. If you trust its source, raise --max-file-gb or --max-total-gb.",
+    )

@@ -1,0 +1,64 @@
+"""What one question of a user may cost: time, memory, spill and size of the answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from store.errors import FlywheelError
+
+GB = 1_000_000_000
+THREADS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryLimits:
+    """Limits on user SQL; the defaults suit a lake on a laptop, and 0 lifts a limit on rows."""
+
+    timeout: float = 300.0
+    """End a query after this many seconds."""
+    memory_gb: float = 4.0
+    """Memory that a query may use, in GB."""
+    spill_gb: float = 10.0
+    """Disk space that a query may use for what does not fit into memory, in GB."""
+    max_rows: int = 1_000_000
+    """Cut the answer after this many rows and say so; 0 gives all rows."""
+    max_result_gb: float = 1.0
+    """Refuse an answer larger than this many GB."""
+
+    def __post_init__(self) -> None:
+        """Refuse limits under which no question can be answered."""
+        sizes = (self.timeout, self.memory_gb, self.spill_gb, self.max_result_gb)
+        if not all(0 < value < float("inf") for value in sizes) or self.max_rows < 0:
+            raise FlywheelError(
+                "a limit on queries must be a positive number",
+                "Only --max-rows may be 0, which gives all rows.",
+            )
+
+    def settings(self) -> dict[str, str]:
+        """Return DuckDB's settings for these limits, but for the folder to spill to."""
+        return {
+            "memory_limit": f"{int(self.memory_gb * GB)}B",
+            "max_temp_directory_size": f"{int(self.spill_gb * GB)}B",
+        }
+
+    def took_too_long(self) -> FlywheelError:
+        """Return the error for a query that was ended for its time."""
+        return FlywheelError(
+            f"the query was ended: it took longer than {self.timeout:g} s",
+            "Ask for less (a filter, an aggregate), or raise --timeout.",
+        )
+
+    def too_large(self) -> FlywheelError:
+        """Return the error for an answer that was refused for its size."""
+        return FlywheelError(
+            f"the answer is larger than {self.max_result_gb:g} GB",
+            "Select fewer columns or rows, or raise --max-result-gb.",
+        )
+
+    def out_of_memory(self) -> FlywheelError:
+        """Return the error for a query that needs more memory or spill than it may use."""
+        return FlywheelError(
+            f"the query needs more than {self.memory_gb:g} GB of memory, or more than "
+            f"{self.spill_gb:g} GB of spill",
+            "Ask for less (a filter, fewer columns), or raise --memory-gb or --spill-gb.",
+        )

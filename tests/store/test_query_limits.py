@@ -1,0 +1,281 @@
+"""`store query` and `store shell`: time, memory, spill and size are bounded; Ctrl-C ends them."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import store
+from store.errors import FlywheelError, LakeNotFound, UnknownName, UnsafeSQL
+from store.limits import QueryLimits
+from store.query_process import QueryProcess
+
+CROSS = "SELECT count(*) FROM range(100000000) AS a, range(100000000) AS b"
+DEAF = "SELECT len(list_sort(list_transform(range(100000000), lambda x: hash(x))))"
+"""DuckDB does not look for an interrupt while it sorts a list."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, empty_lake: Path) -> Path:
+    """Return the folder of a lake."""
+    return Path(shutil.copytree(empty_lake, tmp_path_factory.mktemp("limits") / "lake"))
+
+
+@pytest.fixture
+def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder that this test's temporary folders go to."""
+    place = tmp_path / "tmp"
+    place.mkdir()
+    monkeypatch.setenv("TMPDIR", str(place))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return place
+
+
+@pytest.fixture
+def asked(folder: Path, private: Path) -> Iterator[QueryProcess]:
+    """Return a process that answers within a few seconds."""
+    with QueryProcess(str(folder), None, QueryLimits(timeout=2, memory_gb=0.5)) as process:
+        yield process
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        CROSS,
+        DEAF,
+        "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n",
+        "SELECT levenshtein(repeat('a', 200000), repeat('b', 200000))",
+        "SELECT count(*) FROM generate_series(1, 1000000000000)",
+        "SELECT list_reduce(range(20000000), lambda x, y: (x + y) % 1000003)",
+    ],
+)
+def test_a_query_past_its_time_is_ended_whether_or_not_it_heeds_an_interrupt(
+    asked: QueryProcess, query: str
+) -> None:
+    assert asked.snapshot > 0
+    began = time.monotonic()
+    with pytest.raises(FlywheelError, match=r"longer than 2 s\n.*--timeout|more than 0\.5 GB"):
+        asked.ask(query)
+    assert time.monotonic() - began < 20
+    # The next question is answered, at the same snapshot.
+    assert asked.ask("SELECT 1 AS one").rows.to_pylist() == [{"one": 1}]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT length(repeat('x', 4000000000))",
+        "SELECT length(list(i)) FROM range(2000000000) AS t(i)",
+        "SELECT length(string_agg(repeat('x', 1000000))) FROM range(100000)",
+        "SELECT length(lpad('x', 2000000000, 'y'))",
+        "SELECT len(range(3000000000))",
+    ],
+)
+def test_a_query_past_its_memory_is_refused(folder: Path, private: Path, query: str) -> None:
+    with QueryProcess(str(folder), None, QueryLimits(memory_gb=0.3)) as asked:
+        with pytest.raises(FlywheelError, match=r"0\.3 GB of memory|Out of Range|must be|cannot"):
+            asked.ask(query)
+        assert asked.ask("SELECT 1 AS one").rows.num_rows == 1
+
+
+def test_spill_goes_to_a_private_folder_is_bounded_and_leaves_nothing(
+    folder: Path, private: Path
+) -> None:
+    sort = (
+        "SELECT max(r) FROM (SELECT row_number() OVER (ORDER BY hash(i)) AS r "
+        "FROM range(8000000) AS t(i))"
+    )
+    with QueryProcess(str(folder), None, QueryLimits(memory_gb=0.2)) as asked:
+        assert asked.ask(sort).rows.num_rows == 1
+        own = list(private.iterdir())
+        assert [stat.S_IMODE(one.stat().st_mode) for one in own if "query" in one.name] == [0o700]
+    small = QueryLimits(memory_gb=0.2, spill_gb=0.01)
+    with (
+        QueryProcess(str(folder), None, small) as asked,
+        pytest.raises(FlywheelError, match=r"0\.01 GB of spill\n.*--spill-gb"),
+    ):
+        asked.ask(sort)
+    assert not [one for one in private.iterdir() if "query" in one.name]
+
+
+def test_an_answer_is_cut_by_rows_and_refused_by_size(folder: Path, private: Path) -> None:
+    with QueryProcess(str(folder), None, QueryLimits(max_rows=25_000)) as asked:
+        answer = asked.ask("FROM range(60000)")
+        assert (answer.rows.num_rows, answer.cut) == (25_000, True)
+        assert answer.rows.column(0).to_pylist()[-1] == 24_999
+        assert not asked.ask("FROM range(25000)").cut
+    every = QueryLimits(max_rows=0, max_result_gb=0.01)
+    with QueryProcess(str(folder), None, every) as asked:
+        assert asked.ask("FROM range(60000)").rows.num_rows == 60_000
+        with pytest.raises(FlywheelError, match=r"larger than 0\.01 GB\n.*--max-result-gb"):
+            asked.ask("SELECT repeat('x', 20000000)")
+    with store.open(str(folder), limits=QueryLimits(max_rows=3, timeout=60)) as lake:
+        assert lake.sql("FROM range(9)").arrow().num_rows == 3
+        with pytest.raises(FlywheelError, match="longer than 1 s"):
+            lake.sql(CROSS, limits=QueryLimits(timeout=1)).rows()
+
+
+def test_errors_keep_their_kind_across_the_process(folder: Path, private: Path) -> None:
+    with QueryProcess(str(folder), None) as asked:
+        with pytest.raises(UnsafeSQL, match="DROP"):
+            asked.ask("DROP TABLE kernels")
+        with pytest.raises(UnknownName, match='no table or view "kernel"'):
+            asked.ask("FROM kernel")
+        with pytest.raises(FlywheelError, match="Conversion Error"):
+            asked.ask("SELECT 'x'::INTEGER")
+    with QueryProcess(str(folder / "nowhere"), None) as asked, pytest.raises(LakeNotFound):
+        asked.ask("SELECT 1")
+    with pytest.raises(FlywheelError, match="positive"):
+        QueryLimits(timeout=0)
+
+
+@pytest.mark.parametrize("setting", ["memory_limit", "threads", "temp_directory", "timeout"])
+def test_user_sql_cannot_change_a_limit(asked: QueryProcess, setting: str) -> None:
+    for statement in (
+        f"SET {setting} = '1TB'",
+        f"SET GLOBAL {setting} = '1TB'",
+        f"RESET {setting}",
+        f"PRAGMA {setting} = '1TB'",
+        f"SELECT 1; SET {setting} = '1TB'",
+        f"SELECT set_config('{setting}', '1TB', false)",
+    ):
+        with pytest.raises(FlywheelError):
+            asked.ask(statement)
+    held = asked.ask("SELECT current_setting('memory_limit') AS m").rows.to_pylist()
+    assert held == [{"m": "476.8 MiB"}]
+
+
+DEEP = "repeat('{\"a\":', 300000) || '1' || repeat('}', 300000)"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "json_merge_patch({deep}, '{{}}')",
+        "JSON_MERGE_PATCH('{{}}', {deep})",
+        "main.json_structure({deep})",
+        '"json_structure"({deep})',
+        "({deep}).json_structure()",
+        "json_group_structure({deep}::JSON)",
+        "json_contains({deep}, '1')",
+        "list_transform([{deep}], lambda v: json_contains(v, '1'))",
+        "({deep})::JSON::VARIANT",
+        "TRY_CAST(({deep})::JSON AS variant)",
+        'CAST([({deep})::JSON] AS "VARIANT"[])',
+        "variant_typeof(({deep})::JSON)",
+        "(SELECT json_structure(v) FROM (SELECT {deep} AS v))",
+    ],
+)
+def test_functions_that_crash_duckdb_are_refused(asked: QueryProcess, call: str) -> None:
+    with pytest.raises(UnsafeSQL, match="can crash DuckDB"):
+        asked.ask(f"SELECT {call.format(deep=DEEP)}")
+    assert asked.ask("SELECT json_extract('{\"a\": 1}', '$.a')::INT AS a").rows.to_pylist() == [
+        {"a": 1}
+    ]
+
+
+def test_a_crash_of_the_process_is_told_and_outlived(asked: QueryProcess) -> None:
+    assert asked.snapshot > 0
+    child = asked._child  # pyright: ignore[reportPrivateUsage]
+    assert child is not None
+    os.kill(child.pid, signal.SIGSEGV)
+    with pytest.raises(FlywheelError, match=r"crashed on this query \(SIGSEGV\)"):
+        asked.ask("SELECT 1")
+    assert asked.ask("SELECT 2 AS two").rows.to_pylist() == [{"two": 2}]
+
+
+def _started(folder: Path, *words: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "store", *words, "--lake", str(folder)],
+        stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def _children(process: subprocess.Popen[bytes]) -> list[int]:
+    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    return [int(word) for word in listed.read_text().split()] if listed.exists() else []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the child in /proc")
+@pytest.mark.parametrize("query", [CROSS, DEAF])
+def test_ctrl_c_during_a_query_says_one_line_and_leaves_no_process(
+    folder: Path, private: Path, query: str
+) -> None:
+    running = _started(folder, "query", query)
+    until = time.monotonic() + 60
+    while not (children := _children(running)) and time.monotonic() < until:
+        time.sleep(0.05)
+    time.sleep(2)
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=30)
+    assert (running.returncode, out) == (130, b"")
+    assert err.startswith(b"interrupted")
+    assert err.count(b"\n") == 1
+    assert children
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
+    assert not [one for one in private.iterdir() if "query" in one.name]
+
+
+def test_ctrl_c_while_an_answer_is_printed_says_one_line(folder: Path, private: Path) -> None:
+    running = _started(
+        folder, "query", "--format", "csv", "SELECT i, repeat('x', 99) FROM range(900000) AS t(i)"
+    )
+    assert running.stdout is not None
+    assert select.select([running.stdout], [], [], 60)[0]
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=60)
+    assert (running.returncode, err.count(b"\n")) == (130, 1)
+    assert err.startswith(b"interrupted")
+    assert not [one for one in private.iterdir() if "query" in one.name]
+
+
+def test_the_process_ends_with_the_one_that_asks(folder: Path, private: Path) -> None:
+    running = _started(folder, "query", DEAF)
+    until = time.monotonic() + 60
+    while not (children := _children(running)) and time.monotonic() < until:
+        time.sleep(0.05)
+    time.sleep(1)
+    running.kill()
+    running.communicate()
+    until = time.monotonic() + 30
+    while any(Path(f"/proc/{child}").exists() for child in children) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
+
+
+def test_the_shell_goes_on_after_ctrl_c_and_after_a_limit(folder: Path, private: Path) -> None:
+    running = _started(folder, "shell", "--timeout", "3", stdin=subprocess.PIPE)
+    assert running.stdin is not None
+    running.stdin.write(
+        f"SELECT 'ready' AS r;\n{CROSS};\n{CROSS};\nSELECT 'after' AS a;\n".encode()
+    )
+    running.stdin.flush()
+    assert running.stdout is not None
+    assert select.select([running.stdout], [], [], 60)[0]
+    time.sleep(1)
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=120)
+    assert running.returncode == 0
+    assert b"after" in out
+    assert b"interrupted\n" in err
+    assert b"longer than 3 s" in err
+    assert b"Traceback" not in err
+
+
+def test_the_command_says_that_it_cut_and_how_to_get_all(folder: Path, private: Path) -> None:
+    words = ("query", "--format", "csv", "--max-rows", "2", "FROM range(5)")
+    running = _started(folder, *words)
+    out, err = running.communicate(timeout=60)
+    assert (running.returncode, out) == (0, b"range\n0\n1\n")
+    assert err == b"cut after 2 rows; --max-rows 0 gives all\n"
