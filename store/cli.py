@@ -129,7 +129,7 @@ def query(
         answer = lake.ask(question)
         display.write(answer.rows, format, out)
         if answer.cut:
-            _note(f"cut after {answer.rows.num_rows} rows; --max-rows 0 gives all")
+            echo.print_note(f"cut after {answer.rows.num_rows} rows; --max-rows 0 gives all")
 
 
 @app.command
