@@ -181,7 +181,7 @@ def narrow(parts: Iterable[str], own: Iterable[str], *, gpu: bool) -> None:
     if "no_capabilities" in parts:
         _drop_capabilities()
     if "seccomp" in parts:
-        _seccomp.refuse(starts_sandboxes=False, sockets=gpu)
+        _seccomp.allow_only(sockets=gpu, modes=True)
 
 
 def confine_judge(read: Iterable[str], write: Iterable[str]) -> None:
@@ -199,7 +199,7 @@ def confine_judge(read: Iterable[str], write: Iterable[str]) -> None:
 
     def calls() -> None:
         guard([], [], gpu=gpu)
-        _seccomp.refuse(starts_sandboxes=True, sockets=gpu)
+        _seccomp.refuse(sockets=gpu, kills_all=_landlock.scopes_signals())
 
     enclose(gpu=gpu)
     for part in (files, calls):
