@@ -270,6 +270,7 @@ def main(fd: int) -> None:
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the clean-up runs to its end
     sys.stderr.flush()
+    _isolation.end_helpers()
     os._exit(0)  # at once: Python would take torch apart first, which takes a while
 
 

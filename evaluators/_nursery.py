@@ -39,18 +39,14 @@ _SHM = "/dev/shm"
 _KILLED = {"code": -signal.SIGKILL, "peak_memory_bytes": None, "strays": 0, "excess": None}
 
 
-def main(control_fd: int, inherited: str, warm: str) -> None:
+def main(control_fd: int, warm: str) -> None:
     """Serve start and kill requests of the judge until it is gone.
 
-    `inherited` names the enclosures that this process was started in, and `warm` the modules that
-    its workers find imported, both with commas.
+    `warm` names the modules that its workers find imported, with commas.
     """
-    _isolation.die_with_parent()
     _allocator.reuse_memory()
     gpu = _isolation.has_gpu()
-    enclosures = [name for name in inherited.split(",") if name]
-    if not enclosures and not gpu:
-        enclosures = _isolation.enclose(gpu=gpu)
+    enclosures = _isolation.inherited
     parts = _isolation.available(enclosures, os.environ["TMPDIR"], gpu=gpu)
     if _cgroup.works():
         parts += ["cgroup", "freezer"]
@@ -64,7 +60,14 @@ def main(control_fd: int, inherited: str, warm: str) -> None:
     gc.freeze()  # a collection in a worker would copy every page that it shares with this process
     control = socket.socket(fileno=control_fd)
     levels = [*_ALWAYS, "not_dumpable", *enclosures, *parts]
-    _channel.send(control, {"ready": True, "limits": levels})
+    _channel.send(
+        control,
+        {
+            "limits": levels,
+            "missing": _isolation.missing,
+            "helpers": _isolation.helpers,
+        },
+    )
     while True:
         try:
             order, fds = _channel.receive_with_fds(control, 4)
@@ -84,7 +87,7 @@ def main(control_fd: int, inherited: str, warm: str) -> None:
         with os.fdopen(heard, "rb") as lines:
             line = lines.readline()
         os.waitpid(keeper, 0)
-        sweep()
+        sweep(_isolation.helpers)
         if group is not None:
             group.remove()
         if shm is not None:
@@ -120,7 +123,8 @@ def _keep(
         _isolation.adopt_orphans()
         if "pid_namespace" in parts:
             _isolation.new_process_namespace()
-        _isolation.guard(parts, order["writable"], gpu=gpu)
+        else:  # else the end of the namespace is the end of the tree, and needs no common scope
+            _isolation.guard(parts, order["writable"], gpu=gpu)
         facts, told = os.pipe()
         first = os.fork()
         if first == 0:
@@ -170,11 +174,17 @@ def _be_first(
     try:
         _isolation.die_with_parent()
         _isolation.adopt_orphans()
+        processes = os.open("/proc", os.O_PATH | os.O_DIRECTORY)
+        shm_bytes = order["limits"]["memory_bytes"]
+        _isolation.enter_root(parts, order["writable"], shm_bytes)
+        if "pid_namespace" in parts:
+            _isolation.guard(parts, order["writable"], gpu=gpu)
         worker = os.fork()
         if worker == 0:
             if group is not None:  # this process stays outside: it reaps while the group is frozen
                 group.take()
-            _become_worker(told, order, fds, parts, gpu=gpu)
+            _become_worker(told, processes, order, fds, parts, gpu=gpu)
+        os.close(processes)
         for fd in fds:
             os.close(fd)
         with contextlib.suppress(ChildProcessError):
@@ -194,14 +204,14 @@ def _be_first(
 
 
 def _become_worker(
-    told: int, order: dict[str, Any], fds: list[int], parts: list[str], *, gpu: bool
+    told: int, processes: int, order: dict[str, Any], fds: list[int], parts: list[str], *, gpu: bool
 ) -> None:
     """Turn this fork into a worker with its limits in force. Does not return."""
     code = 70
     channel, inbox, outbox, log = fds
     try:
         # As the judge's /proc counts, also from inside a namespace.
-        pid = {"pid": int(os.readlink("/proc/self"))}
+        pid = {"pid": int(os.readlink("self", dir_fd=processes))}
         os.write(told, json.dumps(pid).encode() + b"\n")
         os.setsid()
         for target, source in enumerate((os.open(os.devnull, os.O_RDONLY), log, log)):

@@ -1,10 +1,11 @@
 """Seccomp filters: which system calls a worker and a judge may make.
 
 A worker may make the calls that torch, CUDA, Triton and compilers make, and no others
-(`allow_only`). A judge is refused what starting workers does not need (`refuse`). Refused means EPERM,
-so that a library that only tries goes on; a call that is newer than the list gives ENOSYS, so that
-the C library takes an older one. A refused call costs its caller nothing else; an allowed one is
-decided by the kernel's cached bitmap unless its arguments are looked at. Requires no_new_privs.
+(`allow_only`). A judge is refused what starting workers does not need (`refuse`). Refused means
+EPERM, so that a library that only tries goes on; a call that is newer than the list gives ENOSYS,
+so that the C library takes an older one. A refused call costs its caller nothing else; an allowed
+one is decided by the kernel's cached bitmap unless its arguments are looked at. Requires
+no_new_privs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Linux system calls by number, and who may make them.
 
-A line of the table: name, number on x86_64 and on aarch64 (a minus where there is no such call), and
-words: `worker` may make it, `modes`, `system_v` and `attributes` are workers' calls that depend on
-what the machine grants (`_seccomp`), `not_judge` is refused to a judge. Numbers are those of the
-kernel's own headers; what no word of a worker names is refused to it.
+A line of the table: name, number on x86_64 and on aarch64 (a minus where there is no such call),
+and words. A `worker` may make it; `modes`, `system_v` and `attributes` are calls of workers that
+depend on what the machine grants (`_seccomp`); `not_judge` is refused to a judge. Numbers are
+those of the kernel's own headers. A call without a word of workers is refused to them.
 """
 
 from __future__ import annotations
@@ -197,7 +197,6 @@ preadv 295 69 worker
 preadv2 327 286 worker
 prlimit64 302 261 worker not_judge
 process_madvise 440 440 not_judge
-process_vm_readv 310 270 not_judge
 process_vm_writev 311 271 not_judge
 pselect6 270 72 worker
 ptrace 101 117 not_judge
