@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from evaluators import _allocator, _cgroup, _isolation
 from evaluators._sandbox import remove
+from evaluators.sandbox import memory_group
 from store.errors import DeviceUnavailable, EvaluatorError, SandboxFailed
 
 if TYPE_CHECKING:
@@ -77,12 +78,17 @@ class Host:
         theirs.close()
         self._group: _cgroup.Group | None = None
         with contextlib.suppress(OSError):
-            self._group = _cgroup.Group()
+            self._group = _cgroup.Group(holds_groups=True)
             self._group.take(self._process.pid)
         self._socket = ours
         self._lines = ours.makefile("rwb")
         # Groups of workers are made below this one.
         groups = [str(self._group.folder)] if self._group is not None else []
+        self._memory: Path | None = None
+        with contextlib.suppress(OSError):
+            self._memory = memory_group.make_folder()
+            (self._memory / "cgroup.procs").write_text(str(self._process.pid))
+            groups.append(str(self._memory))
         self._tell({**self._order, "groups": groups})
         try:
             started = self._hear(_START_LIMIT_S)
@@ -174,6 +180,8 @@ class Host:
             self._group.kill()
             self._group.remove()
             self._group = None
+        if self._memory is not None:
+            memory_group.remove_folder(self._memory)
         remove(self._scratch)
 
     def _tell(self, message: Mapping[str, Any]) -> None:

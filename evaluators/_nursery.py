@@ -29,6 +29,8 @@ from typing import Any
 
 from evaluators import _allocator, _cgroup, _channel, _isolation, _worker
 from evaluators._processes import descendants, family, sweep
+from evaluators.sandbox.memory_group import MemoryGroup, try_limit
+from evaluators.sandbox.memory_use import held_bytes
 
 _FACTS_LIMIT_S = 5.0
 _LOOK_S = 0.1
@@ -48,8 +50,7 @@ def main(control_fd: int, warm: str) -> None:
     gpu = _isolation.has_gpu()
     enclosures = _isolation.inherited
     parts = _isolation.available(enclosures, os.environ["TMPDIR"], gpu=gpu)
-    if _cgroup.works():
-        parts += ["cgroup", "freezer"]
+    parts += _group_parts()
     _isolation.adopt_orphans()
     _isolation.hide_memory()
     sys.dont_write_bytecode = True  # a worker's directory holds what it was given and no more
@@ -78,16 +79,19 @@ def main(control_fd: int, warm: str) -> None:
         shm = _shared_names() if "private_shm" in enclosures else None
         heard, report = os.pipe()
         group = _cgroup.Group() if "cgroup" in parts else None
+        memory = _limited_memory(parts, order["limits"], group)
         keeper = os.fork()
         if keeper == 0:
             os.close(heard)
-            _keep(control, report, order, fds, [*enclosures, *parts], group, gpu=gpu)
+            _keep(control, report, order, fds, [*enclosures, *parts], group, memory, gpu=gpu)
         for fd in (*fds, report):
             os.close(fd)
         with os.fdopen(heard, "rb") as lines:
             line = lines.readline()
         os.waitpid(keeper, 0)
         sweep(_isolation.helpers)
+        if memory is not None:
+            memory.remove()
         if group is not None:
             group.remove()
         if shm is not None:
@@ -98,6 +102,38 @@ def main(control_fd: int, warm: str) -> None:
             _channel.send(control, {"ended": _KILLED | json.loads(line or b"{}")})
         except _channel.Closed:
             return
+
+
+def _group_parts() -> list[str]:
+    """What control groups can do here, found by trying."""
+    found: list[str] = []
+    for name, part in {"cgroup": _cgroup.try_kill, "freezer": _cgroup.try_freezer}.items():
+        why = _isolation.failure(part)
+        if why is None:
+            found.append(name)
+        else:
+            _isolation.missing[name] = why
+    group = _cgroup.Group() if "cgroup" in found else None
+    why = _isolation.failure(lambda: try_limit(group.folder if group is not None else None))
+    if group is not None:
+        group.remove()
+    if why is None:
+        found.append("memory_group")
+    else:
+        _isolation.missing["memory_group"] = why
+    return found
+
+
+def _limited_memory(
+    parts: list[str], limits: dict[str, Any], group: _cgroup.Group | None
+) -> MemoryGroup | None:
+    """The limit of a worker's memory; one without a limit leaves the machine enough to go on."""
+    if "memory_group" not in parts:
+        return None
+    limit_bytes = limits["memory_bytes"]
+    if limit_bytes is None:
+        limit_bytes = max(_free_memory() - _LEAST_FREE_BYTES, _LEAST_FREE_BYTES)
+    return MemoryGroup(limit_bytes, group.folder if group is not None else None)
 
 
 def _shared_names() -> set[str]:
@@ -113,6 +149,7 @@ def _keep(
     fds: list[int],
     parts: list[str],
     group: _cgroup.Group | None,
+    memory: MemoryGroup | None,
     *,
     gpu: bool,
 ) -> None:
@@ -131,15 +168,16 @@ def _keep(
             control.close()
             os.close(facts)
             os.close(report)
-            _be_first(told, order, fds, parts, group, gpu=gpu)
+            _be_first(told, order, fds, parts, group, memory, gpu=gpu)
         os.close(told)
+        boxes = {os.fstat(fd).st_ino for fd in fds[1:3]}
         for fd in fds:
             os.close(fd)
         lines = os.fdopen(facts, "rb", buffering=0)
         worker = json.loads(lines.readline() or b"null") or {"pid": first}
         folder = str(group.folder) if group is not None else None
         _channel.send(control, {"started": worker["pid"], "group": folder})
-        excess = _watch(control, facts, first, order)
+        excess = _watch(control, facts, first, order, boxes, memory)
         strays = descendants(os.getpid()) - {first, worker["pid"]}
         if excess is None:
             if not select.select([facts], [], [], 0)[0]:
@@ -167,6 +205,7 @@ def _be_first(
     fds: list[int],
     parts: list[str],
     group: _cgroup.Group | None,
+    memory: MemoryGroup | None,
     *,
     gpu: bool,
 ) -> None:
@@ -183,6 +222,8 @@ def _be_first(
         if worker == 0:
             if group is not None:  # this process stays outside: it reaps while the group is frozen
                 group.take()
+            if memory is not None:
+                memory.take()
             _become_worker(told, processes, order, fds, parts, gpu=gpu)
         os.close(processes)
         for fd in fds:
@@ -261,7 +302,14 @@ def _lower(which: int, value: int | None) -> None:
     resource.setrlimit(which, (bound, bound))
 
 
-def _watch(control: socket.socket, facts: int, first: int, order: dict[str, Any]) -> str | None:
+def _watch(
+    control: socket.socket,
+    facts: int,
+    first: int,
+    order: dict[str, Any],
+    boxes: set[int],
+    memory: MemoryGroup | None,
+) -> str | None:
     """Wait until the worker has ended or is to end; returns what it had too much of, if anything.
 
     Figures of the whole machine are read at each look, which costs next to nothing; the tree below
@@ -280,13 +328,17 @@ def _watch(control: socket.socket, facts: int, first: int, order: dict[str, Any]
             # What it has deleted and still holds open counts nowhere; then only the disk tells.
             if used > limits["disk_bytes"] or now[1] < limits["disk_bytes"]:
                 return f"{used} bytes in files"
+        if memory is not None and memory.is_exceeded():
+            break
         memory_bytes = limits["memory_bytes"]
         if now[2] < _LEAST_FREE_BYTES < free_memory:
             memory_bytes = _LEAST_FREE_BYTES
         if memory_bytes is not None and free_memory - now[2] > memory_bytes:
-            used = sum(_resident_bytes(pid) for pid in family(first))
+            used = held_bytes(family(first), boxes)
             if used > memory_bytes:
                 return f"{used} bytes of memory"
+    if memory is not None and memory.is_exceeded():
+        return "more bytes of memory than its control group may hold"
     if select.select([control], [], [], 0)[0]:
         _channel.receive(control)
     return None
@@ -296,8 +348,12 @@ def _machine(directory: str) -> tuple[int, int, int]:
     """Processes and threads of the machine, free bytes of the disk, and of memory."""
     tasks = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
     disk = os.statvfs(os.path.dirname(directory))  # which is not the candidate's to delete
-    memory = Path("/proc/meminfo").read_text().split()
-    return tasks, disk.f_bavail * disk.f_frsize, int(memory[7]) * 1024
+    return tasks, disk.f_bavail * disk.f_frsize, _free_memory()
+
+
+def _free_memory() -> int:
+    """Bytes of memory that are free or can be freed, of the machine."""
+    return int(Path("/proc/meminfo").read_text().split()[7]) * 1024
 
 
 def _disk_bytes(directory: str) -> int:
@@ -307,13 +363,6 @@ def _disk_bytes(directory: str) -> int:
             with contextlib.suppress(OSError):
                 total += os.lstat(os.path.join(folder, name)).st_blocks * 512
     return total
-
-
-def _resident_bytes(pid: int) -> int:
-    with contextlib.suppress(OSError):
-        fields = Path(f"/proc/{pid}/statm").read_text().split()
-        return (int(fields[1]) - int(fields[2])) * resource.getpagesize()
-    return 0
 
 
 def _end(first: int, parts: list[str], group: _cgroup.Group | None) -> None:
