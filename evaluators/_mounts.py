@@ -109,6 +109,7 @@ def request(requests: socket.socket, own: Sequence[str], shm_bytes: int | None) 
         _channel.send(requests, message, [theirs.fileno(), namespace])
         theirs.close()
         answer, fds = _channel.receive_with_fds(ours, 2)
+        ours.recv(1)  # until nothing of the server is left in the namespace
     except _channel.Closed as error:
         raise OSError(errno.ECONNRESET, "the process that mounts is gone") from error
     finally:
