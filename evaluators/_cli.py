@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
@@ -15,6 +15,9 @@ from store import room
 from store.errors import FlywheelError
 from store.progress import shown
 from store.room import Common, Format
+
+if TYPE_CHECKING:
+    from evaluators._host import Host
 
 _DEFAULT = Common()
 _CONFIG = Config()
@@ -118,6 +121,7 @@ def run(
     import store
     from evaluators import _devices, _fleet, _ray, _run
     from evaluators._builder import Builder
+    from evaluators._host import Host
 
     layout = _devices.layout(device, workers if ray is None else 1)
     member = room.member("evaluators", evaluator).load()
@@ -133,6 +137,8 @@ def run(
             places = layout.places[:1] if dry_run else layout.places
             made = _run.local(evaluator, places, layout.builders, settings)
             hosts, builders = stack.enter_context(made)
+        if hosts and isinstance(hosts[0], Host):
+            _warn(hosts[0])
         names = ", ".join(sorted({host.row["name"] for host in hosts}))
         on = names if len(hosts) == 1 else f"{len(hosts)} x {names}"
         if dry_run:
@@ -150,6 +156,45 @@ def run(
         return
     _say("  ".join(f"{status} {n}" for status, n in sorted(tally.statuses.items())))
     _print(str(tally))
+
+
+@app.command
+def doctor(
+    *,
+    device: str = "auto",
+    format: Format = "table",
+    common: Common = _DEFAULT,
+) -> None:
+    """Try every wall around candidates; print what this machine cannot enforce and how to allow it.
+
+    Verdicts store the same: columns sandbox_level and sandbox_missing of evaluations.
+
+    Parameters
+    ----------
+    device
+        cpu, cuda:0, cuda:1 …; auto takes the first GPU where there is one.
+    format
+        table, json or csv.
+    """
+    from evaluators import _devices
+    from evaluators._host import Host
+    from evaluators.sandbox import doctor as walls
+
+    place = _devices.layout(device).places[0]
+    with Host("judge", place.device, _CONFIG, place.cores) as host:
+        rows = walls.describe(*host.walls())
+        name = host.row["name"]
+    if format != "table":
+        import pyarrow as pa
+
+        from store import display
+
+        display.write(pa.Table.from_pylist(rows), format)
+        return
+    for line in walls.lines(rows):
+        _print(line)
+    absent = sum(not row["holds"] for row in rows)
+    _print(f"{len(rows) - absent} of {len(rows)} walls hold around candidates on {name}")
 
 
 @app.command
@@ -225,6 +270,7 @@ def check(
         raise FlywheelError(f"no file {file}", "Give the path of a Python file.")
     problem = _run.problem(task, common.lake)
     with Host("judge", place.device, config, place.cores) as host:
+        _warn(host)
         tables = host.judge(problem.case(file, host.row["kind"]))
     if format == "json":
         _print(json.dumps(tables, indent=1))
@@ -234,6 +280,15 @@ def check(
             _print(line)
     if tables["evaluations"][0]["status"] != "correct":
         sys.exit(1)
+
+
+def _warn(host: Host) -> None:
+    """Say once what this machine does not enforce."""
+    from evaluators.sandbox.doctor import warning
+
+    text = warning(host.walls()[0])
+    if text is not None:
+        _say(text)
 
 
 def _print(line: str) -> None:

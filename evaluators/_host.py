@@ -149,6 +149,15 @@ class Host:
         answer = self._hear(self._limit_s)
         return answer["row"], answer["why"]
 
+    def walls(self) -> tuple[list[str], dict[str, str]]:
+        """Walls around candidates that hold here, and why each of the others does not.
+
+        Raises SandboxFailed when the process is gone or stuck.
+        """
+        self._tell({"walls": True})
+        answer = self._hear(self._limit_s)
+        return answer["holds"], answer["reasons"]
+
     def look(self, case: Mapping[str, Any], tool: str) -> dict[str, list[dict[str, Any]]]:
         """Rows of `analyses` and `findings` of a case by one of NVIDIA's tools (`_tools`).
 
@@ -263,6 +272,9 @@ def main(fd: int) -> None:
         try:
             for line in lines:
                 fields = json.loads(line)
+                if "walls" in fields:
+                    tell(bench.walls())
+                    continue
                 if "audit" in fields:
                     tell(_audited(fields["audit"], bench))
                     continue
