@@ -193,13 +193,18 @@ def begin_nursery(enclosures: str, requests: str) -> None:
         serve_mounts(None, gpu=gpu)
 
 
-def enter_root(parts: Iterable[str], own: Sequence[str], shm_bytes: int | None) -> None:
-    """Move this process to a root of its own, where there are such. Raises OSError."""
-    if "own_root" in parts and mounts is not None:
-        namespace, proc = _mounts.request(mounts, own, shm_bytes)
-        os.close(proc)
-        _mounts.enter(namespace)
-        os.close(namespace)
+def request_root(
+    parts: Iterable[str], own: Sequence[str], shm_bytes: int | None
+) -> _mounts.Root | None:
+    """Return a root of a worker's own, for processes of this PID namespace; None without such.
+
+    Raises OSError.
+    """
+    if "own_root" not in parts:
+        return None
+    if mounts is None:
+        raise OSError(missing.get("own_root", "there is no process that mounts"))
+    return _mounts.request(mounts, own, shm_bytes)
 
 
 def new_process_namespace() -> None:
@@ -221,9 +226,9 @@ def available(enclosures: Iterable[str], scratch: str, *, gpu: bool) -> list[str
             missing[name] = why
 
     def rooted() -> None:
-        if mounts is None:
-            raise OSError(missing.get("own_root", "the judge has no process that mounts"))
-        enter_root(["own_root"], [scratch], None)
+        root = request_root(["own_root"], [scratch], None)
+        assert root is not None
+        root.enter()
         _expect_error(errno.EROFS, lambda: os.utime(os.__file__))
         Path(scratch, ".tried").write_text("")
         Path(scratch, ".tried").unlink()
@@ -250,14 +255,18 @@ def available(enclosures: Iterable[str], scratch: str, *, gpu: bool) -> list[str
         if "CapEff:\t0000000000000000" not in status:
             raise OSError("capabilities are left")
 
-    def alone() -> None:
-        _expect_equal(int(os.readlink(f"{_PROC}/self")), 1)
-
     parent = os.getpid()
 
-    def shown() -> None:
-        rooted()
-        _expect(OSError, lambda: Path(_PROC, str(parent), "cmdline").read_bytes())
+    def separate() -> None:
+        root = request_root(["own_root"], [scratch], None)
+        assert root is not None
+        guard(found, [scratch], gpu=gpu, proc=root.proc)
+        root.enter()
+        narrow([*found, "own_procfs"], [scratch], gpu=gpu)
+        if inside:
+            _expect_equal(int(os.readlink(f"{_PROC}/self")), 1)
+        else:
+            _expect(FileNotFoundError, lambda: os.stat(Path(_PROC, str(parent))))
 
     def hidden() -> None:
         guard(found, [scratch], gpu=gpu)
@@ -270,10 +279,6 @@ def available(enclosures: Iterable[str], scratch: str, *, gpu: bool) -> list[str
         attempt("pid_namespace", _be_first_of_namespace)
     inside = "pid_namespace" in found
     attempt("own_root", lambda: _in_namespace(rooted) if inside else rooted())
-    if "own_root" in found:
-        attempt("own_procfs", lambda: _in_namespace(rooted, alone) if inside else shown())
-    else:
-        missing["own_procfs"] = "needs own_root"
     attempt("landlock", landlocked)
     if not _landlock.scopes_signals():
         missing["signal_scope"] = f"Landlock of this kernel is version {_landlock.version()}, not 6"
@@ -286,6 +291,10 @@ def available(enclosures: Iterable[str], scratch: str, *, gpu: bool) -> list[str
         found.append("no_network")
         missing.pop("no_network", None)
     attempt("no_capabilities", harmless)
+    if "own_root" in found:
+        attempt("own_procfs", lambda: _in_namespace(separate) if inside else separate())
+    else:
+        missing["own_procfs"] = "needs own_root"
     if "own_procfs" in found:
         found.append("hidden_processes")
     else:
@@ -299,17 +308,21 @@ def available(enclosures: Iterable[str], scratch: str, *, gpu: bool) -> list[str
     return found
 
 
-def guard(parts: Iterable[str], own: Iterable[str], *, gpu: bool) -> None:
+def guard(parts: Iterable[str], own: Iterable[str], *, gpu: bool, proc: int | None = None) -> None:
     """No new privileges; of files, the system's to read and `own` to write.
 
-    Raises OSError where a part does not hold after all.
+    `proc` is the /proc of a root that is entered later. Raises OSError where a part does not hold
+    after all.
     """
     if _C.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise OSError("new privileges cannot be given up")
     if "landlock" in parts:
         # CUDA names its threads there; which process will be the worker is not known yet.
-        threads = [_PROC] if gpu else []
-        _landlock.restrict([*_readable(), str(_ROOM)], [*own, *_writable_devices(), *threads])
+        procs = [_PROC, *([f"{_PROC}/self/fd/{proc}"] if proc is not None else [])]
+        threads = procs if gpu else []
+        _landlock.restrict(
+            [*_readable(), str(_ROOM), *procs], [*own, *_writable_devices(), *threads]
+        )
 
 
 def narrow(parts: Iterable[str], own: Iterable[str], *, gpu: bool) -> None:
@@ -332,7 +345,9 @@ def narrow(parts: Iterable[str], own: Iterable[str], *, gpu: bool) -> None:
     if "no_capabilities" in parts:
         _drop_capabilities()
     if "seccomp" in parts:
-        _seccomp.allow_only(sockets=gpu, modes="own_root" in parts)
+        _seccomp.allow_only(
+            sockets=gpu, modes="own_root" in parts, memory_files=gpu or "memory_group" in parts
+        )
 
 
 def confine_judge(read: Iterable[str], write: Sequence[str]) -> None:

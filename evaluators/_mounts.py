@@ -90,8 +90,27 @@ class Server:
         """Descriptor of the folder at the top of every root, for a rule of Landlock."""
 
 
-def request(requests: socket.socket, own: Sequence[str], shm_bytes: int | None) -> list[int]:
-    """Ask a server for a root; returns descriptors of the mount namespace and of its /proc.
+class Root:
+    """A root that a server has made."""
+
+    def __init__(self, namespace: int, proc: int) -> None:
+        self._namespace = namespace
+        self.proc = proc
+        """Descriptor of its /proc."""
+
+    def enter(self) -> None:
+        """Move this process, which must have one thread, to the root. Raises OSError."""
+        _checked(_C.setns(self._namespace, _NEWNS))
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the descriptors."""
+        os.close(self._namespace)
+        os.close(self.proc)
+
+
+def request(requests: socket.socket, own: Sequence[str], shm_bytes: int | None) -> Root:
+    """Ask a server for a root.
 
     Args:
         requests: The server's socket.
@@ -118,12 +137,7 @@ def request(requests: socket.socket, own: Sequence[str], shm_bytes: int | None) 
         ours.close()
     if len(fds) != 2:
         raise OSError(errno.EPERM, str(answer.get("error")))
-    return fds
-
-
-def enter(namespace: int) -> None:
-    """Move this process, which must have one thread, to a root. Raises OSError."""
-    _checked(_C.setns(namespace, _NEWNS))
+    return Root(*fds)
 
 
 def _serve(

@@ -28,9 +28,10 @@ from pathlib import Path
 from typing import Any
 
 from evaluators import _allocator, _cgroup, _channel, _isolation, _worker
+from evaluators._mounts import Root
 from evaluators._processes import descendants, family, sweep
 from evaluators.sandbox.memory_group import MemoryGroup, try_limit
-from evaluators.sandbox.memory_use import held_bytes
+from evaluators.sandbox.memory_use import held_bytes, used_bytes
 
 _FACTS_LIMIT_S = 5.0
 _LOOK_S = 0.1
@@ -158,17 +159,22 @@ def _keep(
     try:
         _isolation.die_with_parent()
         _isolation.adopt_orphans()
+        root = None
         if "pid_namespace" in parts:
             _isolation.new_process_namespace()
-        else:  # else the end of the namespace is the end of the tree, and needs no common scope
-            _isolation.guard(parts, order["writable"], gpu=gpu)
+        else:  # where the end of no namespace ends the tree, it and this process share a scope
+            root = _request_root(parts, order)
+            proc = root.proc if root is not None else None
+            _isolation.guard(parts, order["writable"], gpu=gpu, proc=proc)
         facts, told = os.pipe()
         first = os.fork()
         if first == 0:
             control.close()
             os.close(facts)
             os.close(report)
-            _be_first(told, order, fds, parts, group, memory, gpu=gpu)
+            _be_first(told, order, fds, parts, group, memory, root, gpu=gpu)
+        if root is not None:
+            root.close()
         os.close(told)
         boxes = {os.fstat(fd).st_ino for fd in fds[1:3]}
         for fd in fds:
@@ -199,6 +205,10 @@ def _keep(
         os._exit(0)
 
 
+def _request_root(parts: list[str], order: dict[str, Any]) -> Root | None:
+    return _isolation.request_root(parts, order["writable"], order["limits"]["memory_bytes"])
+
+
 def _be_first(
     told: int,
     order: dict[str, Any],
@@ -206,6 +216,7 @@ def _be_first(
     parts: list[str],
     group: _cgroup.Group | None,
     memory: MemoryGroup | None,
+    root: Root | None,
     *,
     gpu: bool,
 ) -> None:
@@ -214,9 +225,12 @@ def _be_first(
         _isolation.die_with_parent()
         _isolation.adopt_orphans()
         processes = os.open("/proc", os.O_PATH | os.O_DIRECTORY)
-        shm_bytes = order["limits"]["memory_bytes"]
-        _isolation.enter_root(parts, order["writable"], shm_bytes)
-        if "pid_namespace" in parts:
+        inside = "pid_namespace" in parts
+        if inside:
+            root = _request_root(parts, order)
+        if root is not None:
+            root.enter()
+        if inside:
             _isolation.guard(parts, order["writable"], gpu=gpu)
         worker = os.fork()
         if worker == 0:
@@ -317,6 +331,7 @@ def _watch(
     """
     limits, directory = order["limits"], order["directory"]
     tasks, free_disk, free_memory = _machine(directory)
+    shm_bytes = used_bytes(_SHM)
     while not select.select([facts, control], [], [], _LOOK_S)[0]:
         now = _machine(directory)
         if now[0] - tasks > _MANY_TASKS:
@@ -334,7 +349,8 @@ def _watch(
         if now[2] < _LEAST_FREE_BYTES < free_memory:
             memory_bytes = _LEAST_FREE_BYTES
         if memory_bytes is not None and free_memory - now[2] > memory_bytes:
-            used = held_bytes(family(first), boxes)
+            # Of its own /dev/shm the first sum knows; this one is the judge's or the machine's.
+            used = held_bytes(family(first), boxes) + max(0, used_bytes(_SHM) - shm_bytes)
             if used > memory_bytes:
                 return f"{used} bytes of memory"
     if memory is not None and memory.is_exceeded():

@@ -98,12 +98,13 @@ def refuse(*, sockets: bool, kills_all: bool) -> None:
     _install(lines, known["seccomp"])
 
 
-def allow_only(*, sockets: bool, modes: bool) -> None:
+def allow_only(*, sockets: bool, modes: bool, memory_files: bool) -> None:
     """Put the filter of a worker over this process and its descendants.
 
     `sockets` leaves sockets of AF_UNIX and System V memory, for CUDA. `modes` leaves changes of
-    modes, owners and times of files, for where a mount keeps them from files of others. Raises
-    OSError where the filter cannot be put up.
+    modes, owners and times of files, for where a mount keeps them from files of others.
+    `memory_files` leaves files that are in memory and have no name, for where a control group
+    counts them. Raises OSError where the filter cannot be put up.
     """
     known = _syscalls.numbers(_machine())
     tests = {**_TESTED_OF_WORKERS, "socket": _socket_tests(sockets=sockets)}
@@ -114,6 +115,8 @@ def allow_only(*, sockets: bool, modes: bool) -> None:
         names |= _syscalls.names("system_v")
     else:
         names -= {"connect", "socket"}
+    if not memory_files:
+        names.remove("memfd_create")
     lines = _head()
     for name in sorted(names & set(tests) & set(known)):
         lines += _refusal(known[name], errno.EPERM, tests[name])

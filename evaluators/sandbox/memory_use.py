@@ -9,11 +9,12 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 _BLOCK_BYTES = 512
+_SHM = "/dev/shm"
 _WITHOUT_NAME = "/memfd:"
 
 
 def held_bytes(pids: Iterable[int], excluded: Collection[int] = ()) -> int:
-    """Return private pages, and files in memory that are mapped, open or in /dev/shm.
+    """Return private pages, and files in memory that are mapped, open or in an own /dev/shm.
 
     A file counts once, whoever has it open. What several processes have mapped without a descriptor
     counts as much as the process with most of it has. Processes that may not be looked into count
@@ -25,20 +26,25 @@ def held_bytes(pids: Iterable[int], excluded: Collection[int] = ()) -> int:
     """
     private = mapped = 0
     files: dict[int, int] = {}
-    folders: set[tuple[int, int]] = set()
+    known = {_device(_SHM), None}
     shared = 0
     for pid in pids:
         private += _private_bytes(pid)
         files |= _open_files(pid)
         mapped = max(mapped, _mapped_bytes(pid))
-        with contextlib.suppress(OSError):
-            place = os.stat(f"/proc/{pid}/root/dev/shm")
-            if (place.st_dev, place.st_ino) not in folders:
-                folders.add((place.st_dev, place.st_ino))
-                shared += _folder_bytes(f"/proc/{pid}/root/dev/shm")
+        folder = f"/proc/{pid}/root{_SHM}"
+        if (device := _device(folder)) not in known:
+            known.add(device)
+            shared += used_bytes(folder)
     excluded_bytes = sum(size for inode, size in files.items() if inode in excluded)
     opened = sum(files.values()) - excluded_bytes
     return private + max(opened, mapped - excluded_bytes, 0) + shared
+
+
+def _device(folder: str) -> int | None:
+    with contextlib.suppress(OSError):
+        return os.stat(folder).st_dev
+    return None
 
 
 def _private_bytes(pid: int) -> int:
@@ -69,6 +75,9 @@ def _open_files(pid: int) -> dict[int, int]:
     return found
 
 
-def _folder_bytes(folder: str) -> int:
-    known = os.statvfs(folder)
-    return (known.f_blocks - known.f_bfree) * known.f_frsize
+def used_bytes(folder: str) -> int:
+    """Return the bytes in use on the file system of a folder; 0 where there is none."""
+    with contextlib.suppress(OSError):
+        known = os.statvfs(folder)
+        return (known.f_blocks - known.f_bfree) * known.f_frsize
+    return 0
