@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import torch
 
-from evaluators import _device, _variants
+from evaluators import _device, _isolation, _variants
 from evaluators._arm import Arm, Failed, Patience, Sample
 from evaluators._builds import Build, Builds
 from evaluators._case import WEIGHT_SEED, Policy
@@ -31,6 +31,7 @@ from evaluators._diagnosis import Peaks, peaks
 from evaluators._reference import Reference, ReferenceFailed
 from evaluators._roofline import Floor, floor
 from evaluators._sandbox import Limits, Nursery
+from evaluators.sandbox.doctor import missing
 from evaluators.scheduling.device_lock import DeviceLock
 from store.errors import SandboxFailed
 
@@ -166,6 +167,18 @@ class Bench:
     def sandbox_level(self) -> str:
         """Isolation in force, as it is written into every row."""
         return " ".join(self._untrusted.limits)
+
+    @property
+    def sandbox_missing(self) -> str | None:
+        """Isolation that the machine does not grant; None while that is not known yet."""
+        limits = self._untrusted.limits
+        return " ".join(missing(limits)) if limits else None
+
+    def walls(self) -> dict[str, Any]:
+        """Walls around candidates that hold, and why others do not. Raises SandboxFailed."""
+        self._untrusted.wait_ready()
+        reasons = {**_isolation.missing, **self._untrusted.missing}
+        return {"holds": self._untrusted.limits, "reasons": reasons}
 
     @property
     def freezes(self) -> bool:

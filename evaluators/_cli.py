@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
@@ -18,6 +18,9 @@ from store.commandline.escape import quote_name
 from store.errors import FlywheelError, SandboxFailed
 from store.progress import shown
 from store.room import Common, Format
+
+if TYPE_CHECKING:
+    from evaluators._host import Host
 
 log = logging.getLogger(__name__)
 
@@ -123,6 +126,7 @@ def run(
     import store
     from evaluators import _devices, _fleet, _ray, _run
     from evaluators._builder import Builder
+    from evaluators._host import Host
 
     layout = _devices.layout(device, workers if ray is None else 1)
     member = room.member("evaluators", evaluator).load()
@@ -138,6 +142,8 @@ def run(
             places = layout.places[:1] if dry_run else layout.places
             made = _run.local(evaluator, places, layout.builders, settings)
             hosts, builders = stack.enter_context(made)
+        if hosts and isinstance(hosts[0], Host):
+            _warn(hosts[0])
         names = ", ".join(sorted({host.row["name"] for host in hosts}))
         on = names if len(hosts) == 1 else f"{len(hosts)} x {names}"
         if dry_run:
@@ -156,6 +162,45 @@ def run(
         return
     echo.print_note("  ".join(f"{status} {n}" for status, n in sorted(tally.statuses.items())))
     echo.print_result(str(tally))
+
+
+@app.command
+def doctor(
+    *,
+    device: str = "auto",
+    format: Format = "table",
+    common: Common = _DEFAULT,
+) -> None:
+    """Try every wall around candidates; print what this machine cannot enforce and how to allow it.
+
+    Verdicts store the same: columns sandbox_level and sandbox_missing of evaluations.
+
+    Parameters
+    ----------
+    device
+        cpu, cuda:0, cuda:1 …; auto takes the first GPU where there is one.
+    format
+        table, json or csv.
+    """
+    from evaluators import _devices
+    from evaluators._host import Host
+    from evaluators.sandbox import doctor as walls
+
+    place = _devices.layout(device).places[0]
+    with Host("judge", place.device, _CONFIG, place.cores) as host:
+        rows = walls.describe(*host.walls())
+        name = host.row["name"]
+    if format != "table":
+        import pyarrow as pa
+
+        from store import display
+
+        display.write(pa.Table.from_pylist(rows), format)
+        return
+    for line in walls.lines(rows):
+        echo.print_result(line)
+    absent = sum(not row["holds"] for row in rows)
+    echo.print_result(f"{len(rows) - absent} of {len(rows)} walls hold around candidates on {name}")
 
 
 @app.command
@@ -230,6 +275,7 @@ def check(
         raise FlywheelError(f"no file {file}", "Give the path of a Python file.")
     problem = _run.problem(task, common.lake)
     with Host("judge", place.device, config, place.cores) as host:
+        _warn(host)
         case = problem.case(file, host.row["kind"])
         try:
             tables = host.judge(case)
@@ -246,3 +292,12 @@ def check(
             echo.print_painted(line)
     if tables["evaluations"][0]["status"] != "correct":
         sys.exit(1)
+
+
+def _warn(host: Host) -> None:
+    """Say once what this machine does not enforce."""
+    from evaluators.sandbox.doctor import warning
+
+    text = warning(host.walls()[0])
+    if text is not None:
+        echo.print_note(text)

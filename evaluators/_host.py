@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Self
 from evaluators import _allocator, _cgroup, _isolation
 from evaluators._sandbox import remove
 from evaluators._tasks import VERSION as AUDIT_VERSION
+from evaluators.sandbox import memory_group
 from evaluators.scheduling import answers
 from evaluators.scheduling.device_lock import DeviceLock
 from store import room
@@ -124,12 +125,17 @@ class Host:
         self._relay.start()
         self._group: _cgroup.Group | None = None
         with contextlib.suppress(OSError):
-            self._group = _cgroup.Group()
+            self._group = _cgroup.Group(holds_groups=True)
             self._group.take(self._process.pid)
         self._socket = ours
         self._heard = bytearray()
         # Groups of workers are made below this one.
         groups = [str(self._group.folder)] if self._group is not None else []
+        self._memory: Path | None = None
+        with contextlib.suppress(OSError):
+            self._memory = memory_group.make_folder()
+            (self._memory / "cgroup.procs").write_text(str(self._process.pid))
+            groups.append(str(self._memory))
         try:
             self._tell({**self._order, "groups": groups, "locks": self._lock.fds})
             return self._hear(_START_LIMIT_S)
@@ -202,6 +208,15 @@ class Host:
         except answers.Unaccepted as error:
             return None, f"the audit's answer is refused: {error}"
 
+    def walls(self) -> tuple[list[str], dict[str, str]]:
+        """Walls around candidates that hold here, and why each of the others does not.
+
+        Raises SandboxFailed when the process is gone or stuck.
+        """
+        self._tell({"walls": True})
+        answer = self._hear(self._limit_s)
+        return answer["holds"], answer["reasons"]
+
     def look(self, case: Mapping[str, Any], tool: str) -> dict[str, list[dict[str, Any]]]:
         """Rows of `analyses` and `findings` of a case by one of NVIDIA's tools (`_tools`).
 
@@ -241,6 +256,8 @@ class Host:
             self._group.kill()
             self._group.remove()
             self._group = None
+        if self._memory is not None:
+            memory_group.remove_folder(self._memory)
         self._relay.join(_LAST_WORDS_S)
         if self._process.stderr is not None and not self._relay.is_alive():
             self._process.stderr.close()
@@ -392,6 +409,7 @@ def main(fd: int) -> None:
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the clean-up runs to its end
     sys.stderr.flush()
+    _isolation.end_helpers()
     os._exit(0)  # at once: Python would take torch apart first, which takes a while
 
 
@@ -399,6 +417,8 @@ def _answer(
     fields: dict[str, Any], member: ModuleType, bench: Bench, config: Any
 ) -> dict[str, Any]:
     """Do what a message of the parent asks for."""
+    if "walls" in fields:
+        return bench.walls()
     if "audit" in fields:
         return _audited(fields["audit"], bench)
     if "remeasure" in fields:

@@ -28,8 +28,11 @@ from pathlib import Path
 from typing import Any
 
 from evaluators import _allocator, _cgroup, _channel, _isolation, _worker
+from evaluators._mounts import Root
 from evaluators._processes import descendants, family, sweep
 from evaluators.references import worker as _task_worker
+from evaluators.sandbox.memory_group import MemoryGroup, try_limit
+from evaluators.sandbox.memory_use import held_bytes, used_bytes
 
 _FACTS_LIMIT_S = 5.0
 _LOOK_S = 0.1
@@ -44,21 +47,16 @@ _LOOPS = {"candidate": _worker, "task": _task_worker}
 _KILLED = {"code": -signal.SIGKILL, "peak_memory_bytes": None, "strays": 0, "excess": None}
 
 
-def main(control_fd: int, inherited: str, warm: str) -> None:
+def main(control_fd: int, warm: str) -> None:
     """Serve start and kill requests of the judge until it is gone.
 
-    `inherited` names the enclosures that this process was started in, and `warm` the modules that
-    its workers find imported, both with commas.
+    `warm` names the modules that its workers find imported, with commas.
     """
-    _isolation.die_with_parent()
     _allocator.reuse_memory()
     gpu = _isolation.has_gpu()
-    enclosures = [name for name in inherited.split(",") if name]
-    if not enclosures and not gpu:
-        enclosures = _isolation.enclose(gpu=gpu)
+    enclosures = _isolation.inherited
     parts = _isolation.available(enclosures, os.environ["TMPDIR"], gpu=gpu)
-    if _cgroup.works():
-        parts += ["cgroup", "freezer"]
+    parts += _group_parts()
     _isolation.adopt_orphans()
     _isolation.hide_memory()
     sys.dont_write_bytecode = True  # a worker's directory holds what it was given and no more
@@ -69,7 +67,14 @@ def main(control_fd: int, inherited: str, warm: str) -> None:
     gc.freeze()  # a collection in a worker would copy every page that it shares with this process
     control = socket.socket(fileno=control_fd)
     levels = [*_ALWAYS, "not_dumpable", *enclosures, *parts]
-    _channel.send(control, {"ready": True, "limits": levels})
+    _channel.send(
+        control,
+        {
+            "limits": levels,
+            "missing": _isolation.missing,
+            "helpers": _isolation.helpers,
+        },
+    )
     while True:
         try:
             order, fds = _channel.receive_with_fds(control, _MOST_FDS)
@@ -80,16 +85,19 @@ def main(control_fd: int, inherited: str, warm: str) -> None:
         shm = _shared_names() if "private_shm" in enclosures else None
         heard, report = os.pipe()
         group = _cgroup.Group() if "cgroup" in parts else None
+        memory = _limited_memory(parts, order["limits"], group)
         keeper = os.fork()
         if keeper == 0:
             os.close(heard)
-            _keep(control, report, order, fds, [*enclosures, *parts], group, gpu=gpu)
+            _keep(control, report, order, fds, [*enclosures, *parts], group, memory, gpu=gpu)
         for fd in (*fds, report):
             os.close(fd)
         with os.fdopen(heard, "rb") as lines:
             line = lines.readline()
         os.waitpid(keeper, 0)
-        sweep()
+        sweep(_isolation.helpers)
+        if memory is not None:
+            memory.remove()
         if group is not None:
             group.remove()
         if shm is not None:
@@ -100,6 +108,38 @@ def main(control_fd: int, inherited: str, warm: str) -> None:
             _channel.send(control, {"ended": _KILLED | json.loads(line or b"{}")})
         except _channel.Closed:
             return
+
+
+def _group_parts() -> list[str]:
+    """What control groups can do here, found by trying."""
+    found: list[str] = []
+    for name, part in {"cgroup": _cgroup.try_kill, "freezer": _cgroup.try_freezer}.items():
+        why = _isolation.failure(part)
+        if why is None:
+            found.append(name)
+        else:
+            _isolation.missing[name] = why
+    group = _cgroup.Group() if "cgroup" in found else None
+    why = _isolation.failure(lambda: try_limit(group.folder if group is not None else None))
+    if group is not None:
+        group.remove()
+    if why is None:
+        found.append("memory_group")
+    else:
+        _isolation.missing["memory_group"] = why
+    return found
+
+
+def _limited_memory(
+    parts: list[str], limits: dict[str, Any], group: _cgroup.Group | None
+) -> MemoryGroup | None:
+    """The limit of a worker's memory; one without a limit leaves the machine enough to go on."""
+    if "memory_group" not in parts:
+        return None
+    limit_bytes = limits["memory_bytes"]
+    if limit_bytes is None:
+        limit_bytes = max(_free_memory() - _LEAST_FREE_BYTES, _LEAST_FREE_BYTES)
+    return MemoryGroup(limit_bytes, group.folder if group is not None else None)
 
 
 def _shared_names() -> set[str]:
@@ -115,6 +155,7 @@ def _keep(
     fds: list[int],
     parts: list[str],
     group: _cgroup.Group | None,
+    memory: MemoryGroup | None,
     *,
     gpu: bool,
 ) -> None:
@@ -123,24 +164,31 @@ def _keep(
     try:
         _isolation.die_with_parent()
         _isolation.adopt_orphans()
+        root = None
         if "pid_namespace" in parts:
             _isolation.new_process_namespace()
-        _isolation.guard(parts, fds[4:], gpu=gpu)
+        else:  # where the end of no namespace ends the tree, it and this process share a scope
+            root = _request_root(parts, order)
+            proc = root.proc if root is not None else None
+            _isolation.guard(parts, fds[4:], gpu=gpu, proc=proc)
         facts, told = os.pipe()
         first = os.fork()
         if first == 0:
             control.close()
             os.close(facts)
             os.close(report)
-            _be_first(told, order, fds, parts, group, gpu=gpu)
+            _be_first(told, order, fds, parts, group, memory, root, gpu=gpu)
+        if root is not None:
+            root.close()
         os.close(told)
+        boxes = {os.fstat(fd).st_ino for fd in fds[1:3]}
         for fd in fds:
             os.close(fd)
         lines = os.fdopen(facts, "rb", buffering=0)
         worker = json.loads(lines.readline() or b"null") or {"pid": first}
         folder = str(group.folder) if group is not None else None
         _channel.send(control, {"started": worker["pid"], "group": folder})
-        excess = _watch(control, facts, first, order)
+        excess = _watch(control, facts, first, order, boxes, memory)
         strays = descendants(os.getpid()) - {first, worker["pid"]}
         if excess is None:
             if not select.select([facts], [], [], 0)[0]:
@@ -162,12 +210,18 @@ def _keep(
         os._exit(0)
 
 
+def _request_root(parts: list[str], order: dict[str, Any]) -> Root | None:
+    return _isolation.request_root(parts, order["folders"], order["limits"]["memory_bytes"])
+
+
 def _be_first(
     told: int,
     order: dict[str, Any],
     fds: list[int],
     parts: list[str],
     group: _cgroup.Group | None,
+    memory: MemoryGroup | None,
+    root: Root | None,
     *,
     gpu: bool,
 ) -> None:
@@ -175,11 +229,22 @@ def _be_first(
     try:
         _isolation.die_with_parent()
         _isolation.adopt_orphans()
+        processes = os.open("/proc", os.O_PATH | os.O_DIRECTORY)
+        inside = "pid_namespace" in parts
+        if inside:
+            root = _request_root(parts, order)
+        if root is not None:
+            root.enter()
+        if inside:
+            _isolation.guard(parts, fds[4:], gpu=gpu)
         worker = os.fork()
         if worker == 0:
             if group is not None:  # this process stays outside: it reaps while the group is frozen
                 group.take()
-            _become_worker(told, order, fds, parts, gpu=gpu)
+            if memory is not None:
+                memory.take()
+            _become_worker(told, processes, order, fds, parts, gpu=gpu)
+        os.close(processes)
         for fd in fds:
             os.close(fd)
         with contextlib.suppress(ChildProcessError):
@@ -199,14 +264,14 @@ def _be_first(
 
 
 def _become_worker(
-    told: int, order: dict[str, Any], fds: list[int], parts: list[str], *, gpu: bool
+    told: int, processes: int, order: dict[str, Any], fds: list[int], parts: list[str], *, gpu: bool
 ) -> None:
     """Turn this fork into a worker with its limits in force. Does not return."""
     code = 70
     channel, inbox, outbox, log, *folders = fds
     try:
         # As the judge's /proc counts, also from inside a namespace.
-        pid = {"pid": int(os.readlink("/proc/self"))}
+        pid = {"pid": int(os.readlink("self", dir_fd=processes))}
         os.write(told, json.dumps(pid).encode() + b"\n")
         os.setsid()
         for target, source in enumerate((os.open(os.devnull, os.O_RDONLY), log, log)):
@@ -261,7 +326,14 @@ def _lower(which: int, value: int | None) -> None:
     resource.setrlimit(which, (bound, bound))
 
 
-def _watch(control: socket.socket, facts: int, first: int, order: dict[str, Any]) -> str | None:
+def _watch(
+    control: socket.socket,
+    facts: int,
+    first: int,
+    order: dict[str, Any],
+    boxes: set[int],
+    memory: MemoryGroup | None,
+) -> str | None:
     """Wait until the worker has ended or is to end; returns what it had too much of, if anything.
 
     Figures of the whole machine are read at each look, which costs next to nothing; the tree below
@@ -269,6 +341,7 @@ def _watch(control: socket.socket, facts: int, first: int, order: dict[str, Any]
     """
     limits, directory = order["limits"], order["directory"]
     tasks, free_disk, free_memory = _machine(directory)
+    shm_bytes = used_bytes(_SHM)
     while not select.select([facts, control], [], [], _LOOK_S)[0]:
         now = _machine(directory)
         if now[0] - tasks > _MANY_TASKS:
@@ -280,13 +353,18 @@ def _watch(control: socket.socket, facts: int, first: int, order: dict[str, Any]
             # What it has deleted and still holds open counts nowhere; then only the disk tells.
             if used > limits["disk_bytes"] or now[1] < limits["disk_bytes"]:
                 return f"{used} bytes in files"
+        if memory is not None and memory.is_exceeded():
+            break
         memory_bytes = limits["memory_bytes"]
         if now[2] < _LEAST_FREE_BYTES < free_memory:
             memory_bytes = _LEAST_FREE_BYTES
         if memory_bytes is not None and free_memory - now[2] > memory_bytes:
-            used = sum(_resident_bytes(pid) for pid in family(first))
+            # Of its own /dev/shm the first sum knows; this one is the judge's or the machine's.
+            used = held_bytes(family(first), boxes) + max(0, used_bytes(_SHM) - shm_bytes)
             if used > memory_bytes:
                 return f"{used} bytes of memory"
+    if memory is not None and memory.is_exceeded():
+        return "more bytes of memory than its control group may hold"
     if select.select([control], [], [], 0)[0]:
         _channel.receive(control)
     return None
@@ -296,8 +374,12 @@ def _machine(directory: str) -> tuple[int, int, int]:
     """Processes and threads of the machine, free bytes of the disk, and of memory."""
     tasks = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
     disk = os.statvfs(os.path.dirname(directory))  # which is not the candidate's to delete
-    memory = Path("/proc/meminfo").read_text().split()
-    return tasks, disk.f_bavail * disk.f_frsize, int(memory[7]) * 1024
+    return tasks, disk.f_bavail * disk.f_frsize, _free_memory()
+
+
+def _free_memory() -> int:
+    """Bytes of memory that are free or can be freed, of the machine."""
+    return int(Path("/proc/meminfo").read_text().split()[7]) * 1024
 
 
 def _disk_bytes(directory: str) -> int:
@@ -307,13 +389,6 @@ def _disk_bytes(directory: str) -> int:
             with contextlib.suppress(OSError):
                 total += os.lstat(os.path.join(folder, name)).st_blocks * 512
     return total
-
-
-def _resident_bytes(pid: int) -> int:
-    with contextlib.suppress(OSError):
-        fields = Path(f"/proc/{pid}/statm").read_text().split()
-        return (int(fields[1]) - int(fields[2])) * resource.getpagesize()
-    return 0
 
 
 def _end(first: int, parts: list[str], group: _cgroup.Group | None) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterable
 
 _SWEEP_LIMIT_S = 5.0
 _LOOK_S = 0.002
@@ -38,17 +39,22 @@ def descendants(root: int) -> set[int]:
     return set(family(root))
 
 
-def sweep() -> None:
+def sweep(spared: Iterable[int] = ()) -> None:
     """Kill and reap every process below this one, also what has moved to another session.
 
     This process is a subreaper, so orphans come to it, and one without children has nothing below.
+    What is spared stays, with all that it has forked.
     """
     until = time.monotonic() + _SWEEP_LIMIT_S
+    kept = set(spared)
     with contextlib.suppress(ChildProcessError):
         while time.monotonic() < until:
-            for pid in descendants(os.getpid()):
+            found = descendants(os.getpid()) - kept.union(*map(descendants, kept))
+            for pid in found:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             while os.waitpid(-1, os.WNOHANG)[0]:
                 continue
+            if kept and not found:
+                return
             time.sleep(_LOOK_S)

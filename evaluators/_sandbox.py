@@ -44,8 +44,11 @@ _START = """
 import importlib.util, os, sys
 spec = importlib.util.spec_from_file_location("evaluators", sys.argv[1])
 sys.modules["evaluators"] = importlib.util.module_from_spec(spec)
+from evaluators import _isolation
+_isolation.begin_nursery(*sys.argv[4:6])
 from evaluators._nursery import main
-main(int(sys.argv[2]), *sys.argv[3:5])
+main(int(sys.argv[2]), sys.argv[3])
+_isolation.end_helpers()
 os._exit(0)
 """
 _PASSED_ON = (
@@ -135,19 +138,24 @@ class Nursery:
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-I", "-u", "-c", _START, _PACKAGE, str(theirs.fileno())),
-                ",".join(_isolation.inherited),
                 ",".join(warm),
+                ",".join(_isolation.inherited),
+                str(_isolation.mounts.fileno()) if _isolation.mounts is not None else "",
             ],
             env=self._environment(),
             cwd="/",
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
+            pass_fds=[theirs.fileno(), *_mount_fds()],
             start_new_session=True,
         )
         theirs.close()
         self.limits: list[str] = []
+        self.missing: dict[str, str] = {}
+        """Walls that it cannot put up, each with the reason; known as soon as `limits` are."""
+        self.helpers: list[int] = []
+        """Processes below it that stay as long as it does, and run nothing foreign."""
 
     def __enter__(self) -> Self:
         return self
@@ -173,7 +181,9 @@ class Nursery:
     def wait_ready(self) -> None:
         """Wait for the first sign of life. Raises SandboxFailed when there is none."""
         if not self.limits:
-            self.limits = self.hear(_START_LIMIT_S)["limits"]
+            ready = self.hear(_START_LIMIT_S)
+            self.limits, self.missing = ready["limits"], ready["missing"]
+            self.helpers = ready["helpers"]
 
     def hear(self, limit_s: float) -> dict[str, Any]:
         """The next message of the nursery itself. Raises SandboxFailed."""
@@ -537,6 +547,10 @@ def _private_environment(directory: Path, build: Path | None) -> dict[str, str]:
     (directory / "tmp").mkdir(exist_ok=True)
     private = {"HOME": str(directory), **{k: str(directory / v) for k, v in inside.items()}}
     return private if build is None else {**private, "TORCH_EXTENSIONS_DIR": str(build)}
+
+
+def _mount_fds() -> list[int]:
+    return [] if _isolation.mounts is None else [_isolation.mounts.fileno()]
 
 
 def _sweep_marked(marker: str) -> None:

@@ -381,6 +381,7 @@ def _rows(
         "precision_class": found.precision_class if found and compared else None,
         "custom_kernel_share": outcome.custom_kernel_share,
         "sandbox_level": bench.sandbox_level,
+        "sandbox_missing": bench.sandbox_missing,
         "build_s": outcome.build_s,
         "wall_s": wall_s,
         "parts_s": json.dumps(outcome.parts_s),

@@ -507,8 +507,11 @@ def test_its_folder_goes_whatever_it_holds(attack: Attack, tmp_path: Path) -> No
         os.mkfifo("pipe")
         os.mkdir("closed")
         open("closed/file", "w").write("x")
-        os.chmod("closed/file", 0)
-        os.chmod("closed", 0)
+        try:
+            os.chmod("closed/file", 0)
+            os.chmod("closed", 0)
+        except PermissionError:
+            pass
         with open("large", "wb") as file:
             file.truncate(1 << 22)
         for _ in range(1200):

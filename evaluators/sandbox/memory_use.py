@@ -1,0 +1,83 @@
+"""What a tree of processes holds in memory, counted without a control group."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+_BLOCK_BYTES = 512
+_SHM = "/dev/shm"
+_WITHOUT_NAME = "/memfd:"
+
+
+def held_bytes(pids: Iterable[int], excluded: Collection[int] = ()) -> int:
+    """Return private pages, and files in memory that are mapped, open or in an own /dev/shm.
+
+    A file counts once, whoever has it open. What several processes have mapped without a descriptor
+    counts as much as the process with most of it has. Processes that may not be looked into count
+    with their private pages alone.
+
+    Args:
+        pids: Processes of the tree.
+        excluded: Inodes of files in memory that are not the tree's own.
+    """
+    private = mapped = 0
+    files: dict[int, int] = {}
+    known = {_device(_SHM), None}
+    shared = 0
+    for pid in pids:
+        private += _private_bytes(pid)
+        files |= _open_files(pid)
+        mapped = max(mapped, _mapped_bytes(pid))
+        folder = f"/proc/{pid}/root{_SHM}"
+        if (device := _device(folder)) not in known:
+            known.add(device)
+            shared += used_bytes(folder)
+    excluded_bytes = sum(size for inode, size in files.items() if inode in excluded)
+    opened = sum(files.values()) - excluded_bytes
+    return private + max(opened, mapped - excluded_bytes, 0) + shared
+
+
+def _device(folder: str) -> int | None:
+    with contextlib.suppress(OSError):
+        return os.stat(folder).st_dev
+    return None
+
+
+def _private_bytes(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        fields = Path(f"/proc/{pid}/statm").read_text().split()
+        return (int(fields[1]) - int(fields[2])) * resource.getpagesize()
+    return 0
+
+
+def _mapped_bytes(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text("utf-8", "replace").splitlines():
+            if line.startswith("RssShmem:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def _open_files(pid: int) -> dict[int, int]:
+    """Inodes of files in memory that a process has open, with their bytes."""
+    found: dict[int, int] = {}
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                # What has a name is counted in its folder.
+                if os.readlink(entry.path).startswith(_WITHOUT_NAME):
+                    known = os.stat(entry.path)
+                    found[known.st_ino] = known.st_blocks * _BLOCK_BYTES
+    return found
+
+
+def used_bytes(folder: str) -> int:
+    """Return the bytes in use on the file system of a folder; 0 where there is none."""
+    with contextlib.suppress(OSError):
+        known = os.statvfs(folder)
+        return (known.f_blocks - known.f_bfree) * known.f_frsize
+    return 0
