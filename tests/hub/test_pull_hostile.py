@@ -91,7 +91,7 @@ def test_pulled_decisions_release_nothing_and_later_own_ones_count(both: Lakes, 
     shown = both.ask("SELECT decision, origin FROM finding_standings")
     assert shown == [{"decision": "confirmed", "origin": None}]
     again = pull(both.mine, EVIL, hub=hub)
-    assert (again.rows, again.conflicts) == ({}, [])
+    assert (again.rows, again.conflicts) == ({}, done.conflicts)
     # This lake's own later decisions count, both ways.
     for minutes, decision, left in ((1, "dismissed", []), (2, "confirmed", before)):
         moment = datetime.now(UTC) + timedelta(minutes=minutes)
