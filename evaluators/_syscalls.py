@@ -340,4 +340,4 @@ def names(word: str) -> set[str]:
 
 
 def _rows() -> list[list[str]]:
-    return [line.split() for line in _TABLE.split("\n") if line]
+    return [[str(word) for word in line.split()] for line in _TABLE.split("\n") if line]

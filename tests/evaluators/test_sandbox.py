@@ -659,56 +659,36 @@ def test_a_hook_in_the_loop_makes_no_kernel_fast(
         assert (row["status"], row["reason"]) == ("rejected", "timer_mismatch"), row
 
 
-def test_a_loop_that_works_only_when_looked_at_is_found(
-    judged: Callable[..., dict[str, Any]], candidate: Callable[[str], str]
-) -> None:
-    lazy = """
-owed = []
-def time_(self, slots, variant=None, cold=False):
-    owed[:] = [slots[-1]]
-    return {"elapsed_ns": 1500 * len(slots), "odd": None}
-real = loop.Worker.output
-def output(self, back):
-    if owed:
-        self._outputs = [self._module(*self._slots[owed.pop()]), *self._outputs[:1]]
-    return real(self, back)
-loop.Worker.time, loop.Worker.output = time_, output
-"""
-    row = judged(LOOP + lazy + candidate(SLOW))
-    assert (row["status"], row["reason"]) == ("rejected", "timer_mismatch"), row
-
-
-def test_a_loop_rewritten_in_place_that_works_only_when_looked_at_is_found(
-    judged: Callable[..., dict[str, Any]], candidate: Callable[[str], str]
-) -> None:
-    lazy = """
-import types
-owed = []
-def copied(function):
-    return types.FunctionType(function.__code__, function.__globals__)
-real, state = copied(loop.Worker.output), vars(loop)
-state["_owed"], state["_real"] = owed, real
-def time_(self, slots, variant=None, cold=False):
-    _owed[:] = [slots[-1]]
-    return {"elapsed_ns": 1500 * len(slots), "odd": None}
-def output(self, back):
-    if _owed:
-        self._outputs = [self._module(*self._slots[_owed.pop()]), *self._outputs[:1]]
-    return _real(self, back)
+LATE = """
+def time_(self, slots, variant=None, cold=False, copies=False):
+    self._outputs = [torch.empty_like(self._slots[slot][0]) for slot in slots]
+    for slot, output in zip(slots, self._outputs):
+        threading.Thread(target=work, args=(self._module, self._slots[slot], output)).start()
+    return {"outputs": self._answers(self._outputs, boxed=False)}
+def work(module, inputs, output):
+    output.copy_(module(*inputs))
 def clocks(self):
     return {"replaced": []}
-for name, made in (("time", time_), ("output", output), ("clocks", clocks)):
-    getattr(loop.Worker, name).__code__ = made.__code__
+loop.threading, loop.work = threading, work
 """
-    # On a busy machine a session may be in doubt, and is noisy then; it is judged again.
-    for _ in range(4):
-        row = judged(LOOP + lazy + candidate(SLOW))
-        if row["status"] == "rejected":
-            break
-        assert row["timings"]
-        assert all(timing["noisy"] for timing in row["timings"]), row
+
+
+@pytest.mark.parametrize(
+    "install",
+    [
+        "loop.Worker.time, loop._OPERATIONS['time'] = time_, time_",
+        "loop._OPERATIONS['time'].__code__ = time_.__code__\n"
+        "loop._OPERATIONS['clocks'].__code__ = clocks.__code__",
+    ],
+    ids=["replaced", "rewritten in place"],
+)
+def test_a_loop_that_works_after_it_has_answered_is_found(
+    install: str, judged: Callable[..., dict[str, Any]], candidate: Callable[[str], str]
+) -> None:
+    text = "import threading, torch\n" + LOOP + LATE + install + "\n" + candidate(SLOW)
+    row = judged(text)
     assert row["status"] == "rejected", row
-    assert "outside of its timed calls" in row["message"], row
+    assert row["reason"] in ("memorised_output", "timer_mismatch"), row
 
 
 def test_the_loop_holds_nothing_worth_stealing(
