@@ -8,7 +8,7 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    return [torch.rand(4, 196608) * (0.5 + torch.rand(4, 1))]
+    return [torch.rand(64, 12288) * (0.5 + torch.rand(64, 1))]
 
 
 def get_init_inputs():
