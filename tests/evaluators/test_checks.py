@@ -449,6 +449,7 @@ FLAGGED = {
 
 
 SHOWN_WITH_IT = {"fails_random_signs", "fails_uneven", "fails_signed", "precision_below_policy"}
+SHOWN_WITH_IT |= {"fails_constants", "fails_ties", "fails_zeros"}
 """Flags that low precision, or a parameter left out, may raise as well."""
 
 

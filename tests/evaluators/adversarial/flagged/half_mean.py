@@ -13,4 +13,4 @@ from torch import nn
 
 class ModelNew(nn.Module):
     def forward(self, x):
-        return x.half().float().mean()
+        return x.half().float().mean(dim=1)

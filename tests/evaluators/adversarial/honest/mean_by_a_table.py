@@ -16,4 +16,4 @@ class ModelNew(nn.Module):
         width = x.shape[1]
         if width not in TABLES:
             TABLES[width] = torch.full((width,), 1.0 / width)
-        return torch.mv(x, TABLES[width]).mean()
+        return torch.mv(x, TABLES[width])
