@@ -188,8 +188,7 @@ def _template(readable: list[str]) -> str:
     _bind(shm, top + _SHM)  # what is mounted there may be this template by now
     os.close(shm)
     os.makedirs(top + "/tmp", 0o755, exist_ok=True)
-    for line in _mounts_below(top):
-        _make_readonly(line)
+    _make_all_readonly(top)
     return top
 
 
@@ -279,18 +278,34 @@ def _bind(fd: int, place: str) -> None:
     _mount(f"/proc/self/fd/{fd}", place, None, _MS_BIND | _MS_REC, None)
 
 
-def _make_readonly(place: str) -> None:
-    """Make one mount read-only, and what is mounted below it stay as it is."""
-    attributes = _Attributes(set=_MS_RDONLY | _MS_NOSUID)
+def _make_all_readonly(top: str) -> None:
+    """Make a folder's mount read-only with all below it, and then itself writable again."""
+    try:
+        _set_attributes(top, _AT_RECURSIVE, _MS_RDONLY | _MS_NOSUID, 0)
+        _set_attributes(top, 0, 0, _MS_RDONLY)
+    except OSError as error:
+        if error.errno != errno.ENOSYS:
+            raise
+        for place in _mounts_below(top):
+            _make_readonly(place)
+
+
+def _set_attributes(place: str, flags: int, wanted: int, cleared: int) -> None:
+    attributes = _Attributes(set=wanted, clear=cleared)
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
     path = ctypes.c_char_p(place.encode())
-    result = _C.syscall(
-        _MOUNT_SETATTR, ctypes.c_int(_AT_FDCWD), path, 0, ctypes.byref(attributes), size
-    )
-    if result == 0:
+    at = ctypes.c_int(_AT_FDCWD)
+    _checked(_C.syscall(_MOUNT_SETATTR, at, path, flags, ctypes.byref(attributes), size))
+
+
+def _make_readonly(place: str) -> None:
+    """Make one mount read-only; what is mounted below it stays as it is."""
+    try:
+        _set_attributes(place, 0, _MS_RDONLY | _MS_NOSUID, 0)
         return
-    if ctypes.get_errno() != errno.ENOSYS:
-        _checked(result)
+    except OSError as error:
+        if error.errno != errno.ENOSYS:
+            raise
     # Before Linux 5.12. What a mount has already must be named again: it may be locked.
     held = os.statvfs(place).f_flag & (_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
     flags = _MS_REMOUNT | _MS_BIND | _MS_RDONLY | _MS_NOSUID | held

@@ -55,8 +55,8 @@ NO_ALARM = {
     "confirmed_win",
     "unconfirmed_win",
 }
-NO_ALARM |= {"no_custom_kernel"}
-"""Flags that a busy machine may raise over any kernel, or that say what a kernel is made of."""
+NO_ALARM |= {"no_custom_kernel", "not_frozen"}
+"""Flags that a machine may raise over any kernel, or that say what a kernel is made of."""
 HONEST_RUNS = 3
 EVERY = {"cheating": 2, "hostile": 3, "honest": 2}
 """Of how many of a class one is tried by `make test`; `make test-all` tries all of them."""

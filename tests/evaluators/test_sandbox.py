@@ -21,13 +21,16 @@ from typing import Any
 
 import pytest
 
-from evaluators import _cgroup, _isolation
+from evaluators import _cgroup, _isolation, _landlock, _mounts, _seccomp
 from evaluators._arm import Arm, Patience
+from evaluators._cli import app
 from evaluators._failures import Failed
 from evaluators._host import Host
 from evaluators._processes import family
 from evaluators._sandbox import Ended, Limits, Nursery, remove
 from evaluators.judge import Config
+from evaluators.sandbox import doctor
+from evaluators.sandbox.memory_use import held_bytes
 
 SECRET = "not for candidates"
 LIMITS = Limits(memory_bytes=2**30, file_bytes=2**22, open_files=256, cpu_s=60)
@@ -717,6 +720,248 @@ print("numbers:", *[t for t in texts if t.isdigit()])
     assert not {str(seed) for seed in row["seeds"]} & set(seen[2].split())
 
 
+CHANGES = """
+import ctypes
+fd = tried(lambda: os.open(there, os.O_PATH))
+attempts = {
+    "chmod": lambda: os.chmod(there, 0o777), "utime": lambda: os.utime(there, (1, 1)),
+    "chown": lambda: os.chown(there, os.getuid(), os.getgid()),
+    "setxattr": lambda: os.setxattr(there, "user.mark", b"1"),
+    "folder": lambda: os.chmod(os.path.dirname(there), 0o777),
+    "descriptor": lambda: os.chmod(f"/proc/self/fd/{int(fd[1])}", 0o777),
+    "empty path": lambda: called(268, int(fd[1]), b"", 0o777),
+}
+print(json.dumps({k: tried(f) for k, f in attempts.items()}))
+"""
+
+
+def test_modes_and_times_of_files_outside_stay(
+    attack: Attack, tmp_path: Path, needs: Callable[..., None]
+) -> None:
+    needs("fixed_modes")
+    there = tmp_path / "there"
+    there.write_text(SECRET)
+    before = [(known.st_mode, known.st_mtime_ns) for known in map(os.stat, (there, tmp_path))]
+    answer = found(attack(TRY + f"there = {str(there)!r}\n" + CHANGES))
+    assert {what for what, _ in answer.values()} == {"refused"}, answer
+    assert [(one.st_mode, one.st_mtime_ns) for one in map(os.stat, (there, tmp_path))] == before
+    assert os.listxattr(there) == []
+
+
+def test_a_worker_sees_the_system_and_its_own_folder_alone(
+    attack: Attack, tmp_path: Path, needs: Callable[..., None]
+) -> None:
+    needs("own_root")
+    (tmp_path / "there").write_text(SECRET)
+    answer = found(
+        attack(
+            TRY
+            + f"""
+print(json.dumps({{
+    "there": tried(lambda: os.stat({str(tmp_path / "there")!r})),
+    "above": tried(lambda: os.stat({str(tmp_path)!r})),
+    "home": tried(lambda: os.stat("/root/.bashrc")),
+    "python": tried(lambda: os.stat(os.__file__)),
+    "own": tried(lambda: [open("x", "w").close(), os.chmod("x", 0o600), os.utime("x", (1, 1))]),
+}}))
+"""
+        )
+    )
+    did = {name for name, (what, _) in answer.items() if what == "did"}
+    assert did == {"python", "own"}, answer
+
+
+def test_roots_hold_folders_of_workers_alone(tmp_path: Path) -> None:
+    (tmp_path / "workers").mkdir()
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "workers" / "link").symlink_to(tmp_path / "lake")
+
+    def refused() -> None:
+        _isolation.enclose(gpu=False)
+        server = _mounts.Server(["/usr"], [str(tmp_path / "workers")], gpu=False)
+        for path in ("lake", "workers/link", "workers/../lake", "workers"):
+            with pytest.raises(OSError, match="no folder of a worker"):
+                _mounts.request(server.requests, [str(tmp_path / path)], None)
+
+    def rooted() -> None:
+        _isolation.enclose(gpu=False)
+        _mounts.Server(["/usr"], [str(tmp_path)], gpu=False)
+
+    if not _isolation.works(rooted):
+        pytest.skip("no roots can be made here")
+    assert _isolation.failure(refused) is None
+
+
+def test_cores_and_priority_of_others_stay(attack: Attack, needs: Callable[..., None]) -> None:
+    needs("seccomp")
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    pids = [other.pid, os.getpid()]
+
+    def state() -> list[Any]:
+        return [
+            (os.sched_getaffinity(p), os.sched_getscheduler(p), os.getpriority(os.PRIO_PROCESS, p))
+            for p in pids
+        ]
+
+    before = state()
+    try:
+        answer = found(
+            attack(
+                TRY
+                + f"""
+found = {{}}
+for pid in {pids!r} + [os.getppid()]:
+    found[f"cores {{pid}}"] = tried(lambda: os.sched_setaffinity(pid, [0]))
+    found[f"class {{pid}}"] = tried(lambda: os.sched_setscheduler(pid, 5, os.sched_param(0)))
+    found[f"priority {{pid}}"] = tried(lambda: os.setpriority(os.PRIO_PROCESS, pid, 19))
+found["all"] = tried(lambda: os.setpriority(os.PRIO_USER, 0, 19))
+os.sched_setaffinity(0, os.sched_getaffinity(0))
+print(json.dumps(found))
+"""
+            )
+        )
+        assert {what for what, _ in answer.values()} == {"refused"}, answer
+        assert state() == before
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_command_lines_of_others_stay_unread(attack: Attack, needs: Callable[..., None]) -> None:
+    needs("hidden_processes")
+    answer = found(
+        attack(
+            TRY
+            + f"""
+print(json.dumps({{
+    str(pid): tried(lambda: open(f"/proc/{{pid}}/cmdline").read()) for pid in {[os.getpid()]!r}
+}} | {{"own": tried(lambda: open("/proc/self/maps").read()[:20])}}))
+"""
+        )
+    )
+    assert answer.pop("own")[0] == "did"
+    assert {what for what, _ in answer.values()} == {"refused"}, answer
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of another architecture")
+def test_unknown_and_unneeded_system_calls_have_errors_that_libraries_know(
+    attack: Attack, needs: Callable[..., None]
+) -> None:
+    needs("seccomp")
+    # A newer one, clone3, inotify_init1, shmget, memfd_secret, sync.
+    answer = found(
+        attack(
+            TRY + "numbers = [600, 435, 294, 29, 447, 162]\n"
+            "found = {str(n): tried(lambda: called(n, 0, 0, 0)) for n in numbers}\n"
+            "print(json.dumps(found))\n"
+        )
+    )
+    codes = {number: why.partition("(")[2].partition(",")[0] for number, (_, why) in answer.items()}
+    assert codes == {"600": "38", "435": "38", "294": "1", "29": "1", "447": "1", "162": "1"}
+
+
+MEMORY = {
+    "files without a name": """
+        import os, time
+        held = [os.memfd_create(str(n)) for n in range(8)]
+        for fd in held:
+            for _ in range(100):
+                os.write(fd, bytes(1 << 20))
+        time.sleep(600)
+    """,
+    "pages that children share": """
+        import mmap, os, time
+        for _ in range(8):
+            block = mmap.mmap(-1, 100 << 20)
+            block.write(bytes(100 << 20))
+            if os.fork() == 0: time.sleep(600)
+            block.close()
+        time.sleep(600)
+    """,
+}
+
+
+@pytest.mark.parametrize("name", MEMORY)
+def test_memory_that_no_process_has_mapped_counts(
+    name: str, attack: Attack, needs: Callable[..., None]
+) -> None:
+    needs("memory_group")
+    tried = attack(MEMORY[name], replace(LIMITS, memory_bytes=2**29, file_bytes=2**30))
+    assert tried.failed is not None
+    assert (tried.failed.status, tried.failed.reason) == ("crash", "out_of_memory"), tried.failed
+    assert "bytes of memory" in (tried.ended.excess or ""), tried.ended
+    assert tried.survivors == []
+
+
+def test_memory_is_counted_without_a_group() -> None:
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        fd = os.memfd_create("held")
+        for _ in range(64):
+            os.write(fd, bytes(1 << 20))
+        os.write(writing, str(os.fstat(fd).st_ino).encode())
+        signal.pause()
+    try:
+        inode = int(os.read(reading, 32))
+        assert held_bytes([pid]) >= 64 << 20
+        assert held_bytes([pid, pid]) < 2 * held_bytes([pid])
+        assert held_bytes([pid]) - held_bytes([pid], {inode}) >= 64 << 20
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(reading)
+        os.close(writing)
+
+
+def test_one_signal_to_all_that_are_shut_in_ends_a_tree(tmp_path: Path) -> None:
+    if not _landlock.scopes_signals():
+        pytest.skip("Landlock keeps no signals inside here")
+
+    def ended() -> None:
+        _isolation.guard(["landlock"], [str(tmp_path)], gpu=True)
+        _seccomp.refuse(sockets=True, kills_all=True)
+        with pytest.raises(PermissionError):  # else the signal below would reach everybody
+            os.kill(os.getppid(), 0)
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            signal.pause()
+        os.kill(-1, signal.SIGKILL)
+        assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+
+    assert _isolation.failure(ended) is None
+
+
+def test_the_doctor_names_what_is_missing_and_why(
+    nursery: Nursery, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = {row["wall"]: row for row in doctor.describe(nursery.limits, nursery.missing)}
+    assert {name for name, row in rows.items() if row["holds"]} <= set(nursery.limits)
+    assert [name for name, row in rows.items() if not row["holds"]] == doctor.missing(
+        nursery.limits
+    )
+    assert all(row["why"] != "not tried" for row in rows.values())
+    [row] = [row for row in doctor.describe([], {"cgroup": "EROFS"}) if row["wall"] == "cgroup"]
+    assert row["why"] == "EROFS"
+    assert row["allow"]
+    assert row["follows"]
+    assert "cgroup" in (doctor.warning([]) or "")
+
+    with pytest.raises(SystemExit) as left:
+        app(["doctor", "--device", "cpu", "--format", "json"])
+    assert left.value.code == 0
+    told = {row["wall"]: row["holds"] for row in json.loads(capsys.readouterr().out)}
+    assert told == {name: row["holds"] for name, row in rows.items()}
+
+
+def test_a_verdict_says_which_walls_were_missing(
+    judged: Callable[..., dict[str, Any]], right: str
+) -> None:
+    row = judged(right)
+    assert row["sandbox_missing"] == " ".join(doctor.missing(row["sandbox_level"].split()))
+
+
 def test_what_stands_is_recorded(nursery: Nursery) -> None:
     always = {"process", "rlimits", "environment", "no_new_privs", "not_dumpable"}
     assert always <= set(nursery.limits)
@@ -748,8 +993,9 @@ def test_a_wall_that_cannot_be_put_up_is_not_claimed() -> None:
 
     assert not _isolation.works(fails)
     assert _isolation.works(lambda: None)
-    assert _isolation.works(lambda: os.chdir("/"))
-    assert os.getcwd() != "/"
+    before = os.umask(0o027)
+    assert _isolation.works(lambda: None if os.umask(0o077) == 0o027 else fails())
+    assert os.umask(before) == 0o027  # what is tried changes nothing here
 
 
 HOSTILE_TASK = """

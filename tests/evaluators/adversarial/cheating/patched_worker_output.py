@@ -3,7 +3,7 @@
 # task: gelu
 # device: cpu
 # class: D2
-# expect: rejected
+# expect: rejected incorrect
 
 import sys
 
