@@ -209,6 +209,7 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["contrastive-batch", "--device", EVIL], ["rl-prompts", "--dry-run", "--suite", EVIL],
     ],
     "evaluators list": [[]],
+    "evaluators doctor": [["--device", "cpu"]],
     "evaluators run": [["--suite", EVIL], ["--kernel", EVIL], ["--evaluator", "raises"],
                        ["--device", EVIL], ["--where", EVIL]],
     "evaluators tasks": [["--device", EVIL]],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -132,9 +133,8 @@ def test_what_is_no_plain_file_is_not_published(builds: Builds, tmp_path: Path) 
     (path / "gone.so").symlink_to(tmp_path / "nowhere")
     os.mkfifo(path / "pipe.so")
     with socket.socket(socket.AF_UNIX) as end:
-        os.chdir(path)
-        end.bind("end.so")
-        os.chdir("/")
+        with contextlib.chdir(path):
+            end.bind("end.so")
         begin = time.monotonic()
         assert held.keep()
         assert time.monotonic() - begin < 5
@@ -310,7 +310,8 @@ def test_a_folder_that_is_exchanged_for_a_link_leads_nowhere(
     path = held.folder.path
     path.rename(path.with_name("moved"))
     path.symlink_to(outside)
-    assert searched(nursery, held, outside) == []
+    with contextlib.suppress(SandboxFailed):  # a root of the worker's own takes no link at all
+        assert searched(nursery, held, outside) == []
     assert sorted(one.name for one in outside.iterdir()) == ["secret"]
     assert list((builds._root / "kept").iterdir()) == []
 
