@@ -424,6 +424,8 @@ class Arm:
             raise
 
     def _answer(self, do: str, stage: Stage, fields: Mapping[str, Any]) -> dict[str, Any]:
+        if self._ended is not None:  # a call that only raises flags may have ended it
+            raise Failed("crash", "early_exit", "the process has ended before")
         patience = self.patience
         left_s = patience.total_s - (time.monotonic() - self._started)
         if left_s <= 0:

@@ -57,6 +57,8 @@ class Model:
         return (ones[:4096, :1024] @ ones[:1024, :1024]).double().sum().view(1) / 16
 """
 _ENDLESS_S = 10**7
+_LEFT_OUT_ON_A_GPU = (("own_root", "own_procfs"), ("own_root", "own_procfs", "seccomp"))
+"""What is left out where a worker behind all walls, and then behind these, cannot use a GPU."""
 _FEWEST_SLOTS, _MOST_SLOTS = 4, 256
 _SLOTS_BYTES = 256 << 20
 
@@ -124,6 +126,7 @@ class Bench:
         # The judge flushes the caches of a processor, while every worker is frozen.
         words = 0 if device == "cuda" else _device.flush_bytes(device) // 4
         self._flushed = torch.zeros(words, dtype=torch.int32)
+        self._environment: dict[str, str] = {}
         self._tasks = Nursery(self._threads)  # the first that is needed
         self._trusted: list[Nursery] = []
         # They import torch while the caller is still looking for its first candidate.
@@ -140,6 +143,7 @@ class Bench:
         self._policy: Policy = "fp32_strict"
         self.unavailable: dict[str, str] = {}
         """Baselines that cannot be had of the task at hand, each with the reason."""
+        self._leave_walls_out()
 
     def __enter__(self) -> Self:
         return self
@@ -201,7 +205,7 @@ class Bench:
             self._end_reference()
             if not self._tasks.alive:
                 self._tasks.close()
-                self._tasks = Nursery(self._threads)
+                self._tasks = Nursery(self._threads, self._environment)
             self._reference = Reference(code, axes, self.device, self._tasks, self._threads)
         return self._reference
 
@@ -224,7 +228,7 @@ class Bench:
         """Start the worker of one candidate of the task at hand. Raises SandboxFailed."""
         if not self._untrusted.alive:
             self._untrusted.close()
-            self._untrusted = Nursery(self._threads)
+            self._untrusted = Nursery(self._threads, self._environment)
         build = None
         if self._builds is not None:
             build = self._builds.claim(files, *(self._task or ("", "{}")))
@@ -233,6 +237,20 @@ class Bench:
     def flush(self) -> None:
         """Push everything out of the caches of a processor; nothing on a GPU."""
         self._flushed.add_(1)
+
+    def _leave_walls_out(self) -> None:
+        """Find out which walls a GPU's driver works behind, and leave the others out.
+
+        `sandbox_missing` of every verdict names them.
+        """
+        for walls in _LEFT_OUT_ON_A_GPU:
+            if self.ailment() is None:
+                return
+            self._environment = {_isolation.WITHOUT: ",".join(walls)}
+            self._untrusted.close()
+            self._tasks.close()
+            self._untrusted = Nursery(self._threads, self._environment)
+            self._tasks = Nursery(self._threads, self._environment)
 
     def ailment(self) -> str | None:
         """Try the device after a candidate has crashed on it; returns what is wrong, if anything.
@@ -327,7 +345,7 @@ class Bench:
         compiled = self.device == "cuda" and any(name in names for name in _COMPILED)
         warm = _COMPILERS if compiled else ()
         while len(self._trusted) < (3 if _APART in names else 2):
-            self._trusted.append(Nursery(self._threads, _COMPILING, warm))
+            self._trusted.append(Nursery(self._threads, _COMPILING | self._environment, warm))
 
     def _reference_arms(
         self,

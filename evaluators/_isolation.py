@@ -35,6 +35,9 @@ _MS_NOSUID, _MS_NODEV, _MS_REC, _MS_PRIVATE = 2, 4, 1 << 14, 1 << 18
 _CAPABILITY_VERSION = 0x20080522
 _CAPABILITIES = 64
 
+WITHOUT = "FLYWHEEL_WITHOUT"
+"""Names, to a nursery, the walls that it is not to put up, with commas."""
+
 inherited: list[str] = []
 """What `enclose` has put up around this process, and so around every process below it."""
 missing: dict[str, str] = {}
@@ -218,8 +221,10 @@ def available(enclosures: Iterable[str], scratch: str, *, gpu: bool) -> list[str
     held = set(enclosures)
     found: list[str] = []
 
+    left_out = set(os.environ.get(WITHOUT, "").split(","))
+
     def attempt(name: str, part: Callable[[], object]) -> None:
-        why = failure(part)
+        why = "the driver of the GPU does not work behind it" if name in left_out else failure(part)
         if why is None:
             found.append(name)
         else:

@@ -1063,3 +1063,12 @@ def test_groups_go_with_the_judge(tmp_path: Path) -> None:
         assert folders
         assert all(folder.is_dir() for folder in folders)
     assert not any(folder.exists() for folder in folders)
+
+
+def test_a_wall_that_is_left_out_is_missing_and_the_others_stand(nursery: Nursery) -> None:
+    with Nursery(1, {_isolation.WITHOUT: "own_root,seccomp"}) as bare:
+        bare.wait_ready()
+        assert not {"own_root", "seccomp"} & set(bare.limits)
+        assert {"own_root", "seccomp"} <= set(bare.missing)
+        others = {"landlock", "no_capabilities", "cgroup"} & set(nursery.limits)
+        assert others <= set(bare.limits)

@@ -396,3 +396,19 @@ def test_a_right_candidate_is_correct_on_a_gpu(right: str, task: str) -> None:
         tables = judge(case, gpu, Config())
     assert tables["evaluations"][0]["status"] == "correct", tables
     assert {row["arm"] for row in tables["timings"]} >= {"kernel", "eager"}
+
+
+def test_a_worker_that_a_flag_has_ended_has_no_profile_and_a_verdict(
+    judged: Judged, candidate: Text
+) -> None:
+    row = judged(
+        candidate(
+            "import os\n"
+            "if float(x.abs().max()) > 50: os._exit(3)\n"
+            "return torch.relu(x @ self.weight)"
+        ),
+        diagnosis=True,
+    )
+    assert row["status"] == "correct", row
+    assert "fails_scaled" in row["flags"]
+    assert "profile: none" in row["log"]
