@@ -21,6 +21,7 @@ Bounds: TypeAlias = tuple[float, float, float]
 _SURPRISING = math.log(3)
 _LEAP = math.log(2)
 _APART = math.log(1.10)
+_WIDEST = math.log(1.25)
 
 
 def speedups(session: Rows) -> dict[str, Bounds]:
@@ -67,14 +68,14 @@ def confirmed(first: Rows, second: Rows) -> bool:
     """Whether two sessions agree on the speedup over eager.
 
     They do where both may rank, their medians differ by at most 10 %, and neither interval reaches
-    further than 10 % from its median.
+    further than 25 % from its median.
     """
     if not second or any(row["noisy"] for row in second):
         return False
     medians: list[float] = []
     for session in (first, second):
         low, middle, high = speedups(session)["eager"]
-        if max(high - middle, middle - low) > _APART:
+        if max(high - middle, middle - low) > _WIDEST:
             return False
         medians.append(middle)
     return abs(medians[0] - medians[1]) <= _APART
