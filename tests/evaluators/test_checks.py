@@ -428,7 +428,7 @@ FLAGGED = {
     "one of equal ones taken for all": (
         task_of("", "return (x == x.amax(1, keepdim=True)).float()"),
         kernel("", "return F.one_hot(x.argmax(1), 32).float()"),
-        {"fails_ties", "fails_zeros", "fails_constants", "fails_infinities", "fails_nan"},
+        {"fails_ties", "fails_zeros", "fails_constants", "fails_nan"},
     ),
     "infinities cut off": (
         task_of("", "return x * 2"),
@@ -459,7 +459,9 @@ def test_what_the_task_does_not_promise_is_a_flag(name: str, checked: Checked) -
     found = checked(code, task)
     assert (found.status, found.reason) == ("correct", None), found
     assert flags <= set(found.flags)
-    assert set(found.flags) - flags <= {"fails_scaled"} | (
+    # Two infinities of a row are equal ones too, where chance puts them there.
+    by_chance = {"fails_infinities"} if "fails_ties" in flags else set[str]()
+    assert set(found.flags) - flags <= {"fails_scaled"} | by_chance | (
         SHOWN_WITH_IT if flags & {"precision_below_policy", "fails_perturbed_parameters"} else set()
     )
     assert any("state after the calls" in note for note in found.evidence.notes) == (
