@@ -64,7 +64,7 @@ def session(bench: Bench, task: str) -> list[dict[str, object]]:
 
 @contextlib.contextmanager
 def load(processes: int) -> Iterator[None]:
-    """Keep so many processes at work."""
+    """Run a number of processes that compute without end."""
     pids: list[int] = []
     for _ in range(processes):
         pid = os.fork()

@@ -111,15 +111,6 @@ def try_kill() -> None:
         raise OSError("a process cannot enter a group, or a group cannot be killed")
 
 
-def freezer_works() -> bool:
-    """Whether the processes of a group can be frozen and thawed again, found by trying."""
-    try:
-        try_freezer()
-    except OSError:
-        return False
-    return True
-
-
 def try_freezer() -> None:
     """Freeze a forked child, hear of it, and thaw it. Raises OSError where that cannot be done."""
     group = Group()

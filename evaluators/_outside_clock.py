@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from evaluators._timing import Session
 
 _Slots = Callable[[int], list[int]]
-"""Gives the slots of so many calls in a row, with fresh inputs in them."""
+"""Fill slots with fresh inputs and return those of a number of calls, in order."""
 
 _TRIES = 6
 _BURST_NS = 2_000_000
@@ -73,7 +73,7 @@ class Watch:
             raise Failed("rejected", "timer_mismatch", message)
 
     def uses_more_threads(self, threads: float) -> bool:
-        """Whether its turns took the processor time of more than so many threads."""
+        """Whether its turns took more processor time than a number of threads can."""
         return self._own_ns > threads * self._own_wall_ns + _CPU_SLACK_NS
 
 

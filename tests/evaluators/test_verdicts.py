@@ -291,7 +291,8 @@ def test_a_daemon_that_leaves_its_session_is_killed(judged: Judged, right: str) 
     )
     row = judged(daemon + right)
     assert row["status"] == "correct", row
-    assert "left_processes" in row["flags"]
+    # The small task may be too short for the clock of a busy machine.
+    assert set(row["flags"]) - {"below_resolution"} == {"left_processes"}
     assert name not in names_of_processes()
 
 
@@ -314,7 +315,8 @@ def test_a_static_output_buffer_is_a_flag(judged: Judged, candidate: Text) -> No
         )
     )
     assert row["status"] == "correct", row
-    assert "reuses_output_buffer" in row["flags"]
+    # The small task may be too short for the clock of a busy machine.
+    assert set(row["flags"]) - {"below_resolution"} == {"reuses_output_buffer"}
 
 
 def test_axes_replace_names_of_the_task(judged: Judged, candidate: Text) -> None:
