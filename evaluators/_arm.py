@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,27 +22,34 @@ from evaluators._sandbox import (
     Cell,
     Died,
     Ended,
+    Late,
     Limits,
     Nursery,
     TimedOut,
     readable,
     shared_memory,
 )
-from evaluators._tensors import ALIGN_BYTES, DTYPES, Box, layout
+from evaluators._tensors import ALIGN_BYTES, DTYPES, Box, layout, mapped, tensors_of
+from evaluators.sandbox.frozen_gpu_memory import Pieces
 from evaluators.sandbox.frozen_memory import (
     Unreadable,
+    build_value,
     is_permitted,
     memory_spans,
     read_value,
 )
+from evaluators.timing.gate import GATE_BYTES, Gate
+from evaluators.timing.rounds import Round, RoundTime, Unfinished, time_rounds
 from store.errors import SandboxFailed
 
 _SLACK_BYTES = 64 * 1024
-_LONGEST_NS = 10**15
 _MOST_PARAMETERS = 100_000
 _MOST_PIECES = 200
-_MOST_BOXED = 16
-_BOXED_BYTES = 256 << 20
+_LAUNCH_S = 2.0
+"""How long launching the calls of one sample may take before they count as waiting for the GPU."""
+_MOST_LAUNCHES = 900
+"""What a GPU's queue holds for sure: one more launch would wait."""
+_ROUND_LAUNCHES = 8
 _WIDEST_BYTES = torch.complex128.itemsize
 """A candidate may hold its state in any element type."""
 
@@ -57,15 +65,19 @@ class Patience:
     total_s: float
 
 
+class LaunchBlocked(Exception):
+    """Calls cannot be launched without waiting for the GPU, which waits for the judge."""
+
+
 @dataclass(frozen=True)
 class Sample:
     """One timed request."""
 
     elapsed_ns: int
-    """Time of all calls together: on a processor by the judge's clock, with the cost of handing
-    over and taking back; on a GPU between two events, as the worker reports it."""
-    wall_ns: int
-    """By the judge's clock, from request to answer."""
+    """Time of all calls together by the judge's clock, with the cost of handing over and taking
+    back."""
+    rounds: Sequence[RoundTime] = ()
+    """On a GPU whose calls were launched beforehand: the time of each."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +109,7 @@ class Arm:
         trusted: bool,
         slots: int = 1,
         build: Build | None = None,
+        flushed: torch.Tensor | None = None,
     ) -> None:
         self._trusted = trusted
         self.patience = patience
@@ -106,30 +119,28 @@ class Arm:
         self._opened: list[OpenedMemory] = []
         self._build = build
         self._imported = False
-        self.walls_ns: dict[str, list[int]] = {}
-        """Times from request to answer by the judge's own clock, for each kind of request."""
+        self._flushed = flushed
         self.threads = int(setting["threads"])
         """Threads that its loops are to use."""
         self._answers: list[list[dict[str, Any]]] = [[], []]
+        self._taken: list[Any] | None = None
+        self._gate: Gate | None = None
+        self._calls = 0
         self._slots: dict[int, dict[str, Any]] = {}
+        self._staged: dict[int, list[Any]] = {}
         self._outbox_bytes = outbox_bytes
         self._slot_bytes = -(-inbox_bytes // ALIGN_BYTES) * ALIGN_BYTES
         self._first_slot = self._slot_bytes + _SLACK_BYTES
         self.slots = slots
         """Sets of inputs that it can hold beside each other."""
-        # The slots of a processor's worker follow the part through which all else goes in. On a GPU
-        # the worker keeps them in its own memory.
-        on_gpu = self.device == "cuda"
-        held = 0 if on_gpu else slots * self._slot_bytes
-        # There the outputs of all calls of a sample are copied side by side.
-        self.most_calls = max(1, min(_MOST_BOXED, _BOXED_BYTES // max(1, outbox_bytes)))
-        """Calls of one sample whose outputs fit into a GPU's outbox."""
-        answers = self.most_calls if on_gpu else 1
-        self._sizes = (self._first_slot + held, answers * outbox_bytes + _SLACK_BYTES)
+        # The slots follow the part through which all else goes in.
+        inbox = self._first_slot + slots * self._slot_bytes
+        self._sizes = (inbox, outbox_bytes + _SLACK_BYTES)
         if limits.memory_bytes is not None:
             limits = replace(limits, memory_bytes=limits.memory_bytes + sum(self._sizes))
         # On a GPU the worker makes the boxes in its own memory and names them in `prepare`.
-        fds = [shared_memory(_SLACK_BYTES if on_gpu else size) for size in self._sizes]
+        on_gpu = self.device == "cuda"
+        fds = [shared_memory(GATE_BYTES if on_gpu else size) for size in self._sizes]
         if not on_gpu:
             pairs = zip(fds, self._sizes, strict=True)
             self._inbox, self._outbox = (Box.mapped(fd, size) for fd, size in pairs)
@@ -143,6 +154,8 @@ class Arm:
                 outbox=fds[1],
                 build=build.folder if build is not None else None,
             )
+            self._pieces = Pieces(self._cell.running)
+            self._gate_fd = os.dup(fds[0]) if on_gpu else None
         except SandboxFailed:
             if build is not None:
                 build.release()
@@ -157,6 +170,8 @@ class Arm:
             handles = self._ask("prepare", "load").get("handles") or []
             for handle, size in zip(handles, self._sizes, strict=False):
                 self._opened.append(OpenedMemory(str(handle), size))
+            if self._gate_fd is not None:
+                self._gate = Gate(self._gate_fd)
             self._cell.freeze_between_requests()
         except (Failed, ReferenceFailed, RuntimeError, TimedOut, ValueError) as failed:
             self.end()
@@ -226,51 +241,70 @@ class Arm:
 
     def variant(self, name: str, slot: int) -> float:
         """Prepare one way of running a trusted module on a slot's inputs; returns its seconds."""
+        self._write(slot)
         return float(self._ask("variant", "construct", name=name, slot=slot)["seconds"])
 
     def fill(self, slot: int, inputs: list[Any], *, strided: bool = False) -> None:
-        """Copy inputs into one of the worker's slots, over what was there.
+        """Have inputs ready for one of the worker's slots, in place of what was there.
 
-        On a processor the worker is frozen meanwhile, and asked only where the layout is new.
+        They are written while the worker is frozen, those of a GPU only right before a call. The
+        worker is asked only where the layout is new.
         """
-        if strided or self.device == "cuda":
-            spec = self._inbox.put(inputs)
-            self._ask("fill", "call", slot=slot, inputs=spec, strided=strided)
+        if strided:
+            self._slots.pop(slot, None)
+            self._ask("fill", "call", slot=slot, inputs=self._inbox.put(inputs), strided=True)
             return
-        at = self._first_slot + slot * self._slot_bytes
-        spec = layout(inputs, at)[0]
+        spec = layout(inputs, self._slot_start(slot))[0]
         if self._slots.get(slot) != spec:
             self._ask("fill", "call", slot=slot, inputs=spec)
             self._slots[slot] = spec
-        self._inbox.put(inputs, at)
+        self._staged[slot] = inputs
+        if self.device != "cuda":
+            self._write(slot)
+
+    def _slot_start(self, slot: int) -> int:
+        return self._first_slot + slot * self._slot_bytes
+
+    def _write(self, slot: int) -> None:
+        """Write what is staged for a slot, if anything."""
+        staged = self._staged.pop(slot, None)
+        if staged is not None:
+            self._inbox.put(staged, self._slot_start(slot))
 
     def call(self, slot: int, *, first: bool = False) -> Any:
         """Call the module on a slot and take its output."""
+        self._write(slot)
+        self._pieces.trim()
         answer = self._ask("call", "first_call" if first else "call", slot=slot)
         self._answers = [[answer], self._answers[0]]
-        return self.output(0)
+        self._taken = None
+        with self._blamed():
+            return self.output(0)
 
     def output(self, index: int, *, before: bool = False) -> Any:
         """Take an output of the last request, or of the one before it, as it is now.
 
-        On a processor it is read from the worker's memory while nothing of the worker runs; where
-        the system does not allow that, the worker copies it. On a GPU the worker has copied the
-        outputs of the last request behind what computes them.
+        It is read from the worker's memory while nothing of the worker runs; where the system does
+        not allow that, the worker copies it. What was timed on a GPU is as the judge has taken it
+        at the end of its call.
         """
+        if self._taken is not None and not before:
+            return self._taken[index]
         answer: Mapping[str, Any] = self._answers[int(before)][index]
-        if before if self.device == "cuda" else not self.is_readable:
+        if not self.is_readable or (before and "boxed" in answer):
             answer = self._ask("output", "call", index=index, before=before)
         return self._output(answer)
 
     @functools.cached_property
     def is_readable(self) -> bool:
         """Whether the judge can read the worker's memory itself."""
-        return is_permitted(self._cell.pid)
+        return self.device == "cuda" or is_permitted(self._cell.pid)
 
     def inputs(self, slot: int) -> Any:
         """Take the inputs of a slot as they are now."""
+        self._write(slot)
         if slot in self._slots:
-            return self._inbox.get(self._slots[slot])
+            return self._inbox.get(self._slots[slot], self.device)
         answer = self._ask("inputs", "call", slot=slot)
         return self._take(answer.get("inputs"), self.device)
 
@@ -283,6 +317,7 @@ class Arm:
 
     def prepare_empty(self, slot: int) -> None:
         """Prepare the variant `empty` of a trusted worker, which hands back what it has."""
+        self._write(slot)
         self._ask("empty", "call", slot=slot)
 
     def time(
@@ -292,29 +327,115 @@ class Arm:
         *,
         cold: bool = False,
         copies: bool = False,
+        gated: bool = False,
     ) -> Sample:
-        """Call the module, or a variant of it, once per slot named, and keep the outputs.
+        """Call the module, or a variant of it, once per slot named, and take the outputs.
 
-        `cold` flushes the caches of a GPU right before the calls; those of a processor are the
-        caller's to flush. `copies` copies each output before the next call, which takes its time.
+        `gated`, for a GPU, launches the calls beforehand and times what the GPU does for each,
+        while the worker is frozen. Else a sample takes from before its inputs are written, or on a
+        processor from before the worker is thawed, to when the answers are the judge's.
+
+        `cold` flushes the caches of a GPU before each call; those of a processor are the caller's
+        to flush. `copies` copies each output before the next call, which takes its time.
+
+        Raises LaunchBlocked where calls that are `gated` cannot be launched so.
         """
-        flushed = cold and self.device == "cuda"
-        fields = {"slots": slots, "variant": variant, "cold": flushed, "copies": copies}
-        answer = self._ask("time", "call", **fields)
-        wall_ns = self._cell.wall_ns
+        self._pieces.trim()
+        if gated:
+            return self._time_behind_gate(slots, variant, cold=cold)
+        begin_ns = time.perf_counter_ns()
+        for slot in slots:
+            self._write(slot)
+        if cold and self._flushed is not None:
+            self._flushed.add_(1)
+            torch.cuda.synchronize()
+        answer = self._ask("time", "call", slots=slots, variant=variant, copies=copies)
+        with self._blamed():
+            self._keep_answers(answer, len(slots))
+            if self.device != "cuda":
+                return Sample(self._cell.wall_ns)
+            self._taken = [self._output(one) for one in self._answers[0]]
+        return Sample(time.perf_counter_ns() - begin_ns)
+
+    def _time_behind_gate(self, slots: list[int], variant: str | None, *, cold: bool) -> Sample:
+        gate, first = self._gate, self._calls + 1
+        assert gate is not None
+        self._calls += len(slots)
+        for slot in slots:
+            if slot not in self._staged:  # its inputs are written again, by the round
+                self._staged[slot] = self._inbox.get(self._slots[slot], self.device)
+        late: list[bool] = []
+
+        def open_gate() -> None:
+            late.append(True)
+            gate.open_now(self._calls)
+
+        fields = {"slots": slots, "first": first, "variant": variant}
+        try:
+            answer = self._ask("launch", "call", late=(_LAUNCH_S, open_gate), **fields)
+            if late:
+                self._ask("settle", "call")
+                raise LaunchBlocked
+            with self._blamed():
+                self._keep_answers(answer, len(slots))
+                taken = [self._prepare_output(one) for one in self._answers[0]]
+            rounds = [
+                Round(self._written(slot), copies)
+                for slot, (_, copies) in zip(slots, taken, strict=True)
+            ]
+            flushed = self._flushed if cold else None
+            times = time_rounds(gate, first, rounds, flushed, self.patience.call_s)
+        except Unfinished:
+            self._ask("settle", "call")
+            message = f"not done after {self.patience.call_s:g} s"
+            raise Failed("timeout", "call_timeout", message) from None
+        finally:
+            gate.open_now(self._calls)
+        for slot in slots:
+            self._staged.pop(slot, None)
+        self._taken = [value for value, _ in taken]
+        return Sample(sum(one.call_ns for one in times), times)
+
+    def _written(self, slot: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Memory of a slot, each tensor with what is staged for it."""
+        views = self._inbox.views(self._slots[slot])
+        return list(zip(views, tensors_of(self._staged[slot]), strict=True))
+
+    def _prepare_output(
+        self, answer: Mapping[str, Any]
+    ) -> tuple[Any, list[tuple[torch.Tensor, torch.Tensor]]]:
+        """An output without its contents, and what to copy into it once they are there."""
+        self._refuse_misplaced(answer)
+        views: list[torch.Tensor] = []
+        value = self._view_output(answer)
+
+        def own(view: torch.Tensor) -> torch.Tensor:
+            if view.is_meta:
+                return view
+            views.append(view)
+            return torch.empty_like(view)  # of the same strides, so that copying takes no longer
+
+        taken = mapped(value, own)
+        ours = [tensor for tensor in tensors_of(taken) if not tensor.is_meta]
+        return taken, list(zip(ours, views, strict=True))
+
+    def _keep_answers(self, answer: Mapping[str, Any], calls: int) -> None:
         outputs = answer.get("outputs")
-        if not isinstance(outputs, list) or len(outputs) != len(slots):
+        if not isinstance(outputs, list) or len(outputs) != calls:
             message = "the outputs of a sample are not described"
             raise Failed("rejected", "malformed_output", message)
         for output in outputs:
             self._refuse_odd(output.get("odd") if isinstance(output, dict) else "no object")
         self._answers = [outputs, []]
+        self._taken = None
+
+    @property
+    def most_calls(self) -> int:
+        """Calls of one sample: as many as it has slots and, on a GPU, as its queue has room for."""
         if self.device != "cuda":
-            return Sample(wall_ns, wall_ns)
-        reported_ns = answer.get("elapsed_ns")
-        if type(reported_ns) is not int or abs(reported_ns) > _LONGEST_NS:
-            raise Failed("rejected", "malformed_output", "a timing is not a number of nanoseconds")
-        return Sample(reported_ns, wall_ns)
+            return self.slots
+        widest = max((len(self._inbox.views(spec)) for spec in self._slots.values()), default=0)
+        return max(1, min(self.slots, _MOST_LAUNCHES // (_ROUND_LAUNCHES + 2 * widest)))
 
     def outputs_overlap(self) -> bool:
         """Whether outputs of two calls of the last request share memory."""
@@ -334,6 +455,7 @@ class Arm:
 
     def profile(self, slot: int) -> Profile:
         """Profile the module on a slot, as the worker tells it."""
+        self._write(slot)
         try:
             return read(self._ask("profile", "first_call", slot=slot))
         except ValueError as error:
@@ -356,8 +478,13 @@ class Arm:
     def end(self) -> Ended:
         """End the worker; may be called twice."""
         if self._ended is None:
+            self._pieces.close()
             for memory in self._opened:
                 memory.close()
+            if self._gate is not None:
+                self._gate.close()
+            if self._gate_fd is not None:
+                os.close(self._gate_fd)
             try:
                 self._ended = self._cell.end()
                 # Only now does nothing of the candidate run any more.
@@ -372,6 +499,18 @@ class Arm:
         self._ask("adopt", "call", pieces=pieces, values=self._inbox.put(values))
 
     def _output(self, answer: Mapping[str, Any]) -> Any:
+        self._refuse_misplaced(answer)
+        if self.device == "cuda":
+            value = mapped(self._view_output(answer), _copied)
+            torch.cuda.synchronize()
+            return value
+        if "boxed" in answer:
+            return self._take(answer["boxed"], self.device)
+        # What is larger than the reference's answer comes without its data.
+        limit_bytes = self._outbox_bytes + _SLACK_BYTES if self.is_readable else -1
+        return self._read(answer.get("output"), limit_bytes)
+
+    def _refuse_misplaced(self, answer: Mapping[str, Any]) -> None:
         self._refuse_odd(answer.get("odd"))
         devices = answer.get("devices")
         if not isinstance(devices, list):
@@ -380,12 +519,23 @@ class Arm:
         wrong = [name for name in names if name != self.device]
         if wrong:
             raise Failed("incorrect", "incorrect_device", f"an output is on {wrong[0]}")
-        if self.device != "cuda" and self.is_readable:
-            return self._read(answer.get("output"), self._outbox_bytes + _SLACK_BYTES)
-        if "boxed" in answer:
-            return self._take(answer["boxed"], self.device)
-        # What is larger than the reference's answer comes without its data.
-        return self._read(answer.get("output"), limit_bytes=-1)
+
+    def _view_output(self, answer: Mapping[str, Any]) -> Any:
+        """An output in GPU memory with its tensors where the worker has them.
+
+        What is larger than the reference's answer comes without its data, on the device `meta`.
+        """
+        try:
+            if "boxed" in answer:
+                return self._outbox.view(answer["boxed"])
+            self._pieces.open(answer.get("pieces", []))
+            limit_bytes = self._outbox_bytes + _SLACK_BYTES
+            return build_value(answer.get("output"), self._pieces.view, limit_bytes)
+        except Malformed as error:
+            raise Failed("rejected", "malformed_output", str(error)) from error
+        except Unreadable as error:
+            message = f"an output is in memory that cannot be read: {error}"
+            raise Failed("rejected", "lazy_output", message) from error
 
     def _read(self, spec: Any, limit_bytes: int) -> Any:
         """The value of a description, read from the frozen worker's memory."""
@@ -414,16 +564,26 @@ class Arm:
             raise Failed("rejected", "lazy_output", message)
         raise Failed("incorrect", "incorrect_type", f"an output is a {name}")
 
-    def _ask(self, do: str, stage: Stage, **fields: Any) -> dict[str, Any]:
+    def _ask(
+        self, do: str, stage: Stage, late: Late | None = None, **fields: Any
+    ) -> dict[str, Any]:
+        with self._blamed():
+            return self._answer(do, stage, late, fields)
+
+    @contextlib.contextmanager
+    def _blamed(self) -> Generator[None]:
+        """Lay a failure of a trusted worker at the task's door."""
         try:
-            return self._answer(do, stage, fields)
+            yield
         except Failed as failed:
             if self._trusted:
                 message = f"the eager baseline failed: {failed.message}"
                 raise ReferenceFailed(message) from failed
             raise
 
-    def _answer(self, do: str, stage: Stage, fields: Mapping[str, Any]) -> dict[str, Any]:
+    def _answer(
+        self, do: str, stage: Stage, late: Late | None, fields: Mapping[str, Any]
+    ) -> dict[str, Any]:
         if self._ended is not None:  # a call that only raises flags may have ended it
             raise Failed("crash", "early_exit", "the process has ended before")
         patience = self.patience
@@ -439,7 +599,7 @@ class Arm:
         }[stage]
         try:
             answer = self._cell.ask(
-                do, min(limit_s, left_s), min(patience.build_s, left_s), **fields
+                do, min(limit_s, left_s), min(patience.build_s, left_s), late=late, **fields
             )
         except TimedOut as error:
             raise timed_out(stage, limit_s, patience.build_s, error.compiling) from error
@@ -447,10 +607,16 @@ class Arm:
             raise died(self.end()) from error
         except Malformed as error:
             raise Failed("rejected", "malformed_output", readable(str(error))) from error
-        self.walls_ns.setdefault(do, []).append(self._cell.wall_ns)
         if "error" in answer:
             raise failed_with(stage, answer["error"])
         return answer
+
+
+def _copied(view: torch.Tensor) -> torch.Tensor:
+    """A copy of a tensor in GPU memory, of its own whatever the strides are."""
+    if view.is_meta:
+        return view
+    return torch.empty_like(view).copy_(view)
 
 
 def _pages(

@@ -59,8 +59,10 @@ class Model:
 _ENDLESS_S = 10**7
 _LEFT_OUT_ON_A_GPU = (("own_root", "own_procfs"), ("own_root", "own_procfs", "seccomp"))
 """What is left out where a worker behind all walls, and then behind these, cannot use a GPU."""
-_FEWEST_SLOTS, _MOST_SLOTS = 4, 256
+_MOST_SLOTS = 256
 _SLOTS_BYTES = 256 << 20
+_TWO_SLOTS_BYTES = 1 << 30
+"""Calls on other memory than the last are worth so much."""
 
 
 @dataclass(frozen=True)
@@ -69,14 +71,15 @@ class Sizes:
 
     inputs: int
     outputs: int
-    slots: int = _FEWEST_SLOTS
+    slots: int = 4
     """Sets of inputs that a worker holds beside each other."""
 
     @classmethod
     def of(cls, inputs: int, outputs: int) -> Self:
         """Sizes for a task's inputs and outputs, with as many slots as are affordable."""
         affordable = _SLOTS_BYTES // max(1, inputs)
-        return cls(inputs, outputs, max(_FEWEST_SLOTS, min(_MOST_SLOTS, affordable)))
+        fewest = 2 if inputs <= _TWO_SLOTS_BYTES else 1
+        return cls(inputs, outputs, max(fewest, min(_MOST_SLOTS, affordable)))
 
 
 @dataclass
@@ -101,9 +104,12 @@ class Baselines:
         """The worker of a baseline."""
         return self.apart if name == _APART and self.apart is not None else self.arm
 
-    def time(self, name: str, slots: list[int], *, cold: bool = False) -> Sample:
-        """Call one baseline once per slot named. Raises ReferenceFailed."""
-        return self.of(name).time(slots, None if name == "eager" else name, cold=cold)
+    def time(
+        self, name: str, slots: list[int], *, cold: bool = False, gated: bool = False
+    ) -> Sample:
+        """Call one baseline once per slot named. Raises ReferenceFailed, LaunchBlocked."""
+        variant = None if name == "eager" else name
+        return self.of(name).time(slots, variant, cold=cold, gated=gated)
 
 
 class Bench:
@@ -123,9 +129,9 @@ class Bench:
         torch.set_num_threads(self._threads)
         if device == "cuda":
             torch.backends.cudnn.allow_tf32 = False
-        # The judge flushes the caches of a processor, while every worker is frozen.
-        words = 0 if device == "cuda" else _device.flush_bytes(device) // 4
-        self._flushed = torch.zeros(words, dtype=torch.int32)
+        # The judge flushes the caches, while every worker is frozen.
+        words = _device.flush_bytes(device) // 4
+        self._flushed = torch.zeros(words, dtype=torch.int32, device=device)
         self._environment: dict[str, str] = {}
         self._tasks = Nursery(self._threads)  # the first that is needed
         self._trusted: list[Nursery] = []
@@ -235,8 +241,9 @@ class Bench:
         return self._start(self._untrusted, files, sizes, limits, patience, build)
 
     def flush(self) -> None:
-        """Push everything out of the caches of a processor; nothing on a GPU."""
-        self._flushed.add_(1)
+        """Push everything out of the caches of a processor; an arm flushes those of a GPU."""
+        if self.device != "cuda":
+            self._flushed.add_(1)
 
     def _leave_walls_out(self) -> None:
         """Find out which walls a GPU's driver works behind, and leave the others out.
@@ -416,7 +423,6 @@ class Bench:
             "device": self.device,
             "threads": self._threads,
             "flush_bytes": _device.flush_bytes(self.device),
-            "flushes": _device.flushes(self.device, self.clocks.bandwidth()),
             "allow_tf32": self._policy == "allow_tf32",
         }
         arm = Arm(
@@ -430,6 +436,7 @@ class Bench:
             trusted=nursery is not self._untrusted,
             slots=sizes.slots,
             build=build,
+            flushed=self._flushed if self.device == "cuda" else None,
         )
         arm.prepare()
         return arm

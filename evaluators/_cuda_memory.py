@@ -7,6 +7,7 @@ expects the other side to run torch's protocol. A handle is 64 bytes that name t
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 
 import torch
 
@@ -44,7 +45,7 @@ class SharedMemory:
         handle = _Handle()
         _cuda_driver.call("cuIpcGetMemHandle", ctypes.byref(handle), self._address)
         self.handle = bytes(handle).hex()
-        self.bytes = _tensor(self._address.value, size_bytes)
+        self.bytes = tensor_at(self._address.value, size_bytes)
 
     def close(self) -> None:
         """Free the memory, once no other process has it open; its tensors are not to be used."""
@@ -52,6 +53,23 @@ class SharedMemory:
             torch.cuda.synchronize()
             _cuda_driver.call("cuMemFree_v2", self._address)
             self._address = ctypes.c_uint64()
+
+
+def name_pieces(addresses: Iterable[int]) -> list[tuple[int, int, str]]:
+    """Begin, bytes and handle of each allocation of this process that holds one of the addresses.
+
+    Raises RuntimeError where memory is of a kind that cannot be shared.
+    """
+    found: dict[int, tuple[int, int, str]] = {}
+    for address in addresses:
+        base, size = ctypes.c_uint64(), ctypes.c_size_t()
+        inside = ctypes.c_uint64(address)
+        _cuda_driver.call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), inside)
+        if base.value not in found:
+            handle = _Handle()
+            _cuda_driver.call("cuIpcGetMemHandle", ctypes.byref(handle), base)
+            found[base.value] = (base.value, size.value, bytes(handle).hex())
+    return list(found.values())
 
 
 class OpenedMemory:
@@ -71,7 +89,7 @@ class OpenedMemory:
             ctypes.c_uint(_LAZY_PEER_ACCESS),
         )
         _check_size(self._address, size_bytes)
-        self.bytes = _tensor(self._address.value, size_bytes)
+        self.bytes = tensor_at(self._address.value, size_bytes)
 
     def close(self) -> None:
         """Let go of the memory; its tensors must not be used any more."""
@@ -88,5 +106,6 @@ def _check_size(address: ctypes.c_uint64, size_bytes: int) -> None:
         raise ValueError(f"shared memory of {held.value} bytes where {size_bytes} were asked for")
 
 
-def _tensor(address: int, size_bytes: int) -> torch.Tensor:
+def tensor_at(address: int, size_bytes: int) -> torch.Tensor:
+    """A tensor of bytes whose storage is a piece of GPU memory; whoever asks keeps that alive."""
     return torch.as_tensor(_Exposed(address, size_bytes), device="cuda")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.metadata
-import math
 import os
 import platform
 import re
@@ -23,7 +22,6 @@ from store.errors import DeviceUnavailable
 from store.ids import content_id
 
 _MIB = 1 << 20
-_LAUNCH_S = 0.5e-3
 # Bits of NVML's throttle reasons: slowdown by hardware or heat, thermal and power brake. That the
 # power limit holds the clock is no such reason: it is the normal state of a busy GPU.
 _SLOWDOWNS = 0x08 | 0x20 | 0x40 | 0x80
@@ -93,18 +91,6 @@ def flush_bytes(device: str) -> int:
         l2_bytes = int(torch.cuda.get_device_properties(0).L2_cache_size)
         return max(256 * _MIB, 4 * l2_bytes)
     return min(max(2 * (_last_level_cache_bytes() or 0), 32 * _MIB), 256 * _MIB)
-
-
-def flushes(device: str, bandwidth: float | None) -> int:
-    """Flushes in a row that keep a GPU at work for as long as a call may take to be launched.
-
-    What a program's host does for half a millisecond is not counted: a GPU that is waited for runs
-    at the speed of Python's launches, and those of one process differ by half from another's.
-    """
-    if device != "cuda" or bandwidth is None:
-        return 1
-    flush_s = 2 * flush_bytes(device) / bandwidth  # read and written
-    return max(1, math.ceil(_LAUNCH_S / flush_s))
 
 
 def short_name(model: str) -> str:

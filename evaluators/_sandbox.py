@@ -20,11 +20,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeAlias
 
 from evaluators import _channel, _isolation
 from evaluators._processes import descendants
@@ -288,6 +288,10 @@ class Nursery:
         }
 
 
+Late: TypeAlias = tuple[float, Callable[[], None]]
+"""Seconds after which a request is late, and what to do once then."""
+
+
 class Cell:
     """One worker process, seen from the judge. It runs only while a request is pending."""
 
@@ -313,7 +317,14 @@ class Cell:
         self.wall_ns = 0
         """Time from the last request to the moment at which nothing of the worker runs any more."""
 
-    def ask(self, do: str, limit_s: float, build_limit_s: float, **fields: Any) -> dict[str, Any]:
+    def ask(
+        self,
+        do: str,
+        limit_s: float,
+        build_limit_s: float,
+        late: Late | None = None,
+        **fields: Any,
+    ) -> dict[str, Any]:
         """Send one request, let the worker run until it has answered, and return its answer.
 
         The clock starts before the worker is thawed and stops when everything it has started is
@@ -329,12 +340,19 @@ class Cell:
         begin = time.perf_counter_ns()
         if self._freezes:
             self._freezer.thaw()
-        ready, _, _ = select.select([self._channel, self._control], [], [], limit_s)
+        ends = [self._channel, self._control]
+        ready: list[socket.socket] = []
+        if late is not None:
+            ready, _, _ = select.select(ends, [], [], min(late[0], limit_s))
+            if not ready:
+                late[1]()
+        if not ready:
+            ready, _, _ = select.select(ends, [], [], limit_s)
         while not ready:
             compiling = bool(descendants(self.pid))
             if not compiling or time.perf_counter_ns() - begin > build_limit_s * 1e9:
                 raise TimedOut(compiling=compiling)
-            ready, _, _ = select.select([self._channel, self._control], [], [], _LOOK_S)
+            ready, _, _ = select.select(ends, [], [], _LOOK_S)
         if self._channel not in ready:
             self._hear_end(0)
             raise Died

@@ -16,8 +16,10 @@ import torch
 from torch import Tensor
 
 from evaluators._channel import Malformed
+from evaluators._cuda_memory import tensor_at
 
-ALIGN_BYTES = 64
+ALIGN_BYTES = 512
+"""As torch aligns its own tensors in GPU memory."""
 MOST_DEPTH = 8
 """How deep containers of a value may be nested."""
 _NAMES = (
@@ -52,6 +54,7 @@ class Box:
         """Take a flat tensor of bytes that both processes see."""
         self._memory = memory
         self.size_bytes = memory.numel()
+        self.device = memory.device.type
 
     @classmethod
     def mapped(cls, fd: int, size_bytes: int) -> Self:
@@ -89,6 +92,10 @@ class Box:
         self._settle()
         return value
 
+    def view(self, spec: Any) -> Any:
+        """The value of a structure with its tensors in the shared memory. Raises Malformed."""
+        return self._get(spec, "here", 0)
+
     def views(self, spec: Any) -> list[Tensor]:
         """The tensors of a structure as they are in the shared memory, not copied."""
         return [self._view(entry) for entry in _tensor_entries(spec)]
@@ -96,8 +103,8 @@ class Box:
     def share(self, spec: Any) -> Any:
         """The value of a structure whose tensors are the shared memory itself, not copied.
 
-        Each tensor has a storage of its own that begins with it, as one made by torch has. For
-        memory of the processor alone. Raises Malformed.
+        Each tensor has a storage of its own that begins with it, as one made by torch has. Raises
+        Malformed.
         """
         return self._get(spec, "shared", 0)
 
@@ -108,6 +115,8 @@ class Box:
         if kind == "tensor" and device == "meta":
             dtype, shape, _ = checked_entry(body)
             return torch.empty(shape, dtype=dtype, device="meta")
+        if kind == "tensor" and device == "here":
+            return self._view(body)
         if kind == "tensor" and device == "shared":
             view = self._view(body)
             return view if view.numel() == 0 else _with_own_storage(view)
@@ -128,7 +137,7 @@ class Box:
         if at % ALIGN_BYTES or at + count * dtype.itemsize > self.size_bytes:
             raise Malformed(f"a tensor of shape {shape} at {at} lies outside its memory")
         if count == 0:
-            return torch.empty(shape, dtype=dtype)
+            return torch.empty(shape, dtype=dtype, device=self._memory.device)
         return self._memory[at : at + count * dtype.itemsize].view(dtype).view(shape)
 
     def _settle(self) -> None:
@@ -138,8 +147,10 @@ class Box:
 
 
 def _with_own_storage(view: Tensor) -> Tensor:
-    """A contiguous view of a processor's memory as a tensor whose storage is just that piece."""
+    """A contiguous view of shared memory as a tensor whose storage is just that piece."""
     size = view.numel() * view.element_size()
+    if view.is_cuda:  # the box lives as long as its process
+        return tensor_at(view.data_ptr(), size).view(view.dtype).view(view.shape)
     piece = (ctypes.c_char * size).from_address(view.data_ptr())
     vars(piece)["box"] = view  # keeps the memory mapped as long as the tensor is there
     return torch.frombuffer(piece, dtype=view.dtype).view(view.shape)

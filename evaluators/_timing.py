@@ -5,11 +5,14 @@ baseline, and eager once more in a process of its own. The two eager arms are th
 control: what they differ by is no property of any kernel, so the interval of every speedup is
 widened by it, and where it is large the session ranks nothing.
 
-On a processor the judge's own clock times a sample: from the moment before a worker is thawed with
-fresh inputs in its memory to the moment at which everything it has started is frozen again. What is
-then in its memory is its answer. Which calls of a sample are checked is drawn afterwards. An empty
-arm hands back an answer that it has: its time is the cost of handing over and taking back, which is
-taken off every sample.
+The judge's own clock times a sample. On a processor it runs from the moment before a worker is
+thawed with fresh inputs in its memory to the moment at which everything it has started is frozen
+again. What is then in its memory is its answer. On a GPU calls are launched behind a gate, their
+worker is frozen, and the judge times on its own stream from opening the gate to the report that the
+call is done (`timing.rounds`). A kernel whose launches wait for the GPU is
+timed end to end by the judge's processor, as all arms are then. Which calls of a sample are checked
+is drawn afterwards. An empty arm hands back an answer that it has: its time is the cost of handing
+over and taking back, which is taken off every sample.
 
 Sessions are looked at after 20, 40, 80 and 160 blocks and stop as soon as every baseline is known
 well enough. A short session without flushes follows, for kernel and eager.
@@ -27,23 +30,28 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from evaluators._arm import Arm, Failed, Sample
+from evaluators._arm import Arm, Failed, LaunchBlocked, Sample
 from evaluators._bench import Baselines
 from evaluators._device import Reading
 from evaluators._intervals import bias, interval, log_ratios, verdict, widened
-from evaluators._outside_clock import Fills, Watch, hold_against_wall_clock
-from evaluators._reference import ReferenceFailed, same_bits
+from evaluators._reference import same_bits
 from evaluators._roofline import Floor
 from evaluators._tensors import tensors_of
+from evaluators.timing.cpu_watch import Watch
+from evaluators.timing.rounds import EmptyRounds
 
 AGAIN = "again"
 """The arm of the noise control: eager in a process of its own. Its ratios to eager are stored."""
 EMPTY = "empty"
-"""The arm that does nothing, on a processor: what it takes is taken off every sample."""
+"""The arm that does nothing: what it takes is taken off every sample."""
 
 _WARM_UP_CALLS = 3
 _WARM_UP_ROUNDS = 3
-_MOST_LOOPS = {"cuda": 16, "cpu": 256}
+_CLOCKS = {"cpu": ((False, 256),), "cuda": ((True, 16), (True, 1), (False, 1))}
+"""Whether calls are launched beforehand, and how many a sample has at most: the first that works.
+
+A GPU's queue may be too short for all launches of a sample, or a launch may wait for the GPU.
+"""
 _SUPPLY_NS = 20_000_000
 _SLOW_SAMPLE_MS = 20.0
 _LONGEST_SAMPLE_MS = 100.0
@@ -103,6 +111,8 @@ class Session:
     """Samples of kernel and eager without flushes."""
     warm_positions: dict[str, list[int]] = field(default_factory=dict)
     noisy: bool = False
+    gated: bool = False
+    """Whether the calls of a GPU were launched beforehand."""
     flags: set[str] = field(default_factory=set)
 
     @classmethod
@@ -220,21 +230,40 @@ def measure(kernel: Arm, baselines: Baselines, sources: Sources, plan: Plan) -> 
     """Time a kernel against every baseline that is prepared.
 
     Raises Failed: memorised_output where a timed call gave a wrong answer, input_mutated where one
-    changed its inputs, timer_mismatch where the times that a GPU's worker reports do not hold
-    against the judge's clock, and whatever the kernel's worker fails with.
+    changed its inputs, timer_mismatch where an answer is reported before it can be there, and
+    whatever the kernel's worker fails with.
     """
+    *clocks, last = _CLOCKS[kernel.device]
+    for gated, most_loops in clocks:
+        try:
+            return _measure(kernel, baselines, sources, plan, gated, most_loops)
+        except LaunchBlocked:
+            continue
+    return _measure(kernel, baselines, sources, plan, *last)
+
+
+def _measure(
+    kernel: Arm,
+    baselines: Baselines,
+    sources: Sources,
+    plan: Plan,
+    gated: bool,
+    most_loops: int,
+) -> Session:
     draw = random.Random(secrets.randbits(64))
-    pool = _Pool(sources.inputs, (kernel, *baselines.arms))
+    pool = _Pool(sources.inputs, (kernel, *baselines.arms), most_loops)
     for _ in range(2):  # the first fill allocates, and says nothing of what a further one takes
         pool.refill()
-    turns = _turns(kernel, baselines)
+    turns = _turns(kernel, baselines, gated)
     checker = _Checker(kernel, sources, pool, draw)
     loops = _decide_loops(turns, pool, checker, plan)
     session = Session.of(loops, turns)
+    session.gated = gated
     verified = set(draw.sample(range(plan.looks[0]), _VERIFIED_AT_LEAST))
-    walls_ms: dict[str, list[float]] = {name: [] for name in turns}
     watch = Watch(kernel)
-    fills = Fills(kernel, baselines.again)
+    empty = EmptyRounds()
+    for _ in range(_EMPTY_CALLS if gated else 0):
+        empty.add(turns[EMPTY].time(pool.refill(), cold=True).rounds)
     begin = time.monotonic()
     for block in range(plan.looks[-1]):
         slots = pool.refill()
@@ -243,8 +272,13 @@ def measure(kernel: Arm, baselines: Baselines, sources: Sources, plan: Plan) -> 
             sources.flush()
             with watch.beside(turn.arm):
                 sample = turn.time(slots, cold=True)
-            session.keep(name, position, _elapsed_ns(name, sample))
-            walls_ms[name].append(sample.wall_ns / session.inner_loops / 1e6)
+            elapsed_ns = empty.elapsed_ns(sample.rounds) if gated else sample.elapsed_ns
+            session.keep(name, position, elapsed_ns)
+            if name == EMPTY and gated:
+                empty.add(sample.rounds)
+            elif name == "kernel" and empty.has_early_report(sample.rounds):
+                message = "a call is reported as done before the GPU can have turned to it"
+                raise Failed("rejected", "timer_mismatch", message)
             # What is verified is drawn after the call, while its worker is frozen.
             if name == "kernel" and (block in verified or draw.random() < _VERIFIED_SHARE):
                 checker.check(slots)
@@ -266,11 +300,10 @@ def measure(kernel: Arm, baselines: Baselines, sources: Sources, plan: Plan) -> 
     if kernel.shares_device():
         session.flags.add("shares_device")
         session.noisy = True
-    doubtful = kernel.device == "cuda" and fills.refuse_hidden_work()
-    session.noisy |= is_noisy(session, plan.noise) or doubtful
+    if kernel.device == "cuda" and not gated:
+        session.flags.add("timed_end_to_end")
+    session.noisy |= is_noisy(session, plan.noise)
     _look_at_resolution(session)
-    if kernel.device == "cuda":
-        hold_against_wall_clock(kernel, baselines.again, session, pool.fresh, walls_ms)
     return session
 
 
@@ -378,11 +411,28 @@ def hold_against_eager_alone(
     """
     if session.noisy:
         return
+    try:
+        alone_ms = _eager_alone(session, baselines, sources, plan)
+    except LaunchBlocked:  # a machine that is far slower now
+        session.noisy = True
+        return
+    low, _, high = _spread([session.raw_ms["eager"][block] for block in session.kept()])
+    alone_low, _, alone_high = _spread(alone_ms)
+    if low > alone_high + _DRIFT or high < alone_low - _DRIFT:
+        session.noisy = True
+        session.flags.add("baseline_drift")
+
+
+def _eager_alone(
+    session: Session, baselines: Baselines, sources: Sources, plan: Plan
+) -> list[float]:
+    """Samples of eager that take turns with its second process alone, in milliseconds."""
     draw = random.Random(secrets.randbits(64))
-    pool = _Pool(sources.inputs, (baselines.arm, baselines.again))
-    pool.refill()
+    pool = _Pool(sources.inputs, (baselines.arm, baselines.again), session.inner_loops)
     pool.resize(session.inner_loops)
-    turns = {n: t for n, t in _turns(None, baselines).items() if n in ("eager", AGAIN)}
+    pool.refill()
+    turns = _turns(None, baselines, session.gated)
+    turns = {name: turns[name] for name in ("eager", AGAIN)}
     alone = Session.of(session.inner_loops, turns)
     begin = time.monotonic()
     least, most = _DRIFT_BLOCKS
@@ -392,13 +442,8 @@ def hold_against_eager_alone(
         slots = pool.refill()
         for position, name in enumerate(draw.sample(list(turns), len(turns))):
             sources.flush()
-            alone.keep(name, position, _elapsed_ns(name, turns[name].time(slots, cold=True)))
-    kept = session.kept()
-    low, _, high = _spread([session.raw_ms["eager"][block] for block in kept])
-    alone_low, _, alone_high = _spread(alone.raw_ms["eager"])
-    if low > alone_high + _DRIFT or high < alone_low - _DRIFT:
-        session.noisy = True
-        session.flags.add("baseline_drift")
+            alone.keep(name, position, turns[name].time(slots, cold=True).elapsed_ns)
+    return alone.raw_ms["eager"]
 
 
 def _spread(samples_ms: list[float]) -> tuple[float, float, float]:
@@ -417,17 +462,17 @@ class _Time(Protocol):
     def __call__(self, slots: list[int], *, cold: bool = False) -> Sample: ...
 
 
-def _turns(kernel: Arm | None, baselines: Baselines) -> dict[str, _Turn]:
+def _turns(kernel: Arm | None, baselines: Baselines, gated: bool) -> dict[str, _Turn]:
     named: dict[str, _Turn] = {}
     if kernel is not None:
-        named["kernel"] = _Turn(kernel, kernel.time)
+        named["kernel"] = _Turn(kernel, functools.partial(kernel.time, gated=gated))
     for name in baselines.prepared:
-        named[name] = _Turn(baselines.of(name), functools.partial(baselines.time, name))
+        time_it = functools.partial(baselines.time, name, gated=gated)
+        named[name] = _Turn(baselines.of(name), time_it)
     again = baselines.again
-    named[AGAIN] = _Turn(again, again.time)
-    if again.device != "cuda":
-        again.prepare_empty(0)
-        named[EMPTY] = _Turn(again, functools.partial(again.time, variant=EMPTY))
+    named[AGAIN] = _Turn(again, functools.partial(again.time, gated=gated))
+    again.prepare_empty(0)
+    named[EMPTY] = _Turn(again, functools.partial(again.time, variant=EMPTY, gated=gated))
     return named
 
 
@@ -443,9 +488,9 @@ def _measure_warm(
             break
         slots = pool.refill()
         for position, name in enumerate(draw.sample(names, len(names))):
-            elapsed_ns = _elapsed_ns(name, turns[name].time(slots))
+            sample = turns[name].time(slots)
             if block:  # the first one warms up
-                warm.keep(name, position, elapsed_ns)
+                warm.keep(name, position, sample.elapsed_ns)
     warm.raw_ms[EMPTY] = session.raw_ms.get(EMPTY, [])
     warm.settle()
     session.warm_ms = warm.samples_ms
@@ -459,9 +504,10 @@ class _Pool:
     its content, and its answer kept.
     """
 
-    def __init__(self, inputs: Callable[[int], list[Any]], arms: Sequence[Arm]) -> None:
+    def __init__(self, inputs: Callable[[int], list[Any]], arms: Sequence[Arm], most: int) -> None:
         self._inputs = inputs
         self._arms = arms
+        self._most = most
         self.device = arms[0].device
         """Kind of device of all of them."""
         self._size = 1
@@ -472,9 +518,7 @@ class _Pool:
     def affordable(self) -> int:
         """How many sets every worker can hold and be given anew for each block."""
         renewed = max(1, _SUPPLY_NS // max(1, self._cost_ns))
-        if self.device == "cuda":  # where a worker makes slots as it needs them
-            return min(renewed, *(arm.most_calls for arm in self._arms))
-        return min(renewed, *(arm.slots for arm in self._arms))
+        return min(renewed, self._most, *(arm.most_calls for arm in self._arms))
 
     def resize(self, loops: int) -> None:
         """Hold so many sets."""
@@ -484,16 +528,7 @@ class _Pool:
         """Renew every set; returns the slots of one sample."""
         for slot in range(self._size):
             self._fill(slot)
-        return self.slots(self._size)
-
-    def slots(self, calls: int) -> list[int]:
-        """So many slots in turn."""
-        return [step % self._size for step in range(calls)]
-
-    def fresh(self, calls: int) -> list[int]:
-        """So many slots in turn, all of them renewed."""
-        self.refill()
-        return self.slots(calls)
+        return list(range(self._size))
 
     def _fill(self, slot: int) -> None:
         begin = time.perf_counter_ns()
@@ -530,6 +565,8 @@ def _copy_what_is_overwritten(turns: dict[str, _Turn], pool: _Pool) -> None:
     All of them have to be there when those to check are drawn. The copies take the kernel's own
     time. What eager hands back several times, such as a weight, is no such answer.
     """
+    if pool.device == "cuda":  # there an answer is copied before the next call is let through
+        return
     slots = pool.refill()
     kernel, eager = turns["kernel"].arm, turns["eager"].arm
     for name in ("kernel", "eager"):
@@ -564,8 +601,7 @@ def _warm_up(turns: Mapping[str, _Turn], pool: _Pool, checker: _Checker) -> _Tak
             if name == "kernel" and random.random() < _VERIFIED_WARM_UPS:
                 checker.check(slots)
     kernel_ns, eager_ns = (statistics.median(taken_ns[name]) for name in ("kernel", "eager"))
-    empty = turns.get(EMPTY)
-    empty_ns = sorted(empty.time(slots).elapsed_ns for _ in range(_EMPTY_CALLS)) if empty else [0]
+    empty_ns = sorted(turns[EMPTY].time(slots).elapsed_ns for _ in range(_EMPTY_CALLS))
     ns_a_call = 1e6 * len(slots)
     return _Taken(
         kernel_ms=max(kernel_ns, 1.0) / ns_a_call,
@@ -579,15 +615,5 @@ def _inner_loops(eager_ms: float, sample_ms: float, pool: _Pool) -> int:
 
     Eager alone decides: a kernel has no say in how it is measured.
     """
-    most = min(_MOST_LOOPS[pool.device], pool.affordable())
     wanted = math.ceil(sample_ms / max(eager_ms, 1e-3))
-    return max(1, min(wanted, most, math.floor(_SLOW_SAMPLE_MS / max(eager_ms, 1e-3))))
-
-
-def _elapsed_ns(name: str, sample: Sample) -> int:
-    if not sample.elapsed_ns > 0:
-        message = f"a call is reported to take {sample.elapsed_ns} ns"
-        if name != "kernel":
-            raise ReferenceFailed(f"the baseline {name} cannot be timed: {message}")
-        raise Failed("rejected", "timer_mismatch", message)
-    return sample.elapsed_ns
+    return max(1, min(wanted, pool.affordable(), math.floor(_SLOW_SAMPLE_MS / max(eager_ms, 1e-3))))

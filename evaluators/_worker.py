@@ -26,18 +26,18 @@ import torch
 from torch import Tensor
 
 from evaluators import _channel, _extensions, _profile
-from evaluators._cuda_memory import SharedMemory
+from evaluators._cuda_memory import SharedMemory, name_pieces
 from evaluators._streams import Streams
 from evaluators._tensors import (
     Box,
     BoxFull,
     dtype_name,
-    layout,
     mapped,
     tensors_of,
     with_gaps,
     without_modes,
 )
+from evaluators.timing.gate import Gate
 from evaluators.worker.description import describe
 
 _TEXT_LIMIT = 6000
@@ -56,8 +56,6 @@ class Setting:
     flush_bytes: int
     inbox_bytes: int
     outbox_bytes: int
-    flushes: int = 1
-    """How many go ahead of a cold call on a GPU, which are at work while it is launched."""
     allow_tf32: bool = False
     pretends_gpu: bool = False
     """Code is told that there is a GPU, though none is visible: much of it compiles only then."""
@@ -66,11 +64,12 @@ class Setting:
 class Worker:
     """One module under test with its inputs; every public method answers one request."""
 
-    def __init__(self, setting: Setting, inbox: Box, outbox: Box) -> None:
+    def __init__(self, setting: Setting, inbox: Box, outbox: Box, gate: Gate | None = None) -> None:
         torch.set_num_threads(setting.threads)
         self._device = setting.device
         self._inbox = inbox
         self._outbox = outbox
+        self._gate = gate
         self._module: Any = None
         self._variants: dict[str, Any] = {}
         self._entry: Any = None
@@ -81,16 +80,17 @@ class Worker:
         if setting.pretends_gpu:
             torch.cuda.is_available = lambda: True
         self._synchronize: Callable[[], None] = lambda: None
-        self._event: Any = None
+        self._streams: Streams | None = None
+        self._marks: list[torch.cuda.Event] = []
+        self._flush_words = setting.flush_bytes // 4
         if setting.device == "cuda":
             torch.backends.cudnn.allow_tf32 = setting.allow_tf32
             torch.backends.cuda.matmul.allow_tf32 = setting.allow_tf32
             self._synchronize = torch.cuda.synchronize
-            self._event = torch.cuda.Event
             self._streams = Streams()
-        self._flushes = setting.flushes
-        words = setting.flush_bytes // 4
-        self._flushed = torch.zeros(words, dtype=torch.int32, device=self._device)
+            # Telling its own time is work of the GPU's, for which it has to turn to this context:
+            # a call that does nothing then takes as long as the turn and back.
+            self._marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
 
     def load(self, path: str, entry_point: str, names: dict[str, Any]) -> dict[str, Any]:
         """Run a file as a module; `names` replace module-level names afterwards."""
@@ -157,20 +157,16 @@ class Worker:
         return {}
 
     def fill(self, slot: int, inputs: dict[str, Any], strided: bool = False) -> dict[str, Any]:
-        """Put inputs into a slot; the same storage is used again where the layout is the same.
+        """Put inputs into a slot: the shared memory itself, which the judge writes from then on.
 
-        On a processor the inputs are the shared memory itself, which the judge writes while this
-        process is frozen. On a GPU a refill goes through `.data`. So neither address nor version
-        counter tells of it. Strided inputs have the same values with gaps in memory between them.
+        The judge writes while this process is frozen, so that neither the address nor the version
+        counter of a tensor tells of new contents. Strided inputs have the same values, copied with
+        gaps in memory between them.
         """
-        held = self._slots.get(slot)
         if strided:
             self._slots[slot] = with_gaps(self._inbox.get(inputs, self._device))
-        elif self._device == "cpu":
+        elif self._inbox.device == self._device:
             self._slots[slot] = self._inbox.share(inputs)
-        elif held is not None and layout(held)[0] == inputs:
-            for tensor, view in zip(tensors_of(held), self._inbox.views(inputs), strict=True):
-                tensor.data.copy_(view)
         else:
             self._slots[slot] = self._inbox.get(inputs, self._device)
         self._synchronize()
@@ -180,31 +176,40 @@ class Worker:
         """Call the module on a slot and say what it gave."""
         output = self._module(*self._slots[slot])
         self._before, self._outputs = self._outputs, [output]
-        [answer] = self._answers([output], boxed=self._device == "cuda")
+        [answer] = self._answers([output])
         return answer
 
     def output(self, index: int, before: bool = False) -> dict[str, Any]:
         """Copy an output of the last request, or of the one before it, into the outbox."""
-        [answer] = self._answers([(self._before if before else self._outputs)[index]], boxed=True)
+        output = (self._before if before else self._outputs)[index]
+        answer = describe(output)
+        if answer.get("devices") in ([], [self._device]):
+            with contextlib.suppress(BoxFull), without_modes():
+                answer["boxed"] = self._outbox.put(output)
         return answer
 
-    def _answers(self, outputs: list[Any], *, boxed: bool) -> list[dict[str, Any]]:
-        """Describe outputs, and copy them into the outbox one behind the other if asked to.
-
-        On a GPU the copies are launched before anything waits, so that they take what is there when
-        the work before them is done. What does not fit is described alone.
-        """
-        answers: list[dict[str, Any]] = []
-        at = 0
-        for output in outputs:
-            answer = describe(output)
-            answers.append(answer)
-            if boxed and answer.get("devices") in ([], [self._device]):
-                with contextlib.suppress(BoxFull), without_modes():
-                    answer["boxed"] = self._outbox.queue(output, at)
-                    at = layout(output, at)[1]
+    def _answers(self, outputs: list[Any]) -> list[dict[str, Any]]:
+        """Describe outputs once all work on them is done."""
+        self._synchronize()
+        answers = [self._answer(output) for output in outputs]
         self._synchronize()
         return answers
+
+    def _answer(self, output: Any) -> dict[str, Any]:
+        """Describe an output. Of one in GPU memory, name the pieces of memory that it is in.
+
+        Memory that cannot be shared is copied into the outbox, which takes the module's own time.
+        """
+        answer = describe(output)
+        if self._device != "cuda" or answer.get("devices") != ["cuda"]:
+            return answer
+        tensors = [tensor for tensor in tensors_of(output) if tensor.numel()]
+        try:
+            answer["pieces"] = name_pieces(tensor.data_ptr() for tensor in tensors)
+        except RuntimeError:
+            with contextlib.suppress(BoxFull), without_modes():
+                answer["boxed"] = self._outbox.queue(output)
+        return answer
 
     def inputs(self, slot: int) -> dict[str, Any]:
         """Return the inputs as they are after the calls."""
@@ -212,7 +217,7 @@ class Worker:
 
     def _flush(self) -> None:
         """Push everything out of the caches."""
-        self._flushed.add_(1)
+        torch.zeros(self._flush_words, dtype=torch.int32, device=self._device)
         self._synchronize()
 
     def _state(self) -> dict[str, torch.Tensor]:
@@ -244,47 +249,58 @@ class Worker:
         return {}
 
     def time(
-        self,
-        slots: list[int],
-        variant: str | None = None,
-        cold: bool = False,
-        copies: bool = False,
+        self, slots: list[int], variant: str | None = None, copies: bool = False
     ) -> dict[str, Any]:
         """Call the module once per slot named, and keep every output.
 
         `copies` copies each output before the next call, for a module that overwrites its answer.
-
-        On a processor the judge's clock runs from its request to the moment at which this process
-        is frozen again. On a GPU the answer has the nanoseconds between two events. There `cold`
-        flushes the caches first and keeps the device at work for a while longer: launches wait for
-        the device, and not the device for launches.
+        The judge's clock runs from its request to the moment at which it has the answers.
         """
-        calls = [self._slots[slot] for slot in slots]
-        module = self._module if variant is None else self._variants[variant]
+        module = self._callable(variant)
         if copies:
             module = _copying(module)
+        calls = [self._slots[slot] for slot in slots]
         self._before = []
-        if self._event is None:
-            self._outputs = [module(*inputs) for inputs in calls]
-            return {"outputs": self._answers(self._outputs, boxed=False)}
-        self._synchronize()
-        for _ in range(self._flushes * len(calls) if cold else 0):
-            self._flushed.add_(1)
-        start, end = self._event(enable_timing=True), self._event(enable_timing=True)
-        self._streams.hold()
-        start.record()
         self._outputs = [module(*inputs) for inputs in calls]
-        self._streams.join()
-        end.record()
-        outputs = self._answers(self._outputs, boxed=True)
-        elapsed_ns = round(start.elapsed_time(end) * 1e6)
-        return {"elapsed_ns": elapsed_ns, "outputs": outputs}
+        return {"outputs": self._answers(self._outputs)}
+
+    def launch(self, slots: list[int], first: int, variant: str | None = None) -> dict[str, Any]:
+        """Launch a call per slot named, each behind the judge's gate, and wait for none.
+
+        Calls are numbered from `first`. The judge's clock runs while this process is frozen. On
+        whatever streams a call works, it begins behind the gate and is over when it is reported.
+        """
+        assert self._gate is not None
+        assert self._streams is not None
+        module = self._callable(variant)
+        calls = [self._slots[slot] for slot in slots]
+        self._before, self._outputs = [], []
+        answers: list[dict[str, Any]] = []
+        for number, inputs in enumerate(calls, first):
+            self._gate.wait_for_opening(number)
+            self._streams.hold()
+            self._marks[0].record()
+            output = module(*inputs)
+            self._streams.join()
+            self._marks[1].record()
+            answers.append(self._answer(output))
+            self._gate.report(number)
+            self._outputs.append(output)
+        return {"outputs": answers}
+
+    def settle(self) -> dict[str, Any]:
+        """Wait for whatever has been launched."""
+        self._synchronize()
+        return {}
+
+    def _callable(self, variant: str | None) -> Callable[..., Any]:
+        return self._module if variant is None else self._variants[variant]
 
     def profile(self, slot: int) -> dict[str, Any]:
         """Name the kernels of a cold call with their times; see `_profile.gather`."""
         return _profile.gather(
             lambda: self._module(*self._slots[slot]),
-            cuda=self._event is not None,
+            cuda=self._device == "cuda",
             before=self._flush,
             synchronize=self._synchronize,
             folders=self._folders,
@@ -309,6 +325,7 @@ _GUARDED = (
     (torch.cuda, "synchronize"),
     *((torch.cuda.Event, name) for name in ("record", "wait", "synchronize", "elapsed_time")),
     *((Streams, name) for name in ("hold", "join")),
+    *((Gate, name) for name in ("wait_for_opening", "report")),
     *((_channel, name) for name in ("send", "receive")),
     *((json, name) for name in ("dumps", "loads")),
     (socket.socket, "send"),
@@ -340,8 +357,9 @@ def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: in
             number, operation = request.pop("number"), request.pop("do")
             try:
                 if operation == "prepare":
-                    boxes, handles = _boxes(setting, (inbox_fd, outbox_fd))
-                    worker = Worker(setting, *boxes)
+                    (inbox, outbox), handles = _boxes(setting, (inbox_fd, outbox_fd))
+                    gate = Gate(inbox_fd) if handles else None
+                    worker = Worker(setting, inbox, outbox, gate)
                     _channel.send(channel, {"number": number, "handles": handles})
                     continue
                 if operation not in operations:

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import math
 import os
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import torch
 
 from evaluators._channel import Malformed
 from evaluators._tensors import DTYPES, MOST_DEPTH
 
+TensorEntry: TypeAlias = tuple[torch.dtype, list[int], list[int], int]
+"""Element type, shape, strides and address of a tensor."""
 _MOST_EXTENT = 1 << 40
 _MOST_ADDRESS = 1 << 63
 _MOST_RUNS = 1024
@@ -61,36 +64,46 @@ def read_value(pid: int, spec: Any, limit_bytes: int) -> Any:
         Malformed: the description has another form.
         Unreadable: the memory cannot be read.
     """
+    return build_value(spec, functools.partial(_tensor, pid), limit_bytes)
+
+
+def build_value(spec: Any, read: Callable[[TensorEntry], torch.Tensor], limit_bytes: int) -> Any:
+    """Return the value that a worker describes, its tensors as `read` gives them.
+
+    Takes and raises what `read_value` does.
+    """
     entries = list(_entries(spec, 0))
     held = sum(math.prod(shape) * dtype.itemsize for dtype, shape, _, _ in entries)
-    return _value(pid, spec, with_data=held <= limit_bytes)
+    return _value(spec, read if held <= limit_bytes else _without_data)
 
 
 def memory_spans(spec: Any) -> list[tuple[int, int]]:
     """First and past-the-last address of each tensor of a description. Raises Malformed."""
     return [
-        (address, address + _extent(shape, strides) * dtype.itemsize)
+        (address, address + extent(shape, strides) * dtype.itemsize)
         for dtype, shape, strides, address in _entries(spec, 0)
         if math.prod(shape)
     ]
 
 
-def _value(pid: int, spec: Any, *, with_data: bool) -> Any:
+def _value(spec: Any, read: Callable[[TensorEntry], torch.Tensor]) -> Any:
     [(kind, body)] = spec.items()
     if kind == "tensor":
-        dtype, shape, strides, address = _checked(body)
-        if not with_data:
-            return torch.empty(shape, dtype=dtype, device="meta")
-        return _tensor(pid, dtype, shape, strides, address)
+        return read(_checked(body))
     if kind == "value":
         return body
     if kind == "dict":
-        return {key: _value(pid, item, with_data=with_data) for key, item in body}
-    items = [_value(pid, item, with_data=with_data) for item in body]
+        return {key: _value(item, read) for key, item in body}
+    items = [_value(item, read) for item in body]
     return items if kind == "list" else tuple(items)
 
 
-def _entries(spec: Any, depth: int) -> Iterator[tuple[torch.dtype, list[int], list[int], int]]:
+def _without_data(entry: TensorEntry) -> torch.Tensor:
+    dtype, shape, _, _ = entry
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def _entries(spec: Any, depth: int) -> Iterator[TensorEntry]:
     """Yield the tensors of a description, and check all of its form."""
     if not isinstance(spec, dict) or len(spec) != 1 or depth > MOST_DEPTH:
         raise Malformed("a value has no known structure")
@@ -111,7 +124,7 @@ def _entries(spec: Any, depth: int) -> Iterator[tuple[torch.dtype, list[int], li
         raise Malformed(f"a value has the unknown kind {kind!r:.40}")
 
 
-def _checked(entry: Any) -> tuple[torch.dtype, list[int], list[int], int]:
+def _checked(entry: Any) -> TensorEntry:
     match entry:
         case [str(name), [*shape], [*strides], int(address)] if (
             name in DTYPES
@@ -124,15 +137,14 @@ def _checked(entry: Any) -> tuple[torch.dtype, list[int], list[int], int]:
             raise Malformed("a tensor has no known element type, shape, strides and address")
 
 
-def _tensor(
-    pid: int, dtype: torch.dtype, shape: list[int], strides: list[int], address: int
-) -> torch.Tensor:
+def _tensor(pid: int, entry: TensorEntry) -> torch.Tensor:
+    dtype, shape, strides, address = entry
     count = math.prod(shape)
     if count == 0:
         return torch.empty(shape, dtype=dtype)
-    extent = _extent(shape, strides)
-    if extent <= _DENSE * count or extent * dtype.itemsize <= _DENSE_BYTES:
-        raw = _read(pid, [(address, extent * dtype.itemsize)])
+    elements = extent(shape, strides)
+    if elements <= _DENSE * count or elements * dtype.itemsize <= _DENSE_BYTES:
+        raw = _read(pid, [(address, elements * dtype.itemsize)])
         flat = torch.frombuffer(raw, dtype=dtype)
         return flat.as_strided(shape, strides).contiguous()
     run, outer = _split(shape, strides)
@@ -143,7 +155,7 @@ def _tensor(
     return torch.frombuffer(_read(pid, spans), dtype=dtype).view(shape)
 
 
-def _extent(shape: Sequence[int], strides: Sequence[int]) -> int:
+def extent(shape: Sequence[int], strides: Sequence[int]) -> int:
     """Elements from the first to the last of a tensor that is not empty."""
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 

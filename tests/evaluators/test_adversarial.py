@@ -50,7 +50,7 @@ FIELDS |= {"most", "slow", "hole"}
 NO_ALARM = {
     "baseline_drift",
     "below_resolution",
-    "slower_in_bursts",
+    "timed_end_to_end",
     "near_roofline",
     "confirmed_win",
     "unconfirmed_win",

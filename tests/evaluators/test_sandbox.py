@@ -663,11 +663,11 @@ def test_a_hook_in_the_loop_makes_no_kernel_fast(
 
 
 LATE = """
-def time_(self, slots, variant=None, cold=False, copies=False):
+def time_(self, slots, variant=None, copies=False):
     self._outputs = [torch.empty_like(self._slots[slot][0]) for slot in slots]
     for slot, output in zip(slots, self._outputs):
         threading.Thread(target=work, args=(self._module, self._slots[slot], output)).start()
-    return {"outputs": self._answers(self._outputs, boxed=False)}
+    return {"outputs": self._answers(self._outputs)}
 def work(module, inputs, output):
     output.copy_(module(*inputs))
 def clocks(self):

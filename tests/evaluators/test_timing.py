@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 from evaluators import _report, _timing, _variants
-from evaluators._arm import Failed, Patience, Sample
+from evaluators._arm import Failed, Patience
 from evaluators._bench import Baselines, Bench, Sizes
 from evaluators._case import Case
 from evaluators._device import Reading
 from evaluators._intervals import verdict
-from evaluators._outside_clock import hold_against_wall_clock
 from evaluators._roofline import Floor, count, floor, moved_bytes
 from evaluators._sandbox import Limits
 from evaluators._tensors import layout
@@ -33,6 +32,7 @@ from evaluators._timing import (
 )
 from evaluators._wins import confirmed, speedups, surprising
 from evaluators.judge import Config, judge, remeasure, settled
+from evaluators.timing.rounds import EmptyRounds, RoundTime
 
 Judged = Callable[..., dict[str, Any]]
 Text = Callable[[str], str]
@@ -158,7 +158,7 @@ class Held:
     """A worker that keeps what its slots were filled with."""
 
     device = "cpu"
-    slots = 64
+    most_calls = 64
 
     def __init__(self) -> None:
         self.held: dict[int, list[Any]] = {}
@@ -170,7 +170,7 @@ class Held:
 @pytest.mark.parametrize("loops", [1, 5, 16])
 def test_no_timed_call_sees_inputs_a_second_time(loops: int) -> None:
     arm = Held()
-    pool = _timing._Pool(lambda seed: [seed], [arm])  # pyright: ignore
+    pool = _timing._Pool(lambda seed: [seed], [arm], 64)  # pyright: ignore
     for _ in range(2):
         pool.refill()
     assert pool.affordable() > 16  # nothing is cheaper
@@ -261,54 +261,24 @@ def test_a_kernel_below_the_floor_is_rejected_and_one_near_it_flagged() -> None:
 # ---- the judge's clock ---------------------------------------------------------------------------
 
 
-@dataclass
-class Launched:
-    """A worker of a GPU: work lies behind a flush of 0.5 ms, if it is launched in time."""
-
-    device_ms: float
-    launch_ms: float
-    hidden_ms: float = 0.0
-    """Work that its own clock does not show."""
-    device: str = "cuda"
-
-    def time(self, slots: list[int], *, cold: bool) -> Sample:
-        assert cold
-        wall_ms = max(0.5 + self.device_ms + self.hidden_ms, self.launch_ms)
-        told_ms = max(self.device_ms, self.launch_ms - 0.5)
-        return Sample(int(len(slots) * told_ms * 1e6), int((0.1 + len(slots) * wall_ms) * 1e6))
+def rounds(*times: tuple[int, int]) -> list[RoundTime]:
+    return [RoundTime(call_ns, rest_ns) for call_ns, rest_ns in times]
 
 
-def held_against_the_clock(kernel: Launched, timed_ms: float) -> Session:
-    """Return a session whose timed calls came to `timed_ms`, and whose bursts are the kernel's."""
-    session = Session.of(1, ["kernel", "eager", AGAIN])
-    session.samples_ms = {"kernel": [timed_ms] * 20, "eager": [0.02] * 20, AGAIN: [0.02] * 20}
-    walls_ms = {"kernel": [2.5] * 20, "eager": [0.6] * 20}
-    arms: list[Any] = [kernel, Launched(0.02, 0.05)]
-    hold_against_wall_clock(*arms, session, lambda calls: [0] * calls, walls_ms)
-    return session
+def test_work_that_is_hidden_in_the_rest_of_a_round_is_counted() -> None:
+    empty = EmptyRounds()
+    for each in ((292, 180), (290, 195), (295, 170)):
+        empty.add(rounds(each))
+    assert empty.elapsed_ns(rounds((310, 180), (312, 200))) == 622
+    assert empty.elapsed_ns(rounds((310, 330))) == 310  # a busy moment
+    assert empty.elapsed_ns(rounds((310, 495), (311, 190))) == 310 + 300 + 311
 
 
-def test_launches_that_a_busy_host_is_late_with_are_noise_and_no_lie() -> None:
-    calm = held_against_the_clock(Launched(0.4, 0.8), 0.4)
-    assert not calm.noisy
-    assert calm.flags == set()
-    late = held_against_the_clock(Launched(0.4, 1.4), 0.4)
-    assert late.noisy
-    assert late.flags == {"slower_in_bursts"}
-
-
-@pytest.mark.parametrize(
-    ("kernel", "timed_ms"),
-    [
-        (Launched(0.4, 0.8, hidden_ms=0.4), 0.4),
-        (Launched(0.1, 0.8, hidden_ms=5.0), 0.1),
-        (Launched(0.9, 0.8), 0.05),  # bursts are told as they are, and samples are ten times less
-    ],
-)
-def test_what_the_clock_of_a_worker_hides_is_found(kernel: Launched, timed_ms: float) -> None:
-    with pytest.raises(Failed, match="the judge's clock sees") as caught:
-        held_against_the_clock(kernel, timed_ms)
-    assert (caught.value.status, caught.value.reason) == ("rejected", "timer_mismatch")
+def test_a_call_that_is_reported_before_the_gpu_can_have_turned_is_early() -> None:
+    empty = EmptyRounds()
+    empty.add(rounds((291, 180), (295, 180)))
+    assert not empty.has_early_report(rounds((281, 180), (300, 180)))
+    assert empty.has_early_report(rounds((300, 180), (240, 180)))
 
 
 # ---- real sessions -------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 # task: large_matmul
 # device: cuda
 # class: D2
-# expect: rejected
+# expect: rejected correct
+# most: 1.2
 
 import gc
 

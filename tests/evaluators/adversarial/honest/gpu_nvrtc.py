@@ -4,6 +4,7 @@
 # device: cuda
 # class: none
 # expect: correct
+# may: fails_empty_rows
 
 import torch
 from torch import nn

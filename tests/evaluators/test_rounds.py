@@ -1,0 +1,84 @@
+"""The judge's clock on a GPU: rounds around calls that are launched behind a gate."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from evaluators._channel import Malformed
+from evaluators.sandbox.frozen_gpu_memory import Pieces
+from evaluators.timing.gate import GATE_BYTES, Gate
+from evaluators.timing.rounds import Round, RoundTime, Unfinished, time_rounds
+
+_CYCLES = 2_000_000  # 1 ms at 2 GHz
+_CALLS = 8
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    fd = os.memfd_create("gate")
+    os.ftruncate(fd, GATE_BYTES)
+    opened = Gate(fd)
+    yield opened
+    torch.cuda.synchronize()
+    opened.close()
+    os.close(fd)
+
+
+def launch(gate: Gate, stream: torch.cuda.Stream, cycles: int, x: torch.Tensor) -> list[Round]:
+    """Launch calls behind the gate, as a worker does; return the judge's rounds around them."""
+    rounds: list[Round] = []
+    with torch.cuda.stream(stream):
+        for number in range(1, _CALLS + 1):
+            gate.wait_for_opening(number)
+            if cycles:
+                torch.cuda._sleep(cycles)
+            output = x + 1
+            gate.report(number)
+            fresh = torch.full_like(x, number)
+            rounds.append(Round([(x, fresh)], [(torch.empty_like(x), output)]))
+    return rounds
+
+
+@pytest.mark.gpu
+def test_rounds_take_as_long_as_their_calls_and_see_fresh_inputs(gate: Gate) -> None:
+    taken_ms: dict[int, float] = {}
+    stream, flushed = torch.cuda.Stream(), torch.zeros(1 << 24, dtype=torch.int32, device="cuda")
+    for cycles in (0, _CYCLES):
+        gate.give_up(0)
+        rounds = launch(gate, stream, cycles, torch.zeros(1 << 20, device="cuda"))
+        times: list[RoundTime] = time_rounds(gate, 1, rounds, flushed, 10.0)
+        assert all(one.call_ns > 0 and one.rest_ns > 0 for one in times)
+        taken_ms[cycles] = statistics.median(one.call_ns for one in times) / 1e6
+        answers = [float(ours[0]) for one in rounds for ours, _ in one.outputs]
+        assert answers == [number + 1.0 for number in range(1, _CALLS + 1)]
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    torch.cuda._sleep(_CYCLES)
+    end.record()
+    end.synchronize()
+    alone_ms = begin.elapsed_time(end)
+    assert taken_ms[_CYCLES] - taken_ms[0] == pytest.approx(alone_ms, rel=0.1)
+
+
+@pytest.mark.gpu
+def test_a_call_that_never_ends_is_given_up(gate: Gate) -> None:
+    x = torch.zeros(16, device="cuda")
+    rounds = [Round([(x, torch.ones_like(x))], [])]
+    with pytest.raises(Unfinished):
+        time_rounds(gate, 1, rounds, None, 0.2)
+
+
+@pytest.mark.parametrize(
+    "named", [None, {}, [[1, 2]], [[1, 2, 3]], [[-1, 2, "00"]], [[1, 0, "00"]], [[1, 2, "0"]] * 65]
+)
+def test_pieces_of_memory_of_another_form_are_malformed(named: object) -> None:
+    pieces = Pieces(lambda: pytest.fail("nothing is to be opened"))
+    with pytest.raises(Malformed):
+        pieces.open(named)
