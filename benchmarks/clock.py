@@ -1,11 +1,11 @@
 """What the judge's clock costs and can tell: an empty candidate, short and long kernels, A/A wins.
 
-    python benchmarks/clock.py [--sessions N] [--load PROCESSES]
+    python benchmarks/clock.py [--device cpu|cuda] [--sessions N] [--load PROCESSES]
 
-Prints, for a processor, the cost of handing inputs over and taking the answer back (an empty
-candidate), the relative error at kernels of some lengths that busy-wait for a known time, and of
-how many sessions of eager against eager the verdict is `faster`, with as many processes at work
-beside them as `--load` names.
+Prints the cost of handing inputs over and taking the answer back (an empty candidate), the relative
+error at kernels of some lengths that wait for a known time, and of how many sessions of eager
+against eager the verdict is `faster`, with as many processes at work beside them as `--load` names.
+On a GPU the known time is what CUDA events tell of the same kernel in this process.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import signal
 import statistics
 import time
 from collections.abc import Iterator
+
+import torch
 
 from evaluators._bench import Bench
 from evaluators._case import Case
@@ -37,6 +39,18 @@ class Model(torch.nn.Module):
 def get_inputs(): return [torch.randn(256)]
 def get_init_inputs(): return []
 """
+GPU_TASK = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        torch.cuda._sleep({cycles})
+        return x
+
+def get_inputs(): return [torch.randn(256)]
+def get_init_inputs(): return []
+"""
+CYCLES_A_US = 1900
 EAGER = """
 import torch
 
@@ -80,22 +94,47 @@ def load(processes: int) -> Iterator[None]:
             os.waitpid(pid, 0)
 
 
+def gpu_us(cycles: int) -> float:
+    """Median time of a waiting kernel in microseconds, between events behind queued work."""
+    taken: list[float] = []
+    for _ in range(50):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(200_000)
+        begin.record()
+        torch.cuda._sleep(cycles)
+        end.record()
+        end.synchronize()
+        taken.append(begin.elapsed_time(end) * 1e3)
+    return statistics.median(taken)
+
+
+def waiting(device: str, wanted_us: int) -> tuple[str, float]:
+    """A task that waits for some time, and the time that it takes in microseconds."""
+    if device == "cpu":
+        return TASK.format(ns=wanted_us * 1000), wanted_us
+    cycles = wanted_us * CYCLES_A_US
+    return GPU_TASK.format(cycles=cycles), gpu_us(cycles)
+
+
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="what is timed")
     parser.add_argument("--sessions", type=int, default=40, help="sessions of eager over eager")
     parser.add_argument("--load", type=int, default=0, help="processes at work beside them")
     options = parser.parse_args()
-    with Bench("cpu") as bench:
-        print(" true µs  calls  measured µs    error  overhead µs  resolution µs (per call)")
-        for wanted_us in (20, 100, 1000):
-            rows = session(bench, TASK.format(ns=wanted_us * 1000))
+    with Bench(options.device) as bench:
+        print("  true µs  calls  measured µs    error  overhead µs  resolution µs (per call)")
+        for wanted_us in (5, 20, 100, 1000) if options.device == "cuda" else (20, 100, 1000):
+            task, true_us = waiting(options.device, wanted_us)
+            rows = session(bench, task)
             kernel = next(row for row in rows if row["arm"] == "kernel" and row["cache"] == "cold")
             told_us = statistics.median(kernel["samples_ms"]) * 1e3
             print(
-                f"{wanted_us:8} {kernel['inner_loops']:6} {told_us:12.2f}"
-                f" {told_us / wanted_us - 1:8.2%} {kernel['overhead_ms'] * 1e3:12.2f}"
-                f" {kernel['resolution_ms'] * 1e3:14.3f}"
+                f"{true_us:9.2f} {kernel['inner_loops']:6} {told_us:12.2f}"
+                f" {told_us / true_us - 1:8.2%} {kernel['overhead_ms'] * 1e3:12.2f}"
+                f" {kernel['resolution_ms'] * 1e3:14.3f}",
+                flush=True,
             )
         counts: dict[str, int] = {}
         begin = time.perf_counter()
