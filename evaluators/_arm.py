@@ -47,9 +47,6 @@ _MOST_PARAMETERS = 100_000
 _MOST_PIECES = 200
 _LAUNCH_S = 2.0
 """How long launching the calls of one sample may take before they count as waiting for the GPU."""
-_MOST_LAUNCHES = 900
-"""What a GPU's queue holds for sure: one more launch would wait."""
-_ROUND_LAUNCHES = 8
 _WIDEST_BYTES = torch.complex128.itemsize
 """A candidate may hold its state in any element type."""
 
@@ -428,14 +425,6 @@ class Arm:
             self._refuse_odd(output.get("odd") if isinstance(output, dict) else "no object")
         self._answers = [outputs, []]
         self._taken = None
-
-    @property
-    def most_calls(self) -> int:
-        """Calls of one sample: as many as it has slots and, on a GPU, as its queue has room for."""
-        if self.device != "cuda":
-            return self.slots
-        widest = max((len(self._inbox.views(spec)) for spec in self._slots.values()), default=0)
-        return max(1, min(self.slots, _MOST_LAUNCHES // (_ROUND_LAUNCHES + 2 * widest)))
 
     def outputs_overlap(self) -> bool:
         """Whether outputs of two calls of the last request share memory."""

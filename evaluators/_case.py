@@ -26,7 +26,7 @@ FLAGS = {
     "not_frozen": "another author's kernel, where workers are only stopped by signals: noisy",
     "more_threads": "uses more processors than the threads that all arms are given: noisy",
     "shares_device": "another process of the kernel's holds the GPU as well: noisy",
-    "timed_end_to_end": "calls in a row take longer than the timed ones, by both clocks: noisy",
+    "timed_end_to_end": "launching it waits for the GPU: timed by the host's clock, all arms alike",
     "near_roofline": "about as fast as memory allows, or faster than the reference's operations",
     "confirmed_win": "a surprising speedup, found again in a fresh process",
     "unconfirmed_win": "a surprising speedup that a fresh process did not show: noisy",

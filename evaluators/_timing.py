@@ -20,6 +20,7 @@ well enough. A short session without flushes follows, for kernel and eager.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import random
@@ -47,11 +48,8 @@ EMPTY = "empty"
 
 _WARM_UP_CALLS = 3
 _WARM_UP_ROUNDS = 3
-_CLOCKS = {"cpu": ((False, 256),), "cuda": ((True, 16), (True, 1), (False, 1))}
-"""Whether calls are launched beforehand, and how many a sample has at most: the first that works.
-
-A GPU's queue may be too short for all launches of a sample, or a launch may wait for the GPU.
-"""
+_MOST_LOOPS = {"cuda": 1, "cpu": 256}
+"""Calls of one sample. More gain nothing on a GPU, whose clock tells a tenth of a microsecond."""
 _SUPPLY_NS = 20_000_000
 _SLOW_SAMPLE_MS = 20.0
 _LONGEST_SAMPLE_MS = 100.0
@@ -233,25 +231,17 @@ def measure(kernel: Arm, baselines: Baselines, sources: Sources, plan: Plan) -> 
     changed its inputs, timer_mismatch where an answer is reported before it can be there, and
     whatever the kernel's worker fails with.
     """
-    *clocks, last = _CLOCKS[kernel.device]
-    for gated, most_loops in clocks:
-        try:
-            return _measure(kernel, baselines, sources, plan, gated, most_loops)
-        except LaunchBlocked:
-            continue
-    return _measure(kernel, baselines, sources, plan, *last)
+    if kernel.device == "cuda":
+        with contextlib.suppress(LaunchBlocked):
+            return _measure(kernel, baselines, sources, plan, gated=True)
+    return _measure(kernel, baselines, sources, plan, gated=False)
 
 
 def _measure(
-    kernel: Arm,
-    baselines: Baselines,
-    sources: Sources,
-    plan: Plan,
-    gated: bool,
-    most_loops: int,
+    kernel: Arm, baselines: Baselines, sources: Sources, plan: Plan, *, gated: bool
 ) -> Session:
     draw = random.Random(secrets.randbits(64))
-    pool = _Pool(sources.inputs, (kernel, *baselines.arms), most_loops)
+    pool = _Pool(sources.inputs, (kernel, *baselines.arms))
     for _ in range(2):  # the first fill allocates, and says nothing of what a further one takes
         pool.refill()
     turns = _turns(kernel, baselines, gated)
@@ -428,7 +418,7 @@ def _eager_alone(
 ) -> list[float]:
     """Samples of eager that take turns with its second process alone, in milliseconds."""
     draw = random.Random(secrets.randbits(64))
-    pool = _Pool(sources.inputs, (baselines.arm, baselines.again), session.inner_loops)
+    pool = _Pool(sources.inputs, (baselines.arm, baselines.again))
     pool.resize(session.inner_loops)
     pool.refill()
     turns = _turns(None, baselines, session.gated)
@@ -504,10 +494,9 @@ class _Pool:
     its content, and its answer kept.
     """
 
-    def __init__(self, inputs: Callable[[int], list[Any]], arms: Sequence[Arm], most: int) -> None:
+    def __init__(self, inputs: Callable[[int], list[Any]], arms: Sequence[Arm]) -> None:
         self._inputs = inputs
         self._arms = arms
-        self._most = most
         self.device = arms[0].device
         """Kind of device of all of them."""
         self._size = 1
@@ -518,7 +507,7 @@ class _Pool:
     def affordable(self) -> int:
         """How many sets every worker can hold and be given anew for each block."""
         renewed = max(1, _SUPPLY_NS // max(1, self._cost_ns))
-        return min(renewed, self._most, *(arm.most_calls for arm in self._arms))
+        return min(renewed, _MOST_LOOPS[self.device], *(arm.slots for arm in self._arms))
 
     def resize(self, loops: int) -> None:
         """Hold so many sets."""

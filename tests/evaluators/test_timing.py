@@ -158,7 +158,7 @@ class Held:
     """A worker that keeps what its slots were filled with."""
 
     device = "cpu"
-    most_calls = 64
+    slots = 64
 
     def __init__(self) -> None:
         self.held: dict[int, list[Any]] = {}
@@ -170,7 +170,7 @@ class Held:
 @pytest.mark.parametrize("loops", [1, 5, 16])
 def test_no_timed_call_sees_inputs_a_second_time(loops: int) -> None:
     arm = Held()
-    pool = _timing._Pool(lambda seed: [seed], [arm], 64)  # pyright: ignore
+    pool = _timing._Pool(lambda seed: [seed], [arm])  # pyright: ignore
     for _ in range(2):
         pool.refill()
     assert pool.affordable() > 16  # nothing is cheaper
