@@ -15,10 +15,6 @@ from evaluators import _cuda_driver
 
 _HANDLE_BYTES = 64
 _LAZY_PEER_ACCESS = 1
-_BUFFER_ID = 7
-"""The attribute of a pointer that numbers allocations, and never gives a number twice."""
-_NAMED: dict[int, tuple[int, int, str]] = {}
-"""Begin, bytes and handle of allocations by that number: naming one takes a while."""
 
 
 class _Handle(ctypes.Structure):
@@ -62,25 +58,19 @@ class SharedMemory:
 def name_pieces(addresses: Iterable[int]) -> list[tuple[int, int, str]]:
     """Begin, bytes and handle of each allocation of this process that holds one of the addresses.
 
-    Raises RuntimeError where memory is of a kind that cannot be shared.
+    Neither call waits for the GPU, as one for the number of an allocation (CU_POINTER_ATTRIBUTE_
+    BUFFER_ID) does. Raises RuntimeError where memory is of a kind that cannot be shared.
     """
     found: dict[int, tuple[int, int, str]] = {}
     for address in addresses:
-        inside, number = ctypes.c_uint64(address), ctypes.c_ulonglong()
-        _cuda_driver.call(
-            "cuPointerGetAttribute", ctypes.byref(number), ctypes.c_int(_BUFFER_ID), inside
-        )
-        if number.value not in _NAMED:
-            _NAMED[number.value] = _name_piece(inside)
-        found[number.value] = _NAMED[number.value]
+        base, size = ctypes.c_uint64(), ctypes.c_size_t()
+        inside = ctypes.c_uint64(address)
+        _cuda_driver.call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), inside)
+        if base.value not in found:
+            handle = _Handle()
+            _cuda_driver.call("cuIpcGetMemHandle", ctypes.byref(handle), base)
+            found[base.value] = (base.value, size.value, bytes(handle).hex())
     return list(found.values())
-
-
-def _name_piece(inside: ctypes.c_uint64) -> tuple[int, int, str]:
-    base, size, handle = ctypes.c_uint64(), ctypes.c_size_t(), _Handle()
-    _cuda_driver.call("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), inside)
-    _cuda_driver.call("cuIpcGetMemHandle", ctypes.byref(handle), base)
-    return base.value, size.value, bytes(handle).hex()
 
 
 class OpenedMemory:
