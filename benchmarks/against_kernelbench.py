@@ -114,7 +114,7 @@ def ours(lake: Path, rows: list[dict[str, Any]], folder: Path) -> dict[str, Any]
     with store.open(str(copy)) as opened:
         found = opened.sql(
             "SELECT e.kernel_id, e.status, e.reason, s.speedup FROM evaluations AS e "
-            "LEFT JOIN speedups AS s ON s.evaluation_id = e.evaluation_id AND s.cache = 'cold' "
+            "LEFT JOIN speedups AS s ON s.evaluation_id = e.evaluation_id AND s.clock = 'latency' "
             f"WHERE e.kernel_id IN ({ids})"
         ).rows()
     results = {

@@ -58,6 +58,7 @@ def plain_grpo(folder: Path, steps: int) -> list[float]:
     from trl.trainer.grpo_trainer import GRPOTrainer
 
     from evaluators._host import Host
+    from evaluators._wins import ranking_rows
     from store import ids
     from store.completion import parse
     from trainers import _judging, _model, contrastive
@@ -108,9 +109,8 @@ def plain_grpo(folder: Path, steps: int) -> list[float]:
             )
             if tables["evaluations"][0]["status"] != "correct":
                 return -1.0
-            arms = {
-                row["arm"]: row["samples_ms"] for row in tables["timings"] if row["cache"] == "cold"
-            }
+            ranking = ranking_rows(tables["timings"])
+            arms = {arm: row["samples_ms"] for arm, row in ranking.items()}
             ratios = [a / b for a, b in zip(arms["eager"], arms["kernel"], strict=True)]
             return 2.0 if statistics.median(ratios) > 1.05 else 1.0
 

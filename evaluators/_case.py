@@ -26,6 +26,7 @@ FLAGS = {
     "not_frozen": "another author's kernel, where workers are only stopped by signals: noisy",
     "more_threads": "uses more processors than the threads that all arms are given: noisy",
     "shares_device": "another process of the kernel's holds the GPU as well: noisy",
+    "contended": "other work shared the host: noisy by every clock but gpu",
     "timed_end_to_end": "launching it waits for the GPU: timed by the host's clock, all arms alike",
     "near_roofline": "about as fast as memory allows, or faster than the reference's operations",
     "confirmed_win": "a surprising speedup, found again in a fresh process",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from evaluators._intervals import verdict
-from evaluators._wins import best_baseline, speedups
+from evaluators._wins import best_baseline, ranking_rows, speedups
 from store.commandline.escape import escape_lines, escape_terminal, quote_name
 
 _COLOURS = {
@@ -74,17 +74,19 @@ def _sessions(timings: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 def _speedup_lines(session: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
     """Text and meaning of each baseline's line; the baseline hardest to beat is marked."""
-    cold = {row["arm"]: row for row in session if row["cache"] == "cold"}
-    warm = {row["arm"]: row["samples_ms"] for row in session if row["cache"] == "warm"}
+    ranking = ranking_rows(session)
     found = speedups(session)
-    kernel = cold["kernel"]
+    kernel = ranking["kernel"]
     for baseline, (low, middle, high) in found.items():
-        baseline_ms = statistics.median(cold[baseline]["samples_ms"])
+        baseline_ms = statistics.median(ranking[baseline]["samples_ms"])
         kernel_ms = statistics.median(kernel["samples_ms"])
-        notes = [f"{baseline_ms:.4g} ms → {kernel_ms:.4g} ms", f"n = {len(kernel['blocks'])}"]
-        if baseline in warm:
-            ratio = statistics.median(warm[baseline]) / statistics.median(warm["kernel"])
-            notes.append(f"warm {ratio:.2f}")
+        times = f"{kernel['clock']} {baseline_ms:.4g} ms → {kernel_ms:.4g} ms"
+        notes = [times, f"n = {len(kernel['blocks'])}"]
+        for clock in dict.fromkeys(row["clock"] for row in session):
+            arms = {row["arm"]: row["samples_ms"] for row in session if row["clock"] == clock}
+            if clock != kernel["clock"] and baseline in arms:
+                ratio = statistics.median(arms[baseline]) / statistics.median(arms["kernel"])
+                notes.append(f"{clock} {ratio:.2f}")
         if kernel["noisy"]:
             notes.append("noisy, not for ranking")
         mark = " (best baseline)" if len(found) > 1 and baseline == best_baseline(found) else ""

@@ -29,7 +29,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 from evaluators._arm import Arm, Failed, LaunchBlocked, Sample
 from evaluators._bench import Baselines
@@ -38,9 +38,24 @@ from evaluators._intervals import bias, interval, log_ratios, verdict, widened
 from evaluators._reference import same_bits
 from evaluators._roofline import Floor
 from evaluators._tensors import tensors_of
+from evaluators.device.host_load import Load, is_contended, read_load
 from evaluators.timing.cpu_watch import Watch
 from evaluators.timing.rounds import EmptyRounds
 
+Clock: TypeAlias = Literal["gpu", "latency", "throughput"]
+"""What a sample contains.
+
+gpu: the work of a GPU for one call, caches flushed before it, its launches made beforehand.
+latency: one call on an idle device, launches included, caches flushed before it.
+throughput: calls in a row, each on other inputs, launches included. On a processor caches are
+flushed before the first of them.
+"""
+CLOCKS: dict[str, tuple[Clock, ...]] = {
+    "cuda": ("gpu", "latency", "throughput"),
+    "cpu": ("throughput", "latency"),
+}
+"""The clocks of each kind of device. The first that a kernel can be timed by decides how long a
+session goes on, and ranks."""
 AGAIN = "again"
 """The arm of the noise control: eager in a process of its own. Its ratios to eager are stored."""
 EMPTY = "empty"
@@ -48,8 +63,8 @@ EMPTY = "empty"
 
 _WARM_UP_CALLS = 3
 _WARM_UP_ROUNDS = 3
-_MOST_LOOPS = {"cuda": 1, "cpu": 256}
-"""Calls of one sample. More gain nothing on a GPU, whose clock tells a tenth of a microsecond."""
+_MOST_LOOPS: dict[Clock, int] = {"gpu": 1, "latency": 1, "throughput": 256}
+"""Calls of one sample, at most."""
 _SUPPLY_NS = 20_000_000
 _SLOW_SAMPLE_MS = 20.0
 _LONGEST_SAMPLE_MS = 100.0
@@ -88,8 +103,8 @@ class Plan:
     """Calls are repeated inside one sample until the slowest arm takes so long."""
     noise: float = 1.05
     """Ratio of the two eager arms that counts as noise, above 1."""
-    warm_blocks: int = 12
-    """Blocks without flushes."""
+    further_blocks: int = 20
+    """Blocks of each clock beside the one that decides when a session ends."""
 
 
 @dataclass
@@ -97,6 +112,7 @@ class Session:
     """Samples of a session, one per block and arm, in milliseconds per call."""
 
     inner_loops: int
+    clock: Clock
     samples_ms: dict[str, list[float]]
     """By arm: kernel, each baseline, and `again`. What handing over costs is taken off."""
     raw_ms: dict[str, list[float]] = field(default_factory=dict)
@@ -105,21 +121,21 @@ class Session:
     """Place of each arm in the random order of each block."""
     readings: list[Reading | None] = field(default_factory=list)
     """Clocks after each block; None where the device tells none."""
-    warm_ms: dict[str, list[float]] = field(default_factory=dict)
-    """Samples of kernel and eager without flushes."""
-    warm_positions: dict[str, list[int]] = field(default_factory=dict)
+    loads: list[Load] = field(default_factory=list)
+    """What else the host did after each block."""
+    further: list[Session] = field(default_factory=list)
+    """What the same arms took by other clocks."""
     noisy: bool = False
-    gated: bool = False
-    """Whether the calls of a GPU were launched beforehand."""
     flags: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, inner_loops: int, arms: Iterable[str]) -> Session:
+    def of(cls, inner_loops: int, arms: Iterable[str], clock: Clock) -> Session:
         """Return a session without blocks."""
         names = list(arms)
         timed = [name for name in names if name != EMPTY]
         return cls(
             inner_loops,
+            clock,
             {name: [] for name in timed},
             {name: [] for name in names},
             {name: [] for name in names},
@@ -231,58 +247,36 @@ def measure(kernel: Arm, baselines: Baselines, sources: Sources, plan: Plan) -> 
     changed its inputs, timer_mismatch where an answer is reported before it can be there, and
     whatever the kernel's worker fails with.
     """
-    if kernel.device == "cuda":
+    clocks = CLOCKS[kernel.device]
+    if clocks[0] == "gpu":
         with contextlib.suppress(LaunchBlocked):
-            return _measure(kernel, baselines, sources, plan, gated=True)
-    return _measure(kernel, baselines, sources, plan, gated=False)
+            return _measure(kernel, baselines, sources, plan, clocks)
+        clocks = clocks[1:]
+    return _measure(kernel, baselines, sources, plan, clocks)
 
 
 def _measure(
-    kernel: Arm, baselines: Baselines, sources: Sources, plan: Plan, *, gated: bool
+    kernel: Arm, baselines: Baselines, sources: Sources, plan: Plan, clocks: Sequence[Clock]
 ) -> Session:
     draw = random.Random(secrets.randbits(64))
     pool = _Pool(sources.inputs, (kernel, *baselines.arms))
     for _ in range(2):  # the first fill allocates, and says nothing of what a further one takes
         pool.refill()
-    turns = _turns(kernel, baselines, gated)
     checker = _Checker(kernel, sources, pool, draw)
-    loops = _decide_loops(turns, pool, checker, plan)
-    session = Session.of(loops, turns)
-    session.gated = gated
-    verified = set(draw.sample(range(plan.looks[0]), _VERIFIED_AT_LEAST))
     watch = Watch(kernel)
-    empty = EmptyRounds()
-    for _ in range(_EMPTY_CALLS if gated else 0):
-        empty.add(turns[EMPTY].time(pool.refill(), cold=True).rounds)
+    block = _Block(baselines, kernel, sources, pool, draw, checker, watch)
+    session = block.begin(clocks[0], plan)
+    verified = set(draw.sample(range(plan.looks[0]), _VERIFIED_AT_LEAST))
     begin = time.monotonic()
-    for block in range(plan.looks[-1]):
-        slots = pool.refill()
-        for position, name in enumerate(draw.sample(list(turns), len(turns))):
-            turn = turns[name]
-            sources.flush()
-            with watch.beside(turn.arm):
-                sample = turn.time(slots, cold=True)
-            elapsed_ns = empty.elapsed_ns(sample.rounds) if gated else sample.elapsed_ns
-            session.keep(name, position, elapsed_ns)
-            if name == EMPTY and gated:
-                empty.add(sample.rounds)
-            elif name == "kernel" and empty.has_early_report(sample.rounds):
-                message = "a call is reported as done before the GPU can have turned to it"
-                raise Failed("rejected", "timer_mismatch", message)
-            # What is verified is drawn after the call, while its worker is frozen.
-            if name == "kernel" and (block in verified or draw.random() < _VERIFIED_SHARE):
-                checker.check(slots)
-        session.readings.append(sources.clocks())
-        session.settle()
+    for number in range(plan.looks[-1]):
+        block.measure(session, checks=number in verified)
         ends = enough(session, plan, time.monotonic() - begin)
         if ends and not checker.checked:  # a session that is cut short
-            slots = pool.refill()
-            turns["kernel"].time(slots)
-            checker.check(slots)
+            block.measure(session, checks=True)
         if ends:
             break
-    session.settle()
-    _measure_warm(session, turns, pool, plan, draw)
+    for clock in clocks[1:]:
+        session.further.append(_measure_further(block, clock, plan))
     watch.refuse_busy()
     if watch.uses_more_threads(kernel.threads * _MORE_THREADS):
         session.flags.add("more_threads")
@@ -290,11 +284,107 @@ def _measure(
     if kernel.shares_device():
         session.flags.add("shares_device")
         session.noisy = True
-    if kernel.device == "cuda" and not gated:
+    if kernel.device == "cuda" and session.clock != "gpu":
         session.flags.add("timed_end_to_end")
     session.noisy |= is_noisy(session, plan.noise)
     _look_at_resolution(session)
+    for one in session.further:
+        one.noisy = session.noisy or is_noisy(one, plan.noise)
+        _look_at_resolution(one)
+    _look_at_host(session)
     return session
+
+
+def _look_at_host(session: Session) -> None:
+    """Flag a session that shares its host, and distrust every clock that the host is part of."""
+    measured = (session, *session.further)
+    if not is_contended([load for one in measured for load in one.loads]):
+        return
+    session.flags.add("contended")
+    for one in measured:
+        one.noisy |= one.clock != "gpu"
+
+
+def _measure_further(block: _Block, clock: Clock, plan: Plan) -> Session:
+    """Some blocks of another clock."""
+    session = block.begin(clock, plan)
+    begin = time.monotonic()
+    for number in range(plan.further_blocks):
+        if number > 1 and time.monotonic() - begin > plan.budget_s / 2:
+            break
+        block.measure(session, checks=False)
+    return session
+
+
+class _Block:
+    """Measures one sample of every arm at a time, in random order on the same fresh inputs."""
+
+    def __init__(
+        self,
+        baselines: Baselines,
+        kernel: Arm | None,
+        sources: Sources,
+        pool: _Pool,
+        draw: random.Random,
+        checker: _Checker | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        self._baselines = baselines
+        self._kernel = kernel
+        self._sources = sources
+        self._pool = pool
+        self._draw = draw
+        self._checker = checker
+        self._watch = watch
+        self._turns: dict[str, _Turn] = {}
+        self._empty = EmptyRounds()
+
+    def begin(self, clock: Clock, plan: Plan, loops: int | None = None) -> Session:
+        """Warm every arm up for a clock and return its session. Raises Failed, LaunchBlocked.
+
+        `loops` calls make a sample, or as many as the plan asks for.
+        """
+        self._pool.begin(clock, loops or 1)
+        self._pool.refill()
+        gated = clock == "gpu"
+        self._turns = _turns(self._kernel, self._baselines, gated)
+        if self._checker is not None and loops is None:
+            loops = _decide_loops(self._turns, self._pool, self._checker, plan)
+        for _ in range(_EMPTY_CALLS if gated else 0):
+            slots = self._pool.refill()
+            self._empty.add(self._turns[EMPTY].time(slots, cold=True).rounds)
+        return Session.of(loops or 1, self._turns, clock)
+
+    def measure(self, session: Session, *, checks: bool) -> None:
+        """Add a block to a session; `checks` has calls of the kernel checked for sure."""
+        slots = self._pool.refill()
+        cold = session.clock != "throughput" or self._pool.device == "cpu"
+        for position, name in enumerate(self._draw.sample(list(self._turns), len(self._turns))):
+            turn = self._turns[name]
+            if cold:
+                self._sources.flush()
+            watched = self._watch.beside(turn.arm) if self._watch else contextlib.nullcontext()
+            with watched:
+                sample = turn.time(slots, cold=cold)
+            session.keep(name, position, self._elapsed_ns(name, sample))
+            # What is verified is drawn after the call, while its worker is frozen.
+            drawn = checks or self._draw.random() < _VERIFIED_SHARE
+            if name == "kernel" and drawn and self._checker is not None:
+                self._checker.check(slots)
+        session.readings.append(self._sources.clocks())
+        session.loads.append(read_load())
+        session.settle()
+
+    def _elapsed_ns(self, name: str, sample: Sample) -> int:
+        if not sample.rounds:
+            return sample.elapsed_ns
+        if name == "kernel" and self._empty.has_early_report(sample.rounds):
+            message = "a call is reported as done before the GPU can have turned to it"
+            raise Failed("rejected", "timer_mismatch", message)
+        elapsed_ns = self._empty.elapsed_ns(sample.rounds)
+        if name == EMPTY:
+            self._empty.add(sample.rounds)
+        return elapsed_ns
 
 
 def _look_at_resolution(session: Session) -> None:
@@ -417,23 +507,18 @@ def _eager_alone(
     session: Session, baselines: Baselines, sources: Sources, plan: Plan
 ) -> list[float]:
     """Samples of eager that take turns with its second process alone, in milliseconds."""
-    draw = random.Random(secrets.randbits(64))
     pool = _Pool(sources.inputs, (baselines.arm, baselines.again))
-    pool.resize(session.inner_loops)
-    pool.refill()
-    turns = _turns(None, baselines, session.gated)
-    turns = {name: turns[name] for name in ("eager", AGAIN)}
-    alone = Session.of(session.inner_loops, turns)
+    alone = Baselines(baselines.arm, baselines.again)
+    alone.prepared["eager"] = 0.0
+    block = _Block(alone, None, sources, pool, random.Random(secrets.randbits(64)))
+    found = block.begin(session.clock, plan, session.inner_loops)
     begin = time.monotonic()
     least, most = _DRIFT_BLOCKS
-    for block in range(most):
-        if block >= least and time.monotonic() - begin > plan.budget_s / 4:
+    for number in range(most):
+        if number >= least and time.monotonic() - begin > plan.budget_s / 4:
             break
-        slots = pool.refill()
-        for position, name in enumerate(draw.sample(list(turns), len(turns))):
-            sources.flush()
-            alone.keep(name, position, turns[name].time(slots, cold=True).elapsed_ns)
-    return alone.raw_ms["eager"]
+        block.measure(found, checks=False)
+    return found.raw_ms["eager"]
 
 
 def _spread(samples_ms: list[float]) -> tuple[float, float, float]:
@@ -466,27 +551,6 @@ def _turns(kernel: Arm | None, baselines: Baselines, gated: bool) -> dict[str, _
     return named
 
 
-def _measure_warm(
-    session: Session, turns: dict[str, _Turn], pool: _Pool, plan: Plan, draw: random.Random
-) -> None:
-    """A few blocks of kernel and eager without flushes; the inputs are fresh all the same."""
-    names = ["kernel", "eager"]
-    warm = Session.of(session.inner_loops, names)
-    begin = time.monotonic()
-    for block in range(plan.warm_blocks + 1):
-        if block > 1 and time.monotonic() - begin > plan.budget_s / 4:
-            break
-        slots = pool.refill()
-        for position, name in enumerate(draw.sample(names, len(names))):
-            sample = turns[name].time(slots)
-            if block:  # the first one warms up
-                warm.keep(name, position, sample.elapsed_ns)
-    warm.raw_ms[EMPTY] = session.raw_ms.get(EMPTY, [])
-    warm.settle()
-    session.warm_ms = warm.samples_ms
-    session.warm_positions = {name: warm.positions[name] for name in names}
-
-
 class _Pool:
     """Input sets that lie in every worker, one for each call of a sample.
 
@@ -499,6 +563,7 @@ class _Pool:
         self._arms = arms
         self.device = arms[0].device
         """Kind of device of all of them."""
+        self._clock: Clock = "latency"
         self._size = 1
         self._cost_ns = 0
         self.held: dict[int, list[Any]] = {}
@@ -507,7 +572,12 @@ class _Pool:
     def affordable(self) -> int:
         """How many sets every worker can hold and be given anew for each block."""
         renewed = max(1, _SUPPLY_NS // max(1, self._cost_ns))
-        return min(renewed, _MOST_LOOPS[self.device], *(arm.slots for arm in self._arms))
+        return min(renewed, _MOST_LOOPS[self._clock], *(arm.slots for arm in self._arms))
+
+    def begin(self, clock: Clock, size: int) -> None:
+        """Hold so many sets for samples of a clock."""
+        self._clock = clock
+        self._size = size
 
     def resize(self, loops: int) -> None:
         """Hold so many sets."""
@@ -554,8 +624,6 @@ def _copy_what_is_overwritten(turns: dict[str, _Turn], pool: _Pool) -> None:
     All of them have to be there when those to check are drawn. The copies take the kernel's own
     time. What eager hands back several times, such as a weight, is no such answer.
     """
-    if pool.device == "cuda":  # there an answer is copied before the next call is let through
-        return
     slots = pool.refill()
     kernel, eager = turns["kernel"].arm, turns["eager"].arm
     for name in ("kernel", "eager"):

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from evaluators._intervals import bias, interval, log_ratios, widened
 
 Rows: TypeAlias = Sequence[dict[str, Any]]
-"""Rows of `timings` of one session."""
+"""Rows of `timings` of one session, those of the clock that ranks first."""
 Bounds: TypeAlias = tuple[float, float, float]
 """Lower bound, median and upper bound of a log speedup."""
 
@@ -24,26 +24,36 @@ _APART = math.log(1.10)
 _WIDEST = math.log(1.25)
 
 
+def ranking_rows(session: Rows) -> dict[str, dict[str, Any]]:
+    """The rows of the clock that ranks, by arm."""
+    return {row["arm"]: row for row in session if row["clock"] == session[0]["clock"]}
+
+
+def is_noisy(session: Rows) -> bool:
+    """Whether a row of the clock that ranks may not rank."""
+    return any(row["noisy"] for row in ranking_rows(session).values())
+
+
 def speedups(session: Rows) -> dict[str, Bounds]:
-    """Logs of the cold speedups over every baseline of a session, blocks paired.
+    """Logs of the speedups over every baseline of a session by the clock that ranks, blocks paired.
 
     Widened by what the session's two eager processes differ by.
 
-    >>> arm = {"cache": "cold", "blocks": list(range(9))}
+    >>> arm = {"clock": "gpu", "blocks": list(range(9))}
     >>> rows = [{"arm": "kernel", "samples_ms": [1.0] * 9} | arm]
     >>> rows += [{"arm": "eager", "samples_ms": [1.0] * 9} | arm]
     >>> speedups(rows)
     {'eager': (0.0, 0.0, 0.0)}
     """
-    cold = {row["arm"]: row for row in session if row["cache"] == "cold"}
-    kernel = cold.pop("kernel", None)
+    ranking = ranking_rows(session)
+    kernel = ranking.pop("kernel", None)
     if kernel is None:
         return {}
     control = kernel.get("control_ratios")
     apart = bias(control) if control else 0.0
     return {
         name: widened(interval(log_ratios(row["samples_ms"], kernel["samples_ms"])), apart)
-        for name, row in cold.items()
+        for name, row in ranking.items()
     }
 
 
@@ -57,7 +67,7 @@ def surprising(session: Rows, best_speedup: float | None) -> bool:
 
     best_speedup: the best one over eager measured so far, where there is one.
     """
-    if any(row["noisy"] for row in session):
+    if is_noisy(session):
         return False
     middle = speedups(session)["eager"][1]
     leap = math.inf if best_speedup is None else math.log(best_speedup) + _LEAP
@@ -70,7 +80,7 @@ def confirmed(first: Rows, second: Rows) -> bool:
     They do where both may rank, their medians differ by at most 10 %, and neither interval reaches
     further than 25 % from its median.
     """
-    if not second or any(row["noisy"] for row in second):
+    if not second or is_noisy(second):
         return False
     medians: list[float] = []
     for session in (first, second):
@@ -87,5 +97,5 @@ def rank(first: Rows, second: Rows) -> list[dict[str, Any]]:
         return [{**row, "noisy": True} for row in (*first, *second)]
     lower, higher = sorted((first, second), key=lambda rows: speedups(rows)["eager"][1])
     noisy = [{**row, "noisy": True} for row in higher]
-    ranked = [{**row, "noisy": False} for row in lower]
+    ranked = list(lower)
     return [*ranked, *noisy] if lower is first else [*noisy, *ranked]

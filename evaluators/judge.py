@@ -217,7 +217,8 @@ def settled(
                 _rejection(evaluation["kernel_id"], failed["reason"], failed["message"]) | key
             )
         return {**tables, "evaluations": [row], "timings": [], "findings": found, "analyses": []}
-    first = [{**row, "noisy": False} for row in tables["timings"]]
+    ranking = tables["timings"][0]["clock"] if tables["timings"] else None
+    first = [{**row, "noisy": row["clock"] != ranking} for row in tables["timings"]]
     flag = "confirmed_win" if confirmed(first, second) else "unconfirmed_win"
     flags = sorted({*evaluation["flags"], flag} - ({"unconfirmed_win"} - {flag}))
     return {
@@ -348,7 +349,7 @@ def _plan(config: Config, device: str) -> Plan:
         half_width=config.half_width or (0.01 if on_gpu else 0.03),
         budget_s=config.timing_s if config.timing_s is not None else 2.0 if on_gpu else 1.0,
         limit_s=config.timing_limit_s,
-        sample_ms=0.02 if on_gpu else 3.0,
+        sample_ms=5.0 if on_gpu else 3.0,
     )
 
 
@@ -431,42 +432,33 @@ def _shared(case: Case, bench: Bench) -> dict[str, Any]:
 
 
 def _timing_rows(session: Session, case: Case, bench: Bench) -> Iterator[dict[str, Any]]:
-    """One row for every arm: cold for the kernel and each baseline, then warm for two of them."""
-    kept = session.kept()
-    readings = [session.readings[block] for block in kept]
-    clocks = [reading for reading in readings if reading is not None]
-    told = clocks if len(clocks) == len(kept) else []
-    common = {
-        **_shared(case, bench),
-        "session_id": uuid7(),
-        "inner_loops": session.inner_loops,
-        "noisy": session.noisy,
-    }
-    for arm in ("kernel", *session.baselines):
-        yield {
-            **common,
-            "overhead_ms": session.overhead_ms,
-            "resolution_ms": session.resolution_ms,
-            "timing_id": uuid7(),
-            "arm": arm,
-            "samples_ms": [session.samples_ms[arm][block] for block in kept],
-            "blocks": kept,
-            "positions": [session.positions[arm][block] for block in kept],
-            "cache": "cold",
-            "sm_clock_mhz": [reading.sm_mhz for reading in told] or None,
-            "temperature_c": [reading.temperature_c for reading in told] or None,
-            "control_ratios": session.control() if arm == "kernel" else None,
-        }
-    for arm, samples_ms in session.warm_ms.items():
-        yield {
-            **common,
-            "timing_id": uuid7(),
-            "arm": arm,
-            "samples_ms": samples_ms,
-            "blocks": list(range(len(samples_ms))),
-            "positions": session.warm_positions[arm],
-            "cache": "warm",
-        }
+    """One row for every clock and arm, those of the clock that ranks first."""
+    session_id = uuid7()
+    for one in (session, *session.further):
+        kept = one.kept()
+        readings = [one.readings[block] for block in kept]
+        clocks = [reading for reading in readings if reading is not None]
+        told = clocks if len(clocks) == len(kept) else []
+        cold = one.clock != "throughput" or bench.device == "cpu"
+        for arm in ("kernel", *one.baselines):
+            yield {
+                **_shared(case, bench),
+                "session_id": session_id,
+                "clock": one.clock,
+                "inner_loops": one.inner_loops,
+                "noisy": one.noisy,
+                "overhead_ms": one.overhead_ms,
+                "resolution_ms": one.resolution_ms,
+                "timing_id": uuid7(),
+                "arm": arm,
+                "samples_ms": [one.samples_ms[arm][block] for block in kept],
+                "blocks": kept,
+                "positions": [one.positions[arm][block] for block in kept],
+                "cache": "cold" if cold else "warm",
+                "sm_clock_mhz": [reading.sm_mhz for reading in told] or None,
+                "temperature_c": [reading.temperature_c for reading in told] or None,
+                "control_ratios": one.control() if arm == "kernel" else None,
+            }
 
 
 def _files(case: Case) -> dict[str, str]:

@@ -202,6 +202,7 @@ def session(
     evaluation: Row,
     kernel: Sequence[float],
     *,
+    clock: str | None = "gpu",
     cache: str = "cold",
     noisy: bool = False,
     blocks: Mapping[str, Sequence[int]] | None = None,
@@ -210,12 +211,13 @@ def session(
 ) -> list[Row]:
     """Return the timings rows of one session: samples (ms) of the kernel and of each baseline.
 
-    blocks: block indices by arm, where they are not 0, 1, 2 …; minute: when it was measured, by
-    default when the kernel was judged.
+    clock: None for a row of a judge without that column; blocks: block indices by arm, where they
+    are not 0, 1, 2 …; minute: when it was measured, by default when the kernel was judged.
     """
     made = evaluation["created_at"] if minute is None else at(minute)
-    identity = ids.content_id("session", evaluation["evaluation_id"], cache, made.isoformat())
-    keys = {
+    keys = (evaluation["evaluation_id"], clock or cache, made.isoformat())
+    identity = ids.content_id("session", *keys)
+    about = {
         name: evaluation[name]
         for name in ("evaluation_id", "kernel_id", "task_id", "workload_id", "device_id")
     }
@@ -224,8 +226,8 @@ def session(
             "timing_id": ids.content_id("timing", identity, arm), "session_id": identity,
             "arm": arm, "samples_ms": list(samples),
             "blocks": list((blocks or {}).get(arm, range(len(samples)))), "inner_loops": 1,
-            "cache": cache, "noisy": noisy, "created_at": made,
-        } | keys
+            "clock": clock, "cache": cache, "noisy": noisy, "created_at": made,
+        } | about
         for arm, samples in {"kernel": kernel, **baselines}.items()
     ]
 

@@ -23,7 +23,7 @@ SELECT
     best.device_id,
     best.device,
     best.baseline,
-    best.cache,
+    best.clock,
     best.kernel_id,
     best.speedup,
     best.speedup_low,
@@ -40,15 +40,15 @@ SELECT
 FROM best
 INNER JOIN task_names ON task_names.task_id = best.task_id
 -- The medians of speedups, computed for the winners alone.
-INNER JOIN timings AS kernel
+INNER JOIN clocked_timings AS kernel
     ON
         kernel.session_id = best.session_id
-        AND kernel.cache = best.cache
+        AND kernel.clock = best.clock
         AND kernel.arm = 'kernel'
-INNER JOIN timings AS baseline
+INNER JOIN clocked_timings AS baseline
     ON
         baseline.session_id = best.session_id
-        AND baseline.cache = best.cache
+        AND baseline.clock = best.clock
         AND baseline.arm = best.baseline
 LEFT JOIN workloads ON workloads.workload_id = best.workload_id
 LEFT JOIN authors ON authors.kernel_id = best.kernel_id AND authors.task_id = best.task_id

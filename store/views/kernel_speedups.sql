@@ -1,11 +1,11 @@
 -- One row per kernel, task, workload, device and baseline: the newest session that may be ranked.
 SELECT newest_speedups.*, quarantined.kernel_id IS NOT NULL AS quarantined
 FROM newest_speedups
-INNER JOIN cache_modes
+INNER JOIN default_clocks
     ON
-        cache_modes.task_id = newest_speedups.task_id
-        AND cache_modes.workload_id = newest_speedups.workload_id
-        AND cache_modes.device = newest_speedups.device
-        AND cache_modes.baseline = newest_speedups.baseline
-        AND cache_modes.cache = newest_speedups.cache
+        default_clocks.task_id = newest_speedups.task_id
+        AND default_clocks.workload_id = newest_speedups.workload_id
+        AND default_clocks.device = newest_speedups.device
+        AND default_clocks.baseline = newest_speedups.baseline
+        AND default_clocks.clock = newest_speedups.clock
 LEFT JOIN quarantined ON quarantined.kernel_id = newest_speedups.kernel_id

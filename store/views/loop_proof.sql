@@ -1,6 +1,6 @@
 -- One row per kernel shown in a prompt of a run: the score shown beside what was measured by then.
 -- By then means committed at or before the snapshot that the prompt was rendered from: session_id is
--- the newest such session that is not noisy, of a workload, device, baseline and cache mode, and
+-- the newest such session that is not noisy, of a workload, device, baseline and clock, and
 -- speedup what its samples give (as in speedups, two decimals as prompts show). Where several of
 -- them have one, that which equals the score is taken. exemplar_step is the step of this run that
 -- wrote the kernel, NULL where it is older than the run. holds is true where the score is the
@@ -38,7 +38,7 @@ committed AS (
 ratios AS (
     SELECT
         paired.kernel_id, paired.task_id, paired.workload_id, paired.device_id, paired.baseline,
-        paired.cache, paired.session_id, paired.measured_at, committed.snapshot_id,
+        paired.clock, paired.session_id, paired.measured_at, committed.snapshot_id,
         list_sort(list_transform(
             paired.baseline_samples, lambda ms, i: CAST(ms AS DOUBLE) / paired.kernel_samples[i]
         )) AS ratios
@@ -68,7 +68,7 @@ newest AS (
         PARTITION BY
             exemplars.run_id, exemplars.group_id, exemplars.prompt_id, exemplars.snapshot_id,
             exemplars.place, evidence.workload_id, evidence.device_id, evidence.baseline,
-            evidence.cache
+            evidence.clock
         ORDER BY {'measured_at': evidence.measured_at, 'session_id': evidence.session_id} DESC
     ) = 1
 ),
@@ -78,7 +78,7 @@ measured AS (
     QUALIFY row_number() OVER (
         PARTITION BY run_id, group_id, prompt_id, prompt_snapshot_id, place
         ORDER BY
-            speedup = score DESC, cache = 'cold' DESC, baseline = 'eager' DESC,
+            speedup = score DESC, clock = 'gpu' DESC, baseline = 'eager' DESC,
             measured_at DESC, session_id, baseline
     ) = 1
 )

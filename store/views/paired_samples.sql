@@ -1,10 +1,10 @@
--- One row per timing session, baseline and cache mode: the samples of kernel and baseline by block.
+-- One row per timing session, baseline and clock: the samples of kernel and baseline by block.
 -- Element i of both lists is of the same block; a block that one of the two arms lacks is left out.
 -- The ground of every rule that makes one figure of a session's samples.
 WITH sessions AS (
     SELECT
         kernel.session_id, kernel.evaluation_id, kernel.kernel_id, kernel.task_id,
-        kernel.workload_id, kernel.device_id, baseline.arm AS baseline, kernel.cache,
+        kernel.workload_id, kernel.device_id, baseline.arm AS baseline, kernel.clock,
         kernel.noisy OR baseline.noisy AS noisy,
         kernel.created_at AS measured_at,
         kernel.samples_ms AS kernel_ms,
@@ -12,11 +12,11 @@ WITH sessions AS (
         kernel.blocks AS kernel_blocks,
         baseline.blocks AS baseline_blocks,
         kernel.blocks = baseline.blocks AS complete
-    FROM timings AS kernel
-    INNER JOIN timings AS baseline
+    FROM clocked_timings AS kernel
+    INNER JOIN clocked_timings AS baseline
         ON
             baseline.session_id = kernel.session_id
-            AND baseline.cache = kernel.cache
+            AND baseline.clock = kernel.clock
             -- True of any session; stated so that a filter on either id reaches both scans.
             AND baseline.kernel_id = kernel.kernel_id
             AND baseline.task_id = kernel.task_id
@@ -28,7 +28,7 @@ WITH sessions AS (
         )
 )
 SELECT
-    session_id, evaluation_id, kernel_id, task_id, workload_id, device_id, baseline, cache, noisy,
+    session_id, evaluation_id, kernel_id, task_id, workload_id, device_id, baseline, clock, noisy,
     measured_at,
     CASE
         WHEN complete THEN kernel_ms

@@ -1,4 +1,4 @@
--- One row per timing session, baseline and cache mode: how many times faster the kernel ran.
+-- One row per timing session, baseline and clock: how many times faster the kernel ran.
 -- Samples of the two arms are paired by block, so that drift of the device cancels out.
 -- speedup = exp(median(ln(baseline / kernel))): over sorted ratios the geometric mean of the middle
 -- two. The interval is a pair of order statistics (r-th smallest and r-th largest ratio), exact for
@@ -12,7 +12,7 @@
 WITH sessions AS (
     SELECT
         kernel.session_id, kernel.evaluation_id, kernel.kernel_id, kernel.task_id,
-        baseline.arm AS baseline, kernel.cache,
+        baseline.arm AS baseline, kernel.clock,
         kernel.noisy OR baseline.noisy AS noisy,
         kernel.created_at AS measured_at,
         list_median(kernel.samples_ms) AS kernel_ms,
@@ -27,11 +27,11 @@ WITH sessions AS (
                 lambda block: baseline.samples_ms[list_position(baseline.blocks, block)]
             )
         END AS baseline_samples
-    FROM timings AS kernel
-    INNER JOIN timings AS baseline
+    FROM clocked_timings AS kernel
+    INNER JOIN clocked_timings AS baseline
         ON
             baseline.session_id = kernel.session_id
-            AND baseline.cache = kernel.cache
+            AND baseline.clock = kernel.clock
             -- True of any session; stated so that a filter on either id reaches both scans.
             AND baseline.kernel_id = kernel.kernel_id
             AND baseline.task_id = kernel.task_id
@@ -81,7 +81,7 @@ SELECT
     evaluations.evaluator,
     evaluations.evaluator_version,
     ranked.baseline,
-    ranked.cache,
+    ranked.clock,
     ranked.n,
     ranked.kernel_ms,
     ranked.baseline_ms,

@@ -1,4 +1,4 @@
--- One row per timing session, baseline and cache mode: the reward of CUDA-L1, from stored samples.
+-- One row per timing session, baseline and clock: the reward of CUDA-L1, from stored samples.
 -- Rules 4 to 6 of arXiv 2507.14111, section 2.4.4: the ratios baseline / kernel are cut in block
 -- order into 7 buckets as equal as can be; where the variance of the bucket means is above 0.005
 -- the measurement is discarded (speedup is NULL); else speedup is the median of the bucket means,
@@ -31,7 +31,7 @@ figures AS (
     FROM buckets
 )
 SELECT
-    session_id, evaluation_id, kernel_id, task_id, workload_id, device_id, baseline, cache, noisy,
+    session_id, evaluation_id, kernel_id, task_id, workload_id, device_id, baseline, clock, noisy,
     n,
     bucket_means,
     variance,

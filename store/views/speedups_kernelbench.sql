@@ -1,11 +1,16 @@
--- One row per timing session, baseline and cache mode: KernelBench's speedup, from stored samples.
--- Mean time of the baseline over mean time of the kernel; blocks are not paired, and one slow
--- sample counts in full.
+-- One row per timing session and baseline: KernelBench's speedup, from stored samples.
+-- Mean time of the baseline over mean time of the kernel; blocks are not paired, and one slow sample
+-- counts in full. KernelBench times one call on an idle device: the clock latency, or in a session
+-- without it the one that the device has (column clock).
 SELECT
-    session_id, evaluation_id, kernel_id, task_id, workload_id, device_id, baseline, cache, noisy,
+    session_id, evaluation_id, kernel_id, task_id, workload_id, device_id, baseline, clock, noisy,
     len(kernel_samples) AS n,
     list_avg(baseline_samples) AS baseline_ms,
     list_avg(kernel_samples) AS kernel_ms,
     list_avg(baseline_samples) / list_avg(kernel_samples) AS speedup,
     measured_at
 FROM paired_samples
+QUALIFY row_number() OVER (
+    PARTITION BY session_id, baseline, kernel_id, task_id
+    ORDER BY {'other': clock <> 'latency', 'device': clock <> 'gpu'}
+) = 1

@@ -254,7 +254,7 @@ def test_what_may_compute_later_is_odd(value: Any) -> None:
 
 
 def test_what_handing_over_costs_is_taken_off_every_arm() -> None:
-    session = Session.of(2, ["kernel", "eager", AGAIN, EMPTY])
+    session = Session.of(2, ["kernel", "eager", AGAIN, EMPTY], "throughput")
     for _ in range(20):
         for arm, elapsed_ns in (("kernel", 1_200_000), ("eager", 2_200_000), (EMPTY, 200_000)):
             session.keep(arm, 0, elapsed_ns)
@@ -266,7 +266,7 @@ def test_what_handing_over_costs_is_taken_off_every_arm() -> None:
 
 
 def test_nothing_is_credited_with_less_than_the_clock_can_tell() -> None:
-    session = Session.of(1, ["kernel", "eager", AGAIN, EMPTY])
+    session = Session.of(1, ["kernel", "eager", AGAIN, EMPTY], "throughput")
     for block in range(20):
         session.keep("kernel", 0, 100_000)
         session.keep(EMPTY, 0, 100_000 + 10_000 * (block % 3))

@@ -213,7 +213,7 @@ def test_a_run_stores_verdicts_and_raw_samples_and_ends_when_nothing_is_left(
             ("wrong.py", "incorrect", "incorrect_numerical", "default"),
         ]
         arms = lake.sql(
-            "SELECT arm, len(samples_ms) AS n FROM timings WHERE cache = 'cold' ORDER BY arm"
+            "SELECT arm, len(samples_ms) AS n FROM timings WHERE clock = 'throughput' ORDER BY arm"
         ).rows()
         assert [row["arm"] for row in arms] == ["eager", "kernel"]
         assert arms[0]["n"] == arms[1]["n"] >= 20
@@ -221,7 +221,7 @@ def test_a_run_stores_verdicts_and_raw_samples_and_ends_when_nothing_is_left(
         assert (run["kind"], run["name"]) == ("evaluation", "judge")
         assert json.loads(run["config"])["evaluator"]["timing_s"] == 0.1
         assert run["snapshot_id"] < lake.snapshot
-        assert len(lake.sql("SELECT * FROM speedups WHERE cache = 'cold'").rows()) == 1
+        assert len(lake.sql("SELECT * FROM speedups WHERE clock = 'throughput'").rows()) == 1
         [why] = lake.sql("SELECT kernel_id, kind, bottleneck, body FROM analyses").rows()
         assert why["kind"] == "profiler"
         assert "aten::add" in why["body"]

@@ -22,6 +22,7 @@ from evaluators._sandbox import Limits
 from evaluators._tensors import layout
 from evaluators._timing import (
     AGAIN,
+    CLOCKS,
     Plan,
     Session,
     Sources,
@@ -57,7 +58,7 @@ def simulated(
     The noise has a part that all arms of a block share, as clocks and temperature do. Each of the
     three processes is slower by its own part of `bias`, for the whole session.
     """
-    session = Session.of(1, {"kernel": 1, **ratios, AGAIN: 1})
+    session = Session.of(1, {"kernel": 1, **ratios, AGAIN: 1}, "gpu")
     slower = {name: draw.uniform(0, bias) for name in ("kernel", "baselines", AGAIN)}
     for _ in range(plan.looks[-1]):
         shared = draw.gauss(0, 2 * spread)
@@ -116,7 +117,7 @@ def test_a_session_stops_when_its_time_is_up() -> None:
     plan = replace(PLAN, budget_s=1.0, limit_s=3.0)
     session = simulated(random.Random(2), {"eager": 1.0}, 0.2)
     for blocks, elapsed_s, stops in ((10, 2.0, False), (10, 4.0, True), (25, 2.0, True)):
-        part = Session.of(1, session.samples_ms)
+        part = Session.of(1, session.samples_ms, "gpu")
         part.samples_ms = {arm: ms[:blocks] for arm, ms in session.samples_ms.items()}
         part.readings = session.readings[:blocks]
         assert enough(part, plan, elapsed_s) is stops
@@ -173,8 +174,7 @@ def test_no_timed_call_sees_inputs_a_second_time(loops: int) -> None:
     pool = _timing._Pool(lambda seed: [seed], [arm])  # pyright: ignore
     for _ in range(2):
         pool.refill()
-    assert pool.affordable() > 16  # nothing is cheaper
-    pool.resize(loops)
+    pool.begin("throughput", loops)
     seen = [arm.held[slot][0] for _ in range(30) for slot in pool.refill()]
     assert len(set(seen)) == len(seen) == 30 * loops
 
@@ -245,7 +245,7 @@ def test_the_floor_follows_from_the_device() -> None:
 
 
 def test_a_kernel_below_the_floor_is_rejected_and_one_near_it_flagged() -> None:
-    session = Session.of(1, ["kernel", "eager", AGAIN])
+    session = Session.of(1, ["kernel", "eager", AGAIN], "gpu")
     session.samples_ms["kernel"] = [1.0] * 20
     for memory_ms, compute_ms, flags in ((0.9, 1.0, set[str]()), (1.05, 0, {"near_roofline"})):
         hold_against_floor(session, Floor(memory_ms, compute_ms))
@@ -284,11 +284,12 @@ def test_a_call_that_is_reported_before_the_gpu_can_have_turned_is_early() -> No
 # ---- real sessions -------------------------------------------------------------------------------
 
 
-def test_a_session_has_cold_and_warm_rows(judged: Judged, right: str) -> None:
+def test_a_session_has_rows_of_every_clock(judged: Judged, right: str) -> None:
     row = judged(right)
     assert row["status"] == "correct", row
-    arms = [(timing["arm"], timing["cache"]) for timing in row["timings"]]
-    assert arms == [("kernel", "cold"), ("eager", "cold"), ("kernel", "warm"), ("eager", "warm")]
+    arms = [(timing["arm"], timing["clock"]) for timing in row["timings"]]
+    assert arms == [(arm, clock) for clock in CLOCKS["cpu"] for arm in ("kernel", "eager")]
+    assert {t["inner_loops"] for t in row["timings"] if t["clock"] == "latency"} == {1}
     assert len({timing["session_id"] for timing in row["timings"]}) == 1
     for timing in row["timings"]:
         assert len(timing["samples_ms"]) == len(timing["blocks"]) == len(timing["positions"]) > 0
@@ -302,7 +303,7 @@ def test_a_compiled_baseline_serves_all_candidates_of_its_task(
     rows = [judged(right, baselines=("compile", "cuda_graph")) for _ in range(2)]
     for row in rows:
         assert row["status"] == "correct", row
-        cold = [timing["arm"] for timing in row["timings"] if timing["cache"] == "cold"]
+        cold = [timing["arm"] for timing in row["timings"] if timing["clock"] == "throughput"]
         assert sorted(cold) == ["compile", "eager", "kernel"]  # a processor has no CUDA graph
     prepared = [[line for line in row["log"].splitlines() if "prepared" in line] for row in rows]
     assert prepared[0] == prepared[1]  # the same seconds: it was compiled once
@@ -362,7 +363,7 @@ def test_eager_that_was_slower_beside_the_kernel_is_a_drift(
 ) -> None:
     baselines, reference = eager({}), bench.reference(task, {})
     sources = Sources(reference.inputs, None, bench.clocks.read, bench.flush)
-    session = Session.of(4, ["kernel", "eager", AGAIN])
+    session = Session.of(4, ["kernel", "eager", AGAIN], "throughput")
     session.readings = [None] * 20
     session.raw_ms["eager"] = [1000.0] * 20  # a second for what takes microseconds
     hold_against_eager_alone(session, baselines, sources, replace(PLAN, budget_s=0.4))
@@ -374,8 +375,8 @@ def test_eager_that_was_slower_beside_the_kernel_is_a_drift(
 
 
 def rows(ratio: float, *, noisy: bool = False) -> list[dict[str, Any]]:
-    """Return cold rows of a session with this speedup over eager, spread over some 2 %."""
-    shared = {"cache": "cold", "blocks": list(range(20)), "noisy": noisy}
+    """Return rows of a session with this speedup over eager, spread over some 2 %."""
+    shared = {"clock": "gpu", "blocks": list(range(20)), "noisy": noisy}
     return [
         {"arm": "kernel", "samples_ms": [1.0] * 20, **shared},
         {"arm": "eager", "samples_ms": [ratio + n / 1000 for n in range(20)], **shared},
@@ -430,6 +431,7 @@ def patient_task(task: str) -> str:
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every session count, since a busy machine's rank nowhere and are not looked at twice."""
     monkeypatch.setattr(_timing, "is_noisy", lambda *_: False)
+    monkeypatch.setattr(_timing, "is_contended", lambda _: False)
     monkeypatch.setattr(_timing, "hold_against_eager_alone", lambda *_: None)
 
 
@@ -514,17 +516,18 @@ def test_a_win_that_another_place_shows_counts() -> None:
 def test_a_report_has_a_line_for_every_baseline_and_marks_the_best() -> None:
     kernel, eager = rows(2.0)
     compiled = {**kernel, "arm": "compile", "samples_ms": [0.5] * 20}
-    warm = [{**row, "cache": "warm", "samples_ms": [1.0] * 20} for row in (kernel, eager)]
-    timings = [{**row, "session_id": "s"} for row in (kernel, eager, compiled, *warm)]
+    other = [{**row, "clock": "latency", "samples_ms": [1.0] * 20} for row in (kernel, eager)]
+    timings = [{**row, "session_id": "s"} for row in (kernel, eager, compiled, *other)]
     evaluation = {"status": "correct", "reason": None, "message": None, "flags": [], "log": None}
     tables = {"evaluations": [evaluation], "timings": timings}
     head, first, second = _report.lines("kernel.py", "CPU", tables)
     assert head == "kernel.py on CPU: correct"
     assert first == (
-        "  faster speedup 2.01 [2.00, 2.02] over eager (2.01 ms → 1 ms, n = 20, warm 1.00)"
+        "  faster speedup 2.01 [2.00, 2.02] over eager (gpu 2.01 ms → 1 ms, n = 20, latency 1.00)"
     )
     assert second == (
-        "  slower speedup 0.50 [0.50, 0.50] over compile (best baseline) (0.5 ms → 1 ms, n = 20)"
+        "  slower speedup 0.50 [0.50, 0.50] over compile (best baseline)"
+        " (gpu 0.5 ms → 1 ms, n = 20)"
     )
     painted = list(_report.lines("kernel.py", "CPU", tables, colour=True))
     assert [line.count("\x1b[32m") for line in painted] == [1, 1, 0]
@@ -544,9 +547,10 @@ def test_all_five_baselines_on_a_gpu(right: str, task: str) -> None:
         assert evaluation["status"] == "correct", evaluation
         assert gpu.unavailable == {}
         assert gpu.clocks.bandwidth() is not None
-    cold = {row["arm"] for row in tables["timings"] if row["cache"] == "cold"}
-    assert cold == {"kernel", *BASELINES}
-    assert all(row["sm_clock_mhz"] for row in tables["timings"] if row["cache"] == "cold")
+    for clock in CLOCKS["cuda"]:
+        timed = [row for row in tables["timings"] if row["clock"] == clock]
+        assert {row["arm"] for row in timed} == {"kernel", *BASELINES}
+        assert all(row["sm_clock_mhz"] for row in timed)
     assert all(f"baseline {name}: prepared" in evaluation["log"] for name in BASELINES[1:])
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import builders as b
 import pytest
 
 import store
+from store import ids
 
 TASK, LAPTOP, KERNEL = b.task(), b.device("laptop"), b.kernel("timed")
 SIZES = b.workload(TASK)
@@ -41,36 +44,46 @@ PARTS = [
         eager=[7.0, 5.0, 3.0],
         blocks={"eager": [5, 1, 9]},
     ),
-    *b.session(JUDGED, [4.0, 4.0], minute=52, cache="warm", eager=[8.0, 8.0]),
+    *b.session(JUDGED, [4.0, 4.0], minute=52, clock="throughput", eager=[8.0, 8.0]),
 ]
 
 
-@pytest.fixture(scope="module")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
-    """Return a lake with all the sessions."""
-    url = str(tmp_path_factory.mktemp("rewards") / "lake")
-    sessions = [
-        b.session(JUDGED, [1.0] * len(eager_ms), minute=minute, eager=eager_ms)
-        for minute, (eager_ms, _) in enumerate(BUCKETS.values())
-    ]
-    tables = {
-        "tasks": [TASK],
-        "workloads": [SIZES],
-        "devices": [LAPTOP],
-        "kernels": [KERNEL],
-        "evaluations": [JUDGED],
-        "timings": [row for session in [*sessions, MEANS, UNEQUAL, PARTS] for row in session],
-    }
+TABLES: dict[str, Sequence[b.Row]] = {
+    "tasks": [TASK],
+    "workloads": [SIZES],
+    "devices": [LAPTOP],
+    "kernels": [KERNEL],
+    "evaluations": [JUDGED],
+}
+
+
+@contextmanager
+def lake_of(folder: Path, tables: Mapping[str, Sequence[b.Row]]) -> Iterator[store.Lake]:
+    """Open a new lake that holds these rows."""
+    url = str(folder / "rewards")
     with store.writer(url, author="tests") as writer:
         writer.append(tables, "sessions")
     with store.open(url) as opened:
         yield opened
 
 
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
+    """Return a lake with all the sessions."""
+    sessions = [
+        b.session(JUDGED, [1.0] * len(eager_ms), minute=minute, eager=eager_ms)
+        for minute, (eager_ms, _) in enumerate(BUCKETS.values())
+    ]
+    timings = [row for session in [*sessions, MEANS, UNEQUAL, PARTS] for row in session]
+    folder = tmp_path_factory.mktemp("rewards")
+    with lake_of(folder, {**TABLES, "timings": timings}) as opened:
+        yield opened
+
+
 def figures(lake: store.Lake, view: str, minute: int) -> list[dict[str, Any]]:
     """Return the view's rows for the session of that minute."""
     at = f"measured_at = TIMESTAMPTZ '{b.at(minute).isoformat()}'"
-    return lake.sql(f"FROM {view} WHERE {at} ORDER BY baseline, cache").rows()
+    return lake.sql(f"FROM {view} WHERE {at} ORDER BY baseline, clock").rows()
 
 
 @pytest.mark.parametrize("name", BUCKETS)
@@ -93,7 +106,46 @@ def test_the_mean_of_kernelbench(lake: store.Lake) -> None:
     assert (eager["speedup"], compiled["speedup"]) == (2.0, 0.5)
 
 
-def test_arms_are_paired_by_block_and_by_cache(lake: store.Lake) -> None:
+def test_arms_are_paired_by_block_and_by_clock(lake: store.Lake) -> None:
     cold, warm = figures(lake, "paired_samples", 52)
     assert (cold["kernel_samples"], cold["baseline_samples"]) == ([2.0, 6.0], [5.0, 7.0])
     assert (warm["kernel_samples"], warm["baseline_samples"]) == ([4.0, 4.0], [8.0, 8.0])
+
+
+def test_kernelbench_is_computed_from_single_calls_where_they_were_timed(tmp_path: Path) -> None:
+    rows = [
+        *b.session(JUDGED, [1.0, 1.0], minute=1, eager=[3.0, 3.0]),
+        *b.session(JUDGED, [2.0, 2.0], minute=1, clock="latency", eager=[3.0, 3.0]),
+        *b.session(JUDGED, [1.0, 1.0], minute=2, eager=[5.0, 5.0]),
+    ]
+    session_ids = {row["created_at"]: row["session_id"] for row in rows}
+    rows = [{**row, "session_id": session_ids[row["created_at"]]} for row in rows]
+    with lake_of(tmp_path, {**TABLES, "timings": rows}) as opened:
+        found = opened.sql("FROM speedups_kernelbench ORDER BY measured_at").rows()
+    assert [(row["clock"], row["speedup"]) for row in found] == [("latency", 1.5), ("gpu", 5.0)]
+
+
+def test_rows_of_judges_without_a_clock_have_one_by_their_device(tmp_path: Path) -> None:
+    gpu = b.device("H200", kind="cuda")
+    judged = {**JUDGED, **b.evaluation(KERNEL, TASK, SIZES, gpu)}
+    rows = [
+        {**row, "timing_id": ids.content_id("timing", str(number))}
+        for number, row in enumerate(
+            row
+            for evaluation in (JUDGED, judged)
+            for cache in ("cold", "warm")
+            for row in b.session(evaluation, [1.0], clock=None, cache=cache, eager=[1.0])
+        )
+    ]
+    tables = {**TABLES, "devices": [LAPTOP, gpu], "evaluations": [JUDGED, judged]}
+    with lake_of(tmp_path, {**tables, "timings": rows}) as opened:
+        found = opened.sql(
+            "SELECT DISTINCT kind, cache, clock FROM clocked_timings JOIN devices USING (device_id)"
+        ).rows()
+    clocks = {(row["kind"], row["cache"]): row["clock"] for row in found}
+    assert clocks == {
+        ("cpu", "cold"): "throughput",
+        ("cpu", "warm"): None,
+        ("cuda", "cold"): "gpu",
+        ("cuda", "warm"): "throughput",
+    }

@@ -92,7 +92,7 @@ def judgements(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]
                     eager=[3.0, 8.0, 5.0, 7.0],
                     blocks={"kernel": [0, 1, 2, 5], "eager": [5, 2, 0, 7]},
                 ),
-                *sessions(timed[4], [2.0], cache="warm", noisy=True),
+                *sessions(timed[4], [2.0], clock="latency", noisy=True),
                 *b.session(timed[5], [1.0], eager=[1.0], blocks={"kernel": [0], "eager": [1]}),
             ],
         },
@@ -186,7 +186,7 @@ def test_speedup_is_the_median_of_ratios_paired_by_block(judgements: store.Lake)
     assert (eager["n"], eager["speedup"], eager["kernel_ms"], eager["baseline_ms"]) == (3, 2, 2, 2)
     # Under 6 pairs no order statistics reach 95 %: smallest and largest ratio.
     assert (eager["speedup_low"], eager["speedup_high"]) == (1, 3)
-    assert (eager["device"], eager["cache"], eager["noisy"], eager["correct"]) == (
+    assert (eager["device"], eager["clock"], eager["noisy"], eager["correct"]) == (
         "laptop", "cold", False, True,
     )  # fmt: skip
     # compile / kernel = 1, 1/2, 1/4.
@@ -226,9 +226,9 @@ def test_arms_with_different_blocks_are_paired_where_both_have_one(
     assert timed_sessions(judgements, 5) == {}
 
 
-def test_noise_and_cache_mode_are_kept(judgements: store.Lake) -> None:
+def test_noise_and_clock_are_kept(judgements: store.Lake) -> None:
     eager = timed_sessions(judgements, 4)["eager"]
-    assert (eager["cache"], eager["noisy"]) == ("warm", True)
+    assert (eager["clock"], eager["noisy"]) == ("latency", True)
 
 
 def test_ranks_of_the_interval_are_those_of_the_binomial_distribution(
@@ -283,9 +283,9 @@ def rankings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
     measure(RANKED, "loud", [10.0] * 6, noisy=True, minute=4)
     measure(RANKED, "wrong", [10.0] * 6, "incorrect", minute=5)
     measure(RANKED, "hack", [9.0] * 6, minute=6)
-    measure(RANKED, "hot", [8.0] * 6, cache="warm", minute=7)
+    measure(RANKED, "hot", [8.0] * 6, clock="latency", minute=7)
     measure(RANKED, "hot", [3.0] * 6, workload=small, minute=9)
-    measure(WARM, "only", [3.0] * 6, cache="warm")
+    measure(WARM, "only", [3.0] * 6, clock="throughput")
     measure(TIED, "one", [2.0])
     measure(TIED, "other", [2.0])
     for minute, ratio in enumerate([2.0, 1.5, 3.0, 3.0]):
@@ -322,20 +322,20 @@ def test_best_kernels_rank_by_the_lower_bound_of_the_newest_session(
 ) -> None:
     [best] = rows(rankings, "FROM best_kernels WHERE task = 'level1/1' AND workload = 'default'")
     # wild has the better median, 4x, but its lower bound is 1.5; loud is noisy, wrong fails, hack
-    # is quarantined, hot was measured warm where cold counts. steady's older 5x no longer counts.
+    # is quarantined, hot was timed by another clock. steady's older 5x no longer counts.
     assert best["kernel_id"] == b.kernel("steady")["kernel_id"]
     assert (best["speedup"], best["speedup_low"], best["speedup_high"], best["n"]) == (2, 2, 2, 6)
     assert (best["kernel_ms"], best["baseline_ms"]) == (1, 2)
-    assert (best["device"], best["baseline"], best["cache"]) == ("laptop", "eager", "cold")
+    assert (best["device"], best["baseline"], best["clock"]) == ("laptop", "eager", "gpu")
     assert best["policy"] == "earlier"
     assert best["techniques"] == ["fusion", "unroll"]
 
 
-def test_best_kernels_fall_back_to_warm_where_nothing_cold_was_measured(
+def test_best_kernels_fall_back_to_another_clock_where_the_first_was_not_used(
     rankings: store.Lake,
 ) -> None:
     [best] = rows(rankings, "FROM best_kernels WHERE task = 'level1/2'")
-    assert (best["cache"], best["speedup"], best["policy"]) == ("warm", 3, None)
+    assert (best["clock"], best["speedup"], best["policy"]) == ("throughput", 3, None)
 
 
 def test_a_tie_goes_to_the_smaller_kernel_id(rankings: store.Lake) -> None:

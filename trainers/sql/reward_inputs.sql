@@ -53,14 +53,13 @@ figures AS (
         ON
             bucketed.session_id = sessions.session_id
             AND bucketed.baseline = sessions.baseline
-            AND bucketed.cache = sessions.cache
+            AND bucketed.clock = sessions.clock
             AND bucketed.kernel_id = sessions.kernel_id
             AND bucketed.task_id = sessions.task_id
     INNER JOIN speedups_kernelbench AS means
         ON
             means.session_id = sessions.session_id
             AND means.baseline = sessions.baseline
-            AND means.cache = sessions.cache
             AND means.kernel_id = sessions.kernel_id
             AND means.task_id = sessions.task_id
     WHERE

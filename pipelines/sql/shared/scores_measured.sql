@@ -11,15 +11,15 @@ WITH sole_device AS (
 ),
 -- One row per task: what its score is read at. A workload belongs to one task.
 scored AS MATERIALIZED (
-    SELECT scored_workloads.task_id, scored_workloads.workload_id, cache_modes.cache
+    SELECT scored_workloads.task_id, scored_workloads.workload_id, default_clocks.clock
     FROM scored_workloads
     SEMI JOIN asked ON asked.task_id = scored_workloads.task_id
-    INNER JOIN cache_modes
+    INNER JOIN default_clocks
         ON
-            cache_modes.task_id = scored_workloads.task_id
-            AND cache_modes.workload_id = scored_workloads.workload_id
-            AND cache_modes.device = scored_workloads.device
-    WHERE scored_workloads.device = $device AND cache_modes.baseline = $baseline
+            default_clocks.task_id = scored_workloads.task_id
+            AND default_clocks.workload_id = scored_workloads.workload_id
+            AND default_clocks.device = scored_workloads.device
+    WHERE scored_workloads.device = $device AND default_clocks.baseline = $baseline
 ),
 -- What went wrong at the scored workload on the device itself is known to kernel_speedups already.
 -- Other places are few, or none: kernels are looked up only there.
@@ -77,5 +77,5 @@ SELECT
     END AS dropped
 FROM newest_speedups AS measured
 INNER JOIN scored
-    ON scored.workload_id = measured.workload_id AND scored.cache = measured.cache
+    ON scored.workload_id = measured.workload_id AND scored.clock = measured.clock
 WHERE measured.device = $device AND measured.baseline = $baseline

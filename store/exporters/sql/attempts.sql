@@ -41,17 +41,18 @@ timed AS (
         map_from_entries(list(row(scored.baseline, scored.speedup) ORDER BY scored.baseline))
             AS speedups
     FROM scored
-    INNER JOIN timings AS kernel
+    INNER JOIN clocked_timings AS kernel
         ON
             kernel.session_id = scored.session_id
-            AND kernel.cache = scored.cache
+            AND kernel.clock = scored.clock
             AND kernel.arm = 'kernel'
     INNER JOIN (
-        SELECT session_id, cache, arm, list_median(samples_ms) AS median_ms FROM timings
+        SELECT session_id, clock, arm, list_median(samples_ms) AS median_ms
+        FROM clocked_timings
     ) AS baseline_arm
         ON
             baseline_arm.session_id = scored.session_id
-            AND baseline_arm.cache = scored.cache
+            AND baseline_arm.clock = scored.clock
             AND baseline_arm.arm = scored.baseline
     GROUP BY scored.kernel_id, scored.task_id
 )

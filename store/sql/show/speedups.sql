@@ -2,7 +2,7 @@
 SELECT
     device,
     baseline,
-    cache,
+    clock,
     kernel_ms,
     baseline_ms,
     speedup,
@@ -13,4 +13,4 @@ SELECT
     measured_at
 FROM speedups
 WHERE kernel_id = $kernel_id
-ORDER BY measured_at DESC, baseline, cache
+ORDER BY measured_at DESC, baseline, clock

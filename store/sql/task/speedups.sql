@@ -3,7 +3,7 @@ SELECT
     left(kernel_id, 12) AS kernel,
     device,
     baseline,
-    cache,
+    clock,
     round(speedup, 3) AS speedup,
     round(speedup_low, 3) AS low,
     round(speedup_high, 3) AS high,
@@ -11,5 +11,5 @@ SELECT
     noisy
 FROM speedups
 WHERE task_id = $task_id
-ORDER BY speedup_low DESC, kernel_id, baseline, cache
+ORDER BY speedup_low DESC, kernel_id, baseline, clock
 LIMIT 20
