@@ -357,7 +357,7 @@ class Arm:
         return Sample(time.perf_counter_ns() - begin_ns)
 
     def _stage_again(self, slots: Sequence[int]) -> None:
-        """Have inputs that were written before written once more, which a sample's time includes."""
+        """Have inputs written once more that were written before: a sample includes it."""
         for slot in set(slots) - set(self._staged):
             self._staged[slot] = self._inbox.get(self._slots[slot], self.device)
 
