@@ -1,5 +1,10 @@
 -- One row of speedups that may be ranked: correct, not noisy, in the cache mode that ranks there.
-SELECT speedups.*, quarantined.kernel_id IS NOT NULL AS quarantined
+-- ranked says whether its kernel takes part: neither quarantined nor another function than the task's.
+SELECT
+    speedups.*,
+    quarantined.kernel_id IS NOT NULL AS quarantined,
+    nonequivalent.kernel_id IS NULL AS equivalent,
+    quarantined.kernel_id IS NULL AND nonequivalent.kernel_id IS NULL AS ranked
 FROM speedups
 INNER JOIN cache_modes
     ON
@@ -9,4 +14,8 @@ INNER JOIN cache_modes
         AND cache_modes.baseline = speedups.baseline
         AND cache_modes.cache = speedups.cache
 LEFT JOIN quarantined ON quarantined.kernel_id = speedups.kernel_id
+LEFT JOIN nonequivalent
+    ON
+        nonequivalent.kernel_id = speedups.kernel_id
+        AND nonequivalent.task_id = speedups.task_id
 WHERE speedups.correct AND NOT speedups.noisy
