@@ -33,7 +33,8 @@ FLAGS = {
     "unconfirmed_win": "a surprising speedup that a fresh process did not show: noisy",
     "no_custom_kernel": "all device time lies in library kernels; noisy under custom_required",
     "precision_below_policy": "rounds more than the policy allows, where sums cancel: noisy",
-    "state_differs": "buffers or parameters are others than the task's after the calls: noisy",
+    "state_differs": "buffers or parameters are others than the task's after the calls",
+    "another_function": "another answer by more than rounding where inputs change sign or mean",
     "fails_scaled": "wrong on inputs 40 times as large",
     "fails_signed": "wrong on inputs moved to a mean of zero",
     "fails_random_signs": "wrong on inputs with random signs",
@@ -51,7 +52,18 @@ FLAGS = {
     "fails_perturbed_parameters": "wrong with other weights than those of the seed",
 }
 """Every flag of `evaluations.flags` with its meaning. A flag decides no verdict."""
-UNRANKED = frozenset({"precision_below_policy", "state_differs"})
+NONEQUIVALENT = frozenset(
+    {
+        "another_function",
+        "fails_perturbed_parameters",
+        "parameters_renamed",
+        "state_differs",
+    }
+)
+"""Flags of kernels that are another function than the task's module: `evaluations.equivalent` is
+false. evaluators/README.md argues each flag; the view `nonequivalent` repeats the rule for rows
+from before the column."""
+UNRANKED = frozenset({"precision_below_policy"})
 """Flags of kernels that are right and rank nothing: their timings are stored as noisy."""
 
 
@@ -93,3 +105,14 @@ class Evidence:
     """The worst Comparison so far, or the one that failed."""
     notes: list[str] = field(default_factory=list[str])
     """Lines for the row's log."""
+    compared_as_function: bool = False
+    """Whether every check that tells another function has run to its end."""
+
+    def equivalent(self) -> bool | None:
+        """Whether the candidate is the function that the task's module is.
+
+        None where no flag says otherwise, but not every check has run.
+        """
+        if self.flags & NONEQUIVALENT:
+            return False
+        return True if self.compared_as_function else None

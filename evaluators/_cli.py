@@ -207,17 +207,25 @@ def doctor(
 def tasks(
     *,
     pending: Annotated[bool, Parameter(negative="")] = True,
+    task: Annotated[str | None, Parameter(show_default=False)] = None,
     device: str = "auto",
     common: Common = _DEFAULT,
 ) -> None:
     """Find the tasks that answers without work pass; verdicts on them carry the flag weak_task.
 
-    Each result is a row of task_audits: interrupt it when you like, run it again to go on.
+    Each result is a row of task_audits, appended at once: interrupt the command at any time, and
+    run it again to resume. Rankings and tables leave weak tasks out.
+
+    Examples:
+      evaluators tasks
+      evaluators tasks --task level2/83 --device cpu
 
     Parameters
     ----------
     pending
         Audit the tasks that this version has not seen on this device; others are never seen twice.
+    task
+        Audit only the tasks with this name in a suite, or with this id or start of an id.
     device
         cpu, cuda:0, cuda:1 …; auto takes the first GPU where there is one.
     """
@@ -228,15 +236,15 @@ def tasks(
     place = _devices.layout(device).places[0]
     store.open(common.lake).close()  # a lake that is not there is refused before torch is loaded
     with Host("judge", place.device, _CONFIG, place.cores) as host:
-        tally = _tasks.run(common.lake, host)
-        name = host.row["name"]
+        tally = _tasks.run(common.lake, host, task)
+        machine = host.row["name"]
     if not tally.audited and not tally.failed:
-        echo.print_result(f"0 tasks pending on {name} at snapshot {tally.snapshot}")
+        echo.print_result(f"0 tasks pending on {machine} at snapshot {tally.snapshot}")
         return
-    for task, passes in tally.weak.items():
-        echo.print_note(f"weak: {quote_name(task):28} {', '.join(passes)}")
-    for task, why in tally.failed.items():
-        echo.print_note(f"cannot be run: {quote_name(task)}")
+    for name, passes in tally.weak.items():
+        echo.print_note(f"weak: {quote_name(name):28} {', '.join(passes)}")
+    for name, why in tally.failed.items():
+        echo.print_note(f"cannot be run: {quote_name(name)}")
         echo.print_foreign(why, sys.stderr)
     echo.print_result(str(tally))
 

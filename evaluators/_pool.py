@@ -61,6 +61,9 @@ class Verdict:
     findings: tuple[str, ...]
     """Classes of hacks that somebody has found and nobody dismissed."""
     quarantined: bool
+    equivalent: bool
+    """False where a correct kernel is another function than the task's module (view
+    nonequivalent)."""
     fresh: bool
     """Judged by this request, not read from the lake."""
 
@@ -280,5 +283,6 @@ def _verdict(row: dict[str, Any], fresh: bool, faults: Mapping[Pair, Mapping[str
         speedup_low=row["speedup_low"],
         findings=tuple(row["findings"]),
         quarantined=row["quarantined"],
+        equivalent=row["equivalent"],
         fresh=fresh,
     )

@@ -51,27 +51,40 @@ class Tally:
         )
 
 
-def pending(lake: store.Lake, device: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Tasks that this version of the audit has not seen on a device, with their code."""
-    given = {"version": VERSION, "device_id": device["device_id"], "device_kind": device["kind"]}
+def pending(
+    lake: store.Lake, device: Mapping[str, Any], task: str | None = None
+) -> list[dict[str, Any]]:
+    """Tasks that this version of the audit has not seen on a device, with their code.
+
+    `task` is a name in any suite, or the start of an id: only those tasks.
+    """
+    given = {
+        "version": VERSION,
+        "device_id": device["device_id"],
+        "device_kind": device["kind"],
+        "task": task,
+    }
     return lake.run(_SQL.read_text("utf-8"), given).rows()
 
 
-def run(lake_url: str | None, auditor: Auditor) -> Tally:
-    """Audit what is pending and append each result; what was done before an interruption stays."""
+def run(lake_url: str | None, auditor: Auditor, task: str | None = None) -> Tally:
+    """Audit what is pending and append each result; what was done before an interruption stays.
+
+    `task` is a name in any suite, or the start of an id: only those tasks are audited.
+    """
     tally = Tally()
     with store.writer(lake_url, author="evaluators tasks") as writer:
         with writer.reader() as lake:
-            tasks = pending(lake, auditor.row)
+            tasks = pending(lake, auditor.row, task)
             tally.snapshot = lake.snapshot
         if not tasks:
             return tally
         writer.append({"devices": [auditor.row]}, message="audit of tasks begins")
         try:
-            for task in tasks:
-                name = task["task_name"]
+            for one in tasks:
+                name = one["task_name"]
                 try:
-                    row, why = auditor.audit(task)
+                    row, why = auditor.audit(one)
                 except SandboxFailed as failed:
                     row, why = None, failed.message
                     auditor.restart()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from evaluators._sandbox import Ended, Limits
     from evaluators._timing import Plan, Session
 
-VERSION = 6
+VERSION = 7
 """Version of the rules; rows of an older one do not count in verdicts."""
 _LOG_LIMIT = 32 * 1024
 _MESSAGE_LIMIT = 500
@@ -209,7 +209,7 @@ def settled(
             **evaluation,
             **why,
             "log": log[:_LOG_LIMIT] or None,
-            **dict.fromkeys(("custom_kernel_share", *figures)),
+            **dict.fromkeys(("custom_kernel_share", "equivalent", *figures)),
         }
         found = [*tables.get("findings", [])]
         if failed["status"] == "rejected":
@@ -375,6 +375,7 @@ def _rows(
         "log": log[:_LOG_LIMIT] or None,
         "policy": config.policy + " custom_required" * (config.kernels == "custom_required"),
         "flags": sorted(outcome.flags),
+        "equivalent": outcome.equivalent() if outcome.status == "correct" else None,
         "seeds": outcome.seeds,
         "max_abs_error": _finite(found.max_abs_error) if found and compared else None,
         "max_scaled_error": _finite(found.max_scaled_error) if found and compared else None,

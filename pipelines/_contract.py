@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict
+
+from cyclopts import Parameter
 
 from store.errors import DatasetError
 
@@ -30,8 +32,10 @@ class Request:
     """Seed of every draw."""
     limit: int | None = None
     """Most rows to make (default: as many as the pipeline makes by itself)."""
-    degenerate: bool = False
-    """Take tasks, too, whose answer does not depend on their inputs."""
+    degenerate: Annotated[bool, Parameter(name=("--degenerate", "--include-weak"))] = False
+    """Take weak tasks, too: an answer without work passes them."""
+    include_nonequivalent: bool = False
+    """Take correct kernels, too, that are another function than their task's module."""
 
     def __post_init__(self) -> None:
         """Refuse a limit that leaves nothing."""

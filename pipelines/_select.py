@@ -22,7 +22,7 @@ OURS = Path(__file__).parent / "sql"
 OWN = Path("flywheel/pipelines/sql")
 
 # A lake is pinned, so the test side's kernels are asked of it once.
-_kept: WeakKeyDictionary[store.Lake, Purpose] = WeakKeyDictionary()
+_kept: WeakKeyDictionary[store.Lake, tuple[Purpose, bool]] = WeakKeyDictionary()
 
 
 @functools.cache
@@ -51,14 +51,14 @@ def sql_hash(folder: str) -> str:
 def asked_tasks(lake: store.Lake, request: Request) -> dict[str, int]:
     """Register the tasks of the request's purpose as `asked`; return what was left out, by reason.
 
-    Kernels that no row of this purpose may hold are kept as `test_kernels`.
+    Kernels that no row of the request may hold are kept as `test_kernels`, `another_function`.
 
     Raises:
         EmptyDataset: the lake holds no such task.
     """
     import pyarrow.compute as pc
 
-    _keep_test_kernels(lake, request)
+    _keep_excluded(lake, request)
     tasks = lake.run(
         sql("shared", "tasks"), {"purpose": request.purpose, "degenerate": request.degenerate}
     ).arrow()
@@ -82,9 +82,10 @@ def no_rows(what: str, hint: str) -> EmptyDataset:
 def guarded(lake: store.Lake, selection: Selection, request: Request) -> Selection:
     """Hold rows against the rules that no pipeline may break, whatever its SQL picked.
 
-    A task of the test split in a training set is an error of the pipeline. Rows with a
-    quarantined kernel, or for training with a kernel of a test task or a near copy of one, are
-    left out and counted.
+    A task of the test split in a training set is an error of the pipeline. Rows with a kernel
+    that is quarantined, surely suspected or rejected (view withheld) or another function than the
+    task's, or for training with a kernel of a test task or a near copy of one, are left out and
+    counted.
 
     Raises:
         LeakageFound: a training row asks for a task of the test split; names the tasks.
@@ -102,7 +103,7 @@ def guarded(lake: store.Lake, selection: Selection, request: Request) -> Selecti
                 "Join `asked` in the pipeline's SQL, or make prompts for evaluation with "
                 "--purpose eval.",
             )
-    _keep_test_kernels(lake, request)
+    _keep_excluded(lake, request)
     tainted = lake.run(sql("shared", "tainted")).rows()
     if not tainted:
         return selection
@@ -128,11 +129,18 @@ def _register_picked(lake: store.Lake, rows: pa.Table) -> None:
     )
 
 
-def _keep_test_kernels(lake: store.Lake, request: Request) -> None:
-    """Keep `test_kernels`: attempts at tasks of the test split; none but for training."""
-    if _kept.get(lake) != request.purpose:
+def _keep_excluded(lake: store.Lake, request: Request) -> None:
+    """Keep `test_kernels` and `another_function`, kernels that rows of the request may not hold.
+
+    The first are attempts at tasks of the test split, none but for training; the second are
+    another function than their task's module, none where the request includes them.
+    """
+    rules = (request.purpose, request.include_nonequivalent)
+    if _kept.get(lake) != rules:
         lake.keep("test_kernels", sql("shared", "test_kernels"), {"purpose": request.purpose})
-        _kept[lake] = request.purpose
+        included = {"included": request.include_nonequivalent}
+        lake.keep("another_function", sql("shared", "another_function"), included)
+        _kept[lake] = rules
 
 
 def find_task(lake: store.Lake, wanted: str) -> tuple[str, str]:

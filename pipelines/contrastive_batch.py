@@ -3,7 +3,8 @@
 Each prompt has four blocks: the task with its reference code, N earlier kernels with their
 speedups, the protocol of the answer (analysis, design, code), and requirements and restrictions.
 Which kernels are shown is drawn in SQL over measured speedups: by default two out of distinct
-score buckets, fast buckets more often. Kernels that are wrong or quarantined are never shown.
+score buckets, fast buckets more often. Kernels that are wrong, another function
+than the task's, or known cheats (view withheld) are never shown.
 
 CUDA-L1 does not publish its temperature and bucket width: the defaults here are our choice.
 """
@@ -75,8 +76,8 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
         device = found.device
     if candidates.num_rows == 0:
         raise pipelines.no_rows(
-            "every scored kernel is quarantined, wrong or contaminated",
-            '`store query "FROM suspects"` shows what is quarantined.',
+            "every scored kernel is withheld, wrong, another function or contaminated",
+            '`store query "FROM withheld"` lists kernels that no dataset may hold, and why.',
         )
     exemplars = draw(lake, candidates, config, request)
     lake.register("exemplars", exemplars)

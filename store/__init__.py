@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from store import errors, ids
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from store.append import Writer
     from store.bundle import Bundle
     from store.limits import QueryLimits
@@ -28,7 +30,11 @@ __all__ = ["Bundle", "Lake", "Result", "Writer", "errors", "ids", "open", "write
 
 
 def open(
-    url: str | None = None, at: str | int | None = None, limits: QueryLimits | None = None
+    url: str | None = None,
+    at: str | int | None = None,
+    limits: QueryLimits | None = None,
+    *,
+    include: Sequence[str] = (),
 ) -> Lake:
     """Open a lake for reading, pinned to a snapshot.
 
@@ -36,6 +42,8 @@ def open(
         url: Folder of the lake; None means FLYWHEEL_LAKE, else ./lake.
         at: Tag, snapshot number or ISO time (UTC unless it says otherwise); None is the newest.
         limits: What each question to `Lake.sql` may cost; None is without limits.
+        include: What rankings and tables leave out by default and should include: "nonequivalent"
+            (kernels that are another function than their task's module), "weak_tasks".
 
     Raises:
         LakeNotFound: nothing there.
@@ -44,7 +52,7 @@ def open(
     from store.lake import Location
     from store.reader import Lake
 
-    return Lake(Location.of(url), at, limits)
+    return Lake(Location.of(url), at, limits, include=include)
 
 
 def writer(url: str | None = None, *, author: str) -> Writer:

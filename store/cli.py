@@ -15,6 +15,7 @@ from store import __version__, room
 from store.commandline import echo
 from store.errors import FlywheelError
 from store.hub_cli import publish, pull
+from store.including import Including, note
 from store.limits import QueryLimits
 from store.report_cli import report
 from store.room import Common, Format, Member
@@ -26,11 +27,13 @@ if TYPE_CHECKING:
     from store.lake import Location
 
 Form: TypeAlias = Literal["table", "json", "csv", "parquet"]
+Include: TypeAlias = Annotated[Including, Parameter(name="*", negative="")]
 Limits: TypeAlias = Annotated[QueryLimits, Parameter(name="*")]
 At: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
 
 _DEFAULT = Common()
 _LIMITS = QueryLimits()
+_INCLUDING = Including()
 
 app = App(
     name="store",
@@ -95,6 +98,7 @@ def query(
     at: At = None,
     format: Form = "table",
     out: Path | None = None,
+    including: Include = _INCLUDING,
     limits: Limits = _LIMITS,
     common: Common = _DEFAULT,
 ) -> None:
@@ -123,17 +127,26 @@ def query(
     from store.query_process import QueryProcess
 
     question = _question(sql, file)
-    with QueryProcess(common.lake, at, limits) as lake:
+    with QueryProcess(common.lake, at, limits, include=including.views()) as lake:
         from store import display  # while the process starts
 
         answer = lake.ask(question)
         display.write(answer.rows, format, out)
         if answer.cut:
             echo.print_note(f"cut after {answer.rows.num_rows} rows; --max-rows 0 gives all")
+        told = note(answer.left_out)
+        if told and not common.quiet:
+            echo.print_note(f"left out: {told}")
 
 
 @app.command
-def shell(*, at: At = None, limits: Limits = _LIMITS, common: Common = _DEFAULT) -> None:
+def shell(
+    *,
+    at: At = None,
+    including: Include = _INCLUDING,
+    limits: Limits = _LIMITS,
+    common: Common = _DEFAULT,
+) -> None:
     """Ask questions one after another at a prompt; the lake stays pinned to one snapshot.
 
     Parameters
@@ -144,7 +157,7 @@ def shell(*, at: At = None, limits: Limits = _LIMITS, common: Common = _DEFAULT)
     from store.query_process import QueryProcess
     from store.shell import interact
 
-    with QueryProcess(common.lake, at, limits) as lake:
+    with QueryProcess(common.lake, at, limits, include=including.views()) as lake:
         interact(lake)
 
 
@@ -513,11 +526,13 @@ def _exporter(one: Member) -> Callable[..., None]:
         *,
         config: Any = None,
         at: At = None,
+        including: Include = _INCLUDING,
         common: Common = _DEFAULT,
     ) -> None:
+        import store
         from store import exporting
 
-        with _open(common, at) as lake:
+        with store.open(common.lake, at, include=including.views()) as lake:
             counts = exporting.export(lake, module, folder, config or module.Config())
             echo.print_result(exporting.line(one, counts, folder, lake.snapshot))
 
@@ -525,6 +540,7 @@ def _exporter(one: Member) -> Callable[..., None]:
         "folder": Annotated[Path, Parameter(help="New folder to write.")],
         "config": Annotated[module.Config | None, Parameter(name="*")],
         "at": At,
+        "including": Include,
         "common": Common,
     }
     return command

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -50,6 +51,8 @@ class Answer:
     rows: pa.Table
     cut: bool
     """Whether rows beyond the limit were left out."""
+    left_out: dict[str, int]
+    """What the views that it goes through leave out, by the views of `including.LEFT_OUT`."""
 
 
 class QueryProcess:
@@ -61,14 +64,21 @@ class QueryProcess:
         url: The lake; None means FLYWHEEL_LAKE, else ./lake.
         at: Tag, snapshot number or ISO time; None is the newest.
         limits: What a question may cost.
+        include: Views to read as empty (see `store.reader.Lake`).
     """
 
     def __init__(
-        self, url: str | None, at: str | int | None, limits: QueryLimits | None = None
+        self,
+        url: str | None,
+        at: str | int | None,
+        limits: QueryLimits | None = None,
+        *,
+        include: Sequence[str] = (),
     ) -> None:
         self.limits = limits or QueryLimits()
         self._url = url
         self._at = at
+        self._include = list(include)
         self._folder = Path(tempfile.mkdtemp(prefix="flywheel-query-"))  # mode 0700
         self._child: subprocess.Popen[bytes] | None = None
         self._unread = b""
@@ -122,7 +132,7 @@ class QueryProcess:
             raise
         with pa.memory_map(str(self._folder / _ANSWER)) as source:
             rows = pa.ipc.open_stream(source).read_all()
-        return Answer(rows=rows, cut=bool(reply["cut"]))
+        return Answer(rows=rows, cut=bool(reply["cut"]), left_out=reply["left_out"])
 
     def _start(self) -> None:
         self._child = subprocess.Popen(
@@ -135,7 +145,7 @@ class QueryProcess:
         self._unread = b""
         at = self._at if self._place is None else self._place[0]
         asked = {"url": self._url, "at": at, "folder": str(self._folder)}
-        self._send(asked | {"limits": asdict(self.limits)})
+        self._send(asked | {"limits": asdict(self.limits), "include": self._include})
 
     def _opened(self) -> tuple[int, str]:
         if not self._is_open:
@@ -222,7 +232,8 @@ def main() -> None:
         replies.flush()
 
     try:
-        with Lake(Location.of(asked["url"]), asked["at"], limits, spill=folder) as lake:
+        place = Location.of(asked["url"])
+        with Lake(place, asked["at"], limits, spill=folder, include=asked["include"]) as lake:
             # After the extensions are loaded: what they map does not count.
             _limit(resource.RLIMIT_DATA, int(limits.memory_gb * GB) + OWN_BYTES)
             _limit(resource.RLIMIT_CORE, 0)
@@ -230,7 +241,8 @@ def main() -> None:
             while True:
                 query = str(json.loads(questions.get())["query"])
                 try:
-                    reply({"cut": lake.sql(query).write(folder / _ANSWER)})
+                    cut = lake.sql(query).write(folder / _ANSWER)
+                    reply({"cut": cut, "left_out": lake.left_out(query)})
                 except FlywheelError as error:
                     reply(_described(error))
                 except MemoryError:

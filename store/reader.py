@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from store import catalog as catalogs
-from store import derived, guard, lake
+from store import derived, guard, including, lake
 from store.catalog import quoted
 from store.errors import FlywheelError, SnapshotNotFound, UnknownName
 from store.limits import GB, THREADS, QueryLimits
@@ -47,6 +47,8 @@ class Lake:
         limits: What each question to `sql` may cost; None is without limits. A query that heeds no
             interrupt outlives its time here: `store.query_process` kills it.
         spill: Private folder for what does not fit into memory; None is the process's own.
+        include: Views of `including.LEFT_OUT` to read as empty, so that rankings and tables
+            include what they leave out by default.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Lake:
         limits: QueryLimits | None = None,
         *,
         spill: Path | None = None,
+        include: Sequence[str] = (),
     ) -> None:
         location.require()
         self.limits = limits
@@ -70,6 +73,8 @@ class Lake:
         self._stored = _stored(self._connection, self.snapshot)
         self._known = (*self.catalog.tables, *view_names())
         self._made: set[str] = set()
+        self._included = frozenset(include)
+        self._counts: dict[str, int] = {}
         self._derived = derived.Derived(self._connection, location, self.snapshot)
         self._set_limits()
         self._lock_down()
@@ -171,6 +176,22 @@ class Lake:
             self._connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {query}")
         self._made.add(name)
 
+    def left_out(self, query: str) -> dict[str, int]:
+        """Return the number of rows of each view of `including.LEFT_OUT` that a query goes through.
+
+        Those that are included, or asked for by name, have no number.
+        """
+        named = guard.names(self._connection, query) & set(self._known)
+        asked = named - set(self.catalog.tables)
+        used = {part for name in asked for part in self._parts(name)} - named - self._included
+        return {view: self._count(view) for view in including.LEFT_OUT if view in used}
+
+    def _count(self, view: str) -> int:
+        if view not in self._counts:
+            row = self.run(f"SELECT count(*) AS rows FROM {view}").one()
+            self._counts[view] = 0 if row is None else int(row["rows"])
+        return self._counts[view]
+
     def views(self) -> dict[str, str]:
         """Return every view with the sentence on top of its file."""
         return {name: about(view_text(name)) for name in view_names()}
@@ -190,7 +211,8 @@ class Lake:
     def _view(self, name: str) -> str:
         """Return SQL for a view; what it needs is there then."""
         kept = self.kept(name) if name in derived.SOURCES else None
-        return kept or self._asked(name)
+        asked = kept or self._asked(name)
+        return f"SELECT * FROM ({asked}\n) WHERE false" if name in self._included else asked
 
     def kept(self, name: str, *, make: bool = True) -> str | None:
         """Return SQL for a view by its kept answers (`store.derived`), or None without any.

@@ -9,11 +9,14 @@ from typing import Annotated, TypeAlias
 from cyclopts import Parameter
 
 from store.commandline import echo
+from store.including import Including
 from store.room import Common
 
+Include: TypeAlias = Annotated[Including, Parameter(name="*", negative="")]
 At: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
 
 _DEFAULT = Common()
+_INCLUDING = Including()
 
 
 def report(
@@ -21,6 +24,7 @@ def report(
     out: Path = Path("report"),
     at: At = None,
     run: str | None = None,
+    including: Include = _INCLUDING,
     common: Common = _DEFAULT,
 ) -> None:
     """Write a page about the lake: leaderboards, distributions, claims, techniques, best kernels.
@@ -47,7 +51,7 @@ def report(
     from store.report import _contents, _page
 
     begun = time.monotonic()
-    with store.open(common.lake, at) as lake:
+    with store.open(common.lake, at, include=including.views()) as lake:
         written = _page.write(_contents.page(lake, run), out)
         snapshot = lake.snapshot
     megabytes = written.html.stat().st_size / 1e6

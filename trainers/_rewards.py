@@ -56,8 +56,8 @@ class Scored:
     rows: list[dict[str, Any]]
     """Rows of table `rewards`: one per attempt that has a reward."""
     counts: dict[str, int]
-    """attempts, rewarded, correct, failures, quarantined, discarded (correct, without a figure),
-    unjudged, groups, zero_variance_groups."""
+    """attempts, rewarded, correct, failures, quarantined, nonequivalent (another function than the
+    task's), discarded (correct, without a figure), unjudged, groups, zero_variance_groups."""
 
 
 def rule(name: str) -> Rule:
@@ -370,7 +370,11 @@ def _inputs(lake: store.Lake, terms: Terms, generation_ids: Sequence[str]) -> pa
     if len(wanted) <= _FEW:
         row = lake.run(_question("wanted_kernels")).one()
         kernels = None if row is None else row["kernels"]
-    asked = {"device": device, "kernels": kernels}
+    asked = {
+        "device": device,
+        "kernels": kernels,
+        "include_nonequivalent": terms.include_nonequivalent,
+    }
     rows = lake.run(_question("reward_inputs"), asked).arrow().combine_chunks()
     places = pc.index_in(wanted, rows["generation_id"].combine_chunks())
     missing = wanted.filter(pc.is_null(places))
@@ -426,6 +430,7 @@ def _scored(
         "correct": int(correct.sum()),
         "failures": int((judged & ~correct).sum()),
         "quarantined": int(figures(inputs, "quarantined").sum()),
+        "nonequivalent": int(figures(inputs, "nonequivalent").sum()),
         "discarded": int((correct & missing).sum()),
         "unjudged": int((~judged).sum()),
         "groups": len(set(groups)),
@@ -452,6 +457,7 @@ def _check(what: str, kind: str, value: object) -> None:
     allowed = (
         (value is None and "None" in kind)
         or ("float" in kind and number)
+        or (kind == "bool" and isinstance(value, bool))
         or ("int" in kind and number and isinstance(value, int))
         or (("str" in kind or "Baseline" in kind) and isinstance(value, str))
         or ("Literal" in kind and repr(value).replace("'", '"') in kind.replace("'", '"'))

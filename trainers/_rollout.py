@@ -47,6 +47,11 @@ class Verdict(Protocol):
         """Whether no dataset may hold the kernel."""
         ...
 
+    @property
+    def equivalent(self) -> bool:
+        """Whether it is the same function as the task's module, as far as is known."""
+        ...
+
 
 class Judge(Protocol):
     """What gives verdicts: evaluators._pool.Pool."""
@@ -346,7 +351,7 @@ class _Work:
         verdicts = self._judge.judge(pairs)
         for (unit, kernel_id), pair in zip(fresh, pairs, strict=True):
             verdict = verdicts[pair]
-            if verdict.status != "correct" or verdict.quarantined:
+            if verdict.status != "correct" or verdict.quarantined or not verdict.equivalent:
                 # Another device's pass does not outweigh this judge.
                 unit.correct -= {kernel_id} if verdict.status != "evaluator_error" else set()
             elif kernel_id not in unit.correct:

@@ -60,7 +60,8 @@ SELECT
     measured.newest.speedup AS speedup,
     measured.newest.low AS speedup_low,
     coalesce(found.classes, []) AS findings,
-    coalesce(found.quarantined, false) AS quarantined
+    coalesce(found.quarantined, false) AS quarantined,
+    nonequivalent.kernel_id IS NULL AS equivalent
 FROM asked
 INNER JOIN kernels ON kernels.kernel_id = asked.kernel_id
 INNER JOIN judged_workloads AS settings
@@ -77,4 +78,6 @@ LEFT JOIN measured
         AND measured.task_id = asked.task_id
         AND measured.workload_id = settings.chosen.workload_id
 LEFT JOIN found ON found.kernel_id = asked.kernel_id
+LEFT JOIN nonequivalent
+    ON nonequivalent.kernel_id = asked.kernel_id AND nonequivalent.task_id = asked.task_id
 ORDER BY asked.position

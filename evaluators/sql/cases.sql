@@ -12,7 +12,7 @@ WITH own AS (
 best AS (
     SELECT task_id, workload_id, max(speedup) AS speedup
     FROM kernel_speedups
-    WHERE device = $device AND baseline = 'eager' AND NOT quarantined
+    WHERE device = $device AND baseline = 'eager' AND ranked
     GROUP BY task_id, workload_id
 )
 SELECT

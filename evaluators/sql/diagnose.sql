@@ -11,7 +11,7 @@ INNER JOIN workloads ON workloads.workload_id = kernel_speedups.workload_id
 WHERE
     kernel_speedups.device = $device
     AND kernel_speedups.baseline = 'eager'
-    AND NOT kernel_speedups.quarantined
+    AND kernel_speedups.ranked
     AND ($kernel IS NULL OR starts_with(kernel_speedups.kernel_id, $kernel))
 ORDER BY kernel_speedups.speedup DESC, kernel_speedups.kernel_id
 LIMIT $top

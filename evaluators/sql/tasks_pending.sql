@@ -1,5 +1,6 @@
 -- One row per task that the newest audit has not seen on this device, with the workload that kernels
--- are judged on there. Parameters: version (of the audit), device_id, device_kind (cpu or cuda).
+-- are judged on there. Parameters: version (of the audit), device_id, device_kind (cpu or cuda),
+-- task (NULL for every task): a name in any suite, or the first characters of an id.
 WITH audited AS (
     SELECT DISTINCT task_id, workload_id
     FROM task_audits
@@ -19,5 +20,11 @@ LEFT JOIN audited
     ON
         audited.task_id = tasks.task_id
         AND audited.workload_id = settings.chosen.workload_id
-WHERE audited.task_id IS NULL
+WHERE
+    audited.task_id IS NULL
+    AND (
+        $task IS NULL
+        OR starts_with(tasks.task_id, $task)
+        OR tasks.task_id IN (SELECT task_id FROM task_labels WHERE "name" = $task)
+    )
 ORDER BY task_names.suite, task_names."level", task_names.problem_id, task_name, tasks.task_id

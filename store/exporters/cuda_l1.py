@@ -1,7 +1,7 @@
 """JSON lines as the CUDA-L1 release has them: per device, each task with its best kernel.
 
-The best is the one with the highest speedup over eager among those that may be ranked and are not
-quarantined. A task without one has no code and no score.
+The best has the highest speedup over eager among those that may be ranked and are neither
+quarantined nor another function than the task's. A task without one has no code and no score.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def write(lake: Lake, folder: Path, config: Which) -> dict[str, int]:
 
 def _score(row: dict[str, Any], baseline: str) -> float:
     """Return a speedup that may be shown; 0 where there is none."""
-    if row["quarantined"] or row["status"] != "correct":
+    if row["quarantined"] or not row["equivalent"] or row["status"] != "correct":
         return 0.0
     return float(dict(row["speedups"] or ()).get(baseline) or 0.0)
 

@@ -56,6 +56,8 @@ def _verdict(row: dict[str, Any], device: str) -> dict[str, Any]:
         metadata["error_message"] = f"{row['status']}: {row['reason']}"
     if row["quarantined"]:
         metadata["quarantined"] = True
+    if correct and not row["equivalent"]:
+        metadata["equivalent"] = False
     return {
         "sample_id": row["sample_id"],
         "compiled": row["status"] != "compile_error",

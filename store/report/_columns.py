@@ -23,7 +23,7 @@ _HEADINGS = {
     "mean_missing_as_1": "mean, missing = 1",
     "geomean_missing_as_1": "geomean, missing = 1",
     "geomean_at_least_1": "geomean, each at least 1",
-    "mean_without_degenerate": "mean, no degenerate tasks",
+    "mean_with_degenerate": "mean with weak tasks",
     "mean_with_code": "mean with code",
     "hardest": "hardest baseline",
     "hardest_speedup": "speedup over it",

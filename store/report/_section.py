@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from store import question
+from store import including, question
 from store.catalog import quoted
 from store.report._text import label
 
@@ -85,10 +85,12 @@ def ask(lake: Lake, name: str, **values: str | int) -> Answer:
     asked = question.read(_SQL / f"{name}.sql")
     sql = re.sub(r"\$(\w+)", lambda found: _literal(values[found[1]]), asked.sql)
     rows = lake.sql(sql).rows()
+    sentence = asked.sentence if rows else asked.empty
+    left_out = including.note(lake.left_out(sql))
     return Answer(
         name=name,
         title=asked.title,
-        sentence=asked.sentence if rows else asked.empty,
+        sentence=f"{sentence} Left out: {left_out}." if left_out else sentence,
         sql=sql,
         sql_sha256=asked.sha256,
         rows=rows,

@@ -1,10 +1,12 @@
 -- One row per task, workload, device and baseline: the best kernel, by the speedup's lower bound.
--- Only what may be ranked takes part (rankable_sessions), without quarantined kernels; a tie goes
--- to the smaller kernel_id.
+-- Only what may be ranked takes part (rankable_sessions), without quarantined kernels, kernels that
+-- are another function than the task's (nonequivalent), and weak tasks (weak_tasks); a tie goes to
+-- the smaller kernel_id.
 WITH best AS (
     SELECT * EXCLUDE (kernel_ms, baseline_ms)
     FROM kernel_speedups
-    WHERE NOT quarantined
+    ANTI JOIN weak_tasks ON weak_tasks.task_id = kernel_speedups.task_id
+    WHERE kernel_speedups.ranked
     QUALIFY row_number() OVER (
         PARTITION BY task_id, workload_id, device, baseline
         ORDER BY {'slowness': -speedup_low, 'kernel_id': kernel_id}

@@ -13,7 +13,7 @@ WITH measured AS (
 ),
 pairs AS (
     SELECT
-        a.kernel_id, a.task_id, a.baseline, a.quarantined,
+        a.kernel_id, a.task_id, a.baseline, a.quarantined, a.equivalent,
         a.device AS device_a, b.device AS device_b,
         a.workload_id AS workload_id_a, b.workload_id AS workload_id_b,
         a.workload_id = b.workload_id AS same_workload,
@@ -52,7 +52,8 @@ SELECT
     pairs.speedup_b / pairs.speedup_a AS ratio,
     pairs.speedup_b_low / pairs.speedup_a_high AS ratio_low,
     pairs.speedup_b_high / pairs.speedup_a_low AS ratio_high,
-    pairs.quarantined
+    pairs.quarantined,
+    pairs.equivalent
 FROM pairs
 INNER JOIN task_names ON task_names.task_id = pairs.task_id
 INNER JOIN workloads AS workloads_a ON workloads_a.workload_id = pairs.workload_id_a

@@ -1,7 +1,7 @@
 -- One row per suite, revision, level, device, baseline, policy and p: share of tasks faster than p.
 -- fast_p is the share of tasks with a correct kernel and a speedup strictly above p (KernelBench).
 -- fast_0 is the rate of correct tasks, be they timed against the baseline or not. n is the number
--- of decided tasks; level NULL is all levels, policy 'any' the best of everybody.
+-- of decided tasks that are not weak; level NULL is all levels, policy 'any' the best of everybody.
 SELECT
     suite, suite_revision, "level", device, baseline, policy_id, policy,
     thresholds.p,
@@ -12,7 +12,7 @@ FROM task_results
 CROSS JOIN (
     SELECT unnest([0, 0.5, 0.8, 1, 1.01, 1.2, 1.5, 2, 3, 5, 10])::DOUBLE AS p
 ) AS thresholds
-WHERE decided
+WHERE decided AND NOT left_out
 GROUP BY suite, suite_revision, "level", device, baseline, policy_id, policy, thresholds.p
 ORDER BY
     suite, suite_revision, "level" NULLS FIRST, device, baseline,

@@ -1,6 +1,6 @@
 -- One row per session that set a new best speedup of its task, workload, device and baseline.
 -- The running maximum over time, of the lower bound as everywhere in rankings; quarantined kernels
--- are left out, so that a record taken back is gone from the curve.
+-- and those that are another function are left out, so that a record taken back is gone from the curve.
 WITH ordered AS (
     SELECT
         task_id, workload_id, device, baseline, kernel_id, session_id, measured_at,
@@ -11,7 +11,7 @@ WITH ordered AS (
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS previous_low
     FROM rankable_sessions
-    WHERE NOT quarantined
+    WHERE ranked
 )
 SELECT
     ordered.task_id,

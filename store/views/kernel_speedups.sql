@@ -1,5 +1,11 @@
 -- One row per kernel, task, workload, device and baseline: the newest session that may be ranked.
-SELECT newest_speedups.*, quarantined.kernel_id IS NOT NULL AS quarantined
+-- ranked says whether the kernel takes part in rankings: neither quarantined nor another function than
+-- the task's (view nonequivalent).
+SELECT
+    newest_speedups.*,
+    quarantined.kernel_id IS NOT NULL AS quarantined,
+    nonequivalent.kernel_id IS NULL AS equivalent,
+    quarantined.kernel_id IS NULL AND nonequivalent.kernel_id IS NULL AS ranked
 FROM newest_speedups
 INNER JOIN default_clocks
     ON
@@ -9,3 +15,7 @@ INNER JOIN default_clocks
         AND default_clocks.baseline = newest_speedups.baseline
         AND default_clocks.clock = newest_speedups.clock
 LEFT JOIN quarantined ON quarantined.kernel_id = newest_speedups.kernel_id
+LEFT JOIN nonequivalent
+    ON
+        nonequivalent.kernel_id = newest_speedups.kernel_id
+        AND nonequivalent.task_id = newest_speedups.task_id

@@ -1,28 +1,34 @@
 -- One row per suite, revision, level, device, baseline and policy: the columns of CUDA-L1's tables.
 -- level NULL is all levels, policy 'any' is the best of everybody. Figures are over n tasks, one
 -- best kernel each; success counts tasks with a correct kernel, faster those above 1.01x, both out
--- of tasks; pending tasks wait for a verdict and are in none of them. A mean is read in two ways:
+-- of tasks; pending tasks wait for a verdict and are in none of them.
+-- weak tasks, which an answer without work passes, are left out and counted in weak alone;
+-- mean_with_degenerate is the mean with them, mean_without_degenerate the one without them also
+-- where --include-weak takes them into all other figures. A mean is read in two ways:
 -- over the n measured tasks, and over all tasks with 1.0 for each that has no speedup. p50_low and
 -- p50_high are the exact order-statistic 95 % interval of the median over tasks (rank as in
 -- speedups; under 6 tasks it is the smallest and largest value).
 WITH results AS (
     SELECT
         suite, suite_revision, "level", device, baseline, policy_id, policy,
-        count(*) FILTER (WHERE decided) AS tasks,
-        count(*) FILTER (WHERE NOT decided) AS pending,
-        count(*) FILTER (WHERE correct) AS success,
-        count(*) FILTER (WHERE speedup > 1.01) AS faster,
-        count(speedup) AS n,
-        avg(speedup) AS mean,
-        max(speedup) AS max,
-        quantile_cont(speedup, 0.75) AS p75,
-        quantile_cont(speedup, 0.5) AS p50,
-        quantile_cont(speedup, 0.25) AS p25,
-        list_sort(list(speedup) FILTER (WHERE speedup IS NOT NULL)) AS sorted,
-        exp(avg(ln(speedup))) AS geomean,
-        avg(coalesce(speedup, 1.0)) FILTER (WHERE decided) AS mean_missing_as_1,
-        exp(avg(ln(coalesce(speedup, 1.0))) FILTER (WHERE decided)) AS geomean_missing_as_1,
-        avg(speedup) FILTER (WHERE NOT degenerate) AS mean_without_degenerate
+        count(*) FILTER (WHERE decided AND NOT left_out) AS tasks,
+        count(*) FILTER (WHERE NOT decided AND NOT left_out) AS pending,
+        count(*) FILTER (WHERE correct AND NOT left_out) AS success,
+        count(*) FILTER (WHERE speedup > 1.01 AND NOT left_out) AS faster,
+        count(speedup) FILTER (WHERE NOT left_out) AS n,
+        avg(speedup) FILTER (WHERE NOT left_out) AS mean,
+        max(speedup) FILTER (WHERE NOT left_out) AS max,
+        quantile_cont(speedup, 0.75) FILTER (WHERE NOT left_out) AS p75,
+        quantile_cont(speedup, 0.5) FILTER (WHERE NOT left_out) AS p50,
+        quantile_cont(speedup, 0.25) FILTER (WHERE NOT left_out) AS p25,
+        list_sort(list(speedup) FILTER (WHERE speedup IS NOT NULL AND NOT left_out)) AS sorted,
+        exp(avg(ln(speedup)) FILTER (WHERE NOT left_out)) AS geomean,
+        avg(coalesce(speedup, 1.0)) FILTER (WHERE decided AND NOT left_out) AS mean_missing_as_1,
+        exp(avg(ln(coalesce(speedup, 1.0))) FILTER (WHERE decided AND NOT left_out))
+            AS geomean_missing_as_1,
+        avg(speedup) FILTER (WHERE NOT degenerate) AS mean_without_degenerate,
+        avg(speedup) AS mean_with_degenerate,
+        count(*) FILTER (WHERE left_out) AS weak
     FROM task_results
     GROUP BY suite, suite_revision, "level", device, baseline, policy_id, policy
 ),
@@ -36,7 +42,7 @@ SELECT
     mean, max, p75, p50, p25, success, faster, tasks, n, pending, geomean,
     sorted[r] AS p50_low,
     sorted[n + 1 - r] AS p50_high,
-    mean_missing_as_1, geomean_missing_as_1, mean_without_degenerate
+    mean_missing_as_1, geomean_missing_as_1, mean_without_degenerate, mean_with_degenerate, weak
 FROM ranked
 ORDER BY
     suite, suite_revision, "level" NULLS FIRST, device, baseline,

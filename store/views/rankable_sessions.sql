@@ -1,5 +1,10 @@
 -- One row of speedups that may be ranked: correct, not noisy, by the clock that ranks there.
-SELECT speedups.*, quarantined.kernel_id IS NOT NULL AS quarantined
+-- ranked says whether its kernel takes part: neither quarantined nor another function than the task's.
+SELECT
+    speedups.*,
+    quarantined.kernel_id IS NOT NULL AS quarantined,
+    nonequivalent.kernel_id IS NULL AS equivalent,
+    quarantined.kernel_id IS NULL AND nonequivalent.kernel_id IS NULL AS ranked
 FROM speedups
 INNER JOIN default_clocks
     ON
@@ -9,4 +14,8 @@ INNER JOIN default_clocks
         AND default_clocks.baseline = speedups.baseline
         AND default_clocks.clock = speedups.clock
 LEFT JOIN quarantined ON quarantined.kernel_id = speedups.kernel_id
+LEFT JOIN nonequivalent
+    ON
+        nonequivalent.kernel_id = speedups.kernel_id
+        AND nonequivalent.task_id = speedups.task_id
 WHERE speedups.correct AND NOT speedups.noisy

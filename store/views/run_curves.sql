@@ -1,7 +1,7 @@
 -- One row per run, step, device and reward rule: what a learning curve shows.
 -- device is every one on which kernels of the run were judged, rule every rule that rewarded the
 -- run; both are NULL where there is none. success counts attempts whose kernel is correct at every
--- workload of the device and not quarantined, pending those that wait for a verdict; success_share
+-- workload of the device, the same function as the task's, and not quarantined, pending those that wait for a verdict; success_share
 -- leaves the pending ones out. Speedups are over eager, at the workload that scores the task.
 -- new_kernels were first written by these attempts: where it falls, the policy repeats itself.
 -- entropy is the trainer's metric for the step, where it has rewards.
@@ -25,7 +25,9 @@ attempts AS (
         run_steps.group_id,
         run_steps.kernel_id,
         run_steps.kernel_id IS NOT NULL AND verdict_of.correct IS NULL AS pending,
-        coalesce(verdict_of.correct, false) AND quarantined.kernel_id IS NULL AS success,
+        coalesce(verdict_of.correct, false)
+        AND quarantined.kernel_id IS NULL
+        AND nonequivalent.kernel_id IS NULL AS success,
         quarantined.kernel_id IS NOT NULL AS quarantined,
         scored_speedups.speedup,
         authors.generation_id IS NOT DISTINCT FROM run_steps.generation_id AS first_of_kernel,
@@ -41,6 +43,10 @@ attempts AS (
             AND verdict_of.task_id = run_steps.task_id
             AND verdict_of.device = devices_of.device
     LEFT JOIN quarantined ON quarantined.kernel_id = run_steps.kernel_id
+    LEFT JOIN nonequivalent
+        ON
+            nonequivalent.kernel_id = run_steps.kernel_id
+            AND nonequivalent.task_id = run_steps.task_id
     LEFT JOIN scored_speedups
         ON
             scored_speedups.kernel_id = run_steps.kernel_id

@@ -1,5 +1,5 @@
 -- One row per kernel, task, device and baseline: its speedup at the workload that scores the task.
--- Quarantined kernels are left out. Tables over tasks, policies and techniques start here.
+-- Quarantined kernels and those that are another function than the task's are left out. Tables over tasks, policies and techniques start here.
 SELECT kernel_speedups.*
 FROM kernel_speedups
 INNER JOIN scored_workloads
@@ -7,4 +7,4 @@ INNER JOIN scored_workloads
         scored_workloads.task_id = kernel_speedups.task_id
         AND scored_workloads.device = kernel_speedups.device
         AND scored_workloads.workload_id = kernel_speedups.workload_id
-WHERE NOT kernel_speedups.quarantined
+WHERE kernel_speedups.ranked

@@ -2,7 +2,8 @@
 -- The ground of leaderboard and fast_p. A task stands once under its level and once under level
 -- NULL, which means all levels; every policy stands by itself and together under policy 'any'.
 -- decided is false while kernels of the policy wait for a verdict on the device: such a task is
--- pending, neither solved nor missing. An attempt without a kernel is decided everywhere.
+-- pending, neither solved nor missing. A kernel that is another function does not solve a task.
+-- left_out: the task is weak (view weak_tasks), and in no figure of leaderboard and fast_p. An attempt without a kernel is decided everywhere.
 -- speedup is that of the one best kernel (by lower bound) at the workload that scores the task; it
 -- is NULL where no correct kernel has a quiet session against the baseline. baseline is NULL where
 -- verdicts are all there is on the device.
@@ -27,7 +28,11 @@ by_policy AS (
 judged AS (
     SELECT
         by_policy.policy_id, outcomes.task_id, outcomes.device,
-        bool_or(outcomes.correct AND quarantined.kernel_id IS NULL) AS correct
+        bool_or(
+            outcomes.correct
+            AND quarantined.kernel_id IS NULL
+            AND nonequivalent.kernel_id IS NULL
+        ) AS correct
     FROM outcomes
     INNER JOIN scored_workloads
         ON
@@ -37,6 +42,10 @@ judged AS (
     INNER JOIN by_policy
         ON by_policy.kernel_id = outcomes.kernel_id AND by_policy.task_id = outcomes.task_id
     LEFT JOIN quarantined ON quarantined.kernel_id = outcomes.kernel_id
+    LEFT JOIN nonequivalent
+        ON
+            nonequivalent.kernel_id = outcomes.kernel_id
+            AND nonequivalent.task_id = outcomes.task_id
     GROUP BY by_policy.policy_id, outcomes.task_id, outcomes.device
 ),
 best AS (
@@ -61,7 +70,8 @@ labels AS (
     SELECT
         suite, suite_revision, task_id, "level",
         coalesce(bool_or(degenerate), false)
-        OR task_id IN (SELECT task_id FROM weak_workloads) AS degenerate
+        OR task_id IN (SELECT task_id FROM weak_workloads) AS degenerate,
+        task_id IN (SELECT task_id FROM weak_tasks) AS left_out
     FROM (SELECT * REPLACE (unnest([NULL, "level"]) AS "level") FROM task_labels)
     GROUP BY suite, suite_revision, task_id, "level"
 ),
@@ -100,6 +110,7 @@ SELECT
     places.policy_id,
     CASE WHEN places.policy_id IS NULL THEN 'any' ELSE policies."name" END AS policy,
     labels.degenerate,
+    labels.left_out,
     judged.task_id IS NOT NULL OR NOT attempted.has_kernel AS decided,
     coalesce(judged.correct, false) AS correct,
     best.kernel.kernel_id AS kernel_id,

@@ -1,5 +1,6 @@
 -- One row per kernel, task, device and baseline with the kernel's techniques and its speedup.
 -- The ground of techniques and technique_pairs; a kernel without any technique counts as well.
+-- Weak tasks are left out.
 SELECT
     scored_speedups.kernel_id,
     scored_speedups.task_id,
@@ -9,3 +10,4 @@ SELECT
     scored_speedups.speedup
 FROM scored_speedups
 INNER JOIN features ON features.kernel_id = scored_speedups.kernel_id
+ANTI JOIN weak_tasks ON weak_tasks.task_id = scored_speedups.task_id

@@ -24,9 +24,11 @@ class Terms:
     baseline: Baseline = "eager"
     """What speedups are relative to."""
     failure: float = 0.0
-    """Raw reward of no kernel, a failing verdict, or a quarantined kernel."""
+    """Raw reward of no kernel, a failing verdict, a quarantined kernel, or another function."""
     discarded: Literal["skip", "failure"] = "skip"
     """A correct kernel without a figure: no reward at all, or that of a failure."""
+    include_nonequivalent: bool = False
+    """Reward correct kernels, too, that are another function than their task's module."""
     clip: float | None = None
     """Bound of the smoothed reward on both sides (default: none)."""
     refresh_every: int | None = None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from trainers.rewards._terms import Floats
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class Config(Terms):
     """Options of log-speedup."""
 
     failure: float = -1.5
-    """Raw reward of no kernel, a failing verdict, or a quarantined kernel."""
+    """Raw reward of no kernel, a failing verdict, a quarantined kernel, or another function."""
     clip: float | None = 1.5
     """Bound of the smoothed reward on both sides: 1.5 is a speedup of 4.48."""
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from trainers.rewards._terms import Floats
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class Config(Terms):
     """Options of milestone."""
 
     failure: float = -1.0
-    """Raw reward of no kernel, a failing verdict, or a quarantined kernel."""
+    """Raw reward of no kernel, a failing verdict, a quarantined kernel, or another function."""
     correct: float = 1.0
     """Raw reward of a correct kernel that is no faster, or was not measured."""
     faster: float = 2.0

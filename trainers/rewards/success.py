@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from trainers.rewards._terms import Floats
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 -- One row per generation in `wanted` (generation_id): what the lake knows of it on one device.
 -- correct is NULL where the kernel has no verdict there, false where there is no kernel, where any
--- workload has a failing verdict, where the kernel was found wrong on another device, and where it
--- is quarantined. Speedups are those of the newest session that may be ranked, at the workload that
+-- workload has a failing verdict, where the kernel was found wrong on another device, where it is
+-- quarantined, and, unless $include_nonequivalent, where it is another function than the task's. Speedups are those of the newest session that may be ranked, at the workload that
 -- scores the task, by the rule of each system: eager_speedup, eager_cuda_l1, compile_speedup …
 -- $kernels says again which kernels these are, comma-separated, where they are few: a condition on
 -- a constant reaches the tables below views, which a join does not.
@@ -82,14 +82,23 @@ SELECT
     CASE WHEN attempts.kernel_id IS NULL THEN 'no_kernel' ELSE judged.deciding.status END AS status,
     judged.deciding.reason AS reason,
     quarantined.kernel_id IS NOT NULL AS quarantined,
+    nonequivalent.kernel_id IS NOT NULL AS nonequivalent,
     CASE
-        WHEN attempts.kernel_id IS NULL OR quarantined.kernel_id IS NOT NULL OR judged.wrong
+        WHEN
+            attempts.kernel_id IS NULL
+            OR quarantined.kernel_id IS NOT NULL
+            OR judged.wrong
+            OR (nonequivalent.kernel_id IS NOT NULL AND NOT $include_nonequivalent)
             THEN false
         ELSE judged.correct
     END AS correct,
     measured.* EXCLUDE (kernel_id, task_id)
 FROM attempts
 LEFT JOIN quarantined ON quarantined.kernel_id = attempts.kernel_id
+LEFT JOIN nonequivalent
+    ON
+        nonequivalent.kernel_id = attempts.kernel_id
+        AND nonequivalent.task_id = attempts.task_id
 LEFT JOIN judged
     ON judged.kernel_id = attempts.kernel_id AND judged.task_id = attempts.task_id
 LEFT JOIN measured

@@ -1,6 +1,6 @@
 -- One row per group of attempts that the lake has: how far it is, and which kernels are right.
--- An attempt that the endpoint failed is none. A kernel is right where it is correct somewhere and
--- wrong nowhere, as for training sets. `groups` (group_id) is registered.
+-- An attempt that the endpoint failed is none. A kernel is right where it is correct somewhere,
+-- wrong nowhere and the task's own function, as for training sets. `groups` (group_id) is registered.
 WITH sampled AS (
     SELECT group_id, sample_index, finish_reason, kernel_id, task_id
     FROM generations
@@ -9,9 +9,14 @@ WITH sampled AS (
 judged AS (
     SELECT
         outcomes.kernel_id, outcomes.task_id,
-        bool_or(outcomes.correct) AND NOT bool_or(outcomes.status IN ('incorrect', 'rejected'))
-            AS correct
+        bool_or(outcomes.correct)
+            AND NOT bool_or(outcomes.status IN ('incorrect', 'rejected'))
+            AND NOT bool_or(nonequivalent.kernel_id IS NOT NULL) AS correct
     FROM outcomes
+    LEFT JOIN nonequivalent
+        ON
+            nonequivalent.kernel_id = outcomes.kernel_id
+            AND nonequivalent.task_id = outcomes.task_id
     SEMI JOIN sampled
         ON sampled.kernel_id = outcomes.kernel_id AND sampled.task_id = outcomes.task_id
     GROUP BY outcomes.kernel_id, outcomes.task_id

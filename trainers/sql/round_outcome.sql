@@ -1,6 +1,6 @@
 -- One row: what the attempts of one round came to, attempts counted as often as they were made.
 -- Executable is what compiled, ran and gave an answer (CUDA-L1): correct or merely wrong. Correct is
--- correct somewhere and wrong nowhere, and not quarantined, as for training sets. An attempt that
+-- correct somewhere and wrong nowhere, the task's own function, and not quarantined, as for training sets. An attempt that
 -- the machine failed is none. `groups` (group_id) is registered.
 WITH made AS (
     SELECT generations.kernel_id, generations.task_id
@@ -12,9 +12,14 @@ judged AS (
     SELECT
         outcomes.kernel_id, outcomes.task_id,
         bool_or(outcomes.status IN ('correct', 'incorrect')) AS executable,
-        bool_or(outcomes.correct) AND NOT bool_or(outcomes.status IN ('incorrect', 'rejected'))
-            AS correct
+        bool_or(outcomes.correct)
+            AND NOT bool_or(outcomes.status IN ('incorrect', 'rejected'))
+            AND NOT bool_or(nonequivalent.kernel_id IS NOT NULL) AS correct
     FROM outcomes
+    LEFT JOIN nonequivalent
+        ON
+            nonequivalent.kernel_id = outcomes.kernel_id
+            AND nonequivalent.task_id = outcomes.task_id
     SEMI JOIN made ON made.kernel_id = outcomes.kernel_id AND made.task_id = outcomes.task_id
     GROUP BY outcomes.kernel_id, outcomes.task_id
 )

@@ -2,7 +2,8 @@
 -- The score is the speedup of the newest session that may be ranked, at the workload that scores the
 -- task (views kernel_speedups, scored_workloads); the session holds only while the kernel is correct
 -- there. A kernel that the newest version of an evaluator found wrong elsewhere is out as well, and
--- so is one of `test_kernels`. Registered are `asked`, the tasks, and `test_kernels`.
+-- so is one that is another function than the task's, one of the view withheld, and one of
+-- `test_kernels`. Registered are `asked`, the tasks, `another_function` and `test_kernels`.
 WITH sole_device AS (
     SELECT min(device_id) AS device_id
     FROM devices
@@ -70,9 +71,16 @@ SELECT
     measured.workload_id,
     -- IN, for a LEFT JOIN may turn round and hash the many scored kernels.
     CASE
-        WHEN measured.kernel_id IN (SELECT kernel_id FROM quarantined) THEN 'quarantined'
+        WHEN measured.kernel_id IN (SELECT kernel_id FROM withheld)
+            THEN (
+                SELECT withheld.reason FROM withheld WHERE withheld.kernel_id = measured.kernel_id
+            )
         WHEN (measured.kernel_id, measured.task_id) IN (SELECT (kernel_id, task_id) FROM standing)
             THEN 'wrong elsewhere'
+        WHEN
+            (measured.kernel_id, measured.task_id)
+            IN (SELECT (kernel_id, task_id) FROM another_function)
+            THEN 'another function'
         WHEN measured.kernel_id IN (SELECT kernel_id FROM test_kernels) THEN 'contaminated'
     END AS dropped
 FROM newest_speedups AS measured

@@ -1,6 +1,6 @@
 -- One row per kernel and task asked for that we judged correct, and why it may not be shown.
 -- Correct somewhere and found wrong nowhere (view outcomes).
--- Registered are `asked`, the tasks, and `test_kernels`.
+-- Registered are `asked`, the tasks, `another_function` and `test_kernels`.
 WITH judged AS (
     SELECT
         outcomes.kernel_id, outcomes.task_id,
@@ -18,11 +18,16 @@ SELECT
     -- max('cpu', 'cuda'): a kernel that is correct on a GPU is shown as one for a GPU.
     judged.device_kind,
     CASE
-        WHEN quarantined.kernel_id IS NOT NULL THEN 'quarantined'
+        WHEN withheld.kernel_id IS NOT NULL THEN withheld.reason
         WHEN judged.wrong THEN 'wrong elsewhere'
+        WHEN another_function.kernel_id IS NOT NULL THEN 'another function'
         WHEN test_kernels.kernel_id IS NOT NULL THEN 'contaminated'
     END AS dropped
 FROM judged
-LEFT JOIN quarantined ON quarantined.kernel_id = judged.kernel_id
+LEFT JOIN withheld ON withheld.kernel_id = judged.kernel_id
+LEFT JOIN another_function
+    ON
+        another_function.kernel_id = judged.kernel_id
+        AND another_function.task_id = judged.task_id
 LEFT JOIN test_kernels ON test_kernels.kernel_id = judged.kernel_id
 WHERE judged.correct

@@ -1,7 +1,9 @@
 -- One row per picked row that no dataset of this purpose may hold, with the reason.
+-- Out are kernels of the view withheld, and those that are another function than the row's task.
 -- A kernel is contaminated when it is one of `test_kernels`, or when at least half of the bands of
 -- its near-duplicate signature are bands of those: two texts share half of their 16 bands near a
--- similarity of 0.92. Registered are `picked` (row_index, task_id, kernel_ids) and `test_kernels`.
+-- similarity of 0.92. Registered are `picked` (row_index, task_id, kernel_ids),
+-- `another_function` and `test_kernels`.
 WITH picked_kernels AS (
     SELECT DISTINCT unnest(kernel_ids) AS kernel_id
     FROM picked
@@ -50,19 +52,32 @@ near_copies AS (
 bad AS (
     SELECT
         picked_kernels.kernel_id,
-        CASE
-            WHEN quarantined.kernel_id IS NOT NULL THEN 'quarantined' ELSE 'contaminated'
-        END AS reason
+        CASE WHEN withheld.kernel_id IS NOT NULL THEN withheld.reason ELSE 'contaminated' END
+            AS reason
     FROM picked_kernels
-    LEFT JOIN quarantined ON quarantined.kernel_id = picked_kernels.kernel_id
+    LEFT JOIN withheld ON withheld.kernel_id = picked_kernels.kernel_id
     LEFT JOIN test_kernels ON test_kernels.kernel_id = picked_kernels.kernel_id
     LEFT JOIN near_copies ON near_copies.kernel_id = picked_kernels.kernel_id
-    WHERE quarantined.kernel_id IS NOT NULL
+    WHERE withheld.kernel_id IS NOT NULL
         OR test_kernels.kernel_id IS NOT NULL
         OR near_copies.kernel_id IS NOT NULL
+),
+held AS (
+    SELECT row_index, task_id, unnest(kernel_ids) AS kernel_id
+    FROM picked
 )
-SELECT held.row_index, max(bad.reason) AS reason
-FROM (SELECT row_index, unnest(kernel_ids) AS kernel_id FROM picked) AS held
-INNER JOIN bad ON bad.kernel_id = held.kernel_id
-GROUP BY held.row_index
-ORDER BY held.row_index
+SELECT row_index, max(reason) AS reason
+FROM (
+    SELECT held.row_index, bad.reason
+    FROM held
+    INNER JOIN bad ON bad.kernel_id = held.kernel_id
+    UNION ALL
+    SELECT held.row_index, 'another function'
+    FROM held
+    INNER JOIN another_function
+        ON
+            another_function.kernel_id = held.kernel_id
+            AND another_function.task_id = held.task_id
+)
+GROUP BY row_index
+ORDER BY row_index

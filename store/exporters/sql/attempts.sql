@@ -63,6 +63,7 @@ SELECT
     judged.status, judged.reason, judged.last_judged_at,
     timed.samples_ms, timed.eager_ms, timed.speedups,
     quarantined.kernel_id IS NOT NULL AS quarantined,
+    nonequivalent.kernel_id IS NULL AS equivalent,
     row_number() OVER (
         PARTITION BY label.task_id ORDER BY attempts.policy_id, attempts.kernel_id
     ) - 1 AS sample_id
@@ -74,6 +75,8 @@ LEFT JOIN judged
     ON judged.kernel_id = attempts.kernel_id AND judged.task_id = attempts.task_id
 LEFT JOIN timed ON timed.kernel_id = attempts.kernel_id AND timed.task_id = attempts.task_id
 LEFT JOIN quarantined ON quarantined.kernel_id = attempts.kernel_id
+LEFT JOIN nonequivalent
+    ON nonequivalent.kernel_id = attempts.kernel_id AND nonequivalent.task_id = attempts.task_id
 WHERE label.suite = $suite AND label.suite_revision = $suite_revision
     AND kernels.entry_point = 'ModelNew' AND kernels.other_files IS NULL
 ORDER BY label."level", label.problem_id, label."name", sample_id

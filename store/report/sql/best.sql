@@ -1,7 +1,8 @@
 -- The fastest kernels
 -- The best kernel of each task and device against eager, by the lower bound of its interval (95 %,
 -- n paired samples). Of several baselines in the same session, hardest is the one that leaves the
--- least. Quarantined kernels, and tasks that a constant passes, are left out.
+-- least. Quarantined kernels, kernels that are another function than the task's, and weak tasks are
+-- left out.
 -- Empty: No correct kernel has a quiet timing session against eager yet: evaluators run --pending.
 WITH hardest AS (
     SELECT
@@ -25,7 +26,6 @@ LEFT JOIN hardest
         AND hardest.kernel_id = best.kernel_id
         AND hardest.task_id = best.task_id
         AND hardest.workload_id = best.workload_id
-INNER JOIN task_names ON task_names.task_id = best.task_id
-WHERE best.baseline = 'eager' AND NOT task_names.degenerate
+WHERE best.baseline = 'eager'
 ORDER BY best.speedup_low DESC, best.task_id, best.workload_id, best.device, best.kernel_id
 LIMIT 40

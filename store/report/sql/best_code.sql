@@ -5,7 +5,6 @@
 WITH fastest AS (
     SELECT *
     FROM best_kernels
-    SEMI JOIN task_names ON task_names.task_id = best_kernels.task_id AND NOT task_names.degenerate
     WHERE baseline = 'eager'
     QUALIFY row_number() OVER (
         PARTITION BY task_id ORDER BY speedup_low DESC, device, workload_id, kernel_id

@@ -8,16 +8,21 @@ FROM (
     FROM task_names
     UNION ALL
     SELECT
-        2, 'kernels, distinct texts', count(*),
+        2, 'tasks audited for answers without work', count(DISTINCT task_id),
+        (SELECT count(*) FROM weak_tasks), 'weak, by audit or label: left out of tables'
+    FROM task_audits
+    UNION ALL
+    SELECT
+        3, 'kernels, distinct texts', count(*),
         count(*) FILTER (WHERE features.has_device_code), 'hold device code (CUDA or Triton)'
     FROM kernels
     LEFT JOIN features ON features.kernel_id = kernels.kernel_id
     UNION ALL
-    SELECT 3, 'attempts', count(*), count(*) FILTER (WHERE kernel_id IS NULL), 'without a kernel'
+    SELECT 4, 'attempts', count(*), count(*) FILTER (WHERE kernel_id IS NULL), 'without a kernel'
     FROM generations
     UNION ALL
     SELECT
-        4, 'verdicts, by kernel, workload and device', count(*), count(*) FILTER (WHERE correct),
+        5, 'verdicts, by kernel, workload and device', count(*), count(*) FILTER (WHERE correct),
         'correct'
     FROM (
         SELECT bool_and(correct) AS correct
@@ -26,24 +31,29 @@ FROM (
     )
     UNION ALL
     SELECT
-        5, 'timing sessions', count(*), count(*) FILTER (WHERE NOT noisy),
+        6, 'correct kernels, by task', count(*), (SELECT count(*) FROM nonequivalent),
+        'another function than the task: left out of rankings'
+    FROM (SELECT DISTINCT kernel_id, task_id FROM outcomes WHERE correct)
+    UNION ALL
+    SELECT
+        7, 'timing sessions', count(*), count(*) FILTER (WHERE NOT noisy),
         'quiet: the others rank nothing'
     FROM (SELECT session_id, bool_or(noisy) AS noisy FROM timings GROUP BY session_id)
     UNION ALL
     SELECT
-        6, 'published figures', count(*), count(*) FILTER (WHERE kernel_id IS NULL),
+        8, 'published figures', count(*), count(*) FILTER (WHERE kernel_id IS NULL),
         'without the code that they are of'
     FROM claims
     UNION ALL
     SELECT
-        7, 'kernels with findings', count(*), count(*) FILTER (WHERE quarantined),
+        9, 'kernels with findings', count(*), count(*) FILTER (WHERE quarantined),
         'quarantined: in no ranking and no dataset'
     FROM suspects
     UNION ALL
-    SELECT 8, 'datasets', count(*), sum("rows")::BIGINT, 'rows in all' FROM datasets
+    SELECT 10, 'datasets', count(*), sum("rows")::BIGINT, 'rows in all' FROM datasets
     UNION ALL
     SELECT
-        9, 'runs', count(*), count(*) FILTER (WHERE kind IN ('training', 'rollout')),
+        11, 'runs', count(*), count(*) FILTER (WHERE kind IN ('training', 'rollout')),
         'of training or sampling'
     FROM runs
 )

@@ -1,6 +1,6 @@
 -- Distribution of speedups
--- Share of kernels that are at most so many times faster than the baseline: every correct kernel that
--- is not quarantined, at the workload that scores its task, newest quiet session. A line that is at
+-- Share of kernels that are at most so many times faster than the baseline: every ranked
+-- kernel at the workload that scores its task, without weak tasks, newest quiet session. A line that is at
 -- 40 % where it crosses 1× says that 40 % are no faster than the baseline.
 -- Empty: No correct kernel has a quiet timing session yet: evaluators run --pending.
 WITH placed AS (
@@ -16,6 +16,7 @@ WITH placed AS (
         ) AS n
     FROM scored_speedups AS speeds
     INNER JOIN task_names ON task_names.task_id = speeds.task_id
+    ANTI JOIN weak_tasks ON weak_tasks.task_id = speeds.task_id
 )
 SELECT suite, device, baseline, speedup, place / n AS share, n
 FROM placed

@@ -18,6 +18,7 @@ SELECT
     count(*) FILTER (WHERE speeds.speedup > 1.01) / count(*) AS share_faster
 FROM scored_speedups AS speeds
 INNER JOIN task_names ON task_names.task_id = speeds.task_id
+ANTI JOIN weak_tasks ON weak_tasks.task_id = speeds.task_id
 GROUP BY ALL
 ORDER BY suite, speeds.device, speeds.baseline
 LIMIT 60

@@ -6,7 +6,7 @@
 SELECT
     suite || ' ' || suite_revision AS suite, device, stages, "round", policy, baseline,
     tasks, success, faster, n, geomean, p50, p50_low, p50_high, mean, max,
-    geomean_missing_as_1, mean_missing_as_1, pending
+    geomean_missing_as_1, mean_missing_as_1, weak, pending
 FROM stage_table
 WHERE "level" IS NULL
 QUALIFY count(DISTINCT policy_id) OVER (PARTITION BY suite, suite_revision, device) > 1

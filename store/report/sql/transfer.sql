@@ -1,5 +1,5 @@
 -- Does a speedup carry over?
--- One row per pair of devices and baseline, over kernels timed on both: ratio is the speedup on the
+-- One row per pair of devices and baseline, over ranked kernels timed on both: ratio is the speedup on the
 -- second device over that on the first. low and high are the exact 95 % interval of the median.
 -- Empty: No kernel is timed on two devices: run evaluators run --pending on another one.
 WITH results AS (
@@ -15,7 +15,7 @@ WITH results AS (
         min(ratio) AS min,
         max(ratio) AS max
     FROM cross_gpu
-    WHERE NOT quarantined
+    WHERE NOT quarantined AND equivalent
     GROUP BY device_a, device_b, baseline
 ),
 ranked AS (

@@ -1,7 +1,7 @@
 -- Tasks that answers without work pass
 -- By the newest audit of each task: a constant, the inputs or another call's answer is accepted, so
 -- that a speedup on it says little.
--- Empty: No task is known to be weak: evaluators audit --tasks looks.
+-- Empty: No task is known to be weak: evaluators tasks looks.
 SELECT
     task_names."name" AS task, left(task_names.title, 60) AS title, array_to_string(audit.passes, ', ') AS passes,
     audit.repeatable, devices."name" AS device,

@@ -6,6 +6,8 @@ SELECT
     status,
     reason,
     message,
+    equivalent,
+    flags,
     max_scaled_error,
     evaluations.created_at AS judged_at
 FROM evaluations

@@ -5,6 +5,8 @@ SELECT
     evaluations.evaluator || ' ' || evaluations.evaluator_version AS evaluator,
     evaluations.status,
     evaluations.reason,
+    evaluations.equivalent,
+    evaluations.flags,
     left(evaluations.message, 90) AS message
 FROM evaluations
 INNER JOIN devices ON devices.device_id = evaluations.device_id

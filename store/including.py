@@ -1,0 +1,40 @@
+"""What rankings and tables leave out by default; an option reads the view that says so as empty."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+LEFT_OUT = {
+    "nonequivalent": "kernels that are another function than their task's module",
+    "weak_tasks": "weak tasks, which an answer without work passes",
+}
+"""The views that say what is left out, and what their rows are."""
+_OPTIONS = {"nonequivalent": "--include-nonequivalent", "weak_tasks": "--include-weak"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Including:
+    """Options of every command that shows kernels."""
+
+    include_nonequivalent: bool = False
+    """Include correct kernels that are another function than their task's module."""
+    include_weak: bool = False
+    """Include weak tasks, which an answer without work passes."""
+
+    def views(self) -> tuple[str, ...]:
+        """Return the views of `LEFT_OUT` that are to be read as empty."""
+        asked = {"nonequivalent": self.include_nonequivalent, "weak_tasks": self.include_weak}
+        return tuple(view for view, included in asked.items() if included)
+
+
+def note(counts: Mapping[str, int]) -> str | None:
+    """Say how much an answer leaves out, by view, and which options include it; None for nothing.
+
+    >>> note({"weak_tasks": 3, "nonequivalent": 0})
+    '3 weak tasks, which an answer without work passes (--include-weak)'
+    """
+    parts = [
+        f"{count} {LEFT_OUT[view]} ({_OPTIONS[view]})" for view, count in counts.items() if count
+    ]
+    return "; ".join(parts) if parts else None

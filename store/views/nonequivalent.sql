@@ -1,0 +1,38 @@
+-- One row per kernel and task that it passes as another function than the task's module.
+-- The one rule: such a kernel is not ranked, shown or rewarded. The judge's column `equivalent`
+-- decides; where it is NULL, as in rows from before the column, these flags do. One evaluation is
+-- enough, at any workload and on any device, unless a newer version of its evaluator has judged the
+-- kernel there. `--include-nonequivalent` reads this view as empty.
+WITH another AS (
+    SELECT
+        kernel_id, task_id, workload_id, device_id, evaluator, evaluator_version, flags, created_at
+    FROM counted_evaluations
+    WHERE
+        status = 'correct'
+        AND NOT coalesce(
+            equivalent,
+            NOT list_has_any(flags, [
+                'another_function', 'fails_perturbed_parameters', 'parameters_renamed',
+                'state_differs',
+                -- Up to version 6 of the judge nothing told rounding from another function here.
+                'fails_positive', 'fails_random_signs', 'fails_signed'
+            ]),
+            true
+        )
+)
+SELECT
+    another.kernel_id,
+    another.task_id,
+    list_sort(list_distinct(flatten(list(coalesce(another.flags, []))))) AS flags,
+    min(another.created_at) AS since
+FROM another
+ANTI JOIN counted_evaluations AS newer
+    ON
+        newer.kernel_id = another.kernel_id
+        AND newer.task_id = another.task_id
+        AND newer.workload_id = another.workload_id
+        AND newer.device_id = another.device_id
+        AND newer.evaluator = another.evaluator
+        AND newer.evaluator_version > another.evaluator_version
+        AND newer.status <> 'evaluator_error'
+GROUP BY another.kernel_id, another.task_id
