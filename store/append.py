@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from store import bulk, commit, lake, validate
+from store import bulk, checksums, commit, lake, validate
 from store import bundle as bundles
 from store import catalog as catalogs
 from store.bundle import Bundle, Rows
@@ -230,7 +230,9 @@ class Writer:
                 "CALL lake.set_commit_message(?, ?, extra_info => ?)",
                 [authors[0] if len(authors) == 1 else "committer", message, extra],
             )
-            lake.sync_files(self.location, began_s)
+            checksums.record(
+                self._connection, self.location, lake.sync_files(self.location, began_s)
+            )
             self._connection.execute("COMMIT")
         except BaseException as error:
             self._rollback()

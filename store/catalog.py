@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from store.errors import CatalogError, UnknownName
+from store.ids import FORMS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,7 +19,10 @@ SENSITIVITIES = ("public", "pseudonymous", "private")
 _COLUMN_FIELDS = {
     *("type", "required", "null_elements", "unit", "enum", "references", "sensitivity", "about")
 }
-_TABLE_FIELDS = {"about", "key", "duplicates", "sort", "row_group", "inline", "columns", "checks"}
+_ID_FIELDS = {"form", "of", "kind", "unless"}
+_TABLE_FIELDS = {
+    *("about", "key", "id", "duplicates", "sort", "row_group", "inline", "columns", "checks")
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +46,22 @@ class Column:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ContentId:
+    """What the id of a row is the hash of, or why that cannot be said of a row alone."""
+
+    form: str | None = None
+    """One of `store.ids.FORMS`; None where the id is not bound to its row."""
+    of: tuple[str, ...] = ()
+    """Columns that are hashed, in order."""
+    kind: str | None = None
+    """Word that is hashed with them."""
+    unless: str | None = None
+    """Column whose value exempts a row."""
+    unbound: str | None = None
+    """Why the store cannot compute the id."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Table:
     """One table: columns, key, rules and how its files are laid out."""
 
@@ -54,6 +74,7 @@ class Table:
     row_group: int | None
     inline: int
     checks: dict[str, str]
+    id: ContentId | None = None
 
     @functools.cached_property
     def arrow_schema(self) -> pa.Schema:
@@ -267,6 +288,22 @@ def _table(name: str, spec: dict[str, Any]) -> Table:
         row_group=spec.get("row_group"),
         inline=spec["inline"],
         checks=spec.get("checks", {}),
+        id=_content_id(name, spec["id"]) if "id" in spec else None,
+    )
+
+
+def _content_id(table: str, spec: dict[str, Any]) -> ContentId:
+    if set(spec) != {"unbound"} and not {"form", "of"} <= set(spec) <= _ID_FIELDS:
+        raise CatalogError(
+            f"table {table}: id does not say what it is the hash of",
+            "Write {form: …, of: [columns]}, with kind and unless where needed, or {unbound: why}.",
+        )
+    return ContentId(
+        form=spec.get("form"),
+        of=tuple(spec.get("of", ())),
+        kind=spec.get("kind"),
+        unless=spec.get("unless"),
+        unbound=spec.get("unbound"),
     )
 
 
@@ -290,5 +327,19 @@ def _check(table: Table, catalog: Catalog) -> None:
     for name in table.key:
         if not table.columns[name].required:
             raise CatalogError(f"table {table.name}: {name} is part of the key, so it is required")
+    if table.id is not None and table.id.form is not None:
+        _check_id(table, table.id)
     if table.duplicates not in ("skip", "reject"):
         raise CatalogError(f"table {table.name}: duplicates is skip or reject")
+
+
+def _check_id(table: Table, made: ContentId) -> None:
+    if made.form not in FORMS:
+        raise CatalogError(
+            f'table {table.name}: id has no form "{made.form}"', f"Forms are {', '.join(FORMS)}."
+        )
+    if len(table.key) != 1:
+        raise CatalogError(f"table {table.name}: an id is a key of one column")
+    for name in (*made.of, *filter(None, [made.unless])):
+        if name not in table.columns or name in table.key:
+            raise CatalogError(f"table {table.name}: id names no other column {name}")

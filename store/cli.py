@@ -447,7 +447,10 @@ def expire(*, older_than_days: float, dry_run: bool = False, common: Common = _D
 
 @app.command
 def check(*, format: Format = "table", common: Common = _DEFAULT) -> None:
-    """Test every rule on every row: keys, references, checks, counts, files. Exit 3 on problems.
+    """Test every rule on every row: ids, keys, references, checks, counts, files.
+
+    Every data file is compared with the checksum that was recorded when it was committed. Exits
+    with 3 on problems.
 
     Parameters
     ----------
@@ -456,14 +459,15 @@ def check(*, format: Format = "table", common: Common = _DEFAULT) -> None:
     """
     import pyarrow as pa
 
-    from store import checks
+    from store import checks, progress
 
-    problems = checks.check(_location(common))
+    with progress.shown(quiet=common.quiet) as show:
+        problems = checks.check(_location(common), show)
     if problems:
         _write(pa.Table.from_pylist([asdict(problem) for problem in problems]), format)
         echo.print_error(FlywheelError(f"{len(problems)} rules broken"))
         sys.exit(3)
-    echo.print_result("clean: every key, reference, check, count and file holds")
+    echo.print_result("clean: every id, key, reference, check, count and file holds")
 
 
 @app.command

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from store import reader
-from store.catalog import Catalog, Table
+from store.catalog import Catalog, ContentId, Table
 
 
 def columns(table: Table) -> list[dict[str, Any]]:
@@ -22,6 +22,18 @@ def columns(table: Table) -> list[dict[str, Any]]:
         }
         for column in table.columns.values()
     ]
+
+
+def _id(made: ContentId) -> str:
+    """Return the sentence on how an id is bound to its row."""
+    if made.form is None:
+        return f"The store cannot compute the id: {made.unbound}"
+    words = f" and the word {made.kind}" if made.kind else ""
+    exempt = f" Rows with {made.unless} are exempt." if made.unless else ""
+    return (
+        f"The id is the sha256 of {', '.join(made.of)}{words} (form {made.form}); the store "
+        f"refuses another one.{exempt}"
+    )
 
 
 def tables_page(catalog: Catalog) -> str:
@@ -45,6 +57,8 @@ def tables_page(catalog: Catalog) -> str:
             f"Key: {', '.join(table.key)}. A second row under a stored key is "
             + ("dropped." if table.duplicates == "skip" else "refused.")
         )
+        if table.id is not None:
+            parts[-1] += f" {_id(table.id)}"
         parts += ["", "| column | type | | about |", "|---|---|---|---|"]
         for column in columns(table):
             facts = [

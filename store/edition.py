@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from store import __version__, catalog, frozen, ids, licences, shards
+from store import __version__, catalog, checksums, frozen, identity, ids, licences, shards
 from store.catalog import Table
 from store.errors import FlywheelError, RowsRejected, UnknownName
 from store.history import statement
@@ -32,7 +32,7 @@ TOP = ("README.md", "figure.png", MANIFEST, frozen.CATALOG)
 FORMAT = 1
 SPLIT = "train"
 """Split that a table's rows are in: the Hub wants one."""
-LOCAL = ("ingest_log",)
+LOCAL = ("ingest_log", "file_checksums")
 """Tables that mean nothing outside their lake."""
 ALWAYS = ("lakes", "tags")
 """Tables without which a lake cannot be opened."""
@@ -117,9 +117,11 @@ def make(lake: Lake, now: Lake, folder: Path, repo: str, options: Options, salt:
         salt: Keys the hashes of names.
 
     Raises:
-        RowsRejected: a text may not be passed on, or holds a token or key.
+        RowsRejected: a text may not be passed on, or holds a token or key; an id is not the hash
+            of its row.
         UnknownName: no such table or dataset.
-        FlywheelError: the folder of a dataset is not what the lake recorded.
+        FlywheelError: a data file is damaged, or the folder of a dataset is not what the lake
+            recorded.
     """
     made = Edition(
         folder=folder,
@@ -130,6 +132,7 @@ def make(lake: Lake, now: Lake, folder: Path, repo: str, options: Options, salt:
         moment=_moment(lake),
     )
     chosen = _chosen(lake, options, made.notices)
+    _require_whole(lake, chosen)
     found = licences.survey(lake, options.license)
     seeds: dict[str, pa.Table] = {}
     if options.unlicensed == "stop":
@@ -194,6 +197,13 @@ def _chosen(lake: Lake, options: Options, notices: list[str]) -> list[str]:
     if added:
         notices.append(f"also published, since rows refer to them: {', '.join(added)}")
     return [name for name in known if name in wanted | set(ALWAYS)]
+
+
+def _require_whole(lake: Lake, chosen: list[str]) -> None:
+    """Raise FlywheelError where a file that the edition is made of is damaged."""
+    files = checksums.listed(lake.location)
+    read = [one for one in files if one.table in chosen and one.is_read_at(lake.snapshot)]
+    checksums.require_whole(checksums.verify(read), "Nothing was published.")
 
 
 def _moment(lake: Lake) -> datetime:
@@ -303,6 +313,7 @@ def _write_table(
         query = _query(table, there, left_out=gone is not None)
         for batch in lake.run(query).reader(BATCH_ROWS):
             whole = pa.Table.from_batches([batch])
+            identity.check_ids(table, whole)
             holding.extend(secret_holders(table, whole))
             rows = redactor.rows(table, whole.select(list(table.columns)).cast(table.open_schema))
             if table.name == "kernels":

@@ -6,7 +6,8 @@ import hashlib
 import json
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 
 def content_id(*parts: str | None) -> str:
@@ -27,7 +28,7 @@ def normalise(code: str) -> str:
     >>> normalise("\ufeffx = 1\r\ny = 2\n\n")
     'x = 1\ny = 2\n'
     """
-    text = code.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    text = code.lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     return text.rstrip("\n") + "\n"
 
 
@@ -65,6 +66,57 @@ def prompt_id(messages: Sequence[Mapping[str, object]]) -> str:
 def workload_id(task: str, axes: str = "{}", dtype: str | None = None) -> str:
     """Return the id of a workload; `axes` is a JSON object, whose key order does not matter."""
     return content_id("workload", task, json.dumps(json.loads(axes), sort_keys=True), dtype)
+
+
+def _task_of_row(kind: str | None, code: str) -> str | None:
+    # Of all texts with this normal form one is stored.
+    return task_id(code) if code == normalise(code) else None
+
+
+def _text_of_row(kind: str | None, text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _kernel_of_row(
+    kind: str | None,
+    code: str,
+    path: str,
+    entry_point: str,
+    other_files: Sequence[Mapping[str, str]] | None,
+    build_flags: Sequence[str] | None,
+) -> str | None:
+    files = {path: code}
+    for other in other_files or ():
+        if other["path"] in files:
+            return None  # which of the two would be built?
+        files[other["path"]] = other["code"]
+    return kernel_id(files, path, entry_point, build_flags or ())
+
+
+def _workload_of_row(kind: str | None, task: str, axes: str, dtype: str | None) -> str:
+    return workload_id(task, axes, dtype)
+
+
+def _parts_of_row(kind: str | None, *parts: object) -> str:
+    return content_id(kind, *(None if part is None else str(part) for part in parts))
+
+
+FORMS: Mapping[str, Callable[..., str | None]] = {
+    "task": _task_of_row,
+    "text": _text_of_row,
+    "kernel": _kernel_of_row,
+    "workload": _workload_of_row,
+    "parts": _parts_of_row,
+}
+"""How catalog.yaml says that an id is made: name to a function of its `kind` and columns."""
+
+
+def of_row(form: str, kind: str | None, values: Sequence[Any]) -> str | None:
+    """Return the id that a row with these values must have, or None where none would be right."""
+    try:
+        return FORMS[form](kind, *values)
+    except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
+        return None  # not values of the columns' types, or JSON that cannot be read
 
 
 def uuid7() -> str:

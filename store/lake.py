@@ -184,24 +184,28 @@ def attach(
         ) from error
 
 
-def sync_files(location: Location, since_s: float) -> None:
+def sync_files(location: Location, since_s: float) -> list[Path]:
     """Force to disk the data files written since a time; call it before the commit that names them.
 
     DuckDB leaves it to the system when files reach the disk. The names of files hold their time
-    (UUIDv7), so that older ones need no look.
+    (UUIDv7), so that older ones need no look. Returns the files, and maybe some of a commit just
+    before.
     """
     milliseconds = max(0, int(since_s * 1000) - CLOCK_SLACK_MS)
     digits = f"{milliseconds:012x}"
     oldest = f"ducklake-{digits[:8]}-{digits[8:]}"
     files: list[str] = []
+    written: list[Path] = []
     for folder in (location.data / "main").glob("*/"):
         with os.scandir(folder) as entries:
             new = [entry.path for entry in entries if entry.name >= oldest]
         if new:
+            written += [Path(path) for path in new if path.endswith(".parquet")]
             files += [*new, *map(str, (folder, folder.parent, location.data))]
     # Together, so that the file system writes its journal once rather than for each file.
     with ThreadPoolExecutor(16) as threads:
         list(threads.map(_sync, dict.fromkeys(files)))
+    return written
 
 
 def _sync(path: str) -> None:

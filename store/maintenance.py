@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import subprocess
 import sys
@@ -13,20 +14,23 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store import derived, lake
+from store import checksums, derived, lake
 from store.errors import FlywheelError
 from store.history import statement
 from store.reader import Lake
+from store.shards import sha256_of
 
 if TYPE_CHECKING:
     import duckdb
 
+log = logging.getLogger(__name__)
 # Files of a transaction that is still running must not look like orphans, and files that a
 # running query has planned to read must not vanish.
 ORPHAN_AGE = timedelta(days=2)
 REPLACED_AGE = timedelta(days=1)
 SMALL_FILE = 32 << 20
 MERGED_AT_ONCE = 64
+_MESSAGE = "CALL lake.set_commit_message(getvariable('author'), 'maintenance', extra_info => '{}')"
 _COPY_CATALOG = """
 import sqlite3, sys
 source, copy = map(sqlite3.connect, sys.argv[1:])
@@ -50,12 +54,17 @@ class Compaction:
 def compact(location: lake.Location) -> Compaction:
     """Write inlined rows to Parquet and merge small neighbouring files; every snapshot stays.
 
-    Holds the lake's lock, so that no commit is under way; readers are not disturbed. Answers that
-    views keep (`store.derived`) are brought up to date after that.
+    Holds the lake's lock, so that no commit is under way; readers are not disturbed. Checksums of
+    new files are recorded, and of older ones that have none. Answers that views keep
+    (`store.derived`) are brought up to date after that.
+
+    Raises FlywheelError, with nothing changed, where a file that would be merged is damaged: the
+    merged file would hide that.
     """
     with maintained(location, "store compact") as connection:
         before = _sizes(connection)
-        _call(connection, location, "CALL ducklake_flush_inlined_data('lake')")
+        _require_whole(connection, location)
+        _flush(connection, location)
         # Merging wide texts takes memory per thread.
         connection.execute("SET threads = 1")
         _call(
@@ -64,6 +73,7 @@ def compact(location: lake.Location) -> Compaction:
             "CALL ducklake_merge_adjacent_files('lake', "
             f"max_compacted_files => {MERGED_AT_ONCE}, max_file_size => {SMALL_FILE})",
         )
+        _record_checksums(connection, location)
         _clean(connection, location)
         after = _sizes(connection)
     with Lake(location) as reader:
@@ -117,12 +127,13 @@ def backup(location: lake.Location, target: Path) -> tuple[int, int]:
 
     Data files never change, so a later backup to the same folder copies what is new. The catalog
     is copied last and in one piece, under the lock. Raises FlywheelError where the folder holds
-    another lake, or is part of this one.
+    another lake, or is part of this one, or a file to copy is not what was committed.
     """
     location.require()
     _check_target(location, target)
     copied = kept = 0
     with location.lock():
+        recorded = {one.file: one.sha256 for one in checksums.listed(location)}
         for file in sorted(location.data.rglob("*.parquet")):
             there = target / "data" / file.relative_to(location.data)
             if there.exists() and there.stat().st_size == file.stat().st_size:
@@ -131,6 +142,13 @@ def backup(location: lake.Location, target: Path) -> tuple[int, int]:
             there.parent.mkdir(parents=True, exist_ok=True)
             partial = there.with_suffix(".partial")
             shutil.copy2(file, partial)
+            if recorded.get(file) not in (None, sha256_of(partial)):
+                partial.unlink()
+                raise FlywheelError(
+                    f"{file} is damaged: its sha256 is not the one recorded when it was committed",
+                    "The backup's catalog is as it was before. `store check` names every damaged "
+                    f"file. {checksums.RESTORE}",
+                )
             partial.rename(there)
             copied += 1
         target.mkdir(parents=True, exist_ok=True)
@@ -174,14 +192,45 @@ def maintained(location: lake.Location, author: str) -> Generator[duckdb.DuckDBP
         connection.close()
 
 
-def _call(connection: duckdb.DuckDBPyConnection, location: lake.Location, call: str) -> None:
-    """Run a maintenance call in a commit that names its author."""
+def _require_whole(connection: duckdb.DuckDBPyConnection, location: lake.Location) -> None:
+    """Raise FlywheelError where a file that might be merged, or get a checksum, is damaged."""
+    files = checksums.data_files(connection, location)
+    touched = [one for one in files if one.sha256 is None or one.bytes < SMALL_FILE]
+    checksums.require_whole(checksums.verify(touched), "Nothing was compacted.")
+
+
+def _flush(connection: duckdb.DuckDBPyConnection, location: lake.Location) -> None:
+    """Write inlined rows to files, except the checksums of these."""
+    names = connection.execute("SELECT table_name FROM ducklake_table_info('lake')").fetchall()
+    calls = [
+        f"CALL ducklake_flush_inlined_data('lake', table_name => '{name}')"
+        for (name,) in names
+        if name != checksums.TABLE
+    ]
+    _call(connection, location, *calls)
+
+
+def _record_checksums(connection: duckdb.DuckDBPyConnection, location: lake.Location) -> None:
+    """Record the checksums of files that have none; DuckLake takes no rows while it merges."""
+    if not checksums.has_table(connection):
+        log.info("the lake has no table for checksums yet; `store init` makes it")
+        return
+    files = [one for one in checksums.data_files(connection, location) if one.sha256 is None]
+    if not files:
+        return
+    connection.execute("BEGIN")
+    connection.execute(_MESSAGE)
+    checksums.insert(connection, location, [one.file for one in files])
+    connection.execute("COMMIT")
+
+
+def _call(connection: duckdb.DuckDBPyConnection, location: lake.Location, *calls: str) -> None:
+    """Run maintenance calls in a commit that names its author."""
     began_s = time.time()
     connection.execute("BEGIN")
-    connection.execute(
-        "CALL lake.set_commit_message(getvariable('author'), 'maintenance', extra_info => '{}')"
-    )
-    connection.execute(call).fetchall()
+    connection.execute(_MESSAGE)
+    for call in calls:
+        connection.execute(call).fetchall()
     lake.sync_files(location, began_s)
     connection.execute("COMMIT")
 

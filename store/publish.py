@@ -81,9 +81,10 @@ def publish(
     bytes. Nothing is visible on the Hub before the one commit that has everything.
 
     Raises:
-        RowsRejected: a text may not be passed on, or holds a token or key (exit 3).
-        FlywheelError: the tag is taken by something else, the repository holds another lake, is
-            public where `private` was asked for, or the Hub refuses.
+        RowsRejected: a text may not be passed on, or holds a token or key; an id is not the hash
+            of its row (exit 3).
+        FlywheelError: a data file is damaged, the tag is taken by something else, the repository
+            holds another lake, is public where `private` was asked for, or the Hub refuses.
     """
     started_at = datetime.now(UTC)
     say = progress or (lambda _: None)

@@ -14,7 +14,6 @@ that contradict decided ones, and features, which are extracted here from the pu
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import store
 from store import catalog as catalogs
-from store import families, features, foreign_parquet, ids
+from store import families, features, foreign_parquet, identity, ids
 from store.catalog import Table
 from store.edition import FORMAT, MANIFEST
 from store.errors import FlywheelError, ImportFailed
@@ -43,8 +42,8 @@ if TYPE_CHECKING:
 
 NAME = "pull"
 VERSION = 2
-STAYS = ("tags", "ingest_log", "kernel_features")
-"""Tables that speak of their own lake's snapshots, or that follow from others."""
+STAYS = ("tags", "ingest_log", "file_checksums", "kernel_features")
+"""Tables that speak of their own lake's snapshots or files, or that follow from others."""
 INCIDENTAL = frozenset({"source", "source_revision", "license", "version", "finished_at", "origin"})
 """Columns that say how a row came about; they may differ between lakes that hold the same."""
 OWNED = {
@@ -539,31 +538,14 @@ def _compared(table: Table, given: list[str]) -> list[str]:
 
 
 def _check_ids(table: Table, rows: pa.Table) -> None:
-    """Raise ImportFailed where an id is not the hash of the text that it stands for."""
-    made = _ID.get(table.name)
-    if made is None:
-        return
-    wrong = [str(row[table.key[0]]) for row in rows.to_pylist() if made(row) != row[table.key[0]]]
+    """Raise ImportFailed where an id is not the hash of what it stands for."""
+    wrong = identity.wrong_ids(table, rows)
     if wrong:
         raise ImportFailed(
             f"{table.name}: {len(wrong)} ids are not the hash of their text, such as "
             f"{wrong[0]!a:.70}",
             "Nothing was merged: these rows are not what they claim to be.",
         )
-
-
-def _kernel_id(row: dict[str, Any]) -> str:
-    files = {row["path"]: row["code"]}
-    files |= {one["path"]: one["code"] for one in row.get("other_files") or []}
-    return ids.kernel_id(files, row["path"], row["entry_point"], row.get("build_flags") or ())
-
-
-_ID: dict[str, Callable[[dict[str, Any]], str]] = {
-    "tasks": lambda row: ids.task_id(row["code"]),
-    "kernels": _kernel_id,
-    "workloads": lambda row: ids.workload_id(row["task_id"], row["axes"], row.get("dtype")),
-    "prompts": lambda row: hashlib.sha256(row["messages"].encode()).hexdigest(),
-}
 
 
 def _reader(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from store.catalog import Catalog, Column, Enum, Table
 from store.errors import RowsRejected
+from store.identity import check_ids
 from store.rules import surely_hold
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ def check_rows(
 ) -> None:
     """Raise RowsRejected like `check_rules`, for rows in memory; good rows are passed quickly.
 
+    Ids that are hashes are computed again.
+
     DuckDB takes longer to plan a rule than to ask it of a few rows. What columns declare and most
     checks are seen by Arrow, the other checks are one question, and only where one of them says no
     are all rules asked one by one.
@@ -66,6 +69,7 @@ def check_rows(
             check_rules(connection, catalog, table, "_rows")
         finally:
             connection.unregister("_rows")
+    check_ids(table, given)
 
 
 def _as_declared(catalog: Catalog, table: Table, column: Column, given: pa.Table) -> bool:

@@ -283,12 +283,14 @@ def analysis(
 
 def dataset(run: Row, name: str = "contrastive-batch", rows: int = 1, **columns: Any) -> Row:
     """Return a materialised dataset of a pipeline run."""
-    return {
-        "dataset_id": ids.content_id("dataset", run["run_id"], name), "run_id": run["run_id"],
+    row = {
+        "run_id": run["run_id"],
         "name": name, "pipeline": "contrastive-batch", "dataset_type": "prompt-only",
         "purpose": "train", "lake_id": "lake", "snapshot_id": 1, "recipe": "{}", "seed": 0,
-        "content_hash": ids.content_id(name), "rows": rows, "created_at": START,
+        "content_hash": ids.content_id(name, run["run_id"]), "rows": rows, "created_at": START,
     } | columns
+    parts = (row["name"], row["recipe"], row["lake_id"], str(row["snapshot_id"]))
+    return {"dataset_id": ids.content_id("dataset", *parts, row["content_hash"])} | row
 
 
 def dataset_row(
