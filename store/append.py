@@ -47,7 +47,7 @@ class Writer:
                 made = not location.exists
                 lake.attach(self._connection, location, writable=True)
                 for line in migrate(self._connection, self._catalog):
-                    log.log(logging.DEBUG if made else logging.INFO, "lake: added %s", line)
+                    log.log(logging.DEBUG if made else logging.INFO, "lake: %s", line)
                 self._seen = lake.newest_snapshot(self._connection)
         except BaseException:
             self.close()

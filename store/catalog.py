@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from store.errors import CatalogError, UnknownName
 from store.ids import FORMS
@@ -38,6 +39,8 @@ class Column:
     enum: str | None = None
     references: str | None = None
     sensitivity: str = "public"
+    provenance: bool = False
+    """Whether it says how the row came about: lakes that hold the same row may differ in it."""
 
     @property
     def comment(self) -> str:
@@ -117,6 +120,8 @@ class Catalog:
 
     tables: dict[str, Table]
     enums: dict[str, Enum]
+    definition: str = ""
+    """The content of the file as JSON, which each lake keeps in its table `catalogs`."""
 
     def table(self, name: str) -> Table:
         """Return a table by name; raises UnknownName with the nearest one."""
@@ -243,14 +248,35 @@ def _parse(file: Path, _modified: int) -> Catalog:
     import yaml
 
     try:
-        document = cast(
-            "dict[str, Any]", yaml.load(file.read_text("utf-8"), Loader=yaml.CSafeLoader)
-        )
-        enums = {name: _enum(name, spec) for name, spec in document["enums"].items()}
-        tables = {name: _table(name, spec) for name, spec in document["tables"].items()}
-    except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+        document = yaml.load(file.read_text("utf-8"), Loader=yaml.CSafeLoader)
+    except yaml.YAMLError as error:
         raise CatalogError(f"{file} is not a catalog: {error!r}") from error
-    catalog = Catalog(tables=tables, enums=enums)
+    return _catalog(document, str(file))
+
+
+def from_definition(definition: str, origin: str) -> Catalog:
+    """Return the catalog that a lake keeps as JSON; raises CatalogError, naming `origin`."""
+    try:
+        document = json.loads(definition)
+    except ValueError as error:
+        raise CatalogError(f"{origin} is not a catalog: {error!r}") from error
+    return _catalog(document, origin)
+
+
+def _catalog(document: dict[str, Any], origin: str) -> Catalog:
+    try:
+        enums = {name: _enum(name, spec) for name, spec in document["enums"].items()}
+        provenance: dict[str, set[str]] = {
+            name: set(columns) for name, columns in document.get("provenance", {}).items()
+        }
+        tables = {
+            name: _table(name, spec, provenance.get("*", set()) | provenance.get(name, set()))
+            for name, spec in document["tables"].items()
+        }
+        definition = json.dumps(document, ensure_ascii=False)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise CatalogError(f"{origin} is not a catalog: {error!r}") from error
+    catalog = Catalog(tables=tables, enums=enums, definition=definition)
     for table in tables.values():
         _check(table, catalog)
     return catalog
@@ -266,7 +292,7 @@ def _enum(name: str, spec: list[str] | dict[str, Any]) -> Enum:
     return Enum(values=values, by=str(spec["by"]), allowed=allowed)
 
 
-def _table(name: str, spec: dict[str, Any]) -> Table:
+def _table(name: str, spec: dict[str, Any], provenance: set[str]) -> Table:
     unknown = set(spec) - _TABLE_FIELDS
     if unknown:
         raise CatalogError(f"table {name}: unknown field {', '.join(sorted(unknown))}")
@@ -277,7 +303,7 @@ def _table(name: str, spec: dict[str, Any]) -> Table:
                 f"column {name}.{column}: has an unknown field or no description",
                 f"Fields are {', '.join(sorted(_COLUMN_FIELDS))}; `about` must stand.",
             )
-        columns[column] = Column(name=column, **fields)
+        columns[column] = Column(name=column, provenance=column in provenance, **fields)
     return Table(
         name=name,
         about=spec["about"],

@@ -42,10 +42,8 @@ if TYPE_CHECKING:
 
 NAME = "pull"
 VERSION = 2
-STAYS = ("tags", "ingest_log", "file_checksums", "kernel_features")
+STAYS = ("catalogs", "tags", "ingest_log", "file_checksums", "kernel_features")
 """Tables that speak of their own lake's snapshots or files, or that follow from others."""
-INCIDENTAL = frozenset({"source", "source_revision", "license", "version", "finished_at", "origin"})
-"""Columns that say how a row came about; they may differ between lakes that hold the same."""
 OWNED = {
     "run_id": "runs",
     "dataset_id": "datasets",
@@ -359,11 +357,13 @@ def _merge(
         for one in manifest["tables"][part.table.name]
     ]
     bundle_id = ids.content_id(NAME, str(VERSION), *hashes)
+    tag = manifest.get("tag")
     run = {
-        "run_id": ids.content_id(NAME, bundle_id),
+        # The same rows under another name, or pulled elsewhere from a mirror, are another pull.
+        "run_id": ids.content_id(NAME, repo, str(tag), bundle_id),
         "kind": "import",
         "name": NAME,
-        "config": json.dumps({"repo": repo, "tag": manifest.get("tag")}),
+        "config": json.dumps({"repo": repo, "tag": tag}),
         "version": store.__version__,
         "source": repo,
         "source_revision": revision,
@@ -520,19 +520,16 @@ def _find_conflicts(
 def _compared(table: Table, given: list[str]) -> list[str]:
     """Return the columns in which a row may not differ from the one of the same key.
 
-    Names were hashed on the way, private columns are missing, and texts are held against their id.
-    Times say when a row was made, and were set to now where they lay in the future.
+    Provenance (catalog.yaml) says where a row came from. Names were hashed on the way, private
+    columns are missing, and texts are held against their id.
     """
-    if table.name == "lakes":
-        return []
     return [
         column.name
         for column in table.columns.values()
         if column.name in given
         and column.sensitivity == "public"
         and column.name not in table.key
-        and column.name not in INCIDENTAL
-        and column.type != "TIMESTAMPTZ"
+        and not column.provenance
         and ((table.name, column.name) not in VERBATIM or table.name in ("generations", "findings"))
     ]
 

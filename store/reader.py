@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import re
 import sys
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence, Set
@@ -32,6 +33,7 @@ SQL = Path(__file__).parent / "sql"
 QUESTIONS = 256
 SMALL_ROWS = 20_000
 BATCH_ROWS = 10_000
+_LAKE_TABLE = re.compile(r"\blake\.main\.(\w+)")
 Parameters: TypeAlias = "Sequence[object] | Mapping[str, object] | None"
 
 
@@ -256,7 +258,7 @@ class Lake:
         parts = self._parts(name)
         if keys is None:
             self._prepare(guard.names(self._connection, view_text(name)))
-            return view_text(name)
+            return _LAKE_TABLE.sub(self._committed, view_text(name))
         sources = derived.SOURCES[name]
         tables = set(self.catalog.tables)
         self._prepare(set(parts) & tables)
@@ -266,6 +268,26 @@ class Lake:
         } | {part: view_text(part) for part in parts if part not in tables}
         listed = ", ".join(f"{part} AS ({body}\n)" for part, body in own.items() if part != name)
         return f"SELECT * FROM (WITH {listed} SELECT * FROM ({own[name]}\n))"
+
+    def _committed(self, mention: re.Match[str]) -> str:
+        """Return SQL for `lake.main.TABLE` in a view: its rows, each with DuckLake's `snapshot_id`.
+
+        A table that this snapshot is too old to have is empty.
+        """
+        name = mention[1]
+        listed = self._columns(name)
+        if name not in self._stored:
+            return f"(SELECT {listed}, NULL::BIGINT AS snapshot_id WHERE false)"
+        return f"(SELECT {listed}, snapshot_id FROM lake.main.{name})"
+
+    def _columns(self, name: str) -> str:
+        """Return a table's columns as SQL; those that this snapshot lacks are typed NULLs."""
+        stored = self._stored.get(name)
+        there = frozenset[str]() if stored is None else stored.columns
+        return ", ".join(
+            f'"{c.name}"' if c.name in there else f'NULL::{c.type} AS "{c.name}"'
+            for c in self.catalog.tables[name].columns.values()
+        )
 
     def _parts(self, view: str) -> list[str]:
         """Return the tables and views that a view is made of, each after its own; itself last."""
@@ -282,15 +304,10 @@ class Lake:
         the table, they are read as they are. Few rows are copied, which takes one scan through
         DuckLake in place of one for every mention in a view.
         """
-        columns = self.catalog.tables[name].columns.values()
+        listed = self._columns(name)
         stored = self._stored.get(name)
         if stored is None:
-            nulls = ", ".join(f'NULL::{c.type} AS "{c.name}"' for c in columns)
-            return "VIEW", f"SELECT {nulls} WHERE false"
-        listed = ", ".join(
-            f'"{c.name}"' if c.name in stored.columns else f'NULL::{c.type} AS "{c.name}"'
-            for c in columns
-        )
+            return "VIEW", f"SELECT {listed} WHERE false"
         if stored.files is not None:
             paths = quoted(tuple(str(self.location.data / file) for file in stored.files))
             return "VIEW", f"SELECT {listed} FROM read_parquet([{paths}])"

@@ -1,10 +1,16 @@
-"""A lake's tables follow catalog.yaml: made when missing, widened when it grew, else refused."""
+"""A lake's tables follow catalog.yaml: made when missing, widened when it grew, else refused.
+
+DuckLake knows columns and types alone. Keys, references, enums and checks stand in the catalog that
+the lake keeps (table `catalogs`), and `store.widening` holds them against the new one.
+"""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING
 
+from store import __version__, widening
+from store import catalog as catalogs
 from store.catalog import Catalog, Column, Table
 from store.errors import CatalogError
 from store.ids import uuid7
@@ -18,9 +24,11 @@ AUTHOR = "store init"
 def migrate(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[str]:
     """Bring the attached writable `lake` to the catalog in one commit; call it under the lock.
 
-    Only new tables, new nullable columns and new descriptions are taken over. Returns what was
-    done, one line each. Raises CatalogError, with nothing changed, for a column that vanished or
-    changed its type, or a required column added to a table that is there.
+    catalog.yaml says at its top what is taken over. Returns what was done, one line each. A lake
+    that keeps no catalog yet, made by an earlier version, is compared by columns and types.
+
+    Raises:
+        CatalogError: any other change; nothing is changed then.
     """
     stored = _stored_columns(connection)
     types = _canonical_types(connection, catalog)
@@ -30,10 +38,56 @@ def migrate(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[str
             steps += _create(table)
         else:
             steps += _widen(table, stored[table.name], types)
+    held = _held(connection) if "catalogs" in stored else None
+    if held is not None and held.definition != catalog.definition:
+        steps += [(line, "") for line in widening.widen(connection, held, catalog)]
+        steps += _describe(held, catalog)
+    if "catalogs" in catalog.tables and (held is None or held.definition != catalog.definition):
+        steps.append(("", _keep(catalog)))
     if steps:
         _change(connection, steps, new_lake="lakes" not in stored)
     _set_options(connection, catalog)
     return [line for line, _ in steps if line]
+
+
+def _held(connection: duckdb.DuckDBPyConnection) -> Catalog | None:
+    """Return the catalog that the lake follows, or None where it keeps none."""
+    row = connection.execute(
+        "SELECT definition, version FROM lake.catalogs ORDER BY created_at DESC, catalog_id DESC "
+        "LIMIT 1"
+    ).fetchone()
+    if row is None:
+        return None
+    definition, version = row
+    try:
+        return catalogs.from_definition(definition, "the catalog that the lake keeps")
+    except CatalogError as error:
+        raise CatalogError(
+            f"this version cannot read the catalog that the lake follows: {error.message}",
+            f"Install kernel-flywheel {version} or newer, which migrated the lake.",
+        ) from error
+
+
+def _keep(catalog: Catalog) -> str:
+    """Return the statement that stores the catalog in the lake."""
+    return (
+        f"INSERT INTO lake.catalogs VALUES ({_literal(uuid7())}, {_literal(catalog.definition)}, "
+        f"{_literal(__version__)}, now())"
+    )
+
+
+def _describe(held: Catalog, catalog: Catalog) -> list[tuple[str, str]]:
+    """Return the steps for tables that are described or sorted in another way than before."""
+    steps: list[tuple[str, str]] = []
+    for table in catalog.tables.values():
+        old = held.tables.get(table.name)
+        if old is None:
+            continue
+        if old.about != table.about:
+            steps.append((f"description of {table.name}", _table_comment(table)))
+        if old.sort != table.sort:
+            steps.append((f"order of {table.name}", _sort(table)))
+    return steps
 
 
 def _change(
@@ -43,7 +97,8 @@ def _change(
     connection.execute("BEGIN")
     try:
         for _, statement in steps:
-            connection.execute(statement)
+            if statement:
+                connection.execute(statement)
         if new_lake:
             connection.execute("INSERT INTO lake.lakes VALUES (?, NULL, now())", [uuid7()])
         done = [line for line, _ in steps if line]
@@ -58,12 +113,10 @@ def _change(
 
 
 def _create(table: Table) -> list[tuple[str, str]]:
-    name = f"lake.{table.name}"
-    sort = ", ".join(f'"{column}"' for column in table.sort)
     steps = [
-        (f"table {table.name}", table.ddl(name)),
-        ("", f"ALTER TABLE {name} SET SORTED BY ({sort})"),
-        ("", f"COMMENT ON TABLE {name} IS {_literal(table.about)}"),
+        (f"table {table.name}", table.ddl(f"lake.{table.name}")),
+        ("", _sort(table)),
+        ("", _table_comment(table)),
     ]
     return steps + [("", _comment(table, column)) for column in table.columns.values()]
 
@@ -160,6 +213,15 @@ def _set_options(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> Non
         scope = "" if table_name is None else f", table_name => '{table_name}'"
         connection.execute(f"CALL lake.set_option(?, ?{scope})", [option, value])
     connection.execute("COMMIT")
+
+
+def _sort(table: Table) -> str:
+    columns = ", ".join(f'"{column}"' for column in table.sort)
+    return f"ALTER TABLE lake.{table.name} SET SORTED BY ({columns})"
+
+
+def _table_comment(table: Table) -> str:
+    return f"COMMENT ON TABLE lake.{table.name} IS {_literal(table.about)}"
 
 
 def _comment(table: Table, column: Column) -> str:

@@ -35,7 +35,7 @@ def attempts(lake: Lake, which: Which) -> tuple[str | None, list[dict[str, Any]]
         UnknownName: no such suite, revision or device.
         ExportRefused: several revisions, or no kernel.
     """
-    revision = _revision(lake, which)
+    revision = revision_of(lake, which)
     device = which.device or _device(lake)
     if which.device is not None:
         known = [str(row["name"]) for row in lake.run("SELECT DISTINCT name FROM devices").rows()]
@@ -59,7 +59,8 @@ def attempts(lake: Lake, which: Which) -> tuple[str | None, list[dict[str, Any]]
     return device, rows
 
 
-def _revision(lake: Lake, which: Which) -> str:
+def revision_of(lake: Lake, which: Which) -> str:
+    """Return the revision that is asked for, or the only one; raises as `attempts` does."""
     labels = lake.run("SELECT DISTINCT suite, suite_revision FROM task_labels ORDER BY ALL").rows()
     suites = {str(row["suite"]) for row in labels}
     if which.suite not in suites:

@@ -1,22 +1,29 @@
 """JSON lines as the CUDA-L1 release has them: per device, each task with its best kernel.
 
-The best has the highest speedup over eager among those that may be ranked and are neither
-quarantined nor another function than the task's. A task without one has no code and no score.
+A file has a line for every numbered task of the suite, whether or not somebody solved it. Its
+scores are those measured here or those that a release published (`--scores`), never both.
+
+measured: the best kernel is the one with the highest speedup over eager among those that may be
+ranked and are neither quarantined nor another function than the task's. A task without one has no
+code and no score.
+published: one file per GPU, with the codes and claims of the release that was imported last. Import
+the files again, and the lake holds the same claims.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from store.errors import ExportRefused
-from store.exporters._attempts import Which, attempts
+from store.exporters._attempts import Which, attempts, revision_of
+from store.exporting import question
 
 if TYPE_CHECKING:
     from store.reader import Lake
-
-Config = Which
 
 _SCORES = {
     "score_default": "eager",
@@ -27,40 +34,111 @@ _SCORES = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Config(Which):
+    """Options of the cuda-l1 exporter."""
+
+    scores: Literal["measured", "published"] | None = None
+    """Whose scores to write (default: measured, or published where nothing was judged)."""
+
+
 def write(lake: Lake, folder: Path, config: Which) -> dict[str, int]:
     """Write optimized_cuda_code/DEVICE.json."""
-    device, rows = attempts(lake, config)
-    tasks: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        if row["level"] is not None and row["problem_id"] is not None:
-            tasks.setdefault(row["task_id"], []).append(row)
-    if not tasks or device is None:
+    revision = revision_of(lake, config)
+    tasks = lake.run(
+        question("numbered_tasks"), {"suite": config.suite, "suite_revision": revision}
+    ).rows()
+    asked = config.scores if isinstance(config, Config) else None
+    files: dict[str, list[dict[str, Any]]] = {}
+    written = "measured"
+    if asked != "published":
+        try:
+            files = _measured(lake, tasks, config)
+        except ExportRefused:  # no kernel at all, but perhaps scores of kernels not released
+            if asked == "measured":
+                raise
+    if not files and asked != "measured":
+        files, written = _published(lake, tasks, config, revision), "published"
+    if not tasks or not files:
+        what = "published score" if asked == "published" else "kernel that was judged"
         raise ExportRefused(
-            f"no numbered task of {config.suite} has a kernel that was judged",
+            f"no numbered task of {config.suite} has a {what}",
             "`store export jsonl` writes every kernel.",
         )
     place = folder / "optimized_cuda_code"
     place.mkdir()
-    kernels = 0
-    with open(place / f"{_stem(device)}.json", "w", encoding="utf-8") as handle:
-        for of_task in tasks.values():
-            best = max(of_task, key=lambda row: (_score(row, "eager"), row["kernel_id"]))
-            found = best if _score(best, "eager") > 0 else None
-            kernels += found is not None
-            line = {
-                "level_id": best["level"],
-                "task_id": best["problem_id"],
-                "ref_code": best["reference"],
-                "custom_code": None if found is None else found["code"],
-                "cuda_graph_code": None,
-                "cudnn_code": None,
-            }
-            scores = {
-                name: None if found is None else _score(found, baseline) or None
-                for name, baseline in _SCORES.items()
-            }
-            handle.write(json.dumps(line | scores) + "\n")
-    return {"tasks": len(tasks), "kernels": kernels}
+    for device, lines in files.items():
+        with open(place / f"{_stem(device)}.json", "x", encoding="utf-8") as handle:
+            handle.writelines(json.dumps(line) + "\n" for line in lines)
+    lines = [line for of_device in files.values() for line in of_device]
+    return {
+        "files": len(files),
+        "tasks": len(tasks),
+        "kernels": sum(line["custom_code"] is not None for line in lines),
+        f"{written} scores": sum(line[name] is not None for line in lines for name in _SCORES),
+    }
+
+
+def _measured(
+    lake: Lake, tasks: list[dict[str, Any]], config: Which
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the lines of the device that was measured; none where no kernel was judged."""
+    device, rows = attempts(lake, config)
+    if device is None or all(row["status"] is None for row in rows):
+        return {}
+    best: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        rank = (_score(row, "eager"), row["kernel_id"])
+        held = best.get(row["task_id"])
+        if rank[0] > 0 and (held is None or rank > (_score(held, "eager"), held["kernel_id"])):
+            best[row["task_id"]] = row
+    lines: list[dict[str, Any]] = []
+    for task in tasks:
+        found = best.get(task["task_id"])
+        scores = {} if found is None else {one: _score(found, one) for one in _SCORES.values()}
+        lines.append(_line(task, {} if found is None else {"kernel": found["code"]}, scores))
+    return {device: lines}
+
+
+def _published(
+    lake: Lake, tasks: list[dict[str, Any]], config: Which, revision: str
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the lines of every GPU for which scores were published."""
+    asked = {
+        "suite": config.suite,
+        "suite_revision": revision,
+        "device": config.device,
+        "policy": config.policy,
+    }
+    released: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in lake.run(question("released"), asked).rows():
+        released.setdefault(row["gpu"], {})[row["task_id"]] = row
+    return {
+        gpu: [
+            _line(task, *_pairs(of_task.get(task["task_id"]), "codes", "scores")) for task in tasks
+        ]
+        for gpu, of_task in released.items()
+    }
+
+
+def _pairs(row: Mapping[str, Any] | None, *names: str) -> Iterable[dict[str, Any]]:
+    """Yield columns that are maps; empty ones where there is no row."""
+    return [dict((row or {}).get(name) or ()) for name in names]
+
+
+def _line(
+    task: dict[str, Any], codes: Mapping[str, str], scores: Mapping[str, float]
+) -> dict[str, Any]:
+    """Return a task's line: `codes` by arm, `scores` by baseline."""
+    return {
+        "level_id": task["level"],
+        "task_id": task["problem_id"],
+        "ref_code": task["reference"],
+        "custom_code": codes.get("kernel"),
+        "cuda_graph_code": codes.get("cuda_graph"),
+        "cudnn_code": codes.get("cudnn"),
+        **{name: scores.get(baseline) or None for name, baseline in _SCORES.items()},
+    }
 
 
 def _score(row: dict[str, Any], baseline: str) -> float:
@@ -73,4 +151,4 @@ def _score(row: dict[str, Any], baseline: str) -> float:
 def _stem(device: str) -> str:
     """Return the name of a device's file, as the release has it: h100, 3090."""
     text = device.removeprefix("RTX ").lower()
-    return "".join(letter if letter.isalnum() else "_" for letter in text)
+    return "".join(letter if letter.isalnum() or letter == "-" else "_" for letter in text)

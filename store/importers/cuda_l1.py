@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import store
 
 NAME = "cuda-l1"
-IMPORTER_VERSION = 1
+IMPORTER_VERSION = 2
 SUITE = "kernelbench"
 SUITE_REVISION = "v0"
 POLICY = "cuda-l1"
@@ -139,6 +139,13 @@ def _add(gathered: Gathered, row: ReleasedRow, family: str, gpu: str, run_id: st
         baseline: gathered.kernel({ENTRY_PATH: code}, entry_point="Model")
         for baseline, code in row.baseline_codes.items()
     }
+    # What has a score is named by its claim.
+    unscored = {arm: code for arm, code in baseline_kernels.items() if arm not in row.scores}
+    if kernel_id is not None and not row.scores:
+        unscored["kernel"] = kernel_id
+    for arm, code in unscored.items():
+        released = {"task_id": task_id, "gpu": gpu, "arm": arm, "kernel_id": code}
+        gathered.add("released_code", tuple(released.values()), {**released, **gathered.origin()})
     for baseline, speedup in row.scores.items():
         claim: dict[str, Any] = {
             "task_id": task_id,

@@ -1,19 +1,45 @@
 -- One row of leaderboard per policy that belongs to a training stage, in the order of training.
--- Base model, stage 1 (SFT), stages 1 + 2 (self-supervised) and 1 + 2 + 3 (contrastive) of CUDA-L1
--- stand side by side on the same tasks.
-WITH stages AS (
-    SELECT
-        policy_id,
-        stage,
-        "round",
-        CASE stage
-            WHEN 'base' THEN 'base'
-            WHEN 'sft' THEN 'stage 1'
-            WHEN 'self-supervised' THEN 'stages 1 + 2'
-            WHEN 'contrastive' THEN 'stages 1 + 2 + 3'
-        END AS stages
+-- `stages` says what happened to the policy, from its chain of parents: base, the methods that it was
+-- trained by in their order ("sft + self-supervised + contrastive"; "contrastive" alone where it was
+-- trained from the base model), and "imported: METHOD" for a policy that a release describes. A
+-- parent whose stage nobody stated is "unknown"; rounds of one method after another are one.
+WITH RECURSIVE ancestors AS (
+    SELECT policy_id, policy_id AS ancestor_id, [policy_id] AS seen
     FROM policies
     WHERE stage IS NOT NULL
+    UNION ALL
+    SELECT
+        ancestors.policy_id,
+        policies.parent_policy_id AS ancestor_id,
+        list_prepend(policies.parent_policy_id, ancestors.seen) AS seen
+    FROM ancestors
+    INNER JOIN policies ON policies.policy_id = ancestors.ancestor_id
+    WHERE NOT list_contains(ancestors.seen, policies.parent_policy_id)
+),
+-- place 1 is the policy itself, 2 its parent.
+steps AS (
+    SELECT
+        ancestors.policy_id,
+        len(ancestors.seen) AS place,
+        CASE
+            WHEN policies.stage IS NULL THEN 'unknown'
+            WHEN policies.kind = 'released' THEN 'imported: ' || policies.stage
+            ELSE policies.stage
+        END AS step
+    FROM ancestors
+    INNER JOIN policies ON policies.policy_id = ancestors.ancestor_id
+),
+methods AS (
+    SELECT policy_id, place, step
+    FROM steps
+    -- A base model is named where nothing was done to it.
+    WHERE step <> 'base' OR place = 1
+    QUALIFY step IS DISTINCT FROM lag(step) OVER (PARTITION BY policy_id ORDER BY place)
+),
+stages AS (
+    SELECT policy_id, string_agg(step, ' + ' ORDER BY place DESC) AS stages
+    FROM methods
+    GROUP BY policy_id
 )
 SELECT
     leaderboard.suite,
@@ -22,13 +48,14 @@ SELECT
     leaderboard.device,
     leaderboard.baseline,
     stages.stages,
-    stages.stage,
-    stages."round",
+    policies.stage,
+    policies."round",
     leaderboard.* EXCLUDE (suite, suite_revision, "level", device, baseline)
 FROM leaderboard
+INNER JOIN policies ON policies.policy_id = leaderboard.policy_id
 INNER JOIN stages ON stages.policy_id = leaderboard.policy_id
 ORDER BY
     leaderboard.suite, leaderboard.suite_revision, leaderboard."level" NULLS FIRST,
     leaderboard.device, leaderboard.baseline,
-    list_position(['base', 'sft', 'self-supervised', 'contrastive'], stages.stage),
-    stages."round" NULLS FIRST, leaderboard.policy, leaderboard.policy_id
+    list_position(['base', 'sft', 'self-supervised', 'contrastive'], policies.stage),
+    stages.stages, policies."round" NULLS FIRST, leaderboard.policy, leaderboard.policy_id

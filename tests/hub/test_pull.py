@@ -40,7 +40,9 @@ def published(rich_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
 def counts(url: str) -> dict[str, int]:
     """Return the number of rows of every table that was merged."""
     with store.open(url) as lake:
-        names = [name for name in lake.catalog.tables if name not in ("ingest_log", "tags")]
+        names = [
+            name for name in lake.catalog.tables if name not in ("catalogs", "ingest_log", "tags")
+        ]
         return {
             name: lake.sql(f"SELECT count(*) AS n FROM {name}").rows()[0]["n"] for name in names
         }
@@ -140,6 +142,95 @@ def test_two_labs_exchange_their_history(
         # What came back is the same card and host, under the name it was hashed to.
         assert one.sql("SELECT count(DISTINCT host) AS n FROM devices").rows() == [{"n": 2}]
     assert checks.check(Location.of(rich)) == []
+
+
+ELSEWHERE = {
+    "kernels": {"source": "another importer", "source_revision": "v9", "license": "MIT"},
+    "tasks": {"source": "another importer", "source_revision": "v9"},
+    "task_labels": {"source": "another importer", "source_revision": "v9", "license": "MIT"},
+    "splits": {"rule": "decided by hand"},
+    "devices": {"memory_bytes": 1 << 33, "host": "another-host"},
+    "generations": {"run_id": None, "source": "another importer"},
+    "findings": {"run_id": None, "evaluation_id": None},
+    "policies": {"run_id": None},
+}
+"""Where each of two lakes says the same rows are from."""
+
+
+def test_where_a_row_was_recorded_is_no_conflict(
+    published: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path
+) -> None:
+    server.hold(ONE, published)
+    theirs = lakes.rows()
+    with store.writer(str(tmp_path / "mine"), author="tests") as writer:
+        own = builders.run("audit-here")
+        mine: dict[str, list[builders.Row]] = {"runs": [own]}
+        for table, changes in ELSEWHERE.items():
+            given = {"run_id": own["run_id"]} if "run_id" in changes else {}
+            mine[table] = [row | changes | given for row in theirs[table]]
+            assert any(row != one for row, one in zip(mine[table], theirs[table], strict=True))
+        # What these rows refer to is the same in both.
+        mine |= {name: theirs[name] for name in ("workloads", "policies") if name not in mine}
+        writer.append(mine, "the same, found here")
+    done = pull(str(tmp_path / "mine"), ONE, hub=hub)
+    assert done.conflicts == []
+    assert not set(done.rows) & set(ELSEWHERE) - {"generations", "findings"}
+    again = pull(str(tmp_path / "mine"), ONE, hub=hub)
+    assert (again.rows, again.conflicts) == ({}, [])
+    with store.open(str(tmp_path / "mine")) as lake:
+        # The first row of a key stands.
+        assert lake.sql("SELECT DISTINCT source FROM kernels").rows() == [
+            {"source": "another importer"}
+        ]
+    assert checks.check(Location.of(str(tmp_path / "mine"))) == []
+
+
+CONTRADICTIONS: list[tuple[str, dict[str, object]]] = [
+    ("task_labels", {"family": "other"}),
+    ("workloads", {"generator": "other"}),
+    ("devices", {"model": "another GPU"}),
+    ("policies", {"model": "another model"}),
+    ("findings", {"quote": "another line"}),
+    ("timings", {"samples_ms": [9.0] * 15}),
+    ("analyses", {"bottleneck": "another"}),
+]
+
+
+@pytest.mark.slow
+def test_what_a_row_says_still_conflicts(
+    published: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path
+) -> None:
+    server.hold(ONE, published)
+    mine = lakes.rows()
+    for table, change in CONTRADICTIONS:
+        mine[table] = [mine[table][0] | change, *mine[table][1:]]
+    with store.writer(str(tmp_path / "mine"), author="tests") as writer:
+        writer.append(mine, "others say otherwise")
+    done = pull(str(tmp_path / "mine"), ONE, hub=hub)
+    found = {one.table: (one.count, one.columns) for one in done.conflicts}
+    assert found == {table: (1, next(iter(change))) for table, change in CONTRADICTIONS}
+
+
+@pytest.mark.slow
+def test_a_lake_that_was_pulled_and_published_by_others_comes_back_without_conflict(
+    rich: str, server: HubServer, hub: Hub, tmp_path: Path
+) -> None:
+    middle, last = str(tmp_path / "middle"), str(tmp_path / "last")
+    publish(rich, ONE, Options(tag="v1"), hub=hub)
+    pull(middle, ONE, hub=hub)
+    publish(middle, TWO, Options(tag="v1"), hub=hub)
+    publish(middle, "lab-two/mirror", Options(tag="again"), hub=hub)
+    # From the source, then what others made of it, then a copy of that; and home again.
+    assert pull(last, ONE, hub=hub).conflicts == []
+    for repo in (TWO, "lab-two/mirror", TWO, ONE):
+        assert pull(last, repo, hub=hub).conflicts == [], repo
+        assert pull(rich, repo, hub=hub).conflicts == [], repo
+    for table in ("kernels", "evaluations", "timings", "generations", "findings"):
+        assert counts(last)[table] == counts(rich)[table], table
+    with store.open(last) as lake:
+        pulls = lake.sql("SELECT source FROM runs WHERE name = 'pull' ORDER BY ALL").rows()
+    assert {row["source"] for row in pulls} == {ONE, TWO, "lab-two/mirror"}
+    assert checks.check(Location.of(last)) == checks.check(Location.of(rich)) == []
 
 
 def test_an_id_that_is_not_the_hash_of_its_text_is_refused(

@@ -51,6 +51,22 @@ def test_every_table_and_column_is_described_in_words() -> None:
             assert column.sensitivity in catalog.SENSITIVITIES
 
 
+def test_provenance_names_columns_that_say_where_a_row_is_from() -> None:
+    document = yaml.safe_load((ROOT / "catalog.yaml").read_text("utf-8"))
+    everywhere = {name for table in CATALOG.tables.values() for name in table.columns}
+    for name, listed in document["provenance"].items():
+        known = everywhere if name == "*" else set(CATALOG.tables[name].columns)
+        assert set(listed) <= known, name
+    for table in CATALOG.tables.values():
+        for column in table.columns.values():
+            if column.type == "TIMESTAMPTZ" or column.name in ("origin", "run_id", "host"):
+                assert column.provenance, (table.name, column.name)
+    # What a row says stays compared.
+    assert not CATALOG.tables["evaluations"].columns["status"].provenance
+    assert not CATALOG.tables["claims"].columns["source"].provenance
+    assert not CATALOG.tables["splits"].columns["split"].provenance
+
+
 def test_names_say_their_units() -> None:
     suffixes = {"_ms": "ms", "_bytes": "bytes", "_s": "s", "_usd": "USD", "_mhz": "MHz"}
     for table in CATALOG.tables.values():

@@ -1,10 +1,11 @@
-"""A policy that writes no kernel at all stands in the tables beside those that do."""
+"""Stages are named by what happened to a policy; one that writes no kernel is a row too."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import builders as b
+import pytest
 
 import store
 
@@ -43,5 +44,81 @@ def test_a_base_model_without_any_kernel_is_a_row_with_no_success(tmp_path: Path
     same = {"device": device["name"], "tasks": 2, "pending": 0}
     assert rows == [
         {"stages": "base", "success": 0, "n": 0, "mean_missing_as_1": 1.0} | same,
-        {"stages": "stage 1", "success": 1, "n": 1, "mean_missing_as_1": 1.5} | same,
+        {"stages": "sft", "success": 1, "n": 1, "mean_missing_as_1": 1.5} | same,
     ]
+
+
+def stages_of(folder: Path, policies: list[b.Row]) -> list[tuple[str, str]]:
+    """Return (policy, stages) of the table, where each policy has failed at the same task."""
+    task, kernel, device = b.task("A"), b.kernel("square"), b.device()
+    made = b.evaluation(kernel, task, b.workload(task), device, "correct")
+    tables = {
+        "policies": policies,
+        "tasks": [task],
+        "task_labels": [b.label(task, "board/1", problem_id=1, suite="board")],
+        "workloads": [b.workload(task)],
+        "kernels": [kernel],
+        "devices": [device],
+        "generations": [b.generation(one, task, parse_error="no code") for one in policies],
+        "evaluations": [made],
+        "timings": b.session(made, [1.0] * 6, eager=[2.0] * 6),
+    }
+    with store.writer(str(folder / "lake"), author="tests") as writer:
+        writer.append(tables, "policies")
+    with store.open(str(folder / "lake")) as lake:
+        rows = lake.sql(
+            "SELECT policy, stages FROM stage_table WHERE level IS NULL AND policy <> 'any'"
+        ).rows()
+    return [(row["policy"], row["stages"]) for row in rows]
+
+
+def trained(name: str, stage: str | None, parent: b.Row | None = None, **columns: object) -> b.Row:
+    identity = None if parent is None else parent["policy_id"]
+    return b.policy(name, stage=stage, parent_policy_id=identity, **columns)
+
+
+def test_stages_are_the_methods_that_a_policy_was_trained_by(tmp_path: Path) -> None:
+    base = trained("base", "base")
+    sft = trained("sft", "sft", base)
+    rounds = [trained("round 1", "self-supervised", sft, round=1)]
+    rounds += [trained("round 2", "self-supervised", rounds[0], round=2)]
+    full = trained("full", "contrastive", rounds[1])
+    direct = trained("direct", "contrastive", base)
+    again = trained("again", "sft", full)
+    mystery = trained("mystery", None)
+    grown = trained("grown", "sft", mystery)
+    released = b.policy("released", kind="released", stage="contrastive")
+    tuned = trained("tuned", "sft", released)
+    policies = [base, sft, *rounds, full, direct, again, mystery, grown, released, tuned]
+    found = stages_of(tmp_path, policies)
+    assert dict(found) == {
+        "base": "base",
+        "sft": "sft",
+        "round 1": "sft + self-supervised",
+        "round 2": "sft + self-supervised",
+        "full": "sft + self-supervised + contrastive",
+        "direct": "contrastive",
+        "again": "sft + self-supervised + contrastive + sft",
+        "grown": "unknown + sft",
+        "released": "imported: contrastive",
+        "tuned": "imported: contrastive + sft",
+    }
+    assert len(found) == 10
+    assert found[0] == ("base", "base")
+
+
+def test_parents_in_a_circle_end(tmp_path: Path) -> None:
+    # Rows of others may say anything.
+    one = b.policy("one", stage="sft", parent_policy_id="policy-two")
+    two = b.policy("two", stage="contrastive", parent_policy_id="policy-one")
+    itself = b.policy("itself", stage="sft", parent_policy_id="policy-itself")
+    assert dict(stages_of(tmp_path, [one, two, itself])) == {
+        "one": "contrastive + sft",
+        "two": "sft + contrastive",
+        "itself": "sft",
+    }
+
+
+@pytest.mark.parametrize("kind", ["endpoint", "model"])
+def test_a_policy_without_a_stage_has_no_row(kind: str, tmp_path: Path) -> None:
+    assert stages_of(tmp_path, [b.policy("served", kind=kind)]) == []

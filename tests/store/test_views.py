@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -396,6 +399,36 @@ def test_views_of_an_empty_lake_are_empty(writer: store.Writer) -> None:
     with writer.reader() as lake:
         for name in ("leaderboard", "cross_gpu", "technique_pairs"):  # most others lie under these
             assert rows(lake, f"FROM {name}") == [], name
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_every_view_works_at_snapshots_older_than_the_tables_and_rows(
+    rankings: store.Lake, at: int
+) -> None:
+    # Snapshot 0 has no table yet, snapshot 1 has no row; the newest has both.
+    with store.open(rankings.url, at) as old:
+        assert old.snapshot == at
+        for name in view_names():
+            answer = old.sql(f"FROM {name}").arrow()
+            newest = rankings.sql(f"FROM {name} LIMIT 0").arrow()
+            assert answer.num_rows == 0, name
+            assert answer.schema.equals(newest.schema), name
+        for name in old.catalog.tables:
+            assert old.sql(f"FROM {name}").arrow().num_rows == (
+                1 if at and name in ("lakes", "catalogs") else 0
+            ), name
+        joined = old.sql("SELECT count(*) AS n FROM loop_proof JOIN timings USING (kernel_id)")
+        assert joined.rows() == [{"n": 0}]
+
+
+def test_the_query_command_asks_every_view_at_snapshot_0(rankings: store.Lake) -> None:
+    counts = " UNION ALL ".join(
+        f"SELECT '{name}' AS view, count(*) AS n FROM {name}" for name in view_names()
+    )
+    command = [sys.executable, "-m", "store", "query", counts, "--at", "0", "--format", "json"]
+    done = subprocess.run([*command, "--lake", rankings.url], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert json.loads(done.stdout) == [{"view": name, "n": 0} for name in view_names()]
 
 
 def test_every_column_of_every_view_has_a_type(rankings: store.Lake) -> None:

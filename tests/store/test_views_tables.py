@@ -176,8 +176,8 @@ def test_stages_stand_side_by_side_in_order_of_training(board: store.Lake) -> No
     found = rows(board, "SELECT stages, round, policy, n, p50 FROM stage_table WHERE level IS NULL")
     assert found == [
         {"stages": "base", "round": None, "policy": "base", "n": 2, "p50": 0.75},
-        {"stages": "stage 1", "round": 1, "policy": "sft", "n": 0, "p50": None},
-        {"stages": "stages 1 + 2 + 3", "round": 3, "policy": "contrastive", "n": 3, "p50": 4.0},
+        {"stages": "sft", "round": 1, "policy": "sft", "n": 0, "p50": None},
+        {"stages": "contrastive", "round": 3, "policy": "contrastive", "n": 3, "p50": 4.0},
     ]
 
 
