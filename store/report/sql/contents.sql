@@ -33,7 +33,7 @@ FROM (
     SELECT
         6, 'published figures', count(*), count(*) FILTER (WHERE kernel_id IS NULL),
         'without the code that they are of'
-    FROM claims
+    FROM current_claims
     UNION ALL
     SELECT
         7, 'kernels with findings', count(*), count(*) FILTER (WHERE quarantined),
