@@ -19,16 +19,14 @@ def buckets(
     *,
     title: str,
     softmax: bool,
-    bucket_width: float,
 ) -> RenderableType:
     """Return a chart: one line per bucket, fastest first, with a bar and what was drawn from it.
 
     Args:
-        rows: Buckets with score_from, score_to, kernels, mean_score, probability.
+        rows: Buckets with score_from, score_to, kernels, kernel_ids, mean_score, probability.
         drawn: kernel_id and score of the exemplars of the first draw.
         title: One line on top.
         softmax: Whether the probabilities are those of the draw; else bars count kernels.
-        bucket_width: Width of a bucket, in units of speedup.
     """
     from rich import box
     from rich.table import Table
@@ -48,10 +46,11 @@ def buckets(
     total = sum(row["kernels"] for row in rows)
     shares = [row["probability"] if softmax else row["kernels"] / total for row in rows]
     for row, share in reversed(list(zip(rows, shares, strict=True))):
-        inside = [one for one in drawn if int(one["score"] // bucket_width) == row["bucket"]]
+        inside = [one for one in drawn if one["kernel_id"] in row["kernel_ids"]]
         marks = ", ".join(f"{one['kernel_id'][:8]} {one['score']:.2f}x" for one in inside)
         chart.add_row(
-            f"{row['score_from']:.2f}x to {row['score_to']:.2f}x",
+            f"{row['score_from']:.2f}x"
+            + (f" to {row['score_to']:.2f}x" if row["score_to"] > row["score_from"] else ""),
             str(row["kernels"]),
             f"{row['mean_score']:.2f}x",
             f"{share:.3f}",

@@ -40,11 +40,23 @@ def scores(
     evidence: Evidence,
     device: str | None,
     baseline: Baseline,
+    shown: int | None = None,
 ) -> Scores:
     """Keep the scored kernels of the tasks registered as `asked` that may be shown as `eligible`.
 
-    Its columns are task_id, kernel_id, score (baseline time / kernel time) and workload_id. Without
-    a device it is the one with the most speedups of that kind.
+    Its columns are task_id, kernel_id, score (baseline time / kernel time), workload_id, scored_on
+    (the device of the score) and implied (whether the score follows from two published figures).
+    Without a device it is the one with the most speedups of that kind.
+
+    Args:
+        lake: The pinned lake.
+        request: Purpose, seed and number of rows.
+        evidence: Whether speedups are measured or published.
+        device: Device whose speedups count.
+        baseline: What speedups are relative to.
+        shown: Kernels that a prompt shows. Where it is given and speedups are published ones, the
+            released codes of the baselines are taken too. So are, unless a device is given, kernels
+            with figures for other GPUs alone, at tasks that have fewer others than are shown.
 
     Raises:
         EmptyDataset: no speedup of that kind at all; names what would help.
@@ -52,7 +64,9 @@ def scores(
     chosen = device or best_known_device(lake, evidence, baseline)
     if chosen is None:
         raise _nothing(lake, evidence, baseline, chosen)
-    given = {"device": chosen, "baseline": baseline}
+    given: dict[str, object] = {"device": chosen, "baseline": baseline}
+    if evidence == "claimed":
+        given |= {"every_text": shown is not None, "fill_to": 0 if device else shown or 0}
     lake.keep("scored", sql("shared", f"scores_{evidence}"), given)
     lake.define("eligible", "SELECT * EXCLUDE (dropped) FROM scored WHERE dropped IS NULL")
     reasons = lake.run("SELECT dropped, count(*) AS kernels FROM scored GROUP BY ALL ORDER BY ALL")

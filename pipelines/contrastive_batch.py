@@ -44,7 +44,8 @@ class Config:
     evidence: Evidence = "measured"
     """measured: speedups from timings. claimed: published ones stand in, and every row says so."""
     device: str | None = None
-    """Device whose speedups are shown (default: the one with the most)."""
+    """Device whose speedups are shown (default: the one with the most; with --evidence claimed,
+    tasks with too few of them show kernels with the speedup for another GPU, which is named)."""
     baseline: Baseline = "eager"
     """What speedups are relative to."""
     temperature: float = 1.0
@@ -99,6 +100,8 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
         notes["device"] = device
     if short:
         notes["reference shown as 1.00x"] = f"{short} rows, which have fewer exemplars than asked"
+    for what, count in _stand_ins(rows, device).items():
+        notes[what] = f"{count} exemplars, of which the prompts say so"
     kind = device_kind(lake, device)
     return Selection(
         rows=rows.append_column("_device_kind", _constant(kind, rows.num_rows)),
@@ -111,17 +114,28 @@ def render(row: Row) -> dict[str, list[Message]]:
     """Return the prompt of one row."""
     columns = row.columns
     shown = [
-        {"score": f"{score:.2f}x", "text": pipelines.files(kernel)}
-        for kernel, score in zip(row.kernels, columns["exemplar_scores"], strict=True)
+        {
+            "score": f"{score:.2f}x" + (f" on {place}" if place != columns["device"] else ""),
+            "text": pipelines.files(kernel),
+            "implied": implied,
+        }
+        for kernel, score, place, implied in zip(
+            row.kernels,
+            columns["exemplar_scores"],
+            columns.get("exemplar_devices", ()),
+            columns.get("exemplar_implied", ()),
+            strict=True,
+        )
     ]
     if columns["reference_shown"]:
         text = "The reference itself, as it stands under Task."
-        shown.append({"score": "1.00x", "text": text})
+        shown.append({"score": "1.00x", "text": text, "implied": False})
     text = pipelines.render(
         TEMPLATE,
         task_block=pipelines.task_block(row.task),
         workload=pipelines.sizes(columns["_axes"]),
         shown=shown,
+        other_gpus=any(place != columns["device"] for place in columns.get("exemplar_devices", ())),
         evidence=columns["evidence"],
         device=columns["device"],
         device_kind=columns["_device_kind"],
@@ -154,7 +168,11 @@ def explain(lake: store.Lake, config: Config, request: Request, task: str) -> Re
     drawn = draw(lake, candidates, config, request)
     table = lake.run(
         pipelines.sql("contrastive_batch", "explain"),
-        {"bucket_width": config.bucket_width, "temperature": config.temperature},
+        {
+            "bucket_width": config.bucket_width,
+            "temperature": config.temperature,
+            "exemplars": config.exemplars,
+        },
     ).arrow()
     return buckets(
         table.to_pylist(),
@@ -162,7 +180,6 @@ def explain(lake: store.Lake, config: Config, request: Request, task: str) -> Re
         title=f"{name} · {task_id[:12]} · {found.device} · {config.baseline} · "
         f"{config.evidence} · seed {request.seed}",
         softmax=config.strategy == "bucket",
-        bucket_width=config.bucket_width,
     )
 
 
@@ -176,7 +193,20 @@ def _scores(lake: store.Lake, config: Config, request: Request) -> Scores | None
         evidence=config.evidence,
         device=config.device,
         baseline=config.baseline,
+        shown=config.exemplars,
     )
+
+
+def _stand_ins(rows: pa.Table, device: str | None) -> dict[str, int]:
+    """Count exemplars whose score no source states for the device; what none has is left out."""
+    shown = rows.select(["exemplar_devices", "exemplar_implied"]).to_pylist()
+    counts = {
+        "speedups for other GPUs": sum(
+            place != device for row in shown for place in row["exemplar_devices"]
+        ),
+        "speedups implied by two": sum(sum(row["exemplar_implied"]) for row in shown),
+    }
+    return {what: count for what, count in counts.items() if count}
 
 
 def _constant(value: str, rows: int) -> pa.Array:

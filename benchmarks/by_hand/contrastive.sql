@@ -43,7 +43,17 @@ eligible AS (
         PARTITION BY kernel_id, task_id, workload_id, device_id ORDER BY created_at DESC, session_id DESC
     ) = 1
 ),
-placed AS (SELECT *, floor(score / $bucket_width)::BIGINT AS bucket FROM eligible),
+placed AS (
+    SELECT
+        * EXCLUDE (wide),
+        CASE
+            WHEN $exemplars > 1 AND min(wide) OVER here = max(wide) OVER here
+                THEN dense_rank() OVER (PARTITION BY task_id ORDER BY score)
+            ELSE wide
+        END AS bucket
+    FROM (SELECT *, floor(score / $bucket_width)::BIGINT AS wide FROM eligible)
+    WINDOW here AS (PARTITION BY task_id)
+),
 buckets AS (
     SELECT
         task_id, bucket, count(*) AS kernels,

@@ -7,7 +7,7 @@ suite AS (
     FROM task_labels WHERE suite = 'kernelbench' AND suite_revision = 'v0'
 ),
 published AS (
-    SELECT gpu, value FROM claims
+    SELECT gpu, value FROM current_claims
     WHERE metric = 'mean_speedup' AND baseline = 'eager' AND level IS NULL
         AND source = 'CUDA-L1 README'
 )

@@ -29,7 +29,7 @@ SELECT
     judged.found.status AS status,
     judged.found.reason AS reason,
     left(judged.found.message, 80) AS message
-FROM claims
+FROM current_claims AS claims
 INNER JOIN judged ON judged.kernel_id = claims.kernel_id AND judged.task_id = claims.task_id
 INNER JOIN task_names ON task_names.task_id = claims.task_id
 LEFT JOIN measured ON measured.kernel_id = claims.kernel_id AND measured.task_id = claims.task_id

@@ -2,7 +2,8 @@
 
 Reads a checkout (optimized_cuda_code/h100.json …), a folder of such files, or one file; also the
 older form (codes/h100.json, one object of levels). One bundle is stored per file; the GPU is the
-file's name. Scores become claims, never timings: the release has no times. The literal code "None"
+file's name. Scores become claims, never timings: the release has no times. Another revision of a
+file replaces its figures in the views (store/views/current_claims.sql). The literal code "None"
 is no kernel, and its score becomes a claim without one.
 
 The licence of the release was GPL-3 in July 2025 and is MIT later: say `--license` for old ones.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import json
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +36,8 @@ IMPORTER_VERSION = 2
 SUITE = "kernelbench"
 SUITE_REVISION = "v0"
 POLICY = "cuda-l1"
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +72,13 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         if _sources.stored(lake, identity):
             yield Bundle(bundle_id=identity, message=message)
             continue
+        for earlier in _other_revisions(lake, one.origin, gpu_name(one.file.stem), revision):
+            log.warning(
+                "%s: views now take revision %s; the figures of revision %s are kept in claims",
+                one.file.name,
+                revision,
+                earlier,
+            )
         gathered = Gathered(source=one.origin, source_revision=revision, license=config.license)
         _add_policy(gathered)
         for row in one.rows:
@@ -93,6 +104,16 @@ def gpu_name(stem: str) -> str:
 
 def _head(folder: Path) -> str | None:
     return _sources.git_head(folder) or _sources.git_head(folder.parent)
+
+
+def _other_revisions(lake: store.Lake, source: str, gpu: str, revision: str) -> list[str]:
+    """Return the revisions of a GPU's figures that views have taken so far, but for this one."""
+    rows = lake.run(
+        "SELECT DISTINCT source_revision FROM current_claims "
+        "WHERE source = $1 AND gpu = $2 AND task_id IS NOT NULL AND source_revision <> $3",
+        [source, gpu, revision],
+    ).rows()
+    return [str(row["source_revision"]) for row in rows]
 
 
 def _add_policy(gathered: Gathered) -> None:

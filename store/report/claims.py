@@ -21,18 +21,21 @@ def section(lake: Lake) -> Section:
             Exhibit(answer=ask(lake, "claims_checked"), split=("source", "device")),
             charts(ask(lake, "claims_points"), ("source", "gpu", "device"), _points),
             Exhibit(answer=ask(lake, "claims_fallen"), split=()),
+            Exhibit(answer=ask(lake, "published_stages"), split=("stated_by",)),
+            Exhibit(answer=ask(lake, "case_studies"), split=()),
         ],
     )
 
 
 def _points(name: str, rows: list[dict[str, Any]]) -> str:
     series: list[_charts.Series] = []
-    # Both, so that each keeps its colour over the charts.
-    for word, holds in (("holds", True), ("falls", False)):
-        mine = [row for row in rows if row["holds"] is holds]
+    # All of them, so that each keeps its colour over the charts.
+    below = "falls" if any(row["outcome"] == "falls" for row in rows) else "slower here"
+    for outcome in ("holds", "exceeded", below):
+        mine = [row for row in rows if row["outcome"] == outcome]
         series.append(
             _charts.Series(
-                label=f"{word} (n {mine[0]['n'] if mine else 0})",
+                label=f"{outcome} (n {mine[0]['n'] if mine else 0})",
                 x=[row["claimed"] for row in mine],
                 y=[row["measured"] for row in mine],
                 low=[row["measured_low"] for row in mine],

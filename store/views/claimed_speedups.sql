@@ -1,6 +1,6 @@
 -- One row per published speedup of one candidate at one task, with the names of the task.
 -- released says whether the code that the figure is claimed for was published; an audit of a
--- release starts here.
+-- release starts here. Each figure counts once, however many revisions state it (current_claims).
 SELECT
     claims.claim_id,
     claims.task_id,
@@ -23,7 +23,7 @@ SELECT
     claims.source_revision,
     claims.published_on,
     claims.license
-FROM claims
+FROM current_claims AS claims
 LEFT JOIN task_names ON task_names.task_id = claims.task_id
 LEFT JOIN policies ON policies.policy_id = claims.policy_id
 WHERE claims.metric = 'speedup' AND claims.speedup IS NOT NULL AND claims.task_id IS NOT NULL

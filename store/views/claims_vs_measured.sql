@@ -2,7 +2,9 @@
 -- Measured at the workload that scores the task. holds: the kernel is correct there and the claim
 -- lies in the measured interval, or the measured speedup within 10 % of the claim. It is false for
 -- a kernel with a failing verdict, whatever its time, and NULL where a correct kernel has no quiet
--- session. The device is ours and the gpu is the claim's: read both names before the verdict.
+-- session. exceeded: it does not hold because the kernel is faster than claimed. falls: the kernel
+-- is wrong, or slower than claimed, on the GPU that the claim is for; NULL on any other GPU, which
+-- says nothing about the claim. The device is ours and the gpu is the claim's.
 SELECT
     claimed.claim_id,
     claimed.task_id,
@@ -31,6 +33,10 @@ SELECT
             claimed.speedup BETWEEN measured.speedup_low AND measured.speedup_high
             OR abs(measured.speedup / claimed.speedup - 1) <= 0.1
     END AS holds,
+    coalesce(outcomes.correct AND measured.speedup > claimed.speedup AND NOT holds, false)
+        AS exceeded,
+    coalesce(lower(outcomes.device) = lower(claimed.gpu), false) AS same_gpu,
+    CASE WHEN same_gpu THEN NOT holds AND NOT exceeded END AS falls,
     quarantined.kernel_id IS NOT NULL AS quarantined
 FROM claimed_speedups AS claimed
 INNER JOIN outcomes

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from pipelines._contract import Request
 from store.errors import DatasetError, EmptyDataset, UnknownName
 
 GOLDEN = Path(__file__).parent / "golden"
+ROOT = Path(__file__).parents[2]
 
 
 def text_of(row: dict[str, Any]) -> str:
@@ -269,3 +272,150 @@ def test_the_claimed_device_is_the_one_with_most_claims(
     [row] = rows_of(make_job(lake_of(rows), evidence="claimed"))
     assert row["device"] == "H100"
     assert sorted(row["exemplar_scores"]) == [2.0, 3.0]
+
+
+def release(rows: Rows, task: str, scores: dict[str, dict[str, float]]) -> dict[str, str]:
+    """Add a task as a release has it: GPU to speedups over eager, and over a graph's code.
+
+    `scores` maps GPU to `eager` and `cuda_graph`; returns the ids of the graph's code and of the
+    candidates by GPU.
+    """
+    task_id = rows.task(task, family="pointwise", split="train")
+    graph = rows.kernel(task_id, code_of(task, "graph").replace("ModelNew", "Model"))
+    rows.tables["generations"].pop()
+    made = {"graph": graph}
+    for gpu, known in scores.items():
+        made[gpu] = rows.kernel(task_id, code_of(task, gpu))
+        for baseline, speedup in known.items():
+            rows.claim(task_id, made[gpu], speedup)
+            rows.tables["claims"][-1] |= {"gpu": gpu, "baseline": baseline}
+            if baseline == "cuda_graph":
+                rows.tables["claims"][-1] |= {"baseline_kernel_id": graph}
+    return made
+
+
+def test_the_code_of_a_baseline_is_the_second_exemplar(
+    rows: Rows, lake_of, make_job, rows_of
+) -> None:
+    made = release(rows, "relu", {"A100": {"eager": 3.0, "cuda_graph": 2.5}})
+    lake = lake_of(rows)
+    [row] = rows_of(make_job(lake, evidence="claimed"))
+    shown = dict(zip(row["exemplar_kernel_ids"], row["exemplar_scores"], strict=True))
+    # 3.0 over eager and 2.5 over the graph: the graph is 1.2 over eager.
+    assert shown == {made["A100"]: 3.0, made["graph"]: 1.2}
+    assert not row["reference_shown"]
+    text = text_of(row)
+    assert "the reference itself run in another way; its class is named `Model`" in text
+    assert "as published for A100. Above" in text
+    assert _materialise.preview(make_job(lake, evidence="claimed")).notes == {
+        "strategy": "bucket",
+        "evidence": "claimed",
+        "baseline": "eager",
+        "device": "A100",
+        "speedups implied by two": "1 exemplars, of which the prompts say so",
+    }
+
+
+def test_texts_of_other_gpus_fill_up_where_a_device_has_too_few(
+    rows: Rows, lake_of, make_job, rows_of
+) -> None:
+    relu = release(rows, "relu", {"A100": {"eager": 3.0}, "H100": {"eager": 4.0}})
+    sigmoid = release(
+        rows, "sigmoid", {"A100": {"eager": 3.0, "cuda_graph": 2.0}, "H100": {"eager": 4.0}}
+    )
+    # The text of the A100 on another GPU as well: its own figure counts.
+    rows.claim(rows.tables["tasks"][0]["task_id"], relu["A100"], 1.01)
+    rows.tables["claims"][-1] |= {"gpu": "L40"}
+    lake = lake_of(rows)
+    found = {row["task"]: row for row in rows_of(make_job(lake, evidence="claimed", device="A100"))}
+    assert found["relu"]["exemplar_scores"] == [3.0]
+    found = {row["task"]: row for row in rows_of(make_job(lake, evidence="claimed"))}
+    shown = found["relu"]
+    assert shown["device"] == "A100"
+    together = zip(
+        shown["exemplar_kernel_ids"],
+        shown["exemplar_devices"],
+        shown["exemplar_scores"],
+        strict=True,
+    )
+    assert sorted(together) == sorted([(relu["A100"], "A100", 3.0), (relu["H100"], "H100", 4.0)])
+    assert re.search(r"### Kernel \d: 4\.00x on H100\n", text_of(shown))
+    assert re.search(r"### Kernel \d: 3\.00x\n", text_of(shown))
+    assert "as published for A100, or for the GPU that its heading names" in text_of(shown)
+    # Where the device has two of its own, scores of two GPUs are not mixed.
+    assert set(found["sigmoid"]["exemplar_kernel_ids"]) == {sigmoid["A100"], sigmoid["graph"]}
+
+
+def test_what_may_not_be_shown_fills_no_place(rows: Rows, lake_of, make_job, rows_of) -> None:
+    relu = release(
+        rows, "relu", {"A100": {"eager": 3.0, "cuda_graph": 2.0}, "H100": {"eager": 4.0}}
+    )
+    rows.quarantine(relu["graph"])
+    [row] = rows_of(make_job(lake_of(rows), evidence="claimed"))
+    assert set(row["exemplar_kernel_ids"]) == {relu["A100"], relu["H100"]}
+
+
+def test_the_code_of_a_test_tasks_baseline_is_contaminated(
+    rows: Rows, lake_of, make_job, rows_of
+) -> None:
+    relu = release(rows, "relu", {"A100": {"eager": 3.0, "cuda_graph": 2.0}})
+    held_out = rows.task("cumsum", family="scan", split="test")
+    rows.claim(held_out, None, 2.0)
+    rows.tables["claims"][-1] |= {"baseline": "cuda_graph", "baseline_kernel_id": relu["graph"]}
+    [row] = rows_of(make_job(lake_of(rows), evidence="claimed"))
+    assert row["exemplar_kernel_ids"] == [relu["A100"]]
+
+
+def test_preference_pairs_take_only_candidates_of_one_gpu(
+    rows: Rows, lake_of, make_job, rows_of
+) -> None:
+    from pipelines import preference_pairs
+
+    release(rows, "relu", {"A100": {"eager": 3.0, "cuda_graph": 2.0}, "H100": {"eager": 9.0}})
+    with pytest.raises(EmptyDataset, match="no task has two kernels on A100"):
+        rows_of(make_job(lake_of(rows), preference_pairs, evidence="claimed"))
+
+
+def test_scores_of_one_bucket_are_told_apart(rows: Rows, lake_of, make_job, rows_of) -> None:
+    from rich.console import Console
+
+    relu = rows.task("relu", family="pointwise", split="train")
+    for name, speedup in (("a", 1.51), ("b", 1.62), ("c", 1.62)):
+        rows.claim(relu, rows.kernel(relu, code_of("relu", name)), speedup)
+    lake = lake_of(rows)
+    found = rows_of(make_job(lake, evidence="claimed", per_task=40))
+    assert {tuple(sorted(row["exemplar_scores"])) for row in found} == {(1.51, 1.62)}
+    assert len({tuple(sorted(row["exemplar_kernel_ids"])) for row in found}) == 2
+    config = contrastive_batch.Config(evidence="claimed")
+    console = Console(width=100, file=io.StringIO(), record=True)
+    console.print(contrastive_batch.explain(lake, config, Request(), "relu"))
+    text = console.export_text()
+    assert re.search(r"1\.51x +1 +1\.51x", text)
+    assert re.search(r"1\.62x +2 +1\.62x", text)
+
+
+def test_a_release_shows_two_exemplars_wherever_it_has_two_scored_texts(
+    tmp_path: Path, make_job, rows_of
+) -> None:
+    import store
+    from store.importers import cuda_l1
+    from store.importing import run_import
+
+    named = os.environ.get("FLYWHEEL_CUDA_L1")
+    folder = Path(named) if named else ROOT.parent / "shared" / "data" / "cuda-l1"
+    if not folder.is_dir():
+        pytest.skip("the CUDA-L1 release is not on disk; name its folder in FLYWHEEL_CUDA_L1")
+    with store.writer(str(tmp_path / "lake"), author="tests") as writer:
+        run_import(writer, cuda_l1, folder, cuda_l1.Config(source_revision="51e8356"))
+        with writer.reader() as lake:
+            found = rows_of(make_job(lake, evidence="claimed"))
+            texts = lake.sql(
+                "SELECT task_id, count(DISTINCT kernel_id) AS n FROM claimed_kernels "
+                "SEMI JOIN (FROM task_names WHERE split = 'train') AS train USING (task_id) "
+                "WHERE baseline = 'eager' GROUP BY task_id"
+            ).rows()
+    two = {row["task_id"] for row in texts if row["n"] > 1}
+    assert len(two) == 201
+    assert {row["task_id"] for row in found if len(row["exemplar_kernel_ids"]) == 2} == two
+    assert not any(row["reference_shown"] for row in found if row["task_id"] in two)
+    assert {device for row in found for device in row["exemplar_devices"]} > {"A100"}

@@ -4,15 +4,28 @@
 -- those that are left, where mean_i is the bucket's mean score and mu the mean over buckets.
 -- The $exemplars largest of (mean_i - mu) / temperature - ln(-ln(u_i)) are exactly such draws
 -- (Gumbel-max), and u_i is a hash of seed, task, draw and bucket: the same draw everywhere.
+-- Where all scores of a task fall into one bucket, each distinct score is a bucket of its own, so that
+-- a prompt that asks for several exemplars has them.
 -- With $islands > 1 kernels live on islands by a hash of their id, and a draw stays on one of them.
 -- `eligible` (task_id, kernel_id, score) and `draws` (row_index, task_id, draw) are registered.
-WITH placed AS (
+WITH cut AS (
     SELECT
         task_id, kernel_id, score,
-        floor(score / $bucket_width)::BIGINT AS bucket,
+        floor(score / $bucket_width)::BIGINT AS wide_bucket,
         CASE WHEN $islands > 1 THEN (md5_number_lower(kernel_id) % $islands)::BIGINT ELSE 0 END
             AS island
     FROM eligible
+),
+placed AS (
+    SELECT
+        task_id, kernel_id, score, island,
+        CASE
+            WHEN $exemplars > 1 AND min(wide_bucket) OVER here = max(wide_bucket) OVER here
+                THEN dense_rank() OVER (PARTITION BY task_id, island ORDER BY score)
+            ELSE wide_bucket
+        END AS bucket
+    FROM cut
+    WINDOW here AS (PARTITION BY task_id, island)
 ),
 buckets AS (
     SELECT

@@ -1,7 +1,7 @@
 -- One row per distinct prompt: the exemplars in the order shown, with their scores as shown.
 -- The order is drawn as well, so that the place in the prompt says nothing about the speed.
 -- `exemplars` (row_index, task_id, draw, kernel_id, score) is registered, and `eligible` (task_id,
--- workload_id) defined.
+-- workload_id, scored_on, implied) defined.
 WITH task_workloads AS (
     SELECT task_id, min(workload_id) AS workload_id
     FROM eligible
@@ -9,22 +9,33 @@ WITH task_workloads AS (
 ),
 gathered AS (
     SELECT
-        row_index, task_id, draw,
+        exemplars.row_index, exemplars.task_id, exemplars.draw,
         coalesce(
             list(
-                {'kernel_id': kernel_id, 'score': round(score, 2)}
-                ORDER BY md5_number_lower(concat_ws(':', $seed, 'shown', task_id, draw, kernel_id))
-            ) FILTER (WHERE kernel_id IS NOT NULL),
+                {
+                    'kernel_id': exemplars.kernel_id, 'score': round(exemplars.score, 2),
+                    'scored_on': eligible.scored_on, 'implied': eligible.implied
+                }
+                ORDER BY md5_number_lower(
+                    concat_ws(
+                        ':', $seed, 'shown', exemplars.task_id, exemplars.draw, exemplars.kernel_id
+                    )
+                )
+            ) FILTER (WHERE exemplars.kernel_id IS NOT NULL),
             []
         ) AS shown
     FROM exemplars
-    GROUP BY row_index, task_id, draw
+    LEFT JOIN eligible
+        ON eligible.task_id = exemplars.task_id AND eligible.kernel_id = exemplars.kernel_id
+    GROUP BY exemplars.row_index, exemplars.task_id, exemplars.draw
 )
 SELECT
     gathered.task_id,
     list_transform(gathered.shown, lambda one: one.kernel_id) AS kernel_ids,
     list_transform(gathered.shown, lambda one: one.kernel_id) AS exemplar_kernel_ids,
     list_transform(gathered.shown, lambda one: one.score) AS exemplar_scores,
+    list_transform(gathered.shown, lambda one: one.scored_on) AS exemplar_devices,
+    list_transform(gathered.shown, lambda one: one.implied) AS exemplar_implied,
     len(gathered.shown) BETWEEN 1 AND $exemplars - 1 AS reference_shown,
     gathered.draw,
     $strategy AS strategy,

@@ -1,6 +1,6 @@
 -- The device with the most published speedups of released kernels; a tie goes to the first by name.
 SELECT gpu AS device, count(*) AS claims
-FROM claims
+FROM current_claims
 WHERE metric = 'speedup' AND baseline = $baseline AND gpu IS NOT NULL
     AND task_id IS NOT NULL AND kernel_id IS NOT NULL
 GROUP BY gpu

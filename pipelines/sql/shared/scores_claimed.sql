@@ -1,8 +1,11 @@
 -- One row per kernel and task asked for, with a published speedup: its score, and why it may not be shown.
--- Of several claims for one kernel, device and baseline the lowest counts. A kernel that we judged
--- ourselves and found wrong, never correct, or another function than the task's, is out whatever was
--- published, and so is one of `test_kernels` or of the view withheld. Registered are `asked`, the
--- tasks, `another_function` and `test_kernels`.
+-- Of several claims for one kernel, device and baseline the lowest counts. With $every_text the
+-- released codes of the baselines count as well (view claimed_kernels). A task that has fewer than
+-- $fill_to distinct scores for $device takes its other kernels too, each with its lowest score for
+-- another GPU, which scored_on names. A kernel that we judged ourselves and found wrong, never
+-- correct, or another function than the task's, is out whatever was published, and so is one of
+-- `test_kernels` or of the view withheld. Registered are `asked`, the tasks, `another_function` and
+-- `test_kernels`.
 WITH judged AS (
     SELECT
         kernel_id, task_id,
@@ -11,30 +14,50 @@ WITH judged AS (
     GROUP BY kernel_id, task_id
 ),
 published AS (
-    SELECT task_id, kernel_id, min(speedup) AS score
-    FROM claims
-    WHERE metric = 'speedup' AND gpu = $device AND baseline = $baseline
-        AND task_id IS NOT NULL AND kernel_id IS NOT NULL
-    GROUP BY task_id, kernel_id
+    SELECT task_id, kernel_id, speedup AS score, gpu AS scored_on, implied
+    FROM claimed_kernels
+    SEMI JOIN asked ON asked.task_id = claimed_kernels.task_id
+    WHERE
+        baseline = $baseline
+        AND ($every_text OR NOT implied)
+        AND ($fill_to > 0 OR gpu = $device)
+    QUALIFY row_number() OVER (
+        PARTITION BY task_id, kernel_id ORDER BY gpu = $device DESC, speedup, gpu
+    ) = 1
+),
+checked AS (
+    SELECT
+        published.*,
+        CASE
+            WHEN withheld.kernel_id IS NOT NULL THEN withheld.reason
+            WHEN judged.wrong THEN 'judged wrong'
+            WHEN another_function.kernel_id IS NOT NULL THEN 'another function'
+            WHEN test_kernels.kernel_id IS NOT NULL THEN 'contaminated'
+        END AS dropped
+    FROM published
+    LEFT JOIN withheld ON withheld.kernel_id = published.kernel_id
+    LEFT JOIN another_function
+        ON
+            another_function.kernel_id = published.kernel_id
+            AND another_function.task_id = published.task_id
+    LEFT JOIN judged
+        ON judged.kernel_id = published.kernel_id AND judged.task_id = published.task_id
+    LEFT JOIN test_kernels ON test_kernels.kernel_id = published.kernel_id
+),
+enough AS (
+    SELECT task_id
+    FROM checked
+    WHERE scored_on = $device AND dropped IS NULL
+    GROUP BY task_id
+    HAVING count(DISTINCT score) >= $fill_to
 )
 SELECT
-    published.task_id,
-    published.kernel_id,
-    published.score,
+    task_id,
+    kernel_id,
+    score,
     CAST(NULL AS VARCHAR) AS workload_id,
-    CASE
-        WHEN withheld.kernel_id IS NOT NULL THEN withheld.reason
-        WHEN judged.wrong THEN 'judged wrong'
-        WHEN another_function.kernel_id IS NOT NULL THEN 'another function'
-        WHEN test_kernels.kernel_id IS NOT NULL THEN 'contaminated'
-    END AS dropped
-FROM published
-LEFT JOIN withheld ON withheld.kernel_id = published.kernel_id
-LEFT JOIN another_function
-    ON
-        another_function.kernel_id = published.kernel_id
-        AND another_function.task_id = published.task_id
-LEFT JOIN judged
-    ON judged.kernel_id = published.kernel_id AND judged.task_id = published.task_id
-LEFT JOIN test_kernels ON test_kernels.kernel_id = published.kernel_id
-SEMI JOIN asked ON asked.task_id = published.task_id
+    scored_on,
+    implied,
+    dropped
+FROM checked
+WHERE scored_on = $device OR task_id NOT IN (SELECT task_id FROM enough)

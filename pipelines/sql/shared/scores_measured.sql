@@ -69,6 +69,8 @@ SELECT
     measured.kernel_id,
     measured.speedup AS score,
     measured.workload_id,
+    measured.device AS scored_on,
+    false AS implied,
     -- IN, for a LEFT JOIN may turn round and hash the many scored kernels.
     CASE
         WHEN measured.kernel_id IN (SELECT kernel_id FROM withheld)

@@ -11,7 +11,7 @@ WITH judged AS (
 ),
 published AS (
     SELECT DISTINCT task_id, kernel_id
-    FROM claims
+    FROM current_claims AS claims
     SEMI JOIN asked ON asked.task_id = claims.task_id
     WHERE metric = 'speedup' AND kernel_id IS NOT NULL
 )

@@ -9,7 +9,7 @@ SELECT
     max(value) FILTER (WHERE metric = 'improper_timing')::BIGINT AS improperly_timed,
     any_value("of") AS tasks,
     string_agg(DISTINCT source || ', ' || source_revision, '; ') AS source
-FROM claims
+FROM current_claims
 WHERE policy_id = 'cuda-l1'
     AND (source_revision = 'arXiv 2507.14111v1' OR metric = 'improper_timing')
 GROUP BY gpu

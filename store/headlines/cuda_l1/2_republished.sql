@@ -9,7 +9,7 @@ SELECT
     max(value) FILTER (WHERE metric = 'faster_than_1.01')::BIGINT AS faster,
     max("of") AS tasks,
     string_agg(DISTINCT source || ', ' || source_revision, '; ') AS source
-FROM claims
+FROM current_claims
 WHERE policy_id = 'cuda-l1'
     AND baseline = 'eager'
     AND "level" IS NULL

@@ -1,6 +1,7 @@
 -- Recomputed from the released rows
 -- A mean depends on what a missing kernel counts as: left out, left out but for scores that have no
 -- code, or 1.0. The published mean is given beside; median and geometric mean are of rows with code.
+-- Of several imported revisions of the release the one imported last counts.
 -- Empty: The release is not in this lake; run: store import cuda-l1 PATH
 WITH scores AS (
     FROM claimed_speedups WHERE source = 'cuda-l1' AND baseline = 'eager'
@@ -11,13 +12,14 @@ suite AS (
 ),
 published AS (
     SELECT gpu, any_value(value) AS mean
-    FROM claims
+    FROM current_claims
     WHERE metric = 'mean_speedup' AND baseline = 'eager' AND "level" IS NULL
         AND source = 'CUDA-L1 README' AND source_revision = '51e8356'
     GROUP BY gpu
 )
 SELECT
     gpu,
+    any_value(source_revision) AS revision,
     any_value(published.mean) AS published,
     round(avg(speedup) FILTER (WHERE released), 2) AS mean_with_code,
     round(avg(speedup), 2) AS mean_scored,

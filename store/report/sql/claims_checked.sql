@@ -1,9 +1,10 @@
 -- Claims against measurements
 -- One row per source, GPU of the claim, baseline and device of ours, over claimed kernels that were
 -- judged. A claim holds where the kernel is correct and the claim lies in the measured interval or
--- within 10 % of the measured speedup; it falls where the kernel is wrong or the speedup another one.
--- Without a quiet session a correct kernel says neither. ratio is measured over claimed. Read both
--- names of devices: a claim for one GPU may be true there and not here.
+-- within 10 % of the measured speedup; it is exceeded where the kernel is faster than that. It falls
+-- where the kernel is wrong or slower, but only on the GPU that it is for: a claim for another GPU may
+-- be true there and not here, so that falls is empty. wrong counts kernels that are not correct.
+-- Without a quiet session a correct kernel says nothing. ratio is measured over claimed.
 -- Empty: No claimed kernel has been judged: import the release, then evaluators run --pending.
 WITH checked AS (
     SELECT *
@@ -19,7 +20,8 @@ results AS (
         "source", gpu, baseline, device,
         count(*) AS judged,
         count(*) FILTER (WHERE holds) AS holds,
-        count(*) FILTER (WHERE NOT holds) AS falls,
+        count(*) FILTER (WHERE exceeded) AS exceeded,
+        CASE WHEN bool_and(same_gpu) THEN count(*) FILTER (WHERE falls) END AS falls,
         count(*) FILTER (WHERE status <> 'correct') AS wrong,
         count(*) FILTER (WHERE status = 'correct' AND measured IS NULL) AS "no quiet session",
         count(ratio) AS n,
@@ -37,7 +39,7 @@ ranked AS (
     FROM results
 )
 SELECT
-    "source", gpu, device, baseline, judged, holds, falls, wrong, "no quiet session", n,
+    "source", gpu, device, baseline, judged, holds, exceeded, falls, wrong, "no quiet session", n,
     geomean_ratio, p50_ratio,
     sorted[r] AS p50_ratio_low,
     sorted[n + 1 - r] AS p50_ratio_high,

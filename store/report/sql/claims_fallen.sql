@@ -1,6 +1,8 @@
 -- Claims that fall
--- The largest claims among those that do not hold, each kernel once, by its largest claim. A wrong kernel has no speedup, whatever its time.
--- Empty: No claim falls.
+-- The largest claims among those that fall: on the GPU that the claim is for the kernel is wrong, or
+-- slower than claimed. Claims that were exceeded and claims for another GPU are not among them. Each
+-- kernel once, by its largest claim. A wrong kernel has no speedup, whatever its time.
+-- Empty: No claim falls on the GPU that it is for.
 WITH checked AS (
     SELECT *
     FROM claims_vs_measured
@@ -13,7 +15,7 @@ WITH checked AS (
 largest AS (
     SELECT *
     FROM checked
-    WHERE NOT holds
+    WHERE falls
     QUALIFY row_number() OVER (PARTITION BY kernel_id, device ORDER BY claimed DESC, claim_id) = 1
 )
 SELECT

@@ -1,6 +1,7 @@
 -- What was claimed and what was measured
 -- One point per claim over eager of a correct kernel that has a quiet session, with the measured
--- interval; on the line both agree. At most 800 claims of a chart.
+-- interval; on the line both agree. A claim that is slower here is one for another GPU, where it may
+-- be true. At most 800 claims of a chart.
 -- Empty: No claimed kernel has a quiet timing session yet.
 WITH checked AS (
     SELECT *
@@ -12,9 +13,13 @@ WITH checked AS (
     ) = 1
 )
 SELECT
-    "source", gpu, device, claimed, measured, measured_low, measured_high, holds,
-    count(*) OVER (PARTITION BY "source", gpu, device, holds) AS n
+    "source", gpu, device, claimed, measured, measured_low, measured_high,
+    CASE
+        WHEN holds THEN 'holds' WHEN exceeded THEN 'exceeded' WHEN same_gpu THEN 'falls'
+        ELSE 'slower here'
+    END AS outcome,
+    count(*) OVER (PARTITION BY "source", gpu, device, outcome) AS n
 FROM checked
 WHERE measured IS NOT NULL AND baseline = 'eager'
 QUALIFY row_number() OVER (PARTITION BY "source", gpu, device ORDER BY kernel_id, claim_id) <= 800
-ORDER BY "source", gpu, device, holds DESC, claimed, measured, measured_low, measured_high
+ORDER BY "source", gpu, device, outcome, claimed, measured, measured_low, measured_high

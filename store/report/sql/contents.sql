@@ -43,7 +43,7 @@ FROM (
     SELECT
         8, 'published figures', count(*), count(*) FILTER (WHERE kernel_id IS NULL),
         'without the code that they are of'
-    FROM claims
+    FROM current_claims
     UNION ALL
     SELECT
         9, 'kernels with findings', count(*), count(*) FILTER (WHERE quarantined),

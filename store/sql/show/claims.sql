@@ -7,6 +7,6 @@ SELECT
     CASE WHEN kernel_id = $kernel_id THEN 'kernel' ELSE 'baseline' END AS role,
     source,
     source_revision
-FROM claims
+FROM current_claims AS claims
 WHERE kernel_id = $kernel_id OR baseline_kernel_id = $kernel_id
 ORDER BY ALL

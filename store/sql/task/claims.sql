@@ -6,7 +6,7 @@ SELECT
     features."language",
     claims.source,
     claims.source_revision
-FROM claims
+FROM current_claims AS claims
 LEFT JOIN features ON features.kernel_id = claims.kernel_id
 WHERE claims.task_id = $task_id AND claims.metric = 'speedup' AND claims.baseline = 'eager'
 ORDER BY claims.gpu, claims.speedup DESC

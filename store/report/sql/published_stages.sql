@@ -1,0 +1,11 @@
+-- Stage table of CUDA-L1
+-- The paper's Table 5 on an A100, then the policies of this lake that belong to a stage of training.
+-- Theirs are stated, ours are measured; n, median and geometric mean are known of ours alone.
+-- Empty: The published figures are not in this lake: store import published.
+SELECT
+    stated_by, stages, policy, suite, device, tasks, success, faster, n, geomean,
+    p50, p50_low, p50_high, mean, max, mean_missing_as_1
+FROM published_stages
+WHERE EXISTS (SELECT stated_by FROM published_stages WHERE stated_by = 'paper')
+ORDER BY place, suite, device, policy
+LIMIT 200

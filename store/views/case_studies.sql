@@ -1,0 +1,53 @@
+-- One row per case study of CUDA-L1, GPU of a published speedup over eager, and device of ours.
+-- The paper discusses a diagonal product, a 3-D convolution and an LSTM; two GRUs with the LSTM's
+-- structure stand beside them. paper is the speedup that its text gives, NULL where it gives none;
+-- claimed is the released row's. Measured are quiet sessions alone (view claims_vs_measured): ours
+-- says so where this lake has no row of the kernel, no quiet session, or a failing verdict.
+WITH studies (task, case_study, paper) AS (
+    VALUES
+    ('level1/12', 'product with a diagonal matrix as a broadcast', 64.0::DOUBLE),
+    ('level2/83', '3-D convolution whose answer is constant', 120.0),
+    ('level3/35', 'LSTM: CUDA graphs come first', 3.42),
+    ('level3/41', 'bidirectional GRU', NULL),
+    ('level3/42', 'bidirectional GRU, hidden state', NULL)
+),
+measured AS (
+    SELECT *
+    FROM claims_vs_measured
+    WHERE baseline = 'eager'
+    -- Of several cards of one name: one that finds fault, then one that has a quiet session.
+    QUALIFY row_number() OVER (
+        PARTITION BY claim_id, device ORDER BY status = 'correct', measured IS NULL, measured
+    ) = 1
+)
+SELECT
+    studies.task,
+    studies.case_study,
+    studies.paper,
+    claimed.gpu,
+    claimed.speedup AS claimed,
+    claimed.released,
+    claimed.kernel_id,
+    measured.device,
+    measured.measured,
+    measured.measured_low,
+    measured.measured_high,
+    measured.n,
+    CASE
+        WHEN NOT claimed.released THEN 'no code was released'
+        WHEN measured.claim_id IS NULL THEN 'not judged in this lake'
+        WHEN measured.status <> 'correct' THEN measured.status
+        WHEN measured.measured IS NULL THEN 'correct, no quiet session'
+        WHEN measured.holds THEN 'holds'
+        WHEN measured.exceeded THEN 'exceeded'
+        WHEN measured.falls THEN 'falls'
+        ELSE 'slower here'
+    END AS ours
+FROM claimed_speedups AS claimed
+INNER JOIN studies ON studies.task = claimed.task
+LEFT JOIN measured ON measured.claim_id = claimed.claim_id
+WHERE
+    claimed."source" = 'cuda-l1'
+    AND claimed.suite = 'kernelbench'
+    AND claimed.baseline = 'eager'
+ORDER BY studies.task, claimed.gpu, measured.device

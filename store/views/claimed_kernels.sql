@@ -1,0 +1,42 @@
+-- One row per released text, task, GPU and baseline with a published speedup, stated or implied.
+-- Stated are the figures of candidates. The code of a baseline (a CUDA graph, cuDNN flags) is a text
+-- of the task as well: where a source compares a candidate with two baselines on one GPU, the
+-- quotient is the speedup of the one over the other. implied says so; its entry class is Model, as in
+-- the reference. Of several figures the lowest counts. Figures are those of current_claims.
+WITH figures AS (
+    SELECT
+        task_id, kernel_id, policy_id, gpu, baseline, baseline_kernel_id, speedup, "source",
+        source_revision
+    FROM current_claims
+    WHERE metric = 'speedup' AND task_id IS NOT NULL AND gpu IS NOT NULL
+),
+texts AS (
+    SELECT task_id, kernel_id, gpu, baseline, speedup, false AS implied
+    FROM figures
+    WHERE kernel_id IS NOT NULL
+    UNION ALL
+    SELECT
+        of_baseline.task_id,
+        of_baseline.baseline_kernel_id,
+        of_baseline.gpu,
+        compared.baseline,
+        compared.speedup / of_baseline.speedup,
+        true
+    FROM figures AS of_baseline
+    INNER JOIN figures AS compared
+        ON
+            compared.task_id = of_baseline.task_id
+            AND compared.gpu = of_baseline.gpu
+            AND compared."source" = of_baseline."source"
+            AND compared.source_revision = of_baseline.source_revision
+            AND compared.policy_id IS NOT DISTINCT FROM of_baseline.policy_id
+            AND compared.kernel_id IS NOT DISTINCT FROM of_baseline.kernel_id
+            AND compared.baseline <> of_baseline.baseline
+    WHERE of_baseline.baseline_kernel_id IS NOT NULL
+)
+SELECT
+    task_id, kernel_id, gpu, baseline,
+    min(speedup) AS speedup,
+    arg_min(implied, speedup) AS implied
+FROM texts
+GROUP BY task_id, kernel_id, gpu, baseline

@@ -1,0 +1,40 @@
+-- One row per figure that a source states now: of several revisions, the one imported last.
+-- This is the one place that decides which claims count; every other view reads claims through it.
+-- A release restates all of its figures in each revision, so the revision imported last replaces
+-- every earlier one of the same GPU (and file, for sources with several files per GPU). For other
+-- sources a later import replaces only the figures that it states again for the same kernel. An
+-- aggregate figure belongs to its revision: later revisions of a paper do not replace it.
+-- Importing a revision a second time stores nothing and does not make it the last one.
+WITH stated AS (
+    SELECT
+        *,
+        max(created_at) OVER (PARTITION BY coalesce(run_id, claim_id)) AS imported_at,
+        CASE
+            WHEN task_id IS NULL THEN NULL
+            WHEN "source" IN ('cuda-l1', 'cuda-l1/codes') THEN ''
+            WHEN "source" = 'SakanaAI/AI-CUDA-Engineer-Archive'
+                THEN regexp_extract(coalesce(quote, ''), '[^ ]+\.parquet')
+        END AS release_file
+    FROM claims
+),
+ordered AS (
+    SELECT
+        *,
+        first_value(source_revision) OVER (
+            PARTITION BY "source", gpu, release_file
+            ORDER BY imported_at DESC, run_id DESC, source_revision DESC
+        ) AS last_revision,
+        -- Not row_number: what one import states twice, it states twice.
+        rank() OVER (
+            PARTITION BY
+                "source", policy_id, task_id, gpu, baseline, metric,
+                suite, suite_revision, "level",
+                CASE WHEN task_id IS NULL THEN source_revision ELSE quote END,
+                CASE WHEN release_file IS NULL THEN kernel_id END
+            ORDER BY imported_at DESC, run_id DESC, source_revision DESC
+        ) AS place
+    FROM stated
+)
+SELECT * EXCLUDE (imported_at, release_file, last_revision, place)
+FROM ordered
+WHERE place = 1 AND (release_file IS NULL OR source_revision = last_revision)
