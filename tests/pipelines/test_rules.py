@@ -9,6 +9,7 @@ import builders
 import pytest
 from pipeline_lakes import Known, Rows, code_of
 
+import store
 from pipelines import _materialise, contrastive_batch, preference_pairs, sft
 from pipelines._contract import Request
 from store import room
@@ -185,19 +186,20 @@ def test_a_known_cheat_reaches_no_dataset_until_a_person_says_so(
         assert found, pipeline
         assert cheat not in found, pipeline
     # A dismissal that was pulled from another lake lifts nothing, and a person's own does.
-    finding = finding or made.add(
-        "findings", builders.finding(made.known[cheat], "reported", confidence=1.0)
-    )
-    made.minute += 1
-    pulled = builders.standing(finding, "dismissed", origin="someone/lake")
-    made.add("standings", pulled)
-    assert cheat not in shown(rows_of(make_job(lake_of(made), sft, evidence=evidence)))
-    made.tables["standings"].remove(pulled)
-    made.add("standings", builders.standing(finding, "dismissed"))
-    if reason == "suspected":
-        assert cheat in shown(rows_of(make_job(lake_of(made), sft, evidence=evidence)))
-    held = lake_of(made).sql(f"FROM withheld WHERE kernel_id = '{cheat}'").rows()
-    assert held == []
+    with store.writer(lake.url, author="tests") as writer:
+        if finding is None:
+            finding = builders.finding(made.known[cheat], "reported", confidence=1.0)
+            writer.append({"findings": [finding]}, "a finding that a person files")
+        pulled = builders.standing(finding, "dismissed", 1, origin="someone/lake")
+        writer.append({"standings": [pulled]}, "a decision of another lake")
+        with store.open(lake.url) as later:
+            assert cheat not in shown(rows_of(make_job(later, sft, evidence=evidence)))
+        writer.append({"standings": [builders.standing(finding, "dismissed", 2)]}, "our own")
+        with store.open(lake.url) as later:
+            assert later.sql(f"FROM withheld WHERE kernel_id = '{cheat}'").rows() == []
+            found = shown(rows_of(make_job(later, sft, evidence=evidence)))
+    # What was rejected is still wrong elsewhere.
+    assert (cheat in found) == (reason == "suspected")
 
 
 def test_a_finding_of_little_confidence_keeps_nothing_out(
