@@ -148,6 +148,23 @@ def test_counts_of_a_step(judged: store.Lake) -> None:
     }  # fmt: skip
 
 
+def test_another_function_earns_nothing_unless_it_is_asked_for(lake_url: str) -> None:
+    names = ["fastest", "over eager"]
+    rows = world() | {"generations": [attempt(name, group_id="g") for name in names]}
+    rows["evaluations"].append(
+        b.evaluation(
+            b.kernel("fastest"), TASK, SIZES, BOARD, minute=9, flags=["parameters_renamed"]
+        )
+    )
+    with store.writer(lake_url, author="tests") as writer:
+        writer.append(rows, "rows of a test")
+    with store.open(lake_url) as lake:
+        found = scored(lake, "success", None, names)
+        assert (found.raw, found.counts["nonequivalent"]) == ([0.0, 1.0], 1)
+        config = success.Config(include_nonequivalent=True)
+        assert scored(lake, "success", config, names).raw == [1.0, 1.0]
+
+
 def test_a_discarded_measurement_can_count_as_a_failure(judged: store.Lake) -> None:
     names = ["erratic", "noisy", "untimed", "not judged", "fastest"]
     config = cuda_l1.Config(discarded="failure", failure=-0.25)
