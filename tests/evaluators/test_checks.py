@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +13,11 @@ import torch
 
 from evaluators._arm import Failed, Patience
 from evaluators._bench import Bench, Sizes
-from evaluators._case import FLAGS, UNRANKED, WEIGHT_SEED, Evidence
+from evaluators._case import FLAGS, NONEQUIVALENT, UNRANKED, WEIGHT_SEED, Evidence
 from evaluators._checks import MOST_CALLS, Checks, question
 from evaluators._sandbox import Limits
 from evaluators._tensors import layout
+from store.reader import view_text
 
 LIMITS = Limits(memory_bytes=8 << 30, file_bytes=1 << 24, open_files=256, cpu_s=600)
 PATIENCE = Patience(import_s=20, build_s=20, first_call_s=20, call_s=20, total_s=120)
@@ -311,7 +313,7 @@ FLAGGED = {
     "positive inputs taken for granted": (
         RELU_OF_RAND,
         kernel("", "return x.sum(1)"),
-        {"fails_signed", "fails_random_signs"},
+        {"fails_signed", "fails_random_signs", "another_function"},
     ),
     "small inputs taken for granted": (
         task_of("", "return torch.tanh(x)", "torch.rand(48, 32)"),
@@ -376,7 +378,7 @@ FLAGGED = {
     "half precision, and another function of negative inputs": (
         POSITIVE,
         kernel(POSITIVE_WEIGHT, "return x.clamp(min=0).half().float() @ self.weight"),
-        {"precision_below_policy"},
+        {"precision_below_policy", "another_function"},
     ),
     "another function wherever it could be found out": (
         POSITIVE,
@@ -385,7 +387,7 @@ FLAGGED = {
             "if x.mean() < 0.4: return torch.zeros(x.shape[0], 16)\n"
             "return x.half().float() @ self.weight",
         ),
-        {"precision_below_policy"},
+        {"precision_below_policy", "another_function"},
     ),
     "running statistics left alone": (
         BATCH_NORM,
@@ -555,7 +557,6 @@ def test_what_is_right_and_ranks_nothing_is_noisy(judged: Callable[..., dict[str
             POSITIVE,
             kernel(POSITIVE_WEIGHT, "return x.half().float() @ self.weight.half().float()"),
         ),
-        "state_differs": (BATCH_NORM, kernel(NORM, STATISTICS.format(moved=""))),
     }
     assert set(kernels) == UNRANKED
     for flag, (task, code) in kernels.items():
@@ -564,7 +565,84 @@ def test_what_is_right_and_ranks_nothing_is_noisy(judged: Callable[..., dict[str
         assert flag in row["flags"]
         assert row["timings"]
         assert all(timing["noisy"] for timing in row["timings"])
+
+
+def test_what_is_right_and_another_function_says_so(judged: Callable[..., dict[str, Any]]) -> None:
+    row = judged(kernel(NORM, STATISTICS.format(moved="")), BATCH_NORM)
+    assert (row["status"], row["equivalent"]) == ("correct", False), row
+    assert "state_differs" in row["flags"]
+    # Views leave it out, not the noise of a session: it can be shown on request.
+    assert row["timings"]
     assert "state after the calls: norm.running_mean: output 0 at (0,): got 0" in row["log"]
+    assert judged(kernel("", "return x * 3"), task_of("", "return x * 2"))["equivalent"] is None
+    assert judged(kernel("", "return x + x"), task_of("", "return x * 2"))["equivalent"] is True
+
+
+UPPER = "torch.triu(torch.randn(32, 32))"
+SAME_FUNCTION = {
+    "the same": (MATMUL, kernel(WEIGHT, "return (x @ self.weight).clamp(min=0)"), True),
+    "numerically fragile": (
+        task_of("", "return torch.softmax(x, 1)"),
+        kernel("", "e = x.exp()\nreturn e / e.sum(1, keepdim=True)"),
+        True,
+    ),
+    "inputs that have to be contiguous": (
+        task_of("", "return x * 2"),
+        kernel("", "assert x.is_contiguous()\nreturn x * 2"),
+        True,
+    ),
+    "the structure of a triangle": (
+        task_of("", "return torch.triu(x @ x)", UPPER),
+        kernel("", "x = torch.triu(x)\nreturn torch.triu(x @ x)"),
+        True,
+    ),
+    "no relu": (RELU_OF_RAND, kernel("", "return x.sum(1)"), False),
+    "no weight and bias": (
+        task_of("self.norm = nn.LayerNorm(32)", "return self.norm(x)"),
+        kernel("self.norm = nn.LayerNorm(32)", "return F.layer_norm(x, (32,))"),
+        False,
+    ),
+    "other names": (
+        MATMUL,
+        kernel("self.w = nn.Parameter(torch.randn(32, 32))", "return torch.relu(x @ self.w)"),
+        False,
+    ),
+    "dies on what the task does not promise, before weights are changed": (
+        MATMUL,
+        kernel(
+            WEIGHT,
+            "import os\nif float(x.abs().mean()) > 2: os._exit(3)\n"
+            "return torch.relu(x @ self.weight)",
+        ),
+        False,
+    ),
+    "dies on scaled inputs alone": (
+        MATMUL,
+        kernel(
+            WEIGHT,
+            "import os\nif float(x.abs().mean()) > 20: os._exit(3)\n"
+            "return torch.relu(x @ self.weight)",
+        ),
+        True,
+    ),
+}
+"""Task, candidate, and whether the candidate is the function that the task's module is."""
+
+
+@pytest.mark.parametrize("name", SAME_FUNCTION)
+def test_a_kernel_is_the_same_function_or_not(name: str, checked: Checked) -> None:
+    task, code, equivalent = SAME_FUNCTION[name]
+    found = checked(code, task)
+    assert (found.status, found.reason) == ("correct", None), found
+    assert found.evidence.equivalent() is equivalent, found.flags
+
+
+def test_the_view_repeats_the_rule_of_the_judge() -> None:
+    text = view_text("nonequivalent")
+    listed = set(re.findall(r"'([a-z_]+)'", text.partition("list_has_any")[2].partition("])")[0]))
+    assert listed <= set(FLAGS)
+    assert listed - NONEQUIVALENT == {"fails_positive", "fails_random_signs", "fails_signed"}
+    assert listed >= NONEQUIVALENT
 
 
 def test_a_state_is_taken_in_as_many_pieces_as_it_needs(bench: Bench) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from types import ModuleType
 
+import builders
 import pytest
 from pipeline_lakes import Known, Rows, code_of
 
-from pipelines import _materialise
+import store
+from pipelines import _materialise, contrastive_batch, preference_pairs, sft
 from pipelines._contract import Request
 from store import room
 from store.errors import LeakageFound
@@ -134,3 +136,98 @@ def test_repeated_rows_are_left_out_and_counted(small, lake_of, make_job, carele
     dataset = _materialise.preview(make_job(lake_of(made), careless, task=known.sigmoid))
     assert dataset.rows == 3
     assert dataset.dropped == {"row: duplicate": 1}
+
+
+SIGNS = ["a sure finding", "a finding without a confidence", "a rejection elsewhere"]
+PIPELINES = [
+    (contrastive_batch, {}),
+    (contrastive_batch, {"strategy": "top"}),
+    (sft, {}),
+    (preference_pairs, {}),
+]
+
+
+def accuse(rows: Rows, task: str, kernel_id: str, sign: str) -> builders.Row | None:
+    """Make a kernel a known cheat that nobody has decided on; return the finding if any."""
+    if sign == "a rejection elsewhere":
+        rows.device("another")
+        rows.judged(task, kernel_id, "rejected", device="another", reason="lazy_output")
+        return None
+    confidence = 0.9 if sign == "a sure finding" else None
+    found = builders.finding(rows.known[kernel_id], "lazy_output", confidence=confidence)
+    return rows.add("findings", found)
+
+
+def shown(rows: list[builders.Row]) -> set[str]:
+    """Return every kernel in rows of a dataset."""
+    found: set[str | None] = set()
+    for row in rows:
+        found |= set(row.get("exemplar_kernel_ids") or ())
+        found |= {row.get(f"{name}kernel_id") for name in ("", "chosen_", "rejected_")}
+    return {one for one in found if one is not None}
+
+
+@pytest.mark.parametrize("evidence", ["measured", "claimed"])
+@pytest.mark.parametrize("sign", SIGNS)
+def test_a_known_cheat_reaches_no_dataset_until_a_person_says_so(
+    sign, evidence, small, lake_of, make_job, careless, rows_of
+) -> None:
+    made, known = small
+    cheat = known.kernels["relu.d"]
+    for name, speedup in (("relu.d", 120.0), ("relu.a", 1.4), ("relu.c", 2.8)):
+        made.claim(known.relu, known.kernels[name], speedup)
+    finding = accuse(made, known.relu, cheat, sign)
+    lake = lake_of(made)
+    dropped = _materialise.preview(make_job(lake, careless, task=known.relu)).dropped
+    reason = "rejected" if finding is None else "suspected"
+    assert dropped == {"row: quarantined": 1, f"row: {reason}": 1}
+    for pipeline, options in PIPELINES:
+        found = shown(rows_of(make_job(lake, pipeline, evidence=evidence, **options)))
+        assert found, pipeline
+        assert cheat not in found, pipeline
+    # A dismissal that was pulled from another lake lifts nothing, and a person's own does.
+    with store.writer(lake.url, author="tests") as writer:
+        if finding is None:
+            finding = builders.finding(made.known[cheat], "reported", confidence=1.0)
+            writer.append({"findings": [finding]}, "a finding that a person files")
+        pulled = builders.standing(finding, "dismissed", 1, origin="someone/lake")
+        writer.append({"standings": [pulled]}, "a decision of another lake")
+        with store.open(lake.url) as later:
+            assert cheat not in shown(rows_of(make_job(later, sft, evidence=evidence)))
+        writer.append({"standings": [builders.standing(finding, "dismissed", 2)]}, "our own")
+        with store.open(lake.url) as later:
+            assert later.sql(f"FROM withheld WHERE kernel_id = '{cheat}'").rows() == []
+            found = shown(rows_of(make_job(later, sft, evidence=evidence)))
+    # What was rejected is still wrong elsewhere.
+    assert (cheat in found) == (reason == "suspected")
+
+
+def test_a_finding_of_little_confidence_keeps_nothing_out(
+    small, lake_of, make_job, rows_of
+) -> None:
+    made, known = small
+    kernel = known.kernels["relu.d"]
+    found = builders.finding(made.known[kernel], "global_flags", confidence=0.7)
+    made.add("findings", found)
+    assert kernel in shown(rows_of(make_job(lake_of(made), sft)))
+
+
+@pytest.mark.parametrize("evidence", ["measured", "claimed"])
+def test_another_function_is_shown_on_request_alone(
+    evidence, small, lake_of, make_job, careless, rows_of
+) -> None:
+    made, known = small
+    kernel = known.kernels["relu.d"]
+    for name in ("relu.d", "relu.a", "relu.c"):
+        made.claim(known.relu, known.kernels[name], 2.0)
+    made.judged(known.relu, kernel, equivalent=False, flags=["another_function"])
+    lake = lake_of(made)
+    dropped = _materialise.preview(make_job(lake, careless, task=known.relu)).dropped
+    assert dropped == {"row: quarantined": 1, "row: another function": 1}
+    asked = Request(include_nonequivalent=True)
+    for pipeline, options in PIPELINES:
+        options = options | {"evidence": evidence}
+        assert kernel not in shown(rows_of(make_job(lake, pipeline, **options))), pipeline
+    assert kernel in shown(rows_of(make_job(lake, sft, request=asked, evidence=evidence)))
+    # The rule is asked for anew where the request is another one.
+    assert kernel not in shown(rows_of(make_job(lake, sft, evidence=evidence)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import builders as b
@@ -24,8 +25,9 @@ def ids_of(kernels: list[b.Row]) -> list[str]:
 class Story:
     """Rows gathered table by table, with all that a measurement refers to."""
 
-    def __init__(self) -> None:
+    def __init__(self, *include: str) -> None:
         self.tables: dict[str, list[b.Row]] = {}
+        self.include = include
 
     def add(self, table: str, *made: b.Row) -> None:
         kept = self.tables.setdefault(table, [])
@@ -54,7 +56,7 @@ class Story:
     def lake(self, folder: str) -> Iterator[store.Lake]:
         with store.writer(folder, author="tests") as writer:
             writer.append(self.tables, "rows of a test")
-        with store.open(folder) as lake:
+        with store.open(folder, include=self.include) as lake:
             yield lake
 
 
@@ -63,14 +65,14 @@ class Story:
 
 @pytest.fixture(scope="module")
 def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
-    """Return four tasks and three policies, measured on one device.
+    """Return four tasks and three policies, measured on one device, with weak tasks included.
 
     Speedups over eager, level 1: A, B, C; level 2: D. B is degenerate.
     base         A 0.5, B 1.0, C incorrect, D an attempt without a kernel
     sft          A correct and never timed
     contrastive  A 2 (and 1.5), B 8, C 4, D a kernel that nobody has judged
     """
-    story = Story()
+    story = Story("weak_tasks")
     tasks = {name: b.task(name) for name in "ABCD"}
     base, sft, contrastive, person = (
         b.policy("base", stage="base"),
@@ -130,6 +132,97 @@ def test_leaderboard_gives_the_columns_of_the_published_tables(board: store.Lake
     assert (row["p50_low"], row["p50_high"]) == (2, 8)
     assert row["mean_missing_as_1"] == pytest.approx(14 / 3)
     assert row["mean_without_degenerate"] == pytest.approx(3)  # (2 + 4) / 2
+    assert (row["mean_with_degenerate"], row["weak"]) == (row["mean"], 0)
+
+
+def test_weak_tasks_are_left_out_of_tables_and_counted(board: store.Lake) -> None:
+    with store.open(board.url) as lake:
+        row = board_row(lake, "contrastive")
+        # B, the fastest, is weak: 2 and 4 are left.
+        assert (row["n"], row["success"], row["tasks"], row["weak"]) == (2, 2, 2, 1)
+        assert (row["mean"], row["max"], row["p50"]) == (3, 4, 3)
+        assert row["geomean"] == pytest.approx(8**0.5)
+        assert row["mean_with_degenerate"] == pytest.approx(14 / 3)
+        assert row["mean_without_degenerate"] == 3
+        assert (row["p50_low"], row["p50_high"]) == (2, 4)
+        [share] = rows(
+            lake,
+            "FROM fast_p WHERE policy = 'contrastive' AND level IS NULL AND p = 3",
+        )
+        assert (share["count"], share["n"]) == (1, 2)
+        assert "B" not in {row["task"] for row in rows(lake, "FROM best_kernels")}
+        assert lake.left_out("FROM best_kernels") == {"nonequivalent": 0, "weak_tasks": 1}
+        assert lake.left_out("FROM kernels") == {}
+        assert lake.left_out("FROM weak_tasks") == {}
+    assert "B" in {row["task"] for row in rows(board, "FROM best_kernels")}
+    assert board.left_out("FROM best_kernels") == {"nonequivalent": 0}
+
+
+@pytest.fixture
+def another(tmp_path: Path) -> str:
+    """Return the URL of a lake whose fastest kernels are other functions, by column or by flag."""
+    story = Story()
+    task = b.task("same")
+    story.add("task_labels", b.label(task, "same"))
+    sizes = b.workload(task)
+    elsewhere = b.device("elsewhere")
+    for name, speedup, columns in ANOTHER:
+        kernel = b.kernel(name)
+        story.add("generations", b.generation(b.policy(name), task, kernel))
+        story.add("policies", b.policy(name))
+        story.measure(task, kernel, GPU, None)
+        story.tables["evaluations"].pop()
+        made = b.evaluation(kernel, task, sizes, GPU, **columns)
+        story.add("evaluations", made)
+        story.add("timings", *b.session(made, [1.0] * 6, eager=[speedup] * 6))
+    # One evaluation elsewhere is enough, and a newer version takes one back.
+    story.add("devices", elsewhere)
+    for name, version, flags in [
+        ("renamed elsewhere", 1, ["parameters_renamed"]),
+        ("taken back", 1, ["fails_signed"]),
+        ("taken back", 2, []),
+    ]:
+        story.add(
+            "evaluations",
+            b.evaluation(b.kernel(name), task, sizes, elsewhere, version=version, flags=flags),
+        )
+    for _ in story.lake(str(tmp_path / "lake")):
+        pass
+    return str(tmp_path / "lake")
+
+
+ANOTHER: list[tuple[str, float, dict[str, Any]]] = [
+    ("said so", 90.0, {"equivalent": False, "flags": ["another_function"]}),
+    ("renamed", 80.0, {"flags": ["parameters_renamed"]}),
+    ("no relu", 70.0, {"flags": ["fails_random_signs", "fails_signed"]}),
+    ("no statistics", 60.0, {"flags": ["near_roofline", "state_differs"]}),
+    ("no bias", 50.0, {"flags": ["fails_perturbed_parameters"]}),
+    ("renamed elsewhere", 40.0, {}),
+    # The same function: fragile, or found to round alone by a judge that says so.
+    ("rounds", 9.0, {"equivalent": True, "flags": ["fails_signed"]}),
+    ("fragile", 8.0, {"flags": ["fails_noncontiguous", "fails_scaled", "nondeterministic"]}),
+    ("taken back", 7.0, {"flags": []}),
+    ("without flags", 6.0, {"flags": None}),
+]
+
+
+def test_another_function_is_not_ranked_unless_it_is_asked_for(another: str) -> None:
+    names = {b.kernel(name)["kernel_id"]: name for name, _, _ in ANOTHER}
+    same = {"rounds", "fragile", "taken back", "without flags"}
+    with store.open(another) as lake:
+        [best] = rows(lake, "FROM best_kernels")
+        assert names[best["kernel_id"]] == "rounds"
+        ranked = rows(lake, "SELECT kernel_id FROM kernel_speedups WHERE ranked")
+        assert {names[row["kernel_id"]] for row in ranked} == same
+        assert {names[row["kernel_id"]] for row in rows(lake, "FROM scored_speedups")} == same
+        assert {names[row["kernel_id"]] for row in rows(lake, "FROM history")} <= same
+        solved = rows(lake, "FROM leaderboard WHERE level IS NULL AND success > 0 AND n > 0")
+        assert {row["policy"] for row in solved} == same | {"any"}
+        assert lake.left_out("FROM leaderboard") == {"nonequivalent": 6, "weak_tasks": 0}
+    with store.open(another, include=("nonequivalent",)) as lake:
+        [best] = rows(lake, "FROM best_kernels")
+        assert names[best["kernel_id"]] == "said so"
+        assert lake.left_out("FROM best_kernels") == {"weak_tasks": 0}
 
 
 def test_leaderboard_reads_missing_values_in_both_ways(board: store.Lake) -> None:
@@ -187,7 +280,7 @@ def test_stages_stand_side_by_side_in_order_of_training(board: store.Lake) -> No
 @pytest.fixture(scope="module")
 def audit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
     """Return kernels seen on two devices, with techniques, claims, analyses and findings."""
-    story = Story()
+    story = Story("weak_tasks")
     tasks = {name: b.task(name) for name in ("first", "second", "bare")}
     story.add("tasks", *tasks.values())
     story.add(

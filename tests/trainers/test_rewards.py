@@ -135,7 +135,7 @@ def test_what_every_attempt_is_worth(judged: store.Lake, rule: str) -> None:
     # An attempt without a reward has no row; every row carries what it was made of.
     assert len(found.rows) == found.counts["rewarded"] == sum(v is not NONE for v in found.raw)
     row = found.rows[0]
-    assert (row["rule"], row["rule_version"], row["step"]) == (rule, 1, 0)
+    assert (row["rule"], row["rule_version"], row["step"]) == (rule, 2, 0)
     assert (row["lake_id"], row["snapshot_id"]) == (judged.lake_id, judged.snapshot)
     assert json.loads(row["config"])["baseline"] == "eager"
 
@@ -143,8 +143,26 @@ def test_what_every_attempt_is_worth(judged: store.Lake, rule: str) -> None:
 def test_counts_of_a_step(judged: store.Lake) -> None:
     assert scored(judged, "cuda-l1").counts == {
         "attempts": 15, "rewarded": 10, "correct": 8, "failures": 5, "quarantined": 1,
+        "nonequivalent": 0,
         "discarded": 3, "unjudged": 2, "groups": 1, "zero_variance_groups": 0,
     }  # fmt: skip
+
+
+def test_another_function_earns_nothing_unless_it_is_asked_for(lake_url: str) -> None:
+    names = ["fastest", "over eager"]
+    rows = world() | {"generations": [attempt(name, group_id="g") for name in names]}
+    rows["evaluations"].append(
+        b.evaluation(
+            b.kernel("fastest"), TASK, SIZES, BOARD, minute=9, flags=["parameters_renamed"]
+        )
+    )
+    with store.writer(lake_url, author="tests") as writer:
+        writer.append(rows, "rows of a test")
+    with store.open(lake_url) as lake:
+        found = scored(lake, "success", None, names)
+        assert (found.raw, found.counts["nonequivalent"]) == ([0.0, 1.0], 1)
+        config = success.Config(include_nonequivalent=True)
+        assert scored(lake, "success", config, names).raw == [1.0, 1.0]
 
 
 def test_a_discarded_measurement_can_count_as_a_failure(judged: store.Lake) -> None:
@@ -495,7 +513,7 @@ def test_the_command_rescores_verifies_and_refuses(
     assert "rewards +19" in done.stderr
     _rewards_cli.rescore(short, rule="milestone", verify=True, common=common)
     assert "19 of 19 rewards of milestone are the same again" in capsys.readouterr().out
-    with pytest.raises(FlywheelError, match="has 19 rewards under milestone 1"):
+    with pytest.raises(FlywheelError, match="has 19 rewards under milestone 2"):
         _rewards_cli.rescore(short, rule="milestone", common=common)
     _rewards_cli.rescore(short, rule="milestone", name="again", dry_run=True, common=common)
     assert "nothing stored" in capsys.readouterr().err

@@ -88,6 +88,7 @@ class Judge:
     class Verdict:
         status: str
         quarantined: bool = False
+        equivalent: bool = True
 
     def judge(self, wanted: Sequence[Pair]) -> dict[Pair, Any]:
         self.asked += wanted
