@@ -46,7 +46,8 @@ SECRETS = re.compile(
 PUBLIC_HOSTS = frozenset({"arxiv.org", "github.com", "huggingface.co", "pytorch.org", "nvidia.com"})
 """Addresses of these, and below them, stay in texts."""
 
-_ANON = re.compile(r"anon-[0-9a-f]{16}")
+PSEUDONYM = re.compile(r"anon-[0-9a-f]{16}")
+"""What stands for a name; another lake has another for the same name."""
 _URL = re.compile(r"\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s\"'<>`|\\)\]}]+")
 _PATH = re.compile(
     r"(?<![\w.:/~-])(?:~|[A-Za-z]:(?=\\)|(?=/))(?:[\\/][^\s\\/:\"'<>|,;()\[\]{}*?]+)+"
@@ -142,7 +143,7 @@ class Redactor:
         >>> redactor.name(redactor.name("alice")) == redactor.name("alice")
         True
         """
-        if _ANON.fullmatch(value):
+        if PSEUDONYM.fullmatch(value):
             return value
         digest = hmac.new(self._salt, value.encode(), hashlib.sha256).hexdigest()
         return f"anon-{digest[:16]}"
