@@ -34,9 +34,10 @@ VERBATIM = frozenset(
         ("kernels", "build_flags"),
         *(("generations", name) for name in ("completion", "analysis", "design")),
         ("findings", "quote"),
+        ("catalogs", "definition"),
     }
 )
-"""Texts that stay as they are: part of an id, or a policy's own words."""
+"""Texts that stay as they are: part of an id, a policy's own words, or the content of a catalog."""
 SECRETS = re.compile(
     r"\bhf_[A-Za-z0-9]{20,}|\bsk-[A-Za-z0-9_-]{20,}|\bgh[pousr]_[A-Za-z0-9]{30,}"
     r"|\bgithub_pat_[A-Za-z0-9_]{30,}|\bAKIA[0-9A-Z]{16}\b|\bxox[abprs]-[A-Za-z0-9-]{10,}"
