@@ -32,7 +32,7 @@ TOP = ("README.md", "figure.png", MANIFEST, frozen.CATALOG)
 FORMAT = 1
 SPLIT = "train"
 """Split that a table's rows are in: the Hub wants one."""
-LOCAL = ("catalogs", "ingest_log", "file_checksums")
+LOCAL = ("ingest_log", "file_checksums")
 """Tables that mean nothing outside their lake."""
 ALWAYS = ("lakes", "tags")
 """Tables without which a lake cannot be opened."""

@@ -31,7 +31,7 @@ from store.errors import FlywheelError, ImportFailed
 from store.foreign_parquet import ParquetLimits
 from store.hub import REPO, Hub, There
 from store.reader import Lake
-from store.redact import VERBATIM, Redactor, salt, scrubs
+from store.redact import PSEUDONYM, VERBATIM, Redactor, salt, scrubs
 from store.shards import sha256_of
 from store.times import clamp_times
 from store.validate import EXAMPLES, columns, describe
@@ -491,18 +491,29 @@ def _find_conflicts(
     own: pa.Table,
     compared: list[str],
 ) -> None:
-    """Compare rows as they would leave this lake: what was cut there is no difference."""
+    """Compare rows as they would leave this lake: what was cut there is no difference.
+
+    Neither are pseudonyms inside texts: each lake hashes the same name in its own way.
+    """
     table = part.table
-    for name in compared:
+    scrubbed = [name for name in compared if scrubs(table, table.columns[name])]
+    for name in scrubbed:
         column = table.columns[name]
-        if scrubs(table, column):
-            own = _replaced(own, name, redactor.clean(table, column, own.column(name)))
-            clean = redactor.clean(table, column, incoming.column(name))
-            incoming = _replaced(incoming, name, clean)
+        own = _replaced(own, name, redactor.clean(table, column, own.column(name)))
+        clean = redactor.clean(table, column, incoming.column(name))
+        incoming = _replaced(incoming, name, clean)
     lake.register("_incoming", incoming)
     lake.register("_own", own)
+
+    def value(side: str, name: str) -> str:
+        plain = f'{side}."{name}"'
+        if name not in scrubbed:
+            return plain
+        return f"regexp_replace({plain}::VARCHAR, '{PSEUDONYM.pattern}', 'anon', 'g')"
+
     differs = ", ".join(
-        f'CASE WHEN o."{name}" IS DISTINCT FROM i."{name}" THEN \'{name}\' END' for name in compared
+        f"CASE WHEN {value('o', name)} IS DISTINCT FROM {value('i', name)} THEN '{name}' END"
+        for name in compared
     )
     key = ", ".join(f'i."{name}"' for name in table.key)
     found = lake.run(

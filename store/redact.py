@@ -34,9 +34,10 @@ VERBATIM = frozenset(
         ("kernels", "build_flags"),
         *(("generations", name) for name in ("completion", "analysis", "design")),
         ("findings", "quote"),
+        ("catalogs", "definition"),
     }
 )
-"""Texts that stay as they are: part of an id, or a policy's own words."""
+"""Texts that stay as they are: part of an id, a policy's own words, or the content of a catalog."""
 SECRETS = re.compile(
     r"\bhf_[A-Za-z0-9]{20,}|\bsk-[A-Za-z0-9_-]{20,}|\bgh[pousr]_[A-Za-z0-9]{30,}"
     r"|\bgithub_pat_[A-Za-z0-9_]{30,}|\bAKIA[0-9A-Z]{16}\b|\bxox[abprs]-[A-Za-z0-9-]{10,}"
@@ -46,7 +47,8 @@ SECRETS = re.compile(
 PUBLIC_HOSTS = frozenset({"arxiv.org", "github.com", "huggingface.co", "pytorch.org", "nvidia.com"})
 """Addresses of these, and below them, stay in texts."""
 
-_ANON = re.compile(r"anon-[0-9a-f]{16}")
+PSEUDONYM = re.compile(r"anon-[0-9a-f]{16}")
+"""What stands for a name; another lake has another for the same name."""
 _URL = re.compile(r"\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s\"'<>`|\\)\]}]+")
 _PATH = re.compile(
     r"(?<![\w.:/~-])(?:~|[A-Za-z]:(?=\\)|(?=/))(?:[\\/][^\s\\/:\"'<>|,;()\[\]{}*?]+)+"
@@ -142,7 +144,7 @@ class Redactor:
         >>> redactor.name(redactor.name("alice")) == redactor.name("alice")
         True
         """
-        if _ANON.fullmatch(value):
+        if PSEUDONYM.fullmatch(value):
             return value
         digest = hmac.new(self._salt, value.encode(), hashlib.sha256).hexdigest()
         return f"anon-{digest[:16]}"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from store.errors import ExportRefused
+from store.errors import ExportRefused, UnknownName
 from store.exporters._attempts import Which, attempts, revision_of
 from store.exporting import question
 
@@ -50,19 +50,21 @@ def write(lake: Lake, folder: Path, config: Which) -> dict[str, int]:
     ).rows()
     asked = config.scores if isinstance(config, Config) else None
     files: dict[str, list[dict[str, Any]]] = {}
-    written = "measured"
+    written, refusal = "measured", None
     if asked != "published":
         try:
             files = _measured(lake, tasks, config)
-        except ExportRefused:  # no kernel at all, but perhaps scores of kernels not released
+        except (ExportRefused, UnknownName) as error:
             if asked == "measured":
                 raise
+            refusal = error  # scores may have been published all the same
     if not files and asked != "measured":
         files, written = _published(lake, tasks, config, revision), "published"
-    if not tasks or not files:
+    if not files:
         what = "published score" if asked == "published" else "kernel that was judged"
-        raise ExportRefused(
-            f"no numbered task of {config.suite} has a {what}",
+        on = f" on {config.device}" if config.device else ""
+        raise refusal or ExportRefused(
+            f"no numbered task of {config.suite} has a {what}{on}",
             "`store export jsonl` writes every kernel.",
         )
     place = folder / "optimized_cuda_code"
@@ -84,7 +86,7 @@ def _measured(
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the lines of the device that was measured; none where no kernel was judged."""
     device, rows = attempts(lake, config)
-    if device is None or all(row["status"] is None for row in rows):
+    if not tasks or device is None or all(row["status"] is None for row in rows):
         return {}
     best: dict[str, dict[str, Any]] = {}
     for row in rows:
@@ -115,13 +117,13 @@ def _published(
         released.setdefault(row["gpu"], {})[row["task_id"]] = row
     return {
         gpu: [
-            _line(task, *_pairs(of_task.get(task["task_id"]), "codes", "scores")) for task in tasks
+            _line(task, *_maps(of_task.get(task["task_id"]), "codes", "scores")) for task in tasks
         ]
         for gpu, of_task in released.items()
     }
 
 
-def _pairs(row: Mapping[str, Any] | None, *names: str) -> Iterable[dict[str, Any]]:
+def _maps(row: Mapping[str, Any] | None, *names: str) -> Iterable[dict[str, Any]]:
     """Yield columns that are maps; empty ones where there is no row."""
     return [dict((row or {}).get(name) or ()) for name in names]
 

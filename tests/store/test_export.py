@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -12,6 +14,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import store
 from store.errors import ExportRefused, UnknownName
@@ -117,6 +121,170 @@ def test_cuda_l1_lines_become_claims_again(url: str, tmp_path: Path) -> None:
     assert {row["task_id"]: row["speedup"] for row in claims} == {
         row["task_id"]: row["speedup"] for row in best
     }
+
+
+def test_cuda_l1_writes_every_numbered_task_solved_or_not(url: str, tmp_path: Path) -> None:
+    with store.open(url) as lake:
+        config = cuda_l1.Config(suite="starter", device="H200", scores="measured")
+        counts = export(lake, cuda_l1, tmp_path / "out", config)
+        wanted = lake.run(
+            "SELECT level, problem_id FROM task_labels WHERE suite = 'starter' ORDER BY ALL"
+        ).rows()
+        nobody = cuda_l1.Config(suite="starter", scores="published")
+        with pytest.raises(
+            ExportRefused, match="no numbered task of starter has a published score"
+        ):
+            export(lake, cuda_l1, tmp_path / "none", nobody)
+    [(file, lines)] = released(tmp_path / "out")
+    assert file == "h200.json"
+    assert [(one["level_id"], one["task_id"]) for one in lines] == [
+        (row["level"], row["problem_id"]) for row in wanted
+    ]
+    solved = [one for one in lines if one["custom_code"] is not None]
+    assert counts["tasks"] == len(lines) >= counts["kernels"] == len(solved) > 0
+    assert all(one["score_default"] is not None for one in solved)
+    assert counts["measured scores"] == sum(
+        one[name] is not None for one in lines for name in one if name.startswith("score_")
+    )
+    assert not (tmp_path / "none").exists()
+
+
+def released(folder: Path) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Return the files of a release with their lines."""
+    files = sorted((folder / "optimized_cuda_code").iterdir())
+    return [
+        (file.name, [json.loads(line) for line in file.read_text("utf-8").split("\n")[:-1]])
+        for file in files
+    ]
+
+
+def find_release() -> Path:
+    """Return the folder of the CUDA-L1 release, where the machine has it."""
+    root = Path(store.__file__).parents[1]
+    named = os.environ.get("FLYWHEEL_CUDA_L1") or root.parent / "shared" / "data" / "cuda-l1"
+    if not Path(named).is_dir():
+        pytest.skip(f"no release at {named}; name one with FLYWHEEL_CUDA_L1")
+    return Path(named)
+
+
+def content(lake: store.Lake) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows that an import of the release makes, but for where they are from."""
+    made: dict[str, list[dict[str, Any]]] = {}
+    for name in ("tasks", "task_labels", "kernels", "generations", "claims", "released_code"):
+        table = lake.catalog.table(name)
+        # A claim's id is the hash of all else, and quotes the line that it stood in.
+        kept = [one.name for one in table.columns.values() if not one.provenance]
+        columns = ", ".join(f'"{one}"' for one in kept)
+        made[name] = lake.run(f"SELECT {columns} FROM {name} ORDER BY ALL").rows()
+    return made
+
+
+TASK = (
+    "class Model:\n    at = {}\n\ndef get_inputs(): return []\n\ndef get_init_inputs(): return []\n"
+)
+TEXTS = st.sampled_from([None, "None", "class A: pass", "class B:\n    x = '\u2028é\\n'\n"])
+RATIOS = st.none() | st.floats(1e-9, 1e9)
+LINES = st.fixed_dictionaries(
+    {name: TEXTS for name in ("custom_code", "cuda_graph_code", "cudnn_code")}
+    | {f"score_{name}": RATIOS for name in ("default", "torch_compile_default", "cudnn")}
+    | {"score_torch_compile_reduce_overhead": RATIOS, "score_cuda_graph": RATIOS}
+)
+
+
+def test_a_release_that_is_exported_is_the_same_release(tmp_path: Path, empty_lake: Path) -> None:
+    revision = cuda_l1_importer.Config(source_revision="abc")
+
+    def taken(source: Path, place: Path) -> store.Lake:
+        shutil.copytree(empty_lake, place)
+        with store.writer(str(place), author="tests") as writer:
+            run_import(writer, cuda_l1_importer, source, revision)
+        return store.open(str(place))
+
+    @settings(
+        max_examples=6,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(drawn=st.dictionaries(
+        st.sampled_from(["3090", "h100", "h-20"]), st.lists(LINES, min_size=3, max_size=3),
+        min_size=1,
+    ))  # fmt: skip
+    def comes_back(drawn: dict[str, list[dict[str, Any]]]) -> None:
+        place = tmp_path / store.ids.uuid7()
+        for gpu, rows in drawn.items():
+            # A file without any score or code names a GPU of which nothing is known.
+            rows[0] |= {"custom_code": "class C: pass", "score_default": 2.0}
+            lines = [
+                {"level_id": 1, "task_id": at, "ref_code": TASK.format(at)} | row
+                for at, row in enumerate(rows, start=1)
+            ]
+            file = place / "given" / f"{gpu}.json"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+        with taken(place / "given", place / "one") as first:
+            export(first, cuda_l1, place / "out", cuda_l1.Config())
+            assert [name for name, _ in released(place / "out")] == [
+                f"{gpu}.json" for gpu in sorted(drawn)
+            ]
+            for name, lines in released(place / "out"):
+                for line, row in zip(lines, drawn[name.removesuffix(".json")], strict=True):
+                    for field, value in row.items():
+                        assert line[field] == (None if value == "None" else value), field
+            with taken(place / "out", place / "two") as second:
+                assert content(first) == content(second)
+
+    comes_back()
+
+
+def test_the_newest_release_of_a_gpu_is_written_whole(tmp_path: Path, empty_lake: Path) -> None:
+    shutil.copytree(empty_lake, tmp_path / "lake")
+    line = {"level_id": 1, "task_id": 1, "ref_code": TASK.format(1)}
+    old = line | {"custom_code": "class A: pass", "score_default": 9.0, "score_cudnn": 8.0}
+    new = line | {"custom_code": "class B: pass", "score_default": 2.0}
+    with store.writer(str(tmp_path / "lake"), author="tests") as writer:
+        for revision, row in (("v1", old), ("v2", new)):
+            file = tmp_path / revision / "h100.json"
+            file.parent.mkdir()
+            file.write_text(json.dumps(row) + "\n")
+            config = cuda_l1_importer.Config(source_revision=revision)
+            run_import(writer, cuda_l1_importer, file, config)
+    with store.open(str(tmp_path / "lake")) as lake:
+        counts = export(lake, cuda_l1, tmp_path / "out", cuda_l1.Config(device="H100"))
+        with pytest.raises(ExportRefused, match="has a published score on H200"):
+            export(
+                lake, cuda_l1, tmp_path / "no", cuda_l1.Config(device="H200", scores="published")
+            )
+        with pytest.raises(UnknownName, match='no device "H200"'):
+            export(lake, cuda_l1, tmp_path / "no", cuda_l1.Config(device="H200"))
+    [(_, [found])] = released(tmp_path / "out")
+    # No score of the old one stands beside the new one's kernel.
+    assert (found["custom_code"], found["score_default"], found["score_cudnn"]) == (
+        "class B: pass", 2.0, None,
+    )  # fmt: skip
+    assert counts == {"files": 1, "tasks": 1, "kernels": 1, "published scores": 1}
+
+
+@pytest.mark.slow
+def test_the_whole_release_comes_back(tmp_path: Path) -> None:
+    release = find_release()
+    config = cuda_l1_importer.Config(source_revision="abc")
+    with store.writer(str(tmp_path / "lake"), author="tests") as writer:
+        run_import(writer, cuda_l1_importer, release, config)
+    with store.open(str(tmp_path / "lake")) as first:
+        counts = export(first, cuda_l1, tmp_path / "out", cuda_l1.Config())
+        assert (counts["files"], counts["tasks"]) == (5, 250)
+        for name, lines in released(tmp_path / "out"):
+            text = (release / name).read_text("utf-8")
+            given = [json.loads(line) for line in text.split("\n") if line.strip()]
+            assert len(lines) == 250
+            for line, row in zip(lines, given, strict=True):
+                row["ref_code"] = store.ids.normalise(row["ref_code"])
+                absent = {field for field in row if row[field] in ("None", "")}
+                assert line == row | dict.fromkeys(absent)
+        with imported(tmp_path, cuda_l1_importer, tmp_path / "out", config) as again:
+            assert content(first) == content(again)
 
 
 @pytest.mark.slow
