@@ -45,8 +45,8 @@ def known(url: Path) -> dict[str, str]:
     """Return rows of a lake that bundles can point at."""
     with store.open(str(url)) as opened:
         row = opened.sql(
-            "SELECT task_id, workload_id, device_id, policy_id, run_id FROM workloads, "
-            "(FROM devices LIMIT 1), (FROM policies LIMIT 1), (FROM runs LIMIT 1) LIMIT 1"
+            "SELECT task_id, workload_id, device_id, policy_id, runs.run_id FROM workloads, "
+            "(FROM devices LIMIT 1), (FROM policies LIMIT 1), (FROM runs LIMIT 1) AS runs LIMIT 1"
         ).one()
     assert row is not None
     return {name: str(value) for name, value in row.items()}

@@ -20,6 +20,7 @@ import duckdb
 import pyarrow as pa
 
 import store
+from store import ids
 
 BATCH = 50_000
 SQL = Path(__file__).parent / "generate.sql"
@@ -49,6 +50,8 @@ class Source:
         )
         for name, value in (vars(size) | {"given_texts": rows.num_rows}).items():
             self._database.execute(f"CREATE MACRO {name}() AS {value}::BIGINT")
+        for made in (ids.normalise, ids.task_id, workload_id, kernel_id):
+            self._database.create_function(made.__name__, made, ["VARCHAR"], "VARCHAR")
         self._queries: dict[str, str] = {}
         statements = [part.strip() for part in SQL.read_text("utf-8").split(";\n")]
         for statement in filter(None, statements):
@@ -66,6 +69,16 @@ class Source:
     def reader(self, table: str) -> pa.RecordBatchReader:
         """Return a fresh stream of a table's rows."""
         return self._database.cursor().execute(self._queries[table]).to_arrow_reader(BATCH)
+
+
+def kernel_id(code: str) -> str:
+    """Return the id of a kernel of one file."""
+    return ids.kernel_id({"kernel.py": code}, "kernel.py")
+
+
+def workload_id(task: str) -> str:
+    """Return the id of a task's default workload."""
+    return ids.workload_id(task)
 
 
 def starter_texts() -> list[str]:

@@ -12,12 +12,31 @@ CREATE MACRO uuid7(row_number, kind) AS (
     id7(row_number, kind)[1:8] || '-' || id7(row_number, kind)[9:12] || id7(row_number, kind)[13:]
 );
 CREATE TABLE made_tasks AS
+SELECT i, code, task_id(code) AS task_id, workload_id(task_id(code)) AS workload_id
+FROM (
+    SELECT i, normalise(
+        '"""Task ' || i || '."""' || chr(10) || 'ROWS = ' || (16 + i) || chr(10) || t.code
+    ) AS code
+    FROM range(tasks()) AS r(i)
+    JOIN texts AS t ON t.n = i % given_texts()
+) AS numbered;
+CREATE VIEW made_kernels AS
 SELECT
     i,
-    '"""Task ' || i || '."""' || chr(10) || 'ROWS = ' || (16 + i) || chr(10) || t.code AS code,
-    sha256(i || ':' || seed() || t.code) AS task_id
-FROM range(tasks()) AS r(i)
-JOIN texts AS t ON t.n = i % given_texts();
+    '# ' || seed() || ':' || i || chr(10) || array_to_string(
+        list_transform(
+            string_split(t.code, chr(10)),
+            lambda line, j: CASE
+                WHEN (i + j) % 9 = 0 THEN line || '  # ' || left(md5(i || ':' || j), 8)
+                ELSE line
+            END
+        ),
+        chr(10)
+    ) AS code
+FROM (SELECT i, pick(i, 'text', given_texts()) AS n FROM range(kernels()) AS r(i)) AS numbered
+JOIN texts AS t USING (n);
+CREATE TABLE kernel_ids AS
+SELECT i, kernel_id(code) AS kernel_id FROM made_kernels;
 CREATE TABLE device_ids AS
 SELECT sha256('device') AS device_id;
 -- table tasks
@@ -38,7 +57,7 @@ FROM range(20) AS r(i)
 ;
 -- table workloads
 SELECT
-    sha256('workload' || task_id) AS workload_id, task_id, 'default' AS name, '{}' AS axes,
+    workload_id, task_id, 'default' AS name, '{}' AS axes,
     'get_inputs' AS generator
 FROM made_tasks
 ;
@@ -59,25 +78,14 @@ FROM range(1) AS r(i)
 ;
 -- table kernels
 SELECT
-    sha256(seed() || ':' || i) AS kernel_id,
-    array_to_string(
-        list_transform(
-            string_split(t.code, chr(10)),
-            lambda line, j: CASE
-                WHEN (i + j) % 9 = 0 THEN line || '  # ' || left(md5(i || ':' || j), 8)
-                ELSE line
-            END
-        ),
-        chr(10)
-    ) AS code,
-    'kernel.py' AS path, 'ModelNew' AS entry_point, 'generated' AS source,
+    kernel_id, code, 'kernel.py' AS path, 'ModelNew' AS entry_point, 'generated' AS source,
     'Apache-2.0' AS license, moment(i) AS created_at
-FROM (SELECT i, pick(i, 'text', given_texts()) AS n FROM range(kernels()) AS r(i)) AS numbered
-JOIN texts AS t USING (n)
+FROM made_kernels
+JOIN kernel_ids USING (i)
 ;
 -- table kernel_features
 SELECT
-    sha256(seed() || ':' || i) AS kernel_id, 1 AS extractor_version, true AS parsed,
+    kernel_id, 1 AS extractor_version, true AS parsed,
     ['pytorch', 'triton', 'cuda', 'cpp'][1 + pick(i, 'language', 4)] AS language,
     pick(i, 'language', 4) IN (1, 2) AS has_device_code, 1 AS global_functions,
     0 AS triton_kernels, false AS uses_cuda_graphs, false AS uses_torch_compile,
@@ -90,27 +98,28 @@ SELECT
     2000 AS code_bytes, 60 AS code_lines,
     [pick(i, 'band' || j, 9000000000000) FOR j IN range(16)] AS minhash_bands,
     moment(i) AS created_at
-FROM range(kernels()) AS r(i)
+FROM kernel_ids
 ;
 -- table generations
 SELECT
     uuid7(r.i, 1) AS generation_id, 'run0' AS run_id, m.task_id,
-    'policy' || pick(r.i, 'policy', 4) AS policy_id, sha256(seed() || ':' || r.i) AS kernel_id,
+    'policy' || pick(r.i, 'policy', 4) AS policy_id, kernel_id,
     'generated' AS source, 'Apache-2.0' AS license, moment(r.i) AS created_at
-FROM range(kernels()) AS r(i)
+FROM kernel_ids AS r
 JOIN made_tasks AS m ON m.i = r.i % tasks()
 ;
 -- table evaluations
 SELECT
     uuid7(r.i, 2) AS evaluation_id, 'run0' AS run_id,
-    sha256(seed() || ':' || (r.i % kernels())) AS kernel_id, m.task_id,
-    sha256('workload' || m.task_id) AS workload_id, device_id, 'judge' AS evaluator,
+    k.kernel_id, m.task_id,
+    m.workload_id, device_id, 'judge' AS evaluator,
     1 AS evaluator_version,
     CASE WHEN draw(r.i % kernels(), 'status') < 0.7 THEN 'correct' ELSE 'incorrect' END AS status,
     CASE WHEN draw(r.i % kernels(), 'status') < 0.7 THEN NULL ELSE 'incorrect_numerical' END
         AS reason,
     [r.i, r.i + 1] AS seeds, 0.01 AS wall_s, moment(r.i) AS created_at
 FROM range(evaluations()) AS r(i)
+JOIN kernel_ids AS k ON k.i = r.i % kernels()
 JOIN made_tasks AS m ON m.i = (r.i % kernels()) % tasks()
 CROSS JOIN device_ids
 ;
@@ -118,8 +127,8 @@ CROSS JOIN device_ids
 SELECT
     uuid7(2 * r.i + a, 3) AS timing_id, uuid7(r.i, 2) AS evaluation_id,
     uuid7(r.i, 4) AS session_id, ['kernel', 'eager'][a + 1] AS arm,
-    sha256(seed() || ':' || (r.i % kernels())) AS kernel_id, m.task_id,
-    sha256('workload' || m.task_id) AS workload_id, device_id,
+    k.kernel_id, m.task_id,
+    m.workload_id, device_id,
     list_transform(
         range(20),
         lambda j: (
@@ -130,6 +139,7 @@ SELECT
     range(20)::INTEGER[] AS blocks, 1 AS inner_loops, 'cold' AS cache, false AS noisy,
     moment(r.i) AS created_at
 FROM range(evaluations()) AS r(i)
+JOIN kernel_ids AS k ON k.i = r.i % kernels()
 JOIN made_tasks AS m ON m.i = (r.i % kernels()) % tasks()
 CROSS JOIN device_ids
 CROSS JOIN range(2) AS arms(a)
@@ -137,10 +147,11 @@ WHERE draw(r.i % kernels(), 'status') < 0.7
 ;
 -- table findings
 SELECT
-    sha256('finding' || i) AS finding_id, sha256(seed() || ':' || i) AS kernel_id,
+    sha256('finding' || i) AS finding_id, kernel_id,
     'generated' AS detector, 1 AS detector_version, 'result_caching' AS class,
     moment(i) AS created_at
-FROM range(0, kernels(), 1000) AS r(i)
+FROM kernel_ids
+WHERE i % 1000 = 0
 ;
 -- table standings
 SELECT

@@ -54,6 +54,8 @@ class DataFile:
         """Which snapshots read it, in words."""
         if self.until is None:
             return f"snapshot {self.since} and later"
+        if self.until == self.since + 1:
+            return f"snapshot {self.since}"
         return f"snapshots {self.since} to {self.until - 1}"
 
     def is_read_at(self, snapshot: int) -> bool:

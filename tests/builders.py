@@ -104,10 +104,13 @@ def workload(task: Row, name: str = "default", axes: str = "{}", **columns: Any)
 def kernel(name: str = "fast", code: str | None = None, **columns: Any) -> Row:
     """Return a kernel whose text differs by its name, or is given."""
     text = KERNEL.format(name=name) if code is None else code
-    return {
-        "kernel_id": ids.kernel_id({"kernel.py": text}, "kernel.py"), "code": text,
-        "path": "kernel.py", "entry_point": "ModelNew", "source": "tests", "created_at": START,
+    row = {
+        "code": text, "path": "kernel.py", "entry_point": "ModelNew", "source": "tests",
+        "created_at": START,
     } | columns
+    names = ("code", "path", "entry_point", "other_files", "build_flags")
+    identity = ids.of_row("kernel", None, [row.get(name) for name in names])
+    return {"kernel_id": identity} | row
 
 
 def features(

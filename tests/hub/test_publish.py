@@ -22,10 +22,11 @@ from hub import lakes
 from hub.server import TOKEN, Fault, HubServer, Repo
 
 import store
-from store import card, frozen, hub_cli, shards
+from store import card, frozen, hub_cli, lake, shards
 from store.edition import MANIFEST, Options
 from store.errors import FlywheelError, LakeUnreachable, RowsRejected, UnknownName
 from store.hub import TRIES, Hub
+from store.lake import Location
 from store.publish import Published, publish
 
 # The client hands files to its HTTP library in a way that this one calls old.
@@ -283,6 +284,42 @@ def test_a_token_in_a_kernel_stops_everything(rich: str, server: HubServer, hub:
         publish(rich, REPO, Options(tag="v1", tables=("kernels",)), hub=hub)
     assert TOKEN not in str(told.value)
     assert server.repos == {}
+
+
+def test_a_row_that_is_not_what_its_id_says_stops_everything(
+    rich: str, server: HubServer, hub: Hub
+) -> None:
+    connection = lake.connect()
+    lake.attach(connection, Location.of(rich), writable=True)
+    connection.execute("CALL lake.set_option('require_commit_message', false)")
+    connection.execute(
+        f"INSERT INTO lake.tasks SELECT * REPLACE ('{'a' * 64}' AS task_id) FROM lake.tasks LIMIT 1"
+    )
+    connection.close()
+    with pytest.raises(RowsRejected, match="task_id is the hash of code") as told:
+        publish(rich, REPO, Options(tag="v1", tables=("tasks",)), hub=hub)
+    assert told.value.examples == [f"task_id='{'a' * 64}'"]
+    assert server.repos == {}
+
+
+def test_a_damaged_file_stops_everything_that_would_be_made_of_it(
+    rich: str, server: HubServer, hub: Hub
+) -> None:
+    with store.writer(rich, author="tests") as writer:
+        before = writer.flush()
+        rows = [builders.kernel(f"many {number}", license="MIT") for number in range(60)]
+        writer.append({"kernels": rows}, "a file")
+        (file,) = (writer.location.data / "main" / "kernels").glob("*.parquet")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(FlywheelError, match=f"kernels: main/kernels/{file.name}") as told:
+        publish(rich, REPO, Options(tag="v1"), hub=hub)
+    assert "Nothing was published" in str(told.value)
+    assert server.repos == {}
+    # Snapshots and tables that it is no part of are published as ever.
+    publish(rich, REPO, Options(tag="v1"), at=str(before), hub=hub)
+    publish(rich, REPO, Options(tag="v2", tables=("tasks",)), hub=hub)
 
 
 @pytest.mark.parametrize("name", ["kernels", "a/b/c", "../x/y", "lab/na me", "-/x", ""])

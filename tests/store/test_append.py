@@ -19,7 +19,7 @@ import pytest
 from builders import Row
 
 import store
-from store import bundle, checks, commit, lake, maintenance
+from store import bundle, checks, commit, ids, lake, maintenance
 from store.append import Writer
 from store.errors import FlywheelError, RowsRejected, UnknownName
 
@@ -150,7 +150,7 @@ REJECTED: list[tuple[str, dict[str, Any], tuple[str, str, int, str]]] = [
 def test_what_breaks_a_rule_is_refused_with_all_that_came_with_it(
     filled: Writer, tables: dict[str, Any], expected: tuple[str, str, int, str]
 ) -> None:
-    whole = {"prompts": [{"prompt_id": "p", "messages": "[]"}], **tables}
+    whole = {"prompts": [{"prompt_id": ids.prompt_id([]), "messages": "[]"}], **tables}
     for attempt in (
         lambda: filled.append(whole, "bad"),
         lambda: filled.load(whole, "bad", bundle_id="bad"),

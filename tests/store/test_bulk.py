@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 import store
-from store import bulk, bundle, catalog, checks
+from store import bulk, bundle, catalog, checks, ids
 from store.errors import RowsRejected
 
 TASK, KERNEL, DEVICE = builders.task(), builders.kernel(), builders.device()
@@ -288,7 +288,9 @@ def test_processes_that_load_the_same_keys_at_once(writer: store.Writer, lake_ur
     loading = [_child(lake_url, "one", 0, ROWS), _child(lake_url, "two", ROWS // 2, 2 * ROWS)]
     while any(child.poll() is None for child in loading):
         number = _count(writer, "prompts")
-        writer.append({"prompts": [{"prompt_id": f"q{number}", "messages": "[]"}]}, "meanwhile")
+        asked = [{"role": "user", "content": str(number)}]
+        prompt = {"prompt_id": ids.prompt_id(asked), "messages": ids.messages_json(asked)}
+        writer.append({"prompts": [prompt]}, "meanwhile")
     said = [child.communicate() for child in loading]
     assert [child.returncode for child in loading] == [0, 0], said
     assert _count(writer, "policies") == 2 * ROWS

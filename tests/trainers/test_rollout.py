@@ -416,7 +416,9 @@ def test_a_dataset_whose_folder_is_gone(lake: str) -> None:
         row = opened.run("FROM datasets WHERE name = 'rl-prompts'").one()
         assert row is not None
     with store.writer(lake, author="tests") as writer:
-        moved = row | {"dataset_id": "f" * 64, "name": "gone", "path": "/nowhere/at/all"}
+        parts = ("gone", row["recipe"], row["lake_id"], str(row["snapshot_id"]))
+        identity = store.ids.content_id("dataset", *parts, row["content_hash"])
+        moved = row | {"dataset_id": identity, "name": "gone", "path": "/nowhere/at/all"}
         writer.append({"datasets": [moved]}, "gone")
     with store.open(lake) as opened, pytest.raises(DatasetError, match="is gone: /nowhere") as told:
         prompts(opened, "gone")
