@@ -117,7 +117,7 @@ def test_compaction_puts_rows_into_files_and_changes_no_snapshot(writer: store.W
 
 @pytest.mark.slow
 def test_compaction_merges_small_files(writer: store.Writer) -> None:
-    rows = [[builders.kernel(f"{part}-{n}") for n in range(20)] for part in range(4)]
+    rows = [[builders.kernel(f"{part}-{n}") for n in range(20)] for part in range(6)]
     snapshots = [writer.append({"kernels": part}, "kernels") for part in rows]
     before = {at: _contents(writer.location, at) for at in snapshots}
     done = maintenance.compact(writer.location)
