@@ -77,7 +77,10 @@ class Damage:
 def record(
     connection: duckdb.DuckDBPyConnection, location: lake.Location, files: Sequence[Path]
 ) -> None:
-    """Take the checksums of new data files, in the transaction that commits them."""
+    """Take the checksums of new data files, in the transaction that commits them.
+
+    A catalog of one's own may lack the table: such a lake has no checksums.
+    """
     if not files:
         return
     # Files of a commit a moment ago are listed as new ones too.
@@ -86,7 +89,7 @@ def record(
         f"SELECT path FROM __ducklake_metadata_lake.ducklake_data_file WHERE path IN ({names})"
     ).fetchall()
     fresh = [file for file in files if (file.name,) not in known]
-    if fresh:
+    if fresh and has_table(connection):
         insert(connection, location, fresh)
 
 

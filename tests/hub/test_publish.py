@@ -317,9 +317,10 @@ def test_a_damaged_file_stops_everything_that_would_be_made_of_it(
         publish(rich, REPO, Options(tag="v1"), hub=hub)
     assert "Nothing was published" in str(told.value)
     assert server.repos == {}
-    # Snapshots and tables that it is no part of are published as ever.
+    with pytest.raises(FlywheelError, match="Nothing was published"):
+        publish(rich, REPO, Options(tag="v1", tables=("tasks",)), hub=hub)
+    # A snapshot that it is no part of is published as ever.
     publish(rich, REPO, Options(tag="v1"), at=str(before), hub=hub)
-    publish(rich, REPO, Options(tag="v2", tables=("tasks",)), hub=hub)
 
 
 @pytest.mark.parametrize("name", ["kernels", "a/b/c", "../x/y", "lab/na me", "-/x", ""])
