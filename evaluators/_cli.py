@@ -85,6 +85,7 @@ def run(
     workers: int = 1,
     ray: str | None = None,
     limit: int | None = None,
+    contended: Annotated[bool, Parameter(negative="")] = False,
     dry_run: Annotated[bool, Parameter(negative="")] = False,
     config: Annotated[Config, Parameter(name="*")] = _CONFIG,
     common: Common = _DEFAULT,
@@ -116,6 +117,8 @@ def run(
         --workers judges with --device cpu.
     limit
         At most so many kernels.
+    contended
+        Also judge again what was only timed while other work shared the host (flag contended).
     dry_run
         Say what would be judged, and judge nothing.
     config
@@ -131,7 +134,7 @@ def run(
     layout = _devices.layout(device, workers if ray is None else 1)
     member = room.member("evaluators", evaluator).load()
     settings = config if member.Config is Config else member.Config()
-    wanted = _run.Wanted(suite=suite, kernel=kernel, where=where, limit=limit)
+    wanted = _run.Wanted(suite=suite, kernel=kernel, where=where, contended=contended, limit=limit)
     store.open(common.lake).close()  # a lake that is not there is refused before torch is loaded
     with ExitStack() as stack:
         hosts: Sequence[_fleet.Judge]
@@ -161,6 +164,11 @@ def run(
         echo.print_result(f"0 pending on {on} at snapshot {tally.snapshot}")
         return
     echo.print_note("  ".join(f"{status} {n}" for status, n in sorted(tally.statuses.items())))
+    if tally.contended:
+        echo.print_note(
+            f"{tally.contended} sessions shared this host with other work and do not rank. Measure"
+            " again on a quiet machine: evaluators run --contended"
+        )
     echo.print_result(str(tally))
 
 

@@ -48,6 +48,8 @@ class Wanted:
     """Kernel id or the start of one."""
     where: str | None = None
     """SQL over the columns of pending.sql."""
+    contended: bool = False
+    """Also those whose every session shared its host with other work."""
     limit: int | None = None
 
 
@@ -58,6 +60,8 @@ class Tally:
     evaluations: int = 0
     timings: int = 0
     statuses: dict[str, int] = field(default_factory=dict)
+    contended: int = 0
+    """Sessions that shared their host with other work."""
     snapshot: int = 0
 
     def count(self, tables: dict[str, list[dict[str, Any]]]) -> None:
@@ -66,6 +70,7 @@ class Tally:
         self.timings += len(tables["timings"])
         status = tables["evaluations"][0]["status"]
         self.statuses[status] = self.statuses.get(status, 0) + 1
+        self.contended += "contended" in tables["evaluations"][0]["flags"]
 
     def __str__(self) -> str:
         timeouts = self.statuses.get("timeout", 0)
@@ -122,6 +127,7 @@ def pending(
         "device_ids": sorted({device["device_id"] for device in devices}),
         "device_kind": devices[0]["kind"],
         "suite": wanted.suite,
+        "contended": wanted.contended,
     }
     if wanted.where is None:
         found = lake.run(query, given).arrow()

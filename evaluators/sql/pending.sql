@@ -1,6 +1,7 @@
 -- One row per kernel and task that still lacks a verdict of one evaluator version on these devices.
 -- A verdict on any of the devices is enough: they are alike. Parameters: evaluator, version,
--- device_ids, device_kind (cpu or cuda), suite (NULL for every suite).
+-- device_ids, device_kind (cpu or cuda), suite (NULL for every suite), contended (whether a verdict
+-- whose session shared its host with other work counts as none).
 WITH attempts AS (
     SELECT DISTINCT generations.kernel_id, generations.task_id
     FROM generations
@@ -34,6 +35,7 @@ judged AS (
         AND device_id IN (SELECT unnest($device_ids))
         AND status <> 'evaluator_error'
         AND origin IS NULL
+        AND NOT ($contended AND list_contains(flags, 'contended'))
 )
 SELECT
     runnable.kernel_id,

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
@@ -140,6 +141,32 @@ def test_only_what_the_device_can_run_is_pending(lake_with_kernels: str) -> None
     assert pending(lake_with_kernels, CPU) == sorted([*both, "host.py"])
     assert pending(lake_with_kernels, CUDA) == sorted([*both, "device.py", "tiles.py"])
     assert pending(lake_with_kernels, CPU, suite="imported") == ["elsewhere.py"]
+
+
+def test_what_was_timed_beside_other_work_is_pending_when_asked(lake_with_kernels: str) -> None:
+    with store.open(lake_with_kernels) as lake:
+        kernels = _run.pending(lake, judge, [CPU], _run.Wanted()).to_pylist()
+    flags = {"right.py": [["contended"]], "foreign.py": [["contended"], []]}
+    rows = [
+        {
+            **{name: kernel[name] for name in ("kernel_id", "task_id", "workload_id")},
+            "evaluation_id": f"{kernel['path']}-{number}",
+            "device_id": CPU["device_id"],
+            "evaluator": "judge",
+            "evaluator_version": judge.VERSION,
+            "status": "correct",
+            "flags": raised,
+            "created_at": datetime.now(UTC),
+        }
+        for kernel in kernels
+        for number, raised in enumerate(flags.get(kernel["path"], []))
+    ]
+    device = {**CPU, "name": "a processor", "model": "m", "created_at": datetime.now(UTC)}
+    with store.writer(lake_with_kernels, author="tests") as writer:
+        writer.append({"devices": [device], "evaluations": rows}, "verdicts")
+    assert not {"right.py", "foreign.py"} & set(pending(lake_with_kernels, CPU))
+    assert "right.py" in pending(lake_with_kernels, CPU, contended=True)
+    assert "foreign.py" not in pending(lake_with_kernels, CPU, contended=True)
 
 
 def test_the_workload_is_the_devices_own(lake_with_kernels: str) -> None:
