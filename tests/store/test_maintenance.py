@@ -230,7 +230,7 @@ def test_check_finds_a_missing_file(writer: store.Writer) -> None:
     maintenance.compact(writer.location)
     file = next((writer.location.data / "main").glob("kernels/*.parquet"))
     file.unlink()
-    assert _rules(writer.location)["kernels"] == ["its files exist"]
+    assert _rules(writer.location)["kernels"] == ["its files are as they were committed"]
 
 
 def test_check_finds_what_was_rejected_in_silence(writer: store.Writer) -> None:
