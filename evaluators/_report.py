@@ -59,7 +59,7 @@ def lines(
             yield f"  {painted(meaning, meaning)}{' ' * (6 - len(meaning))} {text}"
     for row in tables.get("analyses", []):
         yield from escape_lines(row["body"], width=width)
-    if evaluation["equivalent"] is False:
+    if evaluation.get("equivalent") is False:
         yield "  not ranked: another function than the task's module, by its flags"
     if evaluation["flags"]:
         yield f"  flags: {', '.join(evaluation['flags'])}"

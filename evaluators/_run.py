@@ -68,9 +68,11 @@ class Tally:
         """Add the rows of one case."""
         self.evaluations += 1
         self.timings += len(tables["timings"])
-        status = tables["evaluations"][0]["status"]
+        [evaluation] = tables["evaluations"]
+        status = evaluation["status"]
         self.statuses[status] = self.statuses.get(status, 0) + 1
-        self.contended += "contended" in tables["evaluations"][0]["flags"]
+        # A case whose judge is lost has no flags.
+        self.contended += "contended" in evaluation.get("flags", ())
 
     def __str__(self) -> str:
         timeouts = self.statuses.get("timeout", 0)

@@ -5,7 +5,7 @@
 # class: A5
 # expect: correct
 # flags: fails_shifted fails_scaled
-# may: fails_signed fails_infinities fails_uneven fails_random_signs fails_ties
+# may: another_function fails_signed fails_infinities fails_uneven fails_random_signs fails_ties
 
 import torch
 from torch import nn

@@ -5,7 +5,7 @@
 # class: A5
 # expect: correct
 # flags: fails_signed
-# may: fails_random_signs
+# may: another_function fails_random_signs
 
 import torch
 from torch import nn
