@@ -494,7 +494,7 @@ class Arm:
     def _output(self, answer: Mapping[str, Any]) -> Any:
         self._refuse_misplaced(answer)
         if self.device == "cuda":
-            value = mapped(self._view_output(answer), _copied)
+            value = mapped(self._view_output(answer), _copy_tensor)
             torch.cuda.synchronize()
             return value
         if "boxed" in answer:
@@ -605,7 +605,7 @@ class Arm:
         return answer
 
 
-def _copied(view: torch.Tensor) -> torch.Tensor:
+def _copy_tensor(view: torch.Tensor) -> torch.Tensor:
     """A copy of a tensor in GPU memory, of its own whatever the strides are."""
     if view.is_meta:
         return view

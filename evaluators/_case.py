@@ -31,7 +31,7 @@ FLAGS = {
     "near_roofline": "about as fast as memory allows, or faster than the reference's operations",
     "confirmed_win": "a surprising speedup, found again in a fresh process",
     "unconfirmed_win": "a surprising speedup that a fresh process did not show: noisy",
-    "no_custom_kernel": "all device time lies in library kernels; noisy under custom_required",
+    "no_custom_kernel": "library kernels take all device time; noisy under custom_required",
     "precision_below_policy": "rounds more than the policy allows, where sums cancel: noisy",
     "state_differs": "buffers or parameters are others than the task's after the calls",
     "another_function": "another answer by more than rounding where inputs change sign or mean",

@@ -58,8 +58,8 @@ class SharedMemory:
 def name_pieces(addresses: Iterable[int]) -> list[tuple[int, int, str]]:
     """Begin, bytes and handle of each allocation of this process that holds one of the addresses.
 
-    Neither call waits for the GPU, as one for the number of an allocation (CU_POINTER_ATTRIBUTE_
-    BUFFER_ID) does. Raises RuntimeError where memory is of a kind that cannot be shared.
+    The calls must not wait for the GPU: launches behind the judge's gate are named with them.
+    Raises RuntimeError where memory is of a kind that cannot be shared.
     """
     found: dict[int, tuple[int, int, str]] = {}
     for address in addresses:
@@ -108,5 +108,5 @@ def _check_size(address: ctypes.c_uint64, size_bytes: int) -> None:
 
 
 def tensor_at(address: int, size_bytes: int) -> torch.Tensor:
-    """A tensor of bytes whose storage is a piece of GPU memory; whoever asks keeps that alive."""
+    """Return a tensor of bytes over GPU memory. The caller keeps the memory alive."""
     return torch.as_tensor(_Exposed(address, size_bytes), device="cuda")

@@ -575,12 +575,12 @@ class _Pool:
         return min(renewed, _MOST_LOOPS[self._clock], *(arm.slots for arm in self._arms))
 
     def begin(self, clock: Clock, size: int) -> None:
-        """Hold so many sets for samples of a clock."""
+        """Hold `size` input sets, for samples of a clock."""
         self._clock = clock
         self._size = size
 
     def resize(self, loops: int) -> None:
-        """Hold so many sets."""
+        """Hold `loops` input sets."""
         self._size = loops
 
     def refill(self) -> list[int]:

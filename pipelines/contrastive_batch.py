@@ -101,7 +101,7 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
     if short:
         notes["reference shown as 1.00x"] = f"{short} rows, which have fewer exemplars than asked"
     for what, count in _stand_ins(rows, device).items():
-        notes[what] = f"{count} exemplars, of which the prompts say so"
+        notes[what] = f"{count} exemplars, named as such in the prompts"
     kind = device_kind(lake, device)
     return Selection(
         rows=rows.append_column("_device_kind", _constant(kind, rows.num_rows)),

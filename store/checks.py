@@ -69,7 +69,7 @@ def check(location: lake.Location, progress: Progress = unseen) -> list[Problem]
         return problems
     try:
         # Without the lock: files never change, and to compare large ones takes long.
-        files = checksums.listed(location)
+        files = checksums.list_files(location)
         damaged = checksums.verify(files, progress)
         _note_unrecorded(files)
         with maintained(location, "store check") as connection:

@@ -135,7 +135,7 @@ def data_files(
     ]
 
 
-def listed(location: lake.Location) -> list[DataFile]:
+def list_files(location: lake.Location) -> list[DataFile]:
     """Return the data files of a lake, as `data_files` does."""
     connection = lake.connect()
     try:

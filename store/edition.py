@@ -204,7 +204,7 @@ def _require_whole(lake: Lake) -> None:
 
     Files of tables that stay behind count too: licences and quarantine are read from them.
     """
-    files = checksums.listed(lake.location)
+    files = checksums.list_files(lake.location)
     read = [one for one in files if one.is_read_at(lake.snapshot)]
     checksums.require_whole(checksums.verify(read), "Nothing was published.")
 

@@ -1,4 +1,4 @@
-"""What rankings and tables leave out by default; an option reads the view that says so as empty."""
+"""What rankings and tables leave out by default. An option includes it by emptying the view."""
 
 from __future__ import annotations
 

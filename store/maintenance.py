@@ -133,7 +133,7 @@ def backup(location: lake.Location, target: Path) -> tuple[int, int]:
     _check_target(location, target)
     copied = kept = 0
     with location.lock():
-        recorded = {one.file: one.sha256 for one in checksums.listed(location)}
+        recorded = {one.file: one.sha256 for one in checksums.list_files(location)}
         for file in sorted(location.data.rglob("*.parquet")):
             there = target / "data" / file.relative_to(location.data)
             if there.exists() and there.stat().st_size == file.stat().st_size:

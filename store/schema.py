@@ -38,7 +38,7 @@ def migrate(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[str
             steps += _create(table)
         else:
             steps += _widen(table, stored[table.name], types)
-    held = _held(connection) if "catalogs" in stored else None
+    held = _read_kept_catalog(connection) if "catalogs" in stored else None
     if held is not None and held.definition != catalog.definition:
         steps += [(line, "") for line in widening.widen(connection, held, catalog)]
         steps += _describe(held, catalog)
@@ -50,7 +50,7 @@ def migrate(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[str
     return [line for line, _ in steps if line]
 
 
-def _held(connection: duckdb.DuckDBPyConnection) -> Catalog | None:
+def _read_kept_catalog(connection: duckdb.DuckDBPyConnection) -> Catalog | None:
     """Return the catalog that the lake follows, or None where it keeps none."""
     row = connection.execute(
         "SELECT definition, version FROM lake.catalogs ORDER BY created_at DESC, catalog_id DESC "

@@ -39,7 +39,7 @@ def widen(connection: duckdb.DuckDBPyConnection, held: Catalog, wanted: Catalog)
         for column in old.columns.values():
             changed = new.columns[column.name]
             _check_column(old, column, changed)
-            lines |= dict.fromkeys(_widened(column, changed, old.name))
+            lines |= dict.fromkeys(_list_column_changes(column, changed, old.name))
             lines |= dict.fromkeys(_widened_enum(held, wanted, old, column, changed))
     return list(lines)
 
@@ -125,7 +125,7 @@ def _holds_without(connection: duckdb.DuckDBPyConnection, added: list[Column], c
     return row is not None and row[0] is True
 
 
-def _widened(old: Column, new: Column, table: str) -> Iterator[str]:
+def _list_column_changes(old: Column, new: Column, table: str) -> Iterator[str]:
     if old.required and not new.required:
         yield f"NULL in {table}.{old.name}"
     if new.null_elements and not old.null_elements:
@@ -160,14 +160,14 @@ def _widened_enum(
             "`by` never changes. Put it back.",
         )
     for value in _deciding(held, table, before, after):
-        lost = [one for one in _admitted(before, value) if one not in _admitted(after, value)]
+        lost = [one for one in _list_values(before, value) if one not in _list_values(after, value)]
         if lost:
             raise CatalogError(
                 f"{place} may no longer be {', '.join(lost)} where {before.by} is {value}",
                 f"Values of an enum are only added. {_NEWER}",
             )
-        for one in _admitted(after, value):
-            if one not in _admitted(before, value):
+        for one in _list_values(after, value):
+            if one not in _list_values(before, value):
                 yield f"value {one} of {place} where {before.by} is {value}"
     for value in after.values:
         if value not in before.values:
@@ -185,7 +185,7 @@ def _deciding(held: Catalog, table: Table, before: Enum, after: Enum) -> list[st
     return [value for value in held.enums[column.enum].values if value in named]
 
 
-def _admitted(enum: Enum, value: str) -> tuple[str, ...]:
+def _list_values(enum: Enum, value: str) -> tuple[str, ...]:
     return enum.allowed.get(value, enum.values)
 
 

@@ -38,7 +38,7 @@ class Pieces:
 
         Raises Malformed for anything else, Unreadable where a piece cannot be opened.
         """
-        pieces = _checked(named)
+        pieces = _check_pieces(named)
         missing = [(size, handle) for _, size, handle in pieces if handle not in self._open]
         if missing:
             with self._running():
@@ -80,7 +80,7 @@ class Pieces:
         self._at.clear()
 
 
-def _checked(named: Any) -> list[tuple[int, int, str]]:
+def _check_pieces(named: Any) -> list[tuple[int, int, str]]:
     if not isinstance(named, list) or len(named) > _MOST_PIECES:
         raise Malformed("the pieces of memory of an answer are not listed")
     pieces: list[tuple[int, int, str]] = []

@@ -312,7 +312,7 @@ def test_the_code_of_a_baseline_is_the_second_exemplar(
         "evidence": "claimed",
         "baseline": "eager",
         "device": "A100",
-        "speedups implied by two": "1 exemplars, of which the prompts say so",
+        "speedups implied by two": "1 exemplars, named as such in the prompts",
     }
 
 

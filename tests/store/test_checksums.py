@@ -112,7 +112,7 @@ def test_damage_is_named_with_its_table_snapshot_and_remedy(
 
 def test_every_byte_of_a_file_counts(writer: store.Writer) -> None:
     _fill(writer)
-    files = checksums.listed(writer.location)
+    files = checksums.list_files(writer.location)
     assert {one.table for one in files} == {"kernels", "evaluations", "timings"}
     assert checksums.verify(files) == []
     (one,) = [one for one in files if one.table == "timings"]
@@ -150,7 +150,7 @@ def test_a_lake_of_before_says_that_nothing_was_recorded_until_it_is_compacted(
     caplog.clear()
     assert _found(writer.location) == []
     assert "no checksum" not in caplog.text
-    assert all(one.sha256 for one in checksums.listed(writer.location))
+    assert all(one.sha256 for one in checksums.list_files(writer.location))
 
 
 def test_a_lake_without_the_table_is_checked_and_compacted(
@@ -168,8 +168,8 @@ def test_a_lake_without_the_table_is_checked_and_compacted(
     with store.writer(str(writer.location.root), author="tests") as again:
         kernels = [builders.kernel(f"more {number}") for number in range(MANY)]
         again.append({"kernels": kernels}, "more")
-    unrecorded = [one for one in checksums.listed(writer.location) if one.sha256 is None]
-    assert len(unrecorded) == len(checksums.listed(writer.location)) - 1
+    unrecorded = [one for one in checksums.list_files(writer.location) if one.sha256 is None]
+    assert len(unrecorded) == len(checksums.list_files(writer.location)) - 1
     assert _found(writer.location) == []
 
 
@@ -186,7 +186,7 @@ def test_files_of_loads_compactions_and_expiry_have_their_checksum(writer: store
         lambda: maintenance.expire(writer.location, maintenance.ORPHAN_AGE * 0),
     ):
         step()
-        files = checksums.listed(writer.location)
+        files = checksums.list_files(writer.location)
         assert files
         assert all(one.sha256 for one in files)
         assert _found(writer.location) == []
@@ -203,7 +203,7 @@ def test_damaged_files_are_not_merged_or_published_as_good_ones(writer: store.Wr
     with pytest.raises(FlywheelError, match=r"timings: main/timings/.*another sha256") as told:
         maintenance.compact(writer.location)
     assert "Nothing was compacted" in str(told.value)
-    assert len(checksums.listed(writer.location)) == 3
+    assert len(checksums.list_files(writer.location)) == 3
 
 
 def test_a_backup_has_the_checksums_and_takes_no_damaged_file(
@@ -212,7 +212,7 @@ def test_a_backup_has_the_checksums_and_takes_no_damaged_file(
     _fill(writer)
     copy = lake.Location(tmp_path / "copy")
     maintenance.backup(writer.location, copy.root)
-    assert all(one.sha256 for one in checksums.listed(copy))
+    assert all(one.sha256 for one in checksums.list_files(copy))
     assert _found(copy) == []
     file = _file(writer.location, "kernels")
     _flip(file, 100)
@@ -231,7 +231,7 @@ def test_damage_in_what_old_snapshots_read_is_found_too(writer: store.Writer) ->
     file = _file(writer.location, "kernels")
     _past_the_store(writer.location, "DROP TABLE lake.kernels")
     _flip(file, 50)
-    (one,) = [one for one in checksums.listed(writer.location) if one.table == "kernels"]
+    (one,) = [one for one in checksums.list_files(writer.location) if one.table == "kernels"]
     # The commit that drops the table follows the one that wrote it.
     assert one.snapshots == f"snapshot {first}"
     assert not one.is_read_at(first + 1)
