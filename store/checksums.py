@@ -81,15 +81,18 @@ def record(
 
     A catalog of one's own may lack the table: such a lake has no checksums.
     """
-    if not files:
+    if not files or not has_table(connection):
         return
-    # Files of a commit a moment ago are listed as new ones too.
+    # Files of a commit a moment ago are listed as new ones too, and so are those that a killed
+    # writer left behind, which every commit of that moment lists.
     names = quoted(tuple(file.name for file in files))
+    paths = quoted(tuple(file.relative_to(location.data).as_posix() for file in files))
     known = connection.execute(
-        f"SELECT path FROM __ducklake_metadata_lake.ducklake_data_file WHERE path IN ({names})"
+        f"SELECT path FROM __ducklake_metadata_lake.ducklake_data_file WHERE path IN ({names}) "
+        f"UNION ALL SELECT parse_filename(path) FROM lake.{TABLE} WHERE path IN ({paths})"
     ).fetchall()
     fresh = [file for file in files if (file.name,) not in known]
-    if fresh and has_table(connection):
+    if fresh:
         insert(connection, location, fresh)
 
 

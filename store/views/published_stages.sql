@@ -1,8 +1,10 @@
 -- One row per arm of CUDA-L1's stage table (the paper's Table 5) and per policy of this lake with a stage.
 -- The paper's rows are published figures on an A100; ours are rows of stage_table over all levels
--- against eager, where success and faster are out of tasks. Where no policy of a stage was judged in
--- this lake, one row says so. Figures that the paper does not give, and those of a stage that was not
--- judged, are NULL. place orders the arms: vanilla models, R1-evolve, CUDA-L1's stages, then ours.
+-- against eager, where success and faster are out of tasks. An imported policy stands at the stage
+-- that its release states. Where no policy of a stage was judged in this lake, one row says so; a
+-- policy that was trained in another order stands last, under the methods it was trained by. Figures
+-- that the paper does not give, and those of a stage that was not judged, are NULL. place orders the
+-- arms: vanilla models, R1-evolve, CUDA-L1's stages, then ours.
 WITH arms (place, policy_id, arm) AS (
     VALUES
     (1, 'llama-3.1-405b', 'vanilla'),
@@ -38,11 +40,25 @@ paper AS (
         AND figures.baseline = 'eager'
     GROUP BY arms.place, arms.arm, figures.gpu
 ),
-stages (place, stages) AS (
-    VALUES (11, 'base'), (12, 'stage 1'), (13, 'stages 1 + 2'), (14, 'stages 1 + 2 + 3')
+stages (place, stages, trained_by) AS (
+    VALUES
+    (11, 'base', 'base'),
+    (12, 'stage 1', 'sft'),
+    (13, 'stages 1 + 2', 'sft + self-supervised'),
+    (14, 'stages 1 + 2 + 3', 'sft + self-supervised + contrastive')
 ),
 ours AS (
-    SELECT * FROM stage_table WHERE "level" IS NULL AND baseline = 'eager'
+    SELECT
+        *,
+        CASE stages
+            WHEN 'imported: base' THEN 'base'
+            WHEN 'imported: sft' THEN 'sft'
+            WHEN 'imported: self-supervised' THEN 'sft + self-supervised'
+            WHEN 'imported: contrastive' THEN 'sft + self-supervised + contrastive'
+            ELSE stages
+        END AS trained_by
+    FROM stage_table
+    WHERE "level" IS NULL AND baseline = 'eager'
 )
 SELECT
     stated_by, place, stages, policy, suite, device, tasks, success, faster,
@@ -57,8 +73,8 @@ FROM paper
 UNION ALL
 SELECT
     'this lake',
-    stages.place,
-    stages.stages,
+    coalesce(stages.place, 15),
+    coalesce(stages.stages, ours.stages),
     CASE
         WHEN ours.policy_id IS NULL THEN 'no kernel of this stage was judged here'
         WHEN ours."round" IS NOT NULL THEN ours.policy || ', round ' || ours."round"
@@ -68,5 +84,5 @@ SELECT
     ours.device, ours.tasks, ours.success, ours.faster, ours.n, ours.geomean,
     ours.p50, ours.p50_low, ours.p50_high, ours.mean, ours.max, ours.mean_missing_as_1
 FROM stages
-LEFT JOIN ours ON ours.stages = stages.stages
+FULL JOIN ours ON ours.trained_by = stages.trained_by
 ORDER BY place, suite, device, policy

@@ -197,6 +197,17 @@ def test_files_of_loads_compactions_and_expiry_have_their_checksum(writer: store
     assert not list(writer.location.data.glob("main/file_checksums/*"))
 
 
+def test_a_file_that_a_killed_commit_left_has_one_checksum(writer: store.Writer) -> None:
+    _fill(writer)
+    left = _file(writer.location, "kernels")
+    # Named by a time to come, so that every commit takes it for a new one.
+    shutil.copy(left, left.with_name("ducklake-ffffffff-ffff-7000-8000-000000000000.parquet"))
+    for part in range(2):
+        rows = [builders.kernel(f"{part} {number}") for number in range(MANY)]
+        writer.append({"kernels": rows}, "a file")
+    assert _found(writer.location) == []
+
+
 def test_damaged_files_are_not_merged_or_published_as_good_ones(writer: store.Writer) -> None:
     _fill(writer)
     _flip(_file(writer.location, "timings"), 300)

@@ -198,7 +198,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
     gpu = b.device("A100", kind="cuda")
     sizes = {name: b.workload(task) for name, task in tasks.items()}
     kernels = {name: b.kernel(name) for name in tasks}
-    policies = [b.policy("CUDA-L1", policy_id="cuda-l1", stage="contrastive")]
+    policies = [b.policy("CUDA-L1", policy_id="cuda-l1", stage="contrastive", kind="released")]
     judged = {
         name: b.evaluation(
             kernels[name], tasks[name], sizes[name], gpu,
