@@ -29,7 +29,9 @@ import pyarrow as pa
 from generate import Size, make, starter_texts
 
 import store
-from store import bundle, catalog, lake
+from store.lake import location
+from store.schema import catalog
+from store.writing import bundle
 
 TABLES = ("kernels", "kernel_features", "generations", "evaluations", "timings")
 ARMS = ("kernel", "eager")
@@ -128,8 +130,8 @@ class Raw:
     """The least that stores the same rows: one transaction of plain inserts."""
 
     def __init__(self, url: Path) -> None:
-        self._connection: duckdb.DuckDBPyConnection = lake.connect()
-        lake.attach(self._connection, lake.Location(url), writable=True)
+        self._connection: duckdb.DuckDBPyConnection = location.connect()
+        location.attach(self._connection, location.Location(url), writable=True)
         self._log = catalog.load().table("ingest_log").arrow_schema
 
     def commit(self, bundles: list[dict[str, pa.Table]]) -> None:

@@ -21,11 +21,11 @@ from collections.abc import Iterator
 
 import torch
 
-from evaluators._bench import Bench
-from evaluators._case import Case
-from evaluators._intervals import verdict
-from evaluators._wins import speedups
 from evaluators.judge import Config, judge
+from evaluators.judging.bench import Bench
+from evaluators.judging.case import Case
+from evaluators.timing.intervals import verdict
+from evaluators.timing.surprising_wins import speedups
 
 TASK = """
 import time, torch

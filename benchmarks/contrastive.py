@@ -6,8 +6,9 @@ Each side is a process of its own, so that its time has the start-up in it and i
 own. `pipeline` is `pipelines run contrastive-batch`: prompts rendered, held against the rules,
 written and recorded. `bare SQL` is one statement of hand-written DuckDB over the lake's Parquet
 files that draws the same kernels and fetches their texts and no more; that both drew the same
-kernels is asserted. `pipeline, first` runs on a lake that keeps no answers yet (store/derived.py)
-and makes them. `JSONL` does the job with `datasets` on the same history as JSON lines.
+kernels is asserted. `pipeline, first` runs on a lake that keeps no answers yet
+(store/lake/view_cache.py) and makes them. `JSONL` does the job with `datasets` on the same history
+as JSON lines.
 """
 
 from __future__ import annotations

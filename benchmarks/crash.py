@@ -28,8 +28,9 @@ from pathlib import Path
 from typing import Any
 
 import store
-from store import checks, ids
-from store.lake import Location
+from store import ids
+from store.lake.location import Location
+from store.upkeep import integrity
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ARMS = ("kernel", "eager")
@@ -236,8 +237,8 @@ def judge(url: str, acked: set[str], wanted: set[str]) -> Outcome:
         outcome.lost = len((acked | wanted) - bundle_rows(lake).keys())
         outcome.torn = torn_bundles(lake)
         outcome.doubled = doubled_bundles(lake)
-    outcome.problems = [f"{p.table}: {p.rule} ({p.count})" for p in checks.check(lake.location)]
-    outcome.leftover_files = len(checks.leftovers(lake.location))
+    outcome.problems = [f"{p.table}: {p.rule} ({p.count})" for p in integrity.check(lake.location)]
+    outcome.leftover_files = len(integrity.leftovers(lake.location))
     return outcome
 
 

@@ -23,11 +23,11 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from evaluators._bench import Bench
-from evaluators._case import Case
 from evaluators.judge import Config, judge
-from store.generated import _families
-from store.generated._task import Task
+from evaluators.judging.bench import Bench
+from evaluators.judging.case import Case
+from store.generated.writing import families
+from store.generated.writing.task import Task
 
 LIMITS = Config(
     calls=3, robustness=False, diagnosis=False, timing_s=0.05, timing_limit_s=0.5, blocks=20
@@ -174,7 +174,7 @@ def measured(ways: Sequence[Way]) -> None:
 
 def teachers() -> dict[str, str]:
     """Return the teacher's kernels of one chain, by variant."""
-    found = (task for _, task in _families.tasks(("elementwise",), 0))
+    found = (task for _, task in families.tasks(("elementwise",), 0))
     # One input and no parameters, as the other texts have, and a function of <math.h>.
     task = next(
         task
@@ -237,7 +237,7 @@ def judged(tasks: int, device: str) -> None:
     statuses: dict[str, int] = {}
     here = ("torch", "cpp") if device == "cpu" else ("torch", "triton", "cuda")
     with Bench(device) as bench:
-        for _, task in islice(_families.tasks(_families.families(), 0), tasks):
+        for _, task in islice(families.tasks(families.families(), 0), tasks):
             for kernel in task.kernels:
                 if kernel.right and kernel.language in here:
                     row = judge(_case(task, kernel.code, device), bench, LIMITS)["evaluations"][0]

@@ -79,8 +79,8 @@ def fresh(device: str, *, early: bool) -> str:
 
 def worker(device: str) -> str:
     """What a worker of the judge tells."""
-    from evaluators._arm import Arm, Patience
-    from evaluators._sandbox import Limits, Nursery
+    from evaluators.sandbox.launcher import Limits, Nursery
+    from evaluators.worker.handle import Arm, Patience
 
     text = "class ModelNew:\n    def __call__(self, x): return x @ x\n"
     patience = Patience(import_s=60, build_s=60, first_call_s=60, call_s=60, total_s=300)
@@ -126,14 +126,14 @@ def main() -> None:
 
 def compare(device: str, scratch: str) -> None:
     """Print a line for each sort of process; those behind walls may write to `scratch`."""
-    from evaluators import _isolation
+    from evaluators.sandbox import isolation
 
     gpu = device == "cuda"
 
     def behind(*parts: str) -> Callable[[], None]:
         def walls() -> None:
-            _isolation.guard(parts, [scratch], gpu=gpu)
-            _isolation.narrow(parts, [scratch], gpu=gpu)
+            isolation.guard(parts, [scratch], gpu=gpu)
+            isolation.narrow(parts, [scratch], gpu=gpu)
 
         return walls
 
@@ -141,7 +141,7 @@ def compare(device: str, scratch: str) -> None:
         mark = " early" if early else ""
         print(f"{'fresh' + mark:28} {fresh(device, early=early)}", flush=True)
         print(f"{'fork' + mark:28} {forked(device, lambda: None, early=early)}", flush=True)
-    cases: dict[str, Callable[[], None]] = {"not_dumpable": _isolation.hide_memory}
+    cases: dict[str, Callable[[], None]] = {"not_dumpable": isolation.hide_memory}
     cases |= {wall: behind(wall) for wall in WALLS} | {"all of them": behind(*WALLS)}
     for name, walls in cases.items():
         print(f"{'fork ' + name:28} {forked(device, walls, early=False)}", flush=True)

@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 from generate import BATCH, Size, Source
 
 import store
-from store import catalog, lake, schema
+from store.lake.location import Location, attach, connect
+from store.schema import catalog, migrate
 
 MEASURED = ("kernels", "evaluations", "timings")
 
@@ -58,12 +59,12 @@ def through_store(url: Path, files: dict[str, Path]) -> dict[str, float]:
 
 def raw(url: Path, files: dict[str, Path]) -> dict[str, float]:
     """Load with one INSERT..SELECT a table in a lake of the same layout; return seconds."""
-    location = lake.Location(url)
+    location = Location(url)
     location.data.mkdir(parents=True)
-    connection = lake.connect()
+    connection = connect()
     connection.execute("SET preserve_insertion_order = false")
-    lake.attach(connection, location, writable=True)
-    schema.migrate(connection, catalog.load())
+    attach(connection, location, writable=True)
+    migrate.migrate(connection, catalog.load())
     seconds: dict[str, float] = {}
     for name, file in files.items():
         begun = time.perf_counter()

@@ -25,10 +25,10 @@ import generate
 from hub.server import TOKEN, HubServer
 
 import store
-from store import frozen
-from store.edition import Options
-from store.hub import Hub
-from store.publish import Published, publish
+from store.hub import frozen_catalog
+from store.hub.client import Hub
+from store.hub.edition import Options
+from store.hub.publish import Published, publish
 
 REPO = "bench/lake"
 
@@ -58,7 +58,7 @@ def main() -> None:
                 f"| {sent / 1e6:.2f} | {done.all_bytes / 1e6:.2f} "
                 f"| {100 * sent / done.all_bytes:.0f} % |"
             )
-        size = len(server.files(REPO)[frozen.CATALOG])
+        size = len(server.files(REPO)[frozen_catalog.CATALOG])
         print(f"\nThe frozen catalog has {size / 1e3:.0f} kB.")
 
 

@@ -3,8 +3,8 @@
 python benchmarks/queries.py --lake DIR          (a lake of benchmarks/generate.py)
 
 Both sides run in turn in one process; the answers are compared, then the best times. A large lake
-keeps answers beside its tables (store/derived.py): `first` is the question on a copy that has none,
-which makes them, and the following ones are those of a lake that has them.
+keeps answers beside its tables (store/lake/view_cache.py): `first` is the question on a copy that
+has none, which makes them, and the following ones are those of a lake that has them.
 """
 
 from __future__ import annotations

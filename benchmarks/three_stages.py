@@ -37,7 +37,7 @@ from typing import Any
 
 import store
 from store.errors import LakeNotFound
-from store.generated import _families
+from store.generated.writing import families as families_module
 from trainers._model import policy_id
 
 ROOT = Path(store.__file__).parent.parent
@@ -216,9 +216,9 @@ class Study:
 
     def steps(self) -> Generator[list[Step]]:
         """Yield all steps in their order; those of a list run side by side."""
-        names = _families.families()
+        names = families_module.families()
         sides = {
-            side: [name for name in names if side == _families.family(name).SPLIT]
+            side: [name for name in names if side == families_module.family(name).SPLIT]
             for side in ("train", "test")
         }
         sizes = self.sizes

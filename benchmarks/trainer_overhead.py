@@ -57,10 +57,10 @@ def plain_grpo(folder: Path, steps: int) -> list[float]:
     from trl.trainer.grpo_config import GRPOConfig
     from trl.trainer.grpo_trainer import GRPOTrainer
 
-    from evaluators._host import Host
-    from evaluators._wins import ranking_rows
+    from evaluators.scheduling.judge_process import Host
+    from evaluators.timing.surprising_wins import ranking_rows
     from store import ids
-    from store.completion import parse
+    from store.code.completion import parse
     from trainers import _judging, _model, contrastive
 
     preset = contrastive.PRESETS["tiny"]

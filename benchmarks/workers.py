@@ -24,9 +24,9 @@ from pathlib import Path
 
 import torch
 
-from evaluators import _isolation
-from evaluators._arm import Arm, Patience
-from evaluators._sandbox import Limits, Nursery
+from evaluators.sandbox import isolation
+from evaluators.sandbox.launcher import Limits, Nursery
+from evaluators.worker.handle import Arm, Patience
 
 CANDIDATE = """
 import torch
@@ -103,16 +103,16 @@ def in_fork(action: Callable[[], None]) -> float:
 def walls(folder: str) -> dict[str, float]:
     """Seconds of each wall that a worker gets for itself."""
     return {
-        "of it: an empty fork": _timed(lambda: _isolation.works(lambda: None)),
-        "of it: Landlock": in_fork(lambda: _isolation.guard(["landlock"], [folder], gpu=False)),
+        "of it: an empty fork": _timed(lambda: isolation.works(lambda: None)),
+        "of it: Landlock": in_fork(lambda: isolation.guard(["landlock"], [folder], gpu=False)),
         "of it: seccomp": in_fork(
             lambda: (
-                _isolation.guard([], [], gpu=False),
-                _isolation.narrow(["seccomp"], [], gpu=False),
+                isolation.guard([], [], gpu=False),
+                isolation.narrow(["seccomp"], [], gpu=False),
             )[1]
         ),
         "of it: capabilities": in_fork(
-            lambda: _isolation.narrow(["no_capabilities"], [], gpu=False)
+            lambda: isolation.narrow(["no_capabilities"], [], gpu=False)
         ),
     }
 
@@ -175,7 +175,7 @@ def main() -> None:
     torch.set_num_threads(1)
     seconds: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder, Nursery(1) as nursery:
-        _isolation.available([], folder, gpu=False)  # paths are found once, as in a nursery
+        isolation.available([], folder, gpu=False)  # paths are found once, as in a nursery
         Path(folder, "kernel.py").write_text(CANDIDATE)
         begin = time.perf_counter()
         nursery.wait_ready()

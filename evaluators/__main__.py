@@ -1,5 +1,5 @@
 """Lets `python -m evaluators` do what the console script does."""
 
-from evaluators._cli import main
+from evaluators.cli.app import main
 
 main()

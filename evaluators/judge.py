@@ -18,17 +18,19 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from evaluators._case import UNRANKED, WEIGHT_SEED, Evidence, Kernels, Policy
+from evaluators.judging.case import Evidence, Kernels, Policy
+from evaluators.judging.flags import UNRANKED
+from evaluators.references.module import WEIGHT_SEED
 from store.errors import SandboxFailed
 from store.ids import content_id, uuid7
 
 if TYPE_CHECKING:
-    from evaluators._arm import Arm, Patience
-    from evaluators._bench import Bench
-    from evaluators._case import Case
-    from evaluators._reference import Reference
-    from evaluators._sandbox import Ended, Limits
-    from evaluators._timing import Plan, Session
+    from evaluators.judging.bench import Bench
+    from evaluators.judging.case import Case
+    from evaluators.references.task import Reference
+    from evaluators.sandbox.launcher import Ended, Limits
+    from evaluators.timing.session import Plan, Session
+    from evaluators.worker.handle import Arm, Patience
 
 VERSION = 7
 """Version of the rules; rows of an older one do not count in verdicts."""
@@ -125,8 +127,8 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
 
     A failing candidate is a row. So is a fault of our own, with the status evaluator_error.
     """
-    from evaluators._arm import Failed
-    from evaluators._reference import ReferenceFailed
+    from evaluators.references.task import ReferenceFailed
+    from evaluators.worker.handle import Failed
 
     began = time.perf_counter()
     outcome = _Outcome()
@@ -148,13 +150,13 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
 
 
 def _try(case: Case, bench: Bench, config: Config, outcome: _Outcome) -> None:
-    from evaluators import _detect
-    from evaluators._arm import Failed
-    from evaluators._wins import confirmed, rank, surprising
+    from evaluators.audit import detect
+    from evaluators.timing.surprising_wins import confirmed, rank, surprising
+    from evaluators.worker.handle import Failed
 
     files = [{"path": path, "code": code} for path, code in case.other_files]
-    outcome.findings = _detect.findings(case.code, files, case.kernel_id)
-    hostile = _detect.refused(outcome.findings)
+    outcome.findings = detect.findings(case.code, files, case.kernel_id)
+    hostile = detect.refused(outcome.findings)
     if hostile:
         message = f"line {hostile[0]['line']} is not run: {hostile[0]['quote']}"
         raise Failed("rejected", "forbidden_code", message[:_MESSAGE_LIMIT])
@@ -196,7 +198,7 @@ def settled(
         second: What `remeasure` gave in another place; nothing where our own machinery failed.
         failed: Status, reason, message and detail where the kernel failed there.
     """
-    from evaluators._wins import confirmed, rank
+    from evaluators.timing.surprising_wins import confirmed, rank
 
     [evaluation] = tables["evaluations"]
     key = {"evaluation_id": evaluation["evaluation_id"]}
@@ -242,11 +244,16 @@ def _measured(
     case: Case, bench: Bench, config: Config, outcome: _Outcome, calls: int
 ) -> list[dict[str, Any]]:
     """Judge the answers of one process of the candidate, then time it; rows of its session."""
-    from evaluators._bench import Sizes
-    from evaluators._checks import Checks, question
-    from evaluators._roofline import Floor
-    from evaluators._tensors import layout
-    from evaluators._timing import Sources, hold_against_eager_alone, hold_against_floor, measure
+    from evaluators.device.roofline import Floor
+    from evaluators.judging.bench import Sizes
+    from evaluators.judging.calls import Checks, question
+    from evaluators.memory.tensors import layout
+    from evaluators.timing.session import (
+        Sources,
+        hold_against_eager_alone,
+        hold_against_floor,
+        measure,
+    )
 
     axes = json.loads(case.axes)
     names, plan = _baselines(config, bench.device), _plan(config, bench.device)
@@ -319,8 +326,8 @@ def _diagnose(
     arm: Arm, reference: Reference, bench: Bench, session: Session, outcome: _Outcome
 ) -> None:
     """Ask for a profile, the last that is asked of a worker, and note what it shows."""
-    from evaluators._arm import Failed
-    from evaluators._diagnosis import analysis, share
+    from evaluators.diagnosis.bottleneck import analysis, share
+    from evaluators.worker.handle import Failed
 
     try:
         arm.fill(0, reference.inputs(secrets.randbits(48)))
@@ -340,7 +347,7 @@ def _diagnose(
 
 
 def _plan(config: Config, device: str) -> Plan:
-    from evaluators._timing import Plan
+    from evaluators.timing.session import Plan
 
     on_gpu = device == "cuda"
     most = max(config.blocks, _FEWEST_BLOCKS)
@@ -464,8 +471,8 @@ def _timing_rows(session: Session, case: Case, bench: Bench) -> Iterator[dict[st
 
 def _files(case: Case) -> dict[str, str]:
     """Every file of the kernel by its path; raises Failed where one lies outside its folder."""
-    from evaluators._arm import Failed
-    from evaluators._sandbox import strays
+    from evaluators.sandbox.launcher import strays
+    from evaluators.worker.handle import Failed
 
     files = {case.path: case.code, **dict(case.other_files)}
     outside = strays(files)
@@ -476,7 +483,7 @@ def _files(case: Case) -> dict[str, str]:
 
 
 def _limits(config: Config, device: str) -> Limits:
-    from evaluators._sandbox import Limits
+    from evaluators.sandbox.launcher import Limits
 
     return Limits(
         memory_bytes=None if device == "cuda" else int(config.memory_gb * 2**30),
@@ -487,7 +494,7 @@ def _limits(config: Config, device: str) -> Limits:
 
 
 def _patience(config: Config, answer_s: float) -> Patience:
-    from evaluators._arm import Patience
+    from evaluators.worker.handle import Patience
 
     return Patience(
         import_s=config.import_s,
@@ -500,7 +507,7 @@ def _patience(config: Config, answer_s: float) -> Patience:
 
 def _baselines(config: Config, device: str) -> Sequence[str]:
     """The baselines asked for, eager among them."""
-    from evaluators._variants import names
+    from evaluators.worker.baselines import names
 
     chosen = config.baselines
     if chosen is None:

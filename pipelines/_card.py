@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines._render import render
-from store import viewer
-from store.reader import view_names, view_text
+from store.hub import viewer
+from store.lake.reader import view_names, view_text
 
 if TYPE_CHECKING:
     import pyarrow as pa

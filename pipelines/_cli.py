@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from pipelines._contract import Request
-from store import __version__, room
-from store.commandline import echo
+from store import __version__
+from store.commandline import echo, members
+from store.commandline.members import Common, Format, Member
+from store.commandline.progress import shown
 from store.errors import DatasetError
-from store.progress import shown
-from store.room import Common, Format, Member
 
 if TYPE_CHECKING:
     from pipelines._materialise import Dataset, Job
@@ -53,7 +53,7 @@ app.command(run_app)
 
 def main() -> None:
     """Run the `pipelines` command."""
-    room.run(app, room.Group(run_app, "pipelines", _runner))
+    members.run(app, members.Group(run_app, "pipelines", _runner))
 
 
 @app.command(name="list")
@@ -67,10 +67,10 @@ def list_(*, format: Format = "table", common: Common = _DEFAULT) -> None:
     """
     import pyarrow as pa
 
-    from store import display
+    from store.commandline import display
 
     rows = [
-        {"pipeline": one.name, "about": one.about} for one in room.members("pipelines").values()
+        {"pipeline": one.name, "about": one.about} for one in members.members("pipelines").values()
     ]
     display.write(pa.Table.from_pylist(rows), format)
 
@@ -86,7 +86,7 @@ def show(name: str, /, *, common: Common = _DEFAULT) -> None:
     """
     from pipelines._describe import description
 
-    one = room.member("pipelines", name)
+    one = members.member("pipelines", name)
     echo.print_lines(description(one, _loaded(one)))
 
 
@@ -233,7 +233,7 @@ def _facts(dataset: Dataset, format: Format, **more: Any) -> None:
         return
     import pyarrow as pa
 
-    from store import display
+    from store.commandline import display
 
     flat = {
         name: json.dumps(value) if isinstance(value, dict) else value

@@ -12,8 +12,8 @@ from typing import Any
 from pipelines._contract import Request
 from pipelines._render import template_hash
 from pipelines._select import OURS, OWN
-from store.reader import about
-from store.room import Member
+from store.commandline.members import Member
+from store.lake.reader import about
 
 
 def description(one: Member, module: ModuleType) -> str:

@@ -19,9 +19,9 @@ from pipelines._render import template_hash
 from pipelines._select import guarded, sql_hash
 from pipelines._texts import with_texts
 from pipelines._tokens import Counter
+from store.commandline.progress import Progress, unseen
 from store.errors import DatasetError, EmptyDataset
 from store.ids import messages_json
-from store.progress import Progress, unseen
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,10 +19,10 @@ from store import errors, ids
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from store.append import Writer
-    from store.bundle import Bundle
-    from store.limits import QueryLimits
-    from store.reader import Lake, Result
+    from store.lake.limits import QueryLimits
+    from store.lake.reader import Lake, Result
+    from store.writing.bundle import Bundle
+    from store.writing.writer import Writer
 
 __version__ = "0.1.0"
 
@@ -49,8 +49,8 @@ def open(
         LakeNotFound: nothing there.
         SnapshotNotFound: no such tag, number or time.
     """
-    from store.lake import Location
-    from store.reader import Lake
+    from store.lake.location import Location
+    from store.lake.reader import Lake
 
     return Lake(Location.of(url), at, limits, include=include)
 
@@ -65,8 +65,8 @@ def writer(url: str | None = None, *, author: str) -> Writer:
     Raises:
         CatalogError: the lake cannot follow catalog.yaml.
     """
-    from store.append import Writer
-    from store.lake import Location
+    from store.lake.location import Location
+    from store.writing.writer import Writer
 
     return Writer(Location.of(url), author)
 
@@ -74,10 +74,10 @@ def writer(url: str | None = None, *, author: str) -> Writer:
 def __getattr__(name: str) -> object:
     """Load the classes on first use, so that `import store` stays free of DuckDB and Arrow."""
     modules = {
-        "Bundle": "store.bundle",
-        "Lake": "store.reader",
-        "Result": "store.reader",
-        "Writer": "store.append",
+        "Bundle": "store.writing.bundle",
+        "Lake": "store.lake.reader",
+        "Result": "store.lake.reader",
+        "Writer": "store.writing.writer",
     }
     if name not in modules:
         raise AttributeError(name)

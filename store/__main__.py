@@ -1,5 +1,5 @@
 """`python -m store` is the `store` command."""
 
-from store.cli import main
+from store.cli.app import main
 
 main()

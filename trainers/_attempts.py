@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from pipelines import messages_json, prompt_id
 from pipelines._contract import Message
-from store.completion import Parsed, clean, parse
+from store.code.completion import Parsed, clean, parse
 from store.ids import kernel_id, uuid7
 from trainers._policy import FAILED, Completion, Sampling
 
@@ -174,7 +174,8 @@ def _kernel(parsed: Parsed) -> Row | None:
 def _features(kernels: list[Row]) -> list[Row]:
     import pyarrow as pa
 
-    from store import catalog, features
+    from store.code import features
+    from store.schema import catalog
 
     if not kernels:
         return []

@@ -16,11 +16,11 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from store import __version__, room
-from store.commandline import echo
+from store import __version__
+from store.commandline import echo, members
+from store.commandline.members import Common, Format, Member
+from store.commandline.progress import shown
 from store.errors import FlywheelError, UnknownName
-from store.progress import shown
-from store.room import Common, Format, Member
 from trainers._contract import Job
 
 _DEFAULT = Common()
@@ -56,7 +56,7 @@ for _file in ("_rollout_cli", "_rewards_cli"):
 
 def main() -> None:
     """Run the `trainers` command."""
-    room.run(app, room.Group(run_app, "trainers", _runner))
+    members.run(app, members.Group(run_app, "trainers", _runner))
 
 
 @app.command(name="list")
@@ -70,9 +70,11 @@ def list_(*, format: Format = "table", common: Common = _DEFAULT) -> None:
     """
     import pyarrow as pa
 
-    from store import display
+    from store.commandline import display
 
-    rows = [{"trainer": one.name, "about": one.about} for one in room.members("trainers").values()]
+    rows = [
+        {"trainer": one.name, "about": one.about} for one in members.members("trainers").values()
+    ]
     display.write(pa.Table.from_pylist(rows), format)
 
 
@@ -85,9 +87,9 @@ def show(name: str, /, *, common: Common = _DEFAULT) -> None:
     name
         Name of the trainer.
     """
-    one = room.member("trainers", name)
+    one = members.member("trainers", name)
     module = _loaded(one)
-    lines = [f"{one.name}: {one.about}", *room.doc_lines(one.file), "", "Options"]
+    lines = [f"{one.name}: {one.about}", *members.doc_lines(one.file), "", "Options"]
     for option in dataclasses.fields(module.Config):
         default = option.default
         shown = "" if default is None or default == () else f" = {default}"

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 from cyclopts import Parameter
 
 from store.commandline import echo
-from store.progress import Progress, unseen
+from store.commandline.progress import Progress, unseen
 
 OverLength: TypeAlias = Literal["refuse", "drop"]
 

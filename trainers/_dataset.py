@@ -15,7 +15,7 @@ from pipelines._contract import Request
 from pipelines._materialise import PROVENANCE, Job, write
 from pipelines._record import record
 from pipelines._tokens import counter
-from store import room
+from store.commandline import members
 from store.errors import DatasetError, UnknownName
 from store.ids import messages_json
 
@@ -164,7 +164,7 @@ def made(
     Raises:
         EmptyDataset: the snapshot gives no row.
     """
-    module = room.member("pipelines", pipeline).load()
+    module = members.member("pipelines", pipeline).load()
     started_at = datetime.now(UTC)
     with store.open(lake_url, at) as lake:
         job = Job(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evaluators._pool import Pool, Verdict
+from evaluators.scheduling.pool import Pool, Verdict
 from pipelines._contract import Message
 from store.ids import content_id
 from trainers import _exemplars, _rewards

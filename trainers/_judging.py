@@ -38,9 +38,9 @@ def place(device: str) -> str:
     """
     if device != "auto":
         return device
-    from evaluators import _devices
+    from evaluators.device import placement
 
-    there = _devices.gpus()
+    there = placement.gpus()
     return ",".join(there[_training() :] or there[:1]) or "cpu"
 
 

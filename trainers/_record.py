@@ -22,7 +22,7 @@ from trainers._contract import Job
 if TYPE_CHECKING:
     from transformers import TrainerCallback
 
-    from store.append import Writer
+    from store.writing.writer import Writer
 
 Stage = Literal["base", "sft", "self-supervised", "contrastive"]
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from store import room
+from store.commandline import members
 from store.errors import FlywheelError, UnknownName
 from trainers.rewards._terms import Terms, figures
 
@@ -62,7 +62,7 @@ class Scored:
 
 def rule(name: str) -> Rule:
     """Return a rule by its name, such as cuda-l1; raises UnknownName with the nearest one."""
-    known = room.members("trainers.rewards")
+    known = members.members("trainers.rewards")
     wanted = name.replace("_", "-")
     if wanted not in known:
         raise UnknownName.among("reward rule", name, known)

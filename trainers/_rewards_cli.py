@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from store.commandline import echo
+from store.commandline.members import Common, Format
 from store.errors import FlywheelError, UnknownName
-from store.room import Common, Format
 
 if TYPE_CHECKING:
     import store
@@ -67,7 +67,7 @@ def rescore(
     import pyarrow as pa
 
     import store
-    from store import display
+    from store.commandline import display
     from trainers import _rewards, _words
 
     with store.open(common.lake, at) as lake:

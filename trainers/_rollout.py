@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import store
+from store.commandline.progress import Progress
 from store.errors import FlywheelError
 from store.ids import content_id, uuid7
-from store.progress import Progress
 from trainers._attempts import Asked, attempts
 from trainers._policy import FAILED, BudgetReached, EndpointFailed, Policy, Sampling
 
@@ -54,7 +54,7 @@ class Verdict(Protocol):
 
 
 class Judge(Protocol):
-    """What gives verdicts: evaluators._pool.Pool."""
+    """What gives verdicts: evaluators.scheduling.pool.Pool."""
 
     def judge(self, wanted: Sequence[Pair]) -> Mapping[Pair, Verdict]:
         """Return the verdict of each (kernel_id, task_id), and store what is new."""

@@ -11,13 +11,13 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from evaluators import judge as judges
-from evaluators._pool import Pool, Verdict
+from evaluators.scheduling.pool import Pool, Verdict
 from store.commandline import echo
 from store.commandline.escape import quote_name
+from store.commandline.members import Common
+from store.commandline.progress import shown
 from store.endpoint import Keys
 from store.errors import FlywheelError
-from store.progress import shown
-from store.room import Common
 from trainers import _policy
 from trainers._policy import Budget, Prices, Sampling, Serving
 from trainers._rollout import Config, Outcome

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     import datasets
     from transformers import TrainerCallback
 
-    from evaluators._pool import Pool
     from evaluators.judge import Config as Judge
+    from evaluators.scheduling.pool import Pool
     from pipelines._contract import Message
     from trainers._feed import Feed, Rule
     from trainers._grpo import StoreGRPOTrainer
@@ -313,7 +313,7 @@ def _opened(stack: ExitStack, job: Job, place: str, judge: Judge) -> Pool | None
     """Open the judges on rank 0; a refusal there ends every rank."""
 
     def opened() -> None:
-        from evaluators._pool import Pool
+        from evaluators.scheduling.pool import Pool
 
         made.append(stack.enter_context(Pool(job.lake_url, place, judge)))
 
@@ -425,7 +425,7 @@ def _list(tasks: list[str], config: Config) -> datasets.Dataset:
 def _with_starter(job: Job, tasks: tuple[str, ...]) -> None:
     """Import the starter suite where the lake, or one of the tasks, is not there."""
     from store.importers import starter
-    from store.importing import line, run_import
+    from store.importers.reading.run import line, run_import
 
     try:
         with store.open(job.lake_url) as lake:

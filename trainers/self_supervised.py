@@ -323,7 +323,7 @@ class _Rounds:
     def _sampled(self, number: int, policy: _spread.Spread) -> list[str]:
         """Let the policy attempt every prompt, judge what it writes, and return the groups."""
         import store
-        from evaluators._pool import Pool
+        from evaluators.scheduling.pool import Pool
         from trainers import _prompts as prompts
 
         run, config = self._run, self._config

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators._detect_flow import is_empty, named, returns
-from evaluators._detect_source import Hit, Module, Source, words
+from evaluators.audit.flow import is_empty, named, returns
+from evaluators.audit.source import Hit, Module, Source, words
 
 VERSION = 1
 CLASS = "decoy_kernel"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators._detect_flow import is_model, returns, self_attribute, strip_views, uses
-from evaluators._detect_source import Hit, Module, Source
+from evaluators.audit.flow import is_model, returns, self_attribute, strip_views, uses
+from evaluators.audit.source import Hit, Module, Source
 
 VERSION = 1
 CLASS = "dropped_work"

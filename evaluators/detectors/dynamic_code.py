@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evaluators._detect_source import Hit, Source, words
+from evaluators.audit.source import Hit, Source, words
 
 VERSION = 1
 CLASS = "dynamic_code"

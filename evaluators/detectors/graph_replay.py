@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators._detect_flow import derived, reads
-from evaluators._detect_source import Hit, Source
+from evaluators.audit.flow import derived, reads
+from evaluators.audit.source import Hit, Source
 
 VERSION = 1
 CLASS = "stale_graph"

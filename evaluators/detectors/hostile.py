@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators._detect_source import Called, Hit, Module, Source, words
+from evaluators.audit.source import Called, Hit, Module, Source, words
 
 VERSION = 1
 CLASS = "hostile"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators._detect_flow import patches
-from evaluators._detect_source import Hit, Source
+from evaluators.audit.flow import patches
+from evaluators.audit.source import Hit, Source
 from evaluators.detectors.random_state import is_generator
 from evaluators.detectors.timer_tampering import is_clock
 

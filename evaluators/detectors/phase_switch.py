@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators._detect_flow import self_attribute
-from evaluators._detect_source import Hit, Module, Source, words
+from evaluators.audit.flow import self_attribute
+from evaluators.audit.source import Hit, Module, Source, words
 
 VERSION = 1
 CLASS = "phase_switch"

@@ -5,15 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators._detect_flow import (
-    derived,
-    is_model,
-    reads,
-    returns,
-    self_attribute,
-    strip_views,
-)
-from evaluators._detect_source import Hit, Module, Source
+from evaluators.audit.flow import derived, is_model, reads, returns, self_attribute, strip_views
+from evaluators.audit.source import Hit, Module, Source
 
 VERSION = 1
 CLASS = "memorised_output"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evaluators._detect_flow import patches
-from evaluators._detect_source import Hit, Source, words
+from evaluators.audit.flow import patches
+from evaluators.audit.source import Hit, Source, words
 
 VERSION = 1
 CLASS = "random_state"

@@ -6,7 +6,7 @@ import ast
 import builtins
 from collections.abc import Iterator
 
-from evaluators._detect_source import Hit, Module, Source, words
+from evaluators.audit.source import Hit, Module, Source, words
 
 VERSION = 1
 CLASS = "reference_access"

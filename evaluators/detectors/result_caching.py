@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators._detect_flow import derived, is_empty, named, reads, returns, self_attribute
-from evaluators._detect_source import Function, Hit, Module, Source
+from evaluators.audit.flow import derived, is_empty, named, reads, returns, self_attribute
+from evaluators.audit.source import Function, Hit, Module, Source
 
 VERSION = 1
 CLASS = "result_caching"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators._detect_source import Hit, Source
-from store import short_circuit
+from evaluators.audit.source import Hit, Source
+from store.code import constant_answers
 
 VERSION = 1
 CLASS = "short_circuit"
@@ -15,10 +15,10 @@ CLASS = "short_circuit"
 def find(source: Source) -> Iterator[Hit]:
     """Yield the entry of each class that returns zeros, ones or full on some path."""
     for module in source.modules:
-        if not any(short_circuit.is_constructor(name) for _, name in module.calls):
+        if not any(constant_answers.is_constructor(name) for _, name in module.calls):
             continue
         for model in module.all(ast.ClassDef):
-            if short_circuit.found_in(model, module.name):
+            if constant_answers.found_in(model, module.name):
                 inner = [
                     node for node in module.entries if model in module.under(node, ast.ClassDef)
                 ]

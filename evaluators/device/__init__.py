@@ -1,1 +1,1 @@
-"""The machine that kernels are timed on: what it is, and what else it does meanwhile."""
+"""The device that kernels run on: its fingerprint, limits and lock, and load on its host."""

@@ -1,1 +1,1 @@
-"""Machinery that decides whether an answer is right."""
+"""Decide whether a candidate is correct."""

@@ -1,1 +1,1 @@
-"""The process that runs a task's own text, and what passes between it and the judge."""
+"""The process that runs a task's own code, and the judge's handle to it."""

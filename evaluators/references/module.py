@@ -16,9 +16,11 @@ from typing import Any
 
 import torch
 
-from evaluators._case import WEIGHT_SEED
-from evaluators._tensors import layout, same_bits, tensors_of, to_device
-from evaluators.judging.choices import Choice, record, with_exact
+from evaluators.memory.tensors import layout, same_bits, tensors_of, to_device
+from evaluators.references.choices import Choice, record, with_exact
+
+WEIGHT_SEED = 42
+"""Seed under which both sides construct their module. Public: kernels match weights by it."""
 
 _MODULE_NAME = "flywheel_task"
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from evaluators import _channel
-from evaluators._roofline import count
-from evaluators._tensors import layout
-from evaluators.references.boxes import MappedBox, OwnedBox, Side, place_of
+from evaluators.device.roofline import count
+from evaluators.memory.boxes import MappedBox, OwnedBox, Side, place_of
+from evaluators.memory.tensors import layout
+from evaluators.processes import messages
 from evaluators.references.module import TaskFailed, TaskModule
 
 _PAGE_ENTRIES = 256
@@ -165,15 +165,15 @@ def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: in
     worker = TaskWorker(setting, {"inbox": inbox_fd, "outbox": outbox_fd})
     while True:
         try:
-            request = _channel.receive(channel)
-        except _channel.Closed:
+            request = messages.receive(channel)
+        except messages.Closed:
             return
         number, operation = request.pop("number"), request.pop("do")
         try:
             reply = _OPERATIONS[operation](worker, **request)
         except Exception as error:
             reply = {"error": _described(error), "lost": _is_lost(setting.device)}
-        _channel.send(channel, {"number": number, **reply})
+        messages.send(channel, {"number": number, **reply})
 
 
 def _is_lost(device: str) -> bool:

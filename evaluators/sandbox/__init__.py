@@ -1,1 +1,1 @@
-"""What keeps a worker in its place: freezing it, and reading its memory while it is frozen."""
+"""Walls around processes that run untrusted code."""

@@ -1,1 +1,1 @@
-"""What stands between the command line, which holds the lake, and the processes that judge."""
+"""What to judge, where, and in which process."""

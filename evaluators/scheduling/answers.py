@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from store import bundle, catalog, room
+from store.commandline import members
 from store.errors import FlywheelError, RowsRejected
 from store.ids import content_id, uuid7
+from store.schema import catalog
+from store.writing import bundle
 
 log = logging.getLogger(__name__)
 
@@ -202,7 +204,7 @@ def _findings(rows: Iterable[Row], asked: Asked) -> list[Row]:
 
 @functools.cache
 def _detectors() -> frozenset[str]:
-    return frozenset({*_OTHER_DETECTORS, *room.members(_DETECTORS)})
+    return frozenset({*_OTHER_DETECTORS, *members.members(_DETECTORS)})
 
 
 def _finding_id(row: Row, asked: Asked) -> str:

@@ -1,1 +1,1 @@
-"""How long a call takes, by clocks that the code under test cannot reach."""
+"""Timing sessions, and what their samples say."""

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Generator
 
-from evaluators._arm import Arm, Failed
+from evaluators.worker.handle import Arm, Failed
 
 _BUSY_SHARE = 0.1
 _CPU_SLACK_NS = 2_000_000

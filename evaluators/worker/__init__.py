@@ -1,1 +1,1 @@
-"""What runs inside a worker process, beside the candidate."""
+"""The worker process that runs a candidate, and the judge's handle to it."""

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evaluators._tensors import MOST_DEPTH, without_modes
+from evaluators.memory.tensors import MOST_DEPTH, without_modes
 
 _DTYPE = Tensor.dtype.__get__  # pyright: ignore[reportAttributeAccessIssue]
 _SHAPE = Tensor.shape.__get__  # pyright: ignore[reportAttributeAccessIssue]

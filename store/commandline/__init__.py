@@ -1,1 +1,1 @@
-"""What every command of the four rooms writes to a terminal, and how foreign text is escaped."""
+"""What the commands of all rooms share: members, options, output."""

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from store.errors import ExportRefused, UnknownName
-from store.exporters._attempts import Which, attempts, revision_of
-from store.exporting import question
+from store.exporters.writing.attempts import Which, attempts, revision_of
+from store.exporters.writing.run import question
 
 if TYPE_CHECKING:
-    from store.reader import Lake
+    from store.lake.reader import Lake
 
 _SCORES = {
     "score_default": "eager",

@@ -13,11 +13,11 @@ import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from store.exporters._attempts import Which, attempts
+from store.exporters.writing.attempts import Which, attempts
 from store.ids import content_id
 
 if TYPE_CHECKING:
-    from store.reader import Lake
+    from store.lake.reader import Lake
 
 Config = Which
 

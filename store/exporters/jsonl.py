@@ -8,10 +8,10 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from store.exporters._tables import Tables, streams
+from store.exporters.writing.tables import Tables, streams
 
 if TYPE_CHECKING:
-    from store.reader import Lake
+    from store.lake.reader import Lake
 
 Config = Tables
 

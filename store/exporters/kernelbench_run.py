@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from store.errors import ExportRefused
-from store.exporters._attempts import Which, attempts
+from store.exporters.writing.attempts import Which, attempts
 
 if TYPE_CHECKING:
-    from store.reader import Lake
+    from store.lake.reader import Lake
 
 Config = Which
 

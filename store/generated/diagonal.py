@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from store.generated import _steps, _teacher, _texts, _words
-from store.generated._draw import Draw
-from store.generated._steps import Step
-from store.generated._task import Kernel, Task
-from store.generated._texts import Module
+from store.generated.writing import elementwise_chain, teacher, texts, words
+from store.generated.writing.draw import Draw
+from store.generated.writing.elementwise_chain import Step
+from store.generated.writing.task import Kernel, Task
+from store.generated.writing.texts import Module
 
 SPLIT = "train"
 _N = (160, 192, 200, 224, 256, 300, 320, 384, 448)
@@ -113,16 +113,20 @@ def task(draw: Draw) -> Task:
     kinds = [kind for kind in _KINDS if kind.reduced == (level == 3)]
     kind = draw.choice(kinds)
     if level == 3:
-        post = _steps.chain(draw, 1, only=_steps.AFTER_PRODUCT) if draw.below(2) else ()
+        post = (
+            elementwise_chain.chain(draw, 1, only=elementwise_chain.AFTER_PRODUCT)
+            if draw.below(2)
+            else ()
+        )
     else:
-        post = _steps.chain(draw, draw.choice((1, 2))) if level == 2 else ()
+        post = elementwise_chain.chain(draw, draw.choice((1, 2))) if level == 2 else ()
     module = Module(inputs=tuple(kind.inputs))
-    after = _steps.torch_lines(post, "v")
+    after = elementwise_chain.torch_lines(post, "v")
     lines = [f"v = {kind.torch}", *after]
     rows, cols = draw.choice(_N), draw.choice(_M)
-    title = f"Matrix: {', '.join(filter(None, (kind.title, _steps.title(post))))}"
+    title = f"Matrix: {', '.join(filter(None, (kind.title, elementwise_chain.title(post))))}"
     sizes, shapes = {"ROWS": rows, "COLS": cols}, list(kind.inputs.values())
-    code = _texts.reference(
+    code = texts.reference(
         f"{title}.",
         module,
         [*lines, "return v"],
@@ -130,14 +134,16 @@ def task(draw: Draw) -> Task:
         shapes,
     )
     kernels = [
-        _teacher.rewritten(module, [f"v = {kind.fast}", *_steps.inplace_lines(post, "v")]),
+        teacher.rewritten(
+            module, [f"v = {kind.fast}", *elementwise_chain.inplace_lines(post, "v")]
+        ),
         _looped(module, kind, after),
         *_cpp(module, kind, post),
         *_triton(module, kind, post),
         *_cuda(module, kind, post),
-        _teacher.half(module, lines),
+        teacher.half(module, lines),
     ]
-    kernels += _teacher.unlinked(draw, kernels)
+    kernels += teacher.unlinked(draw, kernels)
     cuda = {"ROWS": draw.choice((1024, 2048)), "COLS": draw.choice((1024, 2048))}
     bound = (
         f"The product computes {rows} x {rows} elements, of which only the diagonal is kept."
@@ -149,7 +155,7 @@ def task(draw: Draw) -> Task:
         title=title,
         level=level,
         code=code,
-        analysis=_words.analysis(lines, sizes, shapes, bound),
+        analysis=words.analysis(lines, sizes, shapes, bound),
         cuda=cuda,
         kernels=tuple(kernels),
     )
@@ -158,7 +164,7 @@ def task(draw: Draw) -> Task:
 def _looped(module: Module, kind: _Kind, after: Sequence[str]) -> Kernel:
     about = "A Python loop over rows without the full product."
     lines = [f"v = torch.stack([{kind.slow} for r in range(x.shape[0])])", *after, "return v"]
-    return _texts.torch_kernel(
+    return texts.torch_kernel(
         about, module, lines, variant="torch_rows", techniques=("python_loop", "skips_zeros")
     )
 
@@ -168,7 +174,7 @@ def _out(kind: _Kind) -> str:
 
 
 def _cpp(module: Module, kind: _Kind, post: Sequence[Step]) -> list[Kernel]:
-    steps = _steps.c_lines(post)
+    steps = elementwise_chain.c_lines(post)
 
     def loop(term: str) -> list[str]:
         if kind.reduced:
@@ -190,12 +196,12 @@ def _cpp(module: Module, kind: _Kind, post: Sequence[Step]) -> list[Kernel]:
         ]
 
     def kernel(variant: str, about: str, source: list[str], flags: str, *found: str) -> Kernel:
-        return _texts.cpp_kernel(
+        return texts.cpp_kernel(
             about,
             module,
             source,
             out=_out(kind),
-            sizes=_texts.ROWS_COLS,
+            sizes=texts.ROWS_COLS,
             flags=flags,
             variant=variant,
             techniques=found,
@@ -209,21 +215,21 @@ def _cpp(module: Module, kind: _Kind, post: Sequence[Step]) -> list[Kernel]:
             "cpp_scalar",
             "C without the full product, one element at a time.",
             source,
-            _texts.PLAIN,
+            texts.PLAIN,
             "skips_zeros",
         ),
         kernel(
             "cpp_vector",
             "C without the full product, vectorised by the compiler.",
             source,
-            _texts.VECTOR,
+            texts.VECTOR,
             *fast,
         ),
         kernel(
             "cpp_threads",
             "C without the full product, vectorised, rows on several threads.",
-            [_texts.PRAGMA, *source],
-            _texts.THREADS,
+            [texts.PRAGMA, *source],
+            texts.THREADS,
             *fast,
             "threads",
         ),
@@ -231,14 +237,14 @@ def _cpp(module: Module, kind: _Kind, post: Sequence[Step]) -> list[Kernel]:
             "wrong_index",
             "C that takes a wrong element of the other factor.",
             loop(kind.wrong),
-            _texts.VECTOR,
+            texts.VECTOR,
             *fast,
         ),
     ]
 
 
 def _triton(module: Module, kind: _Kind, post: Sequence[Step]) -> list[Kernel]:
-    steps = _steps.triton_lines(post)
+    steps = elementwise_chain.triton_lines(post)
     made: list[Kernel] = []
     for warps in (1, 4):
         source = ["r = tl.program_id(0)", "c = tl.arange(0, BLOCK)", "mask = c < cols"]
@@ -250,12 +256,12 @@ def _triton(module: Module, kind: _Kind, post: Sequence[Step]) -> list[Kernel]:
         about = f"A Triton program a row, without the full product; {warps} warp"
         about += f"{'s' * (warps > 1)}."
         made.append(
-            _texts.triton_kernel(
+            texts.triton_kernel(
                 about,
                 module,
                 source,
                 out=_out(kind),
-                sizes=_texts.ROWS_COLS,
+                sizes=texts.ROWS_COLS,
                 grid="x.shape[0],",
                 meta={"BLOCK": "triton.next_power_of_2(x.shape[1])"},
                 warps=warps,
@@ -267,7 +273,7 @@ def _triton(module: Module, kind: _Kind, post: Sequence[Step]) -> list[Kernel]:
 
 
 def _cuda(module: Module, kind: _Kind, post: Sequence[Step]) -> list[Kernel]:
-    steps = _steps.c_lines(post)
+    steps = elementwise_chain.c_lines(post)
     if kind.reduced:
         about = "CUDA, a warp a row without the full product, combined by shuffles."
         source = [
@@ -291,12 +297,12 @@ def _cuda(module: Module, kind: _Kind, post: Sequence[Step]) -> list[Kernel]:
         ]
         grid, technique = "(x.shape[1] + 255) // 256, x.shape[0], 1", "coalesced"
     return [
-        _texts.cuda_kernel(
+        texts.cuda_kernel(
             about,
             module,
             source,
             out=_out(kind),
-            sizes=_texts.ROWS_COLS,
+            sizes=texts.ROWS_COLS,
             grid=grid,
             variant="cuda_warp" if kind.reduced else "cuda_rows",
             techniques=("skips_zeros", "fusion", technique),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from store.generated import _steps, _teacher, _texts, _words
-from store.generated._draw import Draw
-from store.generated._steps import Step
-from store.generated._task import Kernel, Task
-from store.generated._texts import Module
+from store.generated.writing import elementwise_chain, teacher, texts, words
+from store.generated.writing.draw import Draw
+from store.generated.writing.elementwise_chain import Step
+from store.generated.writing.task import Kernel, Task
+from store.generated.writing.texts import Module
 
 SPLIT = "train"
 _ROWS = (64, 96, 100, 128, 160, 192, 250, 256, 320, 384, 512)
@@ -19,16 +19,17 @@ _BOUND = "No element of the answer depends on another, so that one pass over mem
 def task(draw: Draw) -> Task:
     """Return a chain of one to three steps."""
     level = draw.choice((1, 2, 2))
-    steps = _steps.chain(draw, 1 if level == 1 else 2 + draw.below(2), tensors=True)
+    steps = elementwise_chain.chain(draw, 1 if level == 1 else 2 + draw.below(2), tensors=True)
     module = Module(
-        inputs=("x", *_steps.names(steps, "input")), params=_steps.names(steps, "column")
+        inputs=("x", *elementwise_chain.names(steps, "input")),
+        params=elementwise_chain.names(steps, "column"),
     )
     rows, cols = draw.sizes(_ROWS, _COLS, 1 << 17, 1 << 19)
-    title = f"Elementwise: {_steps.title(steps)}"
-    lines = _steps.torch_lines(steps)
+    title = f"Elementwise: {elementwise_chain.title(steps)}"
+    lines = elementwise_chain.torch_lines(steps)
     sizes = {"ROWS": rows, "COLS": cols}
     shapes = ["ROWS, COLS"] * len(module.inputs)
-    code = _texts.reference(
+    code = texts.reference(
         f"{title}.",
         module,
         [*lines, "return v"],
@@ -36,21 +37,21 @@ def task(draw: Draw) -> Task:
         shapes,
     )
     kernels = [
-        _teacher.rewritten(module, _steps.inplace_lines(steps)),
-        _teacher.looped(module, lines, 1),
-        _teacher.looped(module, _steps.inplace_lines(steps), 32),
+        teacher.rewritten(module, elementwise_chain.inplace_lines(steps)),
+        teacher.looped(module, lines, 1),
+        teacher.looped(module, elementwise_chain.inplace_lines(steps), 32),
         *_cpp(module, steps),
         *_triton(module, steps),
         *_cuda(module, steps),
-        _teacher.half(module, lines),
+        teacher.half(module, lines),
     ]
-    kernels += _teacher.unlinked(draw, kernels)
+    kernels += teacher.unlinked(draw, kernels)
     cuda = {"ROWS": draw.choice((2048, 4096)), "COLS": draw.choice((2048, 4096))}
     return Task(
         title=title,
         level=level,
         code=code,
-        analysis=_words.analysis(lines, sizes, shapes, _BOUND),
+        analysis=words.analysis(lines, sizes, shapes, _BOUND),
         cuda=cuda,
         kernels=tuple(kernels),
     )
@@ -69,35 +70,35 @@ def _cpp(module: Module, steps: Sequence[Step]) -> list[Kernel]:
         ]
 
     def kernel(variant: str, about: str, source: list[str], flags: str, *found: str) -> Kernel:
-        return _texts.cpp_kernel(
+        return texts.cpp_kernel(
             about,
             module,
             source,
             out="torch.empty_like(x)",
-            sizes=_texts.ROWS_COLS,
+            sizes=texts.ROWS_COLS,
             flags=flags,
             variant=variant,
             techniques=found,
             right=not variant.startswith("wrong"),
         )
 
-    lines = _steps.c_lines(steps)
+    lines = elementwise_chain.c_lines(steps)
     fused = loop(lines)
     made = [
-        kernel("cpp_scalar", "One pass in C, one element at a time.", fused, _texts.PLAIN),
+        kernel("cpp_scalar", "One pass in C, one element at a time.", fused, texts.PLAIN),
         kernel(
             "cpp_vector",
             "One pass in C, vectorised by the compiler.",
             fused,
-            _texts.VECTOR,
+            texts.VECTOR,
             "fusion",
             "vectorised",
         ),
         kernel(
             "cpp_threads",
             "One pass in C, vectorised, rows on several threads.",
-            [_texts.PRAGMA, *fused],
-            _texts.THREADS,
+            [texts.PRAGMA, *fused],
+            texts.THREADS,
             "fusion",
             "vectorised",
             "threads",
@@ -106,7 +107,7 @@ def _cpp(module: Module, steps: Sequence[Step]) -> list[Kernel]:
             "wrong_tail",
             "One pass in C that stops a few columns early.",
             loop(lines, last="cols - 3"),
-            _texts.VECTOR,
+            texts.VECTOR,
             "fusion",
         ),
     ]
@@ -115,9 +116,9 @@ def _cpp(module: Module, steps: Sequence[Step]) -> list[Kernel]:
             line for place, one in enumerate(lines) for line in loop([one], "out" if place else "x")
         ]
         about = "C with a pass over memory for each step."
-        made.append(kernel("cpp_passes", about, passes, _texts.PLAIN))
+        made.append(kernel("cpp_passes", about, passes, texts.PLAIN))
         about = f"One pass in C without the last step ({steps[-1].op.title})."
-        made.append(kernel("wrong_step", about, loop(lines[:-1]), _texts.VECTOR, "fusion"))
+        made.append(kernel("wrong_step", about, loop(lines[:-1]), texts.VECTOR, "fusion"))
     return made
 
 
@@ -127,14 +128,14 @@ def _triton(module: Module, steps: Sequence[Step]) -> list[Kernel]:
         "i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)",
         "mask = i < total",
         "v = tl.load(x + i, mask)",
-        *_steps.triton_lines(steps),
+        *elementwise_chain.triton_lines(steps),
         "tl.store(out + i, v, mask)",
     ]
     made: list[Kernel] = []
     for block, warps in ((256, 1), (1024, 4), (4096, 8)):
         about = f"One Triton kernel, {block} elements a program."
         made.append(
-            _texts.triton_kernel(
+            texts.triton_kernel(
                 about,
                 module,
                 source,
@@ -152,7 +153,7 @@ def _triton(module: Module, steps: Sequence[Step]) -> list[Kernel]:
 
 def _cuda(module: Module, steps: Sequence[Step]) -> list[Kernel]:
     column = ["const int c = i % cols;"] if module.params else []
-    body = [*column, "float v = x[i];", *_steps.c_lines(steps), "out[i] = v;"]
+    body = [*column, "float v = x[i];", *elementwise_chain.c_lines(steps), "out[i] = v;"]
     sizes = (*(["cols=x.shape[1]"] if module.params else []), "n=x.numel()")
     one = "const int i = blockIdx.x * 256 + threadIdx.x;"
     four = [
@@ -171,7 +172,7 @@ def _cuda(module: Module, steps: Sequence[Step]) -> list[Kernel]:
         ("cuda_four", "CUDA, four elements a thread.", four, 1024, ("unrolling",)),
     ):
         made.append(
-            _texts.cuda_kernel(
+            texts.cuda_kernel(
                 about,
                 module,
                 source,

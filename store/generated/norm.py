@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from store.generated import _rows, _steps, _teacher, _texts, _words
-from store.generated._draw import Draw
-from store.generated._rows import Core
-from store.generated._task import Task
-from store.generated._texts import Module
+from store.generated.writing import elementwise_chain, row_programs, teacher, texts, words
+from store.generated.writing.draw import Draw
+from store.generated.writing.row_programs import Core
+from store.generated.writing.task import Task
+from store.generated.writing.texts import Module
 
 SPLIT = "train"
 _ROWS = (96, 128, 160, 192, 200, 256, 320, 384, 512)
@@ -98,41 +98,46 @@ def task(draw: Draw) -> Task:
     """Return a norm, one between elementwise steps, or one whose answer is averaged."""
     level = draw.choice((1, 2, 2, 3))
     core = draw.choice(_CORES)
-    pre = _steps.chain(draw, 1 + draw.below(2)) if level > 1 and draw.below(4) else ()
+    pre = elementwise_chain.chain(draw, 1 + draw.below(2)) if level > 1 and draw.below(4) else ()
     post = (
-        _steps.chain(draw, 1)
+        elementwise_chain.chain(draw, 1)
         if level > 1 and core.title in _UNIT and (not pre or draw.below(2))
         else ()
     )
     weighted = level > 1 and (draw.below(2) == 0 or not (pre or post))
     module = Module(params=("weight",) if weighted else ())
-    titles = [_steps.title(pre), core.title, "weight" * weighted, _steps.title(post)]
+    titles = [
+        elementwise_chain.title(pre),
+        core.title,
+        "weight" * weighted,
+        elementwise_chain.title(post),
+    ]
     if weighted:
         core = _weighted(core)
     if level == 3:
         core, post, titles = _reduced(core, post), (), [*titles, "mean of squares"]
-    start = _steps.torch_lines(pre) or ["v = x"]
-    after = _steps.torch_lines(post, "v")
+    start = elementwise_chain.torch_lines(pre) or ["v = x"]
+    after = elementwise_chain.torch_lines(post, "v")
     lines = [*start, *core.torch, *after]
     rows, cols = draw.sizes(_ROWS, _COLS, 1 << 17, 1 << 18)
     title = f"Rows: {', '.join(filter(None, titles))}"
     sizes, shapes = {"ROWS": rows, "COLS": cols}, ["ROWS, COLS"]
-    code = _texts.reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
-    fast = [*(_steps.inplace_lines(pre) or ["v = x"]), *core.fast]
+    code = texts.reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
+    fast = [*(elementwise_chain.inplace_lines(pre) or ["v = x"]), *core.fast]
     kernels = [
-        _teacher.rewritten(module, [*fast, *_steps.inplace_lines(post, "v")]),
-        _teacher.looped(module, lines, 1),
-        _teacher.looped(module, lines, 32),
-        *_rows.kernels(module, pre, core, post),
-        _teacher.half(module, lines),
+        teacher.rewritten(module, [*fast, *elementwise_chain.inplace_lines(post, "v")]),
+        teacher.looped(module, lines, 1),
+        teacher.looped(module, lines, 32),
+        *row_programs.kernels(module, pre, core, post),
+        teacher.half(module, lines),
     ]
-    kernels += _teacher.unlinked(draw, kernels)
+    kernels += teacher.unlinked(draw, kernels)
     cuda = {"ROWS": draw.choice((4096, 8192)), "COLS": draw.choice((1024, 2048, 4096))}
     return Task(
         title=title,
         level=level,
         code=code,
-        analysis=_words.analysis(lines, sizes, shapes, _words.ROW_ALONE),
+        analysis=words.analysis(lines, sizes, shapes, words.ROW_ALONE),
         cuda=cuda,
         kernels=tuple(kernels),
     )
@@ -151,7 +156,7 @@ def _weighted(core: Core) -> Core:
     )
 
 
-def _reduced(core: Core, post: tuple[_steps.Step, ...]) -> Core:
+def _reduced(core: Core, post: tuple[elementwise_chain.Step, ...]) -> Core:
     """Answer with the mean of the squares of a row, after `post`."""
     *c, last = core.c
     inner = last.removeprefix("@ to[c] = POST(").removesuffix(");")
@@ -159,18 +164,22 @@ def _reduced(core: Core, post: tuple[_steps.Step, ...]) -> Core:
         "float s = 0.0f;",
         "@ {",
         f"  float v = {inner};",
-        *(f"  {line}" for line in _steps.c_lines(post)),
+        *(f"  {line}" for line in elementwise_chain.c_lines(post)),
         "  s += v * v;",
         "}",
     ]
     return replace(
         core,
-        torch=(*core.torch, *_steps.torch_lines(post, "v"), "v = (v * v).mean(dim=1)"),
-        fast=(*core.fast, *_steps.inplace_lines(post, "v"), "v = v.square_().mean(dim=1)"),
+        torch=(*core.torch, *elementwise_chain.torch_lines(post, "v"), "v = (v * v).mean(dim=1)"),
+        fast=(
+            *core.fast,
+            *elementwise_chain.inplace_lines(post, "v"),
+            "v = v.square_().mean(dim=1)",
+        ),
         c=(*_unstored([*c, *loop]), "$sum s", "$one out[r] = s / cols;"),
         triton=(
             *core.triton,
-            *_steps.triton_lines(post),
+            *elementwise_chain.triton_lines(post),
             "v = tl.sum(tl.where(mask, v * v, 0.0), axis=0) / cols",
         ),
         scalar=True,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from store.generated import _rows, _steps, _teacher, _texts, _words
-from store.generated._draw import Draw
-from store.generated._rows import Core
-from store.generated._steps import Step
-from store.generated._task import Kernel, Task
-from store.generated._texts import Module
+from store.generated.writing import elementwise_chain, row_programs, teacher, texts, words
+from store.generated.writing.draw import Draw
+from store.generated.writing.elementwise_chain import Step
+from store.generated.writing.row_programs import Core
+from store.generated.writing.task import Kernel, Task
+from store.generated.writing.texts import Module
 
 SPLIT = "train"
 _ROWS = (192, 200, 256, 300, 320, 384, 400, 500, 512)
@@ -135,39 +135,42 @@ def task(draw: Draw) -> Task:
     kind = draw.choice(_KINDS)
     count = (0, 1, 2 + draw.below(2))[level - 1]
     only = _UNBOUNDED if kind.extreme else ()
-    pre = _steps.chain(draw, count, only=only) if count else ()
+    pre = elementwise_chain.chain(draw, count, only=only) if count else ()
     along = 1 if draw.below(3) else 0
     module = Module()
-    start = _steps.torch_lines(pre) or ["v = x"]
+    start = elementwise_chain.torch_lines(pre) or ["v = x"]
     lines = [*start, "v = " + kind.torch.format(d=along)]
-    fast = [*(_steps.inplace_lines(pre) or ["v = x"]), "v = " + kind.fast.format(d=along)]
+    fast = [
+        *(elementwise_chain.inplace_lines(pre) or ["v = x"]),
+        "v = " + kind.fast.format(d=along),
+    ]
     rows, cols = draw.sizes(_ROWS, _COLS, 1 << 18, 1 << 20)
-    titles = filter(None, (_steps.title(pre), kind.title))
+    titles = filter(None, (elementwise_chain.title(pre), kind.title))
     title = f"{'Rows' if along else 'Columns'}: {', '.join(titles)}"
     sizes, shapes = {"ROWS": rows, "COLS": cols}, ["ROWS, COLS"]
-    code = _texts.reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
-    kernels = [_teacher.rewritten(module, fast)]
+    code = texts.reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
+    kernels = [teacher.rewritten(module, fast)]
     if along:
-        kernels += [_teacher.looped(module, lines, 1), _teacher.looped(module, fast, 32)]
-        kernels += _rows.kernels(module, pre, _core(kind))
+        kernels += [teacher.looped(module, lines, 1), teacher.looped(module, fast, 32)]
+        kernels += row_programs.kernels(module, pre, _core(kind))
     else:
         kernels += [*_cpp(module, pre, kind), *_triton(module, pre, kind), _cuda(module, pre, kind)]
     if pre:
-        less = [*(_steps.torch_lines(pre[:-1]) or ["v = x"]), lines[-1]]
+        less = [*(elementwise_chain.torch_lines(pre[:-1]) or ["v = x"]), lines[-1]]
         about = f"PyTorch operations without the last step ({pre[-1].op.title})."
         kernels.append(
-            _texts.torch_kernel(
+            texts.torch_kernel(
                 about, module, [*less, "return v"], variant="wrong_step", techniques=(), right=False
             )
         )
-    kernels.append(_teacher.half(module, lines))
-    kernels += _teacher.unlinked(draw, kernels)
+    kernels.append(teacher.half(module, lines))
+    kernels += teacher.unlinked(draw, kernels)
     cuda = {"ROWS": draw.choice((2048, 4096, 8192)), "COLS": draw.choice((1024, 2048, 4096))}
     return Task(
         title=title,
         level=level,
         code=code,
-        analysis=_words.analysis(lines, sizes, shapes, _words.ROW_ALONE if along else _COLUMN),
+        analysis=words.analysis(lines, sizes, shapes, words.ROW_ALONE if along else _COLUMN),
         cuda=cuda,
         kernels=tuple(kernels),
     )
@@ -196,11 +199,12 @@ def _core(kind: _Kind) -> Core:
 
 
 def _cpp(module: Module, pre: Sequence[Step], kind: _Kind) -> list[Kernel]:
-    value = f"float v = x[r * cols + c];{''.join(' ' + line for line in _steps.c_lines(pre))}"
+    lines = "".join(f" {line}" for line in elementwise_chain.c_lines(pre))
+    value = f"float v = x[r * cols + c];{lines}"
     final = kind.final.replace("/ n", "/ rows")
 
     def kernel(variant: str, about: str, source: list[str], flags: str, *found: str) -> Kernel:
-        return _texts.cpp_kernel(
+        return texts.cpp_kernel(
             about,
             module,
             source,
@@ -233,20 +237,20 @@ def _cpp(module: Module, pre: Sequence[Step], kind: _Kind) -> list[Kernel]:
         ]
 
     return [
-        kernel("cpp_strided", "C column by column, with strided reads.", strided, _texts.PLAIN),
+        kernel("cpp_strided", "C column by column, with strided reads.", strided, texts.PLAIN),
         kernel(
             "cpp_vector",
             "C row by row into the sums of all columns, vectorised by the compiler.",
             blocked(1024),
-            _texts.VECTOR,
+            texts.VECTOR,
             "vectorised",
             "coalesced",
         ),
         kernel(
             "cpp_threads",
             "C with blocks of columns on several threads, vectorised.",
-            [_texts.PRAGMA, *blocked(128)],
-            _texts.THREADS,
+            [texts.PRAGMA, *blocked(128)],
+            texts.THREADS,
             "vectorised",
             "coalesced",
             "threads",
@@ -255,7 +259,7 @@ def _cpp(module: Module, pre: Sequence[Step], kind: _Kind) -> list[Kernel]:
             "wrong_tail",
             "C row by row without the last quarter of the rows.",
             blocked(1024, "rows - rows / 4"),
-            _texts.VECTOR,
+            texts.VECTOR,
             "vectorised",
         ),
     ]
@@ -271,12 +275,12 @@ def _triton(module: Module, pre: Sequence[Step], kind: _Kind) -> list[Kernel]:
             f"a = tl.zeros((BLOCK,), tl.float32) + {kind.start.removesuffix('f')}",
             "for r in range(n):",
             "    v = tl.load(x + r * cols + c, mask, other=0.0)",
-            *(f"    {line}" for line in _steps.triton_lines(pre)),
+            *(f"    {line}" for line in elementwise_chain.triton_lines(pre)),
             f"    a = {kind.tfold}",
             f"tl.store(out + c, {kind.tfinal}, mask)",
         ]
         made.append(
-            _texts.triton_kernel(
+            texts.triton_kernel(
                 about,
                 module,
                 source,
@@ -300,12 +304,12 @@ def _cuda(module: Module, pre: Sequence[Step], kind: _Kind) -> Kernel:
         f"float a = {kind.start};",
         "for (int r = 0; r < n; ++r) {",
         "  float v = x[(long long)r * cols + c];",
-        *(f"  {line}" for line in _steps.c_lines(pre)),
+        *(f"  {line}" for line in elementwise_chain.c_lines(pre)),
         f"  a = {kind.fold};",
         "}",
         f"out[c] = {kind.final};",
     ]
-    return _texts.cuda_kernel(
+    return texts.cuda_kernel(
         about,
         module,
         source,

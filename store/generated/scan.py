@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from store.generated import _steps, _teacher, _texts, _words
-from store.generated._draw import Draw
-from store.generated._task import Kernel, Task
-from store.generated._texts import Module
+from store.generated.writing import elementwise_chain, teacher, texts, words
+from store.generated.writing.draw import Draw
+from store.generated.writing.task import Kernel, Task
+from store.generated.writing.texts import Module
 
 SPLIT = "train"
 _ROWS = (64, 96, 128, 200, 256, 384, 512)
@@ -15,33 +15,33 @@ _COLS = (200, 256, 384, 500, 512, 768, 1000, 1024)
 def task(draw: Draw) -> Task:
     """Return a running sum, one of a chain, or one that is averaged."""
     level = draw.choice((1, 2, 2, 3))
-    pre = _steps.chain(draw, 1 + draw.below(2)) if level > 1 else ()
+    pre = elementwise_chain.chain(draw, 1 + draw.below(2)) if level > 1 else ()
     back = draw.below(2) == 1
     module = Module()
-    start = _steps.torch_lines(pre) or ["v = x"]
+    start = elementwise_chain.torch_lines(pre) or ["v = x"]
     sums = "v = v.flip(1).cumsum(dim=1).flip(1)" if back else "v = torch.cumsum(v, dim=1)"
     other = "v = v.sum(dim=1, keepdim=True) - v.cumsum(dim=1) + v"
     other = other if back else "v = v.cumsum(dim=1)"
     after = ["v = v.mean(dim=1)"] if level == 3 else []
     lines = [*start, sums, *after]
     rows, cols = draw.sizes(_ROWS, _COLS, 1 << 16, 1 << 18)
-    titles = [_steps.title(pre), f"running sum from the {'end' if back else 'start'}"]
+    titles = [elementwise_chain.title(pre), f"running sum from the {'end' if back else 'start'}"]
     titles += ["mean of rows"] * (level == 3)
     title = f"Rows: {', '.join(filter(None, titles))}"
     sizes, shapes = {"ROWS": rows, "COLS": cols}, ["ROWS, COLS"]
-    code = _texts.reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
-    inplace = _steps.inplace_lines(pre) or ["v = x"]
+    code = texts.reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
+    inplace = elementwise_chain.inplace_lines(pre) or ["v = x"]
     kernels = [
-        _teacher.rewritten(module, [*inplace, other, *after]),
-        _teacher.looped(module, lines, 1),
-        _teacher.looped(module, [*inplace, other, *after], 32),
+        teacher.rewritten(module, [*inplace, other, *after]),
+        teacher.looped(module, lines, 1),
+        teacher.looped(module, [*inplace, other, *after], 32),
         *_cpp(module, pre, back, level == 3),
         *_triton(module, pre, back, level == 3),
         _cuda(module, pre, back, level == 3),
-        _teacher.half(module, lines),
+        teacher.half(module, lines),
         _exclusive(module, [*start, sums.replace("v = ", "s = ", 1)], level == 3),
     ]
-    kernels += _teacher.unlinked(draw, kernels)
+    kernels += teacher.unlinked(draw, kernels)
     cuda = {"ROWS": draw.choice((4096, 8192)), "COLS": draw.choice((1024, 2048))}
     bound = f"Each sum waits for the one before it, so that a row is a chain of {cols} additions; "
     bound += f"the {rows} rows do not depend on each other."
@@ -50,7 +50,7 @@ def task(draw: Draw) -> Task:
         title=title,
         level=level,
         code=code,
-        analysis=_words.analysis(lines, sizes, shapes, bound),
+        analysis=words.analysis(lines, sizes, shapes, bound),
         cuda=cuda,
         kernels=tuple(kernels),
     )
@@ -59,7 +59,7 @@ def task(draw: Draw) -> Task:
 def _exclusive(module: Module, lines: list[str], reduced: bool) -> Kernel:
     about = "PyTorch operations whose sums leave out the element itself."
     last = ["v = s - v", *(["v = v.mean(dim=1)"] if reduced else []), "return v"]
-    return _texts.torch_kernel(
+    return texts.torch_kernel(
         about, module, [*lines, *last], variant="wrong_exclusive", techniques=(), right=False
     )
 
@@ -68,20 +68,22 @@ def _out(reduced: bool) -> str:
     return "x.new_empty(x.shape[0])" if reduced else "torch.empty_like(x)"
 
 
-def _cpp(module: Module, pre: tuple[_steps.Step, ...], back: bool, reduced: bool) -> list[Kernel]:
-    functions = _texts.function(_steps.c_lines(pre))
+def _cpp(
+    module: Module, pre: tuple[elementwise_chain.Step, ...], back: bool, reduced: bool
+) -> list[Kernel]:
+    functions = texts.function(elementwise_chain.c_lines(pre))
     at = "cols - 1 - k" if back else "k"
 
     def element(text: str) -> str:
         return f"pre({text})" if pre else text
 
     def kernel(variant: str, about: str, source: list[str], flags: str, *found: str) -> Kernel:
-        return _texts.cpp_kernel(
+        return texts.cpp_kernel(
             about,
             module,
             source,
             out=_out(reduced),
-            sizes=_texts.ROWS_COLS,
+            sizes=texts.ROWS_COLS,
             flags=flags,
             device=functions,
             variant=variant,
@@ -120,33 +122,33 @@ def _cpp(module: Module, pre: tuple[_steps.Step, ...], back: bool, reduced: bool
         "}",
     ]
     return [
-        kernel("cpp_scalar", "C with one running sum a row.", plain(), _texts.PLAIN),
-        kernel("cpp_vector", "C with one running sum a row, -O3.", plain(), _texts.VECTOR),
+        kernel("cpp_scalar", "C with one running sum a row.", plain(), texts.PLAIN),
+        kernel("cpp_vector", "C with one running sum a row, -O3.", plain(), texts.VECTOR),
         kernel(
             "cpp_eight_rows",
             "C with the running sums of eight rows side by side.",
             eight,
-            _texts.VECTOR,
+            texts.VECTOR,
             "instruction_parallelism",
         ),
         kernel(
             "cpp_threads",
             "C with one running sum a row, rows on several threads.",
-            [_texts.PRAGMA, *plain()],
-            _texts.THREADS,
+            [texts.PRAGMA, *plain()],
+            texts.THREADS,
             "threads",
         ),
         kernel(
             "wrong_tail",
             "C that leaves out the last quarter of the columns.",
             plain("cols - cols / 4"),
-            _texts.VECTOR,
+            texts.VECTOR,
         ),
     ]
 
 
 def _triton(
-    module: Module, pre: tuple[_steps.Step, ...], back: bool, reduced: bool
+    module: Module, pre: tuple[elementwise_chain.Step, ...], back: bool, reduced: bool
 ) -> list[Kernel]:
     store = (
         ["tl.store(out + r, tl.sum(tl.where(mask, v, 0.0), axis=0) / cols)"]
@@ -158,7 +160,7 @@ def _triton(
         "c = tl.arange(0, BLOCK)",
         "mask = c < cols",
         "v = tl.load(x + r * cols + c, mask, other=0.0)",
-        *_steps.triton_lines(pre),
+        *elementwise_chain.triton_lines(pre),
         *(["v = tl.where(mask, v, 0.0)"] if pre else []),
         f"v = tl.cumsum(v, axis=0{', reverse=True' if back else ''})",
         *store,
@@ -167,7 +169,7 @@ def _triton(
     for warps in (1, 4):
         about = f"A Triton program a row with tl.cumsum; {warps} warp{'s' * (warps > 1)}."
         made.append(
-            _texts.triton_kernel(
+            texts.triton_kernel(
                 about,
                 module,
                 source,
@@ -183,7 +185,9 @@ def _triton(
     return made
 
 
-def _cuda(module: Module, pre: tuple[_steps.Step, ...], back: bool, reduced: bool) -> Kernel:
+def _cuda(
+    module: Module, pre: tuple[elementwise_chain.Step, ...], back: bool, reduced: bool
+) -> Kernel:
     about = "CUDA, a warp a row: 32 elements at a time are summed by shuffles."
     at = "cols - 1 - (k + t)" if back else "k + t"
     keep = "if (k + t < cols) m += v;" if reduced else "if (k + t < cols) out[i] = v;"
@@ -208,14 +212,14 @@ def _cuda(module: Module, pre: tuple[_steps.Step, ...], back: bool, reduced: boo
             "for (int h = 16; h > 0; h /= 2) m += __shfl_xor_sync(0xffffffff, m, h);",
             "if (t == 0) out[r] = m / cols;",
         ]
-    return _texts.cuda_kernel(
+    return texts.cuda_kernel(
         about,
         module,
         source,
         out=_out(reduced),
-        sizes=_texts.ROWS_COLS,
+        sizes=texts.ROWS_COLS,
         grid="(x.shape[0] + 7) // 8, 1, 1",
-        device=_texts.function(_steps.c_lines(pre), qualifier="__device__"),
+        device=texts.function(elementwise_chain.c_lines(pre), qualifier="__device__"),
         variant="cuda_warp",
         techniques=("fusion", "warp_shuffle", "parallel_scan"),
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from store.generated import _rows, _steps, _teacher, _texts, _words
-from store.generated._draw import Draw
-from store.generated._rows import Core
-from store.generated._task import Task
-from store.generated._texts import Module
+from store.generated.writing import elementwise_chain, row_programs, teacher, texts, words
+from store.generated.writing.draw import Draw
+from store.generated.writing.row_programs import Core
+from store.generated.writing.task import Task
+from store.generated.writing.texts import Module
 
 SPLIT = "test"
 _ROWS = (96, 128, 160, 192, 200, 256, 320, 384, 512)
@@ -147,29 +147,31 @@ def task(draw: Draw) -> Task:
     level = draw.choice((1, 2, 2, 3))
     core = draw.choice(_ONE if level == 3 else (*_WIDE, _ONE[0]))
     count = (0, 1 + draw.below(2), draw.below(3))[level - 1]
-    pre = _steps.chain(draw, count, most=_MOST) if count else ()
+    pre = elementwise_chain.chain(draw, count, most=_MOST) if count else ()
     module = Module()
-    start = _steps.torch_lines(pre) or ["v = x"]
+    start = elementwise_chain.torch_lines(pre) or ["v = x"]
     lines = [*start, *core.torch]
     rows, cols = draw.sizes(_ROWS, _COLS, 1 << 17, 1 << 18)
-    title = ", ".join(filter(None, (_steps.title(pre), core.title)))
+    title = ", ".join(filter(None, (elementwise_chain.title(pre), core.title)))
     title = f"Rows: {title}"
     sizes, shapes = {"ROWS": rows, "COLS": cols}, ["ROWS, COLS"]
-    code = _texts.reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
+    code = texts.reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
     kernels = [
-        _teacher.rewritten(module, [*(_steps.inplace_lines(pre) or ["v = x"]), *core.fast]),
-        _teacher.looped(module, lines, 1),
-        _teacher.looped(module, lines, 32),
-        *_rows.kernels(module, pre, core),
-        _teacher.half(module, lines),
+        teacher.rewritten(
+            module, [*(elementwise_chain.inplace_lines(pre) or ["v = x"]), *core.fast]
+        ),
+        teacher.looped(module, lines, 1),
+        teacher.looped(module, lines, 32),
+        *row_programs.kernels(module, pre, core),
+        teacher.half(module, lines),
     ]
-    kernels += _teacher.unlinked(draw, kernels)
+    kernels += teacher.unlinked(draw, kernels)
     cuda = {"ROWS": draw.choice((4096, 8192)), "COLS": draw.choice((1024, 2048, 4096))}
     return Task(
         title=title,
         level=level,
         code=code,
-        analysis=_words.analysis(lines, sizes, shapes, _words.ROW_ALONE),
+        analysis=words.analysis(lines, sizes, shapes, words.ROW_ALONE),
         cuda=cuda,
         kernels=tuple(kernels),
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from store.generated import _steps, _teacher, _texts, _words
-from store.generated._draw import Draw
-from store.generated._steps import Step
-from store.generated._task import Kernel, Task
-from store.generated._texts import Module
+from store.generated.writing import elementwise_chain, teacher, texts, words
+from store.generated.writing.draw import Draw
+from store.generated.writing.elementwise_chain import Step
+from store.generated.writing.task import Kernel, Task
+from store.generated.writing.texts import Module
 
 SPLIT = "test"
 _ROWS = (64, 96, 128, 200, 256, 320, 384)
@@ -43,28 +43,28 @@ def task(draw: Draw) -> Task:
     shape = draw.choice(sorted(_SHAPES))
     points = tuple((r, c, draw.number(0.1, 0.9)) for r, c in _SHAPES[shape])
     one = _Stencil(points=points, wraps=draw.below(2) == 1)
-    post = _steps.chain(draw, 1 + draw.below(2)) if level > 1 else ()
+    post = elementwise_chain.chain(draw, 1 + draw.below(2)) if level > 1 else ()
     reduced = level == 3
     module = Module()
     summed = _rolled(one) if one.wraps else _padded(one)
-    lines = [*summed, *_steps.torch_lines(post, "v"), *["v = v.mean(dim=1)"] * reduced]
+    lines = [*summed, *elementwise_chain.torch_lines(post, "v"), *["v = v.mean(dim=1)"] * reduced]
     rows, cols = draw.sizes(_ROWS, _COLS, 1 << 16, 1 << 18)
     titles = [shape, "around the edge" if one.wraps else "zeros beyond the edge"]
-    titles += [_steps.title(post)] * bool(post) + ["mean of rows"] * reduced
+    titles += [elementwise_chain.title(post)] * bool(post) + ["mean of rows"] * reduced
     title = f"Stencil: {', '.join(titles)}"
     sizes, shapes = {"ROWS": rows, "COLS": cols}, ["ROWS, COLS"]
-    code = _texts.reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
-    last = [*_steps.inplace_lines(post, "v"), *(["v = v.mean(dim=1)"] * reduced)]
+    code = texts.reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
+    last = [*elementwise_chain.inplace_lines(post, "v"), *(["v = v.mean(dim=1)"] * reduced)]
     kernels = [
-        _teacher.rewritten(module, [*_inplace(one), *last]),
+        teacher.rewritten(module, [*_inplace(one), *last]),
         _convolution(module, one, last),
         *_cpp(module, one, post, reduced),
         *_triton(module, one, post, reduced),
         *_cuda(module, one, post, reduced),
-        _teacher.half(module, lines),
+        teacher.half(module, lines),
         _one_sided(module, one, last),
     ]
-    kernels += _teacher.unlinked(draw, kernels)
+    kernels += teacher.unlinked(draw, kernels)
     cuda = {"ROWS": draw.choice((2048, 4096)), "COLS": draw.choice((2048, 4096))}
     bound = "Neighbouring answers read mostly the same elements, so that one pass over memory is "
     bound += f"enough; the reference goes over the grid anew for each of {len(points)} points."
@@ -72,7 +72,7 @@ def task(draw: Draw) -> Task:
         title=title,
         level=level,
         code=code,
-        analysis=_words.analysis(lines, sizes, shapes, bound),
+        analysis=words.analysis(lines, sizes, shapes, bound),
         cuda=cuda,
         kernels=tuple(kernels),
     )
@@ -151,7 +151,7 @@ def _convolution(module: Module, one: _Stencil, last: Sequence[str]) -> Kernel:
         *last,
         "return v",
     ]
-    return _texts.torch_kernel(
+    return texts.torch_kernel(
         about, module, lines, variant="torch_convolution", techniques=("library_call",)
     )
 
@@ -160,7 +160,7 @@ def _one_sided(module: Module, one: _Stencil, last: Sequence[str]) -> Kernel:
     about = "The shifted sums without the last neighbour."
     less = _Stencil(points=one.points[:-1], wraps=one.wraps)
     lines = [*_inplace(less), *last, "return v"]
-    return _texts.torch_kernel(
+    return texts.torch_kernel(
         about,
         module,
         lines,
@@ -208,18 +208,18 @@ def _direct(one: _Stencil) -> str:
 def _cpp(module: Module, one: _Stencil, post: Sequence[Step], reduced: bool) -> list[Kernel]:
     high, wide = one.reach
     keep = "s += v;" if reduced else "out[r * cols + c] = v;"
-    steps = _steps.c_lines(post)
+    steps = elementwise_chain.c_lines(post)
     begin = ["  float s = 0.0f;"] * reduced
     end = ["  out[r] = s / cols;"] * reduced
 
     def kernel(variant: str, about: str, source: list[str], flags: str, *found: str) -> Kernel:
-        point = _texts.function(steps, "post") if "post(" in "".join(source) else ""
-        return _texts.cpp_kernel(
+        point = texts.function(steps, "post") if "post(" in "".join(source) else ""
+        return texts.cpp_kernel(
             about,
             module,
             source,
             out="x.new_empty(x.shape[0])" if reduced else "torch.empty_like(x)",
-            sizes=_texts.ROWS_COLS,
+            sizes=texts.ROWS_COLS,
             flags=flags,
             device=_at(one, "static", "long") + point,
             variant=variant,
@@ -256,27 +256,27 @@ def _cpp(module: Module, one: _Stencil, post: Sequence[Step], reduced: bool) -> 
     ]
     inner = [line for line in inner if line]
     return [
-        kernel("cpp_guarded", "C that tests every neighbour.", guarded, _texts.PLAIN),
+        kernel("cpp_guarded", "C that tests every neighbour.", guarded, texts.PLAIN),
         kernel(
             "cpp_guarded_o3",
             "C that tests every neighbour, with all of the compiler's optimisations.",
             guarded,
-            _texts.VECTOR,
+            texts.VECTOR,
             "vectorised",
         ),
         kernel(
             "cpp_interior",
             "C with a loop without tests for the interior, vectorised by the compiler.",
             inner,
-            _texts.VECTOR,
+            texts.VECTOR,
             "vectorised",
             "edge_split",
         ),
         kernel(
             "cpp_threads",
             "C with a loop without tests for the interior, rows on several threads.",
-            [_texts.PRAGMA, *inner],
-            _texts.THREADS,
+            [texts.PRAGMA, *inner],
+            texts.THREADS,
             "vectorised",
             "edge_split",
             "threads",
@@ -285,7 +285,7 @@ def _cpp(module: Module, one: _Stencil, post: Sequence[Step], reduced: bool) -> 
             "wrong_tail",
             "C that tests every neighbour and leaves out the last columns.",
             [line.replace("c < cols;", "c < cols - 5;") for line in guarded],
-            _texts.VECTOR,
+            texts.VECTOR,
         ),
     ]
 
@@ -304,7 +304,11 @@ def _triton(module: Module, one: _Stencil, post: Sequence[Step], reduced: bool) 
         return f"tl.load(x + {start} * cols + {col}, {' & '.join(inside)}, other=0.0)"
 
     first, *others = (f"{w} * {load(r, c)}" for r, c, w in one.points)
-    summed = [f"v = {first}", *(f"v += {other}" for other in others), *_steps.triton_lines(post)]
+    summed = [
+        f"v = {first}",
+        *(f"v += {other}" for other in others),
+        *elementwise_chain.triton_lines(post),
+    ]
     made: list[Kernel] = []
     # r is a block too: a mask of blocks and single numbers is none.
     for block in (256, 1024) if not reduced else (0,):
@@ -328,12 +332,12 @@ def _triton(module: Module, one: _Stencil, post: Sequence[Step], reduced: bool) 
             meta = {"BLOCK": str(block)}
             out = "torch.empty_like(x)"
         made.append(
-            _texts.triton_kernel(
+            texts.triton_kernel(
                 about,
                 module,
                 source,
                 out=out,
-                sizes=_texts.ROWS_COLS,
+                sizes=texts.ROWS_COLS,
                 grid=grid,
                 meta=meta,
                 variant=f"triton_{block or 'row'}",
@@ -345,7 +349,7 @@ def _triton(module: Module, one: _Stencil, post: Sequence[Step], reduced: bool) 
 
 def _cuda(module: Module, one: _Stencil, post: Sequence[Step], reduced: bool) -> list[Kernel]:
     functions = _at(one, "__device__", "int")
-    steps = _steps.c_lines(post)
+    steps = elementwise_chain.c_lines(post)
     if reduced:
         about = "CUDA, a warp a row, combined by shuffles."
         source = [
@@ -371,12 +375,12 @@ def _cuda(module: Module, one: _Stencil, post: Sequence[Step], reduced: bool) ->
         grid, block = "(x.shape[1] + 31) // 32, (x.shape[0] + 7) // 8, 1", "32, 8, 1"
         out = "torch.empty_like(x)"
     return [
-        _texts.cuda_kernel(
+        texts.cuda_kernel(
             about,
             module,
             source,
             out=out,
-            sizes=_texts.ROWS_COLS,
+            sizes=texts.ROWS_COLS,
             grid=grid,
             block=block,
             device=functions,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from store.generated import _steps, _teacher, _texts, _words
-from store.generated._draw import Draw
-from store.generated._steps import Step
-from store.generated._task import Kernel, Task
-from store.generated._texts import Module
+from store.generated.writing import elementwise_chain, teacher, texts, words
+from store.generated.writing.draw import Draw
+from store.generated.writing.elementwise_chain import Step
+from store.generated.writing.task import Kernel, Task
+from store.generated.writing.texts import Module
 
 SPLIT = "train"
 _ROWS = (96, 128, 200, 256, 300, 384, 512)
@@ -32,44 +32,44 @@ def task(draw: Draw) -> Task:
     The answer needs x in one order and y in the other: no view of either is right.
     """
     level = draw.choice((1, 2, 2, 3))
-    pre = _steps.chain(draw, 1 + draw.below(2)) if level > 1 else ()
+    pre = elementwise_chain.chain(draw, 1 + draw.below(2)) if level > 1 else ()
     name = draw.choice(sorted(_COMBINE))
     batch = draw.choice((0, 0, 2, 4)) if level < 3 else 0
     reduced = level == 3
     turn = "transpose(1, 2)" if batch else "t()"
-    lines = [*_steps.torch_lines(pre)]
+    lines = [*elementwise_chain.torch_lines(pre)]
     start = "v" if pre else "x"
     lines.append("v = " + _COMBINE[name][0].format(v=f"{start}.{turn}"))
     lines += ["v = v.mean(dim=1)"] * reduced
     rows, cols = draw.sizes(_ROWS, _COLS, 1 << 15, (1 << 18) // (batch or 1))
-    titles = [_steps.title(pre), f"transposition and {name}", "mean of rows" * reduced]
+    titles = [elementwise_chain.title(pre), f"transposition and {name}", "mean of rows" * reduced]
     title = f"{'Matrices' if batch else 'Matrix'}: {', '.join(filter(None, titles))}"
     first = "BATCH, " if batch else ""
     sizes = {**({"BATCH": batch} if batch else {}), "ROWS": rows, "COLS": cols}
     shapes = [f"{first}ROWS, COLS", f"{first}COLS, ROWS"]
-    code = _texts.reference(
+    code = texts.reference(
         f"{title}.",
         _MODULE,
         [*lines, "return v"],
         sizes,
         shapes,
     )
-    copied = [*_steps.inplace_lines(pre)]
+    copied = [*elementwise_chain.inplace_lines(pre)]
     copied.append(f"v = {start}.{turn}.contiguous()")
     inplace = _COMBINE[name][1]
     # A square of one row is contiguous as it is, and no task has one.
     copied.append(inplace or "v = " + _COMBINE[name][0].format(v="v"))
     copied += ["v = v.mean(dim=1)"] * reduced
     kernels = [
-        _teacher.rewritten(_MODULE, copied),
+        teacher.rewritten(_MODULE, copied),
         _columns(pre, name, bool(batch), reduced),
         *_cpp(pre, name, bool(batch), reduced),
         *_triton(pre, name, bool(batch), reduced),
         *_cuda(pre, name, bool(batch), reduced),
-        _teacher.half(_MODULE, lines),
+        teacher.half(_MODULE, lines),
         _reshaped([line.replace(turn, "reshape(y.shape)") for line in lines]),
     ]
-    kernels += _teacher.unlinked(draw, kernels)
+    kernels += teacher.unlinked(draw, kernels)
     cuda = {"BATCH": 16, "ROWS": 1024, "COLS": draw.choice((512, 1024))}
     if not batch:
         cuda = {"ROWS": draw.choice((2048, 4096)), "COLS": draw.choice((2048, 4096))}
@@ -77,7 +77,7 @@ def task(draw: Draw) -> Task:
         title=title,
         level=level,
         code=code,
-        analysis=_words.analysis(lines, sizes, shapes, _BOUND),
+        analysis=words.analysis(lines, sizes, shapes, _BOUND),
         cuda=cuda,
         kernels=tuple(kernels),
     )
@@ -94,7 +94,7 @@ def _out(reduced: bool) -> str:
 
 def _reshaped(lines: Sequence[str]) -> Kernel:
     about = "PyTorch operations that reshape where they should transpose."
-    return _texts.torch_kernel(
+    return texts.torch_kernel(
         about, _MODULE, [*lines, "return v"], variant="wrong_reshape", techniques=(), right=False
     )
 
@@ -102,7 +102,7 @@ def _reshaped(lines: Sequence[str]) -> Kernel:
 def _columns(pre: Sequence[Step], name: str, batch: bool, reduced: bool) -> Kernel:
     """Return a Python loop over the rows of the answer."""
     about = "A Python loop over the columns of x."
-    lines = _steps.torch_lines(pre, "u")
+    lines = elementwise_chain.torch_lines(pre, "u")
     combined = "v = " + _COMBINE[name][0].format(v="v" if pre else "u")
     loop = [
         "parts = []",
@@ -111,7 +111,7 @@ def _columns(pre: Sequence[Step], name: str, batch: bool, reduced: bool) -> Kern
         f"    parts.append(v{'.mean()' * reduced})",
         f"return torch.stack(parts, {int(batch)})",
     ]
-    return _texts.torch_kernel(
+    return texts.torch_kernel(
         about,
         _MODULE,
         loop,
@@ -121,7 +121,7 @@ def _columns(pre: Sequence[Step], name: str, batch: bool, reduced: bool) -> Kern
 
 
 def _cpp(pre: Sequence[Step], name: str, batch: bool, reduced: bool) -> list[Kernel]:
-    functions = _texts.function(_steps.c_lines(pre))
+    functions = texts.function(elementwise_chain.c_lines(pre))
     combine = _COMBINE[name][2]
 
     def value(x: str, y: str) -> str:
@@ -131,7 +131,7 @@ def _cpp(pre: Sequence[Step], name: str, batch: bool, reduced: bool) -> list[Ker
         if batch:
             around = "for (long b = 0; b < batch; ++b, x += rows * cols, y += rows * cols, "
             source = [around + "out += rows * cols) {", *(f"  {line}" for line in source), "}"]
-        return _texts.cpp_kernel(
+        return texts.cpp_kernel(
             about,
             _MODULE,
             source,
@@ -175,21 +175,21 @@ def _cpp(pre: Sequence[Step], name: str, batch: bool, reduced: bool) -> list[Ker
             "}",
         ]
 
-    threaded = [_texts.PRAGMA, *tiles()]
+    threaded = [texts.PRAGMA, *tiles()]
     return [
-        kernel("cpp_strided", "C column by column, with strided reads.", strided, _texts.PLAIN),
+        kernel("cpp_strided", "C column by column, with strided reads.", strided, texts.PLAIN),
         kernel(
             "cpp_strided_o3",
             "C column by column, with all of the compiler's optimisations.",
             strided,
-            _texts.VECTOR,
+            texts.VECTOR,
             "fusion",
         ),
         kernel(
             "cpp_tiles",
             "C in tiles of 16 by 16, which stay in cache.",
             tiles(),
-            _texts.VECTOR,
+            texts.VECTOR,
             "fusion",
             "tiling",
         ),
@@ -197,7 +197,7 @@ def _cpp(pre: Sequence[Step], name: str, batch: bool, reduced: bool) -> list[Ker
             "cpp_tile_threads",
             "C in tiles of 16 by 16, strips of tiles on several threads.",
             threaded,
-            _texts.THREADS,
+            texts.THREADS,
             "fusion",
             "tiling",
             "threads",
@@ -206,7 +206,7 @@ def _cpp(pre: Sequence[Step], name: str, batch: bool, reduced: bool) -> list[Ker
             "wrong_tail",
             "C in tiles of 16 by 16, without the last tiles.",
             tiles("rows - 17"),
-            _texts.VECTOR,
+            texts.VECTOR,
             "tiling",
         ),
     ]
@@ -226,7 +226,7 @@ def _triton(pre: Sequence[Step], name: str, batch: bool, reduced: bool) -> list[
             f"r = {'r0' if reduced else 'tl.program_id(1) * T'} + tl.arange(0, T)",
             "mask = (r[:, None] < rows) & (c[None, :] < cols)",
             "v = tl.load(x + r[:, None] * cols + c[None, :], mask, other=0.0)",
-            *_steps.triton_lines(pre),
+            *elementwise_chain.triton_lines(pre),
             "v = tl.trans(v)",
             "turned = (c[:, None] < cols) & (r[None, :] < rows)",
             "w = tl.load(y + c[:, None] * rows + r[None, :], turned, other=0.0)",
@@ -253,7 +253,7 @@ def _triton(pre: Sequence[Step], name: str, batch: bool, reduced: bool) -> list[
             grid += ", x.shape[0]" * batch
         about = f"Triton tiles of {side} by {side}, turned in registers."
         made.append(
-            _texts.triton_kernel(
+            texts.triton_kernel(
                 about,
                 _MODULE,
                 source,
@@ -271,7 +271,7 @@ def _triton(pre: Sequence[Step], name: str, batch: bool, reduced: bool) -> list[
 
 def _cuda(pre: Sequence[Step], name: str, batch: bool, reduced: bool) -> list[Kernel]:
     value = _COMBINE[name][2].format(v="pre({x})" if pre else "{x}", y="y[c * rows + r]")
-    functions = _texts.function(_steps.c_lines(pre), qualifier="__device__")
+    functions = texts.function(elementwise_chain.c_lines(pre), qualifier="__device__")
     moved = ["const int shift = blockIdx.z * rows * cols;", "x += shift, y += shift, out += shift;"]
     moved = moved * batch
     last = int(batch) + 1
@@ -330,7 +330,7 @@ def _cuda(pre: Sequence[Step], name: str, batch: bool, reduced: bool) -> list[Ke
     made: list[Kernel] = []
     for variant, about, source, grid, block, techniques in found:
         made.append(
-            _texts.cuda_kernel(
+            texts.cuda_kernel(
                 about,
                 _MODULE,
                 source,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from store.generated import _steps, _teacher, _texts, _words
-from store.generated._draw import Draw
-from store.generated._steps import Step
-from store.generated._task import Kernel, Task
-from store.generated._texts import Module
+from store.generated.writing import elementwise_chain, teacher, texts, words
+from store.generated.writing.draw import Draw
+from store.generated.writing.elementwise_chain import Step
+from store.generated.writing.task import Kernel, Task
+from store.generated.writing.texts import Module
 
 SPLIT = "test"
 _N = (128, 144, 160, 192, 200, 224, 256, 288, 300)
@@ -28,34 +28,36 @@ def task(draw: Draw) -> Task:
     offset = draw.choice((0, 0, 1, 2, 5))
     vector = level < 3 and draw.below(4) == 0
     count = (0, 1 + draw.below(2), draw.below(3))[level - 1]
-    post = _steps.chain(draw, count, only=_steps.AFTER_PRODUCT) if count else ()
+    post = (
+        elementwise_chain.chain(draw, count, only=elementwise_chain.AFTER_PRODUCT) if count else ()
+    )
     one = Triangle(lower=lower, offset=offset, vector=vector, reduced=level == 3)
-    after = [*_steps.torch_lines(post, "v"), *["v = v.mean(dim=1)"] * one.reduced]
+    after = [*elementwise_chain.torch_lines(post, "v"), *["v = v.mean(dim=1)"] * one.reduced]
     lines = [f"v = {one.reference}", *after]
     n, m = draw.choice(_N), draw.choice(_M)
     sizes = {"N": n * (4 if vector else 1), **({} if vector else {"M": m})}
     side = "lower" if lower else "upper"
     shifted = f" {offset} off the diagonal" if offset else ""
     titles = [f"{side} triangle{shifted} times {'vector' if vector else 'matrix'}"]
-    titles += [_steps.title(post)] * bool(post) + ["mean of rows"] * one.reduced
+    titles += [elementwise_chain.title(post)] * bool(post) + ["mean of rows"] * one.reduced
     title = f"Matrix: {', '.join(titles)}"
     shapes = ["N, N", "N" if vector else "N, M"]
-    code = _texts.reference(f"{title}.", _MODULE, [*lines, "return v"], sizes, shapes)
-    last = [*_steps.inplace_lines(post, "v"), *["v = v.mean(dim=1)"] * one.reduced]
+    code = texts.reference(f"{title}.", _MODULE, [*lines, "return v"], sizes, shapes)
+    last = [*elementwise_chain.inplace_lines(post, "v"), *["v = v.mean(dim=1)"] * one.reduced]
     kernels = [
         *_torch(one, last),
         *_cpp(one, post),
         *_triton(one, post),
         *_cuda(one, post),
-        _teacher.half(_MODULE, lines),
+        teacher.half(_MODULE, lines),
     ]
-    kernels += _teacher.unlinked(draw, kernels)
+    kernels += teacher.unlinked(draw, kernels)
     cuda = {"N": draw.choice((1024, 2048)), **({} if vector else {"M": draw.choice((512, 1024))})}
     return Task(
         title=title,
         level=level,
         code=code,
-        analysis=_words.analysis(lines, sizes, shapes, _BOUND),
+        analysis=words.analysis(lines, sizes, shapes, _BOUND),
         cuda=cuda,
         kernels=tuple(kernels),
     )
@@ -141,13 +143,13 @@ def _torch(one: Triangle, last: Sequence[str]) -> list[Kernel]:
         ),
     ):
         made.append(
-            _texts.torch_kernel(
+            texts.torch_kernel(
                 about, _MODULE, [*product, *last, "return v"], variant=variant, techniques=found
             )
         )
     about = "The product with the whole matrix."
     made.append(
-        _texts.torch_kernel(
+        texts.torch_kernel(
             about,
             _MODULE,
             ["v = a @ x", *last, "return v"],
@@ -160,12 +162,12 @@ def _torch(one: Triangle, last: Sequence[str]) -> list[Kernel]:
 
 
 def _cpp(one: Triangle, post: Sequence[Step]) -> list[Kernel]:
-    steps = _steps.c_lines(post)
+    steps = elementwise_chain.c_lines(post)
     store = "t += v;" if one.reduced else "out[i * m + j] = v;"
     around = (["  float t = 0.0f;"] * one.reduced, ["  out[i] = t / m;"] * one.reduced)
 
     def kernel(variant: str, about: str, source: list[str], flags: str, *found: str) -> Kernel:
-        return _texts.cpp_kernel(
+        return texts.cpp_kernel(
             about,
             _MODULE,
             source,
@@ -229,22 +231,22 @@ def _cpp(one: Triangle, post: Sequence[Step]) -> list[Kernel]:
             "cpp_scalar",
             "C loops that end at the diagonal, one element of the answer at a time.",
             right,
-            _texts.PLAIN,
+            texts.PLAIN,
             "skips_zeros",
         ),
         kernel(
             "cpp_vector",
             f"C loops that end at the diagonal{how}, vectorised by the compiler.",
             fast,
-            _texts.VECTOR,
+            texts.VECTOR,
             "skips_zeros",
             "vectorised",
         ),
         kernel(
             "cpp_threads",
             f"C loops that end at the diagonal{how}, rows on several threads.",
-            [f"{_texts.PRAGMA} schedule(dynamic, 8)", *fast],
-            _texts.THREADS,
+            [f"{texts.PRAGMA} schedule(dynamic, 8)", *fast],
+            texts.THREADS,
             "skips_zeros",
             "vectorised",
             "threads",
@@ -253,14 +255,14 @@ def _cpp(one: Triangle, post: Sequence[Step]) -> list[Kernel]:
             "wrong_diagonal",
             "C loops that leave out the elements next to the zeros.",
             short,
-            _texts.VECTOR,
+            texts.VECTOR,
             "skips_zeros",
         ),
     ]
 
 
 def _triton(one: Triangle, post: Sequence[Step]) -> list[Kernel]:
-    steps = _steps.triton_lines(post)
+    steps = elementwise_chain.triton_lines(post)
     row = _plus("r[:, None]", -one.offset if one.lower else one.offset)
     keep = f"({row} >= k[None, :]) & (r[:, None] < n)"
     if not one.lower:
@@ -279,7 +281,7 @@ def _triton(one: Triangle, post: Sequence[Step]) -> list[Kernel]:
             "tl.store(out + r, v)",
         ]
         return [
-            _texts.triton_kernel(
+            texts.triton_kernel(
                 about,
                 _MODULE,
                 source,
@@ -330,7 +332,7 @@ def _triton(one: Triangle, post: Sequence[Step]) -> list[Kernel]:
             grid = f"triton.cdiv(a.shape[0], {side}), triton.cdiv(x.shape[1], {side})"
         about = f"Triton tiles of {side} by {side} that end at the diagonal, in full precision."
         made.append(
-            _texts.triton_kernel(
+            texts.triton_kernel(
                 about,
                 _MODULE,
                 source,
@@ -346,7 +348,7 @@ def _triton(one: Triangle, post: Sequence[Step]) -> list[Kernel]:
 
 
 def _cuda(one: Triangle, post: Sequence[Step]) -> list[Kernel]:
-    steps = _steps.c_lines(post)
+    steps = elementwise_chain.c_lines(post)
     summed = f"for (int k = {one.first}; k < {one.last}; ++k)"
     fold = "for (int h = 16; h > 0; h /= 2) {} += __shfl_xor_sync(0xffffffff, {}, h);"
     warp = [
@@ -392,7 +394,7 @@ def _cuda(one: Triangle, post: Sequence[Step]) -> list[Kernel]:
         block = "32, 8, 1"
     found = "warp_shuffle" if one.vector or one.reduced else "coalesced"
     return [
-        _texts.cuda_kernel(
+        texts.cuda_kernel(
             about,
             _MODULE,
             source,

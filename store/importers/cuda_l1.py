@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from store import families
-from store.bundle import Bundle
+from store.code import task_families
+from store.code.python_syntax import parse
 from store.ids import content_id
-from store.importers import _cuda_l1_files as files
-from store.importers import _sources
-from store.importers._cuda_l1_files import ReleasedRow
-from store.importers._rows import ENTRY_PATH, Gathered, decide_splits
-from store.python_tree import parse
+from store.importers.reading import cuda_l1_files as files
+from store.importers.reading import sources
+from store.importers.reading.cuda_l1_files import ReleasedRow
+from store.importers.reading.rows import ENTRY_PATH, Gathered, decide_splits
+from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
@@ -55,7 +55,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
 
     Raises ImportFailed where the path holds nothing of the release, or a line is malformed.
     """
-    root = _sources.required(path, "the CUDA-L1 release")
+    root = sources.required(path, "the CUDA-L1 release")
     folder = root if root.is_dir() else root.parent
     revision = config.source_revision or _head(folder) or "unknown"
     family: dict[str, str] = {}
@@ -64,12 +64,12 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         one = files.read(file, folder)
         for row in one.rows:
             if row.reference not in family:
-                _sources.check_task(row.reference, f"{row.where}, ref_code")
-                family[row.reference] = families.family(row.reference)
-        content = f"{one.file.name} {revision} {_sources.digest([(one.origin, one.data)])}"
-        identity = _sources.bundle_id(NAME, IMPORTER_VERSION, content, config)
+                sources.check_task(row.reference, f"{row.where}, ref_code")
+                family[row.reference] = task_families.family(row.reference)
+        content = f"{one.file.name} {revision} {sources.digest([(one.origin, one.data)])}"
+        identity = sources.bundle_id(NAME, IMPORTER_VERSION, content, config)
         message = f"{NAME} {one.file.name}: {len(one.rows)} tasks"
-        if _sources.stored(lake, identity):
+        if sources.stored(lake, identity):
             yield Bundle(bundle_id=identity, message=message)
             continue
         for earlier in _other_revisions(lake, one.origin, gpu_name(one.file.stem), revision):
@@ -103,7 +103,7 @@ def gpu_name(stem: str) -> str:
 
 
 def _head(folder: Path) -> str | None:
-    return _sources.git_head(folder) or _sources.git_head(folder.parent)
+    return sources.git_head(folder) or sources.git_head(folder.parent)
 
 
 def _other_revisions(lake: store.Lake, source: str, gpu: str, revision: str) -> list[str]:

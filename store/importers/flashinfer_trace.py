@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store.bundle import Bundle
-from store.importers import _flashinfer_files as files
-from store.importers import _sources
-from store.importers._flashinfer_rows import NAME, SUITE, TraceRows
-from store.importers._rows import Gathered, decide_splits
+from store.importers.reading import flashinfer_files as files
+from store.importers.reading import sources
+from store.importers.reading.flashinfer_rows import NAME, SUITE, TraceRows
+from store.importers.reading.rows import Gathered, decide_splits
+from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
@@ -44,21 +44,21 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     Raises ImportFailed where the folder holds no definition, or a file is malformed; names file and
     line.
     """
-    root = _sources.required(path, "a flashinfer-trace dataset (definitions/, solutions/ …)")
+    root = sources.required(path, "a flashinfer-trace dataset (definitions/, solutions/ …)")
     dataset = files.read(root)
-    revision = config.source_revision or _sources.git_head(root) or "unknown"
+    revision = config.source_revision or sources.git_head(root) or "unknown"
     families = {one.name: one.op_type for one in dataset.definitions}
     splits = decide_splits(SUITE, families.values(), lake)
     for definition in dataset.definitions:
         content = f"{definition.name} {dataset.digest(definition.name)}"
-        identity = _sources.bundle_id(NAME, IMPORTER_VERSION, content, config)
+        identity = sources.bundle_id(NAME, IMPORTER_VERSION, content, config)
         solutions = dataset.solutions.get(definition.name, [])
         traces = dataset.traces.get(definition.name, [])
         message = (
             f"{NAME} {definition.name}: {len(solutions)} solutions, "
             f"{sum(one.solution is not None for one in traces)} verdicts"
         )
-        if _sources.stored(lake, identity):
+        if sources.stored(lake, identity):
             yield Bundle(bundle_id=identity, message=message)
             continue
         gathered = Gathered(

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from store import ids
-from store.bundle import Bundle
 from store.errors import ImportFailed
-from store.generated import _families, _words
-from store.generated._task import Kernel, Task
-from store.importers import _sources
-from store.importers._rows import Gathered
+from store.generated.writing import families as families_module
+from store.generated.writing import words
+from store.generated.writing.task import Kernel, Task
+from store.importers.reading import sources
+from store.importers.reading.rows import Gathered
+from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
@@ -71,10 +72,10 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     if config.count < 1:
         raise ImportFailed(f"--count {config.count} is too few", "Give 1 or more.")
     # A family named twice would give its tasks twice.
-    names = tuple(dict.fromkeys(config.families)) or _families.families()
+    names = tuple(dict.fromkeys(config.families)) or families_module.families()
     for name in names:
-        _families.family(name)
-    drawn = islice(_families.tasks(names, config.seed), config.count)
+        families_module.family(name)
+    drawn = islice(families_module.tasks(names, config.seed), config.count)
     while chunk := list(islice(drawn, BUNDLE_TASKS)):
         yield _bundle(chunk, config, lake)
 
@@ -85,7 +86,7 @@ def _bundle(chunk: list[tuple[str, Task]], config: Config, lake: store.Lake) -> 
         (family, task, [kernel for kernel in task.kernels if kernel.language in languages])
         for family, task in chunk
     ]
-    content = _sources.digest(
+    content = sources.digest(
         (part, text.encode())
         for family, task, kernels in picked
         for part, text in [
@@ -97,11 +98,11 @@ def _bundle(chunk: list[tuple[str, Task]], config: Config, lake: store.Lake) -> 
     identity = ids.content_id("import", NAME, str(IMPORTER_VERSION), SUITE_REVISION, content)
     count = sum(len(kernels) for _, _, kernels in picked)
     message = f"{NAME} {SUITE_REVISION}: {len(picked)} tasks, {count} kernels"
-    if _sources.stored(lake, identity):
+    if sources.stored(lake, identity):
         return Bundle(bundle_id=identity, message=message)
     gathered = Gathered(source=NAME, source_revision=SUITE_REVISION, license=LICENSE)
     for family in sorted({family for family, _, _ in picked}):
-        split = _families.family(family).SPLIT
+        split = families_module.family(family).SPLIT
         row = {"suite": NAME, "family": family, "split": split, "rule": RULE}
         gathered.add("splits", (NAME, family), row)
     for family, task, kernels in picked:
@@ -157,7 +158,7 @@ def _add_kernel(
         "policy_id": policy,
         "kernel_id": kernel_id,
         "analysis": task.analysis,
-        "design": _words.design(kernel),
+        "design": words.design(kernel),
         **gathered.origin(),
     }
     gathered.add("generations", (generation_id,), generation)

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store import families, foreign_parquet
-from store.bundle import Bundle
+from store.code import task_families
 from store.errors import ImportFailed
-from store.importers import _sources
-from store.importers._rows import Gathered, decide_splits
+from store.foreign import parquet
+from store.importers.reading import sources
+from store.importers.reading.rows import Gathered, decide_splits
+from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +50,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
 
     Raises ImportFailed where the path holds neither, or a task is malformed.
     """
-    root = _sources.required(path, "a KernelBench checkout or the Hub dataset's folder")
+    root = sources.required(path, "a KernelBench checkout or the Hub dataset's folder")
     if config.revision is None:
         raise ImportFailed(
             "the revision of KernelBench is not said",
@@ -60,7 +61,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     groups = [_folder(where, files, folder) for where, files in _levels(root)]
     if not groups:
         files = _parquet_files(root)
-        foreign_parquet.check(files)
+        parquet.check(files)
         groups = [_parquet(file, folder) for file in files]
     if not groups:
         raise ImportFailed(
@@ -86,7 +87,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         # A commit read from the checkout is stored too, so that it is part of the identity.
         content = f"{group.name} {group.content} {source_revision}"
         yield gathered.bundle(
-            _sources.bundle_id(NAME, IMPORTER_VERSION, content, config),
+            sources.bundle_id(NAME, IMPORTER_VERSION, content, config),
             f"{NAME} {config.revision} {group.name}: {len(group.tasks)} tasks",
             importer=NAME,
             config=config,
@@ -123,7 +124,7 @@ def split_stem(stem: str) -> tuple[int, str] | None:
 
 
 def _head(folder: Path) -> str | None:
-    return _sources.git_head(folder) or _sources.git_head(folder.parent)
+    return sources.git_head(folder) or sources.git_head(folder.parent)
 
 
 def _levels(root: Path) -> Iterator[tuple[Path, list[Path]]]:
@@ -149,19 +150,19 @@ def _parquet_files(root: Path) -> list[Path]:
 def _folder(where: Path, files: list[Path], root: Path) -> _Group:
     level = _LEVEL.fullmatch(where.name)
     assert level is not None
-    contents = [(file, _sources.read_bytes(file, root)) for file in files]
+    contents = [(file, sources.read_bytes(file, root)) for file in files]
     tasks: list[_Task] = []
     for file, data in contents:
         named = split_stem(file.stem)
         assert named is not None
-        tasks.append(_task(_sources.decode(data, file), int(level[1]), *named, f"{file}"))
-    content = _sources.digest((file.name, data) for file, data in contents)
+        tasks.append(_task(sources.decode(data, file), int(level[1]), *named, f"{file}"))
+    content = sources.digest((file.name, data) for file, data in contents)
     return _Group(name=where.name, content=content, tasks=tasks)
 
 
 def _parquet(file: Path, root: Path) -> _Group:
     """Read a Parquet file of the Hub dataset, checking value by value."""
-    data = _sources.read_bytes(file, root)
+    data = sources.read_bytes(file, root)
     tasks: list[_Task] = []
     rows = (row for batch in _batches(file, data) for row in batch.to_pylist())
     for number, row in enumerate(rows, start=1):
@@ -175,12 +176,12 @@ def _parquet(file: Path, root: Path) -> _Group:
             raise ImportFailed(f"{where}: there is no level {level}, problem {problem_id}")
         named = split_stem(name.removesuffix(".py"))
         tasks.append(_task(code, level, problem_id, named[1] if named else name, where))
-    return _Group(name=file.stem, content=_sources.digest([(file.name, data)]), tasks=tasks)
+    return _Group(name=file.stem, content=sources.digest([(file.name, data)]), tasks=tasks)
 
 
 def _task(code: str, level: int, problem_id: int, title: str, where: str) -> _Task:
-    _sources.check_task(code, where)
-    family = families.family(code)
+    sources.check_task(code, where)
+    family = task_families.family(code)
     return _Task(code=code, level=level, problem_id=problem_id, title=title, family=family)
 
 

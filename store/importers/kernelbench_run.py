@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from store.bundle import Bundle
 from store.errors import ImportFailed
-from store.importers import _kernelbench_results as results
-from store.importers import _sources
-from store.importers._kernelbench_results import Baseline, Entry
-from store.importers._kernelbench_rows import NAME, RESULTS, RunRows, Sample
-from store.importers._rows import Gathered
+from store.importers.reading import kernelbench_results as results
+from store.importers.reading import sources
+from store.importers.reading.kernelbench_results import Baseline, Entry
+from store.importers.reading.kernelbench_rows import NAME, RESULTS, RunRows, Sample
+from store.importers.reading.rows import Gathered
+from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
@@ -59,34 +59,34 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
 
     Raises ImportFailed where a task is not in the lake, or a file is malformed.
     """
-    folder = _sources.required(path, "a run folder of KernelBench")
+    folder = sources.required(path, "a run folder of KernelBench")
     revision = _require_revision(config, lake)
     files = _kernel_files(folder)
-    contents = {sample: _sources.read_bytes(file, folder) for sample, file in files.items()}
+    contents = {sample: sources.read_bytes(file, folder) for sample, file in files.items()}
     prompts = {
-        sample: _sources.read_bytes(prompt, folder)
+        sample: sources.read_bytes(prompt, folder)
         for sample in files
         if (prompt := folder / sample.prompt_name).exists()
     }
     judged = folder / RESULTS
-    verdicts = _sources.read_bytes(judged, folder) if judged.exists() else b""
+    verdicts = sources.read_bytes(judged, folder) if judged.exists() else b""
     timed = b""
     if config.baseline is not None:
-        timed = _sources.read_bytes(config.baseline, config.baseline.parent)
-    content = _sources.digest(
+        timed = sources.read_bytes(config.baseline, config.baseline.parent)
+    content = sources.digest(
         [(sample.stem, data) for sample, data in contents.items()]
         + [(sample.prompt_name, data) for sample, data in prompts.items()]
         + [(RESULTS, verdicts), ("baseline", timed)]
     )
     policy = config.policy or folder.resolve().name
-    identity = _sources.bundle_id(NAME, IMPORTER_VERSION, f"{policy} {content}", config)
-    if _sources.stored(lake, identity):
+    identity = sources.bundle_id(NAME, IMPORTER_VERSION, f"{policy} {content}", config)
+    if sources.stored(lake, identity):
         yield Bundle(bundle_id=identity, message=f"{NAME} {policy}")
         return
 
     source_revision = config.source_revision
     if source_revision is None and verdicts:
-        source_revision = f"sha256:{_sources.digest([(RESULTS, verdicts)])[:16]}"
+        source_revision = f"sha256:{sources.digest([(RESULTS, verdicts)])[:16]}"
     gathered = Gathered(source=NAME, source_revision=source_revision, license=config.license)
     gathered.policy(policy, "model")
     run = RunRows(
@@ -96,13 +96,13 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         evaluator_version=config.evaluator_version,
         baseline=_baseline(config, timed),
     )
-    entries = results.entries(_sources.decode(verdicts, judged), judged) if verdicts else []
+    entries = results.entries(sources.decode(verdicts, judged), judged) if verdicts else []
     by_sample = _assign(entries, list(files), judged)
     tasks = _tasks(lake, revision, files)
     for sample, data in contents.items():
-        code = _sources.decode(data, files[sample])
+        code = sources.decode(data, files[sample])
         prompt = prompts.get(sample)
-        shown = None if prompt is None else _sources.decode(prompt, folder / sample.prompt_name)
+        shown = None if prompt is None else sources.decode(prompt, folder / sample.prompt_name)
         run.add(sample, tasks[sample.level, sample.problem_id], code, shown, by_sample[sample])
     gathered.leave_out_stored(lake)
     run.warn_of_unmatched()
@@ -201,5 +201,5 @@ def _baseline(config: Config, data: bytes) -> Baseline | None:
     if config.baseline is None:
         return None
     return results.baseline(
-        _sources.decode(data, config.baseline), config.baseline, config.baseline_kind
+        sources.decode(data, config.baseline), config.baseline, config.baseline_kind
     )

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store import families
-from store.bundle import Bundle
+from store.code import task_families
 from store.errors import ImportFailed, UnknownName
 from store.ids import content_id
-from store.importers import _sources
-from store.importers._rows import ENTRY_PATH, Gathered, decide_splits
+from store.importers.reading import sources
+from store.importers.reading.rows import ENTRY_PATH, Gathered, decide_splits
+from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
@@ -61,18 +61,18 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
 
     Raises ImportFailed where the folder is laid out otherwise, or a file cannot be read.
     """
-    root = _sources.required(path, "a folder with tasks/ and kernels/, or with task.py")
+    root = sources.required(path, "a folder with tasks/ and kernels/, or with task.py")
     suite = config.suite or root.resolve().name
-    source_revision = config.source_revision or _sources.git_head(root)
+    source_revision = config.source_revision or sources.git_head(root)
     tasks: list[tuple[_Found, str, str]] = []
     for found in _find(root):
-        code = _sources.read_text(found.file, root)
-        _sources.check_task(code, f"{found.file}")
-        tasks.append((found, code, families.family(code)))
+        code = sources.read_text(found.file, root)
+        sources.check_task(code, f"{found.file}")
+        tasks.append((found, code, task_families.family(code)))
     splits = decide_splits(suite, [family for _, _, family in tasks], lake)
     for found, code, family in tasks:
         candidates = {
-            name: {inner: _sources.read_text(file, root) for inner, file in files.items()}
+            name: {inner: sources.read_text(file, root) for inner, file in files.items()}
             for name, files in found.candidates.items()
         }
         for name, files in candidates.items():
@@ -90,9 +90,9 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
                 for part in (name, inner, text)
             ),
         )
-        identity = _sources.bundle_id(NAME, IMPORTER_VERSION, content, config)
+        identity = sources.bundle_id(NAME, IMPORTER_VERSION, content, config)
         message = f"{NAME} {suite}/{found.name}: {len(candidates)} candidates"
-        if _sources.stored(lake, identity):
+        if sources.stored(lake, identity):
             yield Bundle(bundle_id=identity, message=message)
             continue
         gathered = Gathered(source=NAME, source_revision=source_revision, license=config.license)

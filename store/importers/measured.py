@@ -12,11 +12,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from store import catalog, foreign_parquet, ids
-from store.bundle import Bundle
+from store import ids
 from store.errors import ImportFailed
-from store.importers import _sources
-from store.times import clamp_times
+from store.foreign import parquet
+from store.foreign.times import clamp_times
+from store.importers.reading import sources
+from store.schema import catalog
+from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +51,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
             f"{path} is no folder of Parquet files",
             f"Each file is named after its table: {', '.join(TABLES)}.",
         )
-    foreign_parquet.check([file for file in files if file.stem in TABLES])
+    parquet.check([file for file in files if file.stem in TABLES])
     known, now = catalog.load(), datetime.now(UTC)
     tables: dict[str, pa.Table] = {}
     left_out: list[str] = []
@@ -71,7 +73,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     counts = ", ".join(f"{rows.num_rows} {name}" for name, rows in tables.items())
     without = f"; not here: {', '.join(left_out)}" if left_out else ""
     # What is kept depends on the lake: more of it may be known at a later import.
-    content = _sources.digest((file.name, file.read_bytes()) for file in files)
+    content = sources.digest((file.name, file.read_bytes()) for file in files)
     yield Bundle(
         bundle_id=ids.content_id("measured", NAME, content, counts),
         message=f"{NAME}: {counts}{without}",

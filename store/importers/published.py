@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from store.bundle import Bundle
 from store.errors import ImportFailed
 from store.ids import content_id
-from store.importers import _sources
-from store.importers._rows import Gathered
+from store.importers.reading import sources
+from store.importers.reading.rows import Gathered
+from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
@@ -46,10 +46,10 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     Raises ImportFailed where the file is malformed, and says at which figure.
     """
     file = path or BUILT_IN
-    data = _sources.read_bytes(file, file.parent)
-    document = _parse(_sources.decode(data, file), file)
-    identity = _sources.bundle_id(NAME, IMPORTER_VERSION, _sources.digest([(NAME, data)]), config)
-    if _sources.stored(lake, identity):
+    data = sources.read_bytes(file, file.parent)
+    document = _parse(sources.decode(data, file), file)
+    identity = sources.bundle_id(NAME, IMPORTER_VERSION, sources.digest([(NAME, data)]), config)
+    if sources.stored(lake, identity):
         yield Bundle(bundle_id=identity, message=f"{NAME} {file.name}")
         return
     gathered = Gathered(source=NAME, source_revision=None, license=None)

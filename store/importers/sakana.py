@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store import families
-from store.bundle import Bundle
+from store.code import task_families
 from store.ids import content_id, workload_id
-from store.importers import _parquet, _sources
-from store.importers._rows import Gathered, decide_splits
-from store.importers._sakana_rows import ArchiveRow
+from store.importers.reading import parquet, sources
+from store.importers.reading.rows import Gathered, decide_splits
+from store.importers.reading.sakana_rows import ArchiveRow
+from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
@@ -55,23 +55,23 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     Raises ImportFailed where a file is no Parquet, lacks a column that is needed, or a row names a
     task that is none.
     """
-    root = _sources.required(path, "level_1.parquet … of the AI CUDA Engineer Archive")
-    files = _parquet.find(root)
+    root = sources.required(path, "level_1.parquet … of the AI CUDA Engineer Archive")
+    files = parquet.find(root)
     wanted = set[str]()
     for file in files:
-        for code in _parquet.distinct(file, "PyTorch_Code_Module"):
-            _sources.check_task(code, f"{file.name}, PyTorch_Code_Module")
+        for code in parquet.distinct(file, "PyTorch_Code_Module"):
+            sources.check_task(code, f"{file.name}, PyTorch_Code_Module")
             wanted.add(code)
-    family = {code: families.family(code) for code in wanted}
+    family = {code: task_families.family(code) for code in wanted}
     splits = decide_splits(SUITE, set(family.values()), lake)
     for file in files:
-        digest = _parquet.digest(file)
-        for number, rows in enumerate(_parquet.batches(file, ArchiveRow.COLUMNS, BUNDLE_ROWS)):
+        digest = parquet.digest(file)
+        for number, rows in enumerate(parquet.batches(file, ArchiveRow.COLUMNS, BUNDLE_ROWS)):
             content = f"{file.name} {number} {digest}"
-            identity = _sources.bundle_id(NAME, IMPORTER_VERSION, content, config)
+            identity = sources.bundle_id(NAME, IMPORTER_VERSION, content, config)
             first = number * BUNDLE_ROWS
             message = f"{NAME} {file.name}: rows {first} to {first + len(rows) - 1}"
-            if _sources.stored(lake, identity):
+            if sources.stored(lake, identity):
                 yield Bundle(bundle_id=identity, message=message)
                 continue
             gathered = Gathered(

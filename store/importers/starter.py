@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from store import ids
-from store.bundle import Bundle
 from store.errors import ImportFailed
-from store.importers import _sources
-from store.importers._rows import Gathered
+from store.importers.reading import sources
+from store.importers.reading.rows import Gathered
+from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
@@ -91,7 +91,7 @@ def suite(folder: Path = FOLDER) -> Suite:
     """Read suite.yaml with the files that it names. Raises ImportFailed where one is missing."""
     import yaml
 
-    text = _sources.read_text(folder / "suite.yaml", folder)
+    text = sources.read_text(folder / "suite.yaml", folder)
     stated: dict[str, Any] = yaml.safe_load(text)
     return Suite(
         name=stated["suite"],
@@ -117,8 +117,8 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
 
 
 def _task(folder: Path, name: str, stated: dict[str, Any]) -> Task:
-    code = _sources.read_text(folder / "tasks" / f"{name}.py", folder)
-    _sources.check_task(code, name)
+    code = sources.read_text(folder / "tasks" / f"{name}.py", folder)
+    sources.check_task(code, name)
     return Task(
         name=name,
         code=code,
@@ -135,7 +135,7 @@ def _task(folder: Path, name: str, stated: dict[str, Any]) -> Task:
 
 
 def _kernel(folder: Path, name: str, stated: dict[str, Any]) -> Kernel:
-    code = _sources.read_text(folder / f"{name}.py", folder)
+    code = sources.read_text(folder / f"{name}.py", folder)
     return Kernel(
         name=name,
         code=code,
@@ -152,10 +152,10 @@ def _suite_bundle(whole: Suite, config: Config, lake: store.Lake) -> Bundle:
     for task in whole.tasks:
         files.append((task.name, task.code.encode()))
         files += [(f"{task.name}/{kernel.name}", kernel.code.encode()) for kernel in task.kernels]
-    identity = _sources.bundle_id(NAME, IMPORTER_VERSION, _sources.digest(files), config)
+    identity = sources.bundle_id(NAME, IMPORTER_VERSION, sources.digest(files), config)
     kernels = sum(len(task.kernels) for task in whole.tasks)
     message = f"{NAME} {whole.revision}: {len(whole.tasks)} tasks, {kernels} kernels"
-    if _sources.stored(lake, identity):
+    if sources.stored(lake, identity):
         return Bundle(bundle_id=identity, message=message)
     gathered = Gathered(source=NAME, source_revision=whole.revision, license=whole.license)
     gathered.add(
@@ -250,7 +250,7 @@ def _add_kernel(gathered: Gathered, task: Task, task_id: str, kernel: Kernel, ru
 def _measured_bundle(files: list[Path]) -> Bundle:
     import pyarrow.parquet as pq
 
-    content = _sources.digest((file.name, file.read_bytes()) for file in files)
+    content = sources.digest((file.name, file.read_bytes()) for file in files)
     tables: dict[str, Any] = {file.stem: pq.read_table(file) for file in files}
     counts = ", ".join(f"{rows.num_rows} {name}" for name, rows in tables.items())
     # Known by content alone: importing with other options must not store a measurement twice.

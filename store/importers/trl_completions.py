@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from store import ids
-from store.bundle import Bundle
-from store.completion import parse
+from store.code.completion import parse
 from store.errors import ImportFailed, UnknownName
-from store.importers import _parquet, _sources
-from store.importers._rows import Gathered
+from store.importers.reading import parquet, sources
+from store.importers.reading.rows import Gathered
+from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
     import store
@@ -55,8 +55,8 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
 
     Raises ImportFailed where a file is no log of completions, or no row has a known task.
     """
-    root = _sources.required(path, "completions_*.parquet of a TRL run, or the folder of them")
-    files = _parquet.find(root)
+    root = sources.required(path, "completions_*.parquet of a TRL run, or the folder of them")
+    files = parquet.find(root)
     folder = root if root.is_dir() else root.parent
     if folder.resolve().name == "completions":
         folder = folder.resolve().parent
@@ -65,11 +65,11 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     group = _Groups()
     read_rows = kept = 0
     for file in files:
-        identity = _sources.bundle_id(
-            NAME, IMPORTER_VERSION, f"{policy} {file.name} {_parquet.digest(file)}", config
+        identity = sources.bundle_id(
+            NAME, IMPORTER_VERSION, f"{policy} {file.name} {parquet.digest(file)}", config
         )
         message = f"{NAME} {policy}: {file.name}"
-        if _sources.stored(lake, identity):
+        if sources.stored(lake, identity):
             kept += 1
             yield Bundle(bundle_id=identity, message=message)
             continue
@@ -77,9 +77,9 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
             source=NAME, source_revision=config.source_revision, license=config.license
         )
         gathered.policy(policy, "model")
-        names = _parquet.columns(file)
+        names = parquet.columns(file)
         wanted = dict.fromkeys(names, False) | dict.fromkeys(_NEEDED, True)
-        for rows in _parquet.batches(file, wanted, BUNDLE_ROWS):
+        for rows in parquet.batches(file, wanted, BUNDLE_ROWS):
             for row in rows:
                 read_rows += 1
                 place = f"{file.name}, row {read_rows - 1}"

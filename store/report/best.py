@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Any
 
-from store.report import _text
-from store.report._columns import cell
-from store.report._section import Answer, Exhibit, Listing, Section, ask
-from store.report._text import TIMES
+from store.report.page import text
+from store.report.page.columns import cell
+from store.report.page.section import Answer, Exhibit, Listing, Section, ask
+from store.report.page.text import TIMES
 
 if TYPE_CHECKING:
-    from store.reader import Lake
+    from store.lake.reader import Lake
 
 KERNELS = 10
 
@@ -34,8 +34,8 @@ def listings(answer: Answer) -> Exhibit:
 
 
 def _listing(row: dict[str, Any]) -> Listing:
-    code, reference = _text.code(row["code"]), _text.code(row["reference"])
-    path = _text.label(row["path"])
+    code, reference = text.code(row["code"]), text.code(row["reference"])
+    path = text.label(row["path"])
     diff = difflib.unified_diff(
         reference.splitlines(), code.splitlines(), "reference", path, lineterm=""
     )

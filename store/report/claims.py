@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from store.report import _charts
-from store.report._section import Exhibit, Section, ask, charts
+from store.report.page import drawing
+from store.report.page.section import Exhibit, Section, ask, charts
 
 if TYPE_CHECKING:
-    from store.reader import Lake
+    from store.lake.reader import Lake
 
 
 def section(lake: Lake) -> Section:
@@ -28,13 +28,13 @@ def section(lake: Lake) -> Section:
 
 
 def _points(name: str, rows: list[dict[str, Any]]) -> str:
-    series: list[_charts.Series] = []
+    series: list[drawing.Series] = []
     # All of them, so that each keeps its colour over the charts.
     below = "falls" if any(row["outcome"] == "falls" for row in rows) else "slower here"
     for outcome in ("holds", "exceeded", below):
         mine = [row for row in rows if row["outcome"] == outcome]
         series.append(
-            _charts.Series(
+            drawing.Series(
                 label=f"{outcome} (n {mine[0]['n'] if mine else 0})",
                 x=[row["claimed"] for row in mine],
                 y=[row["measured"] for row in mine],
@@ -43,9 +43,9 @@ def _points(name: str, rows: list[dict[str, Any]]) -> str:
             )
         )
     first = rows[0]
-    return _charts.scatter(
+    return drawing.scatter(
         name,
         series,
-        _charts.Axis(label=f"speedup claimed for {first['gpu']}", scale="ratio"),
-        _charts.Axis(label=f"speedup measured on {first['device']}", scale="ratio"),
+        drawing.Axis(label=f"speedup claimed for {first['gpu']}", scale="ratio"),
+        drawing.Axis(label=f"speedup measured on {first['device']}", scale="ratio"),
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from store.report import _charts
-from store.report._section import Exhibit, Section, ask, charts, grouped
+from store.report.page import drawing
+from store.report.page.section import Exhibit, Section, ask, charts, grouped
 
 if TYPE_CHECKING:
-    from store.reader import Lake
+    from store.lake.reader import Lake
 
 
 def section(lake: Lake) -> Section:
@@ -28,18 +28,18 @@ def section(lake: Lake) -> Section:
 
 def _ecdf(name: str, rows: list[dict[str, Any]]) -> str:
     series = [
-        _charts.Series(
+        drawing.Series(
             label=f"{baseline} (n {mine[0]['n']})",
             x=[row["speedup"] for row in mine],
             y=[row["share"] for row in mine],
         )
         for (baseline,), mine in grouped(rows, ["baseline"]).items()
     ]
-    return _charts.lines(
+    return drawing.lines(
         name,
         series,
-        _charts.Axis(label="speedup over the baseline", scale="ratio"),
-        _charts.Axis(label="share of kernels", scale="share"),
+        drawing.Axis(label="speedup over the baseline", scale="ratio"),
+        drawing.Axis(label="share of kernels", scale="share"),
         kind="step",
         mark_x=1,
     )
@@ -51,18 +51,18 @@ def _by(key: str) -> Callable[[str, list[dict[str, Any]]], str]:
     def draw(name: str, rows: list[dict[str, Any]]) -> str:
         places = sorted({row["p"] for row in rows})
         series = [
-            _charts.Series(
+            drawing.Series(
                 label=f"{value} ({mine[0]['timed']} of {mine[0]['n']} timed)",
                 x=[places.index(row["p"]) for row in mine],
                 y=[row["share"] for row in mine],
             )
             for (value,), mine in grouped(rows, [key]).items()
         ]
-        return _charts.lines(
+        return drawing.lines(
             name,
             series,
-            _charts.Axis(label="p (places are not to scale)", ticks=[f"{p:g}" for p in places]),
-            _charts.Axis(label="share of tasks, speedup > p", scale="share"),
+            drawing.Axis(label="p (places are not to scale)", ticks=[f"{p:g}" for p in places]),
+            drawing.Axis(label="share of tasks, speedup > p", scale="share"),
         )
 
     return draw

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from store.report._section import Exhibit, Section, ask
+from store.report.page.section import Exhibit, Section, ask
 
 if TYPE_CHECKING:
-    from store.reader import Lake
+    from store.lake.reader import Lake
 
 
 def section(lake: Lake) -> Section:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from store.report import _charts
-from store.report._section import Exhibit, Section, ask, charts
+from store.report.page import drawing
+from store.report.page.section import Exhibit, Section, ask, charts
 
 if TYPE_CHECKING:
-    from store.reader import Lake
+    from store.lake.reader import Lake
 
 
 def section(lake: Lake) -> Section:
@@ -27,8 +27,8 @@ def section(lake: Lake) -> Section:
 
 
 def _verdicts(name: str, rows: list[dict[str, Any]]) -> str:
-    devices: dict[str, _charts.Bar] = {}
+    devices: dict[str, drawing.Bar] = {}
     for row in rows:
-        bar = devices.setdefault(row["device"], _charts.Bar(label=row["device"]))
+        bar = devices.setdefault(row["device"], drawing.Bar(label=row["device"]))
         bar.parts[row["status"]] = bar.parts.get(row["status"], 0) + row["verdicts"]
-    return _charts.bars(name, list(devices.values())[:16], _charts.Axis(label="verdicts"))
+    return drawing.bars(name, list(devices.values())[:16], drawing.Axis(label="verdicts"))

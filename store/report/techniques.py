@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from store.report import _charts
-from store.report._section import Exhibit, Section, ask, charts, grouped
+from store.report.page import drawing
+from store.report.page.section import Exhibit, Section, ask, charts, grouped
 
 if TYPE_CHECKING:
-    from store.reader import Lake
+    from store.lake.reader import Lake
 
 _FEWEST = 3
 _MOST = 14
@@ -35,10 +35,10 @@ def section(lake: Lake) -> Section:
 
 def _medians(name: str, rows: list[dict[str, Any]]) -> str:
     most = sorted(sorted(rows, key=lambda row: -row["n"])[:_MOST], key=lambda row: -row["p50"])
-    return _charts.intervals(
+    return drawing.intervals(
         name,
         [
-            _charts.Interval(
+            drawing.Interval(
                 label=f"{row['technique']} (n {row['n']})",
                 low=row["p50_low"],
                 middle=row["p50"],
@@ -46,5 +46,5 @@ def _medians(name: str, rows: list[dict[str, Any]]) -> str:
             )
             for row in most
         ],
-        _charts.Axis(label="median speedup (95 % interval)", scale="ratio"),
+        drawing.Axis(label="median speedup (95 % interval)", scale="ratio"),
     )

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from store.errors import UnknownName
-from store.report import _charts
-from store.report._section import Exhibit, Figure, Section, ask, charts, grouped
+from store.report.page import drawing
+from store.report.page.section import Exhibit, Figure, Section, ask, charts, grouped
 
 if TYPE_CHECKING:
-    from store.reader import Lake
+    from store.lake.reader import Lake
 
-_STEP = _charts.Axis(label="step")
+_STEP = drawing.Axis(label="step")
 _DEVICES = 3
 
 
@@ -74,26 +74,26 @@ def _curves(lake: Lake, run: str) -> Exhibit:
 
 def _reward(name: str, rows: list[dict[str, Any]]) -> str:
     mean, spread = _column(rows, "reward_mean"), _column(rows, "reward_std")
-    one = _charts.Series(
+    one = drawing.Series(
         label=f"mean of attempts ({_counts(rows, 'n')} a point)",
         x=_column(rows, "step"),
         y=mean,
         low=[a - b for a, b in zip(mean, spread, strict=True)],
         high=[a + b for a, b in zip(mean, spread, strict=True)],
     )
-    return _charts.lines(name, [one], _STEP, _charts.Axis(label="reward"))
+    return drawing.lines(name, [one], _STEP, drawing.Axis(label="reward"))
 
 
 def _success(name: str, rows: list[dict[str, Any]]) -> str:
-    one = _charts.Series(
+    one = drawing.Series(
         label=f"correct ({_counts(rows, 'attempts')} attempts a point)",
         x=_column(rows, "step"),
         y=_column(rows, "share"),
         low=_column(rows, "share_low"),
         high=_column(rows, "share_high"),
     )
-    axis = _charts.Axis(label="share of judged attempts", scale="share")
-    return _charts.lines(name, [one], _STEP, axis)
+    axis = drawing.Axis(label="share of judged attempts", scale="share")
+    return drawing.lines(name, [one], _STEP, axis)
 
 
 def _speedup(name: str, rows: list[dict[str, Any]]) -> str:
@@ -103,42 +103,42 @@ def _speedup(name: str, rows: list[dict[str, Any]]) -> str:
         "max": "largest",
     }
     series = [
-        _charts.Series(label=label, x=_column(rows, "step"), y=_column(rows, key))
+        drawing.Series(label=label, x=_column(rows, "step"), y=_column(rows, key))
         for key, label in labels.items()
     ]
-    return _charts.lines(name, series, _STEP, _charts.Axis(label="speedup", scale="ratio"))
+    return drawing.lines(name, series, _STEP, drawing.Axis(label="speedup", scale="ratio"))
 
 
 def _kernels(name: str, rows: list[dict[str, Any]]) -> str:
     series = [
-        _charts.Series(label=label, x=_column(rows, "step"), y=_column(rows, key))
+        drawing.Series(label=label, x=_column(rows, "step"), y=_column(rows, key))
         for key, label in (
             ("attempts_so_far", "attempts so far"),
             ("new_kernels_so_far", "new kernels so far"),
         )
     ]
-    return _charts.lines(name, series, _STEP, _charts.Axis(label="count"))
+    return drawing.lines(name, series, _STEP, drawing.Axis(label="count"))
 
 
 def _metric(name: str, rows: list[dict[str, Any]]) -> str:
     metric = rows[0]["metric"]
-    one = _charts.Series(label=metric, x=_column(rows, "step"), y=_column(rows, "value"))
+    one = drawing.Series(label=metric, x=_column(rows, "step"), y=_column(rows, "value"))
     unit = " (nats per token)" if metric.rpartition("/")[2] == "entropy" else ""
-    return _charts.lines(name, [one], _STEP, _charts.Axis(label=f"{metric[:40]}{unit}"))
+    return drawing.lines(name, [one], _STEP, drawing.Axis(label=f"{metric[:40]}{unit}"))
 
 
 def _best(name: str, rows: list[dict[str, Any]]) -> str:
     last = max(_column(rows, "step"))
     series = [
-        _charts.Series(
+        drawing.Series(
             label=f"{baseline} ({mine[-1]['tasks with a speedup']} of {mine[-1]['tasks']} tasks)",
             x=[*_column(mine, "step"), last],
             y=[*_column(mine, "geomean_at_least_1"), mine[-1]["geomean_at_least_1"]],
         )
         for (baseline,), mine in grouped(rows, ["baseline"]).items()
     ]
-    axis = _charts.Axis(label="geomean of best so far", scale="ratio")
-    return _charts.lines(name, series, _STEP, axis, kind="step")
+    axis = drawing.Axis(label="geomean of best so far", scale="ratio")
+    return drawing.lines(name, series, _STEP, axis, kind="step")
 
 
 def _column(rows: Sequence[dict[str, Any]], name: str) -> list[float]:

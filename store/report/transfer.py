@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from store.report import _charts
-from store.report._section import Exhibit, Section, ask, charts, grouped
+from store.report.page import drawing
+from store.report.page.section import Exhibit, Section, ask, charts, grouped
 
 if TYPE_CHECKING:
-    from store.reader import Lake
+    from store.lake.reader import Lake
 
 
 def section(lake: Lake) -> Section:
@@ -25,7 +25,7 @@ def section(lake: Lake) -> Section:
 
 def _points(name: str, rows: list[dict[str, Any]]) -> str:
     series = [
-        _charts.Series(
+        drawing.Series(
             label=f"{baseline} (n {mine[0]['n']})",
             x=[row["speedup_a"] for row in mine],
             y=[row["speedup_b"] for row in mine],
@@ -35,9 +35,9 @@ def _points(name: str, rows: list[dict[str, Any]]) -> str:
         for (baseline,), mine in grouped(rows, ["baseline"]).items()
     ]
     first = rows[0]
-    return _charts.scatter(
+    return drawing.scatter(
         name,
         series,
-        _charts.Axis(label=f"speedup on {first['device_a']}", scale="ratio"),
-        _charts.Axis(label=f"speedup on {first['device_b']}", scale="ratio"),
+        drawing.Axis(label=f"speedup on {first['device_a']}", scale="ratio"),
+        drawing.Axis(label=f"speedup on {first['device_b']}", scale="ratio"),
     )

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from evaluators._bench import Bench
-from evaluators._case import Case
-from evaluators._reference import Reference
-from evaluators._sandbox import Nursery
 from evaluators.judge import Config, judge
+from evaluators.judging.bench import Bench
+from evaluators.judging.case import Case
+from evaluators.references.task import Reference
+from evaluators.sandbox.launcher import Nursery
 
 TASK = """
 import torch

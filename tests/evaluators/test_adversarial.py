@@ -36,12 +36,13 @@ from typing import Any
 
 import pytest
 
-from evaluators._bench import Bench
-from evaluators._case import FLAGS, Case
-from evaluators._processes import descendants
-from evaluators._weak import audit
 from evaluators.judge import Config, judge
-from store import catalog
+from evaluators.judging.bench import Bench
+from evaluators.judging.case import Case
+from evaluators.judging.flags import FLAGS
+from evaluators.judging.weak_answers import audit
+from evaluators.processes.process_tree import descendants
+from store.schema import catalog
 
 FOLDER = Path(__file__).parent / "adversarial"
 KINDS = ("honest", "flagged", "wrong", "cheating", "hostile", "faulty")

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import store
-from evaluators import _run, judge
-from evaluators._fleet import Judged
-from evaluators._host import Host
-from evaluators.scheduling import answers
+from evaluators import judge
+from evaluators.scheduling import answers, pending
+from evaluators.scheduling.judge_process import Host
+from evaluators.scheduling.queue import Judged
 from store.errors import SandboxFailed
 from store.ids import content_id
 
@@ -377,8 +377,8 @@ def kept(
         }
         member = SimpleNamespace(__name__="evaluators.judge", VERSION=judge.VERSION)
         with store.writer(url, author="tests") as writer:
-            run_id = _run.begin(writer, member, [device], {}, ("lake", 1))  # type: ignore[arg-type]
-            _run.keep(writer, member, run_id, Judged({**case, "path": "k"}, device, tables))  # type: ignore[arg-type]
+            run_id = pending.begin(writer, member, [device], {}, ("lake", 1))  # type: ignore[arg-type]
+            pending.keep(writer, member, run_id, Judged({**case, "path": "k"}, device, tables))  # type: ignore[arg-type]
             writer.flush()
         with store.open(url) as lake:
             return {name: lake.run(f"SELECT * FROM {name}").rows() for name in TABLES}

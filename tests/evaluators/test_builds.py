@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluators._arm import Arm, Patience
-from evaluators._builder import Builder, toolchain
-from evaluators._builds import Build, Builds
-from evaluators._failures import Failed
-from evaluators._sandbox import Limits, Nursery, OpenFolder
+from evaluators.sandbox.failures import Failed
+from evaluators.sandbox.launcher import Limits, Nursery, OpenFolder
+from evaluators.scheduling.prebuild import Builder, toolchain
+from evaluators.worker.build_cache import Build, Builds
+from evaluators.worker.handle import Arm, Patience
 from store.errors import SandboxFailed
 
 LIMITS = Limits(memory_bytes=2**30, file_bytes=2**22, open_files=256, cpu_s=60)
@@ -161,7 +161,7 @@ def test_a_build_without_measure_is_not_published(
         for number in range(2100):
             (path / f"{number}.o").touch()
     elif way == "size":
-        monkeypatch.setattr("evaluators._builds._BUILD_BYTES", 1 << 20)
+        monkeypatch.setattr("evaluators.worker.build_cache._BUILD_BYTES", 1 << 20)
         (path / "large.o").write_bytes(bytes(1 << 21))
     else:
         for number in range(20_100):

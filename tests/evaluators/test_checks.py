@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 import torch
 
-from evaluators._arm import Failed, Patience
-from evaluators._bench import Bench, Sizes
-from evaluators._case import FLAGS, NONEQUIVALENT, UNRANKED, WEIGHT_SEED, Evidence
-from evaluators._checks import MOST_CALLS, Checks, question
-from evaluators._sandbox import Limits
-from evaluators._tensors import layout
-from store.reader import view_text
+from evaluators.judging.bench import Bench, Sizes
+from evaluators.judging.calls import MOST_CALLS, Checks, question
+from evaluators.judging.case import Evidence
+from evaluators.judging.flags import FLAGS, NONEQUIVALENT, UNRANKED
+from evaluators.memory.tensors import layout
+from evaluators.references.module import WEIGHT_SEED
+from evaluators.sandbox.launcher import Limits
+from evaluators.worker.handle import Failed, Patience
+from store.lake.reader import view_text
 
 LIMITS = Limits(memory_bytes=8 << 30, file_bytes=1 << 24, open_files=256, cpu_s=600)
 PATIENCE = Patience(import_s=20, build_s=20, first_call_s=20, call_s=20, total_s=120)

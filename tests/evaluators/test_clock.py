@@ -18,13 +18,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluators import _cgroup
-from evaluators._bench import Bench
-from evaluators._channel import Malformed
-from evaluators._tensors import tensors_of
-from evaluators._timing import AGAIN, EMPTY, Session
-from evaluators.sandbox.freezer import Freezer, GroupFreezer, SignalFreezer
-from evaluators.sandbox.frozen_memory import Unreadable, read_value
+from evaluators.judging.bench import Bench
+from evaluators.memory.frozen_memory import Unreadable, read_value
+from evaluators.memory.tensors import tensors_of
+from evaluators.processes import cgroup
+from evaluators.processes.freezer import Freezer, GroupFreezer, SignalFreezer
+from evaluators.processes.messages import Malformed
+from evaluators.timing.session import AGAIN, EMPTY, Session
 from evaluators.worker.description import describe
 
 Judged = Callable[..., dict[str, Any]]
@@ -36,7 +36,7 @@ Text = Callable[[str], str]
 class Counting:
     """A process and its fork, which count as fast as they can in shared memory."""
 
-    def __init__(self, group: _cgroup.Group | None = None) -> None:
+    def __init__(self, group: cgroup.Group | None = None) -> None:
         self.memory = mmap.mmap(-1, 4096)
         self.pid = os.fork()
         if self.pid == 0:
@@ -65,9 +65,9 @@ def counting(request: pytest.FixtureRequest) -> Iterator[tuple[Counting, Freezer
     """Return two counting processes and what freezes both."""
     group = None
     if request.param == "group":
-        if not _cgroup.works():
+        if not cgroup.works():
             pytest.skip("no control group of version 2 can be made here")
-        group = _cgroup.Group()
+        group = cgroup.Group()
     counting = Counting(group)
     freezer = SignalFreezer(counting.pid) if group is None else GroupFreezer(group.folder)
     assert counting.advance()
@@ -99,9 +99,9 @@ def test_what_is_frozen_does_nothing_until_it_is_thawed(
 
 
 def test_processor_time_is_that_of_all_processes() -> None:
-    if not _cgroup.works():
+    if not cgroup.works():
         pytest.skip("no control group of version 2 can be made here")
-    group = _cgroup.Group()
+    group = cgroup.Group()
     child = os.fork()
     if child == 0:
         group.take()
@@ -334,16 +334,16 @@ def test_a_buffer_that_is_overwritten_is_copied_in_every_call(
 def test_where_memory_cannot_be_read_the_worker_copies(
     judged: Judged, right: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evaluators._arm.is_permitted", lambda _: False)
+    monkeypatch.setattr("evaluators.worker.handle.is_permitted", lambda _: False)
     row = judged(right)
     assert row["status"] == "correct", row
     assert row["timings"]
 
 
 def test_scratch_files_of_groups_are_removed() -> None:
-    if not _cgroup.works():
+    if not cgroup.works():
         pytest.skip("no control group of version 2 can be made here")
-    group = _cgroup.Group()
+    group = cgroup.Group()
     GroupFreezer(group.folder).close()
     group.remove()
     assert not Path(group.folder).exists()

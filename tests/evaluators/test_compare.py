@@ -12,10 +12,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from evaluators import _compare
-from evaluators._compare import TF32_TOLERANCE, TOLERANCE, compare, is_below, repeats
-from evaluators._reference import Expected
-from evaluators.judging.choices import Choice, record, with_exact
+from evaluators.judging import compare as compare_module
+from evaluators.judging.compare import TF32_TOLERANCE, TOLERANCE, compare, is_below, repeats
+from evaluators.references.choices import Choice, record, with_exact
+from evaluators.references.task import Expected
 
 SHAPES = st.lists(st.integers(0, 5), min_size=0, max_size=3)
 SEEDS = st.integers(0, 2**32)
@@ -78,12 +78,12 @@ def test_pieces_change_nothing(shape: list[int], seed: int, piece: int) -> None:
     near = wanted.value * (1 + 1e-6)
     far = wanted.value + 1
     whole = [compare(wanted, near), compare(wanted, far)]
-    usual = _compare._CHUNK
-    _compare._CHUNK = piece
+    usual = compare_module._CHUNK
+    compare_module._CHUNK = piece
     try:
         parts = [compare(wanted, near), compare(wanted, far)]
     finally:
-        _compare._CHUNK = usual
+        compare_module._CHUNK = usual
     for one, other in zip(whole, parts, strict=True):
         assert (one.reason, one.message) == (other.reason, other.message)
         assert one.max_scaled_error == pytest.approx(other.max_scaled_error)

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import store
-from evaluators import _detect
+from evaluators.audit import detect
 from store.importers import cuda_l1, starter
-from store.importing import run_import
+from store.importers.reading.run import run_import
 
 LOOK = 0.5
 HEAD = "import torch, time, os, sys\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
@@ -275,13 +275,13 @@ HONEST = {
 def found(code: str, **given: Any) -> dict[str, float]:
     """Return the detectors that hit a text, each with its highest confidence."""
     sure: dict[str, float] = {}
-    for row in _detect.findings(code, given.get("other_files"), "0" * 64):
+    for row in detect.findings(code, given.get("other_files"), "0" * 64):
         sure[row["detector"]] = max(sure.get(row["detector"], 0), row["confidence"])
     return sure
 
 
 def test_every_detector_has_its_cases() -> None:
-    assert set(_detect.detectors()) == set(CHEATS) | set(WEAK)
+    assert set(detect.detectors()) == set(CHEATS) | set(WEAK)
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_honest_code_is_not_worth_a_look(name: str) -> None:
 
 def test_a_finding_points_at_its_line() -> None:
     code = cuda("cuMemGetAddressRange(&base, &size, p);")
-    [row] = [r for r in _detect.findings(code, None, "0" * 64) if r["detector"] == "memory-scan"]
+    [row] = [r for r in detect.findings(code, None, "0" * 64) if r["detector"] == "memory-scan"]
     assert "cuMemGetAddressRange" in code.splitlines()[row["line"] - 1]
     assert "cuMemGetAddressRange" in row["quote"]
 
@@ -320,7 +320,7 @@ def test_other_files_are_searched_and_named() -> None:
         {"path": "b.py", "code": "import time\ntime.perf_counter = 1\n"},
         {"path": "notes.md", "code": "os.kill(1, 9)"},
     ]
-    rows = _detect.findings(HONEST["cuda"], files, "0" * 64)
+    rows = detect.findings(HONEST["cuda"], files, "0" * 64)
     quotes = {r["detector"]: r["quote"] for r in rows if r["confidence"] >= LOOK}
     assert quotes["memory-scan"].startswith("a.cu: ")
     assert quotes["timer-tampering"] == "b.py: time.perf_counter = 1"
@@ -329,10 +329,10 @@ def test_other_files_are_searched_and_named() -> None:
 def test_only_the_plainly_hostile_is_refused() -> None:
     for name, all_ in CHEATS.items():
         for code in all_:
-            rows = _detect.findings(code, None, "0" * 64)
-            assert bool(_detect.refused(rows)) == (name == "hostile" or "/proc/self/mem" in code)
+            rows = detect.findings(code, None, "0" * 64)
+            assert bool(detect.refused(rows)) == (name == "hostile" or "/proc/self/mem" in code)
     for code in HONEST.values():
-        assert not _detect.refused(_detect.findings(code, None, "0" * 64))
+        assert not detect.refused(detect.findings(code, None, "0" * 64))
     own = model("os.kill(os.getpid(), 11)\nreturn x")
     assert found(own)["hostile"] == 0.5
 
@@ -340,9 +340,9 @@ def test_only_the_plainly_hostile_is_refused() -> None:
 def test_the_starter_suite_is_told_apart() -> None:
     for task in starter.suite().tasks:
         for kernel in task.kernels:
-            rows = _detect.findings(kernel.code, None, "0" * 64)
+            rows = detect.findings(kernel.code, None, "0" * 64)
             look = {row["class"] for row in rows if row["confidence"] >= LOOK}
-            assert not _detect.refused(rows), kernel.name
+            assert not detect.refused(rows), kernel.name
             if kernel.label == "honest":
                 assert not look, (kernel.name, look)
             elif kernel.label == "cheat":
@@ -375,7 +375,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", list(HOSTILE))
 def test_any_text_gives_rows(name: str) -> None:
-    rows = _detect.findings(HOSTILE[name], None, "0" * 64)
+    rows = detect.findings(HOSTILE[name], None, "0" * 64)
     assert all(len(row["quote"]) < 400 and "\0" not in row["quote"] for row in rows)
     for row in rows:
         row["quote"].encode()
@@ -383,27 +383,27 @@ def test_any_text_gives_rows(name: str) -> None:
 
 def test_what_cannot_be_parsed_is_said() -> None:
     for name in ("deep parentheses", "long line", "null", "cut off", "not python"):
-        assert set(found(HOSTILE[name])) == {_detect.UNREADABLE}, name
+        assert set(found(HOSTILE[name])) == {detect.UNREADABLE}, name
 
 
 def test_many_hits_are_cut_and_the_surest_stay() -> None:
     code = model("return torch.relu(x)", top="torch.f = 1\n" * 100)
-    rows = [r for r in _detect.findings(code, None, "0" * 64) if r["detector"] == "judge-tampering"]
-    assert len(rows) == _detect.MOST
+    rows = [r for r in detect.findings(code, None, "0" * 64) if r["detector"] == "judge-tampering"]
+    assert len(rows) == detect.MOST
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.text(max_size=300))
 def test_random_text_never_raises(text: str) -> None:
-    _detect.findings(
+    detect.findings(
         text, [{"path": "a.py", "code": text}, {"path": "a.cu", "code": text}], "0" * 64
     )
 
 
 def test_a_detector_is_known_by_either_spelling() -> None:
-    assert _detect.chosen("result_caching") == _detect.chosen("result-caching")
+    assert detect.chosen("result_caching") == detect.chosen("result-caching")
     with pytest.raises(store.errors.UnknownName, match="result-caching"):
-        _detect.chosen("result-cachin")
+        detect.chosen("result-cachin")
 
 
 @pytest.mark.skipif(
@@ -419,7 +419,7 @@ def test_known_cases_of_the_release(writer: store.Writer) -> None:
         ).rows()
     look: dict[str, set[str]] = {}
     for row in rows:
-        for hit in _detect.findings(row["code"], None, row["kernel_id"]):
+        for hit in detect.findings(row["code"], None, row["kernel_id"]):
             assert hit["detector"] != "hostile"
             if hit["confidence"] >= LOOK:
                 look.setdefault(row["name"], set()).add(hit["class"])

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.scheduling.device_lock import DeviceLock
+from evaluators.device.lock import DeviceLock
 
 HOLDER = """
 import sys
-from evaluators.scheduling.device_lock import DeviceLock
+from evaluators.device.lock import DeviceLock
 lock = DeviceLock.of(sys.argv[2:])
 with getattr(lock, sys.argv[1])():
     print("held", flush=True)

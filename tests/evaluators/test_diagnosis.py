@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import torch
 
-from evaluators import _diagnosis, _tools
-from evaluators._bench import Bench
-from evaluators._case import Case
-from evaluators._roofline import Floor
+from evaluators.device.roofline import Floor
+from evaluators.diagnosis import bottleneck, nvidia_tools
 from evaluators.judge import Config, judge
+from evaluators.judging.bench import Bench
+from evaluators.judging.case import Case
 
 Text = Callable[[str], str]
 
@@ -95,6 +95,9 @@ def test_where_a_kernel_of_its_own_is_required_a_rewrite_is_right_and_not_ranked
     assert all(timing["noisy"] for timing in found["timings"])
 
 
+_PROFILE = "import sys; sys.modules['evaluators.diagnosis.profile']"
+
+
 @pytest.mark.parametrize(
     ("times", "result", "low", "high"), [(20, "out", 0.8, 1.0), (20, HYBRID, 0.05, 0.95)]
 )
@@ -115,8 +118,8 @@ def test_native_code_has_its_share(
         "torch.autograd.profiler.profile.__enter__ = None",
         "torch.autograd.profiler.profile.__exit__ = lambda self, *_: setattr("
         "self, 'function_events', [{'name': 'mine'}])",
-        "import sys; sys.modules['evaluators._profile'].gather = lambda *a, **k: {'kernels': 7}",
-        "import sys, os; sys.modules['evaluators._profile'].gather = lambda *a, **k: os._exit(3)",
+        f"{_PROFILE}.gather = lambda *a, **k: {{'kernels': 7}}",
+        f"import os; {_PROFILE}.gather = lambda *a, **k: os._exit(3)",
     ],
 )
 def test_a_kernel_that_breaks_the_profiler_keeps_its_verdict(
@@ -158,11 +161,11 @@ HONEST = {
 )
 def test_what_is_no_profile_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"kernels|number|own_code"):
-        _diagnosis.read(HONEST | change)
+        bottleneck.read(HONEST | change)
 
 
 def test_escape_sequences_of_a_name_reach_no_terminal() -> None:
-    told = _diagnosis.read(HONEST | {"kernels": [["\x1b[31mred\x00\n", 1, 1]]})
+    told = bottleneck.read(HONEST | {"kernels": [["\x1b[31mred\x00\n", 1, 1]]})
     assert told.kernels[0].name == r"\x1b[31mred\x00\n"
 
 
@@ -181,18 +184,18 @@ def test_escape_sequences_of_a_name_reach_no_terminal() -> None:
     ],
 )
 def test_kernels_of_libraries_are_known_by_name(name: str) -> None:
-    told = _diagnosis.read(HONEST | {"kernels": [[name, 100, 1], ["relu_kernel(float*)", 100, 1]]})
-    assert _diagnosis.share(told, "cuda") == 0.5
+    told = bottleneck.read(HONEST | {"kernels": [[name, 100, 1], ["relu_kernel(float*)", 100, 1]]})
+    assert bottleneck.share(told, "cuda") == 0.5
 
 
 # ---- text and bottleneck -------------------------------------------------------------------------
 
-PEAKS = _diagnosis.Peaks(bandwidth=4.8e12, float_peak=6.7e13)
+PEAKS = bottleneck.Peaks(bandwidth=4.8e12, float_peak=6.7e13)
 
 
 def test_the_text_of_fixed_figures() -> None:
     work = Floor(moved_bytes=1_600_000_000, operations=2_000_000_000)
-    row = _diagnosis.analysis(_diagnosis.read(HONEST), 0.4, work, PEAKS, device="cuda")
+    row = bottleneck.analysis(bottleneck.read(HONEST), 0.4, work, PEAKS, device="cuda")
     assert row["bottleneck"] == "memory_bandwidth"
     assert row["body"] == (
         "One call: 0.4 ms, 3 kernels.\n"
@@ -221,21 +224,21 @@ def test_the_text_of_fixed_figures() -> None:
 def test_the_largest_share_of_the_time_is_the_bottleneck(
     time_ms: float, work: Floor, waits: int, named: str
 ) -> None:
-    told = _diagnosis.read(HONEST | {"waits": waits})
-    row = _diagnosis.analysis(told, time_ms, work, PEAKS, device="cuda")
+    told = bottleneck.read(HONEST | {"waits": waits})
+    row = bottleneck.analysis(told, time_ms, work, PEAKS, device="cuda")
     assert row["bottleneck"] == named
 
 
 def test_a_rewrite_is_not_held_to_the_operations_of_the_reference() -> None:
     work = Floor(moved_bytes=10**6, operations=2 * 10**10)
-    body = _diagnosis.analysis(_diagnosis.read(HONEST), 0.1, work, PEAKS, device="cuda")["body"]
+    body = bottleneck.analysis(bottleneck.read(HONEST), 0.1, work, PEAKS, device="cuda")["body"]
     assert "fewer operations than the reference, whose 20 GFLOP would take 0.2985 ms" in body
 
 
 def test_a_device_whose_profiler_sees_nothing_has_no_share() -> None:
-    told = _diagnosis.read(HONEST | {"kernels": [], "busy_ns": 0})
-    assert _diagnosis.share(told, "cuda") is None
-    assert "idle" not in _diagnosis.analysis(told, 1.0, Floor(), PEAKS, device="cuda")["body"]
+    told = bottleneck.read(HONEST | {"kernels": [], "busy_ns": 0})
+    assert bottleneck.share(told, "cuda") is None
+    assert "idle" not in bottleneck.analysis(told, 1.0, Floor(), PEAKS, device="cuda")["body"]
 
 
 # ---- NVIDIA's tools ------------------------------------------------------------------------------
@@ -283,12 +286,12 @@ SANITIZER = """========= COMPUTE-SANITIZER
 
 
 def test_figures_of_nsight_compute_become_an_analysis() -> None:
-    found = _tools.launches(NCU)
+    found = nvidia_tools.launches(NCU)
     assert found == [
-        _tools.Launch("mine(float *, int)", 1_203_520.0, 81.26, 12.09, 62.5),
-        _tools.Launch("tail(float *)", 2848.0),
+        nvidia_tools.Launch("mine(float *, int)", 1_203_520.0, 81.26, 12.09, 62.5),
+        nvidia_tools.Launch("tail(float *)", 2848.0),
     ]
-    row = _tools.analysis(found)
+    row = nvidia_tools.analysis(found)
     assert (row["kind"], row["bottleneck"]) == ("profiler", "memory_bandwidth")
     assert row["body"] == (
         "2 launches, 1.206 ms under the profiler.\n"
@@ -297,23 +300,23 @@ def test_figures_of_nsight_compute_become_an_analysis() -> None:
         "Of what the device can do: memory 81 %, compute 12 %.\n"
         "Bottleneck: memory_bandwidth."
     )
-    assert _tools.launches("==ERROR== ERR_NVGPUCTRPERM\n") == []
-    assert _tools.analysis([_tools.Launch("tail", 10.0)])["bottleneck"] == "unknown"
+    assert nvidia_tools.launches("==ERROR== ERR_NVGPUCTRPERM\n") == []
+    assert nvidia_tools.analysis([nvidia_tools.Launch("tail", 10.0)])["bottleneck"] == "unknown"
 
 
 def test_complaints_of_compute_sanitizer_become_findings() -> None:
-    found = _tools.complaints(SANITIZER)
+    found = nvidia_tools.complaints(SANITIZER)
     assert found == [
-        _tools.Complaint("Invalid __global__ read of size 4 bytes", PLACE),
-        _tools.Complaint(
+        nvidia_tools.Complaint("Invalid __global__ read of size 4 bytes", PLACE),
+        nvidia_tools.Complaint(
             "Uninitialized __global__ memory read of size 4 bytes", "tail(float *)+0x80"
         ),
     ]
-    rows = _tools.findings(found, "k" * 64, "2025.3.1")
+    rows = nvidia_tools.findings(found, "k" * 64, "2025.3.1")
     assert len({row["finding_id"] for row in rows}) == 2
     assert rows[0]["quote"] == f"Invalid __global__ read of size 4 bytes at {PLACE}"
     assert (rows[0]["class"], rows[0]["detector_version"]) == ("memory_error", 202503)
-    assert _tools.complaints("========= ERROR SUMMARY: 0 errors\n") == []
+    assert nvidia_tools.complaints("========= ERROR SUMMARY: 0 errors\n") == []
 
 
 @pytest.mark.parametrize("tool", ["ncu", "sanitizer"])
@@ -326,7 +329,7 @@ def test_without_the_tool_the_command_says_how_to_get_it(
         capture_output=True,
         text=True,
         check=False,
-        cwd=Path(_tools.__file__).parent.parent,
+        cwd=Path(nvidia_tools.__file__).parent.parent,
         env={**os.environ, "PATH": str(tmp_path)},
     )
     assert done.returncode == 1
@@ -348,9 +351,12 @@ def test_a_tool_starts_a_fresh_process_that_leaves_nothing(
         "class ModelNew",
     ).replace("return ", "print('called', tuple(x.shape)); return ")
     case = Case(kernel_id="k", task_id="t", workload_id="w", code=code, task_code=task)
-    order = _tools.write_order(case, bench, tmp_path)
+    order = nvidia_tools.write_order(case, bench, tmp_path)
     done = subprocess.run(
-        [*_tools.kept(60.0), *_tools.replayed(order)], capture_output=True, text=True, check=False
+        [*nvidia_tools.kept(60.0), *nvidia_tools.replayed(order)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -360,7 +366,7 @@ def test_a_tool_starts_a_fresh_process_that_leaves_nothing(
 
 
 def test_a_process_that_does_not_end_is_ended() -> None:
-    done = subprocess.run([*_tools.kept(0.2), "sleep", "600"], check=False)
+    done = subprocess.run([*nvidia_tools.kept(0.2), "sleep", "600"], check=False)
     assert done.returncode == 124
 
 
@@ -370,7 +376,7 @@ def test_a_process_that_does_not_end_is_ended() -> None:
 def test_nsight_compute_sees_a_kernel(task: str, right: str) -> None:
     case = Case(kernel_id="k", task_id="t", workload_id="w", code=right, task_code=task)
     with Bench("cuda") as gpu:
-        [row] = _tools.look(case, gpu, "ncu")["analyses"]
+        [row] = nvidia_tools.look(case, gpu, "ncu")["analyses"]
     assert row["author"].startswith("ncu 20")
 
 
@@ -381,4 +387,4 @@ def test_nsight_compute_sees_a_kernel(task: str, right: str) -> None:
 def test_compute_sanitizer_has_no_complaint_about_torch(task: str, right: str) -> None:
     case = Case(kernel_id="k", task_id="t", workload_id="w", code=right, task_code=task)
     with Bench("cuda") as gpu:
-        assert _tools.look(case, gpu, "sanitizer")["findings"] == []
+        assert nvidia_tools.look(case, gpu, "sanitizer")["findings"] == []

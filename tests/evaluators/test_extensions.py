@@ -14,7 +14,7 @@ import pytest
 PROGRAM = """
 import json, sys
 from torch.utils.cpp_extension import load_inline
-from evaluators._extensions import remember_failures
+from evaluators.worker.failed_builds import remember_failures
 
 remember_failures()
 try:

@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 
 import store
-from evaluators import _devices
-from evaluators._builder import Builder, toolchain
-from evaluators._builds import Builds
-from evaluators._fleet import judged
-from evaluators._host import Host
+from evaluators.device import placement
 from evaluators.judge import Config
+from evaluators.scheduling.judge_process import Host
+from evaluators.scheduling.prebuild import Builder, toolchain
+from evaluators.scheduling.queue import judged
+from evaluators.worker.build_cache import Builds
 from store.errors import DeviceUnavailable, SandboxFailed
 
-ROOT = Path(_devices.__file__).parent.parent
+ROOT = Path(placement.__file__).parent.parent
 TASK = """
 FACTOR = 1
 def get_init_inputs(): return [FACTOR, "scale"]
@@ -218,17 +218,17 @@ def test_without_any_device_left_the_rest_stays_pending() -> None:
 
 def test_cores_are_divided_between_workers() -> None:
     cores = sorted(os.sched_getaffinity(0))
-    whole = _devices.layout("cpu")
+    whole = placement.layout("cpu")
     assert [place.cores for place in whole.places] == [tuple(cores)]
     assert whole.builders == ()
     if len(cores) > 1:
-        halves = _devices.layout("cpu", workers=2).places
+        halves = placement.layout("cpu", workers=2).places
         assert not set(halves[0].cores) & set(halves[1].cores)
     with pytest.raises(DeviceUnavailable, match="cores"):
-        _devices.layout("cpu", workers=len(cores) + 1)
+        placement.layout("cpu", workers=len(cores) + 1)
     for name in ("tpu", "cuda:x", "cuda:0,cuda:0"):
         with pytest.raises(DeviceUnavailable):
-            _devices.layout(name)
+            placement.layout(name)
 
 
 def test_what_a_builder_compiles_is_found_by_the_next(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from evaluators._timing import Session, _look_at_host  # pyright: ignore[reportPrivateUsage]
 from evaluators.device.host_load import Load, is_contended, read_load
+from evaluators.timing.session import Session, _look_at_host  # pyright: ignore[reportPrivateUsage]
 
 CORES = len(os.sched_getaffinity(0))
 

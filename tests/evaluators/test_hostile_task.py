@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-from evaluators import _reference
-from evaluators._host import Host
-from evaluators._processes import family
-from evaluators._reference import Reference, ReferenceFailed
-from evaluators._sandbox import Nursery
 from evaluators.judge import Config
+from evaluators.processes.process_tree import family
+from evaluators.references import task as task_module
+from evaluators.references.task import Reference, ReferenceFailed
+from evaluators.sandbox.launcher import Nursery
+from evaluators.scheduling.judge_process import Host
 
 TASK = """
 import torch
@@ -42,7 +42,7 @@ def get_init_inputs():
 # Runs in the task's worker and rewrites what it answers; `forged` is given request and reply.
 FORGE = """
 import gc, json, os, socket, sys, time
-import evaluators._channel as channel
+import evaluators.processes.messages as channel
 import evaluators.references.worker as worker
 genuine, last = channel.send, {{}}
 def noted(end):
@@ -195,7 +195,7 @@ def test_a_malformed_answer_fails_its_own_task_alone(
     name: str, nursery: Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if name in ("silence", "a closed channel"):
-        monkeypatch.setattr(_reference, "_CALL_S", 1.0)
+        monkeypatch.setattr(task_module, "_CALL_S", 1.0)
     with (
         pytest.raises(ReferenceFailed),
         Reference(forging(FORGERIES[name]), {}, "cpu", nursery) as hostile,

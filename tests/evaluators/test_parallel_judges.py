@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from evaluators._host import Host
 from evaluators.judge import Config
+from evaluators.scheduling.judge_process import Host
 from store import ids
 from store.errors import SandboxFailed
 

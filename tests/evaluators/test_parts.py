@@ -11,12 +11,13 @@ import pytest
 import scipy.stats
 import torch
 
-from evaluators import _channel, _device
-from evaluators._compare import compare
-from evaluators._intervals import interval
-from evaluators._reference import Expected, ReferenceFailed, same_bits
-from evaluators._sandbox import shared_memory
-from evaluators._tensors import Box, BoxFull, layout
+from evaluators.device import fingerprint
+from evaluators.judging.compare import compare
+from evaluators.memory.tensors import Box, BoxFull, layout
+from evaluators.processes import messages
+from evaluators.references.task import Expected, ReferenceFailed, same_bits
+from evaluators.sandbox.launcher import shared_memory
+from evaluators.timing.intervals import interval
 
 
 def expected(value: Any) -> Expected:
@@ -147,7 +148,7 @@ def test_what_is_too_large_or_no_value_is_refused(box: Box) -> None:
     ],
 )  # fmt: skip
 def test_a_hostile_structure_is_malformed(box: Box, spec: Any) -> None:
-    with pytest.raises(_channel.Malformed):
+    with pytest.raises(messages.Malformed):
         box.get(spec)
 
 
@@ -165,32 +166,32 @@ def test_a_packet_that_is_no_message_is_malformed(packet: bytes) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         theirs.send(packet)
-        with pytest.raises(_channel.Malformed):
-            _channel.receive(ours)
+        with pytest.raises(messages.Malformed):
+            messages.receive(ours)
 
 
 def test_descriptors_sent_along_are_not_taken() -> None:
-    ours, theirs = _channel.pair()
+    ours, theirs = messages.pair()
     with ours, theirs, open(os.devnull) as file:
         before = len(os.listdir("/proc/self/fd"))
-        _channel.send(theirs, {"a": 1}, [file.fileno()])
-        assert _channel.receive(ours) == {"a": 1}
+        messages.send(theirs, {"a": 1}, [file.fileno()])
+        assert messages.receive(ours) == {"a": 1}
         assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_closed_channel_says_so() -> None:
-    ours, theirs = _channel.pair()
+    ours, theirs = messages.pair()
     theirs.close()
-    with ours, pytest.raises(_channel.Closed):
-        _channel.receive(ours)
+    with ours, pytest.raises(messages.Closed):
+        messages.receive(ours)
 
 
 def test_a_fingerprint_is_stable_and_names_what_was_used() -> None:
-    one, other = _device.fingerprint("cpu"), _device.fingerprint("cpu")
+    one, other = fingerprint.fingerprint("cpu"), fingerprint.fingerprint("cpu")
     assert one["device_id"] == other["device_id"]
     assert one["kind"] == "cpu"
     assert one["torch"] == torch.__version__
-    assert _device.flush_bytes("cpu") >= 32 << 20
+    assert fingerprint.flush_bytes("cpu") >= 32 << 20
 
 
 @pytest.mark.parametrize(
@@ -206,7 +207,7 @@ def test_a_fingerprint_is_stable_and_names_what_was_used() -> None:
     ],
 )
 def test_devices_have_short_names(model: str, name: str) -> None:
-    assert _device.short_name(model) == name
+    assert fingerprint.short_name(model) == name
 
 
 def test_inputs_follow_their_seed_and_weights_theirs(references: Any) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import store
-from evaluators._pool import Pool
 from evaluators.judge import VERSION, Config
+from evaluators.scheduling.pool import Pool
 from store.errors import LakeNotFound, UnknownName
 
 TASK = (

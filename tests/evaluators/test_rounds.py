@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from evaluators._channel import Malformed
-from evaluators.sandbox.frozen_gpu_memory import Pieces
-from evaluators.timing.gate import GATE_BYTES, Gate
-from evaluators.timing.rounds import Round, RoundTime, Unfinished, time_rounds
+from evaluators.clock.gate import GATE_BYTES, Gate
+from evaluators.clock.rounds import Round, RoundTime, Unfinished, time_rounds
+from evaluators.memory.frozen_gpu_memory import Pieces
+from evaluators.processes.messages import Malformed
 
 _CYCLES = 2_000_000  # 1 ms at 2 GHz
 _CALLS = 8

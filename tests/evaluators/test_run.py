@@ -13,8 +13,9 @@ from typing import Any, ClassVar, NoReturn
 import pytest
 
 import store
-from evaluators import _run, judge
-from store import show
+from evaluators import judge
+from evaluators.scheduling import pending as pending_module
+from store.cli import show
 from store.errors import SandboxFailed, UnknownName, UnsafeSQL
 
 TASK = (
@@ -132,7 +133,7 @@ def lake_with_kernels(lake_url: str) -> str:
 def pending(url: str, device: dict[str, Any], **wanted: Any) -> list[str]:
     """Return the paths of the pending kernels."""
     with store.open(url) as lake:
-        found = _run.pending(lake, judge, [device], _run.Wanted(**wanted))
+        found = pending_module.pending(lake, judge, [device], pending_module.Wanted(**wanted))
         return sorted(found["path"].to_pylist())
 
 
@@ -145,7 +146,7 @@ def test_only_what_the_device_can_run_is_pending(lake_with_kernels: str) -> None
 
 def test_what_was_timed_beside_other_work_is_pending_when_asked(lake_with_kernels: str) -> None:
     with store.open(lake_with_kernels) as lake:
-        kernels = _run.pending(lake, judge, [CPU], _run.Wanted()).to_pylist()
+        kernels = pending_module.pending(lake, judge, [CPU], pending_module.Wanted()).to_pylist()
     flags = {"right.py": [["contended"]], "foreign.py": [["contended"], []]}
     rows = [
         {
@@ -173,7 +174,9 @@ def test_the_workload_is_the_devices_own(lake_with_kernels: str) -> None:
     with store.open(lake_with_kernels) as lake:
         axes = {
             device["kind"]: set(
-                _run.pending(lake, judge, [device], _run.Wanted())["axes"].to_pylist()
+                pending_module.pending(lake, judge, [device], pending_module.Wanted())[
+                    "axes"
+                ].to_pylist()
             )
             for device in (CPU, CUDA)
         }
@@ -206,9 +209,9 @@ def test_unknown_names_are_refused_with_what_there_is(lake_with_kernels: str) ->
     with pytest.raises(UnknownName):
         pending(lake_with_kernels, CPU, kernel="nothing")
     with pytest.raises(UnknownName, match="twice"):
-        _run.problem("twise", lake_with_kernels)
+        pending_module.problem("twise", lake_with_kernels)
     for name in ("other", "imported/other"):
-        assert _run.problem(name, lake_with_kernels).code.endswith("# other\n")
+        assert pending_module.problem(name, lake_with_kernels).code.endswith("# other\n")
 
 
 def evaluators(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -218,7 +221,7 @@ def evaluators(*arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        cwd=Path(_run.__file__).parent.parent,
+        cwd=Path(pending_module.__file__).parent.parent,
     )
 
 
@@ -278,15 +281,15 @@ class Absent:
 def test_others_see_the_rows_of_a_long_run_before_its_end(
     lake_with_kernels: str, monkeypatch: pytest.MonkeyPatch, every_s: float, seen: list[int]
 ) -> None:
-    monkeypatch.setattr(_run, "_COMMIT_EVERY_S", every_s)
+    monkeypatch.setattr(pending_module, "_COMMIT_EVERY_S", every_s)
     stored: list[int] = []
 
     def progress(done: int, of: int, what: str) -> None:
         with store.open(lake_with_kernels) as lake:
             stored.append(lake.sql("SELECT count(*) AS n FROM evaluations").rows()[0]["n"])
 
-    wanted = _run.Wanted(suite="starter", where="path <> 'foreign.py'")
-    tally = _run.run(
+    wanted = pending_module.Wanted(suite="starter", where="path <> 'foreign.py'")
+    tally = pending_module.run(
         lake_with_kernels, judge, [Absent()], [], judge.Config(), wanted, progress
     )  # fmt: skip
     assert (stored, tally.evaluations) == (seen, 3)

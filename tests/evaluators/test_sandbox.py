@@ -21,16 +21,16 @@ from typing import Any
 
 import pytest
 
-from evaluators import _cgroup, _isolation, _landlock, _mounts, _seccomp
-from evaluators._arm import Arm, Patience
-from evaluators._cli import app
-from evaluators._failures import Failed
-from evaluators._host import Host
-from evaluators._processes import family
-from evaluators._sandbox import Ended, Limits, Nursery, remove
+from evaluators.cli.app import app
 from evaluators.judge import Config
-from evaluators.sandbox import doctor
-from evaluators.sandbox.memory_use import held_bytes
+from evaluators.processes import cgroup
+from evaluators.processes.memory_use import held_bytes
+from evaluators.processes.process_tree import family
+from evaluators.sandbox import doctor, isolation, landlock, mounts, seccomp
+from evaluators.sandbox.failures import Failed
+from evaluators.sandbox.launcher import Ended, Limits, Nursery, remove
+from evaluators.scheduling.judge_process import Host
+from evaluators.worker.handle import Arm, Patience
 
 SECRET = "not for candidates"
 LIMITS = Limits(memory_bytes=2**30, file_bytes=2**22, open_files=256, cpu_s=60)
@@ -437,9 +437,9 @@ def test_a_worker_that_is_gone_takes_its_orphans_along(attack: Attack) -> None:
 
 
 def test_a_group_ends_with_all_that_was_forked_in_it() -> None:
-    if not _cgroup.works():
+    if not cgroup.works():
         pytest.skip("no control groups can be made here")
-    group = _cgroup.Group()
+    group = cgroup.Group()
     folder = group.folder
     first = os.fork()
     if first == 0:
@@ -466,7 +466,7 @@ def test_a_worker_is_in_a_group_that_it_cannot_leave(
     tried = attack(
         TRY
         + f"""
-out = str({str(_cgroup.own())!r})
+out = str({str(cgroup.own())!r})
 print(json.dumps({{
     "in": ["did", open("/proc/self/cgroup").read()],
     "leave": tried(lambda: open(out + "/cgroup.procs", "w").write("0")),
@@ -477,7 +477,7 @@ print(json.dumps({{
     answer = found(tried)
     assert "/flywheel-" in answer["in"][1]
     assert answer["leave"][0] == answer["make"][0] == "refused", answer
-    assert not [*_cgroup.own().glob("flywheel-mine")]
+    assert not [*cgroup.own().glob("flywheel-mine")]
 
 
 def test_noise_on_every_descriptor_is_no_answer(attack: Attack, nursery: Nursery) -> None:
@@ -574,7 +574,7 @@ def test_a_judge_that_goes_leaves_nothing(tmp_path: Path) -> None:
 import sys, time
 sys.path[:0] = {sys.path!r}
 from pathlib import Path
-from evaluators._sandbox import Limits, Nursery, shared_memory
+from evaluators.sandbox.launcher import Limits, Nursery, shared_memory
 nursery = Nursery(1)
 files = {{"kernel.py": ""}}
 setting = {{"device": "cpu", "threads": 1, "flush_bytes": 0, "inbox_bytes": 64, "outbox_bytes": 64}}
@@ -605,7 +605,7 @@ def _runs(pid: int) -> bool:
 
 
 SLOW = "time.sleep(0.004); return torch.relu(x @ self.weight)"
-LOOP = "import gc, json, socket, sys, time, torch\nloop = sys.modules['evaluators._worker']\n"
+LOOP = "import gc, json, socket, sys, time, torch\nloop = sys.modules['evaluators.worker.loop']\n"
 HOOKS = {
     "the operation that times": """
 real = loop.Worker.time
@@ -777,19 +777,19 @@ def test_roots_hold_folders_of_workers_alone(tmp_path: Path) -> None:
     (tmp_path / "workers" / "link").symlink_to(tmp_path / "lake")
 
     def refused() -> None:
-        _isolation.enclose(gpu=False)
-        server = _mounts.Server(["/usr"], [str(tmp_path / "workers")], gpu=False)
+        isolation.enclose(gpu=False)
+        server = mounts.Server(["/usr"], [str(tmp_path / "workers")], gpu=False)
         for path in ("lake", "workers/link", "workers/../lake", "workers"):
             with pytest.raises(OSError, match="no folder of a worker"):
-                _mounts.request(server.requests, [str(tmp_path / path)], None)
+                mounts.request(server.requests, [str(tmp_path / path)], None)
 
     def rooted() -> None:
-        _isolation.enclose(gpu=False)
-        _mounts.Server(["/usr"], [str(tmp_path)], gpu=False)
+        isolation.enclose(gpu=False)
+        mounts.Server(["/usr"], [str(tmp_path)], gpu=False)
 
-    if not _isolation.works(rooted):
+    if not isolation.works(rooted):
         pytest.skip("no roots can be made here")
-    assert _isolation.failure(refused) is None
+    assert isolation.failure(refused) is None
 
 
 def test_cores_and_priority_of_others_stay(attack: Attack, needs: Callable[..., None]) -> None:
@@ -915,12 +915,12 @@ def test_memory_is_counted_without_a_group() -> None:
 
 
 def test_one_signal_to_all_that_are_shut_in_ends_a_tree(tmp_path: Path) -> None:
-    if not _landlock.scopes_signals():
+    if not landlock.scopes_signals():
         pytest.skip("Landlock keeps no signals inside here")
 
     def ended() -> None:
-        _isolation.guard(["landlock"], [str(tmp_path)], gpu=True)
-        _seccomp.refuse(sockets=True, kills_all=True)
+        isolation.guard(["landlock"], [str(tmp_path)], gpu=True)
+        seccomp.refuse(sockets=True, kills_all=True)
         with pytest.raises(PermissionError):  # else the signal below would reach everybody
             os.kill(os.getppid(), 0)
         child = os.fork()
@@ -930,7 +930,7 @@ def test_one_signal_to_all_that_are_shut_in_ends_a_tree(tmp_path: Path) -> None:
         os.kill(-1, signal.SIGKILL)
         assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
 
-    assert _isolation.failure(ended) is None
+    assert isolation.failure(ended) is None
 
 
 def test_the_doctor_names_what_is_missing_and_why(
@@ -991,10 +991,10 @@ def test_a_wall_that_cannot_be_put_up_is_not_claimed() -> None:
     def fails() -> None:
         raise OSError
 
-    assert not _isolation.works(fails)
-    assert _isolation.works(lambda: None)
+    assert not isolation.works(fails)
+    assert isolation.works(lambda: None)
     before = os.umask(0o027)
-    assert _isolation.works(lambda: None if os.umask(0o077) == 0o027 else fails())
+    assert isolation.works(lambda: None if os.umask(0o077) == 0o027 else fails())
     assert os.umask(before) == 0o027  # what is tried changes nothing here
 
 
@@ -1049,7 +1049,7 @@ def test_the_text_of_a_task_reaches_no_lake(
 
 
 def test_groups_go_with_the_judge(tmp_path: Path) -> None:
-    if not _cgroup.works():
+    if not cgroup.works():
         pytest.skip("no control groups can be made here")
 
     def places() -> set[str]:
@@ -1059,14 +1059,14 @@ def test_groups_go_with_the_judge(tmp_path: Path) -> None:
     base = Path("/proc/self/cgroup").read_text().rpartition("0::")[2].strip()
     before = places()
     with Host("judge", "cpu", Config()):
-        folders = [_cgroup.own() / Path(one).relative_to(base) for one in places() - before]
+        folders = [cgroup.own() / Path(one).relative_to(base) for one in places() - before]
         assert folders
         assert all(folder.is_dir() for folder in folders)
     assert not any(folder.exists() for folder in folders)
 
 
 def test_a_wall_that_is_left_out_is_missing_and_the_others_stand(nursery: Nursery) -> None:
-    with Nursery(1, {_isolation.WITHOUT: "own_root,seccomp"}) as bare:
+    with Nursery(1, {isolation.WITHOUT: "own_root,seccomp"}) as bare:
         bare.wait_ready()
         assert not {"own_root", "seccomp"} & set(bare.limits)
         assert {"own_root", "seccomp"} <= set(bare.missing)

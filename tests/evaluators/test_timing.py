@@ -11,16 +11,18 @@ from typing import Any
 import pytest
 import torch
 
-from evaluators import _report, _timing, _variants
-from evaluators._arm import Failed, Patience
-from evaluators._bench import Baselines, Bench, Sizes
-from evaluators._case import Case
-from evaluators._device import Reading
-from evaluators._intervals import verdict
-from evaluators._roofline import Floor, count, floor, moved_bytes
-from evaluators._sandbox import Limits
-from evaluators._tensors import layout
-from evaluators._timing import (
+from evaluators.cli import verdict_text
+from evaluators.clock.rounds import EmptyRounds, RoundTime
+from evaluators.device.fingerprint import Reading
+from evaluators.device.roofline import Floor, count, floor, moved_bytes
+from evaluators.judge import Config, judge, remeasure, settled
+from evaluators.judging.bench import Baselines, Bench, Sizes
+from evaluators.judging.case import Case
+from evaluators.memory.tensors import layout
+from evaluators.sandbox.launcher import Limits
+from evaluators.timing import session as session_module
+from evaluators.timing.intervals import verdict
+from evaluators.timing.session import (
     AGAIN,
     CLOCKS,
     Plan,
@@ -31,9 +33,9 @@ from evaluators._timing import (
     hold_against_floor,
     is_noisy,
 )
-from evaluators._wins import confirmed, speedups, surprising
-from evaluators.judge import Config, judge, remeasure, settled
-from evaluators.timing.rounds import EmptyRounds, RoundTime
+from evaluators.timing.surprising_wins import confirmed, speedups, surprising
+from evaluators.worker import baselines as variants
+from evaluators.worker.handle import Failed, Patience
 
 Judged = Callable[..., dict[str, Any]]
 Text = Callable[[str], str]
@@ -171,7 +173,7 @@ class Held:
 @pytest.mark.parametrize("loops", [1, 5, 16])
 def test_no_timed_call_sees_inputs_a_second_time(loops: int) -> None:
     arm = Held()
-    pool = _timing._Pool(lambda seed: [seed], [arm])  # pyright: ignore
+    pool = session_module._Pool(lambda seed: [seed], [arm])  # pyright: ignore
     for _ in range(2):
         pool.refill()
     pool.begin("throughput", loops)
@@ -344,7 +346,7 @@ def test_baselines_stay_for_a_task_and_go_when_its_shapes_change(
 def test_a_baseline_that_fails_or_is_wrong_is_left_out_with_its_reason(
     judged: Judged, bench: Bench, right: str, task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_variants, "names", lambda _: _variants.NAMES)  # on a processor as well
+    monkeypatch.setattr(variants, "names", lambda _: variants.NAMES)  # on a processor as well
     # Eager is right all the same: the flag is set in a process of its own.
     odd = task.replace(
         "return torch.relu(x @ self.weight)",
@@ -430,9 +432,9 @@ def patient_task(task: str) -> str:
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every session count, since a busy machine's rank nowhere and are not looked at twice."""
-    monkeypatch.setattr(_timing, "is_noisy", lambda *_: False)
-    monkeypatch.setattr(_timing, "is_contended", lambda _: False)
-    monkeypatch.setattr(_timing, "hold_against_eager_alone", lambda *_: None)
+    monkeypatch.setattr(session_module, "is_noisy", lambda *_: False)
+    monkeypatch.setattr(session_module, "is_contended", lambda _: False)
+    monkeypatch.setattr(session_module, "hold_against_eager_alone", lambda *_: None)
 
 
 def win(
@@ -463,7 +465,7 @@ def test_a_surprising_win_is_measured_again_in_a_fresh_process(
     assert {row["evaluation_id"] for row in timings} == {evaluation["evaluation_id"]}
     ranked = {row["session_id"] for row in timings if not row["noisy"]}
     assert len(ranked) == (flag == "confirmed_win")
-    text = "\n".join(_report.lines("kernel.py", "CPU", tables))
+    text = "\n".join(verdict_text.lines("kernel.py", "CPU", tables))
     assert "process 2 of 2" in text
     assert flag in text
 
@@ -520,7 +522,7 @@ def test_a_report_has_a_line_for_every_baseline_and_marks_the_best() -> None:
     timings = [{**row, "session_id": "s"} for row in (kernel, eager, compiled, *other)]
     evaluation = {"status": "correct", "reason": None, "message": None, "flags": [], "log": None}
     tables = {"evaluations": [evaluation], "timings": timings}
-    head, first, second = _report.lines("kernel.py", "CPU", tables)
+    head, first, second = verdict_text.lines("kernel.py", "CPU", tables)
     assert head == "kernel.py on CPU: correct"
     assert first == (
         "  faster speedup 2.01 [2.00, 2.02] over eager (gpu 2.01 ms → 1 ms, n = 20, latency 1.00)"
@@ -529,7 +531,7 @@ def test_a_report_has_a_line_for_every_baseline_and_marks_the_best() -> None:
         "  slower speedup 0.50 [0.50, 0.50] over compile (best baseline)"
         " (gpu 0.5 ms → 1 ms, n = 20)"
     )
-    painted = list(_report.lines("kernel.py", "CPU", tables, colour=True))
+    painted = list(verdict_text.lines("kernel.py", "CPU", tables, colour=True))
     assert [line.count("\x1b[32m") for line in painted] == [1, 1, 0]
 
 

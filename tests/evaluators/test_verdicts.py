@@ -173,7 +173,7 @@ def test_a_worker_that_lies_about_time_is_caught_by_the_outside_clock(
 ) -> None:
     lie = (
         "import sys, time\n"
-        "worker = sys.modules['evaluators._worker']\n"
+        "worker = sys.modules['evaluators.worker.loop']\n"
         "start = time.perf_counter_ns()\n"
         "worker.perf_counter_ns = lambda: start + (time.perf_counter_ns() - start) // 2000\n"
     )
@@ -231,7 +231,7 @@ def test_a_worker_that_answers_with_an_unpicklable_mess_is_rejected(
 ) -> None:
     mess = (
         "import sys\n"
-        "worker = sys.modules['evaluators._worker']\n"
+        "worker = sys.modules['evaluators.worker.loop']\n"
         "worker.describe = lambda value: {'output': {'tensor': ['float32', [1e9], [1], -64]},"
         " 'devices': ['cpu']}\n"
     )
@@ -349,8 +349,8 @@ def test_long_output_is_cut(judged: Judged, right: str) -> None:
 
 
 def test_files_beside_the_entry_are_imported(bench: Any) -> None:
-    from evaluators._case import Case
     from evaluators.judge import Config, judge
+    from evaluators.judging.case import Case
 
     task = (
         "import torch\nclass Model(torch.nn.Module):\n"
@@ -371,8 +371,8 @@ def test_files_beside_the_entry_are_imported(bench: Any) -> None:
 
 
 def test_a_file_outside_the_folder_is_refused(bench: Any, right: str) -> None:
-    from evaluators._case import Case
     from evaluators.judge import Config, judge
+    from evaluators.judging.case import Case
 
     for path in ("../escaped.py", "/tmp/escaped.py"):
         case = Case(
@@ -389,9 +389,9 @@ def test_a_right_candidate_is_correct_on_a_gpu(right: str, task: str) -> None:
 
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    from evaluators._bench import Bench
-    from evaluators._case import Case
     from evaluators.judge import Config, judge
+    from evaluators.judging.bench import Bench
+    from evaluators.judging.case import Case
 
     case = Case(kernel_id="k", task_id="t", workload_id="w", code=right, task_code=task)
     with Bench("cuda") as gpu:

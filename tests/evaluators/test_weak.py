@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evaluators._weak import audit
+from evaluators.judging.weak_answers import audit
 
 
 def task_of(forward: str, init: str = "", inputs: str = "torch.randn(16, 8)") -> str:

@@ -12,8 +12,8 @@ from hub import lakes
 from hub.server import TOKEN, HubServer
 
 import store
-from store import hub as hubs
-from store.hub import Hub
+from store.hub import client as hubs
+from store.hub.client import Hub
 
 
 @pytest.fixture(autouse=True)

@@ -13,11 +13,11 @@ import pytest
 from hub.server import TOKEN, Fault, HubServer, sha256
 
 import store
-from store.edition import Options
 from store.errors import FlywheelError, ImportFailed
-from store.hub import TRIES, Hub
-from store.publish import publish
-from store.pull import pull
+from store.hub.client import TRIES, Hub
+from store.hub.edition import Options
+from store.hub.publish import publish
+from store.hub.pull import pull
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 REPO = "lab/kernels"

@@ -9,11 +9,11 @@ from hub.server import HubServer
 from hub.test_publish import tables
 
 import store
-from store import licences
-from store.edition import Options
 from store.errors import RowsRejected
-from store.hub import Hub
-from store.publish import publish
+from store.hub import licences
+from store.hub.client import Hub
+from store.hub.edition import Options
+from store.hub.publish import publish
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 REPO = "lab/kernels"

@@ -22,12 +22,14 @@ from hub import lakes
 from hub.server import TOKEN, Fault, HubServer, Repo
 
 import store
-from store import card, frozen, hub_cli, lake, shards
-from store.edition import MANIFEST, Options
+from store.cli import hub as hub_cli
 from store.errors import FlywheelError, LakeUnreachable, RowsRejected, UnknownName
-from store.hub import TRIES, Hub
-from store.lake import Location
-from store.publish import Published, publish
+from store.hub import card, frozen_catalog, shards
+from store.hub.client import TRIES, Hub
+from store.hub.edition import MANIFEST, Options
+from store.hub.publish import Published, publish
+from store.lake import location as lake
+from store.lake.location import Location
 
 # The client hands files to its HTTP library in a way that this one calls old.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -174,10 +176,10 @@ def test_the_edition_is_a_lake_that_opens_and_takes_nothing(
         assert (lake.lake_id, lake.snapshot) == identity
         assert lake.sql(question).rows() == expected
         assert lake.sql("SELECT count(*) AS n FROM kernels").one() == {"n": 4}
-    before = (local / frozen.CATALOG).read_bytes()
+    before = (local / frozen_catalog.CATALOG).read_bytes()
     with pytest.raises(LakeUnreachable, match="readonly"):
         store.writer(str(local), author="tests")
-    assert (local / frozen.CATALOG).read_bytes() == before
+    assert (local / frozen_catalog.CATALOG).read_bytes() == before
 
 
 @pytest.mark.slow
@@ -196,7 +198,12 @@ def test_more_rows_leave_older_files_as_they_were(
     changed = {one.path for one in done.changes if one.what == "changed"}
     new = {one.path for one in done.changes if one.what == "new"}
     assert new == {"data/kernels/train-00002.parquet"}
-    assert {"README.md", MANIFEST, frozen.CATALOG, "data/tags/train-00000.parquet"} <= changed
+    assert {
+        "README.md",
+        MANIFEST,
+        frozen_catalog.CATALOG,
+        "data/tags/train-00000.parquet",
+    } <= changed
     assert not any(path.startswith("data/kernels/") for path in changed)
     after = server.files(REPO)
     assert all(after[path] == data for path, data in before.items() if path not in changed)

@@ -16,13 +16,13 @@ from hub import lakes
 from hub.server import TOKEN, HubServer
 
 import store
-from store import checks
-from store.edition import MANIFEST, Options
 from store.errors import FlywheelError, ImportFailed
-from store.hub import Hub
-from store.lake import Location
-from store.publish import publish
-from store.pull import pull
+from store.hub.client import Hub
+from store.hub.edition import MANIFEST, Options
+from store.hub.publish import publish
+from store.hub.pull import pull
+from store.lake.location import Location
+from store.upkeep import integrity
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 ONE, TWO = "lab-one/kernels", "lab-two/kernels"
@@ -78,7 +78,7 @@ def test_a_pull_merges_everything_once_and_says_where_it_is_from(
         sources = lake.sql("SELECT DISTINCT source, source_revision FROM evaluations").rows()
         assert sources == [{"source": ONE, "source_revision": revision}]
         assert lake.sql("SELECT count(*) AS n FROM best_kernels").rows() != [{"n": 0}]
-    assert checks.check(Location.of(mine)) == []
+    assert integrity.check(Location.of(mine)) == []
     again = pull(mine, ONE, hub=hub)
     assert (again.rows, again.conflicts, again.snapshot) == ({}, [], done.snapshot)
     assert again.there == sum(done.rows.values()) - 1  # but for the run of the pull itself
@@ -141,7 +141,7 @@ def test_two_labs_exchange_their_history(
         assert one.lake_id != two.lake_id
         # What came back is the same card and host, under the name it was hashed to.
         assert one.sql("SELECT count(DISTINCT host) AS n FROM devices").rows() == [{"n": 2}]
-    assert checks.check(Location.of(rich)) == []
+    assert integrity.check(Location.of(rich)) == []
 
 
 ELSEWHERE = {
@@ -182,7 +182,7 @@ def test_where_a_row_was_recorded_is_no_conflict(
         assert lake.sql("SELECT DISTINCT source FROM kernels").rows() == [
             {"source": "another importer"}
         ]
-    assert checks.check(Location.of(str(tmp_path / "mine"))) == []
+    assert integrity.check(Location.of(str(tmp_path / "mine"))) == []
 
 
 CONTRADICTIONS: list[tuple[str, dict[str, object]]] = [
@@ -231,7 +231,7 @@ def test_a_lake_that_was_pulled_and_published_by_others_comes_back_without_confl
         pulls = lake.sql("SELECT source FROM runs WHERE name = 'pull' ORDER BY ALL").rows()
     # The mirror has the files of TWO, which are known.
     assert {row["source"] for row in pulls} == {ONE, TWO}
-    assert checks.check(Location.of(last)) == checks.check(Location.of(rich)) == []
+    assert integrity.check(Location.of(last)) == integrity.check(Location.of(rich)) == []
 
 
 def test_an_id_that_is_not_the_hash_of_its_text_is_refused(

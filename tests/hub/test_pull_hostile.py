@@ -16,16 +16,16 @@ from hub import lakes
 from hub.server import HubServer
 
 import store
-from store import checks
-from store.edition import Options
 from store.errors import ImportFailed
-from store.foreign_parquet import ParquetLimits
-from store.hub import Hub
+from store.foreign.parquet import ParquetLimits
+from store.hub.client import Hub
+from store.hub.edition import Options
+from store.hub.publish import publish
+from store.hub.pull import pull
 from store.importers import starter
-from store.importing import run_import
-from store.lake import Location
-from store.publish import publish
-from store.pull import pull
+from store.importers.reading.run import run_import
+from store.lake.location import Location
+from store.upkeep import integrity
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 EVIL = "evil/kernels"
@@ -98,7 +98,7 @@ def test_pulled_decisions_release_nothing_and_later_own_ones_count(both: Lakes, 
         row = builders.standing(both.finding, decision, minute=minutes + 5, created_at=moment)
         both.write({"standings": [row]}, mine=True)
         assert both.ask(quarantined) == left
-    assert checks.check(Location.of(both.mine)) == []
+    assert integrity.check(Location.of(both.mine)) == []
 
 
 def test_a_pulled_confirmation_counts_until_this_lake_decides(both: Lakes, hub: Hub) -> None:

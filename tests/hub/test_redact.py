@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store import catalog, redact
 from store.errors import FlywheelError
-from store.lake import Location
-from store.redact import REMOVED, Redactor
+from store.hub import redact
+from store.hub.redact import REMOVED, Redactor
+from store.lake.location import Location
+from store.schema import catalog
 
 SALT = b"s" * 32
 ONE = Redactor(SALT, catalog.load())

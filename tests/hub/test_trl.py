@@ -12,9 +12,9 @@ import pytest
 from hub.server import TOKEN, HubServer
 from hub.test_publish import record_dataset
 
-from store.edition import Options
-from store.hub import Hub
-from store.publish import publish
+from store.hub.client import Hub
+from store.hub.edition import Options
+from store.hub.publish import publish
 
 pytestmark = [
     pytest.mark.slow,

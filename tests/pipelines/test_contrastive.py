@@ -399,7 +399,7 @@ def test_a_release_shows_two_exemplars_wherever_it_has_two_scored_texts(
 ) -> None:
     import store
     from store.importers import cuda_l1
-    from store.importing import run_import
+    from store.importers.reading.run import run_import
 
     named = os.environ.get("FLYWHEEL_CUDA_L1")
     folder = Path(named) if named else ROOT.parent / "shared" / "data" / "cuda-l1"

@@ -10,7 +10,7 @@ from pipeline_lakes import Known, Rows, code_of
 
 from pipelines import _materialise, preference_pairs, rl_prompts, self_supervised, sft
 from pipelines._contract import Request
-from store.completion import parse
+from store.code.completion import parse
 from store.errors import DatasetError, EmptyDataset
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -12,7 +12,7 @@ from pipeline_lakes import Known, Rows, code_of
 import store
 from pipelines import _materialise, contrastive_batch, preference_pairs, sft
 from pipelines._contract import Request
-from store import room
+from store.commandline import members
 from store.errors import LeakageFound
 
 CARELESS = '''"""Every kernel of every task, whatever it is."""
@@ -60,7 +60,7 @@ def careless(tmp_path: Path, monkeypatch) -> ModuleType:
     folder.mkdir(parents=True)
     (folder / "careless.py").write_text(CARELESS)
     monkeypatch.chdir(tmp_path)
-    return room.member("pipelines", "careless").load()
+    return members.member("pipelines", "careless").load()
 
 
 def test_a_task_of_the_test_split_in_training_rows_is_an_error(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipelines import rl_prompts, self_supervised
-from store.completion import parse
+from store.code.completion import parse
 
 
 def test_a_success_is_learnt_as_the_answer_to_the_prompt_that_was_asked(

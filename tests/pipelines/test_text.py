@@ -12,8 +12,7 @@ from pipeline_lakes import Rows, code_of
 from pipelines import contrastive_batch, fenced, files, prompt_id, render, template_hash
 from pipelines._contract import Kernel, Row, Task
 from pipelines._describe import description
-from store import room
-from store.commandline import echo
+from store.commandline import echo, members
 from store.errors import UnknownName
 
 HOSTILE = (
@@ -110,7 +109,7 @@ def test_control_characters_are_shown_escaped(capsys: pytest.CaptureFixture[str]
 
 
 def test_every_option_is_documented() -> None:
-    for one in room.members("pipelines").values():
+    for one in members.members("pipelines").values():
         for line in description(one, one.load()).splitlines():
             if line.startswith("  --"):
                 assert re.fullmatch(r"  --[a-z-]+ +\S.* \[.*\]", line), (one.name, line)

@@ -19,9 +19,12 @@ import pytest
 from builders import Row
 
 import store
-from store import bundle, checks, commit, ids, lake, maintenance
-from store.append import Writer
+from store import ids
 from store.errors import FlywheelError, RowsRejected, UnknownName
+from store.lake import location
+from store.upkeep import integrity, maintenance
+from store.writing import bundle, group_commit
+from store.writing.writer import Writer
 
 TASK, KERNEL, DEVICE = builders.task(), builders.kernel(), builders.device()
 SIZES = builders.workload(TASK)
@@ -211,7 +214,7 @@ def test_what_is_left_out_is_filled_in(writer: Writer) -> None:
     writer.append({}, "nothing", bundle_id="nothing")
     writer.append({"policies": []}, "no rows", bundle_id="no rows")
     assert writer.stored("nothing")
-    assert checks.check(writer.location) == []
+    assert integrity.check(writer.location) == []
 
 
 def test_a_bundle_is_stored_once_however_often_it_comes(writer: Writer) -> None:
@@ -228,7 +231,7 @@ def test_a_bundle_is_stored_once_however_often_it_comes(writer: Writer) -> None:
     with pytest.raises(RowsRejected):
         writer.append({"metrics": [metric["metrics"][0] | {"value": 0.6}]}, "another value")
     assert [_count(writer, name) for name in ("policies", "metrics")] == [1, 1]
-    assert checks.check(writer.location) == []
+    assert integrity.check(writer.location) == []
 
 
 def test_a_writer_killed_before_its_file_was_deleted_stores_nothing_twice(writer: Writer) -> None:
@@ -241,7 +244,7 @@ def test_a_writer_killed_before_its_file_was_deleted_stores_nothing_twice(writer
     (file.parent / f"1-{file.name}").write_bytes(data)
     assert writer.flush() == snapshot
     assert not list(writer.location.spool.glob("*.bundle"))
-    assert checks.check(writer.location) == []
+    assert integrity.check(writer.location) == []
 
 
 def test_files_of_one_bundle_share_its_fate(writer: Writer) -> None:
@@ -285,7 +288,7 @@ def test_a_chain_of_references_falls_together(writer: Writer) -> None:
     writer.append({"timings": builders.session(JUDGED, [1.0])}, "refers to it", wait=False)
     writer.flush()
     assert [_count(writer, name) for name in ("evaluations", "timings")] == [0, 0]
-    (problem,) = checks.check(writer.location)
+    (problem,) = integrity.check(writer.location)
     assert (problem.table, problem.count) == ("spool", 2)
 
 
@@ -304,7 +307,7 @@ def test_the_first_row_of_a_key_stands_where_repeats_are_dropped(writer: Writer)
     assert found == {"a": "49", "b": "b", "c": "one", "d": "0"}
     added = [json.loads(row["row_counts"]).get("policies", 0) for row in logged]
     assert sorted(added) == [0, 1, 1, 1, 1]
-    assert checks.check(writer.location) == []
+    assert integrity.check(writer.location) == []
 
 
 def test_waiting_is_a_choice(writer: Writer, lake_url: str) -> None:
@@ -366,7 +369,7 @@ def test_damaged_spool_files_are_set_aside_and_hold_up_nobody(writer: Writer) ->
     kept = {file.name: file.read_bytes() for file in (good.parent / "rejected").glob("*.bundle")}
     assert kept == {f"0-{name}.bundle": data for name, data in damaged.items()}
     assert not list(good.parent.glob("*.bundle"))
-    (problem,) = checks.check(writer.location)
+    (problem,) = integrity.check(writer.location)
     assert (problem.table, problem.count) == ("spool", len(damaged))
     assert all(problem.examples)
 
@@ -374,7 +377,7 @@ def test_damaged_spool_files_are_set_aside_and_hold_up_nobody(writer: Writer) ->
 def test_rows_that_duckdb_cannot_store_hold_up_nobody(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    insert: Callable[..., int] = commit.insert
+    insert: Callable[..., int] = group_commit.insert
 
     def failing(connection: Any, table: Any, rows: str) -> int:
         if (
@@ -386,12 +389,12 @@ def test_rows_that_duckdb_cannot_store_hold_up_nobody(
             raise duckdb.ConversionException("cannot convert")
         return insert(connection, table, rows)
 
-    monkeypatch.setattr(commit, "insert", failing)
+    monkeypatch.setattr(group_commit, "insert", failing)
     for name in ("one", "poison", "two"):
         writer.append({"policies": [_policy(name)]}, name, wait=False)
     writer.flush()
     assert _count(writer, "policies") == 2
-    (problem,) = checks.check(writer.location)
+    (problem,) = integrity.check(writer.location)
     assert "DuckDB cannot store the rows: cannot convert" in problem.examples[0]
     with pytest.raises(FlywheelError, match="cannot convert"):
         writer.append({"policies": [_policy("poison")]}, "poison again")
@@ -418,7 +421,7 @@ def test_a_load_is_one_transaction_and_is_made_once(writer: Writer) -> None:
         assert opened.snapshot == first
     # A bundle of the same id counts as stored too.
     assert writer.append({"policies": [_policy("new")]}, "many", bundle_id="many") == first
-    assert checks.check(writer.location) == []
+    assert integrity.check(writer.location) == []
 
 
 def test_rows_may_refer_to_each_other_inside_a_bundle_and_a_load(writer: Writer) -> None:
@@ -432,7 +435,7 @@ def test_rows_may_refer_to_each_other_inside_a_bundle_and_a_load(writer: Writer)
     writer.load({"policies": more}, "more", bundle_id="more")
     whole = {"evaluations": [JUDGED], "timings": builders.session(JUDGED, [1.0])} | BASE
     writer.load(whole, "children before parents", bundle_id="whole")
-    assert checks.check(writer.location) == []
+    assert integrity.check(writer.location) == []
 
 
 def test_the_index_of_keys_is_made_anew_when_it_is_lost_or_damaged(writer: Writer) -> None:
@@ -449,7 +452,7 @@ def test_the_index_of_keys_is_made_anew_when_it_is_lost_or_damaged(writer: Write
     assert _count(writer, "evaluations") == 3
     assert _count(writer, "kernels") == 1
     writer.close()
-    assert checks.check(writer.location) == []
+    assert integrity.check(writer.location) == []
 
 
 def test_the_index_of_keys_follows_other_ways_in(writer: Writer, lake_url: str) -> None:
@@ -466,7 +469,7 @@ def test_the_index_of_keys_follows_other_ways_in(writer: Writer, lake_url: str) 
     for new in (timed[0], timed[2]):
         writer.append({"evaluations": [new]}, "new")
     assert _count(writer, "evaluations") == 6
-    assert checks.check(writer.location) == []
+    assert integrity.check(writer.location) == []
 
 
 def test_a_lake_put_back_to_its_backup_is_not_taken_for_the_later_one(
@@ -486,7 +489,7 @@ def test_a_lake_put_back_to_its_backup_is_not_taken_for_the_later_one(
         again.append({"evaluations": [_judged(7)]}, "other", bundle_id="other")
         again.append({"evaluations": [JUDGED]}, "later", bundle_id="later")
         assert _count(again, "evaluations") == 2
-    assert checks.check(lake.Location(root)) == []
+    assert integrity.check(location.Location(root)) == []
 
 
 def test_data_files_are_on_disk_before_their_bundle_leaves_the_spool(

@@ -18,8 +18,11 @@ import pyarrow as pa
 import pytest
 
 import store
-from store import bulk, bundle, catalog, checks, ids
+from store import ids
 from store.errors import RowsRejected
+from store.schema import catalog
+from store.upkeep import integrity
+from store.writing import bulk_load, bundle
 
 TASK, KERNEL, DEVICE = builders.task(), builders.kernel(), builders.device()
 SIZES = builders.workload(TASK)
@@ -62,8 +65,8 @@ with store.writer(url, author=name) as writer:
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "PIECE_ROWS", PIECE)
-    monkeypatch.setattr(bulk, "CHUNK_ROWS", CHUNK)
+    monkeypatch.setattr(bulk_load, "PIECE_ROWS", PIECE)
+    monkeypatch.setattr(bulk_load, "CHUNK_ROWS", CHUNK)
 
 
 @pytest.fixture(autouse=True)
@@ -125,11 +128,11 @@ def _count(writer: store.Writer, table: str) -> int:
 def _loads_afterwards(writer: store.Writer) -> None:
     """The lake is whole, and what was refused or cut short can be loaded under the same id."""
     assert _count(writer, "policies") == 0
-    assert checks.check(writer.location) == []
+    assert integrity.check(writer.location) == []
     good = {"policies": _stream("policies", _policies())}
     assert writer.load(good, "good", bundle_id="load") is not None
     assert _count(writer, "policies") == ROWS
-    assert checks.check(writer.location) == []
+    assert integrity.check(writer.location) == []
 
 
 @LATE
@@ -205,7 +208,7 @@ def test_a_key_that_comes_again_in_the_load(writer: store.Writer, place: int) ->
         writer.load(BASE | {"evaluations": repeated}, "refused", bundle_id="bad")
     assert (caught.value.count, caught.value.examples) == (1, ["evaluation_id='e0'"])
     assert _count(writer, "kernels") == 0
-    assert checks.check(writer.location) == []
+    assert integrity.check(writer.location) == []
 
 
 def test_keys_that_the_lake_holds(writer: store.Writer) -> None:
@@ -222,7 +225,7 @@ def test_keys_that_the_lake_holds(writer: store.Writer) -> None:
     ).fetchone()
     assert row == (ROWS, 2)
     assert _count(writer, "evaluations") == 2
-    assert checks.check(writer.location) == []
+    assert integrity.check(writer.location) == []
 
 
 @LATE
@@ -233,7 +236,7 @@ def test_a_reference_that_is_missing_late(writer: store.Writer, place: int) -> N
     assert caught.value.count == 1
     assert f"evaluation_id='e{place}'" in caught.value.examples[0]
     assert _count(writer, "kernels") == 0
-    assert checks.check(writer.location) == []
+    assert integrity.check(writer.location) == []
 
 
 def test_a_load_does_not_hold_on_to_what_it_has_stored(
@@ -300,4 +303,4 @@ def test_processes_that_load_the_same_keys_at_once(writer: store.Writer, lake_ur
         f"(run_id, name, step) identifies one row {ROWS // 2}\n",
     ]
     assert _count(writer, "metrics") in (ROWS, 2 * ROWS - ROWS // 2)
-    assert checks.check(writer.location) == []
+    assert integrity.check(writer.location) == []

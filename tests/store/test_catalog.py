@@ -17,9 +17,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import store
-from store import catalog, checks, docs, lake, maintenance, reader
-from store.catalog import Table
+from store.cli import reference
 from store.errors import CatalogError, UnknownName
+from store.lake import location, reader
+from store.schema import catalog
+from store.schema.catalog import Table
+from store.upkeep import integrity, maintenance
 
 ROOT = Path(store.__file__).parents[1]
 CATALOG = catalog.load()
@@ -86,7 +89,7 @@ def test_types_are_those_that_survive_inlining() -> None:
 
 def test_docs_follow_the_catalog() -> None:
     page = (ROOT / "docs" / "tables.md").read_text("utf-8")
-    assert page == docs.tables_page(CATALOG), "stale: run `make docs`"
+    assert page == reference.tables_page(CATALOG), "stale: run `make docs`"
 
 
 def test_a_lake_follows_the_catalog(writer: store.Writer) -> None:
@@ -205,7 +208,7 @@ def test_new_tables_and_columns_migrate_a_lake(writer: store.Writer, edited: Any
             types = opened.sql("SELECT plain, listed, nested FROM kernels").arrow().schema.types
             assert types == [catalog.arrow_type(kind) for kind in kinds.values()]
             assert opened.sql("FROM notes").arrow().num_rows == (at == snapshot)
-    maintenance.compact(lake.Location(Path(url)))
+    maintenance.compact(location.Location(Path(url)))
     for at in (old, snapshot):
         with store.open(url, at) as opened:
             found = opened.sql(
@@ -215,7 +218,7 @@ def test_new_tables_and_columns_migrate_a_lake(writer: store.Writer, edited: Any
             assert found[1:] == (
                 [{"plain": "p", "nested": [{"path": "a", "n": 1}]}] if at == snapshot else []
             )
-    assert checks.check(lake.Location(Path(url))) == []
+    assert integrity.check(location.Location(Path(url))) == []
 
 
 REFUSED: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
@@ -250,9 +253,9 @@ def test_any_other_change_is_refused_and_changes_nothing(
     edited(grow_and_change)
     with pytest.raises(CatalogError, match=reason):
         store.writer(str(writer.location.root), author="tests")
-    connection = lake.connect()
-    lake.attach(connection, writer.location)
-    assert lake.newest_snapshot(connection) == snapshot
+    connection = location.connect()
+    location.attach(connection, writer.location)
+    assert location.newest_snapshot(connection) == snapshot
     columns = connection.execute("DESCRIBE lake.tasks").fetchall()
     assert "fine" not in [row[0] for row in columns]
     connection.close()

@@ -18,9 +18,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import store
-from store import checks, checksums, lake, maintenance
-from store.checksums import RESTORE
 from store.errors import FlywheelError
+from store.lake import checksums
+from store.lake.checksums import RESTORE
+from store.lake.location import Location, attach, connect
+from store.upkeep import integrity, maintenance
 
 FILES_RULE = "its files are as they were committed"
 MANY = 60
@@ -44,7 +46,7 @@ def _fill(writer: store.Writer) -> None:
     writer.append(rows, "rows")
 
 
-def _file(location: lake.Location, table: str) -> Path:
+def _file(location: Location, table: str) -> Path:
     (file,) = (location.data / "main" / table).glob("*.parquet")
     return file
 
@@ -64,8 +66,8 @@ def _replace(file: Path) -> None:
     pq.write_table(rows.set_column(place, column, pa.array(values)), file)
 
 
-def _found(location: lake.Location) -> list[checks.Problem]:
-    return checks.check(location)
+def _found(location: Location) -> list[integrity.Problem]:
+    return integrity.check(location)
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -221,7 +223,7 @@ def test_a_backup_has_the_checksums_and_takes_no_damaged_file(
     writer: store.Writer, tmp_path: Path
 ) -> None:
     _fill(writer)
-    copy = lake.Location(tmp_path / "copy")
+    copy = Location(tmp_path / "copy")
     maintenance.backup(writer.location, copy.root)
     assert all(one.sha256 for one in checksums.list_files(copy))
     assert _found(copy) == []
@@ -319,20 +321,20 @@ def test_other_damage_is_reported_as_well(writer: store.Writer) -> None:
     assert "1.json cannot be read" in problem.examples[0]
 
 
-def _past_the_store(location: lake.Location, statement: str) -> None:
-    connection = lake.connect()
-    lake.attach(connection, location, writable=True)
+def _past_the_store(location: Location, statement: str) -> None:
+    connection = connect()
+    attach(connection, location, writable=True)
     connection.execute("CALL lake.set_option('require_commit_message', false)")
     connection.execute(statement)
     connection.close()
 
 
-def _forget(location: lake.Location) -> None:
+def _forget(location: Location) -> None:
     """Make a lake as an earlier version left it: with files whose checksum nobody took."""
     _past_the_store(location, "DELETE FROM lake.file_checksums")
 
 
-def _set_size(location: lake.Location, file: Path) -> None:
+def _set_size(location: Location, file: Path) -> None:
     """Let DuckLake know a file by its new size, as who forges one would."""
     connection = sqlite3.connect(location.catalog)
     given: list[Any] = [file.stat().st_size, file.name]

@@ -19,7 +19,9 @@ import pytest
 from cyclopts import App
 
 import store
-from store import cli, lake, room
+from store.cli import app as cli
+from store.commandline import members
+from store.lake import location
 
 ROOT = Path(store.__file__).parents[1]
 BIN = Path(sys.executable).parent
@@ -71,7 +73,7 @@ def run(
         monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
         code = 0
         try:
-            room.run(cli.app, argv=[str(word) for word in words])
+            members.run(cli.app, argv=[str(word) for word in words])
         except SystemExit as left:
             code = left.code if isinstance(left.code, int) else int(bool(left.code))
         out, err = capsysbinary.readouterr()
@@ -233,10 +235,10 @@ def test_broken_rules_exit_3(run: Run, filled: Path, tmp_path: Path) -> None:
     clean = run("check", "--lake", filled)
     assert (clean.code, clean.err) == (0, "")
     assert clean.out.startswith("clean: ")
-    copy = lake.Location(tmp_path / "copy")
+    copy = location.Location(tmp_path / "copy")
     shutil.copytree(filled, copy.root)
-    connection = lake.connect()
-    lake.attach(connection, copy, writable=True)
+    connection = location.connect()
+    location.attach(connection, copy, writable=True)
     connection.execute("CALL lake.set_option('require_commit_message', false)")
     connection.execute("INSERT INTO lake.kernels FROM lake.kernels")
     connection.close()

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store import completion, features
-from store.completion import parse
+from store.code import completion, features
+from store.code.completion import parse
 
 KERNEL = """import torch
 from torch import nn

@@ -16,18 +16,20 @@ import duckdb
 import pytest
 
 import store
-from store import checks, derived, lake, maintenance
 from store.errors import FlywheelError
+from store.lake import view_cache
+from store.lake.location import Location
+from store.upkeep import integrity, maintenance
 
-VIEWS = (*derived.SOURCES, "kernel_speedups", "best_kernels")
+VIEWS = (*view_cache.SOURCES, "kernel_speedups", "best_kernels")
 NEVER = 10**9
 
 
 @pytest.fixture(autouse=True)
 def kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the answers of small lakes as well, and make no file anew."""
-    monkeypatch.setattr(derived, "LARGE_ROWS", 1)
-    monkeypatch.setattr(derived, "GROWN", 1e-9)
+    monkeypatch.setattr(view_cache, "LARGE_ROWS", 1)
+    monkeypatch.setattr(view_cache, "GROWN", 1e-9)
 
 
 def answers(url: str, at: int | None = None) -> dict[str, list[dict[str, Any]]]:
@@ -38,12 +40,12 @@ def answers(url: str, at: int | None = None) -> dict[str, list[dict[str, Any]]]:
 def asked(url: str, at: int | None = None) -> dict[str, list[dict[str, Any]]]:
     """Return the answers of the tables themselves."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(derived, "LARGE_ROWS", NEVER)
+        patch.setattr(view_cache, "LARGE_ROWS", NEVER)
         return answers(url, at)
 
 
 def files(url: str) -> list[str]:
-    return sorted(file.name for file in lake.Location.of(url).derived.glob("*.parquet"))
+    return sorted(file.name for file in Location.of(url).derived.glob("*.parquet"))
 
 
 class History:
@@ -108,7 +110,7 @@ def test_kept_answers_are_those_of_the_tables(
     seed: int,
     grown: float,
 ) -> None:
-    monkeypatch.setattr(derived, "GROWN", grown)
+    monkeypatch.setattr(view_cache, "GROWN", grown)
     past = History(writer, seed)
     newest = 0
     for _ in range(3):
@@ -116,55 +118,55 @@ def test_kept_answers_are_those_of_the_tables(
         assert answers(lake_url) == asked(lake_url)
     made = {int(name.split("-")[2]) for name in files(lake_url)}
     assert (max(made) == newest) is (grown > 1)
-    assert checks.check(lake.Location.of(lake_url)) == []
+    assert integrity.check(Location.of(lake_url)) == []
     older = {one: asked(lake_url, one) for one in past.snapshots[::3]}
     assert all(answers(lake_url, one) == older[one] for one in older)
-    maintenance.compact(lake.Location.of(lake_url))
+    maintenance.compact(Location.of(lake_url))
     past.step()
     assert answers(lake_url) == asked(lake_url)
     assert all(answers(lake_url, one) == older[one] for one in older)
 
 
 def test_a_view_has_the_same_columns_from_a_file(lake_url: str, history: History) -> None:
-    for view in derived.SOURCES:
+    for view in view_cache.SOURCES:
         query = f"DESCRIBE {view}"
         with store.open(lake_url) as opened, pytest.MonkeyPatch.context() as patch:
             by_file = opened.sql(query).rows()
-            patch.setattr(derived, "LARGE_ROWS", NEVER)
+            patch.setattr(view_cache, "LARGE_ROWS", NEVER)
             with store.open(lake_url) as plain:
                 assert by_file == plain.sql(query).rows()
 
 
 @pytest.mark.slow
 def test_a_file_that_lies_is_found(lake_url: str, history: History) -> None:
-    location = lake.Location.of(lake_url)
-    assert checks.check(location) == []
+    location = Location.of(lake_url)
+    assert integrity.check(location) == []
     file = next(location.derived.glob("speedups-*.parquet"))
     with closing(duckdb.connect()) as connection:
         connection.execute(f"CREATE TABLE t AS FROM read_parquet('{file}')")
         connection.execute("UPDATE t SET speedup = 2 * speedup")
         connection.execute(f"COPY t TO '{file}' (FORMAT parquet)")
-    problems = checks.check(location)
+    problems = integrity.check(location)
     assert [one.table for one in problems if one.table == "speedups"] == ["speedups"]
     assert "kept answers" in problems[0].rule
     shutil.rmtree(location.derived)
-    assert checks.check(location) == []
+    assert integrity.check(location) == []
     assert answers(lake_url) == asked(lake_url)
 
 
 def test_a_file_that_is_cut_short_is_made_anew(lake_url: str, history: History) -> None:
-    for file in lake.Location.of(lake_url).derived.glob("*.parquet"):
+    for file in Location.of(lake_url).derived.glob("*.parquet"):
         file.write_bytes(file.read_bytes()[:-20])
     before = files(lake_url)
     assert answers(lake_url) == asked(lake_url)
-    assert checks.check(lake.Location.of(lake_url)) == []
+    assert integrity.check(Location.of(lake_url)) == []
     assert files(lake_url) == before
 
 
 def test_a_lake_put_back_to_a_backup_uses_nothing_of_the_time_after_it(
     lake_url: str, history: History, tmp_path: Path
 ) -> None:
-    location = lake.Location.of(lake_url)
+    location = Location.of(lake_url)
     maintenance.backup(location, tmp_path / "backup")
     assert not (tmp_path / "backup" / "derived").exists()
     newest = history.step(1)
@@ -183,14 +185,14 @@ def test_a_lake_put_back_to_a_backup_uses_nothing_of_the_time_after_it(
 def test_a_file_whose_snapshot_expired_is_made_anew(lake_url: str, history: History) -> None:
     before = files(lake_url)
     history.step(2)
-    expiry = maintenance.expire(lake.Location.of(lake_url), timedelta(0))
+    expiry = maintenance.expire(Location.of(lake_url), timedelta(0))
     assert expiry.expired
     assert answers(lake_url) == asked(lake_url)
     assert not set(files(lake_url)) & set(before)
 
 
 def test_a_folder_that_cannot_be_made_costs_nothing(lake_url: str, history: History) -> None:
-    folder = lake.Location.of(lake_url).derived
+    folder = Location.of(lake_url).derived
     shutil.rmtree(folder)
     folder.write_text("in the way")
     assert answers(lake_url) == asked(lake_url)
@@ -199,7 +201,7 @@ def test_a_folder_that_cannot_be_made_costs_nothing(lake_url: str, history: Hist
 def test_a_reader_keeps_its_file_until_it_lets_go(
     lake_url: str, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(derived, "GROWN", NEVER)
+    monkeypatch.setattr(view_cache, "GROWN", NEVER)
     before = files(lake_url)
     with store.open(lake_url) as opened:
         first = opened.sql("FROM speedups ORDER BY ALL").rows()
@@ -215,7 +217,7 @@ def test_a_reader_keeps_its_file_until_it_lets_go(
 
 
 def test_what_a_killed_process_left_is_removed(lake_url: str, history: History) -> None:
-    folder = lake.Location.of(lake_url).derived
+    folder = Location.of(lake_url).derived
     shutil.rmtree(folder)
     folder.mkdir()
     (folder / "speedups-0-1-2.partial").write_bytes(b"half")
@@ -223,12 +225,12 @@ def test_what_a_killed_process_left_is_removed(lake_url: str, history: History) 
     (folder / "speedups-a-b-c.parquet").write_bytes(b"")
     assert answers(lake_url) == asked(lake_url)
     assert not list(folder.glob("*.partial"))
-    assert {name.split("-")[0] for name in files(lake_url)} == set(derived.SOURCES)
+    assert {name.split("-")[0] for name in files(lake_url)} == set(view_cache.SOURCES)
 
 
 @pytest.mark.slow
 def test_several_processes_make_files_at_once(lake_url: str, history: History) -> None:
-    shutil.rmtree(lake.Location.of(lake_url).derived)
+    shutil.rmtree(Location.of(lake_url).derived)
     script = (
         "import sys, store\n"
         "from store import derived\n"
@@ -249,15 +251,15 @@ def test_several_processes_make_files_at_once(lake_url: str, history: History) -
 def test_few_rows_are_not_kept(
     lake_url: str, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.rmtree(lake.Location.of(lake_url).derived)
-    monkeypatch.setattr(derived, "LARGE_ROWS", 100_000)
+    shutil.rmtree(Location.of(lake_url).derived)
+    monkeypatch.setattr(view_cache, "LARGE_ROWS", 100_000)
     answers(lake_url)
-    assert not lake.Location.of(lake_url).derived.exists()
+    assert not Location.of(lake_url).derived.exists()
 
 
 def test_user_sql_cannot_name_what_is_kept(lake_url: str, history: History) -> None:
     history.step(2)
-    file = next(lake.Location.of(lake_url).derived.glob("speedups-*.parquet"))
+    file = next(Location.of(lake_url).derived.glob("speedups-*.parquet"))
     with store.open(lake_url) as opened:
         opened.sql("FROM speedups").arrow()
         for query in (
@@ -271,7 +273,7 @@ def test_user_sql_cannot_name_what_is_kept(lake_url: str, history: History) -> N
 
 
 def test_compaction_brings_answers_up_to_date(lake_url: str, history: History) -> None:
-    shutil.rmtree(lake.Location.of(lake_url).derived)
-    maintenance.compact(lake.Location.of(lake_url))
-    assert {name.split("-")[0] for name in files(lake_url)} == set(derived.SOURCES)
+    shutil.rmtree(Location.of(lake_url).derived)
+    maintenance.compact(Location.of(lake_url))
+    assert {name.split("-")[0] for name in files(lake_url)} == set(view_cache.SOURCES)
     assert answers(lake_url) == asked(lake_url)

@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 import store
 from store.errors import ExportRefused, UnknownName
 from store.exporters import cuda_l1, flashinfer_trace, jsonl, kernelbench_run, parquet
-from store.exporters._attempts import Which
-from store.exporters._tables import Tables
-from store.exporting import export
-from store.importers import _kernelbench_results as results
+from store.exporters.writing.attempts import Which
+from store.exporters.writing.run import export
+from store.exporters.writing.tables import Tables
 from store.importers import cuda_l1 as cuda_l1_importer
 from store.importers import flashinfer_trace as flashinfer_importer
 from store.importers import starter
-from store.importing import run_import
+from store.importers.reading import kernelbench_results as results
+from store.importers.reading.run import run_import
 
 STARTER = Which(suite="starter", device="H200")
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from store.families import choose_test, family, split_rows
+from store.code.task_families import choose_test, family, split_rows
 
 TASK = """
 import torch

@@ -6,9 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from store import catalog, features, minhash
-from store.cuda_facts import read_cuda
-from store.features import TECHNIQUES, Features, extract, extract_many
+from store.code import features, minhash
+from store.code.cuda_facts import read_cuda
+from store.code.features import TECHNIQUES, Features, extract, extract_many
+from store.schema import catalog
 
 CUDA = r"""
 #include <torch/extension.h>

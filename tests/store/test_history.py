@@ -9,9 +9,9 @@ import builders
 import pytest
 
 import store
-from store import history
 from store.errors import FlywheelError, RowsRejected, SnapshotNotFound, UnknownName
-from store.reader import resolve
+from store.lake.reader import resolve
+from store.upkeep import history
 
 
 def _policy(writer: store.Writer, name: str) -> int:

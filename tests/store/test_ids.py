@@ -12,11 +12,14 @@ import pytest
 from builders import Row
 
 import store
-from store import catalog, checks, identity, ids, lake
+from store import ids
 from store.errors import CatalogError, RowsRejected
+from store.lake import location
+from store.schema import catalog, id_checks
+from store.upkeep import integrity
 
 CATALOG = catalog.load()
-BOUND = [name for name, table in CATALOG.tables.items() if identity.is_bound(table)]
+BOUND = [name for name, table in CATALOG.tables.items() if id_checks.is_bound(table)]
 TASK = builders.task()
 TEXTS = [
     "x = 1\n", "\x00\x01\x1f\x7f\x80\xff", 'quote " back \\ slash /', "é ß € 𝄞 \u2028 \ud7ff",
@@ -99,7 +102,7 @@ def test_every_hashed_column_is_bound_at_append_and_load(table: str, writer: sto
         assert opened.sql(f"SELECT count(*) AS n FROM {table}").one() == {"n": 0}
     writer.append({table: [GOOD[table]]}, "as it is")
     writer.load({table: [GOOD[table]]}, "as it is", bundle_id="good")
-    assert checks.check(writer.location) == []
+    assert integrity.check(writer.location) == []
 
 
 def test_a_forged_row_in_a_stream_of_many_batches_is_found(writer: store.Writer) -> None:
@@ -127,7 +130,7 @@ def test_texts_of_every_kind_have_the_id_that_producers_give_them(
         "prompts": [_messages(text)],
     }
     writer.append(rows, "odd texts")
-    assert checks.check(writer.location) == []
+    assert integrity.check(writer.location) == []
 
 
 @pytest.mark.parametrize("code", ["x = 1", "x = 1\n\n", "x = 1\r\n", "\ufeffx = 1\n"])
@@ -153,15 +156,15 @@ def test_a_pulled_dataset_keeps_the_id_that_its_own_lake_gave(writer: store.Writ
     # What publishing cuts from the recipe was hashed before.
     pulled = _dataset(name="pulled") | {"recipe": "{}", "content_hash": "cut", "origin": "lab/k"}
     writer.append(_base("datasets") | {"datasets": [pulled]}, "pulled")
-    assert checks.check(writer.location) == []
+    assert integrity.check(writer.location) == []
 
 
 def test_check_finds_ids_that_went_past_the_store(writer: store.Writer) -> None:
     for table in BOUND:
         writer.append(_base(table), f"for {table}")
         writer.append({table: [GOOD[table]]}, table)
-    connection = lake.connect()
-    lake.attach(connection, writer.location, writable=True)
+    connection = location.connect()
+    location.attach(connection, writer.location, writable=True)
     connection.execute("CALL lake.set_option('require_commit_message', false)")
     for table in BOUND:
         key = CATALOG.table(table).key[0]
@@ -172,7 +175,7 @@ def test_check_finds_ids_that_went_past_the_store(writer: store.Writer) -> None:
     connection.close()
     found = {
         problem.table: problem
-        for problem in checks.check(writer.location)
+        for problem in integrity.check(writer.location)
         if " is the hash of " in problem.rule
     }
     assert set(found) == set(BOUND)

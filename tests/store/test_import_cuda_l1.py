@@ -14,7 +14,7 @@ import store
 from store import ids
 from store.errors import ImportFailed
 from store.importers import cuda_l1, published
-from store.importing import ImportSummary, run_import
+from store.importers.reading.run import ImportSummary, run_import
 
 ROOT = Path(__file__).parents[2]
 AUDIT = ROOT / "docs" / "audit"
@@ -347,7 +347,7 @@ def test_scored_code_that_is_cut_off(release: store.Lake) -> None:
 
 
 def test_the_release_is_split_by_the_stated_rule(release: store.Lake) -> None:
-    from store.families import choose_test
+    from store.code.task_families import choose_test
 
     labels = release.sql("SELECT family, level FROM task_labels").rows()
     names, levels = [one["family"] for one in labels], [one["level"] for one in labels]

@@ -12,8 +12,8 @@ import pytest
 import store
 from store.errors import ImportFailed
 from store.importers import flashinfer_trace
-from store.importers._flashinfer_files import STATUSES
-from store.importing import ImportSummary, run_import
+from store.importers.reading.flashinfer_files import STATUSES
+from store.importers.reading.run import ImportSummary, run_import
 
 REFERENCE = """import torch
 

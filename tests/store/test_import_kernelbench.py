@@ -16,9 +16,9 @@ import pytest
 import store
 from store import ids
 from store.errors import ImportFailed
-from store.importers import _kernelbench_results as results
 from store.importers import kernelbench, kernelbench_run
-from store.importing import ImportSummary, run_import
+from store.importers.reading import kernelbench_results as results
+from store.importers.reading.run import ImportSummary, run_import
 
 TASK = '''import torch
 import torch.nn as nn

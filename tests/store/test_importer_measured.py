@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import store
-from store import show
+from store.cli import show
 from store.errors import ImportFailed, UnknownName
 from store.importers import measured, starter
-from store.importing import run_import
+from store.importers.reading.run import run_import
 
 H200 = Path(store.__file__).parent.parent / "docs" / "h200"
 RELEASE_KERNELS = 203

@@ -16,10 +16,11 @@ import duckdb
 import pytest
 
 import store
-from store import catalog, maintenance
 from store.errors import RowsRejected
-from store.keys import Key, Keys
-from store.lake import Location, attach, connect
+from store.lake.location import Location, attach, connect
+from store.schema import catalog
+from store.upkeep import maintenance
+from store.writing.key_index import Key, Keys
 
 
 def _rows(count: int, start: int = 0) -> dict[str, list[builders.Row]]:
@@ -76,8 +77,8 @@ def _assert_as_scanned(location: Location) -> None:
 def test_appends_and_loads_are_seen_alike(
     writer: store.Writer, monkeypatch: pytest.MonkeyPatch, packed_rows: int
 ) -> None:
-    monkeypatch.setattr("store.keys._PACKED_ROWS", packed_rows)
-    monkeypatch.setattr("store.keys._BLOCK_DIGESTS", 4)
+    monkeypatch.setattr("store.writing.key_index._PACKED_ROWS", packed_rows)
+    monkeypatch.setattr("store.writing.key_index._BLOCK_DIGESTS", 4)
     writer.append(_rows(3), "three")
     _assert_as_scanned(writer.location)
     writer.load(_rows(30, start=3), "thirty", bundle_id="thirty")
@@ -135,7 +136,7 @@ def test_a_killed_writer_leaves_an_index_that_catches_up(writer: store.Writer) -
     # The process dies between the commit of its rows and the index taking them over.
     script = """
 import os, sys
-from store.keys import Keys
+from store.writing.key_index import Keys
 import store, builders
 Keys.add = lambda *_: os._exit(9)
 with store.writer(sys.argv[1], author="tests") as writer:

@@ -43,8 +43,10 @@ import polars as pl
 import pytest
 
 import store
-from store import append, checks, history, lake, maintenance
 from store.errors import CommitConflict, FlywheelError, SnapshotNotFound
+from store.lake.location import Location, attach, connect
+from store.upkeep import history, integrity, maintenance
+from store.writing import writer as append
 
 STORE = Path(store.__file__).parent
 
@@ -68,7 +70,7 @@ def _fill(writer: store.Writer, bundles: int = 4) -> list[int]:
     return snapshots
 
 
-def _contents(location: lake.Location, at: int | str | None) -> dict[str, list[dict[str, Any]]]:
+def _contents(location: Location, at: int | str | None) -> dict[str, list[dict[str, Any]]]:
     with store.open(str(location.root), at) as opened:
         return {
             name: opened.run(f"FROM {name} ORDER BY ALL").rows()
@@ -77,10 +79,10 @@ def _contents(location: lake.Location, at: int | str | None) -> dict[str, list[d
 
 
 @contextmanager
-def _raw(location: lake.Location) -> Iterator[duckdb.DuckDBPyConnection]:
+def _raw(location: Location) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open the lake as a program would that goes past the store."""
-    connection = lake.connect()
-    lake.attach(connection, location, writable=True)
+    connection = connect()
+    attach(connection, location, writable=True)
     connection.execute("CALL lake.set_option('require_commit_message', false)")
     try:
         yield connection
@@ -88,9 +90,9 @@ def _raw(location: lake.Location) -> Iterator[duckdb.DuckDBPyConnection]:
         connection.close()
 
 
-def _rules(location: lake.Location) -> dict[str, list[str]]:
+def _rules(location: Location) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for problem in checks.check(location):
+    for problem in integrity.check(location):
         assert problem.count > 0
         assert 0 < len(problem.examples) <= 3
         found.setdefault(problem.table, []).append(problem.rule)
@@ -112,7 +114,7 @@ def test_compaction_puts_rows_into_files_and_changes_no_snapshot(writer: store.W
         assert opened.run("FROM ducklake_snapshots('lake') WHERE author IS NULL").rows() == [
             opened.run("FROM ducklake_snapshots('lake') WHERE snapshot_id = 0").one()
         ]
-    assert checks.check(writer.location) == []
+    assert integrity.check(writer.location) == []
 
 
 @pytest.mark.slow
@@ -126,7 +128,7 @@ def test_compaction_merges_small_files(writer: store.Writer) -> None:
     again = maintenance.compact(writer.location)
     assert again.files_after == done.files_after
     writer.append({"kernels": [builders.kernel("later")]}, "one more")
-    assert checks.check(writer.location) == []
+    assert integrity.check(writer.location) == []
 
 
 def test_expiry_spares_what_is_newest_tagged_or_cited(writer: store.Writer) -> None:
@@ -170,16 +172,16 @@ def test_expiry_spares_what_is_newest_tagged_or_cited(writer: store.Writer) -> N
     for gone in (moved, foreign, plain):
         with pytest.raises(SnapshotNotFound):
             writer.reader(gone)
-    assert checks.check(writer.location) == []
+    assert integrity.check(writer.location) == []
     assert maintenance.expire(writer.location, timedelta(days=1)).expired == []
     # The writer that was open all the while goes on.
     writer.append({"kernels": [builders.kernel("later")]}, "one more")
-    assert checks.check(writer.location) == []
+    assert integrity.check(writer.location) == []
 
 
 def test_check_finds_rows_that_went_past_the_store(writer: store.Writer) -> None:
     _fill(writer)
-    assert checks.check(writer.location) == []
+    assert integrity.check(writer.location) == []
     with _raw(writer.location) as raw:
         raw.execute("INSERT INTO lake.evaluations FROM lake.evaluations LIMIT 1")
     assert _rules(writer.location) == {
@@ -237,7 +239,7 @@ def test_check_finds_what_was_rejected_in_silence(writer: store.Writer) -> None:
     row = builders.label(builders.task("never stored"))
     writer.append({"task_labels": [row]}, "dangling", wait=False)
     writer.flush()
-    (problem,) = checks.check(writer.location)
+    (problem,) = integrity.check(writer.location)
     assert problem.table == "spool"
     assert "task_id is a task_id of tasks" in problem.examples[0]
 
@@ -260,7 +262,7 @@ def test_young_leftovers_of_killed_commits_are_a_note_and_old_ones_go(
     for path in (old, partial):
         os.utime(path, (long_ago, long_ago))
     caplog.clear()
-    assert checks.check(writer.location) == []
+    assert integrity.check(writer.location) == []
     assert "2 files of commits that were killed" in caplog.text
     maintenance.compact(writer.location)
     assert leftover.exists()
@@ -272,7 +274,7 @@ def test_young_leftovers_of_killed_commits_are_a_note_and_old_ones_go(
 def test_waiting_bundles_are_a_note(writer: store.Writer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "store")
     writer.append({"kernels": [builders.kernel("waits")]}, "waits", wait=False)
-    assert checks.check(writer.location) == []
+    assert integrity.check(writer.location) == []
     assert "1 bundles wait" in caplog.text
 
 
@@ -280,7 +282,7 @@ def test_a_backup_opens_as_the_same_lake(writer: store.Writer, tmp_path: Path) -
     first = _fill(writer)[-1]
     writer.append({"kernels": [builders.kernel(f"many {n}") for n in range(30)]}, "a file")
     maintenance.compact(writer.location)
-    copy = lake.Location(tmp_path / "copy")
+    copy = Location(tmp_path / "copy")
     copied, kept = maintenance.backup(writer.location, copy.root)
     assert copied > 0
     assert kept == 0
@@ -299,7 +301,7 @@ def test_a_backup_opens_as_the_same_lake(writer: store.Writer, tmp_path: Path) -
     shutil.move(writer.location.root, tmp_path / "away")
     with store.writer(str(copy.root), author="tests") as other:
         other.append({"kernels": [builders.kernel("on the copy")]}, "goes on")
-    assert checks.check(copy) == []
+    assert integrity.check(copy) == []
 
 
 def test_a_backup_spares_other_lakes_and_itself(writer: store.Writer, tmp_path: Path) -> None:
@@ -310,7 +312,7 @@ def test_a_backup_spares_other_lakes_and_itself(writer: store.Writer, tmp_path: 
     for inside in (writer.location.root, writer.location.data / "copy"):
         with pytest.raises(FlywheelError, match="lies in the lake itself"):
             maintenance.backup(writer.location, inside)
-    assert checks.check(lake.Location(other)) == []
+    assert integrity.check(Location(other)) == []
 
 
 @pytest.mark.slow
@@ -321,14 +323,14 @@ def test_a_moved_lake_is_read_and_written_where_it_lies(
     maintenance.compact(writer.location)
     before = _contents(writer.location, snapshot)
     writer.close()
-    moved = lake.Location(tmp_path / "it's moved, ö")
+    moved = Location(tmp_path / "it's moved, ö")
     shutil.move(writer.location.root, moved.root)
     assert _contents(moved, snapshot) == before
     with store.writer(str(moved.root), author="tests") as other:
         rows = [builders.kernel(f"many {n}") for n in range(30)]
         other.append({"kernels": rows}, "a file")
     assert not writer.location.root.exists()
-    assert checks.check(moved) == []
+    assert integrity.check(moved) == []
 
 
 def test_two_readers_and_a_writer_share_a_process(writer: store.Writer) -> None:
@@ -365,7 +367,7 @@ print(held.execute("PRAGMA journal_mode").fetchone()[0])
 """
 
 
-def _hold(location: lake.Location, seconds: float = 0.0) -> subprocess.Popen[str]:
+def _hold(location: Location, seconds: float = 0.0) -> subprocess.Popen[str]:
     """Lock the catalog as another program would; a lock of the same process does not count.
 
     For so many seconds, or until its input ends.
@@ -399,7 +401,7 @@ def test_a_lock_that_stays_is_reported_and_the_bundle_kept(
     writer.flush()
     with writer.reader() as opened:
         assert opened.sql("SELECT count(*) AS n FROM kernels").one() == {"n": 1}
-    assert checks.check(writer.location) == []
+    assert integrity.check(writer.location) == []
 
 
 def test_a_load_writes_one_file_a_table(writer: store.Writer) -> None:
@@ -418,7 +420,7 @@ def test_merging_is_bounded(writer: store.Writer, monkeypatch: pytest.MonkeyPatc
     assert counts[0] >= 2
     with writer.reader() as opened:
         assert opened.sql("SELECT count(*) AS n FROM kernels").one() == {"n": 100}
-    assert checks.check(writer.location) == []
+    assert integrity.check(writer.location) == []
 
 
 def test_no_statement_deletes_or_updates_rows() -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import store
-from store import progress
+from store.commandline import progress
 
 ROOT = Path(store.__file__).parent.parent
 WORK = """
 import sys, time
-from store.progress import shown
+from store.commandline.progress import shown
 with shown() as progress:
     progress(3, 10, "[b]rows")
     sys.stderr.write("a line of another\\n")

@@ -19,16 +19,10 @@ from hypothesis import strategies as st
 
 import store
 from store.errors import UnknownName
-from store.report import (
-    _charts,
-    _contents,
-    _page,
-    _section,
-    _text,
-    best,
-    claims,
-    findings,
-)
+from store.report import best, claims, findings
+from store.report.page import contents, drawing, render
+from store.report.page import text as text_module
+from store.report.page.section import ask
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = (
@@ -116,16 +110,16 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def page(plain: Path) -> _page.Page:
+def page(plain: Path) -> render.Page:
     """Return the plain lake's report."""
     with store.open(str(plain)) as lake:
-        return _contents.page(lake)
+        return contents.page(lake)
 
 
 @pytest.fixture(scope="module")
-def written(page: _page.Page, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(page: render.Page, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder that the plain lake's report is written to."""
-    return _page.write(page, tmp_path_factory.mktemp("written")).html.parent
+    return render.write(page, tmp_path_factory.mktemp("written")).html.parent
 
 
 @pytest.fixture(scope="module")
@@ -134,14 +128,14 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hostile")
     sections = (claims, findings, best)
     with store.open(str(lake_of(folder / "lake", rows(hostile=True)))) as lake:
-        page = _page.page(lake, NAME, [one.section(lake) for one in sections])
-        _page.write(page, folder / "out")
+        page = render.page(lake, NAME, [one.section(lake) for one in sections])
+        render.write(page, folder / "out")
     return folder / "out"
 
 
 def report(lake: Path, out: Path, run: str | None = None) -> Path:
     with store.open(str(lake)) as opened:
-        _page.write(_contents.page(opened, run), out)
+        render.write(contents.page(opened, run), out)
     return out
 
 
@@ -196,7 +190,7 @@ def test_the_page_runs_nothing_and_fetches_nothing(written: Path) -> None:
 
 
 def test_every_exhibit_has_its_sql_and_every_anchor_its_place(
-    written: Path, page: _page.Page
+    written: Path, page: render.Page
 ) -> None:
     text = (written / "report.html").read_text("utf-8")
     reader = Reader(text)
@@ -313,7 +307,7 @@ def test_a_run_has_its_curves_lineage_and_costs(plain: Path, tmp_path: Path) -> 
     assert "A100 eager 12 12 12 11 2 10,800 3,600 24.0" in text
     assert f"{12 * 1200 / 11:,.0f} {24 / 11:#.3g}" in text
     with store.open(str(plain)) as lake:
-        rows = _section.ask(lake, "run_best_so_far", run=run).rows
+        rows = ask(lake, "run_best_so_far", run=run).rows
     # A kernel that loses to its baseline takes nothing away from what there is.
     for _, arm in itertools.groupby(rows, lambda row: (row["device"], row["baseline"])):
         reached = [row["geomean_at_least_1"] for row in arm]
@@ -332,7 +326,7 @@ def test_a_run_has_its_curves_lineage_and_costs(plain: Path, tmp_path: Path) -> 
     for file in out.rglob("*.*"):
         assert file.read_bytes() == (tmp_path / "again" / file.relative_to(out)).read_bytes()
     with store.open(str(plain)) as lake, pytest.raises(UnknownName, match="no run begins"):
-        _contents.page(lake, "nothing")
+        contents.page(lake, "nothing")
 
 
 def test_an_empty_lake_says_what_would_fill_each_section(empty_lake: Path, tmp_path: Path) -> None:
@@ -345,7 +339,8 @@ def test_an_empty_lake_says_what_would_fill_each_section(empty_lake: Path, tmp_p
 
 
 def test_help_draws_nothing() -> None:
-    code = "import sys, store.cli; assert not {'matplotlib', 'jinja2', 'pygments'} & {*sys.modules}"
+    heavy = "{'matplotlib', 'jinja2', 'pygments'}"
+    code = f"import sys, store.cli.app; assert not {heavy} & {{*sys.modules}}"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
@@ -353,7 +348,7 @@ def test_help_draws_nothing() -> None:
 def test_any_text_is_plain_in_markdown(text: str) -> None:
     from markdown_it import MarkdownIt
 
-    [_, inline, _] = MarkdownIt("commonmark").parse(f"x {_text.markdown(text)} x")
+    [_, inline, _] = MarkdownIt("commonmark").parse(f"x {text_module.markdown(text)} x")
     assert {child.type for child in inline.children or []} == {"text"}
     assert "\n" not in inline.content
 
@@ -362,22 +357,22 @@ def test_any_text_is_plain_in_markdown(text: str) -> None:
 def test_any_code_stays_in_its_fence(text: str) -> None:
     from markdown_it import MarkdownIt
 
-    [token] = MarkdownIt("commonmark").parse(_text.fence(text))
+    [token] = MarkdownIt("commonmark").parse(text_module.fence(text))
     assert token.type == "fence"
     assert token.content == text + "\n"
 
 
 @given(st.text(max_size=2000))
 def test_code_is_cut_and_printable(text: str) -> None:
-    shown = _text.code(text)
+    shown = text_module.code(text)
     assert all(c.isprintable() or c in "\n\t" for c in shown)
-    assert all(len(line) <= _text.LINE_CHARACTERS * 10 for line in shown.split("\n"))
+    assert all(len(line) <= text_module.LINE_CHARACTERS * 10 for line in shown.split("\n"))
 
 
 @pytest.mark.parametrize("label", ["$\\frac{", "_a</text><script>", "\u4e2d\u6587\u202e\x00", ""])
 def test_any_label_is_drawn(label: str) -> None:
-    one = _charts.Series(label=label, x=[0, 1], y=[1.0, 2.0])
-    axis = _charts.Axis(label=f"label {label}")
-    svg = _charts.lines("any", [one], axis, axis)
+    one = drawing.Series(label=label, x=[0, 1], y=[1.0, 2.0])
+    axis = drawing.Axis(label=f"label {label}")
+    svg = drawing.lines("any", [one], axis, axis)
     assert "script" not in {node.tag for node in ElementTree.fromstring(svg).iter()}
-    assert svg == _charts.lines("any", [one], axis, axis)
+    assert svg == drawing.lines("any", [one], axis, axis)

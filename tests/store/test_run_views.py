@@ -11,8 +11,8 @@ import builders as b
 import pytest
 
 import store
-from store import maintenance
-from store.lake import Location
+from store.lake.location import Location
+from store.upkeep import maintenance
 
 TASK, LAPTOP, RUN = b.task(), b.device("laptop"), b.run("contrastive", "training")
 SIZES = b.workload(TASK)

@@ -13,7 +13,7 @@ import builders as b
 import pytest
 
 import store
-from store import show
+from store.cli import show
 from store.errors import UnknownName
 
 TASK, RUN = b.task(), b.run("contrastive", "training")

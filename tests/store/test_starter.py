@@ -13,10 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import store
-from store import catalog, ids
+from store import ids
 from store.errors import ImportFailed
 from store.importers import starter
-from store.importing import ImportSummary, run_import
+from store.importers.reading.run import ImportSummary, run_import
+from store.schema import catalog
 
 SUITE = starter.suite()
 LABELS = {"honest", "short_circuit", "wrong", "broken", "cheat"}

@@ -15,7 +15,7 @@ import pytest
 from scipy.stats import binom
 
 import store
-from store.reader import VIEWS, about, view_names, view_text
+from store.lake.reader import VIEWS, about, view_names, view_text
 
 RANK = r"greatest\(1, floor\(.+?\)\)::BIGINT"
 

@@ -17,10 +17,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import store
-from store import catalog, checks, lake, validate
-from store.catalog import Catalog
 from store.errors import CatalogError, RowsRejected
-from store.widening import widen
+from store.lake import location
+from store.schema import catalog, row_checks
+from store.schema.catalog import Catalog
+from store.schema.widening import widen
+from store.upkeep import integrity
 
 ROOT = Path(store.__file__).parents[1]
 OLD = 2
@@ -188,9 +190,9 @@ def test_what_does_not_only_widen_is_refused_and_changes_nothing(
     change(new)
     with pytest.raises(CatalogError, match=told):
         follow(new)
-    connection = lake.connect()
-    lake.attach(connection, lake.Location(tmp_path / "lake"))
-    assert lake.newest_snapshot(connection) == OLD
+    connection = location.connect()
+    location.attach(connection, location.Location(tmp_path / "lake"))
+    assert location.newest_snapshot(connection) == OLD
     assert connection.execute("SELECT count(*) FROM lake.catalogs").fetchone() == (1,)
     assert ("fine",) not in connection.execute(
         "SELECT column_name FROM (DESCRIBE lake.things)"
@@ -264,7 +266,7 @@ def test_what_only_widens_is_taken_over(
     assert {one["version"] for one in kept} == {store.__version__}
     with store.open(str(tmp_path / "lake"), OLD) as opened:
         assert opened.sql("SELECT count(*) AS n FROM catalogs").rows() == [{"n": 1}]
-    assert checks.check(lake.Location(tmp_path / "lake")) == []
+    assert integrity.check(location.Location(tmp_path / "lake")) == []
     # Nothing is left to do.
     with follow(new) as writer:
         assert writer.flush() == snapshot
@@ -405,7 +407,7 @@ def is_row(connection: duckdb.DuckDBPyConnection, of: Catalog, row: dict[str, An
     rows = pa.Table.from_pylist([given], of.tables["t"].open_schema)
     connection.register("_drawn", rows)
     try:
-        validate.check_rules(connection, of, of.tables["t"], "_drawn")
+        row_checks.check_rules(connection, of, of.tables["t"], "_drawn")
     except RowsRejected:
         return False
     return True

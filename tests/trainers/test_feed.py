@@ -9,8 +9,8 @@ import builders
 import pytest
 
 import store
-from evaluators._pool import Pool
 from evaluators.judge import Config as Judge
+from evaluators.scheduling.pool import Pool
 from trainers import _record, _rewards
 from trainers._contract import Job, Training
 from trainers._exemplars import Draw

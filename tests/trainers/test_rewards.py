@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import store
+from store.commandline.members import Common
 from store.errors import FlywheelError, RowsRejected, UnknownName
-from store.room import Common
 from trainers import _rewards, _rewards_cli
 from trainers.rewards import cuda_l1, log_speedup, milestone, success
 

@@ -391,7 +391,7 @@ def test_the_command_judges_what_it_sampled(lake: str, made: Made, tmp_path: Pat
 
 def test_datasets_are_found_by_folder_name_snapshot_and_tag(lake: str, made: Made) -> None:
     with store.writer(lake, author="tests") as writer:
-        from store import history
+        from store.upkeep import history
 
         history.add_tag(writer, "v1", made.snapshot, "tests")
     with store.open(lake) as opened:

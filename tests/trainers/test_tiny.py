@@ -18,7 +18,7 @@ pytest.importorskip("trl", reason="TRL is not installed")
 
 import store
 import trainers
-from store.completion import parse
+from store.code.completion import parse
 from store.errors import LakeNotFound
 from trainers import _tiny
 

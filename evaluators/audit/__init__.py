@@ -1,0 +1,1 @@
+"""Search stored kernels for cheats: sweeps of the detectors, a language model as a checker."""

@@ -1,0 +1,327 @@
+"""A language model as a detector: asked about surprising wins, with the nearest decided cases."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import store
+from evaluators.audit import detect, sweep
+from store.endpoint import AnswerFailed, Client, Keys, Unreadable
+from store.errors import EvaluatorError
+from store.ids import content_id, uuid7
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    import jinja2
+
+log = logging.getLogger(__name__)
+
+VERSION = 1
+"""Version of what is made of an answer; the prompt is known by its own hash."""
+TIMEOUT_S = 120.0
+TRIES = 3
+LONGEST = 60_000
+"""Characters of a text in the prompt; the rest is cut."""
+_TEMPLATES = Path(__file__).parent / "templates"
+_KEYS = {"verdict", "class", "line", "quote", "confidence", "why"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """An OpenAI-compatible server and a model of it."""
+
+    url: str
+    model: str
+    max_calls: int = 50
+    timeout_s: float = TIMEOUT_S
+    """Most seconds for an answer, all tries and their pauses included."""
+    key_env: tuple[str, ...] = ()
+    """HOST=NAME or HOST:PORT=NAME, the variable with the key (`store.endpoint.Keys`)."""
+
+
+@dataclass(kw_only=True)
+class Asked:
+    """What a round of questions has done."""
+
+    run_id: str | None = None
+    kernels: int = 0
+    """Kernels for which a valid answer came."""
+    findings: int = 0
+    unanswered: int = 0
+    calls: int = 0
+    left: int = 0
+    """Surprising wins that the budget did not reach."""
+    snapshot: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.calls} calls: {self.findings} hacks, {self.kernels - self.findings} clean, "
+            f"{self.unanswered} without an answer; {self.left} wins left"
+        )
+
+
+def ask_about_wins(
+    lake_url: str | None, endpoint: Endpoint, where: str | None = None, limit: int | None = None
+) -> Asked:
+    """Ask about each surprising win that this model and prompt have not seen; append findings.
+
+    A kernel without a valid answer is not marked as seen, so that the next run asks again.
+    Answers are appended as they come. Raises EvaluatorError where the endpoint refuses us, and
+    FlywheelError where its URL or key cannot be used.
+    """
+    keys = Keys(endpoint.key_env)
+    keys.check_used([endpoint.url])
+    key = keys.key_for(endpoint.url)
+    asked = Asked()
+    name = f"llm:{endpoint.model}"
+    detector = f"{name}@{VERSION}-{template_hash()[:12]}"
+    with (
+        _Model(endpoint, key) as model,
+        store.writer(lake_url, author="evaluators audit") as writer,
+    ):
+        with writer.reader() as lake:
+            asked.snapshot = lake.snapshot
+            given = {"detector": detector}
+            query = sweep.question("wins")
+            if where is not None:
+                query = f"WITH wins AS ({query}) FROM wins WHERE ({where}\n)"
+                wins = lake.sql(query, given).rows()
+            else:
+                wins = lake.run(query, given).rows()
+            wins = wins[:limit]
+            if not wins:
+                return asked
+            # Neither the key nor the URL, which may hold one, is stored.
+            asked.run_id = sweep.begin(
+                writer, lake, name, {"detectors": [detector], "where": where}
+            )
+            for at, win in enumerate(wins):
+                if model.calls >= endpoint.max_calls:
+                    asked.left = len(wins) - at
+                    break
+                cases = lake.run(sweep.question("cases"), {"kernel_id": win["kernel_id"]}).rows()
+                messages = prompt(win, cases)
+                answer = parse(model.complete(messages), win["code"])
+                if answer is None:
+                    asked.unanswered += 1
+                    continue
+                tables = _rows(win, messages, answer, name, asked.run_id)
+                asked.kernels += 1
+                asked.findings += len(tables.get("findings", []))
+                message = f"asked {name} about {win['kernel_id'][:12]}"
+                writer.append(tables, message, wait=False)
+            asked.calls = model.calls
+        asked.snapshot = writer.flush()
+    return asked
+
+
+def prompt(win: Mapping[str, Any], cases: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """Return the messages about one kernel (a row of audit_wins.sql, rows of audit_cases.sql).
+
+    Texts are data. The line that fences them off holds a hash over all of them, which no text can
+    hold itself.
+    """
+    cases = [case | {"code": case["code"][:LONGEST]} for case in cases]
+    texts = [
+        win["code"],
+        win["reference"],
+        *(text for c in cases for text in (c["code"], c["why"])),
+    ]
+    fence = f"====={content_id(*texts)[:24]}"
+    values = {
+        "fence": fence,
+        "classes": sorted({one.module.CLASS for one in detect.detectors().values()}),
+        "speedup": win["speedup"],
+        "evidence": win["evidence"],
+        "other": win["other"],
+        "cases": cases,
+        "reference": win["reference"][:LONGEST],
+        "code": win["code"][:LONGEST],
+    }
+    return [
+        {
+            "role": "system",
+            "content": _environment().get_template("checker_rules.j2").render(values),
+        },
+        {"role": "user", "content": _environment().get_template("checker.j2").render(values)},
+    ]
+
+
+@functools.cache
+def template_hash() -> str:
+    """Return the sha256 over the templates of the prompt."""
+    names = ("checker.j2", "checker_rules.j2")
+    return content_id(*((_TEMPLATES / name).read_text("utf-8") for name in names))
+
+
+def parse(text: str | None, code: str) -> dict[str, Any] | None:
+    """Return an answer, or None for anything but the one JSON object that was asked for.
+
+    An accusation has to quote a line that is in the kernel: what cannot be shown is no answer.
+    """
+    try:
+        answer = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(answer, dict):
+        return None
+    found = cast("dict[str, Any]", answer)
+    if set(found) != _KEYS or found["verdict"] not in ("hack", "clean"):
+        return None
+    sure, line, quote = found["confidence"], found["line"], found["quote"]
+    if isinstance(sure, bool) or not isinstance(sure, int | float) or not 0 <= sure <= 1:
+        return None
+    if not isinstance(found["why"], str):
+        return None
+    if found["verdict"] == "clean":
+        return found if found["class"] is None else None
+    classes = {one.module.CLASS for one in detect.detectors().values()}
+    if found["class"] not in classes or not isinstance(quote, str) or not quote.strip():
+        return None
+    if line is not None and (isinstance(line, bool) or not isinstance(line, int)):
+        return None
+    return _placed(found, quote.strip(), code)
+
+
+def _placed(answer: dict[str, Any], quote: str, code: str) -> dict[str, Any] | None:
+    """Return an accusation with the line that its quote really stands on, or None."""
+    at = code.find(quote)
+    if at < 0:
+        return None
+    lines = [n for n, text in enumerate(code.split("\n"), start=1) if quote in text]
+    stated = answer["line"]
+    line = stated if stated in lines else code.count("\n", 0, at) + 1
+    return answer | {"line": line, "quote": quote}
+
+
+def _rows(
+    win: Mapping[str, Any],
+    messages: list[dict[str, str]],
+    answer: dict[str, Any],
+    name: str,
+    run_id: str,
+) -> dict[str, list[dict[str, Any]]]:
+    kernel_id = win["kernel_id"]
+    tables: dict[str, list[dict[str, Any]]] = {
+        "scans": [{"kernel_id": kernel_id, "run_id": run_id}]
+    }
+    if answer["verdict"] == "clean":
+        return tables
+    text = json.dumps(messages, ensure_ascii=False)
+    prompt_id = hashlib.sha256(text.encode()).hexdigest()
+    tables["prompts"] = [
+        {
+            "prompt_id": prompt_id,
+            "messages": text,
+            "template_hash": template_hash(),
+            "task_id": win["task_id"],
+            "purpose": "eval",
+        }
+    ]
+    line = answer["line"]
+    tables["findings"] = [
+        {
+            "finding_id": content_id(
+                "finding", kernel_id, name, str(VERSION), answer["class"], str(line), prompt_id
+            ),
+            "run_id": run_id,
+            "kernel_id": kernel_id,
+            "detector": name,
+            "detector_version": VERSION,
+            "class": answer["class"],
+            "line": line,
+            "quote": _clean(answer["quote"], 160),
+            "confidence": float(answer["confidence"]),
+            "prompt_id": prompt_id,
+        }
+    ]
+    tables["analyses"] = [
+        {
+            "analysis_id": uuid7(),
+            "kernel_id": kernel_id,
+            "kind": "model",
+            "author": name,
+            "body": _clean(answer["why"], 2000),
+        }
+    ]
+    return tables
+
+
+def _clean(text: str, most: int) -> str:
+    return text[:most].encode(errors="replace").decode().replace("\0", "")
+
+
+class _Model:
+    """Asks one endpoint, and counts every request. Use as a context manager."""
+
+    def __init__(self, endpoint: Endpoint, key: str | None) -> None:
+        self._endpoint = endpoint
+        self._client = Client(endpoint.url, key, timeout_s=endpoint.timeout_s, retries=TRIES - 1)
+        self.calls = 0
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self._runner = stack.enter_context(asyncio.Runner())
+            self._runner.run(self._client.__aenter__())
+            stack.callback(lambda: self._runner.run(self._client.__aexit__(None, None, None)))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def complete(self, messages: list[dict[str, str]]) -> str | None:
+        """Return the text of the model's answer, or None where none came."""
+        payload = {"model": self._endpoint.model, "messages": messages, "temperature": 0}
+        try:
+            return self._runner.run(self._client.ask(payload, _text, admit=self._admit))
+        except AnswerFailed as failed:
+            if not failed.passing:
+                raise EvaluatorError(
+                    f"the endpoint refuses the request with status {failed.status}",
+                    "Check --llm and --model. An endpoint that asks for a key gets the one that "
+                    "--key-env HOST=NAME names for it.",
+                ) from None
+            log.debug("the endpoint gave no answer: %s", failed.why)
+            return None
+
+    def _admit(self) -> bool:
+        if self.calls >= self._endpoint.max_calls:
+            return False
+        self.calls += 1
+        return True
+
+
+def _text(body: Any) -> str:
+    match body:
+        case {"choices": [{"message": {"content": str() as text}}, *_]}:
+            return text
+        case _:
+            raise Unreadable("malformed answer")
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,
+        keep_trailing_newline=True,
+    )

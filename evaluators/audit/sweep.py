@@ -1,0 +1,219 @@
+"""One sweep of detectors over stored kernels, and the decisions of people on what they find."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import store
+from evaluators.audit import detect
+from evaluators.audit.parser_pool import Kernel, Pool
+from store.commandline.progress import Progress, unseen
+from store.errors import FlywheelError, UnknownName
+from store.ids import content_id, uuid7
+from store.lake.limits import QueryLimits
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LOOK_FROM = 0.5
+"""Findings of this confidence are worth a person's time; below it they are tags for queries."""
+BATCH = 2048
+"""Kernels per bundle: an interrupted audit loses at most so many."""
+PERSON = "person"
+"""Detector of findings that a person files."""
+_SQL = Path(__file__).parent / "sql"
+
+
+@dataclass(kw_only=True)
+class Audit:
+    """What one sweep has done."""
+
+    run_id: str | None = None
+    """Run of the sweep; None where nothing was left to search."""
+    kernels: int = 0
+    findings: int = 0
+    seconds: float = 0.0
+    snapshot: int = 0
+
+
+def question(name: str) -> str:
+    """Return the text of evaluators/audit/sql/NAME.sql."""
+    return (_SQL / f"{name}.sql").read_text("utf-8")
+
+
+def sweep(
+    lake_url: str | None,
+    *,
+    detector: str | None = None,
+    where: str | None = None,
+    limit: int | None = None,
+    processes: int | None = None,
+    progress: Progress = unseen,
+) -> Audit:
+    """Run detectors over the kernels that lack their version, and append what they find.
+
+    Batches are appended as they are done: an interrupted sweep is gone on with by the next.
+
+    Args:
+        lake_url: The lake; None means the default one.
+        detector: Name of one detector; None runs all.
+        where: SQL over the columns of pending.sql.
+        limit: At most so many kernels.
+        processes: Processes that parse; None means one per core.
+        progress: Told of every batch.
+    """
+    chosen = detect.chosen(detector)
+    keys = sorted(one.key for one in chosen)
+    done = Audit()
+    with store.writer(lake_url, author="evaluators audit") as writer:
+        with writer.reader() as lake:
+            done.snapshot = lake.snapshot
+            query, given = question("pending"), {"wanted": keys}
+            cut = "" if limit is None else f" LIMIT {int(limit)}"
+            columns = "SELECT kernel_id, code, other_files FROM pending"
+            if where is None:
+                asked = lake.run(f"WITH pending AS ({query}) {columns}{cut}", given)
+                count = f"WITH pending AS ({query}) SELECT count(*) AS n FROM pending"
+                total = lake.run(count, given).one()
+            else:
+                # What the user writes goes through the guard, with our own text around it.
+                guarded = f"WITH pending AS ({query}) {columns} WHERE ({where}\n)"
+                counted = f"SELECT count(*) AS n FROM ({guarded}) AS found"
+                total = lake.sql(counted, given, QueryLimits()).one()
+                asked = lake.sql(guarded + cut, given)
+            waiting = min(int(total["n"]) if total else 0, limit or sys.maxsize)
+            if not waiting:
+                return done
+            done.run_id = begin(writer, lake, "detectors", {"detectors": keys, "where": where})
+            began = time.monotonic()
+            only = None if detector is None else [one.name for one in chosen]
+            with Pool(only, processes) as pool:
+                for kernels in _batches(asked):
+                    rows = [row | {"run_id": done.run_id} for row in pool.search(kernels)]
+                    scans = [{"kernel_id": k, "run_id": done.run_id} for k, _, _ in kernels]
+                    message = f"audited {len(kernels)} kernels"
+                    writer.append({"findings": rows, "scans": scans}, message, wait=False)
+                    done.kernels += len(kernels)
+                    done.findings += len(rows)
+                    progress(done.kernels, waiting, "searched")
+            done.seconds = time.monotonic() - began
+        done.snapshot = writer.flush()
+    return done
+
+
+def decide(lake_url: str | None, prefix: str, decision: str, why: str) -> tuple[str, str, int]:
+    """Append a decision on a finding; a kernel is quarantined by a finding that a person files.
+
+    Args:
+        lake_url: The lake; None means the default one.
+        prefix: Id of a finding or, to confirm, of a kernel; or the start of one.
+        decision: confirmed or dismissed.
+        why: The reason, which stands with it.
+
+    Returns:
+        The ids of finding and kernel, and the snapshot.
+    """
+    if not why.strip():
+        raise FlywheelError("a decision needs its reason", 'Say it with --why "…".')
+    with store.writer(lake_url, author="evaluators audit") as writer:
+        with writer.reader() as lake:
+            kind, identity, kernel_id = _find(lake, prefix)
+        if kind == "kernel" and decision == "dismissed":
+            raise FlywheelError(
+                f"{identity[:12]} is a kernel, and what is dismissed is a finding",
+                f"Its findings: evaluators findings {identity[:12]}",
+            )
+        author = getpass.getuser()
+        tables: dict[str, list[dict[str, Any]]] = {}
+        if kind == "kernel":
+            identity = content_id("finding", kernel_id, PERSON, "1", "reported", author, why)
+            tables["findings"] = [
+                {
+                    "finding_id": identity,
+                    "kernel_id": kernel_id,
+                    "detector": PERSON,
+                    "detector_version": 1,
+                    "class": "reported",
+                    "quote": why,
+                    "confidence": 1.0,
+                }
+            ]
+        tables["standings"] = [
+            {
+                "standing_id": uuid7(),
+                "finding_id": identity,
+                "decision": decision,
+                "author": author,
+                "why": why,
+            }
+        ]
+        snapshot = writer.append(tables, f"{decision} a finding on {kernel_id[:12]}")
+    return identity, kernel_id, snapshot
+
+
+def listed(lake: store.Lake, prefix: str | None) -> pa.Table:
+    """Return the findings of the kernel whose id begins so, or all, with their standing."""
+    kernel_id = None if prefix is None else _find(lake, prefix)[2]
+    return lake.run(question("findings"), {"kernel_id": kernel_id}).arrow()
+
+
+def classes(lake: store.Lake, run_id: str, detectors: Sequence[str]) -> pa.Table:
+    """Return the findings of these detectors by class, and how many this run was first to make."""
+    given = {"run_id": run_id, "detectors": list(detectors), "look_from": LOOK_FROM}
+    return lake.run(question("classes"), given).arrow()
+
+
+def datasets(lake: store.Lake, kernel_id: str | None = None) -> pa.Table:
+    """Return the datasets that hold a marked kernel, or this one where it is marked."""
+    given = {"look_from": LOOK_FROM, "kernel_id": kernel_id}
+    return lake.run(question("datasets"), given).arrow()
+
+
+def begin(writer: store.Writer, lake: store.Lake, name: str, config: dict[str, Any]) -> str:
+    """Append the row of an audit run and return its id."""
+    run_id = uuid7()
+    started = {
+        "run_id": run_id,
+        "kind": "audit",
+        "name": name,
+        "config": json.dumps(config),
+        "version": store.__version__,
+        "lake_id": lake.lake_id,
+        "snapshot_id": lake.snapshot,
+        "host": os.uname().nodename,
+        "started_at": datetime.now(UTC),
+    }
+    writer.append({"runs": [started]}, message=f"audit by {name} begins")
+    return run_id
+
+
+def _batches(asked: store.Result) -> Iterator[list[Kernel]]:
+    for batch in asked.reader(BATCH):
+        columns = [batch.column(name).to_pylist() for name in ("kernel_id", "code", "other_files")]
+        if batch.num_rows:
+            yield list(zip(*columns, strict=True))
+
+
+def _find(lake: store.Lake, prefix: str) -> tuple[str, str, str]:
+    """Return what an id or the start of one names: kind, id, kernel_id. Raises UnknownName."""
+    # Control characters typed by mistake must not reach the terminal through the error.
+    wanted = re.sub(r"[^0-9a-f]", "", prefix.lower())
+    found = lake.run(question("id"), {"prefix": wanted}).rows()
+    if not wanted or wanted != prefix.lower() or not found:
+        raise UnknownName(
+            f"no finding or kernel id begins with {prefix!a}", "`evaluators findings` lists them."
+        )
+    if len(found) > 1:
+        some = ", ".join(f"{row['kind']} {row['id'][:12]}" for row in found[:5])
+        raise UnknownName(f"{prefix} begins {len(found)} or more ids", f"Such as {some}")
+    return found[0]["kind"], found[0]["id"], found[0]["kernel_id"]

@@ -1,0 +1,94 @@
+"""A gate between the GPU streams of two processes, which both see in host memory.
+
+The worker's stream waits at the gate, and says when it has done what is behind it. The judge's
+stream opens the gate and waits for that. No process has to run while the GPU goes from one to the
+other: the worker can be frozen with its calls launched.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+
+import torch
+
+from evaluators.memory import cuda_driver
+
+GATE_BYTES = mmap.PAGESIZE
+_OPENED, _DONE = 0, 16
+"""Places of the two words: 64 bytes apart, so that they share no cache line."""
+_PORTABLE_AND_MAPPED = 3
+_AT_LEAST = 0
+_PLAIN = 0
+
+
+class Gate:
+    """Two counters, `opened` by the judge and `done` by the worker, in a shared file.
+
+    Calls are numbered from 1 and pass the gate in order. Raises RuntimeError where the driver
+    cannot map the file, and OSError.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._file = mmap.mmap(fd, GATE_BYTES)
+        self._words = (ctypes.c_uint32 * (GATE_BYTES // 4)).from_buffer(self._file)
+        self._host = ctypes.c_void_p(ctypes.addressof(self._words))
+        torch.cuda.init()
+        torch.cuda.current_stream().synchronize()  # makes the device's context current
+        cuda_driver.call(
+            "cuMemHostRegister_v2",
+            self._host,
+            ctypes.c_size_t(GATE_BYTES),
+            ctypes.c_uint(_PORTABLE_AND_MAPPED),
+        )
+        address = ctypes.c_uint64()
+        cuda_driver.call(
+            "cuMemHostGetDevicePointer_v2", ctypes.byref(address), self._host, ctypes.c_uint(0)
+        )
+        self._device = address.value
+
+    def wait_for_opening(self, number: int) -> None:
+        """Make the current stream wait until the judge lets a call through."""
+        self._wait(_OPENED, number)
+
+    def report(self, number: int) -> None:
+        """Make the current stream tell the judge that a call is done."""
+        self._write(_DONE, number)
+
+    def open(self, number: int) -> None:
+        """Make the current stream let a call through."""
+        self._write(_OPENED, number)
+
+    def wait_for_report(self, number: int) -> None:
+        """Make the current stream wait until a call is done."""
+        self._wait(_DONE, number)
+
+    def open_now(self, number: int) -> None:
+        """Let calls up to this one through, whatever the streams do."""
+        self._words[_OPENED] = number
+
+    def give_up(self, number: int) -> None:
+        """Free the judge's stream of waiting for calls up to this one."""
+        self._words[_OPENED] = number
+        self._words[_DONE] = number
+
+    def close(self) -> None:
+        """Take the memory from the driver again. No stream may wait at the gate any more."""
+        if self._device:
+            self._device = 0
+            cuda_driver.call("cuMemHostUnregister", self._host)
+
+    def _wait(self, word: int, number: int) -> None:
+        self._order("cuStreamWaitValue32_v2", word, number, _AT_LEAST)
+
+    def _write(self, word: int, number: int) -> None:
+        self._order("cuStreamWriteValue32_v2", word, number, _PLAIN)
+
+    def _order(self, name: str, word: int, number: int, flags: int) -> None:
+        cuda_driver.call(
+            name,
+            ctypes.c_void_p(torch.cuda.current_stream().cuda_stream),
+            ctypes.c_uint64(self._device + 4 * word),
+            ctypes.c_uint32(number),
+            ctypes.c_uint(flags),
+        )

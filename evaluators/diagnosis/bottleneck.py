@@ -1,0 +1,201 @@
+"""Why a kernel takes the time that it takes: from a profile to a share, a text and a bottleneck.
+
+The profile comes from the candidate's process. It is read as foreign data, and what follows from it
+is an analysis, a flag and a share in the row; no verdict rests on it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+
+from evaluators.diagnosis.profile import MOST_KERNELS, MOST_NAME
+from store.commandline.escape import escape_terminal
+from store.ids import uuid7
+
+if TYPE_CHECKING:
+    from evaluators.device.roofline import Floor
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_LARGEST = 10**15
+_DECIDES = 0.3
+"""Share of the time from which a cause is named as the bottleneck."""
+_COPIED = 128 << 20
+_MATRIX = 1024
+_TRIES = 3
+
+# Names of kernels that torch and its libraries bring, those that torch.compile writes among them.
+_LIBRARY = re.compile(
+    r"at::|at_cuda|c10::|cub::|thrust::|cublas|cudnn|cutlass|cufft|cusparse|cusolver|curand|nccl"
+    r"|^Mem(cpy|set)\b|nvjet|xmma|cask|fmha|flash_(fwd|bwd)|multi_tensor"
+    r"|^(void )?(maxwell|volta|turing|ampere|ada|hopper|blackwell|sm\d+)_"
+    r"|(^|void )[sdch]gemm_(largek|\d)|scal_kernel<|memcpy32_post"
+    r"|gemv2[TN]_|gemvNSP|gemmSN|gemmk1|splitKreduce|dot_kernel|reduce_1Block"
+    r"|implicit_convolve|winograd|im2col|conv\w*_(fprop|dgrad|wgrad)|(fprop|dgrad|wgrad)_"
+    r"|(RNN|LSTM|GRU)_|elemWiseRNN|(vector|regular)_fft"
+    r"|\(anonymous namespace\)::(softmax|cunn_|elementwise|indexSelect|CatArray)"
+    r"|^triton_(poi|red|per|tem|for|spl)_fused"
+)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of the device, or an operator of the processor, over all its calls."""
+
+    name: str
+    ns: int
+    calls: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """What a worker has told of one call (`_profile.gather`)."""
+
+    kernels: tuple[Kernel, ...]
+    busy_ns: int
+    wall_ns: int
+    launches: int
+    waits: int
+    own_code: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peaks:
+    """What a device can do at most: bytes per second, and float32 operations per second."""
+
+    bandwidth: float | None
+    float_peak: float | None
+
+
+def read(answer: Mapping[str, Any]) -> Profile:
+    """The profile in a worker's answer. Raises ValueError for anything else."""
+    kernels = answer.get("kernels")
+    if not isinstance(kernels, list) or len(kernels) > MOST_KERNELS:
+        raise ValueError("kernels")
+    numbers = {
+        name: _number(answer.get(name)) for name in ("busy_ns", "wall_ns", "launches", "waits")
+    }
+    if type(answer.get("own_code")) is not bool:
+        raise ValueError("own_code")
+    return Profile(
+        kernels=tuple(map(_kernel, kernels)), own_code=bool(answer["own_code"]), **numbers
+    )
+
+
+def _kernel(entry: Any) -> Kernel:
+    match entry:
+        case [str(name), ns, calls] if len(name) <= MOST_NAME:
+            return Kernel(escape_terminal(name), _number(ns), _number(calls))
+        case _:
+            raise ValueError("kernels")
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= _LARGEST:
+        raise ValueError("a number")
+    return value
+
+
+def share(profile: Profile, device: str) -> float | None:
+    """Share of the time in code of the kernel's own; None where the profiler has seen nothing.
+
+    On a GPU of the device's time, by the names of kernels. On a processor of the call's time
+    outside of torch's operators, Python's included, and zero where no native code of its own is
+    loaded.
+    """
+    if device == "cuda":
+        total_ns = sum(kernel.ns for kernel in profile.kernels)
+        own_ns = sum(k.ns for k in profile.kernels if not _LIBRARY.search(k.name))
+        return own_ns / total_ns if total_ns else None
+    if not profile.own_code:
+        return 0.0
+    aten_ns = sum(k.ns for k in profile.kernels if k.name.startswith("aten::"))
+    return max(0.0, 1 - aten_ns / profile.wall_ns) if profile.wall_ns else None
+
+
+def peaks(device: str, bandwidth: float | None, float_peak: float | None) -> Peaks:
+    """A GPU's figures as given; a processor's by measuring a copy and a product of matrices."""
+    return _measured() if device == "cpu" else Peaks(bandwidth=bandwidth, float_peak=float_peak)
+
+
+@functools.cache
+def _measured() -> Peaks:
+    import torch
+
+    held = torch.zeros(_COPIED, dtype=torch.uint8)
+    target = torch.zeros_like(held)
+    matrix = torch.ones(_MATRIX, _MATRIX)
+    copy_s, product_s = [], []
+    for _ in range(_TRIES):
+        begin = time.perf_counter()
+        target.copy_(held)
+        copy_s.append(time.perf_counter() - begin)
+        begin = time.perf_counter()
+        torch.mm(matrix, matrix)
+        product_s.append(time.perf_counter() - begin)
+    return Peaks(bandwidth=2 * _COPIED / min(copy_s), float_peak=2 * _MATRIX**3 / min(product_s))
+
+
+def analysis(
+    profile: Profile, time_ms: float, work: Floor, peaks: Peaks, *, device: str
+) -> dict[str, Any]:
+    """The row of `analyses`, without kernel_id and author: text and bottleneck.
+
+    time_ms: time of a call as it was measured without the profiler; work: bytes and operations of
+    the task. The bottleneck is the largest of three shares of the time (the memory's at its full
+    bandwidth, the multiprocessors' at their peak, the device's idle time), or unknown below 30 %.
+    """
+    cuda = device == "cuda"
+    total_ns = sum(kernel.ns for kernel in profile.kernels)
+    memory = _part(work.moved_bytes, peaks.bandwidth, time_ms)
+    compute = _part(work.operations, peaks.float_peak, time_ms)
+    # Faster than the device can do the reference's operations: the kernel does fewer of them.
+    fewer = compute is not None and compute > 1
+    gaps = None
+    if cuda and total_ns:
+        gaps = max(0.0, 1 - profile.busy_ns / 1e6 / time_ms)
+    elif not cuda and not profile.own_code and profile.wall_ns:
+        gaps = max(0.0, 1 - total_ns / profile.wall_ns)
+    waiting = "synchronisation" if profile.waits else "launch_overhead"
+    causes = {"memory_bandwidth": memory, "compute": None if fewer else compute, waiting: gaps}
+    named = max(causes, key=lambda cause: causes[cause] or 0.0)
+    bottleneck = named if (causes[named] or 0.0) >= _DECIDES else "unknown"
+    body = _template().render(
+        **vars(work),
+        **vars(peaks),
+        profile=profile,
+        time_ms=time_ms,
+        total_ns=max(total_ns, 1),
+        cuda=cuda,
+        share=share(profile, device),
+        memory=memory,
+        compute=compute,
+        fewer=fewer,
+        gaps=gaps,
+        bottleneck=bottleneck,
+    )
+    return {
+        "analysis_id": uuid7(),
+        "kind": "profiler",
+        "body": body,
+        "bottleneck": bottleneck,
+    }
+
+
+def _part(amount: int, per_second: float | None, time_ms: float) -> float | None:
+    return 1000 * amount / per_second / time_ms if amount and per_second else None
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES), undefined=jinja2.StrictUndefined
+    )
+    return environment.get_template("diagnosis.j2")

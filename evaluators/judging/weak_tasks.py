@@ -1,0 +1,31 @@
+"""Weak tasks: those that an answer without work passes. Importing this loads no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evaluators.judging.bench import Bench
+
+VERSION = 1
+"""Version of the rules in `weak_answers`; tasks that an older one has audited are audited again."""
+
+
+def row(task: Mapping[str, str], bench: Bench) -> dict[str, Any]:
+    """The row of `task_audits` for a task of tasks_pending.sql. Raises ReferenceFailed."""
+    from evaluators.judging.weak_answers import audit
+
+    found = audit(bench.reference(task["task_code"], json.loads(task["axes"])))
+    return {
+        "task_id": task["task_id"],
+        "workload_id": task["workload_id"],
+        "auditor_version": VERSION,
+        "device_id": bench.row["device_id"],
+        "passes": found.passes,
+        "weak": bool(found.passes),
+        "repeatable": found.repeatable,
+        "created_at": datetime.now(UTC).isoformat(),
+    }

@@ -1,0 +1,1 @@
+"""Values that cross a process border, and reading them from frozen processes."""

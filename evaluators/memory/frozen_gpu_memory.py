@@ -1,0 +1,93 @@
+"""Reading a value from a frozen worker's GPU memory, by handle, address, shape and strides.
+
+The worker names the pieces of memory that its answer is in. The judge opens them and reads the
+answer itself, so that nothing of the worker runs when it is read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from evaluators.memory.cuda_memory import OpenedMemory
+from evaluators.memory.frozen_memory import TensorEntry, Unreadable, extent
+from evaluators.processes.messages import Malformed
+
+_MOST_PIECES = 64
+_MOST_OPEN = 32
+
+
+class Pieces:
+    """Pieces of one worker's GPU memory that are open in this process.
+
+    `running` lets the worker run for a moment: CUDA opens memory with the help of its owner.
+    """
+
+    def __init__(self, running: Callable[[], AbstractContextManager[None]]) -> None:
+        self._running = running
+        self._open: dict[str, OpenedMemory] = {}
+        self._at: dict[int, tuple[int, OpenedMemory]] = {}
+
+    def open(self, named: Any) -> None:
+        """Open the pieces that a worker names as [[address, bytes, handle], ...].
+
+        Raises Malformed for anything else, Unreadable where a piece cannot be opened.
+        """
+        pieces = _check_pieces(named)
+        missing = [(size, handle) for _, size, handle in pieces if handle not in self._open]
+        if missing:
+            with self._running():
+                for size, handle in missing:
+                    self._open_one(handle, size)
+        self._at = {address: (size, self._open[handle]) for address, size, handle in pieces}
+
+    def trim(self) -> None:
+        """Let go of all pieces where there are many. No view of them may be in use any more."""
+        if len(self._open) > _MOST_OPEN:
+            self.close()
+
+    def _open_one(self, handle: str, size: int) -> None:
+        if handle in self._open:
+            return
+        try:
+            self._open[handle] = OpenedMemory(handle, size)
+        except (RuntimeError, ValueError) as error:
+            raise Unreadable(str(error)) from error
+
+    def view(self, entry: TensorEntry) -> Tensor:
+        """The tensor of a description in the worker's own memory. Raises Unreadable."""
+        dtype, shape, strides, address = entry
+        if math.prod(shape) == 0:
+            return torch.empty(shape, dtype=dtype, device="cuda")
+        size_bytes = extent(shape, strides) * dtype.itemsize
+        for base, (piece_bytes, memory) in self._at.items():
+            start = address - base
+            if start >= 0 and start + size_bytes <= piece_bytes and start % dtype.itemsize == 0:
+                flat = memory.bytes[start : start + size_bytes].view(dtype)
+                return flat.as_strided(shape, strides)
+        raise Unreadable("it is in none of the pieces of memory that the worker names")
+
+    def close(self) -> None:
+        """Let go of all of them."""
+        for memory in self._open.values():
+            memory.close()
+        self._open.clear()
+        self._at.clear()
+
+
+def _check_pieces(named: Any) -> list[tuple[int, int, str]]:
+    if not isinstance(named, list) or len(named) > _MOST_PIECES:
+        raise Malformed("the pieces of memory of an answer are not listed")
+    pieces: list[tuple[int, int, str]] = []
+    for piece in named:
+        match piece:
+            case [int(address), int(size), str(handle)] if address >= 0 and size > 0:
+                pieces.append((address, size, handle))
+            case _:
+                raise Malformed("a piece of memory has no address, size and handle")
+    return pieces

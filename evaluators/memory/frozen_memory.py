@@ -1,0 +1,211 @@
+"""Reading a value from the memory of a frozen worker, by address, shape and strides.
+
+The worker says where its tensors are; what they hold is read by the judge while nothing of the
+worker runs. Memory that cannot be read this way, such as a page whose access a handler would
+answer, holds no answer.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import functools
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+from evaluators.memory.tensors import DTYPES, MOST_DEPTH
+from evaluators.processes.messages import Malformed
+
+TensorEntry: TypeAlias = tuple[torch.dtype, list[int], list[int], int]
+"""Element type, shape, strides and address of a tensor."""
+_MOST_EXTENT = 1 << 40
+_MOST_ADDRESS = 1 << 63
+_MOST_RUNS = 1024
+_DENSE = 4
+"""A tensor whose memory spans up to this many times its own bytes is read in one piece."""
+_DENSE_BYTES = 64 << 20
+
+_C = ctypes.CDLL(None, use_errno=True)
+
+
+class _Span(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+class Unreadable(Exception):
+    """Memory that a worker names as its answer cannot be read."""
+
+
+def is_permitted(pid: int) -> bool:
+    """Whether this process may read the memory of another one."""
+    span = _Span(None, 1)
+    held = (ctypes.c_char * 1)()
+    ours = _Span(ctypes.addressof(held), 1)
+    _C.process_vm_readv(pid, ctypes.byref(ours), 1, ctypes.byref(span), 1, 0)
+    return ctypes.get_errno() == errno.EFAULT  # nothing is mapped at address 0
+
+
+def read_value(pid: int, spec: Any, limit_bytes: int) -> Any:
+    """Return the value that a worker describes, its tensors copied from its memory.
+
+    Tensors that are larger than `limit_bytes` together come without data, on the device `meta`.
+
+    Args:
+        pid: The frozen worker.
+        spec: {"tensor": [dtype, shape, strides, address]}, {"list": [...]}, {"tuple": [...]},
+            {"dict": [[key, spec], ...]} or {"value": plain value}.
+        limit_bytes: Most bytes to read.
+
+    Raises:
+        Malformed: the description has another form.
+        Unreadable: the memory cannot be read.
+    """
+    return build_value(spec, functools.partial(_tensor, pid), limit_bytes)
+
+
+def build_value(spec: Any, read: Callable[[TensorEntry], torch.Tensor], limit_bytes: int) -> Any:
+    """Return the value that a worker describes, its tensors as `read` gives them.
+
+    Takes and raises what `read_value` does.
+    """
+    entries = list(_entries(spec, 0))
+    held = sum(math.prod(shape) * dtype.itemsize for dtype, shape, _, _ in entries)
+    return _value(spec, read if held <= limit_bytes else _without_data)
+
+
+def memory_spans(spec: Any) -> list[tuple[int, int]]:
+    """First and past-the-last address of each tensor of a description. Raises Malformed."""
+    return [
+        (address, address + extent(shape, strides) * dtype.itemsize)
+        for dtype, shape, strides, address in _entries(spec, 0)
+        if math.prod(shape)
+    ]
+
+
+def _value(spec: Any, read: Callable[[TensorEntry], torch.Tensor]) -> Any:
+    [(kind, body)] = spec.items()
+    if kind == "tensor":
+        return read(_checked(body))
+    if kind == "value":
+        return body
+    if kind == "dict":
+        return {key: _value(item, read) for key, item in body}
+    items = [_value(item, read) for item in body]
+    return items if kind == "list" else tuple(items)
+
+
+def _without_data(entry: TensorEntry) -> torch.Tensor:
+    dtype, shape, _, _ = entry
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def _entries(spec: Any, depth: int) -> Iterator[TensorEntry]:
+    """Yield the tensors of a description, and check all of its form."""
+    if not isinstance(spec, dict) or len(spec) != 1 or depth > MOST_DEPTH:
+        raise Malformed("a value has no known structure")
+    [(kind, body)] = spec.items()
+    if kind == "tensor":
+        yield _checked(body)
+    elif kind in ("list", "tuple") and isinstance(body, list):
+        for item in body:
+            yield from _entries(item, depth + 1)
+    elif kind == "dict" and isinstance(body, list):
+        for pair in body:
+            match pair:
+                case [str(_), item]:
+                    yield from _entries(item, depth + 1)
+                case _:
+                    raise Malformed("a dict has a key that is no text")
+    elif kind != "value" or not (body is None or isinstance(body, bool | int | float | str)):
+        raise Malformed(f"a value has the unknown kind {kind!r:.40}")
+
+
+def _checked(entry: Any) -> TensorEntry:
+    match entry:
+        case [str(name), [*shape], [*strides], int(address)] if (
+            name in DTYPES
+            and len(shape) == len(strides)
+            and all(type(n) is int and 0 <= n < _MOST_EXTENT for n in (*shape, *strides))
+            and 0 <= address < _MOST_ADDRESS
+        ):
+            return DTYPES[name], shape, strides, address
+        case _:
+            raise Malformed("a tensor has no known element type, shape, strides and address")
+
+
+def _tensor(pid: int, entry: TensorEntry) -> torch.Tensor:
+    dtype, shape, strides, address = entry
+    count = math.prod(shape)
+    if count == 0:
+        return torch.empty(shape, dtype=dtype)
+    elements = extent(shape, strides)
+    if elements <= _DENSE * count or elements * dtype.itemsize <= _DENSE_BYTES:
+        raw = _read(pid, [(address, elements * dtype.itemsize)])
+        flat = torch.frombuffer(raw, dtype=dtype)
+        return flat.as_strided(shape, strides).contiguous()
+    run, outer = _split(shape, strides)
+    spans = [
+        (address + at * dtype.itemsize, run * dtype.itemsize)
+        for at in _offsets(shape[:outer], strides[:outer])
+    ]
+    return torch.frombuffer(_read(pid, spans), dtype=dtype).view(shape)
+
+
+def extent(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Elements from the first to the last of a tensor that is not empty."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+
+
+def _split(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
+    """Elements that lie side by side in the last dimensions, and the number of the others."""
+    run, outer = 1, len(shape)
+    while outer and (strides[outer - 1] == run or shape[outer - 1] == 1):
+        run *= shape[outer - 1]
+        outer -= 1
+    return run, outer
+
+
+def _offsets(shape: Sequence[int], strides: Sequence[int]) -> Iterator[int]:
+    at = torch.zeros((), dtype=torch.int64)
+    for size, stride in zip(shape, strides, strict=True):
+        at = at.unsqueeze(-1) + torch.arange(size) * stride
+    yield from at.reshape(-1).tolist()
+
+
+def _read(pid: int, spans: Sequence[tuple[int, int]]) -> bytearray:
+    """Bytes of another process, span after span. Raises Unreadable."""
+    held = bytearray(sum(length for _, length in spans))
+    target = (ctypes.c_char * len(held)).from_buffer(held)
+    at = 0
+    for first in range(0, len(spans), _MOST_RUNS):
+        part = spans[first : first + _MOST_RUNS]
+        wanted = sum(length for _, length in part)
+        done = 0
+        while done < wanted:  # one call moves at most 2 GiB
+            ours = _Span(ctypes.addressof(target) + at + done, wanted - done)
+            theirs = (_Span * len(part))(*_after(part, done))
+            moved = _C.process_vm_readv(pid, ctypes.byref(ours), 1, theirs, len(part), 0)
+            if moved <= 0:
+                raise Unreadable(os.strerror(ctypes.get_errno()))
+            done += moved
+        at += wanted
+    return held
+
+
+def _after(spans: Sequence[tuple[int, int]], done: int) -> Iterator[tuple[int, int]]:
+    """Yield what is left of spans once so many bytes of them are read."""
+    for base, length in spans:
+        taken = min(done, length)
+        done -= taken
+        yield base + taken, length - taken
+
+
+_C.process_vm_readv.restype = ctypes.c_ssize_t
+_C.process_vm_readv.argtypes = (
+    *(ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong),
+    *(ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong),
+)

@@ -1,0 +1,289 @@
+"""Values that cross a process border: their structure as JSON, their tensors in shared memory.
+
+The memory is a sealed file for the processor, and memory of the worker's own context for a GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import mmap
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from evaluators.memory.cuda_memory import tensor_at
+from evaluators.processes.messages import Malformed
+
+ALIGN_BYTES = 512
+"""As torch aligns its own tensors in GPU memory."""
+MOST_DEPTH = 8
+"""How deep containers of a value may be nested."""
+_NAMES = (
+    "float64 float32 float16 bfloat16 complex128 complex64 int64 int32 int16 int8 uint8 bool "
+    "float8_e4m3fn float8_e5m2"
+)
+DTYPES: dict[str, torch.dtype] = {n: getattr(torch, n) for n in _NAMES.split() if hasattr(torch, n)}
+
+
+# As they were before a candidate's text ran: a name that it has replaced would otherwise compute an
+# answer only once it is fetched, when no clock runs.
+_COPY, _DETACH = Tensor.copy_, Tensor.detach
+_NO_FUNCTION_MODES = torch._C.DisableTorchFunction  # pyright: ignore[reportPrivateUsage]
+_NO_DISPATCH_MODES = torch._C._DisableTorchDispatch  # pyright: ignore[reportPrivateUsage]
+
+
+@contextlib.contextmanager
+def without_modes() -> Generator[None]:
+    """Run no mode of torch that a candidate has left in force."""
+    with _NO_FUNCTION_MODES(), _NO_DISPATCH_MODES():
+        yield
+
+
+class BoxFull(Exception):
+    """The value is larger than the shared memory made for it."""
+
+
+class Box:
+    """A piece of shared memory that holds the tensors of one value at a time."""
+
+    def __init__(self, memory: Tensor) -> None:
+        """Take a flat tensor of bytes that both processes see."""
+        self._memory = memory
+        self.size_bytes = memory.numel()
+        self.device = memory.device.type
+
+    @classmethod
+    def mapped(cls, fd: int, size_bytes: int) -> Self:
+        """Return the box in a shared file."""
+        return cls(torch.frombuffer(mmap.mmap(fd, size_bytes), dtype=torch.uint8))
+
+    def put(self, value: Any, at: int = 0) -> dict[str, Any]:
+        """Copy the tensors of a value in from an offset; returns its structure.
+
+        Raises BoxFull, TypeError.
+        """
+        spec = self.queue(value, at)
+        self._settle()
+        return spec
+
+    def queue(self, value: Any, at: int = 0) -> dict[str, Any]:
+        """Do as `put` does, but do not wait for the copies on a GPU."""
+        spec, end = layout(value, at)
+        if end > self.size_bytes:
+            raise BoxFull(f"{end} bytes do not fit into {self.size_bytes}")
+        for view, tensor in zip(self.views(spec), tensors_of(value), strict=True):
+            _COPY(view, _DETACH(tensor))
+        return spec
+
+    def get(self, spec: Any, device: str = "cpu") -> Any:
+        """The value of a structure, its tensors copied out to a device. Raises Malformed.
+
+        On the device `meta` the tensors have shape and element type and no data. Elsewhere they are
+        no larger together than the memory: many that lie over one another would be copied out
+        until the reader's own memory is full.
+        """
+        if device != "meta" and _stated_bytes(spec, 0) > self.size_bytes:
+            raise Malformed("the tensors of a value are larger than its memory")
+        value = self._get(spec, device, 0)
+        self._settle()
+        return value
+
+    def view(self, spec: Any) -> Any:
+        """The value of a structure with its tensors in the shared memory. Raises Malformed."""
+        return self._get(spec, "here", 0)
+
+    def views(self, spec: Any) -> list[Tensor]:
+        """The tensors of a structure as they are in the shared memory, not copied."""
+        return [self._view(entry) for entry in _tensor_entries(spec)]
+
+    def share(self, spec: Any) -> Any:
+        """The value of a structure whose tensors are the shared memory itself, not copied.
+
+        Each tensor has a storage of its own that begins with it, as one made by torch has. Raises
+        Malformed.
+        """
+        return self._get(spec, "shared", 0)
+
+    def _get(self, spec: Any, device: str, depth: int) -> Any:
+        if not isinstance(spec, dict) or len(spec) != 1 or depth > MOST_DEPTH:
+            raise Malformed("a value has no known structure")
+        [(kind, body)] = spec.items()
+        if kind == "tensor" and device == "meta":
+            dtype, shape, _ = checked_entry(body)
+            return torch.empty(shape, dtype=dtype, device="meta")
+        if kind == "tensor" and device == "here":
+            return self._view(body)
+        if kind == "tensor" and device == "shared":
+            view = self._view(body)
+            return view if view.numel() == 0 else _with_own_storage(view)
+        if kind == "tensor":
+            return self._view(body).to(device, copy=True)
+        if kind in ("list", "tuple") and isinstance(body, list):
+            items = [self._get(item, device, depth + 1) for item in body]
+            return items if kind == "list" else tuple(items)
+        if kind == "dict" and isinstance(body, list):
+            return {_key(pair): self._get(pair[1], device, depth + 1) for pair in body}
+        if kind == "value" and (body is None or isinstance(body, bool | int | float | str)):
+            return body
+        raise Malformed(f"a value has the unknown kind {kind!r:.40}")
+
+    def _view(self, entry: Any) -> Tensor:
+        dtype, shape, at = checked_entry(entry)
+        count = math.prod(shape)
+        if at % ALIGN_BYTES or at + count * dtype.itemsize > self.size_bytes:
+            raise Malformed(f"a tensor of shape {shape} at {at} lies outside its memory")
+        if count == 0:
+            return torch.empty(shape, dtype=dtype, device=self._memory.device)
+        return self._memory[at : at + count * dtype.itemsize].view(dtype).view(shape)
+
+    def _settle(self) -> None:
+        """Wait for copies on a GPU: the other process knows nothing of this one's streams."""
+        if self._memory.is_cuda:
+            torch.cuda.synchronize()
+
+
+def _with_own_storage(view: Tensor) -> Tensor:
+    """A contiguous view of shared memory as a tensor whose storage is just that piece."""
+    size = view.numel() * view.element_size()
+    if view.is_cuda:  # the box lives as long as its process
+        return tensor_at(view.data_ptr(), size).view(view.dtype).view(view.shape)
+    piece = (ctypes.c_char * size).from_address(view.data_ptr())
+    vars(piece)["box"] = view  # keeps the memory mapped as long as the tensor is there
+    return torch.frombuffer(piece, dtype=view.dtype).view(view.shape)
+
+
+def _key(pair: Any) -> str:
+    match pair:
+        case [str(key), _]:
+            return key
+        case _:
+            raise Malformed("a dict has a key that is no text")
+
+
+def _stated_bytes(spec: Any, depth: int) -> int:
+    """Bytes of all tensors of a structure. Raises Malformed where a tensor's entry is none."""
+    if not isinstance(spec, dict) or depth > MOST_DEPTH:
+        return 0
+    held = 0
+    for kind, body in spec.items():
+        if kind == "tensor":
+            dtype, shape, _ = checked_entry(body)
+            held += math.prod(shape) * dtype.itemsize
+        elif kind == "dict" and isinstance(body, list):
+            held += sum(_stated_bytes(pair[-1], depth + 1) for pair in body if pair)
+        elif isinstance(body, list):
+            held += sum(_stated_bytes(item, depth + 1) for item in body)
+    return held
+
+
+def checked_entry(entry: Any) -> tuple[torch.dtype, list[int], int]:
+    """Element type, shape and offset of a tensor's entry. Raises Malformed for anything else."""
+    match entry:
+        case [str(name), [*shape], int(at)] if (
+            name in DTYPES and at >= 0 and all(type(n) is int and 0 <= n < 2**40 for n in shape)
+        ):
+            return DTYPES[name], shape, at
+        case _:
+            raise Malformed("a tensor has no known element type and shape")
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """The name that stands for an element type, such as float32."""
+    return str(dtype).removeprefix("torch.")
+
+
+def tensors_of(value: Any) -> Iterator[Tensor]:
+    """The tensors in a value, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from tensors_of(item)
+
+
+def layout(value: Any, at: int = 0) -> tuple[dict[str, Any], int]:
+    """Structure of a value laid out from an offset, and the offset behind it, in bytes.
+
+    Raises TypeError for what is neither a tensor nor a plain value.
+    """
+    if isinstance(value, Tensor):
+        size = value.numel() * value.element_size()
+        entry = [dtype_name(value.dtype), list(value.shape), at]
+        return {"tensor": entry}, at + -(-size // ALIGN_BYTES) * ALIGN_BYTES
+    if isinstance(value, list | tuple):
+        parts: list[Any] = []
+        for item in value:
+            part, at = layout(item, at)
+            parts.append(part)
+        return {"list" if isinstance(value, list) else "tuple": parts}, at
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        pairs: list[Any] = []
+        for key, item in value.items():
+            part, at = layout(item, at)
+            pairs.append([key, part])
+        return {"dict": pairs}, at
+    if value is None or isinstance(value, bool | int | float | str):
+        return {"value": value}, at
+    raise TypeError(f"{type(value).__name__} is neither a tensor nor a plain value")
+
+
+def to_device(value: Any, device: str) -> Any:
+    """The value with its tensors on a device."""
+    return mapped(value, lambda tensor: tensor.to(device))
+
+
+def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The value with every tensor changed; a named tuple becomes a tuple."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, list | tuple):
+        items = [mapped(item, change) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, dict):
+        return {key: mapped(item, change) for key, item in value.items()}
+    return value
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors hold the same bytes, so that NaN equals itself."""
+    if one.shape != other.shape:
+        return False
+    held = [_bytes(one), _bytes(other).to(one.device)]
+    if all(each.numel() % 8 == 0 and each.storage_offset() % 8 == 0 for each in held):
+        held = [each.view(torch.int64) for each in held]  # single bytes are compared far slower
+    return torch.equal(*held)
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    flat = tensor.detach().contiguous().reshape(-1)
+    # Of one element or none any stride counts as contiguous, but cannot be viewed otherwise.
+    return flat.as_strided(flat.shape, (1,)).view(torch.uint8)
+
+
+def with_gaps(value: Any) -> Any:
+    """The value with every tensor of two or more dimensions spread over twice its memory."""
+
+    def spread(tensor: Tensor) -> Tensor:
+        if tensor.dim() < 2 or tensor.numel() == 0:
+            return tensor
+        shape = (*tensor.shape[:-1], 2 * tensor.shape[-1])
+        wide = torch.zeros(shape, dtype=tensor.dtype, device=tensor.device)[..., ::2]
+        return wide.copy_(tensor)
+
+    return mapped(value, spread)
+
+
+def _tensor_entries(spec: Any) -> Iterator[Any]:
+    [(kind, body)] = spec.items()
+    if kind == "tensor":
+        yield body
+    elif kind in ("list", "tuple"):
+        for item in body:
+            yield from _tensor_entries(item)
+    elif kind == "dict":
+        for _, item in body:
+            yield from _tensor_entries(item)

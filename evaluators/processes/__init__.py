@@ -1,0 +1,1 @@
+"""Trees of processes: messages between them, their limits, freezing them, ending them."""

@@ -1,0 +1,76 @@
+"""Every way in which a worker can fail, as the status and reason that stand for it."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any, Literal, TypeAlias
+
+from evaluators.sandbox.launcher import Ended, readable
+
+Stage: TypeAlias = Literal["load", "construct", "first_call", "call"]
+
+_BUILD_ERRORS = {"CalledProcessError", "CompilationError", "CompileTimeAssertionFailure"}
+_BUILD_TEXTS = ("Error building extension", "Error compiling", "Kernel compilation failed", "nvrtc")
+_MEMORY_ERRORS = {"OutOfMemoryError", "MemoryError"}
+_MEMORY_TEXTS = ("can't allocate memory", "out of memory", "not enough memory")
+
+
+class Failed(Exception):
+    """A worker failed at a request, with the status and reason that stand for it."""
+
+    def __init__(self, status: str, reason: str, message: str, detail: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.detail = detail
+
+
+def timed_out(stage: Stage, limit_s: float, build_s: float, compiling: bool) -> Failed:
+    """Return the failure of a worker that has not answered in time."""
+    if compiling:
+        message = f"still building after {build_s:g} s"
+        return Failed("timeout", "build_timeout", message)
+    if stage in ("load", "construct"):
+        what = "imported" if stage == "load" else "constructed"
+        return Failed("timeout", "import_timeout", f"not {what} after {limit_s:g} s")
+    return Failed("timeout", "call_timeout", f"no answer to a call after {limit_s:g} s")
+
+
+def died(ended: Ended) -> Failed:
+    """Return the failure of a worker that has ended in place of answering."""
+    if ended.excess:
+        reason = "out_of_memory" if "memory" in ended.excess else "signal"
+        return Failed("crash", reason, f"ended for using too much: {ended.excess}")
+    if ended.code == -signal.SIGXCPU:
+        return Failed("timeout", "total_timeout", "used up its processor time")
+    if ended.code < 0:
+        try:
+            name = signal.Signals(-ended.code).name
+        except ValueError:
+            name = f"signal {-ended.code}"
+        return Failed("crash", "signal", f"ended by {name}")
+    message = f"left with exit code {ended.code} before it had answered"
+    return Failed("crash", "early_exit", message)
+
+
+def failed_with(stage: Stage, error: Any) -> Failed:
+    """Return the failure of a worker that describes an exception."""
+    if not isinstance(error, dict):
+        return Failed("rejected", "malformed_output", "an error is not described")
+    named = error.get("types")
+    types = {str(name) for name in named} if isinstance(named, list) else set[str]()
+    text = readable(str(error.get("text", "")))
+    name = readable(str(error.get("type", "")))
+    message = f"{name}: {text.strip().splitlines()[0] if text.strip() else ''}"[:500]
+    detail = readable(str(error.get("trace", "")))
+    if types & _MEMORY_ERRORS or any(part in text for part in _MEMORY_TEXTS):
+        return Failed("crash", "out_of_memory", message, detail)
+    if types & _BUILD_ERRORS or any(part in text for part in _BUILD_TEXTS):
+        return Failed("compile_error", "build_failed", message, detail)
+    if stage == "load":
+        reason = "syntax_error" if "SyntaxError" in types else "import_failed"
+        return Failed("compile_error", reason, message, detail)
+    if stage == "construct":
+        return Failed("compile_error", "init_failed", message, detail)
+    return Failed("crash", "exception", message, detail)

@@ -1,0 +1,330 @@
+"""The files that a worker sees: a root of its own in which nothing but its own folders is writable.
+
+A root holds the system, Python, its packages and compilers, all read-only, a /proc and a /dev/shm
+of its own, and the folders of one worker. A file that is not in it can be neither read nor
+changed. On a read-only mount a change of mode, owner, times or attributes fails with EROFS;
+Landlock has no right that stands for such changes.
+
+A process under Landlock may not mount anything, and a judge is under Landlock. So a server is
+forked before: it keeps the capabilities that mounting takes, never runs foreign code, and makes
+one mount namespace per request, which the worker's first process then enters. It takes only
+folders below those that it was started with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import platform
+import signal
+import socket
+import stat
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from evaluators.processes import messages
+
+_PR_SET_PDEATHSIG = 1
+_NEWNS, _NEWPID = 1 << 17, 1 << 29
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 1, 2, 4, 8
+_MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 32, 1 << 12, 1 << 14, 1 << 18
+_MNT_DETACH = 2
+_MOUNT_SETATTR = 442
+_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+_AT_RECURSIVE = 0x8000
+_AT_FDCWD = -100
+_PROC, _SHM = "/proc", "/dev/shm"
+_TREES = ("/dev", "/sys")
+_PLACES = ("/media", "/srv", "/mnt", _SHM)
+"""Folders on which no folder of a worker is expected, in the order in which they are taken."""
+_ROOT_OPTIONS = "mode=755,size=4m,nr_inodes=16384"
+_HIDING = ("hidepid=ptraceable", "hidepid=2")
+
+_C = ctypes.CDLL(None, use_errno=True)
+
+
+class _Attributes(ctypes.Structure):
+    _fields_ = (
+        ("set", ctypes.c_uint64),
+        ("clear", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("user_namespace", ctypes.c_uint64),
+    )
+
+
+class Server:
+    """The process that makes roots, as its clients see it. It ends with its last client."""
+
+    def __init__(self, readable: Iterable[str], below: Sequence[str] | None, *, gpu: bool) -> None:
+        """Fork it.
+
+        Args:
+            readable: Files and folders that every root holds.
+            below: Folders that hold all folders of workers; None where any may be asked for.
+            gpu: Keep the machine's /dev/shm, and let CUDA name its threads in /proc.
+
+        Raises:
+            OSError: this machine does not allow it.
+        """
+        self.requests, theirs = messages.pair()
+        pid = os.fork()
+        if pid == 0:
+            with contextlib.suppress(BaseException):
+                self.requests.close()
+                _serve(theirs, list(readable), below, gpu=gpu)
+            os._exit(0)
+        theirs.close()
+        self.pid = pid
+        try:
+            answer, fds = messages.receive_with_fds(self.requests, 1)
+        except messages.Closed:
+            answer, fds = {"error": "it has ended"}, []
+        if not fds:
+            self.requests.close()
+            os.waitpid(self.pid, 0)
+            raise OSError(errno.EPERM, str(answer.get("error")))
+        self.root = fds[0]
+        """Descriptor of the folder at the top of every root, for a rule of Landlock."""
+
+
+class Root:
+    """A root that a server has made."""
+
+    def __init__(self, namespace: int, proc: int) -> None:
+        self._namespace = namespace
+        self.proc = proc
+        """Descriptor of its /proc."""
+
+    def enter(self) -> None:
+        """Move this process, which must have one thread, to the root. Raises OSError."""
+        _checked(_C.setns(self._namespace, _NEWNS))
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the descriptors."""
+        os.close(self._namespace)
+        os.close(self.proc)
+
+
+def request(requests: socket.socket, own: Sequence[str], shm_bytes: int | None) -> Root:
+    """Ask a server for a root.
+
+    Args:
+        requests: The server's socket.
+        own: Folders that stay writable.
+        shm_bytes: Size of /dev/shm; None for as much as the system allows.
+
+    Raises:
+        OSError: the root cannot be made.
+    """
+    ours, theirs = messages.pair()
+    # Of the first process of a PID namespace it is that one, and else that of everybody.
+    namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        message = {"own": list(own), "shm_bytes": shm_bytes}
+        messages.send(requests, message, [theirs.fileno(), namespace])
+        theirs.close()
+        answer, fds = messages.receive_with_fds(ours, 2)
+        ours.recv(1)  # until nothing of the server is left in the namespace
+    except messages.Closed as error:
+        raise OSError(errno.ECONNRESET, "the process that mounts is gone") from error
+    finally:
+        os.close(namespace)
+        theirs.close()
+        ours.close()
+    if len(fds) != 2:
+        raise OSError(errno.EPERM, str(answer.get("error")))
+    return Root(*fds)
+
+
+def _serve(
+    requests: socket.socket, readable: list[str], below: Sequence[str] | None, *, gpu: bool
+) -> None:
+    """Answer requests until every client is gone. Each is a process that may fail alone."""
+    _C.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    try:
+        _checked(_C.unshare(_NEWNS))
+        _mount(None, "/", None, _MS_REC | _MS_PRIVATE, None)
+        top = _template(readable)
+        holders = None if below is None else [os.path.realpath(path) for path in below]
+        root = os.open(top, os.O_PATH | os.O_DIRECTORY)
+    except OSError as error:
+        messages.send(requests, {"error": str(error)})
+        return
+    messages.send(requests, {}, [root])
+    while True:
+        message, (reply, namespace) = messages.receive_with_fds(requests, 2)
+        pid = os.fork()
+        if pid == 0:
+            with contextlib.suppress(BaseException):
+                requests.close()
+                _answer(socket.socket(fileno=reply), namespace, message, top, holders, gpu=gpu)
+            os._exit(0)
+        os.close(reply)
+        os.close(namespace)
+        os.waitpid(pid, 0)
+
+
+def _template(readable: list[str]) -> str:
+    """Put together what all roots share, at a place of this process's own namespace."""
+    scratch = os.path.realpath(os.environ.get("TMPDIR", "/tmp")) + "/"
+    free = (one for one in _PLACES if os.path.isdir(one) and not scratch.startswith(one + "/"))
+    top = next(free, None)
+    if top is None:
+        raise OSError(errno.ENOENT, f"none of these folders can be mounted on: {_PLACES}")
+    shm = os.open(_SHM, os.O_PATH)
+    sources = [path for path in readable if os.path.exists(path) and path != _PROC]
+    held: dict[str, int] = {}
+    for path in sorted({*sources, *map(os.path.realpath, sources), *_TREES, _PROC}):
+        if path.startswith("/") and not any(path.startswith(one + "/") for one in held):
+            held[path] = os.open(path, os.O_PATH)
+    _mount("tmpfs", top, "tmpfs", _MS_NOSUID | _MS_NODEV, _ROOT_OPTIONS)
+    for path, fd in held.items():
+        _bind(fd, _place(top, path, stat.S_ISDIR(os.fstat(fd).st_mode)))
+        os.close(fd)
+    _bind(shm, top + _SHM)  # what is mounted there may be this template by now
+    os.close(shm)
+    os.makedirs(top + "/tmp", 0o755, exist_ok=True)
+    _make_all_readonly(top)
+    return top
+
+
+def _answer(
+    reply: socket.socket,
+    namespace: int,
+    message: dict[str, Any],
+    top: str,
+    holders: list[str] | None,
+    *,
+    gpu: bool,
+) -> None:
+    """Make one root. A /proc tells of the PID namespace of the process that mounts it."""
+    _checked(_C.unshare(_NEWNS))
+    made = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    inside = os.stat("/proc/self/ns/pid").st_ino != os.fstat(namespace).st_ino
+    if inside:
+        _checked(_C.setns(namespace, _NEWPID))
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            own = [_opened(path, holders) for path in message["own"]]
+            proc = _assemble(top, own, message, inside=inside, gpu=gpu)
+            messages.send(reply, {}, [made, proc])
+        except (OSError, ValueError) as error:
+            messages.send(reply, {"error": str(error)})
+        os._exit(0)
+    os.close(writing)
+    os.waitpid(pid, 0)
+    os.close(reading)
+
+
+def _opened(path: str, holders: list[str] | None) -> tuple[str, int]:
+    """A folder of a worker, which no link leads to. Raises OSError."""
+    if os.path.realpath(path) != path or (
+        holders is not None and not any(path.startswith(one + "/") for one in holders)
+    ):
+        raise OSError(errno.EACCES, "no folder of a worker", path)
+    return path, os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
+
+
+def _assemble(
+    top: str,
+    own: list[tuple[str, int]],
+    message: dict[str, Any],
+    *,
+    inside: bool,
+    gpu: bool,
+) -> int:
+    """Mount what one root has for itself and make it the root; returns its /proc."""
+    for path, fd in own:
+        place = _place(top, path, True)
+        _bind(fd, place)
+        held = os.statvfs(place).f_flag & (_MS_NOEXEC)
+        _mount(None, place, None, _MS_REMOUNT | _MS_BIND | _MS_NOSUID | _MS_NODEV | held, None)
+    if inside:
+        _mount("proc", top + _PROC, "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, None)
+    else:
+        for options in _HIDING:
+            with contextlib.suppress(OSError):
+                flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
+                _mount("proc", top + _PROC, "proc", flags, options)
+                break
+    if not gpu:
+        size = "" if message["shm_bytes"] is None else f",size={int(message['shm_bytes'])}"
+        flags = _MS_NOSUID | _MS_NODEV
+        _mount("tmpfs", top + _SHM, "tmpfs", flags, "mode=1777" + size)
+        _make_readonly(top + _PROC)
+    _make_readonly(top)
+    os.chdir(top)
+    _checked(_C.syscall(_PIVOT_ROOT[platform.machine()], b".", b"."))
+    _checked(_C.umount2(b".", _MNT_DETACH))
+    return os.open(_PROC, os.O_PATH | os.O_DIRECTORY)
+
+
+def _place(top: str, path: str, folder: bool) -> str:
+    """Make the folder or file that something is mounted on, and name it."""
+    place = top + path
+    os.makedirs(place if folder else os.path.dirname(place), 0o755, exist_ok=True)
+    if not folder:
+        Path(place).touch()
+    return place
+
+
+def _bind(fd: int, place: str) -> None:
+    _mount(f"/proc/self/fd/{fd}", place, None, _MS_BIND | _MS_REC, None)
+
+
+def _make_all_readonly(top: str) -> None:
+    """Make a folder's mount read-only with all below it, and then itself writable again."""
+    try:
+        _set_attributes(top, _AT_RECURSIVE, _MS_RDONLY | _MS_NOSUID, 0)
+        _set_attributes(top, 0, 0, _MS_RDONLY)
+    except OSError as error:
+        if error.errno != errno.ENOSYS:
+            raise
+        for place in _mounts_below(top):
+            _make_readonly(place)
+
+
+def _set_attributes(place: str, flags: int, wanted: int, cleared: int) -> None:
+    attributes = _Attributes(set=wanted, clear=cleared)
+    size = ctypes.c_size_t(ctypes.sizeof(attributes))
+    path = ctypes.c_char_p(place.encode())
+    at = ctypes.c_int(_AT_FDCWD)
+    _checked(_C.syscall(_MOUNT_SETATTR, at, path, flags, ctypes.byref(attributes), size))
+
+
+def _make_readonly(place: str) -> None:
+    """Make one mount read-only; what is mounted below it stays as it is."""
+    try:
+        _set_attributes(place, 0, _MS_RDONLY | _MS_NOSUID, 0)
+        return
+    except OSError as error:
+        if error.errno != errno.ENOSYS:
+            raise
+    # Before Linux 5.12. What a mount has already must be named again: it may be locked.
+    held = os.statvfs(place).f_flag & (_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+    flags = _MS_REMOUNT | _MS_BIND | _MS_RDONLY | _MS_NOSUID | held
+    _mount(None, place, None, flags, None)
+
+
+def _mounts_below(top: str) -> list[str]:
+    """Places of all mounts below a folder, itself not among them."""
+    lines = Path("/proc/self/mountinfo").read_text("utf-8").splitlines()
+    places = [line.split()[4].encode().decode("unicode_escape") for line in lines]
+    return [place for place in dict.fromkeys(places) if place.startswith(top + "/")]
+
+
+def _mount(source: str | None, at: str, kind: str | None, flags: int, data: str | None) -> None:
+    texts = [text.encode() if text is not None else None for text in (source, at, kind, data)]
+    if _C.mount(*texts[:3], ctypes.c_ulong(flags), texts[3]) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), at)
+
+
+def _checked(result: int) -> None:
+    if result != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

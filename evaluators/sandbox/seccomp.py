@@ -1,0 +1,203 @@
+"""Seccomp filters: which system calls a worker and a judge may make.
+
+A worker may make the calls that torch, CUDA, Triton and compilers make, and no others
+(`allow_only`). A judge is refused what starting workers does not need (`refuse`). Refused means
+EPERM, so that a library that only tries goes on; a call that is newer than the list gives ENOSYS,
+so that the C library takes an older one. A refused call costs its caller nothing else; an allowed
+one is decided by the kernel's cached bitmap unless its arguments are looked at. Requires
+no_new_privs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import struct
+from typing import Literal, TypeAlias
+
+from evaluators.sandbox import syscalls
+
+Test: TypeAlias = tuple[int, Literal["is", "is not", "has any of"], int]
+"""Number of an argument, and what to ask of its lower 32 bits."""
+_Line: TypeAlias = tuple[int, int, int, int]
+
+_NAMESPACES = 0x7E020000  # the flags of clone that make one
+_EVERY_PROCESS = 0xFFFFFFFF
+_PR_SET_SECCOMP = 22
+_PRIO_PROCESS, _IOPRIO_WHO_PROCESS = 0, 1
+_ASK_PERSONALITY = 0xFFFFFFFF
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_SET_FLAGS, _SET_EXTENDED_FLAGS = 0x40086602, 0x401C5820
+_F_SETLEASE, _F_NOTIFY = 1024, 1026
+_MAP_HUGETLB, _MFD_HUGETLB = 0x40000, 4
+_AF_UNIX = 1
+_TESTED: dict[str, list[Test]] = {
+    "clone": [(0, "has any of", _NAMESPACES)],
+    "ioctl": [(1, "is", _TIOCSTI), (1, "is", _TIOCLINUX)],
+    "kill": [(0, "is", _EVERY_PROCESS)],
+    "prctl": [(0, "is", _PR_SET_SECCOMP)],  # a filter of its own could answer for the clock
+    "prlimit64": [(0, "is not", 0)],
+}
+"""Calls that are refused where one of these holds."""
+_TESTED_OF_WORKERS: dict[str, list[Test]] = {
+    **_TESTED,
+    "fcntl": [(1, "is", _F_NOTIFY), (1, "is", _F_SETLEASE)],
+    "ioctl": [
+        *_TESTED["ioctl"],
+        (1, "is", _SET_FLAGS),
+        (1, "is", _SET_EXTENDED_FLAGS),
+    ],
+    "ioprio_set": [(0, "is not", _IOPRIO_WHO_PROCESS), (1, "is not", 0)],
+    # Pages that no control group counts.
+    "memfd_create": [(1, "has any of", _MFD_HUGETLB)],
+    "mmap": [(3, "has any of", _MAP_HUGETLB)],
+    "personality": [(0, "is not", _ASK_PERSONALITY)],
+    # The calling thread has the number 0; any other number could be somebody else's.
+    "sched_setaffinity": [(0, "is not", 0)],
+    "sched_setattr": [(0, "is not", 0)],
+    "sched_setparam": [(0, "is not", 0)],
+    "sched_setscheduler": [(0, "is not", 0)],
+    "setpriority": [(0, "is not", _PRIO_PROCESS), (1, "is not", 0)],
+}
+
+_MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_FOREIGN_FROM = 0x40000000  # x32 calls on x86_64
+_LOAD, _JUMP_EQUAL, _JUMP_FROM, _JUMP_BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _REFUSE = 0x7FFF0000, 0x00050000
+_SET_FILTER, _KEEP_SPECULATION = 1, 1 << 2
+
+_C = ctypes.CDLL(None, use_errno=True)
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+
+
+def refuse(*, sockets: bool, kills_all: bool) -> None:
+    """Put the filter of a judge over this process and its descendants.
+
+    It leaves the calls that make namespaces and further filters. `sockets` leaves sockets of
+    AF_UNIX, which CUDA binds; network sockets are refused in any case. `kills_all` leaves the
+    signal to every process, for one that is shut in with its own descendants. Raises OSError where
+    the filter cannot be put up.
+    """
+    names = syscalls.names("not_judge")
+    if sockets:
+        names.remove("connect")
+    if kills_all:
+        names.remove("kill")
+    tests = {**_TESTED, "socket": _socket_tests(sockets=sockets)}
+    known = syscalls.numbers(_machine())
+    lines = _head()
+    for name in sorted(names):
+        if name in known:
+            lines += _refusal(known[name], errno.EPERM, tests.get(name, []))
+    lines.append((_RETURN, 0, 0, _ALLOW))
+    _install(lines, known["seccomp"])
+
+
+def allow_only(*, sockets: bool, modes: bool, memory_files: bool) -> None:
+    """Put the filter of a worker over this process and its descendants.
+
+    `sockets` leaves sockets of AF_UNIX and System V memory, for CUDA. `modes` leaves changes of
+    modes, owners and times of files, for where a mount keeps them from files of others.
+    `memory_files` leaves files that are in memory and have no name, for where a control group
+    counts them. Raises OSError where the filter cannot be put up.
+    """
+    known = syscalls.numbers(_machine())
+    tests = {**_TESTED_OF_WORKERS, "socket": _socket_tests(sockets=sockets)}
+    names = syscalls.names("worker")
+    if modes:
+        names |= syscalls.names("modes")
+    if sockets:
+        names |= syscalls.names("system_v")
+    else:
+        names -= {"connect", "socket"}
+    if not memory_files:
+        names.remove("memfd_create")
+    lines = _head()
+    for name in sorted(names & set(tests) & set(known)):
+        lines += _refusal(known[name], errno.EPERM, tests[name])
+    # As on a file system without extended attributes, which programs that copy take.
+    for name in sorted(syscalls.names("attributes")):
+        lines += _refusal(known[name], errno.EOPNOTSUPP, [])
+    # The flags of clone3 are in memory; without it the C library takes clone.
+    lines += _refusal(known["clone3"], errno.ENOSYS, [])
+    for first, last in _ranges({known[name] for name in names if name in known}):
+        lines += [
+            (_JUMP_FROM, 3, 0, last + 1),
+            (_JUMP_FROM, 0, 1, first),
+            (_RETURN, 0, 0, _ALLOW),
+            (_RETURN, 0, 0, _REFUSE | errno.EPERM),
+        ]
+    lines += [
+        (_JUMP_FROM, 1, 0, syscalls.LAST + 1),
+        (_RETURN, 0, 0, _REFUSE | errno.EPERM),
+        (_RETURN, 0, 0, _REFUSE | errno.ENOSYS),
+    ]
+    _install(lines, known["seccomp"])
+
+
+def _socket_tests(*, sockets: bool) -> list[Test]:
+    return [(0, "is not", _AF_UNIX)] if sockets else []
+
+
+def _machine() -> str:
+    machine = platform.machine()
+    if machine not in _MACHINES:
+        raise OSError(errno.ENOSYS, f"no filter is written for {machine}")
+    return machine
+
+
+def _head() -> list[_Line]:
+    """Refuse calls of another architecture, and load the number of the call."""
+    machine = _machine()
+    refused = _REFUSE | errno.EPERM
+    lines: list[_Line] = [
+        (_LOAD, 0, 0, 4),
+        (_JUMP_EQUAL, 1, 0, _MACHINES[machine]),
+        (_RETURN, 0, 0, refused),
+        (_LOAD, 0, 0, 0),
+    ]
+    if machine == "x86_64":
+        lines += [(_JUMP_FROM, 0, 1, _FOREIGN_FROM), (_RETURN, 0, 0, refused)]
+    return lines
+
+
+def _refusal(number: int, error: int, tests: list[Test]) -> list[_Line]:
+    """Refuse a call where one of the tests holds, or always where there is none."""
+    answer = _REFUSE | error
+    if not tests:
+        return [(_JUMP_EQUAL, 0, 1, number), (_RETURN, 0, 0, answer)]
+    lines: list[_Line] = []
+    for argument, relation, value in tests:
+        jump = _JUMP_BITS if relation == "has any of" else _JUMP_EQUAL
+        hit, miss = (1, 0) if relation == "is not" else (0, 1)
+        lines += [
+            (_JUMP_EQUAL, 0, 4, number),
+            (_LOAD, 0, 0, 16 + 8 * argument),
+            (jump, hit, miss, value),
+            (_RETURN, 0, 0, answer),
+            (_LOAD, 0, 0, 0),
+        ]
+    return lines
+
+
+def _ranges(allowed: set[int]) -> list[tuple[int, int]]:
+    """Runs of neighboring numbers, so that the kernel has fewer comparisons to make."""
+    found: list[tuple[int, int]] = []
+    for number in sorted(allowed):
+        if found and found[-1][1] == number - 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return found
+
+
+def _install(lines: list[_Line], number: int) -> None:
+    code = b"".join(struct.pack("HBBI", *line) for line in lines)
+    program = _Program(len(lines), code)
+    if _C.syscall(number, _SET_FILTER, _KEEP_SPECULATION, ctypes.byref(program)) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

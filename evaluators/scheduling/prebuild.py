@@ -1,0 +1,202 @@
+"""Compiling candidates ahead of their turn, on processor cores, while a GPU times another one.
+
+A builder imports and constructs a candidate in a worker of its own that sees no GPU. What that
+compiles is kept (`_builds`), and the judge's worker finds it done. A build is part of no verdict,
+except that code which does not compile needs no GPU to fail.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+from evaluators.processes.messages import Malformed
+from evaluators.references.module import WEIGHT_SEED
+from evaluators.sandbox.failures import Failed, died, failed_with, timed_out
+from evaluators.sandbox.launcher import Died, Limits, Nursery, TimedOut, shared_memory
+from evaluators.worker.build_cache import Build, Builds
+
+_Request: TypeAlias = tuple[str, dict[str, Any]]
+
+_BOX_BYTES = 4096
+_ARGUMENT_BYTES = 64 * 1024
+_ARGUMENT_DEPTH = 8
+_TASK_FILE = "task.py"
+_ARGUMENTS = """
+
+class Arguments:
+    def __call__(self):
+        return list(get_init_inputs())
+"""
+_IMPORT_S = 60.0
+_BUILD_S = 300.0
+_DECIDED = {"build_failed", "syntax_error", "build_timeout"}
+"""Reasons that hold whether there is a GPU or not."""
+
+
+class Builder:
+    """One warm process that compiles one candidate at a time. Use as a context manager."""
+
+    def __init__(self, builds: Builds, arch: str | None, cores: Sequence[int]) -> None:
+        self._builds = builds
+        self._arch = arch
+        self._cores = cores
+        self._nursery: Nursery | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._nursery is not None:
+            self._nursery.close()
+
+    def build(self, case: Mapping[str, Any]) -> dict[str, Any]:
+        """Compile what importing and constructing a candidate compiles.
+
+        Returns seconds, hit and failure; `failure` (status, reason, message, detail) is there only
+        where no GPU could change it. Raises SandboxFailed.
+        """
+        begin = time.perf_counter()
+        files = {case["path"]: case["code"], **dict(case["other_files"])}
+        build = self._builds.claim(files, case["task_code"], case["axes"])
+        try:
+            failed = None if build.hit else self._built(build, case, files)
+            answered = failed is None or failed.status != "timeout"
+            if answered and not build.hit:
+                build.keep()
+        finally:
+            build.release()
+        decided = failed is not None and failed.reason in _DECIDED
+        return {
+            "seconds": time.perf_counter() - begin,
+            "hit": build.hit,
+            "failure": vars(failed) if failed is not None and decided else None,
+        }
+
+    def _built(
+        self, build: Build, case: Mapping[str, Any], files: Mapping[str, str]
+    ) -> Failed | None:
+        requests: list[_Request] = [
+            ("load", {"path": case["path"], "entry_point": case["entry_point"], "names": {}})
+        ]
+        arguments = self._arguments(case)
+        if arguments is not None:
+            requests.append(("construct", {"seed": WEIGHT_SEED, "arguments": arguments}))
+        return self._asked(files, requests, build)[1]
+
+    def _arguments(self, case: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What the task gives to constructors, from another worker; None where that is a tensor."""
+        names = json.loads(case["axes"])
+        answers, failed = self._asked(
+            {_TASK_FILE: case["task_code"] + _ARGUMENTS},
+            [
+                ("load", {"path": _TASK_FILE, "entry_point": "Arguments", "names": names}),
+                ("construct", {"seed": WEIGHT_SEED, "arguments": {"list": []}}),
+                ("fill", {"slot": 0, "inputs": {"list": []}}),
+                ("call", {"slot": 0}),
+            ],
+        )
+        found = None if failed is not None else answers[-1].get("output")
+        return found if _is_plain(found) and len(json.dumps(found)) <= _ARGUMENT_BYTES else None
+
+    def _asked(
+        self, files: Mapping[str, str], requests: Sequence[_Request], build: Build | None = None
+    ) -> tuple[list[dict[str, Any]], Failed | None]:
+        """Answers of a worker without a GPU, up to the first failure."""
+        fds = [shared_memory(_BOX_BYTES) for _ in range(2)]
+        setting = {
+            "device": "cpu",
+            "threads": 1,
+            "flush_bytes": 0,
+            "inbox_bytes": _BOX_BYTES,
+            "outbox_bytes": _BOX_BYTES,
+            "pretends_gpu": self._arch is not None,
+        }
+        limits = Limits(
+            memory_bytes=None, file_bytes=1 << 30, open_files=1024, cpu_s=int(_BUILD_S * 4)
+        )
+        folder = build.folder if build is not None else None
+        try:
+            cell = self._warm().start(
+                files, setting=setting, limits=limits, inbox=fds[0], outbox=fds[1], build=folder
+            )
+        finally:
+            for fd in fds:
+                os.close(fd)
+        answers: list[dict[str, Any]] = []
+        failed: Failed | None = None
+        lost = False
+        try:
+            for do, fields in (("prepare", {}), *requests):
+                stage = "construct" if do == "construct" else "load"
+                try:
+                    answers.append(cell.ask(do, _IMPORT_S, _BUILD_S, **fields))
+                    if do == "prepare":
+                        cell.freeze_between_requests()
+                except TimedOut as error:
+                    failed = timed_out(stage, _IMPORT_S, _BUILD_S, error.compiling)
+                except Died:
+                    lost = True
+                except Malformed as error:
+                    failed = Failed("rejected", "malformed_output", str(error))
+                else:
+                    if "error" in answers[-1]:
+                        failed = failed_with(stage, answers[-1]["error"])
+                if failed is not None or lost:
+                    break
+        finally:
+            ended = cell.end()
+        return answers, died(ended) if lost else failed
+
+    def _warm(self) -> Nursery:
+        if self._nursery is None or not self._nursery.alive:
+            if self._nursery is not None:
+                self._nursery.close()
+            hidden = {"CUDA_VISIBLE_DEVICES": "", "MAX_JOBS": str(len(self._cores))}
+            arch = {} if self._arch is None else {"TORCH_CUDA_ARCH_LIST": self._arch}
+            # Of this thread, and hence of the processes that it starts.
+            os.sched_setaffinity(0, self._cores)
+            self._nursery = Nursery(1, {**hidden, **arch})
+        return self._nursery
+
+
+def _is_plain(spec: Any, depth: int = 0) -> bool:
+    """Whether a task's answer is the structure of a value without tensors."""
+    if depth > _ARGUMENT_DEPTH or not isinstance(spec, dict) or len(spec) != 1:
+        return False
+    [(kind, body)] = spec.items()
+    if kind in ("list", "tuple"):
+        return isinstance(body, list) and all(_is_plain(item, depth + 1) for item in body)
+    return kind == "value" and (body is None or isinstance(body, bool | int | float | str))
+
+
+def toolchain(arch: str | None) -> str:
+    """Return what a build depends on besides its sources: versions and the GPU's architecture."""
+    parts = [platform.machine(), sys.version, version("torch"), f"arch {arch}"]
+    parts += [f"{name} {os.environ.get(name)}" for name in ("CC", "CXX", "CUDA_HOME")]
+    parts += [_first_line(command) for command in (os.environ.get("CXX", "c++"), "nvcc", "ninja")]
+    return "\n".join(parts)
+
+
+def _first_line(command: str) -> str:
+    found = shutil.which(command) or str(Path(sys.executable).parent / command)
+    try:
+        answer = subprocess.run([found, "--version"], capture_output=True, text=True, check=False)
+    except OSError:
+        return f"no {command}"
+    return f"{command}: {answer.stdout.strip()}"

@@ -1,0 +1,167 @@
+"""The same judges on a Ray cluster: one actor per GPU, or per worker where there is none.
+
+Every node needs this package installed in the same version, as Ray itself. The coordinator, which
+alone holds the lake, stays here; an actor gets texts and gives rows. Nothing of a candidate is ever
+unpickled: an actor's answers are made by our own judging process on its node.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import socket
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from evaluators.scheduling.judge_process import Host
+from store.errors import DeviceUnavailable, FlywheelError, SandboxFailed
+
+_START_LIMIT_S = 300.0
+_CONNECT_LIMIT_S = 5.0
+_CPUS_PER_GPU = 4
+
+
+class _Remote:
+    """What an actor runs: a judging process on its node, under the GPU that Ray gave the actor."""
+
+    def __init__(self, evaluator: str, device: str, config: Any) -> None:
+        self._host = Host(evaluator, device, config)
+
+    def row(self) -> dict[str, Any]:
+        return self._host.row
+
+    def judge(self, case: Mapping[str, Any]) -> dict[str, Any]:
+        """Rows of a case, or the refusal: errors of ours do not survive Ray's pickling."""
+        try:
+            return {"tables": self._host.judge(case)}
+        except (SandboxFailed, DeviceUnavailable) as failed:
+            return {"failed": type(failed).__name__, "message": failed.message}
+
+    def remeasure(self, case: Mapping[str, Any]) -> dict[str, Any]:
+        """What a second session brought, or the refusal."""
+        try:
+            return {"second": self._host.remeasure(case)}
+        except (SandboxFailed, DeviceUnavailable) as failed:
+            return {"failed": type(failed).__name__, "message": failed.message}
+
+    def restart(self) -> None:
+        self._host.restart()
+
+    def close(self) -> None:
+        self._host.close()
+
+
+class RayJudge:
+    """One actor as the fleet sees it."""
+
+    def __init__(self, ray: Any, remote: Any, arguments: tuple[Any, ...]) -> None:
+        self._ray = ray
+        self._remote = remote
+        self._arguments = arguments
+        self.row: dict[str, Any] = {}
+        """The `devices` row of the actor's device."""
+        self._start()
+
+    def judge(self, case: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+        """Rows of one case. Raises SandboxFailed where actor or node are lost."""
+        return self._answer(self._actor.judge.remote(dict(case)))["tables"]
+
+    def remeasure(
+        self, case: Mapping[str, Any]
+    ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+        """Rows of a second session, or how the kernel failed in it. Raises as `judge` does."""
+        return self._answer(self._actor.remeasure.remote(dict(case)))["second"]
+
+    def _answer(self, asked: Any) -> dict[str, Any]:
+        try:
+            answer = self._ray.get(asked)
+        except self._ray.exceptions.RayError as error:
+            raise SandboxFailed(f"an actor is lost: {type(error).__name__}") from error
+        if "failed" in answer:
+            kind = DeviceUnavailable if answer["failed"] == "DeviceUnavailable" else SandboxFailed
+            raise kind(answer["message"])
+        return answer
+
+    def restart(self) -> None:
+        """Start another judging process; another actor where the actor is gone."""
+        try:
+            self._ray.get(self._actor.restart.remote(), timeout=_START_LIMIT_S)
+        except self._ray.exceptions.RayError:
+            self.close()
+            self._start()
+
+    def close(self) -> None:
+        """End the actor and its processes."""
+        with contextlib.suppress(self._ray.exceptions.RayError):
+            self._ray.get(self._actor.close.remote(), timeout=30)
+        self._ray.kill(self._actor)
+
+    def _start(self) -> None:
+        self._actor = self._remote.remote(*self._arguments)
+        try:
+            self.row = self._ray.get(self._actor.row.remote(), timeout=_START_LIMIT_S)
+        except self._ray.exceptions.RayError as error:
+            raise DeviceUnavailable(
+                f"an actor cannot be started: {str(error).strip().splitlines()[-1][:300]}",
+                "Every node needs this package and its dependencies in the same version.",
+            ) from error
+
+
+@contextmanager
+def judges(
+    address: str, evaluator: str, device: str, config: Any, workers: int
+) -> Generator[list[RayJudge]]:
+    """Yield one judge per GPU of a cluster, or `workers` judges where device is cpu.
+
+    Args:
+        address: Of the cluster, as Ray takes it: auto, HOST:PORT or ray://HOST:PORT.
+        evaluator: Name of the evaluator.
+        device: cpu, or anything else for the cluster's GPUs.
+        config: Its settings.
+        workers: Actors on processors; Ray spreads them over the nodes.
+
+    Raises:
+        DeviceUnavailable: Ray is not installed, does not answer, or has no GPU.
+    """
+    try:
+        ray = importlib.import_module("ray")
+    except ImportError as error:
+        raise DeviceUnavailable(
+            "Ray is not installed", "pip install 'kernel-flywheel[ray]', on every node."
+        ) from error
+    _check_reachable(address)
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise DeviceUnavailable(f"no Ray cluster at {address}: {error}", "ray status") from error
+    made: list[RayJudge] = []
+    try:
+        on_cpu = device == "cpu"
+        gpus = int(ray.cluster_resources().get("GPU", 0))
+        if not on_cpu and not gpus:
+            raise DeviceUnavailable(
+                f"the cluster at {address} has no GPU", "Judge on processors: --device cpu."
+            )
+        options = {"num_cpus": 1} if on_cpu else {"num_cpus": _CPUS_PER_GPU, "num_gpus": 1}
+        remote = ray.remote(_Remote).options(scheduling_strategy="SPREAD", **options)
+        arguments = (evaluator, "cpu" if on_cpu else "cuda:0", config)
+        for _ in range(workers if on_cpu else gpus):
+            made.append(RayJudge(ray, remote, arguments))
+        yield made
+    finally:
+        for judge in made:
+            with contextlib.suppress(FlywheelError):
+                judge.close()
+        ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Raise DeviceUnavailable where nobody listens; Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not (host and port.isdigit()):
+        return
+    try:
+        socket.create_connection((host, int(port)), _CONNECT_LIMIT_S).close()
+    except OSError as error:
+        raise DeviceUnavailable(f"no Ray cluster at {address}: {error}", "ray status") from error

@@ -1,0 +1,91 @@
+"""Ways to run the reference that a kernel is held against. Trusted side only: no candidate's
+worker ever asks for one.
+
+What a caller has to pay for in use is inside the timed call: a CUDA graph copies the given inputs
+into its own before it replays, and leaves its output where the next call overwrites it, as
+torch.compile's reduce-overhead mode does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from evaluators.memory.tensors import tensors_of
+
+NAMES = ("eager", "compile", "compile_reduce_overhead", "cuda_graph", "cudnn")
+"""Every baseline, the plainest first."""
+_WARM_UP_CALLS = 3  # reduce-overhead compiles, records and replays
+
+Call = Callable[..., Any]
+
+
+def names(device: str) -> tuple[str, ...]:
+    """The baselines that exist on a device: CUDA graphs and cuDNN do not on a processor."""
+    return NAMES if device == "cuda" else NAMES[:2]
+
+
+def prepare(module: Any, name: str, inputs: list[Any]) -> Call:
+    """Return a way to call the module on inputs of this layout, compiled and warmed up.
+
+    Raises ValueError for an unknown name, and whatever the compiler or the capture fails with.
+    """
+    match name:
+        case "eager":
+            call: Call = module
+        case "compile":
+            call = _compiled(module, None)
+        case "compile_reduce_overhead":
+            call = _compiled(module, "reduce-overhead")
+        case "cuda_graph":
+            call = _graphed(module, inputs)
+        case "cudnn":
+            # For the whole process, which has no other baseline (`_bench`).
+            torch.backends.cudnn.benchmark = True
+            call = module
+        case _:
+            raise ValueError(f"no baseline is called {name}")
+    for _ in range(_WARM_UP_CALLS):
+        call(*inputs)
+    return call
+
+
+def _compiled(module: Any, mode: str | None) -> Call:
+    from torch._inductor import config
+
+    # A pool of compilers beside the session would take the cores that it is timed on, and needs
+    # more of the machine than a worker may touch.
+    config.compile_threads = 1
+    return torch.compile(module, mode=mode)
+
+
+def _graphed(module: Any, inputs: list[Any]) -> Call:
+    held = _copied(inputs)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(_WARM_UP_CALLS):
+            module(*held)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        output = module(*held)
+    targets = list(tensors_of(held))
+
+    def replayed(*given: Any) -> Any:
+        for target, source in zip(targets, tensors_of(list(given)), strict=True):
+            target.copy_(source)
+        graph.replay()
+        return output
+
+    return replayed
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if isinstance(value, list | tuple):
+        return type(value)(_copied(item) for item in value)
+    return value

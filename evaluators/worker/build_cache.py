@@ -1,0 +1,317 @@
+"""Compiled extensions kept by what they were made from, so that no kernel is compiled twice.
+
+What is built is written by hostile code, so that a kept build is used for nothing but the same
+kernel at the same task: its key is the sha256 over the kernel's files, the task's text and axes
+(which give the constructor its arguments), and the toolchain. Whatever a kernel or a task puts
+there, no other verdict sees it.
+
+A build directory has a path that depends on its key alone, since ninja and the compilers remember
+paths: what one process built there, another finds up to date. One process holds a directory at a
+time, by a lock of the operating system that ends with the process. It is made here and given to the
+sandbox as an open descriptor; a sandboxed process can write to it and to nothing beside it. What
+was built is published once the sandbox's processes are dead, by copying plain files from that
+descriptor, with their digests in a manifest. They are verified whenever they are used again. No
+link is followed in any of these steps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import secrets
+import stat
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from evaluators.sandbox.launcher import OpenFolder, remove
+from evaluators.worker.failed_builds import RECORD
+from store.errors import SandboxFailed
+
+log = logging.getLogger(__name__)
+
+KEPT_BYTES = 10 << 30
+"""Size above which the oldest builds are dropped."""
+_BUILD_BYTES = 512 << 20
+_BUILD_FILES = 2000
+_BUILD_ENTRIES = 20_000
+_DEPTH = 8
+_PIECE_BYTES = 1 << 20
+_SUFFIXES = {".so", ".o", ".ninja", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".d", ".gch"}
+_NAMES = {".ninja_log", ".ninja_deps", RECORD}
+_MANIFEST = "manifest.json"
+_MANIFEST_BYTES = 4 << 20
+_FILES = "files"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One file of a kept build."""
+
+    parts: tuple[str, ...]
+    sha256: str
+    size: int
+    mtime_ns: int
+    """Ninja compares times."""
+
+
+def default_root() -> Path:
+    """Return the folder of this user's builds: FLYWHEEL_CACHE, or the usual place of caches."""
+    given = os.environ.get("FLYWHEEL_CACHE")
+    if given:
+        return Path(given).absolute() / "builds"
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "flywheel" / "builds"
+
+
+def prepare(root: Path) -> None:
+    """Make the folders of kept builds and of those at work, closed to other users."""
+    for name in ("kept", "live"):
+        (root / name).mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+class Builds:
+    """Kept builds of one toolchain: any text that tells compilers, torch and architecture."""
+
+    def __init__(self, root: Path, toolchain: str) -> None:
+        self._root = root
+        self._toolchain = toolchain
+        prepare(root)
+
+    def key(self, files: Mapping[str, str], task: str, axes: str) -> str:
+        """Return the sha256 over a kernel's files, the task's text and axes, and the toolchain.
+
+        `axes` is the JSON object of the workload, in whatever order.
+        """
+        axes = json.dumps(json.loads(axes), sort_keys=True)
+        digest = hashlib.sha256()
+        texts = [text for name in sorted(files) for text in (name, files[name])]
+        for part in (self._toolchain, task, axes, *texts):
+            raw = part.encode("utf-8", "surrogateescape")
+            digest.update(len(raw).to_bytes(8, "big") + raw)
+        return digest.hexdigest()
+
+    def claim(self, files: Mapping[str, str], task: str, axes: str) -> Build:
+        """Take the build directory of a kernel at a task, filled with what is kept of it.
+
+        Where another process holds it, the directory is an empty one of its own. Raises
+        SandboxFailed where there is none to be had.
+        """
+        try:
+            return self._claimed(self.key(files, task, axes))
+        except OSError as error:
+            raise SandboxFailed(f"there is no folder to build in: {error}") from error
+
+    def _claimed(self, key: str) -> Build:
+        with _opened(self._root / "live") as live:
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            lock = os.open(f"{key}.lock", flags, 0o600, dir_fd=live)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(lock)
+                return Build(self._made(live, f"tmp{secrets.token_hex(8)}"), None, None)
+            try:
+                folder, hit = self._filled(live, key)
+            except OSError:
+                os.close(lock)
+                raise
+            return Build(folder, self._root / "kept" / key, lock, hit)
+
+    def trim(self, most_bytes: int = KEPT_BYTES) -> None:
+        """Drop the builds that were used longest ago, until the rest is no larger than this."""
+        found = [(entry.lstat().st_mtime, entry) for entry in (self._root / "kept").iterdir()]
+        held = 0
+        for _, folder in sorted(found, reverse=True):
+            held += sum(file.lstat().st_size for file in folder.rglob("*") if file.is_file())
+            if held > most_bytes:
+                remove(folder)
+
+    def _filled(self, live: int, key: str) -> tuple[OpenFolder, bool]:
+        """A directory with what is kept under a key, and whether anything was."""
+        kept = self._root / "kept" / key
+        remove(self._root / "live" / key)  # left behind by a process that was killed
+        folder = self._made(live, key)
+        if not kept.exists():
+            return folder, False
+        try:
+            _restore(kept, folder.descriptor)
+        except (OSError, ValueError, TypeError, RecursionError, _Unfit) as error:
+            log.warning("the kept build %s is dropped: %s", key[:12], error)
+            remove(kept)
+            os.close(folder.descriptor)
+            remove(folder.path)
+            return self._made(live, key), False
+        return folder, True
+
+    def _made(self, live: int, name: str) -> OpenFolder:
+        os.mkdir(name, 0o700, dir_fd=live)
+        return OpenFolder(self._root / "live" / name, os.open(name, _FOLDER, dir_fd=live))
+
+
+class Build:
+    """One build directory in use; `keep` it where the build is good, `release` it in any case."""
+
+    def __init__(
+        self, folder: OpenFolder, kept: Path | None, lock: int | None, hit: bool = False
+    ) -> None:
+        self.folder = folder
+        self.hit = hit
+        """Whether it was filled with an earlier build."""
+        self._kept = kept
+        self._lock = lock
+        self._released = False
+
+    def keep(self) -> bool:
+        """Publish what was built, in one step; returns whether anything was.
+
+        Called when nothing of the candidate runs any more.
+        """
+        if self._kept is None or self.hit or self._kept.exists():
+            return False
+        made = self._kept.with_name(f"tmp{secrets.token_hex(8)}")
+        try:
+            (made / _FILES).mkdir(parents=True, mode=0o700)
+            with _opened(made / _FILES) as target:
+                entries = list(_published(self.folder.descriptor, target))
+            names = [entry.parts[-1] for entry in entries]
+            if not any(name.endswith(".so") or name == RECORD for name in names):
+                return False
+            manifest = json.dumps([vars(entry) for entry in entries])
+            (made / _MANIFEST).write_text(manifest, "utf-8")
+            made.rename(self._kept)
+        except (OSError, _Unfit) as error:
+            log.debug("a build is not kept: %s", error)
+            return False
+        finally:
+            remove(made)
+        return True
+
+    def release(self) -> None:
+        """Remove the directory and let others have its path; may be called again."""
+        if self._released:
+            return
+        self._released = True
+        os.close(self.folder.descriptor)
+        remove(self.folder.path)
+        if self._lock is not None:
+            os.close(self._lock)
+
+
+class _Unfit(Exception):
+    """A build that is not kept, or one that is not what was kept."""
+
+
+@contextlib.contextmanager
+def _opened(folder: Path) -> Generator[int]:
+    fd = os.open(folder, _FOLDER)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _below(top: int, parts: tuple[str, ...], *, make: bool = False) -> Generator[int]:
+    """Open a folder below another one by one name after the other, none of them a link."""
+    fd = os.dup(top)
+    try:
+        for part in parts:
+            _check_name(part)
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, 0o700, dir_fd=fd)
+            inner = os.open(part, _FOLDER, dir_fd=fd)
+            os.close(fd)
+            fd = inner
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _published(source: int, target: int) -> Iterator[_Entry]:
+    """Copy the plain files that a build leaves from one open folder into another.
+
+    Raises _Unfit where there are too many or too much, or they lie too deep.
+    """
+    held = count = seen = 0
+    waiting: list[tuple[str, ...]] = [()]
+    while waiting:
+        folder = waiting.pop()
+        if len(folder) > _DEPTH:
+            raise _Unfit("its folders are too deep")
+        with _below(source, folder) as fd:
+            for name in sorted(os.listdir(fd)):
+                seen += 1
+                known = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                if stat.S_ISDIR(known.st_mode):
+                    waiting.append((*folder, name))
+                elif stat.S_ISREG(known.st_mode) and _is_built(name):
+                    count += 1
+                    with _below(target, folder, make=True) as into:
+                        entry = _copied((*folder, name), fd, into, _BUILD_BYTES - held)
+                    held += entry.size
+                    yield entry
+                if count > _BUILD_FILES or seen > _BUILD_ENTRIES:
+                    raise _Unfit("it has too many files")
+
+
+def _check_name(name: str) -> None:
+    """Raise _Unfit for what is not the name of one entry of a folder."""
+    if name in ("", ".", "..") or "/" in name:
+        raise _Unfit(f"{name!a} is no name of a file")
+
+
+def _is_built(name: str) -> bool:
+    return name in _NAMES or Path(name).suffix in _SUFFIXES
+
+
+def _copied(parts: tuple[str, ...], source: int, target: int, most_bytes: int) -> _Entry:
+    """Copy one plain file from one open folder to another. Raises OSError, _Unfit."""
+    name = parts[-1]
+    _check_name(name)
+    with open(os.open(name, _READ, dir_fd=source), "rb") as reader:
+        known = os.fstat(reader.fileno())
+        if not stat.S_ISREG(known.st_mode):
+            raise _Unfit(f"{name!a} is no plain file")
+        mode = 0o700 if name.endswith(".so") else 0o600
+        digest, size = hashlib.sha256(), 0
+        with open(os.open(name, _NEW, mode, dir_fd=target), "wb") as sink:
+            while piece := reader.read(_PIECE_BYTES):
+                size += len(piece)
+                if size > most_bytes:
+                    raise _Unfit("it is too large")
+                digest.update(piece)
+                sink.write(piece)
+            sink.flush()
+            times = (known.st_atime_ns, known.st_mtime_ns)
+            os.utime(sink.fileno(), ns=times)
+    return _Entry(parts, digest.hexdigest(), size, known.st_mtime_ns)
+
+
+def _restore(kept: Path, target: int) -> None:
+    """Copy a kept build into an open, empty folder.
+
+    Raises OSError, ValueError, TypeError, RecursionError, _Unfit where it is not as it was kept.
+    """
+    with _opened(kept) as top:
+        with open(os.open(_MANIFEST, _READ, dir_fd=top), "rb") as file:
+            entries = [_Entry(**one) for one in json.loads(file.read(_MANIFEST_BYTES))]
+        with _below(top, (_FILES,)) as files:
+            for entry in entries:
+                *folder, name = entry.parts
+                with (
+                    _below(files, tuple(folder)) as source,
+                    _below(target, tuple(folder), make=True) as into,
+                ):
+                    copied = _copied((*folder, name), source, into, entry.size)
+                if copied.sha256 != entry.sha256:
+                    raise _Unfit(f"{name!a} is not what was kept")
+        os.utime(top)  # the oldest go first

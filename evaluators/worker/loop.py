@@ -1,0 +1,411 @@
+"""The loop inside a worker process: build a module, take inputs, call it, describe its outputs.
+
+The same loop runs the candidate and the baselines, so that all arms of a timing session go through
+the same code. It states no verdict and decides no time: it says where outputs are, and the judge
+reads them and keeps the clock. Whatever is captured at import time is captured before any code of a
+candidate has run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import itertools
+import json
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from evaluators.clock.gate import Gate
+from evaluators.diagnosis.profile import gather, own_folders
+from evaluators.memory.cuda_memory import SharedMemory, name_pieces
+from evaluators.memory.tensors import (
+    Box,
+    BoxFull,
+    dtype_name,
+    mapped,
+    tensors_of,
+    with_gaps,
+    without_modes,
+)
+from evaluators.processes import messages
+from evaluators.worker import failed_builds
+from evaluators.worker.cuda_streams import Streams
+from evaluators.worker.description import describe
+
+_TEXT_LIMIT = 6000
+_NAME_LIMIT = 200
+_STATE_PAGE = 256
+_POISONED_BLOCKS = 2
+_MODULE_NAME = "candidate"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What a worker is told when it starts."""
+
+    device: str
+    threads: int
+    flush_bytes: int
+    inbox_bytes: int
+    outbox_bytes: int
+    allow_tf32: bool = False
+    pretends_gpu: bool = False
+    """Code is told that there is a GPU, though none is visible: much of it compiles only then."""
+
+
+class Worker:
+    """One module under test with its inputs; every public method answers one request."""
+
+    def __init__(self, setting: Setting, inbox: Box, outbox: Box, gate: Gate | None = None) -> None:
+        torch.set_num_threads(setting.threads)
+        self._device = setting.device
+        self._inbox = inbox
+        self._outbox = outbox
+        self._gate = gate
+        self._module: Any = None
+        self._variants: dict[str, Any] = {}
+        self._entry: Any = None
+        self._slots: dict[int, Any] = {}
+        self._outputs: list[Any] = []
+        self._before: list[Any] = []
+        self._folders = own_folders()
+        if setting.pretends_gpu:
+            torch.cuda.is_available = lambda: True
+        self._synchronize: Callable[[], None] = lambda: None
+        self._streams: Streams | None = None
+        self._marks: list[torch.cuda.Event] = []
+        self._flush_words = setting.flush_bytes // 4
+        if setting.device == "cuda":
+            torch.backends.cudnn.allow_tf32 = setting.allow_tf32
+            torch.backends.cuda.matmul.allow_tf32 = setting.allow_tf32
+            self._synchronize = torch.cuda.synchronize
+            self._streams = Streams()
+            # Telling its own time is work of the GPU's, for which it has to turn to this context:
+            # a call that does nothing then takes as long as the turn and back.
+            self._marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+
+    def load(self, path: str, entry_point: str, names: dict[str, Any]) -> dict[str, Any]:
+        """Run a file as a module; `names` replace module-level names afterwards."""
+        if "cpp_extension" in Path(path).read_text("utf-8", errors="replace"):
+            failed_builds.remember_failures()
+        spec = importlib.util.spec_from_file_location(_MODULE_NAME, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[_MODULE_NAME] = module
+        spec.loader.exec_module(module)
+        vars(module).update(names)
+        self._entry = getattr(module, entry_point, None)
+        return {"found": self._entry is not None}
+
+    def construct(self, seed: int, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Make the module under a public seed, by which a candidate matches the weights."""
+        arguments_read = self._inbox.get(arguments)
+        torch.manual_seed(seed)
+        module = self._entry(*arguments_read)
+        self._module = module.to(self._device) if isinstance(module, torch.nn.Module) else module
+        return {}
+
+    def state(self, start: int) -> dict[str, Any]:
+        """Name, element type and shape of the module's parameters and buffers, a page of them."""
+        entries = list(self._state().items())
+        page = [
+            [name[:_NAME_LIMIT], dtype_name(tensor.dtype), list(tensor.shape)]
+            for name, tensor in entries[start : start + _STATE_PAGE]
+        ]
+        return {"state": page, "total": len(entries)}
+
+    def current_state(self, pieces: list[list[Any]]) -> dict[str, Any]:
+        """Return pieces of the module's state as it is now: [name, first element, count]."""
+        state = self._state()
+        flat = [state[name].detach().reshape(-1)[at : at + count] for name, at, count in pieces]
+        return {"values": self._outbox.put(flat)}
+
+    def adopt(self, pieces: list[list[Any]], values: dict[str, Any]) -> dict[str, Any]:
+        """Overwrite pieces of the module's state: [name, first element], and what to put there."""
+        state = self._state()
+        for (name, start), piece in zip(pieces, self._inbox.views(values), strict=True):
+            held = state[name].data
+            whole = piece.numel() == held.numel()
+            target = held if whole else held.view(-1)[start : start + piece.numel()]
+            target.copy_(piece.view(target.shape))
+        self._synchronize()
+        return {}
+
+    def reseed(self, seed: int) -> dict[str, Any]:
+        """Seed the generators that a module may draw from in its next call."""
+        torch.manual_seed(seed)
+        return {}
+
+    def poison(self, sizes: list[int]) -> dict[str, Any]:
+        """Leave freed blocks of so many bytes full of NaN, for whoever reads unwritten memory."""
+        blocks = [
+            torch.full((size,), 0xFF, dtype=torch.uint8, device=self._device)
+            for size in sizes
+            for _ in range(_POISONED_BLOCKS)
+        ]
+        self._synchronize()
+        del blocks
+        return {}
+
+    def fill(self, slot: int, inputs: dict[str, Any], strided: bool = False) -> dict[str, Any]:
+        """Put inputs into a slot: the shared memory itself, which the judge writes from then on.
+
+        The judge writes while this process is frozen, so that neither the address nor the version
+        counter of a tensor tells of new contents. Strided inputs have the same values, copied with
+        gaps in memory between them.
+        """
+        if strided:
+            self._slots[slot] = with_gaps(self._inbox.get(inputs, self._device))
+        elif self._inbox.device == self._device:
+            self._slots[slot] = self._inbox.share(inputs)
+        else:
+            self._slots[slot] = self._inbox.get(inputs, self._device)
+        self._synchronize()
+        return {}
+
+    def call(self, slot: int) -> dict[str, Any]:
+        """Call the module on a slot and say what it gave."""
+        output = self._module(*self._slots[slot])
+        self._before, self._outputs = self._outputs, [output]
+        [answer] = self._answers([output])
+        return answer
+
+    def output(self, index: int, before: bool = False) -> dict[str, Any]:
+        """Copy an output of the last request, or of the one before it, into the outbox."""
+        output = (self._before if before else self._outputs)[index]
+        answer = describe(output)
+        if answer.get("devices") in ([], [self._device]):
+            with contextlib.suppress(BoxFull), without_modes():
+                answer["boxed"] = self._outbox.put(output)
+        return answer
+
+    def _answers(self, outputs: list[Any]) -> list[dict[str, Any]]:
+        """Describe outputs once all work on them is done."""
+        self._synchronize()
+        answers = [self._answer(output) for output in outputs]
+        self._synchronize()
+        return answers
+
+    def _answer(self, output: Any) -> dict[str, Any]:
+        """Describe an output. Of one in GPU memory, name the pieces of memory that it is in.
+
+        Memory that cannot be shared is copied into the outbox, which takes the module's own time.
+        """
+        answer = describe(output)
+        if self._device != "cuda" or answer.get("devices") != ["cuda"]:
+            return answer
+        tensors = [tensor for tensor in tensors_of(output) if tensor.numel()]
+        try:
+            answer["pieces"] = name_pieces(tensor.data_ptr() for tensor in tensors)
+        except RuntimeError:
+            with contextlib.suppress(BoxFull), without_modes():
+                answer["boxed"] = self._outbox.queue(output)
+        return answer
+
+    def inputs(self, slot: int) -> dict[str, Any]:
+        """Return the inputs as they are after the calls."""
+        return {"inputs": self._outbox.put(self._slots[slot])}
+
+    def _flush(self) -> None:
+        """Push everything out of the caches."""
+        torch.zeros(self._flush_words, dtype=torch.int32, device=self._device)
+        self._synchronize()
+
+    def _state(self) -> dict[str, torch.Tensor]:
+        held = self._module.state_dict() if isinstance(self._module, torch.nn.Module) else {}
+        return {name: value for name, value in held.items() if isinstance(value, torch.Tensor)}
+
+    def clocks(self) -> dict[str, Any]:
+        """Name a clock, or a part of this loop, that has been replaced since it was imported."""
+        replaced = [
+            f"{owner.__name__}.{name}"
+            for (owner, name), held in zip(_GUARDED, _GENUINE, strict=True)
+            if any(a is not b for a, b in zip(held, _identity(owner, name), strict=True))
+        ]
+        return {"replaced": replaced}
+
+    def variant(self, name: str, slot: int) -> dict[str, Any]:
+        """Prepare one way of running the module, such as compile; returns the seconds it took."""
+        # Here, because a candidate's worker never asks for it.
+        from evaluators.worker.baselines import prepare
+
+        begin = perf_counter_ns()
+        self._variants[name] = prepare(self._module, name, self._slots[slot])
+        self._synchronize()
+        return {"seconds": (perf_counter_ns() - begin) / 1e9}
+
+    def empty(self, slot: int) -> dict[str, Any]:
+        """Prepare the variant `empty`, a module that hands back an answer that it has."""
+        self._variants["empty"] = _Empty(self._module(*self._slots[slot]))
+        return {}
+
+    def time(
+        self, slots: list[int], variant: str | None = None, copies: bool = False
+    ) -> dict[str, Any]:
+        """Call the module once per slot named, and keep every output.
+
+        `copies` copies each output before the next call, for a module that overwrites its answer.
+        The judge's clock runs from its request to the moment at which it has the answers.
+        """
+        module = self._callable(variant)
+        if copies:
+            module = _copying(module)
+        calls = [self._slots[slot] for slot in slots]
+        self._before = []
+        self._outputs = [module(*inputs) for inputs in calls]
+        return {"outputs": self._answers(self._outputs)}
+
+    def launch(self, slots: list[int], first: int, variant: str | None = None) -> dict[str, Any]:
+        """Launch a call per slot named, each behind the judge's gate, and wait for none.
+
+        Calls are numbered from `first`. The judge's clock runs while this process is frozen. On
+        whatever streams a call works, it begins behind the gate and is over when it is reported.
+        """
+        assert self._gate is not None
+        assert self._streams is not None
+        module = self._callable(variant)
+        calls = [self._slots[slot] for slot in slots]
+        self._before, self._outputs = [], []
+        answers: list[dict[str, Any]] = []
+        for number, inputs in enumerate(calls, first):
+            self._gate.wait_for_opening(number)
+            self._streams.hold()
+            self._marks[0].record()
+            output = module(*inputs)
+            self._streams.join()
+            self._marks[1].record()
+            answers.append(self._answer(output))
+            self._gate.report(number)
+            self._outputs.append(output)
+        return {"outputs": answers}
+
+    def settle(self) -> dict[str, Any]:
+        """Wait for whatever has been launched."""
+        self._synchronize()
+        return {}
+
+    def _callable(self, variant: str | None) -> Callable[..., Any]:
+        return self._module if variant is None else self._variants[variant]
+
+    def profile(self, slot: int) -> dict[str, Any]:
+        """Name the kernels of a cold call with their times; see `_profile.gather`."""
+        return gather(
+            lambda: self._module(*self._slots[slot]),
+            cuda=self._device == "cuda",
+            before=self._flush,
+            synchronize=self._synchronize,
+            folders=self._folders,
+        )
+
+
+class _Empty(torch.nn.Module):
+    """A candidate that does nothing."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__()
+        self.forward = lambda *_: answer
+
+
+_OPERATIONS = {name: each for name, each in vars(Worker).items() if not name.startswith("_")}
+# What tells or orders time, or carries answers; a candidate that replaces one means to be measured
+# wrongly. It may replace this very check as well: nothing rests on it but plain words in the row.
+_GUARDED = (
+    *((time, name) for name in ("time", "perf_counter", "perf_counter_ns")),
+    *((time, name) for name in ("monotonic", "monotonic_ns")),
+    (sys.modules[__name__], "perf_counter_ns"),
+    (torch.cuda, "synchronize"),
+    *((torch.cuda.Event, name) for name in ("record", "wait", "synchronize", "elapsed_time")),
+    *((Streams, name) for name in ("hold", "join")),
+    *((Gate, name) for name in ("wait_for_opening", "report")),
+    *((messages, name) for name in ("send", "receive")),
+    *((json, name) for name in ("dumps", "loads")),
+    (socket.socket, "send"),
+    *((Box, name) for name in ("get", "put", "views")),
+    *((Tensor, name) for name in ("shape", "dtype", "device", "numel", "element_size")),
+    *((Worker, name) for name in _OPERATIONS),
+)
+
+
+def _identity(owner: Any, name: str) -> tuple[Any, Any]:
+    """A function and its code, which can be exchanged under it."""
+    function = getattr(owner, name)
+    return function, getattr(function, "__code__", None)
+
+
+_GENUINE = [_identity(owner, name) for owner, name in _GUARDED]
+
+
+def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: int) -> None:
+    """Answer requests until the judge closes the channel."""
+    worker: Any = None
+    operations = dict(_OPERATIONS)
+    with torch.no_grad():
+        while True:
+            try:
+                request = messages.receive(channel)
+            except messages.Closed:
+                return
+            number, operation = request.pop("number"), request.pop("do")
+            try:
+                if operation == "prepare":
+                    (inbox, outbox), handles = _boxes(setting, (inbox_fd, outbox_fd))
+                    gate = Gate(inbox_fd) if handles else None
+                    worker = Worker(setting, inbox, outbox, gate)
+                    messages.send(channel, {"number": number, "handles": handles})
+                    continue
+                if operation not in operations:
+                    raise ValueError(operation)
+                reply = operations[operation](worker, **request)
+            except Exception as error:
+                reply = {"error": _described(error)}
+            messages.send(channel, {"number": number, **reply})
+
+
+def _boxes(setting: Setting, fds: tuple[int, int]) -> tuple[list[Box], list[str]]:
+    """Make inbox and outbox; those in GPU memory have handles by which the judge opens them."""
+    sizes = (setting.inbox_bytes, setting.outbox_bytes)
+    if setting.device != "cuda":
+        return [Box.mapped(fd, size) for fd, size in zip(fds, sizes, strict=True)], []
+    shared = [SharedMemory(size) for size in sizes]
+    return [Box(memory.bytes) for memory in shared], [memory.handle for memory in shared]
+
+
+def _copying(module: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *inputs: mapped(module(*inputs), Tensor.clone)
+
+
+def _described(error: BaseException) -> dict[str, Any]:
+    """Types and text of an error and its causes. An error may fail even at telling what it is."""
+    types: list[str] = []
+    longest = 0
+    with contextlib.suppress(Exception):  # what is known until then is told
+        cause: BaseException | None = error
+        while cause is not None and len(types) < 8:
+            types.extend(kind.__name__[:80] for kind in itertools.islice(type(cause).__mro__, 4))
+            longest = max(longest, len(str(cause)))
+            cause = cause.__cause__ or cause.__context__
+    try:
+        text = str(error)[:_TEXT_LIMIT]
+    except Exception:
+        text = "(its text cannot be read)"
+    try:
+        # Formatting tens of megabytes takes longer than a call may take.
+        long = longest > _TEXT_LIMIT
+        lines = (
+            traceback.format_tb(error.__traceback__) if long else traceback.format_exception(error)
+        )
+        trace = "".join(lines)[-_TEXT_LIMIT:]
+    except Exception:
+        trace = ""
+    return {"type": type(error).__name__[:80], "types": types, "text": text, "trace": trace}

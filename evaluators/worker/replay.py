@@ -1,0 +1,69 @@
+"""One call of a kernel in a fresh process, for tools that have to start what they look at.
+
+The loop of a worker without its channel: the same operations, read from a file, under the walls of
+the judge that started it and a folder of its own. A keeper above ends whatever is left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from evaluators.memory.tensors import Box
+from evaluators.processes.process_tree import sweep
+from evaluators.sandbox import isolation
+from evaluators.worker import loop
+
+_FILE_BYTES = 1 << 28
+_OUTBOX_BYTES = 64
+
+
+def keep(limit_s: float, command: list[str]) -> None:
+    """Run a command, and end it and all that it has started. Exits with its code, 124 past time."""
+    isolation.die_with_parent()
+    isolation.adopt_orphans()
+    code = 124
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True) as process:
+        try:
+            code = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    sweep()
+    os._exit(code & 0xFF)
+
+
+def main(order: str) -> None:
+    """Make the requests of an order, the last one where a profiler is told to look."""
+    told: dict[str, Any] = json.loads(Path(order).read_text("utf-8"))
+    folder = told["folder"]
+    setting = loop.Setting(**told["setting"])
+    with open(told["inbox"], "r+b") as file:
+        inbox = Box.mapped(file.fileno(), setting.inbox_bytes)
+    outbox = Box(torch.zeros(_OUTBOX_BYTES, dtype=torch.uint8))
+    os.chdir(folder)
+    sys.path.insert(0, folder)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE_BYTES, _FILE_BYTES))
+    worker = loop.Worker(setting, inbox, outbox)
+
+    def walls() -> None:
+        isolation.guard(["landlock"], [folder], gpu=setting.device == "cuda")
+
+    if isolation.works(walls):
+        walls()
+    *before, (last, fields) = told["requests"]
+    with torch.no_grad():
+        for name, given in before:
+            getattr(worker, name)(**given)
+        if setting.device == "cuda":
+            torch.cuda.profiler.start()
+        getattr(worker, last)(**fields)
+        if setting.device == "cuda":
+            torch.cuda.profiler.stop()

@@ -1,0 +1,1 @@
+"""Read kernel code: completions, features, near-duplicates, families of tasks."""

@@ -1,0 +1,519 @@
+r"""What a completion says: its analysis, its design, its code, and which exemplar it calls fastest.
+
+    text ─▶ answer (no reasoning, no end tokens) ─▶ fenced blocks, headings ─▶ sections
+                                                 └▶ candidates for the code ─▶ the best one
+
+Models do not keep to a form: several blocks, none, one that is never closed, JSON or a tool call
+around the code. Nothing is executed: whether a block defines the entry point is asked of Python's
+parser. Every step reads the text a fixed number of times, whatever stands in it.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from store.code.python_syntax import parse as python_tree
+from store.ids import normalise
+
+ENTRY_POINT = "ModelNew"
+ENTRY_PATH = "kernel.py"
+"""Path of a kernel of one file: its name must not tell equal kernels apart."""
+LONGEST_CODE = 400_000
+"""Characters of a kernel; longer text is refused unread."""
+_TRIES = 6
+"""Most texts given to Python's parser for one question, and most places where JSON may begin."""
+
+_SECTIONS = {
+    "performance analysis": "analysis",
+    "analysis": "analysis",
+    "analysis of performance": "analysis",
+    "performance": "analysis",
+    "algorithm design": "design",
+    "algorithmic design": "design",
+    "algorithm": "design",
+    "design": "design",
+    "optimization strategy": "design",
+    "optimisation strategy": "design",
+    "strategy": "design",
+    "plan": "design",
+    "code implementation": "code",
+    "implementation": "code",
+    "code": "code",
+    "final code": "code",
+    "final implementation": "code",
+    "complete code": "code",
+    "solution": "code",
+    "answer": "code",
+}
+_NAME = "|".join(sorted(map(re.escape, _SECTIONS), key=len, reverse=True))
+# One line, at most 200 characters of which are looked at.
+_HEADING = re.compile(
+    rf"[ \t>]*(?P<marks>#{{1,6}}[ \t]*)?(?P<bold>[*_]{{1,3}})?[ \t]*"
+    rf"(?P<number>(?:part|step|section|block)?[ \t]*[(\[]?[0-9a-c]{{1,2}}[.):\]][ \t]*)?"
+    rf"(?P<inner>[*_]{{1,3}})?(?P<name>{_NAME})"
+    rf"(?P<after>[ \t]*[*_]{{0,3}}[ \t]*(?P<colon>[:.\u2014-])?[ \t]*[*_]{{0,3}}[ \t]*#*)"
+    rf"(?P<rest>.*)",
+    re.IGNORECASE,
+)
+_HEADING_LENGTH = 200
+_FASTEST = re.compile(
+    r"fastest(?:[ \t]+(?:kernel|variant|one))?[ \t*_`]{0,8}(?:is|was|:|=)[ \t*_`]{0,8}"
+    r"(?:(?:kernel|variant)[ \t*_`]{0,4})?#?(\d{1,4})\b",
+    re.IGNORECASE,
+)
+_DEFINES = re.compile(rf"^(?:class|def)[ \t]+{ENTRY_POINT}\b|^{ENTRY_POINT}[ \t]*=", re.MULTILINE)
+_OPENING = re.compile(r"\s*<(think|thinking|thought|reasoning|reflection|scratchpad)>")
+_CLOSING = re.compile(r"</(?:think|thinking|thought|reasoning|reflection|scratchpad)>")
+_CHANNEL = "<|channel|>final<|message|>"
+_ENDS = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|return|>", "<|end|>", "</s>", "<eos>")
+_TAGGED = re.compile(
+    r"<(?:code|python|answer|solution|content|kernel|file|parameter(?:[ =][^<>\n]{0,80})?)>"
+)
+_CALLS = re.compile(r"<\|?tool_calls?\|?>|<function_call>|<\|python_tag\|>|\[TOOL_CALLS\]")
+_PYTHON = frozenset(("python", "py", "python3", "py3", "triton", "pytorch"))
+_FILE = re.compile(
+    r"[ \t*#]*(?:file(?:name)?[ \t]*:?[ \t]*)`?([\w./-]{1,100})`?[ \t*]*:?[ \t*]*", re.I
+)
+_STARTS = re.compile(r"(?:import |from [\w.]+ import |class |def |@|\"\"\"|#!)")
+
+_PHRASES = {
+    "async_execution": r"async(?:hronous)? cop|cp\.async|memcpy_async|double.buffer",
+    "block_configuration": r"launch.bounds|occupancy|block size|autotun|num_warps",
+    "caching": r"\bcach(?:e|es|ed|ing)\b",
+    "coalesced_access": r"coalesc|vectori[sz]ed (?:load|memory|access)|float4|__ldg",
+    "cuda_graphs": r"cuda.?graph",
+    "cudnn_flags": r"cudnn\.benchmark|allow_tf32|float32_matmul_precision",
+    "fusion": r"\bfus(?:e|es|ed|ing|ion)\b",
+    "in_place": r"\bin.?place\b",
+    "memory_layout": r"channels.last|memory layout|memory format",
+    "reduced_precision": r"(?:half|mixed).precision|\b(?:fp|bf|float|bfloat)16\b|\btf32\b",
+    "shared_memory": r"shared.memory|__shared__",
+    "short_circuit": r"short.circuit",
+    "tensor_cores": r"tensor.core|\bwmma\b|mma\.sync",
+    "torch_compile": r"torch\.compile",
+    "torch_jit": r"torch\.jit",
+    "unrolling": r"unroll",
+    "warp_reduction": r"warp.{0,12}(?:reduc|shuffle|primitive)|__shfl",
+}
+TECHNIQUES = {name: re.compile(phrase, re.IGNORECASE) for name, phrase in _PHRASES.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parsed:
+    """The parts of one completion."""
+
+    analysis: str | None = None
+    design: str | None = None
+    code: str | None = None
+    """Text of the file with the entry point; None where there is none."""
+    path: str = ENTRY_PATH
+    entry_point: str = ENTRY_POINT
+    other_files: tuple[tuple[str, str], ...] = ()
+    """Further files that the answer names: (path, text)."""
+    fastest: int | None = None
+    """Place of the exemplar that the analysis names as the fastest, from 1."""
+    techniques: tuple[str, ...] = ()
+    """Techniques that analysis and design name, in the words of store.code.features.TECHNIQUES."""
+    parse_error: str | None = None
+    """Why there is no code: empty, truncated, only reasoning, no code, too long."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """One fenced block."""
+
+    start: int
+    """Line of its fence."""
+    end: int
+    """Line after its last one, closing fence included."""
+    language: str
+    text: str
+    closed: bool
+    name: str | None = None
+    """File name that the line before the fence gives."""
+
+
+def clean(text: str) -> str:
+    r"""Return text that can be stored: lone surrogates and NUL characters are replaced.
+
+    >>> clean("a\x00b\ud800c")
+    'a\ufffdb?c'
+    """
+    return text.encode(errors="replace").decode().replace("\0", "\ufffd")
+
+
+def parse(text: str, finish_reason: str = "stop") -> Parsed:
+    r"""Return the parts of a completion; never raises for any text.
+
+    The code is the block that defines ModelNew; of several the last whole one. Where no block does,
+    JSON, tagged and unfenced text is looked at, and then the longest Python block is taken. Code
+    that sampling cut off (finish_reason length) counts only where it is Python and defines
+    ModelNew. Code that is not Python is code: the judge says what is wrong with it.
+
+    >>> parse("### Code\n```python\nclass ModelNew: pass\n```").code
+    'class ModelNew: pass\n'
+    >>> parse("I cannot help with that.").parse_error
+    'no code'
+    """
+    whole = clean(text).replace("\r\n", "\n").replace("\r", "\n")
+    answer = _answer(whole)
+    if not answer:
+        why = "only reasoning" if answer is None else "empty"
+        return Parsed(parse_error="truncated" if finish_reason == "length" else why)
+    lines = answer.split("\n")
+    blocks = _blocks(lines)
+    sections, code_line = _sections(lines, blocks)
+    analysis, design = sections.get("analysis"), sections.get("design")
+    prose = _outside(lines, blocks)
+    named = _FASTEST.search(analysis or prose)
+    words = f"{analysis or ''}\n{design or ''}"
+    parts: dict[str, Any] = {
+        "analysis": analysis,
+        "design": design,
+        "fastest": int(named[1]) if named else None,
+        "techniques": tuple(name for name, one in TECHNIQUES.items() if one.search(words)),
+    }
+    found = _code(answer, lines, blocks, code_line, finish_reason)
+    if isinstance(found, str):
+        return Parsed(**parts, parse_error=found)
+    code, chosen = found
+    if len(code) > LONGEST_CODE:
+        return Parsed(**parts, parse_error="too long")
+    path, others = _files(chosen, blocks)
+    return Parsed(**parts, code=_ready(code), path=path, other_files=others)
+
+
+def _answer(text: str) -> str | None:
+    """Return what follows the reasoning, without end tokens; None where reasoning never ends."""
+    final = text.rfind(_CHANNEL)
+    if final >= 0:
+        text = text[final + len(_CHANNEL) :]
+    opening = _OPENING.match(text)
+    closing = _CLOSING.search(text, opening.end() if opening else 0)
+    if closing is not None:
+        text = text[closing.end() :]
+    elif opening is not None:
+        return None
+    end = len(text.rstrip())
+    while ending := next((one for one in _ENDS if text.endswith(one, 0, end)), None):
+        end -= len(ending)
+    # Only the end is trimmed: where lines begin matters to fences.
+    while end and text[end - 1].isspace():
+        end -= 1
+    return text[:end]
+
+
+def _blocks(lines: Sequence[str]) -> list[Block]:
+    """Return the fenced blocks in order; the last may be without a closing fence."""
+    found: list[Block] = []
+    start, mark, length, prefix, language = -1, "", 0, "", ""
+    for number, line in enumerate(lines):
+        if start < 0:
+            opening = _fence(line)
+            if opening is not None:
+                start = number
+                mark, length, prefix, language = opening
+        elif _closes(line, mark, length):
+            found.append(_block(lines, start, number, prefix, language, closed=True))
+            start = -1
+    if start >= 0:
+        found.append(_block(lines, start, len(lines), prefix, language, closed=False))
+    return found
+
+
+def _fence(line: str) -> tuple[str, int, str, str] | None:
+    """Return mark, length, what stands before it, and language of an opening fence."""
+    body = line.lstrip(" \t>")
+    prefix = line[: len(line) - len(body)]
+    mark = body[:1]
+    if mark not in ("`", "~") or not body.startswith(mark * 3):
+        # "Here it is: ```python"
+        at = line.find("```")
+        if at < 0:
+            return None
+        body, prefix, mark = line[at:], "", "`"
+        language = body.lstrip("`").strip().lower()
+        if language not in _PYTHON:
+            return None
+    length = len(body) - len(body.lstrip(mark))
+    info = body[length:].strip()
+    if mark == "`" and "`" in info:
+        return None  # a code span
+    word = info.split(maxsplit=1)[0] if info else ""
+    return mark, length, prefix, word.strip("{}.").partition(":")[0].lower()
+
+
+def _closes(line: str, mark: str, length: int) -> bool:
+    body = line.strip(" \t>")
+    return len(body) >= length and not body.strip(mark)
+
+
+def _block(
+    lines: Sequence[str], start: int, end: int, prefix: str, language: str, *, closed: bool
+) -> Block:
+    body = lines[start + 1 : end]
+    if prefix and all(line.startswith(prefix) for line in body if line.strip(" \t>")):
+        body = [line[len(prefix) :] for line in body]
+    before = next((line for line in reversed(lines[max(start - 2, 0) : start]) if line.strip()), "")
+    name = _FILE.fullmatch(before[:_HEADING_LENGTH])
+    return Block(
+        start=start,
+        end=min(end + 1, len(lines)),
+        language=language,
+        text="\n".join(body),
+        closed=closed,
+        name=name[1] if name and _is_safe(name[1]) else None,
+    )
+
+
+def _is_safe(path: str) -> bool:
+    """Whether a path that somebody wrote stays inside the kernel's own folder."""
+    parts = path.split("/")
+    return "." in parts[-1] and all(part.strip(".") for part in parts)
+
+
+def _outside(lines: Sequence[str], blocks: Sequence[Block]) -> str:
+    """Return the text between the blocks."""
+    kept: list[str] = []
+    place = 0
+    for block in blocks:
+        kept += lines[place : block.start]
+        place = block.end
+    return "\n".join([*kept, *lines[place:]])
+
+
+def _sections(lines: Sequence[str], blocks: Sequence[Block]) -> tuple[dict[str, str], int]:
+    """Return the first text of each section, and the line of the code's heading (-1: none)."""
+    headings: list[tuple[int, str, str]] = []
+    inside = {number for block in blocks for number in range(block.start, block.end)}
+    for number, line in enumerate(lines):
+        if number not in inside and (found := _heading(line)):
+            headings.append((number, *found))
+    sections: dict[str, str] = {}
+    code_line = -1
+    for place, (number, kind, rest) in enumerate(headings):
+        if kind == "code":
+            code_line = number
+            continue
+        until = headings[place + 1][0] if place + 1 < len(headings) else len(lines)
+        if place + 1 == len(headings):
+            # Without a heading of its own the code ends the section.
+            until = next((b.start for b in blocks if b.start > number and _is_code(b)), until)
+        text = "\n".join([rest, *lines[number + 1 : until]]).strip()
+        if text:
+            sections.setdefault(kind, text)
+    return sections, code_line
+
+
+def _heading(line: str) -> tuple[str, str] | None:
+    """Return the section that a line begins, and what it says of it already."""
+    found = _HEADING.match(line[:_HEADING_LENGTH])
+    if found is None:
+        return None
+    rest = line[found.end("after") :].strip()
+    marked = bool(found["marks"] or found["bold"] or found["inner"] or found["number"])
+    words = " ".join(found["name"].lower().split())
+    long = " " in words
+    if rest:
+        # Prose may begin with such words: with text behind it a heading shows what it is.
+        shown = (found["colon"] and (marked or long)) or (found["marks"] and long)
+        if not shown or not found["after"]:
+            return None
+    elif not (marked or found["colon"] or long):
+        return None
+    return _SECTIONS[words], rest
+
+
+def _code(
+    answer: str,
+    lines: Sequence[str],
+    blocks: Sequence[Block],
+    code_line: int,
+    finish_reason: str,
+) -> tuple[str, Block | None] | str:
+    """Return the code with the block that it stands in, or why there is none."""
+    cut_off = finish_reason == "length"
+    defining = [block for block in blocks if _DEFINES.search(block.text)]
+    if defining:
+        best = max(defining[-_TRIES:], key=lambda block: _worth(block, code_line))
+        text = best.text
+        if not _defines(text):
+            if best.closed:
+                text = _extended(lines, best) or text
+            else:
+                text = _trimmed(text.rstrip().rstrip("`")) or text
+                if cut_off and not _defines(best.text):
+                    return "truncated"
+        return text, best
+    wrapped = max(_wrapped(answer, blocks), key=len, default=None)
+    if wrapped is not None:
+        return wrapped, None
+    bare = _bare(answer, lines, blocks)
+    if bare is not None and (not cut_off or _defines(bare)):
+        return bare, None
+    if cut_off:
+        return "truncated"
+    python = [block for block in blocks if _is_code(block) and block.text.strip()]
+    if python:
+        longest = max(python, key=lambda block: len(block.text))
+        return longest.text, longest
+    return "no code"
+
+
+def _worth(block: Block, code_line: int) -> tuple[bool, bool, bool, int]:
+    imports = re.search(r"^(?:import|from) ", block.text, re.MULTILINE) is not None
+    return _defines(block.text), imports, block.start > code_line >= 0, block.start
+
+
+def _is_code(block: Block) -> bool:
+    """Whether a block is Python by what it says it is, or by its looks."""
+    if block.language in _PYTHON:
+        return True
+    return not block.language and any(map(_STARTS.match, block.text.split("\n")))
+
+
+def _defines(text: str) -> bool:
+    """Whether text is Python and defines the entry point."""
+    if len(text) > LONGEST_CODE:
+        return False
+    tree = python_tree(text)
+    if tree is None:
+        return False
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == ENTRY_POINT:
+            return True
+        if isinstance(node, ast.Assign) and any(
+            isinstance(target, ast.Name) and target.id == ENTRY_POINT for target in node.targets
+        ):
+            return True
+    return False
+
+
+def _extended(lines: Sequence[str], block: Block) -> str | None:
+    """Return a block up to a later fence, where only then it is Python.
+
+    Three backticks in a docstring look like the end of the block.
+    """
+    later = (n for n in range(block.end, len(lines)) if _closes(lines[n], "`", 3))
+    for _, end in zip(range(_TRIES), later, strict=False):
+        text = "\n".join(lines[block.start + 1 : end])
+        if _defines(text):
+            return text
+    return None
+
+
+def _wrapped(answer: str, blocks: Sequence[Block]) -> Iterator[str]:
+    """Yield code that defines the entry point out of JSON, tool calls and tags."""
+    texts = [block.text for block in blocks if block.language in ("json", "jsonc", "")]
+    if answer.lstrip()[:1] in ("{", "["):
+        texts.append(answer)
+    texts += [answer[at.end() :] for at in _first(_CALLS.finditer(answer))]
+    for text in texts[-_TRIES:]:
+        yield from _in_json(text)
+    for at in _first(_TAGGED.finditer(answer)):
+        end = answer.find("</", at.end())
+        inner = answer[at.end() : end if end >= 0 else len(answer)]
+        if _DEFINES.search(inner):
+            yield from _unfenced(inner.strip("\n"))
+
+
+def _first(found: Iterator[re.Match[str]]) -> list[re.Match[str]]:
+    return [match for _, match in zip(range(_TRIES), found, strict=False)]
+
+
+def _in_json(text: str) -> Iterator[str]:
+    """Yield the strings inside the first JSON value of a text that define the entry point."""
+    begin = min((at for at in (text.find("{"), text.find("[")) if at >= 0), default=-1)
+    if begin < 0 or len(text) > LONGEST_CODE * 2:
+        return
+    decoder = json.JSONDecoder(strict=False)
+    try:
+        waiting: list[Any] = [decoder.raw_decode(text, begin)[0]]
+    except (ValueError, RecursionError):
+        return
+    opened = 0
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += cast("dict[str, Any]", value).values()
+        elif isinstance(value, list):
+            waiting += cast("list[Any]", value)
+        elif isinstance(value, str) and _DEFINES.search(value):
+            yield from _unfenced(clean(value).replace("\r\n", "\n"))
+        elif isinstance(value, str) and value.lstrip()[:1] == "{" and opened < _TRIES:
+            # The arguments of a tool call are JSON in a string.
+            opened += 1
+            try:
+                waiting.append(decoder.decode(value))
+            except (ValueError, RecursionError):
+                continue
+
+
+def _unfenced(text: str) -> Iterator[str]:
+    """Yield text that defines the entry point, out of its fences where it has some."""
+    fenced = [one.text for one in _blocks(text.split("\n")) if _DEFINES.search(one.text)]
+    yield fenced[-1] if fenced else text
+
+
+def _bare(answer: str, lines: Sequence[str], blocks: Sequence[Block]) -> str | None:
+    """Return code that stands in no block, or None."""
+    text = _outside(lines, blocks) if blocks else answer
+    if not _DEFINES.search(text):
+        return None
+    rows = text.split("\n")
+    starts = [number for number, row in enumerate(rows) if _STARTS.match(row)]
+    for start in starts[:_TRIES]:
+        found = _trimmed("\n".join(rows[start:]))
+        if found is not None:
+            return found
+    return "\n".join(rows[starts[0] :]) if starts else text
+
+
+def _trimmed(text: str) -> str | None:
+    """Return text up to where it stops being Python, if that defines the entry point."""
+    for _ in range(_TRIES):
+        if _defines(text):
+            return text
+        if len(text) > LONGEST_CODE:
+            return None
+        try:
+            ast.parse(text)
+        except SyntaxError as error:
+            line = error.lineno or 0
+        except (ValueError, RecursionError, MemoryError):
+            return None
+        else:
+            return None
+        rows = text.split("\n")
+        if line < 1 or line > len(rows):
+            return None
+        text = "\n".join(rows[: line - 1])
+    return None
+
+
+def _files(
+    chosen: Block | None, blocks: Sequence[Block]
+) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Return the path of the code and the other files of the answer."""
+    if chosen is None or chosen.name is None:
+        return ENTRY_PATH, ()
+    others = {
+        block.name: _ready(block.text)
+        for block in blocks
+        if block.name not in (None, chosen.name) and block.closed and block.text.strip()
+    }
+    if not others:
+        return ENTRY_PATH, ()
+    return chosen.name, tuple(sorted((str(name), text) for name, text in others.items()))
+
+
+def _ready(code: str) -> str:
+    """Return code as it is stored: no blank lines around it, one newline at the end."""
+    rows = code.rstrip().split("\n")
+    first = next((number for number, row in enumerate(rows) if row.strip()), 0)
+    return normalise("\n".join(rows[first:]))

@@ -1,0 +1,174 @@
+"""What tree-sitter sees in C++ and CUDA text: functions, launches, streams, graphs, techniques."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import tree_sitter
+
+MAX_BYTES = 1_000_000
+"""Longer text is not parsed: no kernel is that long, and a hostile one could take minutes."""
+
+# A prose sentence or a page of Python also yields a tree, but one that is mostly errors.
+_MOST_ERROR_SHARE = 0.5
+
+_QUERY = """
+(ERROR) @error
+(function_definition) @function
+(function_definition "__global__") @global
+(function_declarator declarator: (identifier) @defined)
+(call_expression function: (identifier) @call)
+(call_expression function: (qualified_identifier name: (identifier) @call))
+(call_expression function: (template_function name: (identifier) @call))
+(call_expression (kernel_call_syntax)) @launch
+(type_identifier) @type
+(namespace_identifier) @namespace
+("__shared__") @shared
+(launch_bounds) @launch_bounds
+(preproc_call argument: (preproc_arg) @directive)
+(gnu_asm_expression (string_literal (string_content) @asm))
+"""
+
+_VECTOR_TYPES = frozenset(
+    f"{base}{width}"
+    for base in ("char", "uchar", "short", "ushort", "int", "uint", "float", "double", "longlong")
+    for width in (2, 4)
+) | {"half2", "__half2", "__nv_bfloat162", "nv_bfloat162"}
+_SMALL_TYPES = frozenset(
+    ("half", "__half", "half2", "__half2", "__nv_bfloat16", "nv_bfloat16", "__nv_bfloat162")
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CudaFacts:
+    """Facts of one C++ or CUDA text."""
+
+    functions: int = 0
+    """Functions with a body."""
+    global_functions: int = 0
+    """Functions with a body that are `__global__`."""
+    launches: int = 0
+    """Launches written as <<<...>>>."""
+    uses_streams: bool = False
+    uses_cuda_graphs: bool = False
+    techniques: frozenset[str] = field(default_factory=frozenset[str])
+
+
+@cache
+def _language() -> tuple[tree_sitter.Parser, tree_sitter.Query]:
+    import tree_sitter
+    import tree_sitter_cuda
+
+    language = tree_sitter.Language(tree_sitter_cuda.language())
+    return tree_sitter.Parser(language), tree_sitter.Query(language, _QUERY)
+
+
+def read_cuda(text: str) -> CudaFacts:
+    """Return the facts of C++ text; text that is not C++, or too long, has none.
+
+    >>> read_cuda("__global__ void k(float* x) { x[0] = 1; }").global_functions
+    1
+    >>> read_cuda("Calls a __global__ function called kernel(x) { fast }.").global_functions
+    0
+    """
+    import tree_sitter
+
+    data = text.encode(errors="replace")
+    if len(data) > MAX_BYTES or b"{" not in data:
+        return CudaFacts()
+    parser, query = _language()
+    tree = parser.parse(data)
+    found = tree_sitter.QueryCursor(query).captures(tree.root_node)
+    if _bytes_in_error(found.get("error", [])) > _MOST_ERROR_SHARE * len(data.strip()):
+        return CudaFacts()
+    functions = [node for node in found.get("function", []) if not _in_a_sentence(node)]
+    if not functions:
+        return CudaFacts()
+
+    def names(capture: str) -> set[str]:
+        return {(node.text or b"").decode(errors="replace") for node in found.get(capture, [])}
+
+    calls = names("call")
+    streams = any(name.startswith("cudaStream") for name in calls) or bool(
+        calls & {"getStreamFromPool", "setCurrentCUDAStream"}
+        or names("type") & {"CUDAStreamGuard", "CUDAMultiStreamGuard"}
+    )
+    graphs = any(name.startswith("cudaGraph") for name in calls) or bool(
+        calls & {"cudaStreamBeginCapture", "cudaStreamEndCapture"}
+    )
+    techniques = _techniques(
+        calls=calls,
+        defined=names("defined"),
+        types=names("type"),
+        namespaces=names("namespace"),
+        directives=names("directive"),
+        assembly=names("asm"),
+        shared="shared" in found,
+        bounds="launch_bounds" in found,
+    )
+    if streams:
+        techniques.add("async_execution")
+    if graphs:
+        techniques.add("cuda_graphs")
+    return CudaFacts(
+        functions=len(functions),
+        global_functions=sum(not _in_a_sentence(node) for node in found.get("global", [])),
+        launches=len(found.get("launch", [])),
+        uses_streams=streams,
+        uses_cuda_graphs=graphs,
+        techniques=frozenset(techniques),
+    )
+
+
+def _in_a_sentence(function: tree_sitter.Node) -> bool:
+    """Say whether words that are no C++ stand on the function's own first or last line."""
+    before, after = function.prev_sibling, function.next_sibling
+    return (
+        before is not None and before.is_error and before.end_point.row == function.start_point.row
+    ) or (after is not None and after.is_error and after.start_point.row == function.end_point.row)
+
+
+def _bytes_in_error(nodes: list[tree_sitter.Node]) -> int:
+    """Count the bytes under error nodes once, although the nodes nest."""
+    total, reached = 0, 0
+    for start, end in sorted((node.start_byte, node.end_byte) for node in nodes):
+        total += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
+
+
+def _techniques(
+    *,
+    calls: set[str],
+    defined: set[str],
+    types: set[str],
+    namespaces: set[str],
+    directives: set[str],
+    assembly: set[str],
+    shared: bool,
+    bounds: bool,
+) -> set[str]:
+    """Name the techniques whose syntax is there; the vocabulary stands in store.code.features."""
+
+    def starts(names: set[str], *prefixes: str) -> bool:
+        return any(name.startswith(prefixes) for name in names)
+
+    seen = {
+        "coalesced_access": bool(types & _VECTOR_TYPES)
+        or starts(calls, "__ldg", "__ldcs", "__ldcg", "make_float4", "make_float2"),
+        "fusion": any("fuse" in name.lower() for name in defined),
+        "block_configuration": bounds or starts(calls, "cudaOccupancy"),
+        "warp_reduction": starts(calls, "__shfl", "__reduce_")
+        or bool(types & {"WarpReduce", "WarpScan"}),
+        "shared_memory": shared,
+        "unrolling": any(text.split()[:1] == ["unroll"] for text in directives),
+        "async_execution": starts(calls, "__pipeline_", "memcpy_async", "cudaMemcpyAsync")
+        or any("cp.async" in text for text in assembly),
+        "tensor_cores": "wmma" in namespaces
+        or any("mma.sync" in text or "wgmma" in text for text in assembly),
+        "reduced_precision": bool(types & _SMALL_TYPES),
+    }
+    return {name for name, there in seen.items() if there}

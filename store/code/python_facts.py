@@ -1,0 +1,217 @@
+"""What Python's own parser sees in a kernel: calls, flags, Triton kernels, embedded C++ text."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from store.code import constant_answers
+from store.code.python_syntax import Names, collect, parse
+
+
+def _words(names: str, *prefixes: str) -> frozenset[str]:
+    """Return the words of a text, each with every prefix."""
+    return frozenset(f"{prefix}{name}" for prefix in prefixes or ("",) for name in names.split())
+
+
+_COMPILE = frozenset(("torch.compile", "torch._dynamo.optimize"))
+_JIT = _words(
+    "script trace freeze trace_module script_method optimize_for_inference script_if_tracing",
+    "torch.jit.",
+)
+_GRAPHS = _words("CUDAGraph graph make_graphed_callables", "torch.cuda.", "torch.cuda.graphs.")
+_STREAMS = _words(
+    "Stream stream ExternalStream StreamContext set_stream", "torch.cuda.", "torch.cuda.streams."
+) | _words("Stream ExternalStream", "cupy.cuda.")
+_FLAGS = (
+    "torch.backends.cudnn.",
+    "torch.backends.cuda.matmul.",
+    "torch.backends.fp32_precision",
+)
+_FLAG_CALLS = frozenset(("torch.set_float32_matmul_precision", "torch.backends.cudnn.flags"))
+_TRITON_JIT = frozenset(("triton.jit", "triton.runtime.jit", "triton.experimental.gluon.jit"))
+_LOW_PRECISION = _words(
+    "float16 half bfloat16 float8_e4m3fn float8_e5m2", "torch.", "triton.language."
+)
+_CHANNELS_LAST = _words("channels_last channels_last_3d", "torch.")
+_FUSED_CALLS = _words("addmm baddbmm addbmm addmv addcmul addcdiv scaled_dot_product_attention")
+# Methods with a trailing underscore that make or annotate a tensor, rather than compute in place.
+_NOT_IN_PLACE = _words(
+    "requires_grad_ fill_ zero_ copy_ uniform_ normal_ trunc_normal_ kaiming_uniform_ "
+    "kaiming_normal_ xavier_uniform_ xavier_normal_ orthogonal_ constant_ zeros_ ones_ "
+    "share_memory_ _init_weights_"
+)
+
+
+@dataclass(kw_only=True)
+class PythonFacts:
+    """Facts of one Python text."""
+
+    parsed: bool = False
+    triton_kernels: int = 0
+    uses_cuda_graphs: bool = False
+    uses_torch_compile: bool = False
+    uses_torch_jit: bool = False
+    sets_cudnn_flags: bool = False
+    uses_streams: bool = False
+    techniques: set[str] = field(default_factory=set[str])
+    strings: list[str] = field(default_factory=list[str])
+    """Strings that take part in the program; docstrings and bare strings do not."""
+    prose: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """Byte ranges of docstrings and bare strings in the UTF-8 text."""
+
+
+def read_python(code: str) -> PythonFacts:
+    """Return the facts of Python text; never raises for any text.
+
+    >>> read_python("import torch\\nf = torch.compile(g)").uses_torch_compile
+    True
+    >>> read_python("# torch.compile(g)").uses_torch_compile
+    False
+    """
+    tree = parse(code)
+    if tree is None:
+        return PythonFacts()
+    found = collect(tree, code)
+    facts = PythonFacts(parsed=True, strings=found.strings, prose=found.prose)
+    names = Names(found)
+    for call in found.calls:
+        _read_call(facts, names, call)
+    for function in found.functions:
+        _read_function(facts, names, function)
+    for target in found.targets:
+        _read_target(facts, names, target)
+    for subscript in found.keyed:
+        if _holds_address(subscript):
+            facts.techniques.add("caching")
+    builds = any(constant_answers.is_constructor(names.resolve(call.func)) for call in found.calls)
+    if builds and any(constant_answers.found_in(node, names.resolve) for node in found.classes):
+        facts.techniques.add("short_circuit")
+    for there, technique in (
+        (facts.uses_cuda_graphs, "cuda_graphs"),
+        (facts.uses_torch_compile, "torch_compile"),
+        (facts.uses_torch_jit, "torch_jit"),
+        (facts.sets_cudnn_flags, "cudnn_flags"),
+        (facts.uses_streams, "async_execution"),
+    ):
+        if there:
+            facts.techniques.add(technique)
+    return facts
+
+
+def _read_call(facts: PythonFacts, names: Names, call: ast.Call) -> None:
+    name = names.resolve(call.func)
+    _read_used(facts, name)
+    method = name.rpartition(".")[2]
+    values = [*call.args, *(keyword.value for keyword in call.keywords)]
+    given = {names.resolve(value) for value in values}
+    for keyword in call.keywords:
+        if keyword.arg == "out" or (
+            keyword.arg == "inplace"
+            and isinstance(keyword.value, ast.Constant)
+            and keyword.value.value is True
+        ):
+            facts.techniques.add("in_place")
+        elif keyword.arg in ("num_warps", "num_stages"):
+            facts.techniques.add("block_configuration")
+    if name == "setattr" and call.args:
+        facts.sets_cudnn_flags |= f"{names.resolve(call.args[0])}.".startswith(_FLAGS)
+    if given & _CHANNELS_LAST or method == "as_strided":
+        facts.techniques.add("memory_layout")
+    if (
+        given & _LOW_PRECISION
+        or (method in ("half", "bfloat16") and not call.args)
+        or (method == "autocast" and name.startswith("torch."))
+        or (name == "torch.set_float32_matmul_precision" and _first_text(call) != "highest")
+    ):
+        facts.techniques.add("reduced_precision")
+    if method in _FUSED_CALLS or "fuse" in method.lower():
+        facts.techniques.add("fusion")
+    if (
+        method.endswith("_")
+        and not method.endswith("__")
+        and method not in _NOT_IN_PLACE
+        and "nn.init." not in name
+        and not name.startswith("_")
+    ):
+        facts.techniques.add("in_place")
+    if name in ("triton.language.dot", "triton.language.dot_scaled"):
+        facts.techniques.add("tensor_cores")
+    elif name == "triton.language.static_range":
+        facts.techniques.add("unrolling")
+    elif name in ("triton.autotune", "triton.heuristics", "triton.Config"):
+        facts.techniques.add("block_configuration")
+    if method in ("get", "setdefault", "pop") and any(map(_is_address, call.args)):
+        facts.techniques.add("caching")
+
+
+def _first_text(call: ast.Call) -> object:
+    return call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else None
+
+
+def _read_used(facts: PythonFacts, name: str) -> None:
+    """Note a function that is called or decorates."""
+    facts.uses_torch_compile |= name in _COMPILE
+    facts.uses_torch_jit |= name in _JIT
+    facts.uses_cuda_graphs |= name in _GRAPHS
+    facts.uses_streams |= name in _STREAMS
+    facts.sets_cudnn_flags |= name in _FLAG_CALLS
+    if name in ("functools.lru_cache", "functools.cache"):
+        facts.techniques.add("caching")
+
+
+def _read_function(
+    facts: PythonFacts, names: Names, function: ast.FunctionDef | ast.AsyncFunctionDef
+) -> None:
+    decorators = [
+        names.resolve(node.func if isinstance(node, ast.Call) else node)
+        for node in function.decorator_list
+    ]
+    for name in decorators:
+        _read_used(facts, name)
+    if _TRITON_JIT.intersection(decorators):
+        facts.triton_kernels += 1
+    if "fuse" in function.name.lower():
+        facts.techniques.add("fusion")
+
+
+def _read_target(
+    facts: PythonFacts, names: Names, assigned: tuple[ast.expr, ast.expr | None]
+) -> None:
+    """Note what an assignment sets: library flags, and attributes that are called a cache."""
+    for target in _flat(assigned[0]):
+        if not isinstance(target, ast.Attribute):
+            continue
+        name = names.resolve(target)
+        if name.startswith(_FLAGS):
+            facts.sets_cudnn_flags = True
+            value = assigned[1]
+            if "tf32" in target.attr and isinstance(value, ast.Constant) and value.value is True:
+                facts.techniques.add("reduced_precision")
+        elif not {"cache", "cached"}.isdisjoint(target.attr.lower().split("_")):
+            facts.techniques.add("caching")
+
+
+def _flat(target: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(target, ast.Tuple | ast.List):
+        for item in target.elts:
+            yield from _flat(item)
+    else:
+        yield target
+
+
+def _holds_address(node: ast.Subscript | ast.Compare) -> bool:
+    """Say whether a lookup or comparison is made with a tensor's address."""
+    parts = [node.slice] if isinstance(node, ast.Subscript) else [node.left, *node.comparators]
+    return any(map(_is_address, parts))
+
+
+def _is_address(node: ast.expr) -> bool:
+    items = node.elts if isinstance(node, ast.Tuple) else [node]
+    return any(
+        isinstance(item, ast.Call)
+        and isinstance(item.func, ast.Attribute)
+        and item.func.attr == "data_ptr"
+        for item in items
+    )

@@ -1,0 +1,222 @@
+"""Families of tasks, read from their code, and the split into train and test that follows them."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from store.code.python_syntax import parse
+
+NETWORK_LAYERS = 3
+"""From so many convolutions or linear layers on, a task is a network rather than one operation."""
+
+FUSED_STEPS = 3
+"""From so many operations in `forward` on, a convolution or product counts as fused with them."""
+
+OTHER = "other"
+
+# In order of weight: a task belongs to the first family that one of its operations names.
+# Matched against the last part of a call's name, in lower case and without underscores.
+_OPERATIONS: dict[str, str] = {
+    "rnn": "lstm gru rnn lstmcell grucell rnncell",
+    "attention": (
+        "multiheadattention scaleddotproductattention transformerencoder "
+        "transformerencoderlayer transformerdecoderlayer maskedfill"
+    ),
+    "scan": "cumsum cumprod cummax cummin logcumsumexp",
+    "conv_transpose3d": "convtranspose3d",
+    "conv_transpose2d": "convtranspose2d",
+    "conv_transpose1d": "convtranspose1d",
+    "conv3d": "conv3d",
+    "conv2d": "conv2d",
+    "conv1d": "conv1d",
+    "matmul": "linear matmul mm bmm mv addmm baddbmm einsum tensordot dot",
+    "softmax": "softmax logsoftmax softmin",
+    "norm": (
+        "batchnorm batchnorm1d batchnorm2d batchnorm3d instancenorm instancenorm1d "
+        "instancenorm2d instancenorm3d groupnorm layernorm rmsnorm norm normalize vectornorm"
+    ),
+    "pooling": " ".join(
+        f"{kind}pool{size}d"
+        for kind in ("max", "avg", "lp", "adaptivemax", "adaptiveavg")
+        for size in (1, 2, 3)
+    ),
+    "reduction": "sum mean max min prod argmax argmin amax amin all any std var logsumexp median",
+}
+_FAMILY_OF = {word: name for name, words in _OPERATIONS.items() for word in words.split()}
+_HEAVY = (*(name for name in _OPERATIONS if name.startswith("conv")), "matmul")
+_TAILS = ("softmax", "norm", "pooling", "reduction")
+_TARGETS = frozenset(("target", "targets", "label", "labels", "negative"))
+
+
+def family(reference_code: str) -> str:
+    """Return the family of a task: its weightiest operation, or what kind of whole it is.
+
+    The order: recurrent, attention, network (three or more convolutions or linear layers), scan,
+    convolutions by kind, matmul, loss, softmax, norm, pooling, reduction, elementwise. A
+    convolution or product that is fused with more operations is named after the weightiest of
+    them too (conv3d_norm). Text that cannot be parsed or that has no Model is "other".
+
+    >>> family("class Model:\\n    def forward(self, a, b):\\n        return torch.matmul(a, b)")
+    'matmul'
+    """
+    tree = parse(reference_code)
+    if tree is None:
+        return OTHER
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    if not any(node.name == "Model" for node in classes):
+        return OTHER
+    nodes = [node for one in classes for node in ast.walk(one)]
+    operations = Counter(_operations(nodes))
+    for name in ("rnn", "attention"):
+        if operations[name]:
+            return name
+    if _layers(nodes) >= NETWORK_LAYERS:
+        return "network"
+    arguments = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    divides = any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div) for n in nodes)
+    for name in _OPERATIONS:
+        if name == "softmax" and (arguments & _TARGETS or _calls_loss(nodes)):
+            return "loss"
+        if operations[name]:
+            if name in _HEAVY:
+                return f"{name}_{_tail(operations)}" if _steps(classes) >= FUSED_STEPS else name
+            # x / sum(|x|) and x / sqrt(mean(x²)) are norms that are written out.
+            return "norm" if name == "reduction" and divides else name
+    return "elementwise"
+
+
+def _operations(nodes: list[ast.AST]) -> Iterator[str]:
+    for name in _called(nodes):
+        if name in _FAMILY_OF:
+            yield _FAMILY_OF[name]
+    if any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.MatMult) for n in nodes):
+        yield "matmul"
+
+
+def _called(nodes: list[ast.AST]) -> Iterator[str]:
+    """Yield the last part of each called name; a call of the model's own layer is none."""
+    for node in nodes:
+        if isinstance(node, ast.Call):
+            function = node.func
+            if isinstance(function, ast.Attribute):
+                own = isinstance(function.value, ast.Name) and function.value.id == "self"
+                if not own:
+                    yield function.attr.lower().replace("_", "")
+            elif isinstance(function, ast.Name):
+                yield function.id.lower().replace("_", "")
+
+
+def _layers(nodes: list[ast.AST]) -> int:
+    count = 0
+    for name in _called(nodes):
+        # A list of layers is filled in a loop: its length is not in the text.
+        if name in ("sequential", "modulelist", "append"):
+            count += NETWORK_LAYERS
+        else:
+            count += name == "linear" or _FAMILY_OF.get(name, "").startswith("conv")
+    return count
+
+
+def _tail(operations: Counter[str]) -> str:
+    """Return the weightiest operation that a convolution or product is fused with."""
+    return next((name for name in _TAILS if operations[name]), "elementwise")
+
+
+def _steps(classes: list[ast.ClassDef]) -> int:
+    """Count the operations in the forward methods: calls, and arithmetic between values."""
+    return sum(
+        isinstance(node, ast.Call | ast.BinOp)
+        for one in classes
+        for method in one.body
+        if isinstance(method, ast.FunctionDef) and method.name == "forward"
+        for node in ast.walk(method)
+    )
+
+
+def _calls_loss(nodes: list[ast.AST]) -> bool:
+    return any(
+        name.endswith(("loss", "crossentropy", "kldiv", "cosinesimilarity"))
+        for name in _called(nodes)
+    )
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+RULE = (
+    "families in the order of sha256(suite, family), to test while it holds at most {share:g} of "
+    "the tasks of every level"
+)
+
+# Decided once, by `choose_test` over the 250 tasks of revision v0: a part of the suite, or another
+# revision of it, is split as the whole was, in every lake.
+_DECIDED = {
+    "kernelbench": _words(
+        "conv1d conv3d conv3d_norm conv3d_softmax conv_transpose2d_norm conv_transpose2d_pooling "
+        "conv_transpose2d_reduction conv_transpose2d_softmax conv_transpose3d "
+        "conv_transpose3d_elementwise conv_transpose3d_reduction matmul_pooling pooling rnn"
+    )
+}
+
+
+def split_rows(
+    suite: str, families: Iterable[str], test_share: float = 0.2
+) -> list[dict[str, str]]:
+    """Return rows of table splits: which side each family of a suite is on, by RULE.
+
+    `families` names the family of each task; named once each, they weigh the same. KernelBench
+    has been decided and does not depend on what is there.
+    """
+    named = list(families)
+    test = _DECIDED.get(suite)
+    if test is None:
+        test = choose_test(suite, named, [None] * len(named), test_share)
+    return [
+        {
+            "suite": suite,
+            "family": name,
+            "split": "test" if name in test else "train",
+            "rule": RULE.format(share=test_share),
+        }
+        for name in sorted(set(named))
+    ]
+
+
+def decided(suite: str, family: str) -> str | None:
+    """Return the side of a family in a suite that is decided in every lake; None in others."""
+    test = _DECIDED.get(suite)
+    if test is None:
+        return None
+    return "test" if family in test else "train"
+
+
+def choose_test(
+    suite: str, families: Sequence[str], levels: Sequence[int | None], test_share: float = 0.2
+) -> frozenset[str]:
+    """Return the families on the test side; `families` and `levels` have one entry per task.
+
+    Families are taken in the order of sha256(suite, family), and each that leaves every level at
+    or below `test_share` of its tasks goes to test. Nothing about results enters. Where every
+    family is too large, the smallest one goes to test, so that two families give both sides.
+    """
+    size = Counter(zip(families, levels, strict=True))
+    budget = {level: test_share * count for level, count in Counter(levels).items()}
+    order = sorted(set(families), key=lambda name: _draw(suite, name))
+    test: set[str] = set()
+    for name in order:
+        if all(size[name, level] <= left for level, left in budget.items()):
+            test.add(name)
+            for level in budget:
+                budget[level] -= size[name, level]
+    if not test and len(order) > 1:
+        total = Counter(families)
+        test = {min(order, key=total.__getitem__)}
+    return frozenset(test)
+
+
+def _draw(suite: str, name: str) -> str:
+    return hashlib.sha256(f"{suite}\0{name}".encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""What exporters share: running one, choosing attempts, writing tables."""

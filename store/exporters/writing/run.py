@@ -1,0 +1,63 @@
+"""How a lake leaves in formats of others: an exporter writes a folder, whole or not at all."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from store.errors import ExportRefused
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from store.commandline.members import Member
+    from store.lake.reader import Lake
+
+SQL = Path(__file__).parent.parent / "sql"
+
+
+class Exporter(Protocol):
+    """What a module of store/exporters defines; `Config` holds its options."""
+
+    def write(self, lake: Lake, folder: Path, config: Any, /) -> dict[str, int]:
+        """Write into an empty folder; return how many of what, such as {"kernels": 12}.
+
+        Raises:
+            ExportRefused: there is nothing to write; says what would help.
+        """
+        ...
+
+
+def export(lake: Lake, module: Exporter | ModuleType, target: Path, config: Any) -> dict[str, int]:
+    """Write a lake's snapshot to a new folder in some format; return how many of what.
+
+    Raises:
+        ExportRefused: the folder is there already, or there is nothing to write.
+    """
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ExportRefused(f"{target} is there already", "Name a new folder, or an empty one.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        counts = module.write(lake, partial, config)
+        partial.chmod(0o755)
+        if target.exists():
+            target.rmdir()
+        partial.rename(target)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return counts
+
+
+def question(name: str) -> str:
+    """Return the SQL file of that name in store/exporters/sql."""
+    return (SQL / f"{name}.sql").read_text("utf-8")
+
+
+def line(one: Member, counts: dict[str, int], target: Path, snapshot: int) -> str:
+    """Return what an export did in one line."""
+    written = ", ".join(f"{count} {what}" for what, count in counts.items())
+    return f"{one.name}: {written} → {target} (snapshot {snapshot})"

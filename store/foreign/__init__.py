@@ -1,0 +1,1 @@
+"""Data from elsewhere, which nobody vouches for."""

@@ -1,0 +1,74 @@
+"""Measures what Parquet files expand to; a program of its own, run by `store.foreign.parquet`.
+
+Reads a JSON object from standard input: `files`, `file_bytes`, `total_bytes`, `rows`. Writes one
+JSON line per file, {"bytes": N} or {"error": TEXT}, and stops at the first error. The process
+limits its own memory and processor time first, so that a file whose metadata lies can end this
+process and no other. It imports pyarrow and the standard library alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+from typing import Any
+
+# The default allocator reserves address space ahead, which the limit below would count.
+os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
+
+OWN_BYTES = 3 << 30
+"""Address space for the interpreter, the libraries, and a second copy while a batch is made."""
+CPU_S = 1800
+
+
+def main() -> None:
+    """Measure the files that standard input names."""
+    asked = json.load(sys.stdin)
+    _limit(resource.RLIMIT_AS, asked["file_bytes"] + OWN_BYTES)
+    _limit(resource.RLIMIT_CPU, CPU_S)
+    _limit(resource.RLIMIT_CORE, 0)
+    total = 0
+    for file in asked["files"]:
+        found = _measure(file, asked["file_bytes"], asked["total_bytes"] - total, asked["rows"])
+        sys.stdout.write(json.dumps(found) + "\n")
+        sys.stdout.flush()
+        if "error" in found:
+            return
+        total += found["bytes"]
+
+
+def _limit(kind: int, value: int) -> None:
+    _, hard = resource.getrlimit(kind)
+    resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
+
+
+def _measure(file: str, file_bytes: int, left_bytes: int, rows: int) -> dict[str, Any]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    allowed = min(file_bytes, left_bytes)
+    what = "this file" if file_bytes <= left_bytes else "all files"
+    try:
+        opened = pq.ParquetFile(file)
+        meta = opened.metadata
+        if meta.num_rows > rows:
+            return {"error": f"states {meta.num_rows} rows, where {rows} are allowed"}
+        # A page is decompressed as a whole, so that what the metadata states is looked at first.
+        stated = sum(meta.row_group(at).total_byte_size for at in range(meta.num_row_groups))
+        if stated > allowed:
+            return {"error": f"states {stated} bytes, where {allowed} are allowed for {what}"}
+        seen = 0
+        for batch in opened.iter_batches(10_000, use_threads=False):
+            seen += batch.nbytes
+            if seen > allowed:
+                return {"error": f"expands to more than the {allowed} bytes allowed for {what}"}
+    except MemoryError:
+        return {"error": f"expands to more than the {allowed} bytes allowed for {what}"}
+    except (pa.ArrowException, OSError, ValueError) as error:
+        return {"error": f"cannot be read as Parquet: {error!s:.300}", "damaged": True}
+    return {"bytes": seen}
+
+
+if __name__ == "__main__":
+    main()

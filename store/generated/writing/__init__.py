@@ -1,0 +1,1 @@
+"""What generated tasks and their kernels are written with."""

@@ -1,0 +1,67 @@
+"""The families by name, and the stream of tasks that a seed gives."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol, cast
+
+from store.errors import ImportFailed, UnknownName
+from store.generated.writing.draw import Draw
+from store.generated.writing.task import Task
+
+_MOST_DRAWS = 1000
+
+
+class Family(Protocol):
+    """What a module of this folder defines."""
+
+    SPLIT: str
+
+    def task(self, draw: Draw) -> Task:
+        """Return one task; the same draw gives the same task."""
+        ...
+
+
+def families() -> tuple[str, ...]:
+    """Return the names of all families, in order."""
+    return tuple(sorted(file.stem for file in Path(__file__).parent.parent.glob("[!_]*.py")))
+
+
+def family(name: str) -> Family:
+    """Return one family; raises UnknownName with the nearest one."""
+    known = families()
+    if name not in known:
+        raise UnknownName.among("family", name, known)
+    return cast(Family, importlib.import_module(f"store.generated.{name}"))
+
+
+def tasks(names: Sequence[str], seed: int) -> Iterator[tuple[str, Task]]:
+    """Yield family and task without end, the families in turn, no text twice.
+
+    What a family gives depends on the seed and its own name alone, not on the other families.
+
+    Raises:
+        UnknownName: there is no such family.
+    """
+    streams = [(name, _stream(name, seed)) for name in names]
+    while True:
+        for name, stream in streams:
+            yield name, next(stream)
+
+
+def _stream(name: str, seed: int) -> Iterator[Task]:
+    make, seen, place = family(name).task, set[str](), 0
+    while True:
+        for attempt in range(_MOST_DRAWS):
+            task = make(Draw("generated", seed, name, place, attempt))
+            if task.code not in seen:
+                break
+        else:
+            raise ImportFailed(
+                f"family {name} has no more tasks after {place}", "Ask for fewer, or more families."
+            )
+        seen.add(task.code)
+        place += 1
+        yield task

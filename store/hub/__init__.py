@@ -1,0 +1,1 @@
+"""Editions of a lake on the Hugging Face Hub: publish and pull."""

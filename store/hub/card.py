@@ -1,0 +1,224 @@
+"""README.md of an edition: what the Hub's viewer needs, and what a reader has to know.
+
+Every text out of a lake is hostile here. In the front matter a YAML writer quotes it; in the body
+it is written as character references, of which no Markdown, HTML or link can be made.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from store import __version__
+from store.commandline.display import cell
+from store.hub import licences, viewer
+from store.hub.edition import MANIFEST, Edition
+from store.hub.frozen_catalog import CATALOG
+from store.lake.reader import Lake
+from store.upkeep.history import statement
+
+if TYPE_CHECKING:
+    pass
+
+README = "README.md"
+FIGURE = "figure.png"
+TEMPLATES = Path(__file__).parent / "templates"
+SHOWN = 60
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 -.,")
+_WIDTH_IN, _HEIGHT_IN, _DPI = 7.0, 3.6, 110
+
+
+def write(made: Edition) -> None:
+    """Write README.md and its figure into the folder of an edition.
+
+    What they say is asked of the frozen lake that lies there, so that nothing but what leaves can
+    stand in them.
+    """
+    from store.lake.location import Location
+
+    with Lake(Location(made.folder)) as lake:
+        _figure(lake, made)
+        text = card(lake, made)
+    (made.folder / README).write_text(text, "utf-8")
+
+
+def card(lake: Lake, made: Edition) -> str:
+    """Return the text of README.md."""
+    import jinja2
+    import yaml
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["inert"] = inert
+    configs = _configs(made)
+    head = yaml.dump(
+        _front_matter(made, configs), Dumper=yaml.CSafeDumper, sort_keys=False, width=1000
+    )
+    body = environment.get_template("card.md.j2").render(
+        made=made,
+        configs=configs,
+        example=_default(made, configs),
+        empty=[name for name, files in made.tables.items() if not files],
+        evaluators=lake.run(statement("card_evaluators")).rows(),
+        sources=lake.run(statement("card_sources")).rows(),
+        tables=[lake.catalog.table(name) for name in made.tables],
+        private=_private(lake, made),
+        version=__version__,
+        manifest=MANIFEST,
+        catalog=CATALOG,
+        figure=FIGURE,
+    )
+    return f"---\n{head}---\n\n{body}"
+
+
+def inert(value: object) -> str:
+    """Return a text for the body of a card: one line, no markup, nothing that becomes a link.
+
+    >>> inert("<img src=x> [a](b) | `c`")
+    '&#60;img src&#61;x&#62; &#91;a&#93;&#40;b&#41; &#124; &#96;c&#96;'
+    """
+    text = cell(value)
+    plain = "".join(c if c in _PLAIN else f"&#{ord(c)};" for c in text)
+    plain = plain.replace("www.", "www&#46;")
+    # At the start of a line these would begin a list, a heading or a rule.
+    return f"&#{ord(plain[0])};{plain[1:]}" if plain[:1] in ("-", " ") else plain
+
+
+def _configs(made: Edition) -> list[dict[str, Any]]:
+    """Return what the card says of each dataset and table with rows, datasets first."""
+    found: list[dict[str, Any]] = []
+    for name in (*made.datasets, *made.tables):
+        files = made.shards(name)
+        if not files:
+            continue
+        found.append(
+            {
+                "name": name,
+                "split": made.split(name),
+                "rows": sum(one.rows for one in files),
+                "bytes": sum(one.bytes for one in files),
+                "raw_bytes": sum(one.raw_bytes for one in files),
+                "files": len(files),
+                "dataset": made.datasets.get(name),
+            }
+        )
+    return found
+
+
+def _front_matter(made: Edition, configs: list[dict[str, Any]]) -> dict[str, Any]:
+    most = max((one["rows"] for one in configs), default=0)
+    default = _default(made, configs)
+    names = sorted({licence for _, licence, _ in made.licences})
+    return {
+        **licences.hub_field(names),
+        "pretty_name": made.repo.rpartition("/")[2],
+        "size_categories": [viewer.size_category(most)],
+        "task_categories": ["text-generation"],
+        "language": ["code"],
+        "tags": [
+            *("gpu", "cuda", "triton", "kernels", "code-generation", "reinforcement-learning"),
+            "kernel-flywheel",
+        ],
+        "configs": [
+            {
+                "config_name": one["name"],
+                "data_files": [
+                    {
+                        "split": one["split"],
+                        "path": f"data/{one['name']}/{one['split']}-*.parquet",
+                    }
+                ],
+            }
+            | ({"default": True} if one["name"] == default else {})
+            for one in configs
+        ],
+        "dataset_info": [
+            {
+                "config_name": one["name"],
+                "features": viewer.features(made.schemas[one["name"]]),
+                "splits": [
+                    {
+                        "name": one["split"],
+                        "num_bytes": one["raw_bytes"],
+                        "num_examples": one["rows"],
+                    }
+                ],
+                "download_size": one["bytes"],
+                "dataset_size": one["raw_bytes"],
+            }
+            for one in configs
+        ],
+    }
+
+
+def _default(made: Edition, configs: list[dict[str, Any]]) -> str:
+    """Return the config that is loaded where none is named: a dataset, else the kernels."""
+    named = [str(one["name"]) for one in configs]
+    return next((name for name in named if name in (*made.datasets, "kernels")), named[0])
+
+
+def _private(lake: Lake, made: Edition) -> list[str]:
+    return [
+        f"{name}.{column.name}"
+        for name in made.tables
+        for column in lake.catalog.table(name).columns.values()
+        if column.sensitivity == "private"
+    ]
+
+
+def _figure(lake: Lake, made: Edition) -> None:
+    """Draw the best speedup of every task by device, or else the rows of the tables."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    rows = lake.run(statement("card_figure")).rows()
+    figure = Figure(figsize=(_WIDTH_IN, _HEIGHT_IN), dpi=_DPI, layout="tight")
+    axes = figure.add_subplot()
+    if rows:
+        _draw_speedups(axes, rows)
+    else:
+        _draw_rows(axes, made)
+    # No name of a program or time: the same rows give the same picture.
+    FigureCanvasAgg(figure).print_png(made.folder / FIGURE, metadata={"Software": None})
+
+
+def _draw_speedups(axes: Any, rows: list[dict[str, Any]]) -> None:
+    for device in dict.fromkeys(row["device"] for row in rows):
+        own = [row for row in rows if row["device"] == device]
+        middle = [row["speedup"] for row in own]
+        low = [row["speedup"] - row["speedup_low"] for row in own]
+        high = [row["speedup_high"] - row["speedup"] for row in own]
+        axes.errorbar(
+            range(1, len(own) + 1),
+            middle,
+            yerr=[low, high],
+            fmt="o",
+            markersize=4,
+            capsize=2,
+            label=_label(f"{device} ({len(own)} tasks)"),
+        )
+    axes.axhline(1.0, color="0.5", linewidth=0.8)
+    axes.set_yscale("log")
+    axes.set_xlabel("tasks, by speedup")
+    axes.set_ylabel("best speedup over eager")
+    axes.legend(fontsize=8)
+
+
+def _draw_rows(axes: Any, made: Edition) -> None:
+    counts = {name: sum(one.rows for one in files) for name, files in made.tables.items()}
+    shown = {name: count for name, count in counts.items() if count}
+    axes.barh(list(shown), list(shown.values()))
+    axes.set_xscale("log")
+    axes.set_xlabel("rows")
+    axes.invert_yaxis()
+
+
+def _label(text: str) -> str:
+    """Return a text that matplotlib does not read as a formula."""
+    return json.dumps(cell(text))[1:-1].replace("\\", "").replace("$", r"\$")

@@ -1,0 +1,267 @@
+"""The Hub as `publish` and `pull` use it: Hugging Face's own client, and errors that say what next.
+
+The client takes its token from HF_TOKEN or its own login, and its address from HF_ENDPOINT. No
+token is an option of ours, kept, or shown: what the client says is searched for it first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import sys
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from store import __version__
+from store.errors import FlywheelError
+from store.hub.redact import REMOVED, SECRETS
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+log = logging.getLogger(__name__)
+TIMEOUT_S = 120.0
+"""Longest silence of the Hub; the client itself would wait for ever."""
+TRIES = 4
+PAUSE_S = 1.0
+REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+_KIND = "dataset"
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class There:
+    """What a repository holds at one revision."""
+
+    revision: str
+    """Commit that it is."""
+    private: bool
+    files: dict[str, tuple[str, int]]
+    """Path to identity (sha256 of a large file, git's id of a small one) and size in bytes."""
+
+
+class Hub:
+    """A connection to the Hub.
+
+    Args:
+        endpoint: Address; None is HF_ENDPOINT, else huggingface.co.
+        token: None is HF_TOKEN or the client's login.
+        timeout_s: Longest silence that is waited for.
+    """
+
+    def __init__(
+        self,
+        endpoint: str | None = None,
+        token: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        import huggingface_hub
+        from huggingface_hub.utils import disable_progress_bars
+
+        if not sys.stderr.isatty():
+            disable_progress_bars()
+        huggingface_hub.get_session().timeout = timeout_s
+        self._token = token or huggingface_hub.get_token()
+        self.api: HfApi = huggingface_hub.HfApi(
+            endpoint=endpoint,
+            token=token,
+            library_name="kernel-flywheel",
+            library_version=__version__,
+        )
+
+    def look(self, repo: str, revision: str | None = None) -> There | None:
+        """Return what a repository holds at a revision (default: main), or None where it is not."""
+        from huggingface_hub import RepoFile
+        from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
+
+        with self._told(f"{repo} cannot be read"):
+            try:
+                info = self._again(
+                    lambda: self.api.repo_info(repo, repo_type=_KIND, revision=revision)
+                )
+                found = self._again(
+                    lambda: list(
+                        self.api.list_repo_tree(
+                            repo, recursive=True, revision=info.sha, repo_type=_KIND
+                        )
+                    )
+                )
+            except (RepositoryNotFoundError, RevisionNotFoundError) as error:
+                # The Hub says the same of what is not there and of what a token may not see.
+                if error.response.status_code == 401 and self._token:
+                    raise
+                return None
+        files = {
+            one.path: (one.lfs.sha256 if one.lfs else one.blob_id, one.size)
+            for one in found
+            if isinstance(one, RepoFile)
+        }
+        return There(revision=str(info.sha), private=bool(info.private), files=files)
+
+    def create(self, repo: str, *, private: bool) -> There:
+        """Make a repository and return what it holds then."""
+        with self._told(f"{repo} cannot be made"):
+            self._again(
+                lambda: self.api.create_repo(
+                    repo, repo_type=_KIND, private=private or None, exist_ok=True
+                )
+            )
+        found = self.look(repo)
+        if found is None:
+            raise FlywheelError(f"{repo} was made, but cannot be seen", "Run it again.")
+        return found
+
+    def commit(
+        self,
+        repo: str,
+        parent: str,
+        files: Mapping[str, Path],
+        gone: Iterable[str],
+        message: str,
+        done: Callable[[There], bool],
+    ) -> str:
+        """Put files in place and take others away in one commit on top of a parent; return it.
+
+        Content that the Hub has already, of an earlier try as well, is not sent again. A commit
+        whose answer was lost is recognised by `done`; one that did not happen is tried again.
+        Raises FlywheelError where somebody else has committed since.
+        """
+        from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+        def send() -> str:
+            head = self.look(repo)
+            if head is not None and head.revision != parent and done(head):
+                return head.revision
+            operations = [
+                *(CommitOperationAdd(path, file) for path, file in files.items()),
+                *(CommitOperationDelete(path, is_folder=False) for path in gone),
+            ]
+            made = self.api.create_commit(
+                repo,
+                operations,
+                commit_message=message,
+                repo_type=_KIND,
+                parent_commit=parent,
+            )
+            return str(made.oid)
+
+        with self._told(f"nothing was published to {repo}"):
+            return self._again(send)
+
+    def tag(self, repo: str, name: str, revision: str) -> None:
+        """Name a commit; nothing happens where it has that name."""
+        with self._told(f"{repo} has its files at {revision}, but no tag {name}"):
+            self._again(
+                lambda: self.api.create_tag(
+                    repo, tag=name, revision=revision, repo_type=_KIND, exist_ok=True
+                )
+            )
+
+    def download(self, repo: str, revision: str, paths: list[str]) -> Path:
+        """Return a folder that holds files of a commit; what was downloaded before is reused."""
+        with self._told(f"{repo} cannot be downloaded"):
+            folder = self._again(
+                lambda: self.api.snapshot_download(
+                    repo, repo_type=_KIND, revision=revision, allow_patterns=paths
+                )
+            )
+        return Path(str(folder))
+
+    def _again(self, ask: Callable[[], _T]) -> _T:
+        """Ask again after what may pass: a server error, silence, or a connection that was cut."""
+        for number in range(TRIES):
+            try:
+                return ask()
+            except Exception as error:
+                if number == TRIES - 1 or not _may_pass(error):
+                    raise
+                log.info("the Hub did not answer (%s); trying again", self.said(error))
+                time.sleep(PAUSE_S * 2**number)
+        raise AssertionError("unreachable")
+
+    @contextmanager
+    def _told(self, what: str) -> Generator[None]:
+        """Turn what the client raises into a refusal with a next step, and without a token."""
+        try:
+            yield
+        except FlywheelError:
+            raise
+        except Exception as error:
+            if not _of_client(error):
+                raise
+            raise FlywheelError(f"{what}: {self.said(error)}", _hint(error)) from None
+
+    def said(self, error: BaseException) -> str:
+        """Return what an error says in a line, without tokens."""
+        causes = [one for one in _chain(error) if str(one)]
+        text = " ".join(str(causes[-1] if causes else error).split()) or type(error).__name__
+        if self._token:
+            text = text.replace(self._token, REMOVED)
+        return SECRETS.sub(REMOVED, text)[:300]
+
+
+def identity(file: Path, known: tuple[str, int] | None) -> tuple[str, int]:
+    """Return the identity of a local file as the Hub would give it, and its size.
+
+    Which of the two it is depends on how the Hub keeps the file: that is known by what is there.
+    """
+    data = file.read_bytes()
+    small = hashlib.sha1(f"blob {len(data)}\0".encode() + data).hexdigest()
+    if known is not None and known[0] == small:
+        return small, len(data)
+    return hashlib.sha256(data).hexdigest(), len(data)
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """Return an error and what it was raised from, outermost first."""
+    found: list[BaseException] = []
+    one: BaseException | None = error
+    while one is not None and one not in found:
+        found.append(one)
+        one = one.__cause__
+    return found
+
+
+def _status(error: BaseException) -> int | None:
+    """Return the HTTP status behind an error."""
+    for one in _chain(error):
+        response: Any = getattr(one, "response", None)
+        if response is not None:
+            return int(response.status_code)
+    return None
+
+
+def _of_client(error: BaseException) -> bool:
+    return any(
+        type(one).__module__.partition(".")[0] in ("huggingface_hub", "httpx", "httpx2")
+        or isinstance(one, OSError)
+        for one in _chain(error)
+    ) or (isinstance(error, ValueError) and "LFS" in str(error))
+
+
+def _may_pass(error: BaseException) -> bool:
+    status = _status(error)
+    if status is not None:
+        return status in (408, 429) or status >= 500
+    return any(
+        type(one).__module__.partition(".")[0] in ("httpx", "httpx2")
+        or isinstance(one, ConnectionError | TimeoutError)
+        for one in _chain(error)
+    )
+
+
+def _hint(error: BaseException) -> str:
+    status = _status(error)
+    if status in (401, 403):
+        return (
+            "The Hub does not accept the token, or it may not do this: `hf auth login`, or set "
+            "HF_TOKEN to one that may write there."
+        )
+    if status in (409, 412):
+        return "Somebody else has changed the repository meanwhile: run it again."
+    return "Run it again: what the Hub has already is not sent twice, and half is never published."

@@ -1,0 +1,155 @@
+"""May these rows be given away? What licence each text is under, and which licences allow it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from store.errors import RowsRejected
+from store.lake.reader import Lake
+from store.upkeep.history import statement
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+REDISTRIBUTABLE = frozenset(
+    {
+        *("0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "ISC", "MIT", "MIT-0"),
+        *("Unlicense", "Zlib", "Artistic-2.0", "MPL-2.0", "EPL-2.0", "EUPL-1.2", "CC0-1.0"),
+        *("CC-BY-3.0", "CC-BY-4.0", "CC-BY-SA-3.0", "CC-BY-SA-4.0", "ODC-By-1.0", "ODbL-1.0"),
+        *("CDLA-Permissive-1.0", "CDLA-Permissive-2.0", "CDLA-Sharing-1.0", "PDDL-1.0"),
+        *("GPL-2.0", "GPL-2.0-only", "GPL-2.0-or-later", "GPL-3.0", "GPL-3.0-only"),
+        *("GPL-3.0-or-later", "LGPL-2.1", "LGPL-2.1-only", "LGPL-2.1-or-later", "LGPL-3.0"),
+        *("LGPL-3.0-only", "LGPL-3.0-or-later", "AGPL-3.0", "AGPL-3.0-only", "AGPL-3.0-or-later"),
+        *("Apache-2.0 WITH LLVM-exception", "CC-BY-NC-4.0", "CC-BY-NC-SA-4.0"),
+    }
+)
+"""SPDX identifiers whose texts may be passed on, under conditions that the reader has to keep."""
+SHOWN = 20
+_KNOWN = {name.lower(): name for name in REDISTRIBUTABLE}
+_HUB = frozenset(
+    {
+        *("apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "bsl-1.0", "isc", "unlicense"),
+        *("zlib", "artistic-2.0", "mpl-2.0", "epl-2.0", "eupl-1.2", "cc0-1.0", "cc-by-3.0"),
+        *("cc-by-4.0", "cc-by-sa-3.0", "cc-by-sa-4.0", "cc-by-nc-4.0", "cc-by-nc-sa-4.0"),
+        *("odc-by", "odbl", "cdla-permissive-1.0", "cdla-permissive-2.0", "cdla-sharing-1.0"),
+        *("pddl", "gpl-2.0", "gpl-3.0", "lgpl-2.1", "lgpl-3.0", "agpl-3.0"),
+    }
+)
+_HUB_OTHER = {"odc-by-1.0": "odc-by", "odbl-1.0": "odbl", "pddl-1.0": "pddl"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Licences:
+    """What the rows of a lake are under."""
+
+    counts: list[tuple[str, str, int]]
+    """Table, licence and number of rows, of all that state one or must."""
+    filled: pa.Table
+    """table, id, license of texts that state none themselves, where their origin gives one."""
+    wrong: pa.Table
+    """table, id, license, source of rows that must not leave."""
+
+    @property
+    def names(self) -> list[str]:
+        """The licences that stand in the rows, sorted."""
+        return sorted({licence for _, licence, _ in self.counts})
+
+
+def redistributable(licence: str) -> bool:
+    """Whether an SPDX expression allows to pass a text on.
+
+    All parts of an AND have to, one part of an OR.
+
+    >>> redistributable("apache-2.0"), redistributable("MIT AND Proprietary")
+    (True, False)
+    >>> redistributable("MIT OR Proprietary"), redistributable("see the website")
+    (True, False)
+    """
+    parts = re.split(r"\s+AND\s+", licence.replace("(", " ").replace(")", " ").strip())
+    return all(
+        any(one.strip().lower() in _KNOWN for one in re.split(r"\s+OR\s+", part)) for part in parts
+    )
+
+
+def survey(lake: Lake, own: str | None) -> Licences:
+    """Return the licences of a lake's rows at its snapshot.
+
+    Args:
+        lake: A pinned reader.
+        own: Licence that the publisher grants for texts that the lake's own runs wrote.
+    """
+    import pyarrow as pa
+
+    found = lake.run(statement("licences"), {"own": own}).arrow()
+    lake.register("_licences", found)
+    grouped = lake.run(
+        'SELECT "table", license, needed, count(*) AS n FROM _licences GROUP BY ALL ORDER BY ALL'
+    ).rows()
+    bad = [
+        row["license"]
+        for row in grouped
+        if row["license"] is not None and not redistributable(row["license"])
+    ]
+    lake.register("_refused", pa.table({"license": pa.array(sorted(set(bad)), pa.string())}))
+    wrong = lake.run(
+        'SELECT "table", id, license, source FROM _licences WHERE (license IS NULL AND needed) '
+        "OR license IN (SELECT license FROM _refused) ORDER BY ALL"
+    ).arrow()
+    filled = lake.run(
+        'SELECT "table", id, license FROM _licences '
+        "WHERE stated IS NULL AND license IS NOT NULL ORDER BY ALL"
+    ).arrow()
+    counts = [
+        (row["table"], row["license"], row["n"])
+        for row in grouped
+        if row["license"] is not None and row["license"] not in bad
+    ]
+    return Licences(counts=_merged(counts), filled=filled, wrong=wrong)
+
+
+def refuse(wrong: pa.Table) -> None:
+    """Raise RowsRejected, with the rows, where any must not leave."""
+    if not wrong.num_rows:
+        return
+    listed = [
+        f"{row['table']} {row['id']!a:.70}: "
+        + (f"licence {row['license']!a:.60}" if row["license"] else "no licence")
+        + f", from {row['source']!a:.40}"
+        for row in wrong.slice(0, SHOWN).to_pylist()
+    ]
+    if wrong.num_rows > SHOWN:
+        listed.append(f"and {wrong.num_rows - SHOWN} more")
+    listed.append(
+        "State it where they are imported (store import … --license); for what your own runs "
+        "wrote grant one (store publish --license); or --unlicensed leave-out."
+    )
+    tables = ", ".join(dict.fromkeys(str(row["table"]) for row in wrong.to_pylist()))
+    rule = "a licence that allows redistribution is stated"
+    raise RowsRejected(tables, rule, wrong.num_rows, listed)
+
+
+def hub_field(names: list[str]) -> dict[str, str]:
+    """Return the licence fields of a card: the one licence, or `other` with a name.
+
+    >>> hub_field(["Apache-2.0"])
+    {'license': 'apache-2.0'}
+    >>> hub_field(["Apache-2.0", "MIT"])
+    {'license': 'other', 'license_name': 'several-see-below', 'license_link': 'README.md'}
+    """
+    if len(names) == 1:
+        lower = names[0].lower()
+        lower = _HUB_OTHER.get(lower, lower.removesuffix("-only").removesuffix("-or-later"))
+        if lower in _HUB:
+            return {"license": lower}
+    name = "several-see-below" if len(names) != 1 else "see-below"
+    return {"license": "other", "license_name": name, "license_link": "README.md"}
+
+
+def _merged(counts: list[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
+    total: dict[tuple[str, str], int] = {}
+    for table, stated, count in counts:
+        licence = _KNOWN.get(stated.lower(), stated)
+        total[table, licence] = total.get((table, licence), 0) + count
+    return [(table, licence, count) for (table, licence), count in total.items()]

@@ -1,0 +1,299 @@
+"""`store publish`: an edition of a lake to the Hub, in one commit with one tag, or not at all."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import store
+from store.errors import FlywheelError
+from store.hub import card, edition
+from store.hub.client import REPO, Hub, There, identity
+from store.hub.edition import MANIFEST, Edition, Options
+from store.hub.redact import salt
+from store.lake.location import Location
+from store.lake.reader import Lake
+from store.upkeep import history
+
+TAG = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,95}")
+Progress: TypeAlias = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One file of an edition beside what the repository holds."""
+
+    path: str
+    what: str
+    """new, changed, same, or gone."""
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """What a publish did, or would do."""
+
+    repo: str
+    tag: str
+    snapshot: int
+    revision: str | None
+    """Commit that holds the edition; None in a dry run that found none."""
+    changes: list[Change]
+    card: str
+    notices: list[str]
+    tables: dict[str, int]
+    """Table or dataset to its number of rows."""
+    fresh: bool
+    """Whether a commit was made (or would be)."""
+
+    @property
+    def sent_bytes(self) -> int:
+        """Size of the files that are new or changed."""
+        return sum(one.bytes for one in self.changes if one.what in ("new", "changed"))
+
+    @property
+    def all_bytes(self) -> int:
+        """Size of the whole edition."""
+        return sum(one.bytes for one in self.changes if one.what != "gone")
+
+
+def publish(
+    url: str | None,
+    repo: str,
+    options: Options,
+    *,
+    at: str | None = None,
+    private: bool = False,
+    dry_run: bool = False,
+    hub: Hub | None = None,
+    progress: Progress | None = None,
+) -> Published:
+    """Publish a snapshot of a lake as ORG/NAME; what is there already is left as it is.
+
+    Where the lake has a tag of the edition's name, that snapshot is published; otherwise the one
+    that `at` names (default: the newest), which then gets that name in the lake too, so that the
+    tag means the same there and on the Hub, and a publish that was cut off goes on with the same
+    bytes. Nothing is visible on the Hub before the one commit that has everything.
+
+    Raises:
+        RowsRejected: a text may not be passed on, or holds a token or key; an id is not the hash
+            of its row (exit 3).
+        FlywheelError: a data file is damaged, the tag is taken by something else, the repository
+            holds another lake, is public where `private` was asked for, or the Hub refuses.
+    """
+    started_at = datetime.now(UTC)
+    say = progress or (lambda _: None)
+    _check_names(repo, options.tag)
+    location = Location.of(url)
+    location.require()
+    with (
+        Lake(location) as now,
+        Lake(location, _snapshot(now, options.tag, at)) as lake,
+        tempfile.TemporaryDirectory(prefix="flywheel-publish-") as scratch,
+    ):
+        say(f"snapshot {lake.snapshot}: writing files")
+        made = edition.make(lake, now, Path(scratch), repo, options, salt(location))
+        card.write(made)
+        hub = hub or Hub()
+        say(f"looking at {repo}")
+        return _place(now, made, options, hub, private, dry_run, started_at, say)
+
+
+def _check_names(repo: str, tag: str) -> None:
+    if not REPO.fullmatch(repo):
+        raise FlywheelError(f"{repo[:90]!a} is not a repository", "Write it as ORG/NAME.")
+    if not TAG.fullmatch(tag) or tag == "main":
+        raise FlywheelError(
+            f"{tag[:90]!a} cannot be a tag",
+            "Begin with a letter, such as v1; no spaces or slashes.",
+        )
+
+
+def _snapshot(now: Lake, tag: str, at: str | None) -> str:
+    """Return the snapshot to publish; a tag of the lake that has the name decides."""
+    named = {str(row["name"]): int(row["snapshot"]) for row in history.tags(now).to_pylist()}
+    if tag not in named:
+        return str(now.snapshot) if at is None else at
+    if at is not None:
+        with Lake(now.location, at) as asked:
+            if asked.snapshot != named[tag]:
+                raise FlywheelError(
+                    f"{tag} is snapshot {named[tag]} of this lake, not {asked.snapshot}",
+                    "Publish under another tag, or without --at.",
+                )
+    return str(named[tag])
+
+
+def _place(
+    now: Lake,
+    made: Edition,
+    options: Options,
+    hub: Hub,
+    private: bool,
+    dry_run: bool,
+    started_at: datetime,
+    say: Progress,
+) -> Published:
+    """Bring an edition to the Hub: the files that differ in one commit, then the tag."""
+    try:
+        there = hub.look(made.repo)
+    except FlywheelError as error:
+        if not dry_run:
+            raise
+        there = None
+        made.notices.append(f"not compared with what is there: {error.message}")
+    if there is not None:
+        _check_owner(made, hub, there, private)
+    changes = _changes(made, there)
+    differs = any(one.what != "same" for one in changes)
+    tagged = hub.look(made.repo, made.tag) if there is not None else None
+    if tagged is not None:
+        if any(one.what != "same" for one in _changes(made, tagged)):
+            if not dry_run:
+                raise FlywheelError(
+                    f"{made.repo} has {made.tag} already, with other content "
+                    f"({tagged.revision[:12]})",
+                    "Publish under another tag: an edition that others cite does not change.",
+                )
+            made.notices.append(f"{made.tag} is taken there by other content")
+        else:
+            differs, there, changes = False, tagged, _changes(made, tagged)
+    revision = None if there is None or differs else there.revision
+    if not dry_run:
+        _name_snapshot(now, made)
+        if differs or there is None:
+            revision = _commit(made, hub, there or hub.create(made.repo, private=private), say)
+        assert revision is not None
+        if tagged is None:
+            hub.tag(made.repo, made.tag, revision)
+        _record(now, made, options, revision, started_at)
+    return Published(
+        repo=made.repo,
+        tag=made.tag,
+        snapshot=made.snapshot,
+        revision=revision,
+        changes=changes,
+        card=(made.folder / card.README).read_text("utf-8"),
+        notices=_notices(made),
+        tables={
+            name: sum(one.rows for one in made.shards(name))
+            for name in (*made.datasets, *made.tables)
+        },
+        fresh=differs or there is None,
+    )
+
+
+def _check_owner(made: Edition, hub: Hub, there: There, private: bool) -> None:
+    """Refuse to write over another lake, or to show what was to be private."""
+    if private and not there.private:
+        raise FlywheelError(
+            f"{made.repo} is public", "Make it private on the Hub first, or leave --private out."
+        )
+    if MANIFEST not in there.files:
+        return
+    folder = hub.download(made.repo, there.revision, [MANIFEST])
+    try:
+        owner = json.loads((folder / MANIFEST).read_text("utf-8"))["lake_id"]
+    except (OSError, ValueError, KeyError, TypeError):
+        owner = None
+    if owner != made.lake_id:
+        raise FlywheelError(
+            f"{made.repo} holds an edition of another lake ({owner!a:.60})",
+            "Publish to a repository of your own; `store pull` merges that one into this lake.",
+        )
+
+
+def _changes(made: Edition, there: There | None) -> list[Change]:
+    """Compare an edition with what a repository holds, by content."""
+    held = there.files if there is not None else {}
+    found: list[Change] = []
+    for path, file in made.files().items():
+        known = held.get(path)
+        if known is None:
+            found.append(Change(path=path, what="new", bytes=file.stat().st_size))
+            continue
+        content, size = identity(file, known)
+        what = "same" if (content, size) == known else "changed"
+        found.append(Change(path=path, what=what, bytes=size))
+    ours = {one.path for one in found}
+    found += [
+        Change(path=path, what="gone", bytes=size)
+        for path, (_, size) in sorted(held.items())
+        if path not in ours and path.startswith("data/") and path.endswith(".parquet")
+    ]
+    return found
+
+
+def _commit(made: Edition, hub: Hub, there: There, say: Progress) -> str:
+    """Make the one commit, then hold what is there against what was meant."""
+
+    def whole(found: There) -> bool:
+        return all(one.what == "same" for one in _changes(made, found))
+
+    files = made.files()
+    changes = _changes(made, there)
+    sent = {one.path: files[one.path] for one in changes if one.what in ("new", "changed")}
+    gone = [one.path for one in changes if one.what == "gone"]
+    size = sum(one.bytes for one in changes if one.path in sent)
+    say(f"sending {len(sent)} files, {size / 1e6:.1f} MB")
+    message = f"{made.tag}: snapshot {made.snapshot} of lake {made.lake_id}"
+    revision = hub.commit(made.repo, there.revision, sent, gone, message, whole)
+    after = hub.look(made.repo, revision)
+    if after is None or not whole(after):
+        raise FlywheelError(
+            f"{made.repo} does not hold at {revision} what was sent",
+            "It has no tag. Run it again, and tell the Hub if it stays so.",
+        )
+    return revision
+
+
+def _name_snapshot(now: Lake, made: Edition) -> None:
+    """Give the snapshot the edition's name in the lake too, before anything is sent."""
+    if made.tag not in {row["name"] for row in history.tags(now).to_pylist()}:
+        with store.writer(now.url, author="store publish") as writer:
+            history.add_tag(writer, made.tag, made.snapshot, f"published as {made.repo}")
+
+
+def _record(
+    now: Lake, made: Edition, options: Options, revision: str, started_at: datetime
+) -> None:
+    """Append the run, once for each edition and commit."""
+    run_id = store.ids.content_id("publish", made.lake_id, made.repo, made.tag, revision)
+    if now.run("SELECT run_id FROM runs WHERE run_id = $1", [run_id]).one() is not None:
+        return
+    config: dict[str, Any] = asdict(options) | {"repo": made.repo, "revision": revision}
+    run = {
+        "run_id": run_id,
+        "kind": "publish",
+        "name": "publish",
+        "config": json.dumps(config, sort_keys=True),
+        "version": store.__version__,
+        "lake_id": made.lake_id,
+        "snapshot_id": made.snapshot,
+        "started_at": started_at,
+        "finished_at": datetime.now(UTC),
+    }
+    with store.writer(now.url, author="store publish") as writer:
+        writer.append({"runs": [run]}, f"published {made.repo}@{made.tag}")
+
+
+def _notices(made: Edition) -> list[str]:
+    told = list(made.notices)
+    if made.left_out:
+        gone = ", ".join(f"{count} of {name}" for name, count in made.left_out.items())
+        told.append(f"left out: {gone}")
+    if made.quarantined:
+        told.append(f"in quarantine: {made.quarantined} kernels")
+    if made.hashed:
+        values = ", ".join(f"{place} {count}" for place, count in made.hashed.items())
+        told.append(f"names hashed: {values}")
+    if made.scrubbed:
+        values = ", ".join(f"{place} {count}" for place, count in made.scrubbed.items())
+        told.append(f"texts cut: {values}")
+    return told

@@ -1,0 +1,328 @@
+"""What leaves a lake: private columns stay, names are hashed, paths and addresses are cut out.
+
+A name becomes `anon-` and 16 hex digits of its HMAC under a salt that lies beside the lake and is
+never published: the same name reads alike in every table and every publish of one lake, and cannot
+be found by hashing guesses. Texts that an id is the hash of (tasks, kernels, prompts) and what a
+policy wrote stay as they are, letter for letter; where one of them holds a secret, nothing leaves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+from collections import Counter
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit, urlunsplit
+
+from store.errors import FlywheelError
+from store.lake.location import Location
+from store.schema.catalog import Catalog, Column, Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SALT = "publish.salt"
+SALT_BYTES = 32
+VERBATIM = frozenset(
+    {
+        *(("tasks", "code"), ("workloads", "axes"), ("prompts", "messages")),
+        *(("kernels", name) for name in ("code", "path", "entry_point", "other_files")),
+        ("kernels", "build_flags"),
+        *(("generations", name) for name in ("completion", "analysis", "design")),
+        ("findings", "quote"),
+        ("catalogs", "definition"),
+    }
+)
+"""Texts that stay as they are: part of an id, a policy's own words, or the content of a catalog."""
+SECRETS = re.compile(
+    r"\bhf_[A-Za-z0-9]{20,}|\bsk-[A-Za-z0-9_-]{20,}|\bgh[pousr]_[A-Za-z0-9]{30,}"
+    r"|\bgithub_pat_[A-Za-z0-9_]{30,}|\bAKIA[0-9A-Z]{16}\b|\bxox[abprs]-[A-Za-z0-9-]{10,}"
+    r"|\bglpat-[A-Za-z0-9_-]{20,}|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+)
+"""Tokens and keys by the forms that their issuers give them."""
+PUBLIC_HOSTS = frozenset({"arxiv.org", "github.com", "huggingface.co", "pytorch.org", "nvidia.com"})
+"""Addresses of these, and below them, stay in texts."""
+
+PSEUDONYM = re.compile(r"anon-[0-9a-f]{16}")
+"""What stands for a name; another lake has another for the same name."""
+_URL = re.compile(r"\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s\"'<>`|\\)\]}]+")
+_PATH = re.compile(
+    r"(?<![\w.:/~-])(?:~|[A-Za-z]:(?=\\)|(?=/))(?:[\\/][^\s\\/:\"'<>|,;()\[\]{}*?]+)+"
+)
+_EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
+_GPU = re.compile(r"\b(?:GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
+_ADDRESS = re.compile(
+    r"(?<![\w.])(?!127\.0\.0\.1\b|0\.0\.0\.0\b)(?:\d{1,3}\.){3}\d{1,3}(?!\.?\d)(?::\d+)?"
+)
+_SUSPECT = (
+    r"[\\/@~]|(?i:GPU|MIG)-|hf_|sk-|gh[pousr]_|github_pat_|AKIA|xox|glpat-|PRIVATE KEY|\d\.\d"
+)
+"""A text without any of these is left alone unread."""
+_WORDS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
+_SECRET_WORDS = frozenset(
+    {"token", "key", "apikey", "secret", "password", "passwd", "credential", "credentials"}
+    | {"authorization", "cookie"}
+)
+_NAME_WORDS = frozenset(
+    {"path", "file", "files", "folder", "dir", "directory", "out", "output", "url", "uri"}
+    | {"endpoint", "host", "hostname", "user", "username", "author", "email", "node"}
+)
+REMOVED = "<removed>"
+
+
+def salt(location: Location) -> bytes:
+    """Return the lake's salt; it is made at the first call, for its owner's eyes alone.
+
+    Raises FlywheelError where it cannot be written or read.
+    """
+    file = location.root / SALT
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise FlywheelError(
+            f"no salt can be kept at {file}: {error.strerror}",
+            "Names are hashed with it: publish from a lake that you may write to.",
+        ) from error
+    else:
+        with os.fdopen(descriptor, "wb") as handle:
+            handle.write(secrets.token_bytes(SALT_BYTES))
+            handle.flush()
+            os.fsync(handle.fileno())
+    try:
+        found = file.read_bytes()
+    except OSError as error:
+        raise FlywheelError(f"{file} cannot be read: {error.strerror}") from error
+    if len(found) < SALT_BYTES:
+        raise FlywheelError(
+            f"{file} is not whole", "Put it back from a copy, or delete it to begin anew."
+        )
+    return found
+
+
+class Redactor:
+    """Takes out of rows what must not leave, and counts what it took."""
+
+    def __init__(self, salt: bytes, catalog: Catalog) -> None:
+        self._salt = salt
+        self._catalog = catalog
+        self.hashed: Counter[str] = Counter()
+        """table.column to the number of values that were hashed."""
+        self.scrubbed: Counter[str] = Counter()
+        """table.column to the number of texts from which something was cut."""
+
+    def columns(self, table: Table) -> list[Column]:
+        """Return the columns of a table that leave, in order."""
+        return [one for one in table.columns.values() if one.sensitivity != "private"]
+
+    def schema(self, table: Table) -> pa.Schema:
+        """Return the Arrow schema of a table's rows as they leave."""
+        import pyarrow as pa
+
+        return pa.schema([table.open_schema.field(one.name) for one in self.columns(table)])
+
+    def rows(self, table: Table, rows: pa.Table) -> pa.Table:
+        """Return rows of a table without private columns, with names hashed and texts scrubbed."""
+        import pyarrow as pa
+
+        kept = [
+            self._column(table, column, rows.column(column.name)) for column in self.columns(table)
+        ]
+        return pa.Table.from_arrays(kept, schema=self.schema(table))
+
+    def name(self, value: str) -> str:
+        """Return what stands for a name; what is hashed already stays.
+
+        >>> redactor = Redactor(b"salt", Catalog(tables={}, enums={}))
+        >>> redactor.name("alice") == redactor.name("alice") != redactor.name("bob")
+        True
+        >>> redactor.name(redactor.name("alice")) == redactor.name("alice")
+        True
+        """
+        if PSEUDONYM.fullmatch(value):
+            return value
+        digest = hmac.new(self._salt, value.encode(), hashlib.sha256).hexdigest()
+        return f"anon-{digest[:16]}"
+
+    def text(self, value: str) -> str:
+        """Return a text without secrets, addresses, hosts, cards and folders.
+
+        Of a path the last part stays, of a public address all but its query.
+
+        >>> redactor = Redactor(b"salt", Catalog(tables={}, enums={}))
+        >>> redactor.text("see /home/alice/runs/k.py, line 3").endswith("/k.py, line 3")
+        True
+        >>> redactor.text("https://arxiv.org/abs/2507.14111v4 and level1/12, 3/4")
+        'https://arxiv.org/abs/2507.14111v4 and level1/12, 3/4'
+        """
+        cut = SECRETS.sub(REMOVED, value)
+        cut = _URL.sub(lambda found: self._address(found[0]), cut)
+        cut = _EMAIL.sub(lambda found: self.name(found[0]), cut)
+        cut = _GPU.sub(lambda found: self.name(found[0]), cut)
+        cut = _ADDRESS.sub(lambda found: self.name(found[0]), cut)
+        return _PATH.sub(lambda found: self._path(found[0]), cut)
+
+    def json(self, value: str) -> str:
+        """Return a JSON text without what its keys or values give away.
+
+        Values under keys such as `out` or `endpoint` are hashed, those under `api_key` or `token`
+        removed, other texts scrubbed. A text in which nothing was found comes back as it was.
+        """
+        try:
+            found = json.loads(value)
+        except (ValueError, RecursionError):
+            return self.text(value)
+        clean = self._value(found, "")
+        return value if clean == found else json.dumps(clean, ensure_ascii=False)
+
+    def _column(self, table: Table, column: Column, values: pa.ChunkedArray) -> pa.ChunkedArray:
+        place = f"{table.name}.{column.name}"
+        if column.sensitivity == "pseudonymous":
+            self.hashed[place] += len(values) - values.null_count
+            return _mapped(values, self.name, None)
+        if not scrubs(table, column):
+            return values
+        clean = self.clean(table, column, values)
+        self.scrubbed[place] += _differing(values, clean)
+        return clean
+
+    def clean(self, table: Table, column: Column, values: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return the texts of a column that is scrubbed as they leave."""
+        if not scrubs(table, column):
+            return values
+        return _mapped(values, self.json, _SUSPECT + r"|[{\[]")
+
+    def _value(self, value: Any, key: str) -> Any:
+        if isinstance(value, dict):
+            pairs = cast("dict[str, Any]", value)
+            return {self.text(name): self._value(inner, name) for name, inner in pairs.items()}
+        if isinstance(value, list):
+            return [self._value(inner, key) for inner in cast("list[Any]", value)]
+        if not isinstance(value, str) or not value:
+            return value
+        words = {word.lower() for word in _WORDS.findall(key)}
+        if words & _SECRET_WORDS:
+            return REMOVED
+        if words & _NAME_WORDS:
+            return self.name(value)
+        return self.text(value)
+
+    def _address(self, address: str) -> str:
+        try:
+            host = (urlsplit(address).hostname or "").lower()
+        except ValueError:
+            host = ""
+        if any(host == known or host.endswith(f".{known}") for known in PUBLIC_HOSTS):
+            parts = urlsplit(address)
+            return urlunsplit((parts.scheme, host, parts.path, "", parts.fragment))
+        return self.name(address)
+
+    def _path(self, path: str) -> str:
+        place = max(path.rfind("/"), path.rfind("\\"))
+        return f"{self.name(path[:place])}/{path[place + 1 :]}" if place > 0 else path
+
+
+def scrubs(table: Table, column: Column) -> bool:
+    """Whether texts of a column are searched and cleaned: not ids, words of a list, or verbatim."""
+    return (
+        column.type in ("VARCHAR", "VARCHAR[]")
+        and column.enum is None
+        and (table.name, column.name) not in VERBATIM
+        and not table.is_looked_up(column)
+    )
+
+
+def secret_holders(table: Table, rows: pa.Table) -> list[str]:
+    """Return the ids of rows in whose verbatim texts a secret stands, with the column."""
+    found: list[str] = []
+    for column in table.columns.values():
+        if (table.name, column.name) not in VERBATIM or column.name not in rows.column_names:
+            continue
+        for index in _matching(rows.column(column.name), SECRETS.pattern):
+            key = ", ".join(f"{name}={rows.column(name)[index]}" for name in table.key)
+            found.append(f"{table.name}.{column.name} {key}")
+    return found
+
+
+def secret_rows(rows: pa.Table) -> list[int]:
+    """Return the places of rows in any of whose texts a secret stands."""
+    return sorted(
+        {place for column in rows.columns for place in _matching(column, SECRETS.pattern)}
+    )
+
+
+def _matching(values: Any, pattern: str) -> list[int]:
+    """Return the places of texts that hold a pattern, in lists and structs too."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if pa.types.is_struct(whole.type):
+        parts = [pc.struct_field(whole, [at]) for at in range(whole.type.num_fields)]
+        return sorted({place for part in parts for place in _matching(part, pattern)})
+    if pa.types.is_list(whole.type):
+        parents = pc.list_parent_indices(whole)
+        inner = _matching(pc.list_flatten(whole), pattern)
+        return sorted({int(parents[place].as_py()) for place in inner})
+    if not pa.types.is_string(whole.type):
+        return []
+    return _hits(whole, pattern)
+
+
+def _mapped(values: Any, change: Any, suspect: str | None) -> pa.ChunkedArray:
+    """Return texts (or lists of them) with a function applied once to each that looks suspect."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    if pa.types.is_list(whole.type):
+        inner = _mapped(pc.list_flatten(whole), change, suspect).combine_chunks()
+        made = pa.ListArray.from_arrays(_offsets(whole), inner, type=whole.type, mask=_nulls(whole))
+        return pa.chunked_array([made])
+    distinct = pc.unique(whole)
+    places = range(len(distinct)) if suspect is None else _hits(distinct, suspect)
+    if not len(places):
+        return pa.chunked_array([whole], whole.type)
+    texts: list[Any] = distinct.to_pylist()
+    for place in places:
+        if texts[place] is not None:
+            texts[place] = change(texts[place])
+    changed = pa.array(texts, whole.type)
+    return pa.chunked_array([changed.take(pc.index_in(whole, distinct))])
+
+
+def _hits(texts: Any, pattern: str) -> list[int]:
+    """Return the places of texts that hold a pattern; NULL holds none."""
+    import pyarrow.compute as pc
+
+    found: Any = pc.indices_nonzero(pc.match_substring_regex(texts, pattern))
+    return found.to_pylist()
+
+
+def _offsets(lists: Any) -> Any:
+    """Return offsets of lists into their flattened values, where NULL lists are empty."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lengths: Any = pc.list_value_length(lists)
+    ends = np.cumsum(np.nan_to_num(lengths.to_numpy(zero_copy_only=False)))
+    return pa.array(np.concatenate([[0], ends]).astype(np.int32))
+
+
+def _nulls(lists: Any) -> Any:
+    return lists.is_null() if lists.null_count else None
+
+
+def _differing(before: Any, after: Any) -> int:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_list(before.type):
+        before, after = pc.list_flatten(before), pc.list_flatten(after)
+    return int(pc.sum(pc.not_equal(before, after)).as_py() or 0)

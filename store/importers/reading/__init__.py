@@ -1,0 +1,1 @@
+"""What importers share: running one, and reading the files of known sources."""

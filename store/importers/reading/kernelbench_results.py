@@ -1,0 +1,257 @@
+"""KernelBench's JSON files read tolerantly: eval_results.json and baseline_time_*.json."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+from store.errors import ImportFailed
+from store.ids import content_id
+from store.importers.kernelbench import split_stem
+from store.importers.reading import sources
+
+Mapping: TypeAlias = "dict[str, Any]"
+
+MESSAGE_CHARACTERS = 500
+LOG_CHARACTERS = 8000
+
+# The keys under which KernelBench notes an exception of the candidate that was running. It files
+# a CUDA error as a failed compilation, but the code was built and died.
+_CRASHES = ("runtime_error", "cuda_error", "gpu_error")
+_BASELINE_KINDS = {
+    "torch": "eager",
+    "torch_compile_inductor_default": "compile",
+    "torch_compile_inductor_reduce-overhead": "compile_reduce_overhead",
+}
+_GPU = re.compile(r"\b(?:(?:RTX|GTX|MI|A|B|GB|GH|H|L|P|T|V)(?: )?A?[0-9]+[A-Z]*(?: Ti)?)\b")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One verdict of eval_results.json."""
+
+    problem_id: int
+    sample_id: int
+    compiled: bool
+    correct: bool
+    metadata: Mapping
+    latency_ms: float | None
+    """Mean runtime; NULL where it was not measured or the kernel is wrong."""
+    text: str
+    """The verdict as JSON, which tells it from others."""
+
+    @property
+    def hardware(self) -> str:
+        """Full name of the GPU, or unknown."""
+        return _line(self.metadata.get("hardware")) or "unknown"
+
+    @property
+    def gpu(self) -> str:
+        """Short name of the GPU."""
+        return gpu_name(self.hardware)
+
+    def device_row(self) -> Mapping:
+        """Return the device that the verdict names; nothing but its name is known."""
+        return {
+            "device_id": content_id("device", "kernelbench", self.hardware),
+            "name": self.gpu,
+            "kind": "cuda",
+            "model": self.hardware,
+        }
+
+    def verdict(self) -> Mapping:
+        """Return the columns of an evaluation that say how it ended."""
+        status, reason = self._status()
+        details = {
+            key: value
+            for key, value in self.metadata.items()
+            if key not in ("hardware", "device", "correctness_trials")
+        }
+        flags = [
+            flag for flag in ("excessive_speedup", "error_during_performance") if details.get(flag)
+        ]
+        return {
+            "status": status,
+            "reason": reason,
+            "message": self._message(),
+            "log": _clean(json.dumps(details, indent=1))[:LOG_CHARACTERS] if details else None,
+            "flags": flags or None,
+            "max_abs_error": _largest(details.get("max_difference")),
+        }
+
+    def _status(self) -> tuple[str, str | None]:
+        names = " ".join(str(self.metadata.get(f"{key}_name", "")) for key in _CRASHES)
+        crashed = any(self.metadata.get(key) for key in _CRASHES)
+        if self.correct and self.compiled:
+            return "correct", None
+        if crashed:
+            return "crash", "out_of_memory" if "OutOfMemory" in names else "exception"
+        if not self.compiled:
+            return "compile_error", "unspecified"
+        issue = str(self.metadata.get("correctness_issue", ""))
+        if "shape mismatch" in issue:
+            return "incorrect", "incorrect_shape"
+        if "Output mismatch" in issue:
+            return "incorrect", "incorrect_numerical"
+        return "incorrect", "unspecified"
+
+    def _message(self) -> str | None:
+        keys = (*_CRASHES, "compilation_error", "other_error", "error_message")
+        for key in (*keys, "correctness_issue", "correctness_trials"):
+            text = _line(self.metadata.get(key))
+            if text and not (self.correct and key == "correctness_trials"):
+                return text[:MESSAGE_CHARACTERS]
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """A file of reference timings."""
+
+    name: str
+    kind: str
+    figures: dict[tuple[int, int], tuple[str, str, float]]
+    """(level, problem) to file name, GPU and mean in milliseconds."""
+
+    def figure(self, level: int, problem_id: int, entry: Entry) -> tuple[float, str] | None:
+        """Return mean (ms) and origin of the reference's time on the very GPU of a verdict.
+
+        One timing file may mix GPUs, so that each figure is compared by its own.
+        """
+        found = self.figures.get((level, problem_id))
+        if found is None or found[1] != entry.hardware:
+            return None
+        return found[2], f"level{level}/{found[0]} in {self.name}: mean {found[2]} ms, unpaired"
+
+
+def entries(text: str, file: Path) -> list[Entry]:
+    """Return the verdicts of eval_results.json; a lone object stands for a list of one.
+
+    Raises ImportFailed for anything that is not {problem: [{sample_id, compiled, correctness}]}.
+    """
+    found: list[Entry] = []
+    for problem, value in _object(sources.parse_json(text, file), f"{file}").items():
+        where = f"{file}, problem {problem!a:.20}"
+        if not re.fullmatch(r"[0-9]{1,6}", problem):
+            raise ImportFailed(f"{where} is no number", "The keys are problem numbers.")
+        listed: list[Any] = value if isinstance(value, list) else [value]
+        for index, one in enumerate(listed):
+            found.append(_entry(int(problem), one, f"{where}, entry {index}"))
+    return found
+
+
+def baseline(text: str, file: Path, kind: str | None) -> Baseline:
+    """Return the figures of a baseline_time_*.json; what it timed comes from its name or `kind`.
+
+    Raises ImportFailed where that is not known, or the file is not {level1: {file.py: {mean}}}.
+    """
+    known = _BASELINE_KINDS.get(file.stem.removeprefix("baseline_time_"))
+    if kind is None and known is None:
+        raise ImportFailed(
+            f"what {file.name} timed cannot be told from its name",
+            "Add --baseline-kind eager, compile, compile_reduce_overhead or cuda_graph.",
+        )
+    figures: dict[tuple[int, int], tuple[str, str, float]] = {}
+    for level, named in _object(sources.parse_json(text, file), f"{file}").items():
+        match = re.fullmatch(r"level_?([0-9]{1,3})", level)
+        if match is None:
+            raise ImportFailed(f"{file}: {level!a:.40} is no level", "The keys are level1, level2.")
+        for name, value in _object(named, f"{file}, {level}").items():
+            where = f"{file}, {level}, {name!a:.80}"
+            problem = split_stem(name.removesuffix(".py"))
+            if problem is None:
+                raise ImportFailed(f"{where} is no name of a problem", "They are like 12_Name.py.")
+            stats = _object(value, where)
+            mean_ms = _positive(stats.get("mean"))
+            if mean_ms is not None:
+                key = (int(match[1]), problem[0])
+                figures[key] = (_clean(name), _line(stats.get("hardware")), mean_ms)
+    return Baseline(name=file.name, kind=kind or known or "", figures=figures)
+
+
+def gpu_name(model: str) -> str:
+    """Return the short name of a GPU, as tables use it.
+
+    >>> [gpu_name(m) for m in ("NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 3090", "Tesla T4")]
+    ['H100', 'RTX 3090', 'T4']
+    >>> [gpu_name(m) for m in ("NVIDIA A100-SXM4-80GB", "NVIDIA RTX A6000", "unknown")]
+    ['A100', 'RTX A6000', 'unknown']
+    """
+    match = _GPU.search(model)
+    return match[0] if match else model
+
+
+def _entry(problem_id: int, value: Any, where: str) -> Entry:
+    fields = _object(value, where)
+    sample_id = fields.get("sample_id", 0)
+    if not isinstance(sample_id, int) or not 0 <= sample_id < 1_000_000:
+        raise ImportFailed(f"{where}: sample_id is {sample_id!a:.40}, no sample number")
+    correct = _flag(fields, ("correctness", "correct"), where)
+    stats = fields.get("runtime_stats")
+    runtime = _positive(fields.get("runtime"))
+    if runtime is None and isinstance(stats, dict):
+        runtime = _positive(cast("Mapping", stats).get("mean"))
+    metadata = fields.get("metadata") or {}
+    compiled = _flag(fields, ("compiled",), where) if "compiled" in fields else correct
+    return Entry(
+        problem_id=problem_id,
+        sample_id=sample_id,
+        compiled=compiled,
+        correct=correct,
+        metadata=_object(metadata, f"{where}, metadata"),
+        latency_ms=runtime if correct and compiled else None,
+        text=json.dumps(fields, sort_keys=True),
+    )
+
+
+def _flag(fields: Mapping, names: tuple[str, ...], where: str) -> bool:
+    for name in names:
+        if name in fields:
+            if not isinstance(fields[name], bool):
+                raise ImportFailed(f"{where}: {name} is {fields[name]!a:.40}, not true or false")
+            return bool(fields[name])
+    raise ImportFailed(f"{where} says no {' or '.join(names)}")
+
+
+def _object(value: Any, where: str) -> Mapping:
+    if not isinstance(value, dict):
+        raise ImportFailed(f"{where} is {type(value).__name__} where an object is wanted")
+    return cast("Mapping", value)
+
+
+def _positive(value: Any) -> float | None:
+    """Return a measured time; KernelBench writes -1.0 for what it did not measure."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) and number > 0 else None
+
+
+def _largest(values: Any) -> float | None:
+    """Return the largest finite number of a list of numbers or texts of numbers."""
+    numbers: list[float] = []
+    for value in cast("list[Any]", values) if isinstance(values, list) else [values]:
+        try:
+            numbers.append(float(value))
+        except (TypeError, ValueError, OverflowError):
+            continue
+    return max((number for number in numbers if math.isfinite(number)), default=None)
+
+
+def _line(value: Any) -> str:
+    """Return a value as one clean line of text."""
+    if value is None:
+        return ""
+    return " ".join(_clean(value if isinstance(value, str) else json.dumps(value)).split())
+
+
+def _clean(text: str) -> str:
+    """Return text that can be stored: JSON escapes may hide halves of characters and zeros."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")

@@ -1,0 +1,98 @@
+"""Reading Parquet files that nobody vouches for: columns by name, rows in batches."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from store.errors import ImportFailed
+from store.foreign import parquet
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+
+def find(root: Path) -> list[Path]:
+    """Return a file, or the Parquet files below a folder, in order.
+
+    Raises ImportFailed where there is none, or one expands beyond `store.foreign.parquet`'s limits.
+    """
+    if root.is_file():
+        parquet.check([root])
+        return [root]
+    found = sorted(file for file in root.rglob("*.parquet") if file.is_file())
+    inside = root.resolve()
+    for file in found:
+        if not file.resolve().is_relative_to(inside):
+            raise ImportFailed(f"{file} is a link out of {root}", "Copy the file into the folder.")
+    if not found:
+        raise ImportFailed(f"{root} holds no .parquet file", "Name a file or a folder of them.")
+    parquet.check(found)
+    return found
+
+
+def digest(file: Path) -> str:
+    """Return the sha256 of a file's bytes."""
+    with open(file, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def columns(file: Path) -> list[str]:
+    """Return the names of a file's columns."""
+    return list(_opened(file).schema_arrow.names)
+
+
+def distinct(file: Path, column: str) -> list[str]:
+    """Return the different texts of a column, in order; raises ImportFailed where it is missing."""
+    opened = _opened(file)
+    _require(file, opened, [column])
+    found: dict[str, None] = {}
+    for batch in _iterated(file, opened, [column], 10_000):
+        found |= {
+            value: None for value in batch.column(0).to_pylist() if isinstance(value, str) and value
+        }
+    return sorted(found)
+
+
+def batches(file: Path, wanted: Mapping[str, bool], rows: int) -> Iterator[list[dict[str, Any]]]:
+    """Yield rows in batches of so many.
+
+    `wanted` names columns, and whether each has to be there; those that are not read as NULL.
+
+    Raises:
+        ImportFailed: no Parquet, cut short, or a column is missing.
+    """
+    opened = _opened(file)
+    _require(file, opened, [name for name, required in wanted.items() if required])
+    there = [name for name in wanted if name in opened.schema_arrow.names]
+    missing: dict[str, Any] = {name: None for name in wanted if name not in there}
+    for batch in _iterated(file, opened, there, rows):
+        yield [row | missing for row in batch.to_pylist()]
+
+
+def _opened(file: Path) -> pq.ParquetFile:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(file)
+    except (pa.ArrowException, OSError) as error:
+        raise ImportFailed(f"{file} cannot be read as Parquet: {error}") from error
+
+
+def _iterated(file: Path, opened: pq.ParquetFile, names: list[str], rows: int) -> Iterator[Any]:
+    import pyarrow as pa
+
+    try:
+        yield from opened.iter_batches(batch_size=rows, columns=names)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise ImportFailed(f"{file} cannot be read: {error}") from error
+
+
+def _require(file: Path, opened: pq.ParquetFile, names: list[str]) -> None:
+    there = opened.schema_arrow.names
+    for name in names:
+        if name not in there:
+            raise ImportFailed(f"{file} has no column {name}", f"It has {', '.join(there[:20])}.")

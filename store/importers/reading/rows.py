@@ -1,0 +1,203 @@
+"""The rows that every importer makes: tasks, labels, kernels with their origin, the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from store import __version__, ids
+from store.code import features, task_families
+from store.importers.reading import sources
+from store.writing.bundle import Bundle
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    import store
+
+ENTRY_PATH = "kernel.py"
+"""Path of a kernel that came as one file: its name must not tell equal kernels apart."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gathered:
+    """The rows of one bundle while they are gathered; each key once."""
+
+    source: str
+    """Importer or repository that the rows came from."""
+    source_revision: str | None
+    """Its revision."""
+    license: str | None
+    """SPDX identifier that the source states."""
+    tables: dict[str, dict[tuple[str, ...], dict[str, Any]]] = field(
+        default_factory=dict[str, dict[tuple[str, ...], dict[str, Any]]]
+    )
+
+    def add(self, table: str, key: tuple[str, ...], row: dict[str, Any]) -> bool:
+        """Add a row unless its key is there; return whether it was new."""
+        rows = self.tables.setdefault(table, {})
+        if key in rows:
+            return False
+        rows[key] = row
+        return True
+
+    def origin(self, source: str | None = None) -> dict[str, str | None]:
+        """Return the columns that say where a row came from."""
+        return {
+            "source": source or self.source,
+            "source_revision": self.source_revision,
+            "license": self.license,
+        }
+
+    def task(self, code: str) -> str:
+        """Add a task with its default workload and return its id."""
+        text = ids.normalise(code)
+        task_id = ids.task_id(text)
+        self.add("tasks", (task_id,), {"task_id": task_id, "code": text, **self.origin()})
+        workload_id = ids.workload_id(task_id)
+        self.add(
+            "workloads",
+            (workload_id,),
+            {
+                "workload_id": workload_id,
+                "task_id": task_id,
+                "name": "default",
+                "axes": "{}",
+                "generator": "get_inputs",
+            },
+        )
+        return task_id
+
+    def label(
+        self,
+        task_id: str,
+        *,
+        family: str,
+        suite: str,
+        revision: str,
+        name: str,
+        title: str,
+        level: int | None = None,
+        problem_id: int | None = None,
+    ) -> None:
+        """Name a task in a revision of a suite."""
+        row = {
+            "suite": suite,
+            "suite_revision": revision,
+            "name": name,
+            "task_id": task_id,
+            "level": level,
+            "problem_id": problem_id,
+            "title": title,
+            "family": family,
+            **self.origin(),
+        }
+        self.add("task_labels", (suite, revision, name, task_id), row)
+
+    def split(self, decided: Iterable[Mapping[str, str]]) -> None:
+        """Add those of the decided splits that the labels need."""
+        wanted = {(row["suite"], row["family"]) for row in self._rows("task_labels")}
+        for row in decided:
+            key = (row["suite"], row["family"])
+            if key in wanted:
+                self.add("splits", key, dict(row))
+
+    def policy(self, name: str, kind: str) -> str:
+        """Add a policy that is known by its name and return its id."""
+        self.add("policies", (name,), {"policy_id": name, "name": name, "kind": kind})
+        return name
+
+    def kernel(
+        self,
+        files: Mapping[str, str],
+        *,
+        source: str | None = None,
+        entry_path: str = ENTRY_PATH,
+        entry_point: str = "ModelNew",
+    ) -> str:
+        """Add a kernel (path to text) and return its id."""
+        kernel_id = ids.kernel_id(files, entry_path, entry_point)
+        others = [
+            {"path": path, "code": text}
+            for path, text in sorted(files.items())
+            if path != entry_path
+        ]
+        row = {
+            "kernel_id": kernel_id,
+            "code": files[entry_path],
+            "path": entry_path,
+            "entry_point": entry_point,
+            "other_files": others or None,
+            **self.origin(source),
+        }
+        self.add("kernels", (kernel_id,), row)
+        return kernel_id
+
+    def prompt(self, text: str, task_id: str) -> str:
+        """Add a prompt of one user message, as a benchmark asked it, and return its id."""
+        messages = [{"role": "user", "content": text}]
+        prompt_id = ids.prompt_id(messages)
+        row = {
+            "prompt_id": prompt_id,
+            "messages": ids.messages_json(messages),
+            "task_id": task_id,
+            "purpose": "eval",
+        }
+        self.add("prompts", (prompt_id,), row)
+        return prompt_id
+
+    def leave_out_stored(self, lake: store.Lake) -> None:
+        """Forget verdicts and analyses that an earlier import of the source brought."""
+        for table, key in (("evaluations", "evaluation_id"), ("analyses", "analysis_id")):
+            mine = self.tables.get(table, {})
+            known = lake.run(
+                f"SELECT {key} AS id FROM {table} WHERE {key} IN (SELECT unnest($1))",
+                [[one for (one,) in mine]],
+            ).rows()
+            for row in known:
+                del mine[(row["id"],)]
+
+    def bundle(
+        self, bundle_id: str, message: str, *, importer: str, config: Any, what: str
+    ) -> Bundle:
+        """Return everything gathered, with the run and the features of the kernels."""
+        run = {
+            "run_id": bundle_id,
+            "kind": "import",
+            "name": importer,
+            "config": sources.config_json(config),
+            "version": __version__,
+            **self.origin(what),
+        }
+        self.add("runs", (bundle_id,), run)
+        tables: dict[str, Any] = {name: list(rows.values()) for name, rows in self.tables.items()}
+        if "kernels" in tables:
+            tables["kernel_features"] = features.extract_many(_texts(tables["kernels"]))
+        return Bundle(bundle_id=bundle_id, message=message, tables=tables)
+
+    def _rows(self, table: str) -> Iterable[dict[str, Any]]:
+        return self.tables.get(table, {}).values()
+
+
+def decide_splits(suite: str, found: Iterable[str], lake: store.Lake) -> list[dict[str, str]]:
+    """Return the splits of a suite's families, over the tasks of a source and those in the lake.
+
+    `found` names the family of each task of the source. A source is decided as a whole, not bundle
+    by bundle; what the lake has decided before stays, since the first row of a key stands.
+    """
+    known = lake.run("SELECT DISTINCT task_id, family FROM task_labels WHERE suite = $1", [suite])
+    return task_families.split_rows(suite, [*found, *(str(row["family"]) for row in known.rows())])
+
+
+def _texts(kernels: list[dict[str, Any]]) -> pa.Table:
+    import pyarrow as pa
+
+    from store.schema import catalog
+
+    schema = catalog.load().table("kernels").arrow_schema
+    wanted = pa.schema(
+        [schema.field(name) for name in ("kernel_id", "code", "path", "other_files")]
+    )
+    rows = [{name: row[name] for name in wanted.names} for row in kernels]
+    return pa.Table.from_pylist(rows, schema=wanted)

@@ -1,0 +1,145 @@
+"""How a source becomes rows: an importer yields bundles, each is stored whole and only once."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+
+from store.commandline import echo
+from store.commandline.escape import escape_terminal
+from store.errors import ImportFailed
+from store.writing.bundle import Bundle
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import store
+    from store.commandline.members import Common, Member
+    from store.lake.reader import Lake
+
+Progress: TypeAlias = Callable[[str, bool], None]
+"""Told after each bundle: its message, and whether it was stored now (else it had been before)."""
+
+
+class Importer(Protocol):
+    """What a module of store/importers defines; `Config` holds its options."""
+
+    def read(self, path: Path | None, config: Any, lake: Lake, /) -> Iterator[Bundle]:
+        """Yield one bundle per file of the source, in a stable order.
+
+        `lake` is pinned to the snapshot before the import. The id of a bundle is a hash of the
+        file's bytes, the importer, its version and the options, so that a repeat is recognised.
+
+        Raises:
+            ImportFailed: the source is malformed; says which file and where in it.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportSummary:
+    """What an import did."""
+
+    files: int
+    """Bundles stored by this import."""
+    skipped: int
+    """Bundles that the lake held before."""
+    rows: dict[str, int]
+    """Table name to rows added; rows that were there already do not count."""
+    snapshot: int
+    """Newest snapshot after the import."""
+
+
+def run_import(
+    writer: store.Writer,
+    module: Importer | ModuleType,
+    path: Path | None,
+    config: Any,
+    progress: Progress | None = None,
+) -> ImportSummary:
+    """Read a source with one importer and store each of its bundles in a transaction of its own.
+
+    An import that is interrupted goes on where it stopped when it is run again.
+
+    Raises:
+        ImportFailed: the path is not there, holds nothing of the format, or a file is malformed;
+            bundles before that file stay stored.
+        RowsRejected: rows break a rule of the catalog; nothing of their bundle is stored.
+    """
+    if path is not None and not path.exists():
+        near = next(parent for parent in path.absolute().parents if parent.exists())
+        raise ImportFailed(f"nothing at {path}", f"{near} is the last part of it that exists.")
+    stored: list[str] = []
+    skipped = 0
+    with writer.reader() as lake:
+        for bundle in module.read(path, config, lake):
+            # The reader is pinned, so bundles of this very import are asked of the writer.
+            fresh = not writer.stored(bundle.bundle_id) and (
+                writer.load(bundle.tables, bundle.message, bundle_id=bundle.bundle_id) is not None
+            )
+            if fresh:
+                stored.append(bundle.bundle_id)
+            else:
+                skipped += 1
+            if progress is not None:
+                progress(bundle.message, fresh)
+    with writer.reader() as lake:
+        return ImportSummary(
+            files=len(stored), skipped=skipped, rows=_added(lake, stored), snapshot=lake.snapshot
+        )
+
+
+def command(
+    one: Member,
+    module: ModuleType,
+    path: Path | None,
+    config: Any,
+    tag: str | None,
+    common: Common,
+) -> None:
+    """Run `store import NAME`: progress on a terminal, and in the end what was added."""
+    from rich.text import Text
+
+    import store
+    from store.upkeep import history
+
+    console = echo.open_console(stderr=True)
+    with (
+        store.writer(common.lake, author=f"store import {one.name}") as writer,
+        console.status(Text(escape_terminal(f"reading {path or one.name}"))) as status,
+    ):
+
+        def progress(message: str, fresh: bool) -> None:
+            done = "stored" if fresh else "there already"
+            status.update(Text(escape_terminal(f"{message}: {done}")))
+
+        summary = run_import(writer, module, path, config, progress)
+        if tag is not None:
+            history.add_tag(writer, tag, summary.snapshot, f"store import {one.name}")
+    echo.print_result(line(summary))
+
+
+def line(summary: ImportSummary) -> str:
+    """Return what an import did in one line.
+
+    >>> line(ImportSummary(files=1, skipped=2, rows={"tasks": 3}, snapshot=9))
+    'tasks +3 (2 files there already) → snapshot 9'
+    """
+    added = ", ".join(f"{table} +{count}" for table, count in summary.rows.items())
+    files = f"{summary.skipped} file{'s' * (summary.skipped != 1)} there already"
+    skipped = f" ({files})" if summary.skipped else ""
+    return f"{added or 'nothing new'}{skipped} → snapshot {summary.snapshot}"
+
+
+def _added(lake: Lake, bundle_ids: list[str]) -> dict[str, int]:
+    logged = lake.run(
+        "SELECT row_counts FROM ingest_log WHERE bundle_id IN (SELECT unnest($1))", [bundle_ids]
+    ).rows()
+    total: Counter[str] = Counter()
+    for row in logged:
+        total.update(cast("dict[str, int]", json.loads(row["row_counts"])))
+    return {table: count for table, count in total.items() if count}

@@ -1,0 +1,142 @@
+"""Reading files that nobody vouches for: regular, inside their folder, of bounded size, UTF-8."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import hashlib
+import json
+import stat
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from store.errors import ImportFailed
+from store.ids import content_id
+
+if TYPE_CHECKING:
+    from store.lake.reader import Lake
+
+MAX_FILE_BYTES = 20 << 20
+TASK_NAMES = ("Model", "get_inputs", "get_init_inputs")
+
+
+def required(path: Path | None, what: str) -> Path:
+    """Return the path, or raise ImportFailed that says what it should name."""
+    if path is None:
+        raise ImportFailed(f"no path given; it names {what}")
+    return path
+
+
+def read_bytes(file: Path, root: Path) -> bytes:
+    """Return a file's bytes.
+
+    Raises ImportFailed for a link that leaves `root`, anything but a regular file, and more than
+    MAX_FILE_BYTES.
+    """
+    try:
+        target = file.resolve(strict=True)
+        if not target.is_relative_to(root.resolve()):
+            raise ImportFailed(
+                f"{file} is a link to {target}, outside of {root}",
+                "Copy the file into the folder if it belongs there.",
+            )
+        if not stat.S_ISREG(target.stat().st_mode):
+            raise ImportFailed(f"{file} is not a regular file")
+        with open(target, "rb") as handle:
+            data = handle.read(MAX_FILE_BYTES + 1)
+    except (OSError, RuntimeError) as error:
+        raise ImportFailed(f"cannot read {file}: {error}") from error
+    if len(data) > MAX_FILE_BYTES:
+        raise ImportFailed(f"{file} is larger than {MAX_FILE_BYTES >> 20} MiB")
+    return data
+
+
+def read_text(file: Path, root: Path) -> str:
+    """Return a file's text exactly as it stands; ImportFailed names the byte that is not text."""
+    return decode(read_bytes(file, root), file)
+
+
+def decode(data: bytes, file: Path) -> str:
+    """Return bytes as text; raises ImportFailed with the file and the position of a bad byte."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ImportFailed(f"{file} is not UTF-8: byte {error.start} ({error.reason})") from error
+    if "\0" in text:
+        raise ImportFailed(f"{file} is not text: byte {data.index(0)} is zero")
+    return text
+
+
+def parse_json(text: str, file: Path) -> Any:
+    """Return the value of a JSON text; raises ImportFailed with file and line."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ImportFailed(f"{file}, line {error.lineno}: {error.msg}") from error
+    except (ValueError, RecursionError) as error:
+        raise ImportFailed(f"{file} cannot be read as JSON: {error}") from error
+
+
+def check_task(code: str, where: str) -> None:
+    """Raise ImportFailed unless the text is a task in KernelBench format; it is only parsed."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the task's own, such as "\d" in a string
+            tree = ast.parse(code.removeprefix("\ufeff"))
+    except SyntaxError as error:
+        raise ImportFailed(f"{where}, line {error.lineno}: {error.msg}") from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise ImportFailed(f"{where} cannot be parsed: {error}") from error
+    defined = {
+        node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
+    missing = [name for name in TASK_NAMES if name not in defined]
+    if missing:
+        raise ImportFailed(
+            f"{where} is no task: it does not define {', '.join(missing)}",
+            "A task defines class Model, get_inputs() and get_init_inputs().",
+        )
+
+
+def digest(files: Iterable[tuple[str, bytes]]) -> str:
+    """Return one sha256 over names and contents, in the order given."""
+    return content_id(
+        *(part for name, data in files for part in (name, hashlib.sha256(data).hexdigest()))
+    )
+
+
+def config_json(config: Any) -> str:
+    """Return the options of an importer (its Config dataclass) as JSON."""
+    return json.dumps(dataclasses.asdict(config), sort_keys=True, default=str)
+
+
+def bundle_id(importer: str, version: int, content: str, config: Any) -> str:
+    """Return the id under which an import of the same content with the same options is known."""
+    return content_id("import", importer, str(version), content, config_json(config))
+
+
+def stored(lake: Lake, bundle: str) -> bool:
+    """Whether the lake holds a bundle, so that its rows need not be made again."""
+    return bool(lake.run("FROM ingest_log WHERE bundle_id = $1", [bundle]).one())
+
+
+def git_head(root: Path) -> str | None:
+    """Return the commit that a checkout stands at, or None where that cannot be told.
+
+    The files are read as they are, since asking git would obey the checkout's configuration.
+    """
+    folder = root / ".git"
+    if not (folder / "HEAD").is_file():
+        return None
+    head = read_text(folder / "HEAD", root).strip()
+    name = head.removeprefix("ref: ")
+    if name != head:
+        loose, packed = folder / name, folder / "packed-refs"
+        if loose.is_file():
+            head = read_text(loose, root).strip()
+        elif packed.is_file():
+            lines = read_text(packed, root).splitlines()
+            head = next((line[:40] for line in lines if line.endswith(f" {name}")), "")
+    return head if len(head) == 40 and set(head) <= set("0123456789abcdef") else None

@@ -1,0 +1,1 @@
+"""Open a lake and query it."""

@@ -1,0 +1,244 @@
+"""Checksums of data files: taken in the commit that writes a file, compared ever after.
+
+The table `file_checksums` holds them. It stays in the lake's catalog database (compaction leaves it
+there), so that it goes with every backup and needs no file of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from store.errors import FlywheelError
+from store.lake.location import Location, attach, connect
+from store.schema.catalog import quoted
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from store.commandline.progress import Progress
+
+TABLE = "file_checksums"
+RESTORE = (
+    "Copy the file back from a backup, or `store pull` or `store import` its rows into a new lake."
+)
+_THREADS = 4
+_LISTING = Path(__file__).parent / "sql" / "data_files.sql"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataFile:
+    """One Parquet file that some snapshot of a lake reads."""
+
+    table: str
+    path: str
+    """Path from the lake's data folder."""
+    file: Path
+    since: int
+    """First snapshot that reads it."""
+    until: int | None
+    """First snapshot that no longer does; None while the newest reads it."""
+    bytes: int
+    """Size when it was committed."""
+    rows: int
+    sha256: str | None
+    """None where no checksum was recorded: files of older versions, or of other programs."""
+
+    @property
+    def snapshots(self) -> str:
+        """Which snapshots read it, in words."""
+        if self.until is None:
+            return f"snapshot {self.since} and later"
+        if self.until == self.since + 1:
+            return f"snapshot {self.since}"
+        return f"snapshots {self.since} to {self.until - 1}"
+
+    def is_read_at(self, snapshot: int) -> bool:
+        """Whether a snapshot reads it."""
+        return self.since <= snapshot and (self.until is None or snapshot < self.until)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Damage:
+    """A data file that is not what was committed."""
+
+    file: DataFile
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.file.path} ({self.file.snapshots}): {self.what}"
+
+
+def sha256_of(file: Path) -> str:
+    """Return the sha256 of a file's bytes."""
+    with open(file, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def record(
+    connection: duckdb.DuckDBPyConnection, location: Location, files: Sequence[Path]
+) -> None:
+    """Take the checksums of new data files, in the transaction that commits them.
+
+    A catalog of one's own may lack the table: such a lake has no checksums.
+    """
+    if not files or not has_table(connection):
+        return
+    # Files of a commit a moment ago are listed as new ones too, and so are those that a killed
+    # writer left behind, which every commit of that moment lists.
+    names = quoted(tuple(file.name for file in files))
+    paths = quoted(tuple(file.relative_to(location.data).as_posix() for file in files))
+    known = connection.execute(
+        f"SELECT path FROM __ducklake_metadata_lake.ducklake_data_file WHERE path IN ({names}) "
+        f"UNION ALL SELECT parse_filename(path) FROM lake.{TABLE} WHERE path IN ({paths})"
+    ).fetchall()
+    fresh = [file for file in files if (file.name,) not in known]
+    if fresh:
+        insert(connection, location, fresh)
+
+
+def insert(
+    connection: duckdb.DuckDBPyConnection, location: Location, files: Sequence[Path]
+) -> None:
+    """Insert the checksums of data files."""
+    import pyarrow as pa
+
+    with ThreadPoolExecutor(_THREADS) as threads:
+        hashes = list(threads.map(sha256_of, files))
+    rows = pa.table(
+        {
+            "path": [file.relative_to(location.data).as_posix() for file in files],
+            "sha256": hashes,
+            "bytes": [file.stat().st_size for file in files],
+            "created_at": pa.array([datetime.now(UTC)] * len(files), pa.timestamp("us", tz="UTC")),
+        }
+    )
+    connection.register("_checksums", rows)
+    connection.execute(f"INSERT INTO lake.{TABLE} BY NAME SELECT * FROM _checksums")
+    connection.unregister("_checksums")
+
+
+def data_files(
+    connection: duckdb.DuckDBPyConnection, location: Location, *, with_checksums: bool = True
+) -> list[DataFile]:
+    """Return the data files of an attached lake, with their checksums as far as there are any."""
+    rows = connection.execute(_LISTING.read_text("utf-8")).fetchall()
+    hashes = _recorded(connection) if with_checksums else {}
+    return [
+        DataFile(
+            table=table,
+            path=path,
+            file=location.data / path,
+            since=since,
+            until=until,
+            bytes=size,
+            rows=count,
+            sha256=hashes.get(path),
+        )
+        for table, path, since, until, size, count in rows
+    ]
+
+
+def list_files(location: Location) -> list[DataFile]:
+    """Return the data files of a lake, as `data_files` does."""
+    connection = connect()
+    try:
+        attach(connection, location)
+        return data_files(connection, location)
+    finally:
+        connection.close()
+
+
+def _recorded(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    if not has_table(connection):
+        return {}
+    return dict(connection.execute(f"SELECT path, sha256 FROM lake.{TABLE}").fetchall())
+
+
+def has_table(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Whether the attached lake has been migrated to hold checksums."""
+    row = connection.execute(
+        "SELECT count(*) FROM duckdb_tables() WHERE database_name = 'lake' "
+        f"AND table_name = '{TABLE}'"
+    ).fetchone()
+    return row is not None and bool(row[0])
+
+
+def verify(files: Iterable[DataFile], progress: Progress | None = None) -> list[Damage]:
+    """Compare files with what was committed: their bytes, or their form without a checksum."""
+    listed = list(files)
+    megabytes = sum(one.bytes for one in listed) // 1_000_000
+    damaged: list[Damage] = []
+    done = 0
+    with ThreadPoolExecutor(_THREADS) as threads:
+        for one, what in zip(listed, threads.map(_damage, listed), strict=True):
+            done += one.bytes
+            if progress is not None:
+                progress(done // 1_000_000, megabytes, "MB of data files compared")
+            if what is not None:
+                damaged.append(Damage(file=one, what=what))
+    return damaged
+
+
+def require_whole(damaged: Sequence[Damage], what: str) -> None:
+    """Raise FlywheelError, saying what was not done, where files are damaged."""
+    if damaged:
+        more = f" and {len(damaged) - 1} more files" if len(damaged) > 1 else ""
+        raise FlywheelError(
+            f"{damaged[0].file.table}: {damaged[0]}{more}",
+            f"{what} `store check` names every damaged file. {RESTORE}",
+        )
+
+
+def undecodable(files: Iterable[DataFile]) -> Iterator[Damage]:
+    """Read files to their end and yield those that cannot be decoded."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for one in files:
+        try:
+            with pq.ParquetFile(one.file) as opened:
+                for batch in opened.iter_batches():
+                    batch.validate(full=True)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            yield Damage(file=one, what=f"cannot be decoded: {first_line(error)}")
+
+
+def _damage(one: DataFile) -> str | None:
+    """Return what is wrong with a file, or None."""
+    try:
+        size = one.file.stat().st_size
+        if size != one.bytes:
+            state = "is cut short" if size < one.bytes else "was replaced"
+            return f"{state}: it has {size} bytes, {one.bytes} were committed"
+        if one.sha256 is None:
+            return _misformed(one)
+        if sha256_of(one.file) != one.sha256:
+            return "its bytes changed since they were committed (another sha256)"
+    except FileNotFoundError:
+        return "is missing"
+    except OSError as error:
+        return f"cannot be read: {error.strerror or error}"
+    return None
+
+
+def _misformed(one: DataFile) -> str | None:
+    """Return what is wrong with the footer of a file whose checksum nobody took."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        count = pq.read_metadata(one.file).num_rows
+    except (pa.ArrowException, OSError, ValueError) as error:
+        return f"is not a whole Parquet file: {first_line(error)}"
+    return None if count == one.rows else f"holds {count} rows, {one.rows} were committed"
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error says in one line."""
+    return (str(error).splitlines() or [repr(error)])[0][:160]

@@ -1,0 +1,227 @@
+"""Where a lake lies, how DuckDB attaches it, and who may write to it at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib
+import os
+import secrets
+import stat
+import tempfile
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from store.errors import LakeNotFound, LakeUnreachable
+
+if TYPE_CHECKING:
+    import duckdb
+
+DEFAULT_LAKE = "./lake"
+LOCK_WAIT_MS = 30_000
+CLOCK_SLACK_MS = 1_000
+_EXTENSIONS = ("duckdb_extension_ducklake", "duckdb_extension_sqlite_scanner")
+
+
+@dataclass(frozen=True)
+class Location:
+    """A lake in a local folder: SQLite catalog, Parquet data files, spool and lock."""
+
+    root: Path
+
+    @classmethod
+    def of(cls, url: str | None) -> Location:
+        """Resolve a URL; None means FLYWHEEL_LAKE, else ./lake.
+
+        A path or a file:// URL names a folder. Other schemes raise LakeUnreachable.
+        """
+        text = url or os.environ.get("FLYWHEEL_LAKE") or DEFAULT_LAKE
+        scheme, separator, rest = text.partition("://")
+        if separator and scheme != "file":
+            raise LakeUnreachable(
+                f'cannot open a lake at "{text}": this version opens local folders',
+                "Give a path such as ./lake, or file:///data/lake.",
+            )
+        return cls(Path(rest if separator else text).expanduser().resolve())
+
+    @property
+    def catalog(self) -> Path:
+        """The SQLite file in which DuckLake keeps snapshots and file lists."""
+        return self.root / "catalog.sqlite"
+
+    @property
+    def data(self) -> Path:
+        """The folder of Parquet files."""
+        return self.root / "data"
+
+    @property
+    def spool(self) -> Path:
+        """The folder in which bundles wait for the committer."""
+        return self.root / "spool"
+
+    @property
+    def derived(self) -> Path:
+        """Folder of kept answers (`store.lake.view_cache`); may be deleted at any time."""
+        return self.root / "derived"
+
+    @property
+    def exists(self) -> bool:
+        """Whether a lake has been made here."""
+        return self.catalog.exists()
+
+    def require(self) -> None:
+        """Raise LakeNotFound unless a lake is here."""
+        if not self.exists:
+            raise LakeNotFound(
+                f"no lake at {self.root}",
+                "Make one with `store init`, or name another with --lake or FLYWHEEL_LAKE.",
+            )
+
+    @contextmanager
+    def lock(self) -> Generator[None]:
+        """Hold the one lock that commits, migrations and maintenance take; waits for it.
+
+        The kernel drops it with the process, so a killed holder never leaves it behind. Raises
+        LakeUnreachable where the folder cannot be made or written to.
+        """
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise LakeUnreachable(
+                f"cannot write to a lake at {self.root}: {error.strerror}", "Name a folder."
+            ) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def connect(spill: Path | None = None) -> duckdb.DuckDBPyConnection:
+    """Return an in-memory DuckDB with the lake extensions, loaded from their wheels by path.
+
+    Nothing is downloaded and no home folder is needed. Work that outgrows memory spills to
+    `spill`, by default a private folder that is removed with the connection.
+    """
+    import duckdb
+
+    # The wheels were verified when they were installed; to verify 70 MB of signatures again would
+    # take a third of a second for every connection. Nothing unsigned can be loaded after this.
+    connection = duckdb.connect(config={"allow_unsigned_extensions": True})
+    for name in _EXTENSIONS:
+        folder = Path(str(importlib.import_module(name).__file__)).parent
+        extension = next(folder.glob("extensions/*/*.duckdb_extension"))
+        connection.execute(f"LOAD '{_escaped(extension)}'")
+    connection.execute("SET allow_unsigned_extensions = false")
+    connection.execute(f"SET temp_directory = '{_escaped(spill or _spill_folder())}'")
+    connection.execute("SET TimeZone = 'UTC'")
+    # Rows with lists or structs come in chunks of a few, each of which counts as a full one: the
+    # default of 1 MB is soon reached, and then all but one core wait for the reader.
+    connection.execute("SET streaming_buffer_size = '64MB'")
+    connection.execute("SET autoinstall_known_extensions = false")
+    connection.execute("SET autoload_known_extensions = false")
+    # A retry of DuckLake's own would wait with growing pauses; writers are serialised instead.
+    connection.execute("SET ducklake_max_retry_count = 10")
+    connection.execute("SET ducklake_retry_wait_ms = 20")
+    connection.execute("SET ducklake_retry_backoff = 1.0")
+    return connection
+
+
+def _spill_folder() -> Path:
+    """Return where a connection may spill: a new name in a folder that nobody else can read.
+
+    DuckDB makes the folder when it spills and removes it when the connection ends.
+    """
+    base = Path(tempfile.gettempdir()) / f"kernel-flywheel-{os.getuid()}"
+    base.mkdir(mode=0o700, exist_ok=True)
+    found = os.lstat(base)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        # Somebody else has taken the name, or opened it to others.
+        base = Path(tempfile.mkdtemp(prefix="kernel-flywheel-"))
+    return base / f"{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def attach(
+    connection: duckdb.DuckDBPyConnection,
+    location: Location,
+    *,
+    name: str = "lake",
+    snapshot: int | None = None,
+    writable: bool = False,
+) -> None:
+    """Attach the lake as `name`: pinned to a snapshot, read-only at its newest, or writable.
+
+    The data path is given anew each time, so that a lake may be moved or copied. Raises
+    LakeUnreachable where the catalog cannot be read.
+    """
+    import duckdb
+
+    options = [
+        f"DATA_PATH '{_escaped(location.data)}'",
+        f"META_BUSY_TIMEOUT {LOCK_WAIT_MS}",
+    ]
+    if location.exists:
+        options.append("OVERRIDE_DATA_PATH true")
+    if snapshot is not None:
+        options.append(f"SNAPSHOT_VERSION {snapshot}")
+    if writable:
+        options.append("META_JOURNAL_MODE 'WAL'")
+    else:
+        options.append("READ_ONLY")
+    try:
+        connection.execute(
+            f"ATTACH 'ducklake:sqlite:{_escaped(location.catalog)}' AS {name} "
+            f"({', '.join(options)})"
+        )
+    except duckdb.Error as error:
+        raise LakeUnreachable(
+            f"{location.catalog} cannot be opened as a lake: {error}",
+            "Put back a backup (a folder made by `store backup`), or name another lake.",
+        ) from error
+
+
+def sync_files(location: Location, since_s: float) -> list[Path]:
+    """Force to disk the data files written since a time; call it before the commit that names them.
+
+    DuckDB leaves it to the system when files reach the disk. The names of files hold their time
+    (UUIDv7), so that older ones need no look. Returns the files, and maybe some of a commit just
+    before.
+    """
+    milliseconds = max(0, int(since_s * 1000) - CLOCK_SLACK_MS)
+    digits = f"{milliseconds:012x}"
+    oldest = f"ducklake-{digits[:8]}-{digits[8:]}"
+    files: list[str] = []
+    written: list[Path] = []
+    for folder in (location.data / "main").glob("*/"):
+        with os.scandir(folder) as entries:
+            new = [entry.path for entry in entries if entry.name >= oldest]
+        if new:
+            written += [Path(path) for path in new if path.endswith(".parquet")]
+            files += [*new, *map(str, (folder, folder.parent, location.data))]
+    # Together, so that the file system writes its journal once rather than for each file.
+    with ThreadPoolExecutor(16) as threads:
+        list(threads.map(_sync, dict.fromkeys(files)))
+    return written
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def newest_snapshot(connection: duckdb.DuckDBPyConnection, name: str = "lake") -> int:
+    """Return the id of the newest snapshot of an attached lake."""
+    row = connection.execute(f"FROM ducklake_current_snapshot('{name}')").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _escaped(path: Path) -> str:
+    return str(path).replace("'", "''")

@@ -1,0 +1,274 @@
+"""User SQL in a process of its own, which is killed where it exceeds its limits.
+
+DuckDB ends most queries when it is interrupted, and keeps most of them below its memory limit.
+Some functions heed neither (`list_sort` of a long list, `levenshtein` and `repeat` of long texts),
+and some inputs crash it. A child process with a limited address space answers instead: the caller
+kills it when time is up or on Ctrl-C, and outlives its crashes. Answers come as an Arrow stream in
+a private folder, which also takes what DuckDB spills and is removed at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, cast
+
+from store import errors
+from store.errors import FlywheelError
+from store.lake.limits import GB, QueryLimits
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+GRACE_S = 2.0
+"""Time that DuckDB gets to heed an interrupt before its process is killed."""
+OPEN_S = 120.0
+"""Time to start the process and attach the lake."""
+OWN_BYTES = 1_500_000_000
+"""Memory of the process beside what DuckDB counts: libraries, stacks, batches on their way."""
+_ANSWER = "answer.arrow"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Rows of an answer; the table is mapped from a file and valid until the next question."""
+
+    rows: pa.Table
+    cut: bool
+    """Whether rows beyond the limit were left out."""
+    left_out: dict[str, int]
+    """What the views that it goes through leave out, by the views of `including.LEFT_OUT`."""
+
+
+class QueryProcess:
+    """A lake at one snapshot, read by a child process that answers one question at a time.
+
+    A child that was killed or has crashed is replaced at the next question, at the same snapshot.
+
+    Args:
+        url: The lake; None means FLYWHEEL_LAKE, else ./lake.
+        at: Tag, snapshot number or ISO time; None is the newest.
+        limits: What a question may cost.
+        include: Views to read as empty (see `store.lake.reader.Lake`).
+    """
+
+    def __init__(
+        self,
+        url: str | None,
+        at: str | int | None,
+        limits: QueryLimits | None = None,
+        *,
+        include: Sequence[str] = (),
+    ) -> None:
+        self.limits = limits or QueryLimits()
+        self._url = url
+        self._at = at
+        self._include = list(include)
+        self._folder = Path(tempfile.mkdtemp(prefix="flywheel-query-"))  # mode 0700
+        self._child: subprocess.Popen[bytes] | None = None
+        self._unread = b""
+        self._place: tuple[int, str] | None = None
+        self._is_open = False
+        self._start()
+
+    def __enter__(self) -> QueryProcess:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the child and remove the folder."""
+        self._kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def snapshot(self) -> int:
+        """Number of the snapshot that is read; raises what opening the lake raises."""
+        return self._opened()[0]
+
+    @property
+    def url(self) -> str:
+        """Where the lake is; raises what opening the lake raises."""
+        return self._opened()[1]
+
+    def ask(self, query: str) -> Answer:
+        """Answer one SELECT-like statement within the limits.
+
+        Raises:
+            UnsafeSQL: not one SELECT, or it names files, functions or catalogs outside.
+            FlywheelError: DuckDB cannot answer it, or it exceeds a limit; says which.
+        """
+        if self._child is None:
+            self._start()
+        self._opened()
+        try:
+            self._send({"query": query})
+            import pyarrow as pa  # while the child works
+
+            reply = self._receive(self.limits.timeout + GRACE_S)
+        except BaseException:
+            self._kill()
+            raise
+        with pa.memory_map(str(self._folder / _ANSWER)) as source:
+            rows = pa.ipc.open_stream(source).read_all()
+        return Answer(rows=rows, cut=bool(reply["cut"]), left_out=reply["left_out"])
+
+    def _start(self) -> None:
+        self._child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "store.lake.query_process"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the caller, who decides
+        )
+        self._unread = b""
+        at = self._at if self._place is None else self._place[0]
+        asked = {"url": self._url, "at": at, "folder": str(self._folder)}
+        self._send(asked | {"limits": asdict(self.limits), "include": self._include})
+
+    def _opened(self) -> tuple[int, str]:
+        if not self._is_open:
+            try:
+                reply = self._receive(OPEN_S)
+            except BaseException:
+                self._kill()
+                raise
+            self._place = (int(reply["snapshot"]), str(reply["url"]))
+            self._is_open = True
+        assert self._place is not None
+        return self._place
+
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self._child is not None
+        assert self._child.stdin is not None
+        try:
+            self._child.stdin.write(json.dumps(message).encode() + b"\n")
+            self._child.stdin.flush()
+        except BrokenPipeError:
+            return  # it has ended, which the next `_receive` explains
+
+    def _receive(self, within_s: float) -> dict[str, Any]:
+        """Return the next reply; raises the error that it holds."""
+        assert self._child is not None
+        assert self._child.stdout is not None
+        stream = self._child.stdout.fileno()
+        until = time.monotonic() + within_s
+        while b"\n" not in self._unread:
+            left = until - time.monotonic()
+            if left <= 0 or not select.select([stream], [], [], left)[0]:
+                raise self.limits.took_too_long()
+            piece = os.read(stream, 65_536)
+            if not piece:
+                raise self._ended()
+            self._unread += piece
+        line, _, self._unread = self._unread.partition(b"\n")
+        reply = cast("dict[str, Any]", json.loads(line))
+        if "error" in reply:
+            kind = getattr(errors, str(reply["error"]), FlywheelError)
+            raise kind(reply["message"], reply["hint"])
+        return reply
+
+    def _ended(self) -> FlywheelError:
+        """Say why the child has ended in the middle of a question."""
+        assert self._child is not None
+        code = self._child.wait()
+        if code == -signal.SIGABRT:  # an allocation failed where DuckDB cannot say so
+            return self.limits.out_of_memory()
+        name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return FlywheelError(
+            f"DuckDB crashed on this query ({name}); the lake is unharmed",
+            "Write it in another way, such as without deeply nested values.",
+        )
+
+    def _kill(self) -> None:
+        if self._child is None:
+            return
+        self._child.kill()
+        self._child.wait()
+        for pipe in (self._child.stdin, self._child.stdout):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):  # what it had not read
+                pipe.close()
+        self._child = None
+        self._is_open = False
+
+
+def main() -> None:
+    """Answer the questions of a `QueryProcess`: the child's side."""
+    from store.lake.location import Location
+    from store.lake.reader import Lake
+
+    asked = json.loads(sys.stdin.readline())
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a library prints is no reply
+    limits = QueryLimits(**asked["limits"])
+    folder = Path(asked["folder"])
+    questions: SimpleQueue[str] = SimpleQueue()
+    Thread(target=_listen, args=(questions,), daemon=True).start()
+
+    def reply(message: dict[str, Any]) -> None:
+        replies.write(json.dumps(message) + "\n")
+        replies.flush()
+
+    try:
+        place = Location.of(asked["url"])
+        with Lake(place, asked["at"], limits, spill=folder, include=asked["include"]) as lake:
+            # After the extensions are loaded: what they map does not count.
+            _limit(resource.RLIMIT_DATA, int(limits.memory_gb * GB) + OWN_BYTES)
+            _limit(resource.RLIMIT_CORE, 0)
+            reply({"snapshot": lake.snapshot, "url": lake.url})
+            while True:
+                query = str(json.loads(questions.get())["query"])
+                try:
+                    cut = lake.sql(query).write(folder / _ANSWER)
+                    reply({"cut": cut, "left_out": lake.left_out(query)})
+                except FlywheelError as error:
+                    reply(_described(error))
+                except MemoryError:
+                    reply(_described(limits.out_of_memory()))
+                except Exception as error:
+                    # A fault of ours or of a library: the caller says what it was.
+                    reply(_described(FlywheelError(f"the query failed: {error!r:.300}")))
+    except FlywheelError as error:
+        reply(_described(error))
+
+
+def _described(error: FlywheelError) -> dict[str, Any]:
+    return {"error": type(error).__name__, "message": error.message, "hint": error.hint}
+
+
+def _listen(questions: SimpleQueue[str]) -> None:
+    """Pass on questions, and end this process with the one that asks, even in a query."""
+    for line in sys.stdin:
+        questions.put(line)
+    os._exit(0)
+
+
+def _limit(kind: int, value: int) -> None:
+    _, hard = resource.getrlimit(kind)
+    resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
+
+
+if __name__ == "__main__":
+    main()

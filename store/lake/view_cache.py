@@ -1,0 +1,242 @@
+"""Answers kept beside the lake: views that follow from each kernel's own rows, as Parquet."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import math
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from store.lake.location import Location
+
+if TYPE_CHECKING:
+    import duckdb
+
+SOURCES = {
+    "outcomes": ("evaluations",),
+    "speedups": ("evaluations", "timings"),
+    "newest_speedups": ("evaluations", "timings"),
+}
+"""Views whose rows for a kernel and task follow from these tables' rows for that kernel and task
+(and from rows that those refer to, which were there before them)."""
+KEY = "kernel_id, task_id"
+LARGE_ROWS = 100_000
+"""Rows of its tables from which on the answers of a view are kept."""
+GROWN = 10
+"""A file is written anew when more than one key in so many has rows that it does not know."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """A view of `SOURCES` as a reader would ask it of the tables."""
+
+    view: str
+    tables: tuple[str, ...]
+    """Those of its sources that have rows."""
+    text: str
+    """All that decides its rows: its SQL, that of the views it is made of, and the tables' columns;
+    part of the file's name."""
+    asked: Callable[[str | None], str]
+    """Gives SQL about all keys, or about those in a table of that name."""
+
+    def name(self, snapshot: int, moment: str) -> str:
+        """Return the name of the file of a snapshot that was taken at a moment."""
+        return f"{self.view}-{_short(self.text)}-{snapshot}-{_short(moment)}.parquet"
+
+
+class Derived:
+    """Files of answers at some snapshot: a cache, never truth, and safe to delete.
+
+    A file is named by its view, the SQL that made it, its snapshot and that snapshot's time: one
+    of other SQL, or of a lake that was put back to a backup, is another file. At a later snapshot
+    its rows hold but for the keys that have got rows since, and for these the view is asked of the
+    tables. At an earlier one it is not used. It is made where a question needs it; where it cannot
+    be made, because the folder cannot be written or another process is making it, the view is
+    asked of the tables as a whole.
+
+    A file in use is locked (shared), so that nobody removes it under a reader.
+    """
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, location: Location, snapshot: int
+    ) -> None:
+        self._connection = connection
+        self._folder = location.derived
+        self._snapshot = snapshot
+        self._held: dict[Path, int] = {}
+
+    def close(self) -> None:
+        """Let go of the files in use."""
+        for file in list(self._held):
+            self._release(file)
+
+    def sql(self, question: Question, *, make: bool = True) -> str | None:
+        """Return SQL that answers by a file, or None where there is none.
+
+        `make` makes the file where it is missing or far behind.
+        """
+        known = self._files(question)
+        file = next(
+            (one for one in known if known[one] <= self._snapshot and self._hold(one)), None
+        )
+        answer, behind = None, math.inf
+        if file is not None:
+            answer, behind = self._answer(question, file, known[file])
+        # Where there is a file of a later snapshot, most questions are not asked at this one.
+        ahead = any(snapshot > self._snapshot for snapshot in known.values())
+        if make and behind > 1 / GROWN and not ahead:
+            made = self._make(question, answer or question.asked(None))
+            if made is not None:
+                return f"SELECT * FROM {_read(made)}"
+        return answer
+
+    def _answer(self, question: Question, file: Path, since: int) -> tuple[str, float]:
+        """Return SQL that reads a file and asks about what it does not know; and that share."""
+        known = f"SELECT * FROM {_read(file)}"
+        if since == self._snapshot:
+            return known, 0.0
+        touched = f"_touched_{question.view}"
+        later = " UNION ".join(
+            f"SELECT {KEY} FROM lake.main.{table} WHERE snapshot_id > {since}"
+            for table in question.tables
+        )
+        self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {touched} AS {later}")
+        row = self._connection.execute(
+            f"SELECT (SELECT count(*) FROM {touched}), count(*) FROM {_read(file)}"
+        ).fetchone()
+        assert row is not None
+        if row[0] == 0:
+            return known, 0.0
+        return (
+            f"{known} ANTI JOIN {touched} USING ({KEY}) UNION ALL {question.asked(touched)}",
+            row[0] / max(1, row[1]),
+        )
+
+    def _files(self, question: Question) -> dict[Path, int]:
+        """Return the files that are of this view and lake, with their snapshots, newest first."""
+        found: dict[Path, int] = {}
+        for file in self._folder.glob(f"{question.view}-*-*-*.parquet"):
+            snapshot = file.stem.split("-")[2]
+            if snapshot.isdecimal():
+                found[file] = int(snapshot)
+        moments = self._moments(list(found.values()))
+        own = [
+            file
+            for file, snapshot in found.items()
+            if snapshot in moments and file.name == question.name(snapshot, moments[snapshot])
+        ]
+        return {file: found[file] for file in sorted(own, key=lambda file: -found[file])}
+
+    def _moments(self, snapshots: list[int]) -> dict[int, str]:
+        return dict(
+            self._connection.execute(
+                "SELECT snapshot_id, snapshot_time::VARCHAR "
+                "FROM __ducklake_metadata_lake.ducklake_snapshot "
+                f"WHERE snapshot_id IN (SELECT unnest({snapshots}::BIGINT[]))"
+            ).fetchall()
+        )
+
+    def _hold(self, file: Path) -> bool:
+        """Lock a file against removal; whether it is there and can be read."""
+        import duckdb
+
+        if file in self._held:
+            return True
+        try:
+            descriptor = os.open(file, os.O_RDONLY)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            if os.fstat(descriptor).st_nlink == 0:
+                raise FileNotFoundError(file)
+            # One that is cut short lacks its footer.
+            self._connection.execute(f"SELECT count(*) FROM {_read(file)}").fetchall()
+        except (OSError, duckdb.Error):
+            os.close(descriptor)
+            return False
+        self._held[file] = descriptor
+        return True
+
+    def _release(self, file: Path) -> None:
+        os.close(self._held.pop(file))
+
+    def _make(self, question: Question, answer: str) -> Path | None:
+        """Write the answers of this snapshot; None where that cannot be done here."""
+        import duckdb
+
+        moment = self._moments([self._snapshot])[self._snapshot]
+        file = self._folder / question.name(self._snapshot, moment)
+        partial = file.with_suffix(".partial")
+        try:
+            with _sole_maker(self._folder):
+                if not self._hold(file):  # which another process has made in the meantime
+                    # In order, so that equal values stand together: a third of the size.
+                    self._connection.execute(
+                        f"COPY (SELECT * FROM ({answer}\n) ORDER BY {KEY}) "
+                        f"TO '{_escaped(partial)}' (FORMAT parquet, COMPRESSION zstd)"
+                    )
+                    _sync(partial)
+                    partial.rename(file)
+                    _sync(self._folder)
+                    if not self._hold(file):
+                        return None
+                for other in self._folder.glob(f"{question.view}-*.parquet"):
+                    if other != file:
+                        if other in self._held:
+                            self._release(other)
+                        _remove(other)
+        except (OSError, duckdb.Error):
+            return None
+        return file
+
+
+@contextmanager
+def _sole_maker(folder: Path) -> Generator[None]:
+    """Hold the lock under which files are made and removed; OSError where another has it."""
+    folder.mkdir(exist_ok=True)
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for partial in folder.glob("*.partial"):
+            partial.unlink()  # of a process that was killed
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove(file: Path) -> None:
+    """Remove a file unless it is in use."""
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file.unlink()
+    except BlockingIOError:
+        return
+    finally:
+        os.close(descriptor)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _read(file: Path) -> str:
+    return f"read_parquet('{_escaped(file)}')"
+
+
+def _escaped(path: Path) -> str:
+    return str(path).replace("'", "''")

@@ -1,0 +1,1 @@
+"""The page that sections of a report appear on."""

@@ -1,0 +1,129 @@
+"""How the columns of answers are headed, and how their values are written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, Literal, TypeAlias
+
+from store.report.page.text import NOTHING, SPACE, TIMES, inert
+
+Kind: TypeAlias = Literal["text", "number", "id", "quote"]
+
+_SHARES = ("share", "within")
+_RATIOS = ("mean", "max", "min", "p5", "p25", "p50", "p75", "p95", "geomean", "speedup", "claimed",
+           "measured", "hardest_speedup", "lift", "ratio")  # fmt: skip
+# Headings of columns whose SQL name would not do.
+_HEADINGS = {
+    "p50": "median",
+    "faster": f">{SPACE}1.01{TIMES}",
+    "share_faster": f"share >{SPACE}1.01{TIMES}",
+    "mean_missing_as_1": "mean, missing = 1",
+    "geomean_missing_as_1": "geomean, missing = 1",
+    "geomean_at_least_1": "geomean, each at least 1",
+    "mean_with_degenerate": "mean with weak tasks",
+    "mean_with_code": "mean with code",
+    "hardest": "hardest baseline",
+    "hardest_speedup": "speedup over it",
+    "kernel_ms": "kernel ms",
+    "baseline_ms": "eager ms",
+    "p50_ratio": "median ratio",
+    "geomean_ratio": "geomean ratio",
+    "given": "given that it uses",
+    "n_both": "n both",
+    "n_technique_only": "n first alone",
+    "n_given_only": "n second alone",
+    "n_neither": "n neither",
+    "lift_without": "lift without",
+    "kernel_id": "kernel",
+    "decided_by": "decided by",
+    "reward_mean": "mean reward",
+    "device_s": "device s",
+    "cost_usd": "cost USD",
+    "tokens_per_improvement": "tokens per improvement",
+    "device_s_per_improvement": "device s per improvement",
+    "cost_usd_per_improvement": "USD per improvement",
+    "previous_low": f"bound before{SPACE}{TIMES}",
+}
+_TEXT_CHARACTERS = 140
+_HASH = re.compile("[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One value as it is shown."""
+
+    text: str
+    """Inert, of one line."""
+    kind: Kind
+    key: str | None = None
+    """First characters of a kernel's id, which a listing of the page may be about."""
+
+
+def columns(rows: Sequence[dict[str, Any]], hidden: Sequence[str]) -> list[str]:
+    """Return the columns to show: not `total`, nor the ends of an interval."""
+    names = list(rows[0])
+    ends = {f"{name}_{end}" for name in names for end in ("low", "high")}
+    return [name for name in names if name not in ends and name not in {*hidden, "total"}]
+
+
+def heading(name: str) -> str:
+    """Return the heading of a column, with its unit.
+
+    >>> heading("p50") == f"median{SPACE}{TIMES}", heading("kernel_ms")
+    (True, 'kernel ms')
+    """
+    said = _HEADINGS.get(name, name.replace("_", " "))
+    return f"{said}{SPACE}{TIMES}" if _is_ratio(name) and TIMES not in said else said
+
+
+def shown(row: dict[str, Any], name: str) -> Cell:
+    """Return a value of a row, with its interval where the row has one.
+
+    >>> shown({"p50": 1.5, "p50_low": 1.25, "p50_high": 2.0}, "p50").text
+    '1.50 [1.25, 2.00]'
+    """
+    value = row[name]
+    text = cell(name, value)
+    low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
+    # One value is no interval.
+    if value is not None and low is not None and high is not None and low < high:
+        text = f"{text} [{cell(name, low)}, {cell(name, high)}]"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return Cell(text=text, kind="number")
+    if isinstance(value, str) and _HASH.fullmatch(value):
+        return Cell(text=text, kind="id", key=text)
+    return Cell(text=text, kind="quote" if name == "quote" and value else "text")
+
+
+def cell(name: str, value: object) -> str:
+    """Return a value as text: three significant digits, shares in percent, ids cut.
+
+    >>> cell("n", 12345), cell("share", 0.414), cell("mean", 368.2), cell("mean", None) == NOTHING
+    ('12,345', '41 %', '368', True)
+    """
+    if value is None or value == "":
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        if name.startswith(_SHARES):
+            return f"{100 * value:.0f} %"
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:#.3g}"
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%d %H:%M")
+    if isinstance(value, date):
+        return value.isoformat()
+    text = str(value)
+    if _HASH.fullmatch(text):
+        return text[:12]
+    one = " ".join(inert(text[: _TEXT_CHARACTERS * 4]).split())
+    return one if len(one) <= _TEXT_CHARACTERS else one[: _TEXT_CHARACTERS - 1] + "…"
+
+
+def _is_ratio(name: str) -> bool:
+    return any(name == ratio or name.startswith(f"{ratio}_") for ratio in _RATIOS)

@@ -1,0 +1,50 @@
+"""Which sections a report has, in which order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from store.report import (
+    best,
+    claims,
+    distribution,
+    findings,
+    leaderboards,
+    overview,
+    techniques,
+    training,
+    transfer,
+)
+from store.report.page import render
+from store.report.page.columns import cell
+from store.report.page.section import Exhibit, Section, ask
+
+if TYPE_CHECKING:
+    from store.lake.reader import Lake
+
+_SECTIONS = (
+    overview,
+    leaderboards,
+    distribution,
+    transfer,
+    claims,
+    techniques,
+    findings,
+    best,
+    training,
+)
+
+
+def page(lake: Lake, run: str | None = None) -> render.Page:
+    """Make the report of a lake, or of one run of it. Raises UnknownName for no such run."""
+    if run is None:
+        return render.page(lake, "Kernel report", [member.section(lake) for member in _SECTIONS])
+    run_id = training.find(lake, run)
+    about = ask(lake, "run", run=run_id)
+    code = best.listings(ask(lake, "run_code", run=run_id, kernels=best.KERNELS))
+    sections = [
+        Section(name="run", title="Run", exhibits=[Exhibit(answer=about, split=())]),
+        Section(name="curves", title="Curves", exhibits=training.exhibits(lake, run_id)),
+        Section(name="best", title="Best kernels", exhibits=[code]),
+    ]
+    return render.page(lake, f"Run {cell('run_id', run_id)}", sections)

@@ -1,0 +1,182 @@
+"""A report written down: one HTML file that needs nothing else, and Markdown with its charts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import store
+from store.report.page import drawing
+from store.report.page import text as text_module
+from store.report.page.columns import Cell, columns, heading, shown
+from store.report.page.section import Exhibit, Section, grouped
+
+if TYPE_CHECKING:
+    from store.lake.reader import Lake
+
+_TEMPLATES = Path(__file__).parent.parent / "templates"
+_LIGHT_CODE, _DARK_CODE = "default", "github-dark"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """What was written where."""
+
+    html: Path
+    markdown: Path
+    charts: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """Everything that the page says."""
+
+    title: str
+    lake_id: str
+    snapshot: int
+    tags: list[str]
+    committed_at: str
+    """Time of the last commit, UTC; a page holds no other clock."""
+    version: str
+    sections: list[Section]
+
+
+def page(lake: Lake, title: str, sections: Sequence[Section]) -> Page:
+    """Put sections under a title that says which lake and snapshot they are of."""
+    row = lake.sql("SELECT max(committed_at) AS at FROM ingest_log").one()
+    tags = lake.sql(
+        "SELECT name FROM tags GROUP BY name "
+        f"HAVING arg_max(snapshot_id, (created_at, tag_id)) = {lake.snapshot} ORDER BY name"
+    ).rows()
+    return Page(
+        title=title,
+        lake_id=lake.lake_id,
+        snapshot=lake.snapshot,
+        tags=[text_module.label(tag["name"]) for tag in tags],
+        committed_at=f"{row['at']:%Y-%m-%d %H:%M:%S}" if row and row["at"] else "never",
+        version=store.__version__,
+        sections=list(sections),
+    )
+
+
+def write(page: Page, out: Path) -> Written:
+    """Write report.html, report.md and the charts of the latter into a folder."""
+    figures = out / "figures"
+    figures.mkdir(parents=True, exist_ok=True)
+    colours = _template("colours.css")
+    charts = [
+        figure
+        for section in page.sections
+        for exhibit in section.exhibits
+        for figure in exhibit.figures
+    ]
+    for chart in charts:
+        text = drawing.standalone(chart.svg, colours)
+        (figures / f"{chart.name}.svg").write_text(text, "utf-8", newline="\n")
+    written = Written(html=out / "report.html", markdown=out / "report.md", charts=len(charts))
+    written.html.write_text(html(page), "utf-8", newline="\n")
+    written.markdown.write_text(markdown(page), "utf-8", newline="\n")
+    return written
+
+
+def html(page: Page) -> str:
+    """Return the page as one HTML text without scripts, that fetches nothing."""
+    from markupsafe import Markup
+
+    # Our own drawing and our own style; every value of the lake goes through autoescape.
+    style = Markup(_template("colours.css") + _code_style() + _template("page.css"))
+    anchors = {
+        listing.anchor
+        for section in page.sections
+        for exhibit in section.exhibits
+        for listing in exhibit.listings
+    }
+    return _rendered(
+        "page.html.jinja", page, autoescape=True,
+        style=style, anchors=anchors, drawing=Markup, coloured=_coloured, inert=text_module.inert,
+    )  # fmt: skip
+
+
+def markdown(page: Page) -> str:
+    """Return the page as Markdown, whose charts are files in figures/."""
+    text = _rendered(
+        "page.md.jinja", page, autoescape=False, md=text_module.markdown, fence=text_module.fence
+    )
+    return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def _rendered(name: str, page: Page, *, autoescape: bool, **values: Any) -> str:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=autoescape,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    template = environment.get_template(name)
+    return template.render(page=page, parts=_parts, heading=heading, **values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """One table of an exhibit: what its rows share, its columns and its cells."""
+
+    caption: str
+    columns: list[str]
+    numeric: list[bool]
+    rows: list[list[Cell]]
+    total: int
+    """Rows that the question has without its LIMIT."""
+
+
+def _parts(exhibit: Exhibit) -> Iterator[_Part]:
+    """Yield the tables of an exhibit, one for each group of rows that agree in its split."""
+    split = exhibit.split or ()
+    for key, rows in grouped(exhibit.answer.rows, split).items():
+        names = columns(rows, split)
+        cells = [[shown(row, name) for name in names] for row in rows]
+        yield _Part(
+            caption=", ".join(
+                f"{name} {value}" if name == "level" else text_module.label(value)
+                for name, value in zip(split, key, strict=True)
+            ),
+            columns=names,
+            numeric=[
+                any(cell.kind == "number" for cell in one) for one in zip(*cells, strict=True)
+            ],
+            rows=cells,
+            total=rows[0].get("total", len(rows)),
+        )
+
+
+def _coloured(code: str, language: str) -> Any:
+    """Return code as HTML spans of its syntax; what it says is escaped."""
+    from markupsafe import Markup
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
+    from pygments.lexers import get_lexer_by_name
+
+    lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
+    return Markup(highlight(code, lexer, HtmlFormatter(nowrap=True)))
+
+
+def _code_style() -> str:
+    """Return the colours of highlighted code, light and dark."""
+    from pygments.formatters import HtmlFormatter
+
+    def rules(style: str) -> str:
+        lines = HtmlFormatter(style=style, nobackground=True).get_style_defs(".code").splitlines()
+        return "\n".join(line for line in lines if line.startswith(".code ."))
+
+    dark = rules(_DARK_CODE)
+    return f"{rules(_LIGHT_CODE)}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n"
+
+
+def _template(name: str) -> str:
+    return (_TEMPLATES / name).read_text("utf-8")

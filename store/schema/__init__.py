@@ -1,0 +1,1 @@
+"""Tables and rules of catalog.yaml."""

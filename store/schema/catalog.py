@@ -1,0 +1,371 @@
+"""catalog.yaml read once: tables, columns, rules, and what derives from them."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from store.errors import CatalogError, UnknownName
+from store.ids import FORMS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SENSITIVITIES = ("public", "pseudonymous", "private")
+_COLUMN_FIELDS = {
+    *("type", "required", "null_elements", "unit", "enum", "references", "sensitivity", "about")
+}
+_ID_FIELDS = {"form", "of", "kind", "unless"}
+_TABLE_FIELDS = {
+    *("about", "key", "id", "duplicates", "sort", "row_group", "inline", "columns", "checks")
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column: its DuckDB type, whether it may be NULL, unit, reference and description."""
+
+    name: str
+    type: str
+    about: str
+    required: bool = False
+    null_elements: bool = False
+    unit: str | None = None
+    enum: str | None = None
+    references: str | None = None
+    sensitivity: str = "public"
+    provenance: bool = False
+    """Whether it says how the row came about: lakes that hold the same row may differ in it."""
+
+    @property
+    def comment(self) -> str:
+        """The description with the unit, as it stands in the lake."""
+        return self.about if self.unit is None else f"{self.about} [{self.unit}]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContentId:
+    """What the id of a row is the hash of, or why that cannot be said of a row alone."""
+
+    form: str | None = None
+    """One of `store.ids.FORMS`; None where the id is not bound to its row."""
+    of: tuple[str, ...] = ()
+    """Columns that are hashed, in order."""
+    kind: str | None = None
+    """Word that is hashed with them."""
+    unless: str | None = None
+    """Column whose value exempts a row."""
+    unbound: str | None = None
+    """Why the store cannot compute the id."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """One table: columns, key, rules and how its files are laid out."""
+
+    name: str
+    about: str
+    columns: dict[str, Column]
+    key: tuple[str, ...]
+    duplicates: str
+    sort: tuple[str, ...]
+    row_group: int | None
+    inline: int
+    checks: dict[str, str]
+    id: ContentId | None = None
+
+    @functools.cached_property
+    def arrow_schema(self) -> pa.Schema:
+        """The Arrow schema of a batch of rows."""
+        import pyarrow as pa
+
+        return pa.schema(
+            [
+                pa.field(column.name, arrow_type(column.type), nullable=not column.required)
+                for column in self.columns.values()
+            ]
+        )
+
+    @functools.cached_property
+    def open_schema(self) -> pa.Schema:
+        """The Arrow schema of rows whose required columns have not been looked at yet."""
+        import pyarrow as pa
+
+        return pa.schema([column.with_nullable(True) for column in self.arrow_schema])
+
+    @property
+    def time_column(self) -> str | None:
+        """The required timestamp that the store fills in where a row leaves it out."""
+        names = [c.name for c in self.columns.values() if c.type == "TIMESTAMPTZ" and c.required]
+        return names[0] if names else None
+
+    def is_looked_up(self, column: Column) -> bool:
+        """Whether rows are found by this column: it is of the key or points at one."""
+        return column.references is not None or column.name in self.key
+
+    def ddl(self, qualified_name: str) -> str:
+        """The CREATE TABLE statement for this table."""
+        columns = ", ".join(f'"{c.name}" {c.type}' for c in self.columns.values())
+        return f"CREATE TABLE {qualified_name} ({columns})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Catalog:
+    """Every table and enumeration of a lake."""
+
+    tables: dict[str, Table]
+    enums: dict[str, Enum]
+    definition: str = ""
+    """The content of the file as JSON, which each lake keeps in its table `catalogs`."""
+
+    def table(self, name: str) -> Table:
+        """Return a table by name; raises UnknownName with the nearest one."""
+        if name not in self.tables:
+            raise UnknownName.among("table", name, self.tables)
+        return self.tables[name]
+
+    def rules(self, table: Table) -> dict[str, str]:
+        """Return every rule on single rows: name to SQL that is true for a good row."""
+        rules: dict[str, str] = {}
+        for column in table.columns.values():
+            name = f'"{column.name}"'
+            if column.required:
+                rules[f"{column.name} is required"] = f"{name} IS NOT NULL"
+            if column.enum is not None:
+                allowed = self.enums[column.enum]
+                rules[f"{column.name} is one of {', '.join(allowed.values)}"] = (
+                    f"{name} IS NULL OR {name} IN ({quoted(allowed.values)})"
+                )
+                for value, reasons in allowed.allowed.items():
+                    listed = f"{name} IN ({quoted(reasons)})" if reasons else "false"
+                    rules[f"what {column.name} may be when {allowed.by} is {value}"] = (
+                        f"\"{allowed.by}\" <> '{value}' OR {name} IS NULL OR {listed}"
+                    )
+            if column.type in ("DOUBLE", "FLOAT"):
+                rules[f"{column.name} is finite, or NULL where it is absent"] = (
+                    f"{name} IS NULL OR isfinite({name})"
+                )
+            if column.type in ("DOUBLE[]", "FLOAT[]"):
+                # Of all numbers NaN is the greatest.
+                rules[f"{column.name} holds finite numbers"] = (
+                    f"{name} IS NULL OR len({name}) = 0 OR list_min({name}) IS NULL OR "
+                    f"isfinite(list_min({name})) AND isfinite(list_max({name}))"
+                )
+            if column.type.endswith("[]") and not column.null_elements:
+                rules[f"{column.name} holds no NULL"] = (
+                    f"{name} IS NULL OR len({name}) = list_count({name})"
+                )
+            if column.type == "VARCHAR" and table.is_looked_up(column):
+                # DuckLake cannot look for it.
+                rules[f"{column.name} holds no NUL"] = (
+                    f"{name} IS NULL OR NOT contains({name}, chr(0))"
+                )
+            if "VARCHAR" in column.type and column.type != "VARCHAR":
+                # Nested text with a NUL in it breaks the commit of inlined rows.
+                rules[f"{column.name} holds no NUL"] = (
+                    f"{name} IS NULL OR NOT contains({name}::VARCHAR, chr(0))"
+                )
+        return rules | table.checks
+
+    def references(self, table: Table) -> list[tuple[Column, Table]]:
+        """Return the columns that point at another table's key, with that table."""
+        return [
+            (column, self.tables[column.references])
+            for column in table.columns.values()
+            if column.references is not None
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Enum:
+    """Allowed values; where `by` is set, which of them each value of that column admits."""
+
+    values: tuple[str, ...]
+    by: str | None = None
+    allowed: dict[str, tuple[str, ...]]
+
+
+def quoted(values: tuple[str, ...]) -> str:
+    """Return values as a list of SQL literals."""
+    return ", ".join("'" + value.replace("'", "''") + "'" for value in values)
+
+
+def arrow_type(type_name: str) -> pa.DataType:
+    """Return the Arrow type of a DuckDB type of the catalog; raises CatalogError for others."""
+    import pyarrow as pa
+
+    if type_name.endswith("[]"):
+        return pa.list_(arrow_type(type_name[:-2]))
+    struct = re.fullmatch(r"STRUCT\((.*)\)", type_name)
+    if struct:
+        fields = [field.split() for field in struct[1].split(",")]
+        return pa.struct([pa.field(name, arrow_type(kind)) for name, kind in fields])
+    simple: dict[str, pa.DataType] = {
+        "VARCHAR": pa.string(),
+        "BOOLEAN": pa.bool_(),
+        "INTEGER": pa.int32(),
+        "BIGINT": pa.int64(),
+        "FLOAT": pa.float32(),
+        "DOUBLE": pa.float64(),
+        "DATE": pa.date32(),
+        "TIMESTAMPTZ": pa.timestamp("us", tz="UTC"),
+    }
+    if type_name not in simple:
+        raise CatalogError(
+            f'type "{type_name}" cannot stand in a lake', f"Use one of {', '.join(simple)}."
+        )
+    return simple[type_name]
+
+
+def catalog_path() -> Path:
+    """Return the catalog file: FLYWHEEL_CATALOG, the installed one, or the checkout's."""
+    named = os.environ.get("FLYWHEEL_CATALOG")
+    if named:
+        return Path(named)
+    installed = Path(__file__).parent.parent / "catalog.yaml"
+    return installed if installed.exists() else Path(__file__).parents[2] / "catalog.yaml"
+
+
+def load(path: Path | None = None) -> Catalog:
+    """Read a catalog file (default: `catalog_path()`); raises CatalogError where it is wrong."""
+    file = path or catalog_path()
+    try:
+        return _parse(file, file.stat().st_mtime_ns)
+    except OSError as error:
+        raise CatalogError(
+            f"cannot read the catalog {file}: {error.strerror}",
+            "Name one with --catalog or FLYWHEEL_CATALOG.",
+        ) from error
+
+
+@functools.lru_cache(maxsize=8)
+def _parse(file: Path, _modified: int) -> Catalog:
+    import yaml
+
+    try:
+        document = yaml.load(file.read_text("utf-8"), Loader=yaml.CSafeLoader)
+    except yaml.YAMLError as error:
+        raise CatalogError(f"{file} is not a catalog: {error!r}") from error
+    return _catalog(document, str(file))
+
+
+def from_definition(definition: str, origin: str) -> Catalog:
+    """Return the catalog that a lake keeps as JSON; raises CatalogError, naming `origin`."""
+    try:
+        document = json.loads(definition)
+    except ValueError as error:
+        raise CatalogError(f"{origin} is not a catalog: {error!r}") from error
+    return _catalog(document, origin)
+
+
+def _catalog(document: dict[str, Any], origin: str) -> Catalog:
+    try:
+        enums = {name: _enum(name, spec) for name, spec in document["enums"].items()}
+        provenance: dict[str, set[str]] = {
+            name: set(columns) for name, columns in document.get("provenance", {}).items()
+        }
+        tables = {
+            name: _table(name, spec, provenance.get("*", set()) | provenance.get(name, set()))
+            for name, spec in document["tables"].items()
+        }
+        definition = json.dumps(document, ensure_ascii=False)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise CatalogError(f"{origin} is not a catalog: {error!r}") from error
+    catalog = Catalog(tables=tables, enums=enums, definition=definition)
+    for table in tables.values():
+        _check(table, catalog)
+    return catalog
+
+
+def _enum(name: str, spec: list[str] | dict[str, Any]) -> Enum:
+    if isinstance(spec, list):
+        return Enum(values=tuple(spec), allowed={})
+    allowed = {key: tuple(values) for key, values in spec.items() if key != "by"}
+    values = tuple(dict.fromkeys(value for group in allowed.values() for value in group))
+    if "by" not in spec:
+        raise CatalogError(f"enum {name}: a mapping needs `by`, the column that decides")
+    return Enum(values=values, by=str(spec["by"]), allowed=allowed)
+
+
+def _table(name: str, spec: dict[str, Any], provenance: set[str]) -> Table:
+    unknown = set(spec) - _TABLE_FIELDS
+    if unknown:
+        raise CatalogError(f"table {name}: unknown field {', '.join(sorted(unknown))}")
+    columns: dict[str, Column] = {}
+    for column, fields in spec["columns"].items():
+        if set(fields) - _COLUMN_FIELDS or not fields.get("about"):
+            raise CatalogError(
+                f"column {name}.{column}: has an unknown field or no description",
+                f"Fields are {', '.join(sorted(_COLUMN_FIELDS))}; `about` must stand.",
+            )
+        columns[column] = Column(name=column, provenance=column in provenance, **fields)
+    return Table(
+        name=name,
+        about=spec["about"],
+        columns=columns,
+        key=tuple(spec["key"]),
+        duplicates=spec["duplicates"],
+        sort=tuple(spec["sort"]),
+        row_group=spec.get("row_group"),
+        inline=spec["inline"],
+        checks=spec.get("checks", {}),
+        id=_content_id(name, spec["id"]) if "id" in spec else None,
+    )
+
+
+def _content_id(table: str, spec: dict[str, Any]) -> ContentId:
+    if set(spec) != {"unbound"} and not {"form", "of"} <= set(spec) <= _ID_FIELDS:
+        raise CatalogError(
+            f"table {table}: id does not say what it is the hash of",
+            "Write {form: …, of: [columns]}, with kind and unless where needed, or {unbound: why}.",
+        )
+    return ContentId(
+        form=spec.get("form"),
+        of=tuple(spec.get("of", ())),
+        kind=spec.get("kind"),
+        unless=spec.get("unless"),
+        unbound=spec.get("unbound"),
+    )
+
+
+def _check(table: Table, catalog: Catalog) -> None:
+    for column in table.columns.values():
+        arrow_type(column.type)
+        if column.sensitivity not in SENSITIVITIES:
+            raise CatalogError(f"column {table.name}.{column.name}: sensitivity is no such word")
+        if column.enum is not None and column.enum not in catalog.enums:
+            raise CatalogError(f"column {table.name}.{column.name}: no enum {column.enum}")
+        if column.references is not None and column.references not in catalog.tables:
+            raise CatalogError(f"column {table.name}.{column.name}: no table {column.references}")
+        if column.references is not None and len(catalog.tables[column.references].key) != 1:
+            raise CatalogError(
+                f"column {table.name}.{column.name}: {column.references} has a key of several "
+                "columns, which cannot be pointed at"
+            )
+    for name in (*table.key, *table.sort):
+        if name not in table.columns:
+            raise CatalogError(f"table {table.name}: key or sort names no column {name}")
+    for name in table.key:
+        if not table.columns[name].required:
+            raise CatalogError(f"table {table.name}: {name} is part of the key, so it is required")
+    if table.id is not None and table.id.form is not None:
+        _check_id(table, table.id)
+    if table.duplicates not in ("skip", "reject"):
+        raise CatalogError(f"table {table.name}: duplicates is skip or reject")
+
+
+def _check_id(table: Table, made: ContentId) -> None:
+    if made.form not in FORMS:
+        raise CatalogError(
+            f'table {table.name}: id has no form "{made.form}"', f"Forms are {', '.join(FORMS)}."
+        )
+    if len(table.key) != 1:
+        raise CatalogError(f"table {table.name}: an id is a key of one column")
+    for name in (*made.of, *filter(None, [made.unless])):
+        if name not in table.columns or name in table.key:
+            raise CatalogError(f"table {table.name}: id names no other column {name}")

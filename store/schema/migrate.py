@@ -1,0 +1,233 @@
+"""A lake's tables follow catalog.yaml: made when missing, widened when it grew, else refused.
+
+DuckLake knows columns and types alone. Keys, references, enums and checks stand in the catalog that
+the lake keeps (table `catalogs`), and `store.schema.widening` holds them against the new one.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from store import __version__
+from store.errors import CatalogError
+from store.ids import uuid7
+from store.schema import catalog as catalogs
+from store.schema import widening
+from store.schema.catalog import Catalog, Column, Table
+
+if TYPE_CHECKING:
+    import duckdb
+
+AUTHOR = "store init"
+
+
+def migrate(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[str]:
+    """Bring the attached writable `lake` to the catalog in one commit; call it under the lock.
+
+    catalog.yaml says at its top what is taken over. Returns what was done, one line each. A lake
+    that keeps no catalog yet, made by an earlier version, is compared by columns and types.
+
+    Raises:
+        CatalogError: any other change; nothing is changed then.
+    """
+    stored = _stored_columns(connection)
+    types = _canonical_types(connection, catalog)
+    steps: list[tuple[str, str]] = []
+    for table in catalog.tables.values():
+        if table.name not in stored:
+            steps += _create(table)
+        else:
+            steps += _widen(table, stored[table.name], types)
+    held = _read_kept_catalog(connection) if "catalogs" in stored else None
+    if held is not None and held.definition != catalog.definition:
+        steps += [(line, "") for line in widening.widen(connection, held, catalog)]
+        steps += _describe(held, catalog)
+    if "catalogs" in catalog.tables and (held is None or held.definition != catalog.definition):
+        steps.append(("", _keep(catalog)))
+    if steps:
+        _change(connection, steps, new_lake="lakes" not in stored)
+    _set_options(connection, catalog)
+    return [line for line, _ in steps if line]
+
+
+def _read_kept_catalog(connection: duckdb.DuckDBPyConnection) -> Catalog | None:
+    """Return the catalog that the lake follows, or None where it keeps none."""
+    row = connection.execute(
+        "SELECT definition, version FROM lake.catalogs ORDER BY created_at DESC, catalog_id DESC "
+        "LIMIT 1"
+    ).fetchone()
+    if row is None:
+        return None
+    definition, version = row
+    try:
+        return catalogs.from_definition(definition, "the catalog that the lake keeps")
+    except CatalogError as error:
+        raise CatalogError(
+            f"this version cannot read the catalog that the lake follows: {error.message}",
+            f"Install kernel-flywheel {version} or newer, which migrated the lake.",
+        ) from error
+
+
+def _keep(catalog: Catalog) -> str:
+    """Return the statement that stores the catalog in the lake."""
+    return (
+        f"INSERT INTO lake.catalogs VALUES ({_literal(uuid7())}, {_literal(catalog.definition)}, "
+        f"{_literal(__version__)}, now())"
+    )
+
+
+def _describe(held: Catalog, catalog: Catalog) -> list[tuple[str, str]]:
+    """Return the steps for tables that are described or sorted in another way than before."""
+    steps: list[tuple[str, str]] = []
+    for table in catalog.tables.values():
+        old = held.tables.get(table.name)
+        if old is None:
+            continue
+        if old.about != table.about:
+            steps.append((f"description of {table.name}", _table_comment(table)))
+        if old.sort != table.sort:
+            steps.append((f"order of {table.name}", _sort(table)))
+    return steps
+
+
+def _change(
+    connection: duckdb.DuckDBPyConnection, steps: list[tuple[str, str]], *, new_lake: bool
+) -> None:
+    """Run the statements in one commit, which also gives a new lake its identity."""
+    connection.execute("BEGIN")
+    try:
+        for _, statement in steps:
+            if statement:
+                connection.execute(statement)
+        if new_lake:
+            connection.execute("INSERT INTO lake.lakes VALUES (?, NULL, now())", [uuid7()])
+        done = [line for line, _ in steps if line]
+        connection.execute(
+            "CALL lake.set_commit_message(?, ?, extra_info => ?)",
+            [AUTHOR, "make the lake" if new_lake else "follow catalog.yaml", json.dumps(done)],
+        )
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _create(table: Table) -> list[tuple[str, str]]:
+    steps = [
+        (f"table {table.name}", table.ddl(f"lake.{table.name}")),
+        ("", _sort(table)),
+        ("", _table_comment(table)),
+    ]
+    return steps + [("", _comment(table, column)) for column in table.columns.values()]
+
+
+def _widen(
+    table: Table, stored: dict[str, tuple[str, str | None]], types: dict[str, str]
+) -> list[tuple[str, str]]:
+    gone = [name for name in stored if name not in table.columns]
+    if gone:
+        raise CatalogError(
+            f"catalog.yaml no longer has {table.name}.{gone[0]}, which this lake stores",
+            "Columns are only added. Put it back; to stop using it, leave it NULL in new rows.",
+        )
+    steps: list[tuple[str, str]] = []
+    for column in table.columns.values():
+        if column.name not in stored:
+            if column.required:
+                raise CatalogError(
+                    f"{table.name}.{column.name} is new and required, but the table has rows",
+                    "Add it without `required`: rows that are there have no value for it.",
+                )
+            add = f'ALTER TABLE lake.{table.name} ADD COLUMN "{column.name}" {column.type}'
+            steps.append((f"column {table.name}.{column.name}", add))
+            steps.append(("", _comment(table, column)))
+            continue
+        kind, comment = stored[column.name]
+        if kind != types[column.type]:
+            raise CatalogError(
+                f"{table.name}.{column.name} is {kind} in this lake and {column.type} in "
+                "catalog.yaml",
+                "Types never change. Add a column with another name.",
+            )
+        if comment != column.comment:
+            steps.append((f"description of {table.name}.{column.name}", _comment(table, column)))
+    return steps
+
+
+def _stored_columns(
+    connection: duckdb.DuckDBPyConnection,
+) -> dict[str, dict[str, tuple[str, str | None]]]:
+    rows = connection.execute(
+        "SELECT table_name, column_name, data_type, comment FROM duckdb_columns() "
+        "WHERE database_name = 'lake' ORDER BY table_name, column_index"
+    ).fetchall()
+    stored: dict[str, dict[str, tuple[str, str | None]]] = {}
+    for table, column, kind, comment in rows:
+        stored.setdefault(table, {})[column] = (kind, comment)
+    return stored
+
+
+def _canonical_types(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> dict[str, str]:
+    """Map each type as the catalog writes it to DuckDB's own spelling."""
+    written = sorted({c.type for t in catalog.tables.values() for c in t.columns.values()})
+    spelled = ", ".join(f"typeof(NULL::{kind})" for kind in written)
+    row = connection.execute(f"SELECT {spelled}").fetchone()
+    assert row is not None
+    return dict(zip(written, row, strict=True))
+
+
+def _set_options(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
+    """Set options of the lake that are unset, and those of its tables that differ.
+
+    DuckLake takes options only for tables that are committed, so a killed migration may have
+    left them out: each opening for writing looks again.
+    """
+    stored = {
+        (str(option), None if scope is None else str(scope).removeprefix("main.")): str(value)
+        for option, value, scope in connection.execute(
+            "SELECT option_name, value, scope_entry FROM lake.options()"
+        ).fetchall()
+    }
+    whole: dict[str, str | int | bool] = {
+        "parquet_compression": "zstd",
+        "parquet_compression_level": 3,
+        "target_file_size": "256MB",
+        "require_commit_message": True,
+    }
+    missing: list[tuple[str, str | None, str | int | bool]] = [
+        (option, None, value) for option, value in whole.items() if (option, None) not in stored
+    ]
+    for table in catalog.tables.values():
+        options = {
+            "data_inlining_row_limit": table.inline,
+            "parquet_row_group_size": table.row_group,
+        }
+        for option, value in options.items():
+            if value is not None and stored.get((option, table.name)) != str(value):
+                missing.append((option, table.name, value))
+    if not missing:
+        return
+    # One transaction: a commit for each of them would cost as much as all tables together.
+    connection.execute("BEGIN")
+    for option, table_name, value in missing:
+        scope = "" if table_name is None else f", table_name => '{table_name}'"
+        connection.execute(f"CALL lake.set_option(?, ?{scope})", [option, value])
+    connection.execute("COMMIT")
+
+
+def _sort(table: Table) -> str:
+    columns = ", ".join(f'"{column}"' for column in table.sort)
+    return f"ALTER TABLE lake.{table.name} SET SORTED BY ({columns})"
+
+
+def _table_comment(table: Table) -> str:
+    return f"COMMENT ON TABLE lake.{table.name} IS {_literal(table.about)}"
+
+
+def _comment(table: Table, column: Column) -> str:
+    return f'COMMENT ON COLUMN lake.{table.name}."{column.name}" IS {_literal(column.comment)}'
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,232 @@
+"""The rules of the catalog, asked of rows in bulk: SQL over registered Arrow, never row by row."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from store.errors import RowsRejected
+from store.schema.arrow_checks import surely_hold
+from store.schema.catalog import Catalog, Column, Enum, Table
+from store.schema.id_checks import check_ids
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+EXAMPLES = 3
+
+
+def check_rules(
+    connection: duckdb.DuckDBPyConnection, catalog: Catalog, table: Table, relation: str
+) -> None:
+    """Raise RowsRejected for the first rule on single rows that rows of `relation` break.
+
+    Required values, enumerations, finite numbers and the table's own checks are counted in one
+    scan. `relation` is a registered name with the table's columns.
+    """
+    rules = catalog.rules(table)
+    if not rules:
+        return
+    # TRY: a check that cannot be computed for a row (bad JSON, say) is a check it does not pass.
+    counts = ", ".join(
+        f"count(*) FILTER (WHERE NOT coalesce(TRY({rule}), false))" for rule in rules.values()
+    )
+    row = connection.execute(f"SELECT {counts} FROM {relation}").fetchone()
+    assert row is not None
+    for (name, rule), count in zip(rules.items(), row, strict=True):
+        if count:
+            broken = f"NOT coalesce(TRY({rule}), false)"
+            examples = _examples(connection, table, relation, rule, broken)
+            raise RowsRejected(table.name, name, int(count), examples)
+
+
+def check_rows(
+    connection: duckdb.DuckDBPyConnection, catalog: Catalog, table: Table, given: pa.Table
+) -> None:
+    """Raise RowsRejected like `check_rules`, for rows in memory; good rows are passed quickly.
+
+    Ids that are hashes are computed again.
+
+    DuckDB takes longer to plan a rule than to ask it of a few rows. What columns declare and most
+    checks are seen by Arrow, the other checks are one question, and only where one of them says no
+    are all rules asked one by one.
+    """
+    good = all(_as_declared(catalog, table, column, given) for column in table.columns.values())
+    if good:
+        asked = [check for check in table.checks.values() if not surely_hold(check, given)]
+        if asked:
+            together = " AND ".join(f"({check})" for check in asked)
+            # DuckDB finds `given` in this frame; registering it would cost as much as the question.
+            row = connection.execute(
+                f"SELECT coalesce(bool_and(coalesce(TRY({together}), false)), true) FROM given"
+            ).fetchone()
+            good = row is not None and bool(row[0])
+    if not good:
+        connection.register("_rows", given)
+        try:
+            check_rules(connection, catalog, table, "_rows")
+        finally:
+            connection.unregister("_rows")
+    check_ids(table, given)
+
+
+def _as_declared(catalog: Catalog, table: Table, column: Column, given: pa.Table) -> bool:
+    """Whether a column's values are there, enumerated, finite, and free of NUL, as declared.
+
+    False may be wrong: the rules have the last word.
+    """
+    import pyarrow.compute as pc
+
+    values = given.column(column.name)
+    if values.null_count == len(values):
+        return not (column.required and len(values))
+    if column.required and values.null_count:
+        return False
+    if column.enum is not None and not _enumerated(catalog.enums[column.enum], column, given):
+        return False
+    flat: Any = values
+    if column.type.endswith("[]"):
+        flat = pc.list_flatten(values)
+        if flat.null_count and not column.null_elements:
+            return False
+    if column.type.removesuffix("[]") in ("DOUBLE", "FLOAT"):
+        return pc.all(pc.is_finite(flat)).as_py() is not False
+    if "VARCHAR" in column.type and (column.type != "VARCHAR" or table.is_looked_up(column)):
+        return not any(_holds_nul(chunk) for chunk in flat.chunks)
+    return True
+
+
+def _enumerated(allowed: Enum, column: Column, given: pa.Table) -> bool:
+    """Whether all values are of the enumeration, and fit the column that it goes by."""
+    import pyarrow.compute as pc
+
+    if not set(pc.unique(given.column(column.name)).to_pylist()) <= {None, *allowed.values}:
+        return False
+    if allowed.by is None:
+        return True
+    names = [column.name, allowed.by]
+    seen = given.select(names).group_by(names, use_threads=False).aggregate([]).to_pylist()
+    return all(
+        row[column.name] is None
+        or row[column.name] in allowed.allowed.get(str(row[allowed.by]), allowed.values)
+        for row in seen
+    )
+
+
+def _holds_nul(values: Any) -> bool:
+    """Whether a NUL stands in the bytes of texts, those inside lists and structs too."""
+    import numpy as np
+    import pyarrow as pa
+
+    if pa.types.is_struct(values.type):
+        return any(_holds_nul(part) for part in values.flatten())
+    if pa.types.is_list(values.type):
+        return _holds_nul(values.flatten())
+    if not pa.types.is_string(values.type):
+        return False
+    _, places, texts = values.buffers()
+    if texts is None or not len(values):
+        return False
+    ends = np.frombuffer(places, np.int32)
+    start, end = ends[values.offset], ends[values.offset + len(values)]
+    return not np.frombuffer(texts, np.uint8)[start:end].all()
+
+
+def check_repeats(table: Table, rows: pa.Table) -> None:
+    """Raise RowsRejected where one key stands twice among the rows and the table forbids it."""
+    if table.duplicates == "skip":
+        return
+    import pyarrow.compute as pc
+
+    if ascends(table, rows):
+        return
+    keys = rows.select(list(table.key))
+    groups = keys.group_by(keys.column_names).aggregate([([], "count_all")])
+    if groups.num_rows == keys.num_rows:
+        return
+    repeated = groups.filter(pc.field("count_all") > 1).sort_by(
+        [(name, "ascending") for name in table.key]
+    )
+    shown = list(zip(*(repeated.column(name).to_pylist() for name in table.key), strict=True))
+    raise RowsRejected(
+        table.name,
+        unique_rule(table),
+        keys.num_rows - groups.num_rows,
+        describe(table.key, shown[:EXAMPLES]),
+    )
+
+
+def ascends(table: Table, rows: pa.Table) -> bool:
+    """Whether keys plainly stand once each: few, or one column in which each exceeds the last.
+
+    Ids that are UUIDv7 come so; to group many keys takes longer than to insert them.
+    """
+    import pyarrow.compute as pc
+
+    if rows.num_rows < 2:
+        return True
+    name, *others = table.key
+    if others:
+        return False
+    key = rows.column(name)
+    return pc.all(pc.less(key[:-1], key[1:]), skip_nulls=False).as_py() is True
+
+
+@dataclass(frozen=True)
+class Need:
+    """One reference of a batch: values that must be keys of the target."""
+
+    table: Table
+    column: Column
+    target: Table
+    values: str
+    """SQL that yields the distinct values as one column named v."""
+
+
+def needs(catalog: Catalog, table: Table, relation: str) -> list[Need]:
+    """Return the references that rows of `relation` make, lists element by element."""
+    found: list[Need] = []
+    for column, target in catalog.references(table):
+        value = f'"{column.name}"'
+        if column.type.endswith("[]"):
+            values = f"SELECT DISTINCT unnest({value}) AS v FROM {relation}"
+        else:
+            values = f"SELECT DISTINCT {value} AS v FROM {relation}"
+        found.append(Need(table, column, target, f"SELECT v FROM ({values}) WHERE v IS NOT NULL"))
+    return found
+
+
+def reference_rule(column: Column, target: Table) -> str:
+    """Return the sentence that names a reference."""
+    return f"{column.name} is a {target.key[0]} of {target.name}"
+
+
+def unique_rule(table: Table) -> str:
+    """Return the sentence that names a key."""
+    return f"({', '.join(table.key)}) identifies one row"
+
+
+def columns(names: tuple[str, ...]) -> str:
+    """Return column names as SQL."""
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def describe(names: tuple[str, ...], rows: list[tuple[object, ...]]) -> list[str]:
+    """Return rows as short texts for an error message."""
+    return [
+        ", ".join(f"{name}={str(value)!a:.90}" for name, value in zip(names, row, strict=True))
+        for row in rows
+    ]
+
+
+def _examples(
+    connection: duckdb.DuckDBPyConnection, table: Table, relation: str, rule: str, broken: str
+) -> list[str]:
+    mentioned = [name for name in table.columns if re.search(rf"\b{name}\b", rule)]
+    names = tuple(dict.fromkeys([*table.key, *mentioned]))
+    rows = connection.execute(
+        f"SELECT {columns(names)} FROM {relation} WHERE {broken} LIMIT {EXAMPLES}"
+    ).fetchall()
+    return describe(names, rows)

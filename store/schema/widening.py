@@ -1,0 +1,197 @@
+"""Which changes of catalog.yaml a lake takes over: those that only widen what a row may be.
+
+Every row that was stored, spooled or published under the old catalog has to be a row of the new
+one, and to mean the same: names, keys, types, units and references stay, values may be added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from store.errors import CatalogError
+from store.schema.catalog import SENSITIVITIES, Catalog, Column, Enum, Table
+
+if TYPE_CHECKING:
+    import duckdb
+
+_ANOTHER = "Put it back. For another meaning, add a column with another name."
+_NEWER = "Put it back. If a newer version migrated this lake, install that version."
+
+
+def widen(connection: duckdb.DuckDBPyConnection, held: Catalog, wanted: Catalog) -> list[str]:
+    """Return what a catalog widens in the tables of the one that a lake follows, one line each.
+
+    Columns that are new, gone or of another type are compared with the lake itself (`schema`).
+
+    Raises:
+        CatalogError: a change that is no widening; names table, column and what changed.
+    """
+    lines: dict[str, None] = {}
+    for old in held.tables.values():
+        new = wanted.tables.get(old.name)
+        if new is None:
+            raise CatalogError(
+                f"catalog.yaml no longer has the table {old.name}, which this lake stores", _NEWER
+            )
+        _check_table(old, new)
+        _check_checks(connection, old, new)
+        for column in old.columns.values():
+            changed = new.columns[column.name]
+            _check_column(old, column, changed)
+            lines |= dict.fromkeys(_list_column_changes(column, changed, old.name))
+            lines |= dict.fromkeys(_widened_enum(held, wanted, old, column, changed))
+    return list(lines)
+
+
+def _check_table(old: Table, new: Table) -> None:
+    if old.key != new.key:
+        raise CatalogError(
+            f"the key of {old.name} is ({', '.join(old.key)}) in this lake and "
+            f"({', '.join(new.key)}) in catalog.yaml",
+            "Keys never change: rows are stored under the old one. Put it back, or add a table "
+            "with another name.",
+        )
+    if old.duplicates != new.duplicates:
+        raise CatalogError(
+            f"a second row under a key of {old.name} is `{old.duplicates}` in this lake and "
+            f"`{new.duplicates}` in catalog.yaml",
+            "`duplicates` never changes. Put it back, or add a table with another name.",
+        )
+
+
+def _check_column(table: Table, old: Column, new: Column) -> None:
+    place = f"{table.name}.{old.name}"
+    if old.references != new.references:
+        raise CatalogError(
+            f"{place} refers to {old.references or 'no table'} in this lake and to "
+            f"{new.references or 'no table'} in catalog.yaml",
+            f"References never change. {_ANOTHER}",
+        )
+    if old.unit != new.unit:
+        raise CatalogError(
+            f"the unit of {place} is {old.unit or 'none'} in this lake and "
+            f"{new.unit or 'none'} in catalog.yaml",
+            f"Units never change: stored numbers have the old one. {_ANOTHER}",
+        )
+    if new.required and not old.required:
+        raise CatalogError(
+            f"{place} is required in catalog.yaml and may be NULL in this lake",
+            "Remove `required`: stored rows may have no value for it.",
+        )
+    if old.null_elements and not new.null_elements:
+        raise CatalogError(
+            f"elements of {place} may be NULL in this lake and may not in catalog.yaml",
+            "Put `null_elements` back: stored lists may have such elements.",
+        )
+    if SENSITIVITIES.index(new.sensitivity) < SENSITIVITIES.index(old.sensitivity):
+        raise CatalogError(
+            f"{place} is {old.sensitivity} in this lake and {new.sensitivity} in catalog.yaml",
+            "A sensitivity only gets stricter: rows were stored under the old one. Put it back, or "
+            "add a column with another name.",
+        )
+
+
+def _check_checks(connection: duckdb.DuckDBPyConnection, old: Table, new: Table) -> None:
+    """Compare checks by their SQL: a name is only what an error message calls one."""
+    before = {_plain(check) for check in old.checks.values()}
+    after = {_plain(check) for check in new.checks.values()}
+    for name, check in old.checks.items():
+        if _plain(check) not in after:
+            now = f"`{new.checks[name]}`" if name in new.checks else "no such check"
+            raise CatalogError(
+                f'the check "{name}" of {old.name} is `{check}` in this lake and {now} in '
+                "catalog.yaml",
+                "Checks never change: readers rely on them. Put it back.",
+            )
+    added = [column for column in new.columns.values() if column.name not in old.columns]
+    for name, check in new.checks.items():
+        if _plain(check) not in before and not _holds_without(connection, added, check):
+            raise CatalogError(
+                f'the check "{name}" of {old.name} is new, and stored rows may break it: `{check}`',
+                "Check new columns alone, and let it hold where they are NULL, or leave it out.",
+            )
+
+
+def _holds_without(connection: duckdb.DuckDBPyConnection, added: list[Column], check: str) -> bool:
+    """Whether a check reads no column but the added ones, and holds where these are NULL."""
+    import duckdb
+
+    nulls = ", ".join(f'NULL::{column.type} AS "{column.name}"' for column in added)
+    try:
+        row = connection.execute(f"SELECT ({check}) FROM (SELECT {nulls or 'NULL'})").fetchone()
+    except duckdb.Error:
+        return False
+    return row is not None and row[0] is True
+
+
+def _list_column_changes(old: Column, new: Column, table: str) -> Iterator[str]:
+    if old.required and not new.required:
+        yield f"NULL in {table}.{old.name}"
+    if new.null_elements and not old.null_elements:
+        yield f"NULL elements in {table}.{old.name}"
+    if old.sensitivity != new.sensitivity:
+        yield f"sensitivity {new.sensitivity} of {table}.{old.name}"
+
+
+def _widened_enum(
+    held: Catalog, wanted: Catalog, table: Table, old: Column, new: Column
+) -> Iterator[str]:
+    """Yield the values that a column may have from now on; refuse those that it no longer may."""
+    place = f"{table.name}.{old.name}"
+    if old.enum is None or new.enum is None:
+        if old.enum is not new.enum:
+            raise CatalogError(
+                f"{place} is of {_enum(old)} in this lake and of {_enum(new)} in catalog.yaml",
+                f"A column neither gains nor loses its enum. {_ANOTHER}",
+            )
+        return
+    before, after = held.enums[old.enum], wanted.enums[new.enum]
+    gone = [value for value in before.values if value not in after.values]
+    if gone:
+        raise CatalogError(
+            f"{place} may no longer be {', '.join(gone)}, which rows of this lake may hold",
+            f"Values of an enum are only added. {_NEWER}",
+        )
+    if before.by != after.by:
+        raise CatalogError(
+            f"which values {place} may have goes by {before.by or 'no column'} in this lake and by "
+            f"{after.by or 'no column'} in catalog.yaml",
+            "`by` never changes. Put it back.",
+        )
+    for value in _deciding(held, table, before, after):
+        lost = [one for one in _list_values(before, value) if one not in _list_values(after, value)]
+        if lost:
+            raise CatalogError(
+                f"{place} may no longer be {', '.join(lost)} where {before.by} is {value}",
+                f"Values of an enum are only added. {_NEWER}",
+            )
+        for one in _list_values(after, value):
+            if one not in _list_values(before, value):
+                yield f"value {one} of {place} where {before.by} is {value}"
+    for value in after.values:
+        if value not in before.values:
+            yield f"value {value} of {place}"
+
+
+def _deciding(held: Catalog, table: Table, before: Enum, after: Enum) -> list[str]:
+    """Return the values of the deciding column that stored rows may have and an enum names."""
+    if before.by is None:
+        return []
+    named = dict.fromkeys([*before.allowed, *after.allowed])
+    column = table.columns.get(before.by)
+    if column is None or column.enum is None:
+        return list(named)
+    return [value for value in held.enums[column.enum].values if value in named]
+
+
+def _list_values(enum: Enum, value: str) -> tuple[str, ...]:
+    return enum.allowed.get(value, enum.values)
+
+
+def _enum(column: Column) -> str:
+    return "any value" if column.enum is None else f"enum {column.enum}"
+
+
+def _plain(check: str) -> str:
+    return " ".join(check.split())

@@ -1,0 +1,1 @@
+"""Look after a lake: history, maintenance, integrity."""

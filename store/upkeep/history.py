@@ -1,0 +1,122 @@
+"""What happened to a lake: its log, names for snapshots, and what differs between two of them."""
+
+from __future__ import annotations
+
+import getpass
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from store.errors import FlywheelError, UnknownName
+from store.ids import uuid7
+from store.lake.reader import Lake
+from store.writing.writer import Writer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SQL = Path(__file__).parent / "sql"
+
+
+def statement(name: str) -> str:
+    """Return the text of one of the store's own queries."""
+    return (SQL / f"{name}.sql").read_text("utf-8")
+
+
+def log(lake: Lake) -> pa.Table:
+    """Return one row per snapshot, newest first: time, author, message, tags, extra."""
+    return lake.run(statement("log")).arrow()
+
+
+def tags(lake: Lake) -> pa.Table:
+    """Return the names in use and the snapshots they stand for."""
+    return lake.run(statement("tags")).arrow()
+
+
+def add_tag(writer: Writer, name: str, at: str | int | None, note: str | None) -> int:
+    """Name a snapshot (default: the newest); return it. A name in use moves to the new one.
+
+    Raises FlywheelError for a name that could be read as a number or a time.
+    """
+    if not name or name[0].isdigit() or name != name.strip():
+        raise FlywheelError(
+            f'"{name}" cannot be a tag', "Begin with a letter, such as v1 or before-h200."
+        )
+    with writer.reader(at) as lake:
+        snapshot = lake.snapshot
+    _append(writer, name, snapshot, note, f"tag {name} at snapshot {snapshot}")
+    return snapshot
+
+
+def remove_tag(writer: Writer, name: str, note: str | None) -> None:
+    """Take a name away; its history stays. Raises UnknownName where nothing has it."""
+    with writer.reader() as lake:
+        known = [row["name"] for row in tags(lake).to_pylist()]
+    if name not in known:
+        raise UnknownName.among("tag", name, known)
+    _append(writer, name, None, note, f"remove tag {name}")
+
+
+def _append(
+    writer: Writer, name: str, snapshot: int | None, note: str | None, message: str
+) -> None:
+    row = {
+        "tag_id": uuid7(),
+        "name": name,
+        "snapshot_id": snapshot,
+        "note": note,
+        "author": getpass.getuser(),
+    }
+    writer.append({"tags": [row]}, message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """What one snapshot has that an earlier one has not."""
+
+    before: int
+    after: int
+    rows_added: dict[str, int]
+    """Table to number of rows added; tables without change are left out."""
+    verdicts: pa.Table
+    """Verdicts that are new or changed."""
+    best_kernels: pa.Table
+    """Best kernels that are new, changed, or measured anew."""
+
+
+def difference(before: Lake, after: Lake) -> Difference:
+    """Compare two pinned readers of one lake. Rows are only ever added, so counts suffice."""
+    if before.snapshot > after.snapshot:
+        raise FlywheelError(
+            f"snapshot {before.snapshot} is newer than {after.snapshot}",
+            "Name the older one first.",
+        )
+    counts = {name: (_count(before, name), _count(after, name)) for name in after.catalog.tables}
+    after.register("_verdicts_before", before.run("FROM verdicts").arrow())
+    after.register("_best_before", before.run("FROM best_kernels").arrow())
+    return Difference(
+        before=before.snapshot,
+        after=after.snapshot,
+        rows_added={name: new - old for name, (old, new) in counts.items() if new != old},
+        verdicts=after.run(statement("diff_verdicts")).arrow(),
+        best_kernels=after.run(statement("diff_best")).arrow(),
+    )
+
+
+def added_rows(before: Lake, after: Lake, table: str) -> pa.Table:
+    """Return the rows of a table that the later snapshot added, without long texts."""
+    spec = after.catalog.table(table)
+    key = ", ".join(f'"{name}"' for name in spec.key)
+    after.register("_keys_before", before.run(f"SELECT {key} FROM {table}").arrow())
+    shown = ", ".join(f'"{c.name}"' for c in spec.columns.values() if c.name not in _LONG)
+    return after.run(
+        f"SELECT {shown} FROM {table} ANTI JOIN _keys_before USING ({key}) ORDER BY {key}"
+    ).arrow()
+
+
+_LONG = frozenset({"code", "other_files", "messages", "completion", "log", "body", "samples_ms"})
+
+
+def _count(lake: Lake, table: str) -> int:
+    row = lake.run(f"SELECT count(*) AS n FROM {table}").one()
+    return int(row["n"]) if row else 0

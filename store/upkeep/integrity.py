@@ -1,0 +1,376 @@
+"""`store check`: every rule of the catalog asked of every row, every file and every count."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from store.commandline.progress import Progress, unseen
+from store.errors import CommitConflict, FlywheelError, RowsRejected
+from store.lake import checksums, view_cache
+from store.lake.checksums import RESTORE, Damage, DataFile, first_line
+from store.lake.location import Location
+from store.lake.reader import Lake
+from store.schema import catalog as catalogs
+from store.schema import id_checks, row_checks
+from store.schema.catalog import Catalog, Table
+from store.upkeep.maintenance import ORPHAN_AGE, maintained
+from store.writing.bundle import SUFFIX
+
+if TYPE_CHECKING:
+    import duckdb
+
+log = logging.getLogger(__name__)
+_TEST_DATABASE = """
+import json, sqlite3, sys
+try:
+    opened = sqlite3.connect(sys.argv[1], timeout=30)
+    said = "; ".join(row[0] for row in opened.execute("PRAGMA integrity_check(3)"))
+    opened.execute("SELECT count(*) FROM ducklake_snapshot").fetchone()
+except sqlite3.Error as error:
+    said = str(error)
+print(json.dumps(said))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One thing that is wrong with a lake."""
+
+    table: str
+    rule: str
+    count: int
+    examples: list[str]
+    advice: str = ""
+    """What to do about it, where that is the same for every lake."""
+
+
+def check(location: Location, progress: Progress = unseen) -> list[Problem]:
+    """Test the newest snapshot against every rule; an empty list is a clean lake.
+
+    The catalog database; data files of every snapshot against the checksums taken when they were
+    committed; ids against what they are the hash of; keys, references and checks of all rows; row
+    counts against ingest_log (lost, doubled or torn bundles); answers that are kept
+    (`store.lake.view_cache`) against the tables; rejected bundles in the spool. Damage is reported
+    like a broken rule, and tables that it leaves readable are still checked.
+
+    Files that a killed commit left behind are no problem, since no snapshot refers to them, and
+    neither are bundles that still wait in the spool: both are logged, and so is the number of
+    files without a recorded checksum.
+    """
+    import duckdb
+
+    location.require()
+    problems = _check_database(location)
+    if problems:
+        return problems
+    try:
+        # Without the lock: files never change, and to compare large ones takes long.
+        files = checksums.list_files(location)
+        damaged = checksums.verify(files, progress)
+        _note_unrecorded(files)
+        with maintained(location, "store check") as connection:
+            _check_lake(connection, location, damaged, problems, progress)
+    except (duckdb.Error, UnicodeDecodeError) as error:
+        problems.append(_unreadable_database(location, first_line(error)))
+    if not problems:
+        problems += _check_kept(location)
+    return problems + _check_rejected(location)
+
+
+def _check_lake(
+    connection: duckdb.DuckDBPyConnection,
+    location: Location,
+    damaged: list[Damage],
+    problems: list[Problem],
+    progress: Progress,
+) -> None:
+    """Add what is wrong with the rows of an attached lake, and with those files it still has."""
+    catalog = catalogs.load()
+    there = {
+        f"{table}.{column}"
+        for table, column in connection.execute(
+            "SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = 'lake'"
+        ).fetchall()
+    }
+    # A lake of an earlier version has no checksums, which is no reason not to check it.
+    tables = [
+        table
+        for table in catalog.tables.values()
+        if table.name != checksums.TABLE or f"{table.name}.path" in there
+    ]
+    wanted = [f"{table.name}.{one}" for table in tables for one in table.columns]
+    missing = [name for name in wanted if name not in there]
+    if missing:
+        raise FlywheelError(f"the lake has no {missing[0]} yet", "Run `store init` to migrate it.")
+    # One transaction: DuckLake would read its catalog anew for every query.
+    connection.execute("BEGIN")
+    files = checksums.data_files(connection, location, with_checksums=False)
+    now = {one.path for one in files}
+    # Compaction may have removed some since they were compared.
+    damaged = [one for one in damaged if one.file.path in now]
+    problems += [_damaged_file(one) for one in damaged]
+    broken = {one.file.table for one in damaged if one.file.until is None}
+    counts: dict[str, int] = {}
+    for number, table in enumerate(tables):
+        progress(number, len(tables), "tables checked")
+        if table.name not in broken:
+            problems += _check_readable(connection, catalog, table, files, broken, counts)
+    if "ingest_log" in counts:
+        problems += _check_counts(connection, counts)
+    connection.execute("ROLLBACK")
+    _note_leftovers(connection, location)
+
+
+def _check_readable(
+    connection: duckdb.DuckDBPyConnection,
+    catalog: Catalog,
+    table: Table,
+    files: list[DataFile],
+    broken: set[str],
+    counts: dict[str, int],
+) -> list[Problem]:
+    """Check a table and note its number of rows; where it cannot be read, say by which file."""
+    import duckdb
+    import pyarrow as pa
+
+    try:
+        row = connection.execute(f"SELECT count(*) FROM lake.{table.name}").fetchone()
+        counts[table.name] = int(row[0]) if row else 0
+        return _check_table(connection, catalog, table, broken) if counts[table.name] else []
+    except (duckdb.Error, pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        # It has ended the transaction.
+        connection.execute("ROLLBACK")
+        connection.execute("BEGIN")
+        counts.pop(table.name, None)
+        broken.add(table.name)
+        mine = [one for one in files if one.table == table.name]
+        found = [_damaged_file(one) for one in checksums.undecodable(mine)]
+        return found or [
+            Problem(
+                table=table.name,
+                rule="its rows can be read",
+                count=1,
+                examples=[first_line(error)],
+                advice=RESTORE,
+            )
+        ]
+
+
+def _check_table(
+    connection: duckdb.DuckDBPyConnection, catalog: Catalog, table: Table, broken: set[str]
+) -> list[Problem]:
+    relation = f"lake.{table.name}"
+    problems: list[Problem] = []
+    try:
+        row_checks.check_rules(connection, catalog, table, relation)
+    except RowsRejected as error:
+        problems.append(_problem(error))
+    problems += _check_ids(connection, table)
+    key = row_checks.columns(table.key)
+    repeated = connection.execute(
+        f"SELECT {key}, count(*) FROM {relation} GROUP BY {key} HAVING count(*) > 1 ORDER BY ALL"
+    ).fetchall()
+    if repeated:
+        problems.append(
+            Problem(
+                table=table.name,
+                rule=row_checks.unique_rule(table),
+                count=len(repeated),
+                examples=row_checks.describe((*table.key, "rows"), repeated[:3]),
+            )
+        )
+    for need in row_checks.needs(catalog, table, relation):
+        if need.target.name in broken:
+            continue
+        dangling = connection.execute(
+            f"SELECT v FROM ({need.values}) ANTI JOIN lake.{need.target.name} AS t "
+            f'ON v = t."{need.target.key[0]}" ORDER BY v'
+        ).fetchall()
+        if dangling:
+            problems.append(
+                Problem(
+                    table=table.name,
+                    rule=row_checks.reference_rule(need.column, need.target),
+                    count=len(dangling),
+                    examples=row_checks.describe((need.column.name,), dangling[:3]),
+                )
+            )
+    return problems
+
+
+def _check_ids(connection: duckdb.DuckDBPyConnection, table: Table) -> list[Problem]:
+    """Compute the ids of all rows again, a batch at a time."""
+    import pyarrow as pa
+
+    if not id_checks.is_bound(table):
+        return []
+    names = row_checks.columns(id_checks.columns(table))
+    answer = connection.execute(f"SELECT {names} FROM lake.{table.name}")
+    wrong: list[str] = []
+    for batch in answer.to_arrow_reader(id_checks.BATCH_ROWS):
+        wrong += id_checks.wrong_ids(table, pa.Table.from_batches([batch]))
+    if not wrong:
+        return []
+    return [
+        Problem(
+            table=table.name,
+            rule=id_checks.rule(table),
+            count=len(wrong),
+            examples=row_checks.describe(table.key, [(one,) for one in sorted(wrong)[:3]]),
+            advice=f"These rows are not what was committed, or were never checked. {RESTORE}",
+        )
+    ]
+
+
+def _check_counts(connection: duckdb.DuckDBPyConnection, stored: dict[str, int]) -> list[Problem]:
+    """Compare rows with what ingest_log says was committed."""
+    logged = dict.fromkeys(stored, 0)
+    # A new lake's own row comes with its tables, and a catalog with the migration to it.
+    logged["lakes"] = 1
+    logged["catalogs"] = stored.get("catalogs", 0)
+    counts = connection.execute("SELECT row_counts FROM lake.ingest_log").fetchall()
+    logged["ingest_log"] = len(counts)
+    for (count,) in counts:
+        for name, rows in json.loads(count).items():
+            logged[name] = logged.get(name, 0) + int(rows)
+    return [
+        Problem(
+            table=name,
+            rule="rows are those of committed bundles",
+            count=abs(rows - logged[name]),
+            examples=[f"{rows} rows stored, {logged[name]} rows logged"],
+        )
+        for name, rows in stored.items()
+        # Checksums are of no bundle: they come with the files that a commit happens to write.
+        if rows != logged[name] and name != checksums.TABLE
+    ]
+
+
+def _check_kept(location: Location) -> list[Problem]:
+    """Compare answers that are kept with those of the tables."""
+    advice = f"Delete {location.derived}; it is made anew."
+    problems: list[Problem] = []
+    with Lake(location) as reader:
+        for view in view_cache.SOURCES:
+            rule = "kept answers are those of the tables"
+            try:
+                count = reader.unlike_kept(view)
+                examples = [f"{count} rows differ"]
+            except FlywheelError as error:
+                count, examples = 1, [first_line(error)]
+            if count:
+                problems.append(
+                    Problem(table=view, rule=rule, count=count, examples=examples, advice=advice)
+                )
+    return problems
+
+
+def _check_rejected(location: Location) -> list[Problem]:
+    folder = location.spool / "rejected"
+    rejected = sorted(folder.glob("*.json"))
+    if not rejected:
+        return []
+    return [
+        Problem(
+            table="spool",
+            rule=f"no bundle was rejected (see {folder})",
+            count=len(rejected),
+            examples=[_reason(file) for file in rejected[:3]],
+        )
+    ]
+
+
+def _reason(file: Path) -> str:
+    try:
+        return str(json.loads(file.read_text("utf-8"))["reason"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"{file.name} cannot be read: {first_line(error)}"
+
+
+def _check_database(location: Location) -> list[Problem]:
+    """Let SQLite test the catalog database.
+
+    In a process of its own: POSIX drops the locks that DuckDB's SQLite has on a file when any
+    other part of the same process closes that file.
+    """
+    command = [sys.executable, "-c", _TEST_DATABASE, str(location.catalog)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    if answer.returncode:
+        return [_unreadable_database(location, (answer.stderr.splitlines() or ["no answer"])[-1])]
+    said = str(json.loads(answer.stdout))
+    if "locked" in said:
+        raise CommitConflict(
+            f"another program holds {location.catalog}", "Let go of it there, and run this again."
+        )
+    return [] if said == "ok" else [_unreadable_database(location, said)]
+
+
+def _unreadable_database(location: Location, said: str) -> Problem:
+    return Problem(
+        table="catalog",
+        rule="the catalog database is whole",
+        count=1,
+        examples=[f"{location.catalog.name}: {said[:200]}"],
+        advice=f"Copy {location.catalog.name} back from a backup made by `store backup`; rows "
+        "committed since are lost with it.",
+    )
+
+
+def _damaged_file(damage: Damage) -> Problem:
+    return Problem(
+        table=damage.file.table,
+        rule="its files are as they were committed",
+        count=1,
+        examples=[str(damage)],
+        advice=RESTORE,
+    )
+
+
+def _note_unrecorded(files: list[DataFile]) -> None:
+    count = sum(one.sha256 is None for one in files)
+    if count:
+        log.info(
+            "no checksum recorded for %d of %d data files: an earlier version or another program "
+            "wrote them, and only their size and footer were tested; `store compact` records the "
+            "checksums",
+            count,
+            len(files),
+        )
+
+
+def leftovers(location: Location) -> list[str]:
+    """Return the data files that no snapshot refers to: those of commits that were killed."""
+    with maintained(location, "store check") as connection:
+        return _leftovers(connection)
+
+
+def _leftovers(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    orphans = connection.execute(
+        "CALL ducklake_delete_orphaned_files('lake', dry_run => true, cleanup_all => true)"
+    ).fetchall()
+    return [str(row[0]) for row in orphans]
+
+
+def _note_leftovers(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
+    orphans = _leftovers(connection)
+    if orphans:
+        log.info(
+            "%d files of commits that were killed; `store compact` removes them when they are "
+            "%d days old, such as %s",
+            len(orphans),
+            ORPHAN_AGE.days,
+            orphans[0],
+        )
+    waiting = len(list(location.spool.glob(f"*{SUFFIX}")))
+    if waiting:
+        log.info("%d bundles wait in %s; the next append takes them in", waiting, location.spool)
+
+
+def _problem(error: RowsRejected) -> Problem:
+    return Problem(table=error.table, rule=error.rule, count=error.count, examples=error.examples)

@@ -1,0 +1,256 @@
+"""Keeping a lake in order: compaction, expiry and backups."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from store.errors import FlywheelError
+from store.lake import checksums, view_cache
+from store.lake.checksums import sha256_of
+from store.lake.location import Location, attach, connect, sync_files
+from store.lake.reader import Lake
+from store.upkeep.history import statement
+
+if TYPE_CHECKING:
+    import duckdb
+
+log = logging.getLogger(__name__)
+# Files of a transaction that is still running must not look like orphans, and files that a
+# running query has planned to read must not vanish.
+ORPHAN_AGE = timedelta(days=2)
+REPLACED_AGE = timedelta(days=1)
+SMALL_FILE = 32 << 20
+MERGED_AT_ONCE = 64
+_MESSAGE = "CALL lake.set_commit_message(getvariable('author'), 'maintenance', extra_info => '{}')"
+_COPY_CATALOG = """
+import sqlite3, sys
+source, copy = map(sqlite3.connect, sys.argv[1:])
+with source, copy:
+    source.backup(copy)
+copy.close()
+source.close()
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compaction:
+    """Files and bytes before and after."""
+
+    files_before: int
+    files_after: int
+    bytes_before: int
+    bytes_after: int
+
+
+def compact(location: Location) -> Compaction:
+    """Write inlined rows to Parquet and merge small neighbouring files; every snapshot stays.
+
+    Holds the lake's lock, so that no commit is under way; readers are not disturbed. Checksums of
+    new files are recorded, and of older ones that have none. Answers that views keep
+    (`store.lake.view_cache`) are brought up to date after that.
+
+    Raises FlywheelError, with nothing changed, where a file that would be merged is damaged: the
+    merged file would hide that.
+    """
+    with maintained(location, "store compact") as connection:
+        before = _sizes(connection)
+        _require_whole(connection, location)
+        _flush(connection, location)
+        # Merging wide texts takes memory per thread.
+        connection.execute("SET threads = 1")
+        _call(
+            connection,
+            location,
+            "CALL ducklake_merge_adjacent_files('lake', "
+            f"max_compacted_files => {MERGED_AT_ONCE}, max_file_size => {SMALL_FILE})",
+        )
+        _record_checksums(connection, location)
+        _clean(connection, location)
+        after = _sizes(connection)
+    with Lake(location) as reader:
+        for view in view_cache.SOURCES:
+            reader.kept(view)
+    return Compaction(
+        files_before=before[0], bytes_before=before[1], files_after=after[0], bytes_after=after[1]
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expiry:
+    """Snapshots that went (or would go), and why others stayed."""
+
+    expired: list[int]
+    spared: dict[int, list[str]]
+
+
+def expire(location: Location, older_than: timedelta, *, dry_run: bool = False) -> Expiry:
+    """Forget snapshots older than a span, except the newest, tagged and cited ones.
+
+    A snapshot is cited by a dataset, a run or a generation that was read from it. Rows never
+    go: only the possibility to read the lake as it was at that moment.
+    """
+    limit = datetime.now(UTC) - older_than
+    spared: dict[int, list[str]] = {}
+    # The lock comes first: a tag that is set meanwhile waits, and finds its snapshot or is refused.
+    with maintained(location, "store expire") as connection:
+        with Lake(location) as reader:
+            own = {"lake_id": reader.lake_id}
+            for row in reader.run(statement("spared"), own).rows():
+                spared.setdefault(int(row["snapshot_id"]), []).append(str(row["why"]))
+            spared.setdefault(reader.snapshot, []).append("the newest")
+        old = connection.execute(
+            "SELECT snapshot_id FROM ducklake_snapshots('lake') WHERE snapshot_time < ? ORDER BY 1",
+            [limit],
+        ).fetchall()
+        expired = [int(row[0]) for row in old if row[0] not in spared]
+        if expired and not dry_run:
+            _call(
+                connection,
+                location,
+                f"CALL ducklake_expire_snapshots('lake', versions => {expired})",
+            )
+            _clean(connection, location)
+    return Expiry(expired=expired, spared=spared)
+
+
+def backup(location: Location, target: Path) -> tuple[int, int]:
+    """Copy a lake to a folder that opens as a lake; return files copied and files already there.
+
+    Data files never change, so a later backup to the same folder copies what is new. The catalog
+    is copied last and in one piece, under the lock. Raises FlywheelError where the folder holds
+    another lake, or is part of this one, or a file to copy is not what was committed.
+    """
+    location.require()
+    _check_target(location, target)
+    copied = kept = 0
+    with location.lock():
+        recorded = {one.file: one.sha256 for one in checksums.list_files(location)}
+        for file in sorted(location.data.rglob("*.parquet")):
+            there = target / "data" / file.relative_to(location.data)
+            if there.exists() and there.stat().st_size == file.stat().st_size:
+                kept += 1
+                continue
+            there.parent.mkdir(parents=True, exist_ok=True)
+            partial = there.with_suffix(".partial")
+            shutil.copy2(file, partial)
+            if recorded.get(file) not in (None, sha256_of(partial)):
+                partial.unlink()
+                raise FlywheelError(
+                    f"{file} is damaged: its sha256 is not the one recorded when it was committed",
+                    "The backup's catalog is as it was before. `store check` names every damaged "
+                    f"file. {checksums.RESTORE}",
+                )
+            partial.rename(there)
+            copied += 1
+        target.mkdir(parents=True, exist_ok=True)
+        partial = target / "catalog.partial"
+        partial.unlink(missing_ok=True)
+        # In a process of its own: POSIX drops the locks that DuckDB's SQLite has on a file when
+        # any other part of the same process closes that file.
+        subprocess.run(
+            [sys.executable, "-c", _COPY_CATALOG, str(location.catalog), str(partial)], check=True
+        )
+        # Journals of the catalog that is replaced would be taken for the new one's.
+        for journal in target.glob("catalog.sqlite-*"):
+            journal.unlink()
+        partial.rename(target / "catalog.sqlite")
+    return copied, kept
+
+
+def _check_target(location: Location, target: Path) -> None:
+    there = Location(target.resolve())
+    if there.root.is_relative_to(location.root):
+        raise FlywheelError(f"{target} lies in the lake itself", "Name a folder outside of it.")
+    if there.exists:
+        with Lake(location) as own, Lake(there) as other:
+            if own.lake_id != other.lake_id:
+                raise FlywheelError(
+                    f"{target} holds another lake", "Name a new folder, or this lake's backup."
+                )
+
+
+@contextmanager
+def maintained(location: Location, author: str) -> Generator[duckdb.DuckDBPyConnection]:
+    """Hold the lake's lock and a connection to it that may write."""
+    location.require()
+    connection = connect()
+    try:
+        with location.lock():
+            attach(connection, location, writable=True)
+            connection.execute(f"SET VARIABLE author = '{author}'")
+            yield connection
+    finally:
+        connection.close()
+
+
+def _require_whole(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
+    """Raise FlywheelError where a file that might be merged, or get a checksum, is damaged."""
+    files = checksums.data_files(connection, location)
+    touched = [one for one in files if one.sha256 is None or one.bytes < SMALL_FILE]
+    checksums.require_whole(checksums.verify(touched), "Nothing was compacted.")
+
+
+def _flush(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
+    """Write inlined rows to files, except the checksums of these."""
+    names = connection.execute("SELECT table_name FROM ducklake_table_info('lake')").fetchall()
+    calls = [
+        f"CALL ducklake_flush_inlined_data('lake', table_name => '{name}')"
+        for (name,) in names
+        if name != checksums.TABLE
+    ]
+    _call(connection, location, *calls)
+
+
+def _record_checksums(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
+    """Record the checksums of files that have none; DuckLake takes no rows while it merges."""
+    if not checksums.has_table(connection):
+        log.info("the lake has no table for checksums yet; `store init` makes it")
+        return
+    files = [one for one in checksums.data_files(connection, location) if one.sha256 is None]
+    if not files:
+        return
+    connection.execute("BEGIN")
+    connection.execute(_MESSAGE)
+    checksums.insert(connection, location, [one.file for one in files])
+    connection.execute("COMMIT")
+
+
+def _call(connection: duckdb.DuckDBPyConnection, location: Location, *calls: str) -> None:
+    """Run maintenance calls in a commit that names its author."""
+    began_s = time.time()
+    connection.execute("BEGIN")
+    connection.execute(_MESSAGE)
+    for call in calls:
+        connection.execute(call).fetchall()
+    sync_files(location, began_s)
+    connection.execute("COMMIT")
+
+
+def _clean(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
+    now = datetime.now(UTC)
+    for call, age in (("cleanup_old_files", REPLACED_AGE), ("delete_orphaned_files", ORPHAN_AGE)):
+        before = f"TIMESTAMPTZ '{(now - age).isoformat()}'"
+        connection.execute(f"CALL ducklake_{call}('lake', older_than => {before})").fetchall()
+    for file in location.spool.glob("*.partial"):
+        # Of a process that was killed before its bundle was whole.
+        if datetime.fromtimestamp(file.stat().st_mtime, UTC) < now - ORPHAN_AGE:
+            file.unlink()
+
+
+def _sizes(connection: duckdb.DuckDBPyConnection) -> tuple[int, int]:
+    row = connection.execute(
+        "SELECT sum(file_count)::BIGINT, sum(file_size_bytes)::BIGINT "
+        "FROM ducklake_table_info('lake')"
+    ).fetchone()
+    assert row is not None
+    return int(row[0] or 0), int(row[1] or 0)

@@ -1,0 +1,1 @@
+"""Append rows: bundles, the spool, group commits, bulk loads."""

@@ -1,0 +1,324 @@
+"""Loads in bulk: streams of rows go straight into the lake, chunk by chunk, in one transaction.
+
+Every function here runs inside the caller's transaction and under the lake's lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from store.errors import RowsRejected
+from store.schema import row_checks
+from store.schema.catalog import Catalog, Column, Table, quoted
+from store.schema.row_checks import columns, describe
+from store.writing import bundle as bundles
+from store.writing.bundle import Rows
+from store.writing.group_commit import insert
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+CHUNK_ROWS = 500_000
+CHUNK_BYTES = 512 << 20
+"""A chunk is inserted, and sorted, as a whole."""
+PIECE_ROWS = 20_000
+PIECE_BYTES = 64 << 20
+"""A piece of it is read, and another one checked, while DuckDB takes in the one before."""
+_SAMPLE = 1_000
+_T = TypeVar("_T")
+
+
+def stream(
+    connection: duckdb.DuckDBPyConnection,
+    catalog: Catalog,
+    tables: Mapping[str, Rows | pa.RecordBatchReader],
+) -> dict[str, int]:
+    """Insert tables chunk by chunk, checking each; keys and references stand at the end.
+
+    Returns rows inserted per table. Memory is bounded by a chunk, a few pieces, and the narrow
+    columns that are keys or point at other rows.
+    """
+    # Files are sorted as the catalog says; keeping the order of arrival would cost the second core.
+    connection.execute("SET preserve_insertion_order = false")
+    counts: dict[str, int] = {}
+    pointers: list[_Pointers] = []
+    for name, rows in tables.items():
+        table = catalog.table(name)
+        keys: list[pa.Table] = []
+        of_table = [_Pointers(table, *reference) for reference in catalog.references(table)]
+        checked = _checked(connection, catalog, table, keys, of_table, rows)
+        with closing(_ahead(checked)) as pieces:
+            counts[name] = sum(
+                _insert_chunk(connection, table, _chunk(first, pieces)) for first in pieces
+            )
+        if table.duplicates == "reject":
+            _check_keys(connection, table, keys)
+        pointers += of_table
+    _check_references(connection, pointers)
+    return counts
+
+
+@dataclass(frozen=True)
+class _Pointers:
+    """The values of one column that must be keys of another table."""
+
+    table: Table
+    column: Column
+    target: Table
+    values: list[pa.Array] = field(default_factory=list["pa.Array"])
+
+
+def _checked(
+    connection: duckdb.DuckDBPyConnection,
+    catalog: Catalog,
+    table: Table,
+    keys: list[pa.Table],
+    pointers: list[_Pointers],
+    rows: Rows | pa.RecordBatchReader,
+) -> Generator[tuple[pa.Table, bool]]:
+    """Yield rows that keep the rules, piece by piece, each with whether a chunk ends there.
+
+    Notes their keys and what they point at. Where an equal key means an equal row, a chunk holds
+    each key once.
+    """
+    seen = _Seen(table)
+    # Of its own, for it runs beside the inserts.
+    with connection.cursor() as cursor:
+        for given, last in _ahead(_pieces(rows)):
+            piece = bundles.conform(table, given)
+            row_checks.check_rows(cursor, catalog, table, piece)
+            if table.duplicates == "skip":
+                piece = seen.first_of_each_key(cursor, piece)
+            else:
+                keys.append(_copied(piece.select(list(table.key))))
+            for pointer in pointers:
+                pointed = _pointed(piece.column(pointer.column.name))
+                pointer.values.extend(pointed.chunks)
+            yield piece, last
+            if last:
+                seen = _Seen(table)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The keys of a chunk so far."""
+
+    table: Table
+    keys: list[pa.Table] = field(default_factory=list["pa.Table"])
+    hashes: set[Any] = field(default_factory=set[Any])
+
+    def first_of_each_key(self, connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> pa.Table:
+        """Return those of the next rows whose key has not been seen, once each."""
+        import numpy as np
+        import pyarrow as pa
+
+        keys = _copied(rows.select(list(self.table.key)))
+        answer = connection.execute(f"SELECT hash({columns(self.table.key)}) FROM keys")
+        hashes = set[Any](answer.to_arrow_table().column(0).to_pylist())
+        repeats = len(hashes) < rows.num_rows or not self.hashes.isdisjoint(hashes)
+        self.keys.append(keys)
+        self.hashes.update(hashes)
+        if not repeats:
+            return rows
+        whole = pa.concat_tables(self.keys)
+        numbered = whole.append_column("_row", pa.array(np.arange(whole.num_rows)))
+        first = numbered.group_by(list(self.table.key)).aggregate([("_row", "min")])
+        kept = np.zeros(whole.num_rows, dtype=bool)
+        kept[first.column("_row_min").to_numpy()] = True
+        return rows.filter(pa.array(kept[whole.num_rows - rows.num_rows :]))
+
+
+def _copied(values: Any) -> Any:
+    """Return a table or column in memory of its own: it may share that of the batch it came in."""
+    import numpy as np
+
+    return values.take(np.arange(len(values)))
+
+
+def _insert_chunk(
+    connection: duckdb.DuckDBPyConnection, table: Table, pieces: Iterator[pa.Table]
+) -> int:
+    """Insert rows as they come; what the lake holds already is left out if that may be."""
+    import duckdb
+    import pyarrow as pa
+
+    refused: list[BaseException] = []
+    reading, over = threading.Lock(), threading.Event()
+
+    def next_piece() -> pa.Table | None:
+        with reading:
+            return None if over.is_set() else next(pieces, None)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            while (piece := next_piece()) is not None:
+                yield from piece.to_batches()
+        except GeneratorExit:
+            raise  # DuckDB has let go of the stream
+        except BaseException as error:
+            refused.append(error)
+            raise
+
+    key = columns(table.key)
+    # NOT IN, for an anti join may turn round and hash the rows that come, texts and all.
+    new = f" WHERE ({key}) NOT IN (SELECT ({key}) FROM lake.{table.name})"
+    connection.register("_chunk", pa.RecordBatchReader.from_batches(table.open_schema, batches()))
+    try:
+        return insert(connection, table, f"FROM _chunk{new if table.duplicates == 'skip' else ''}")
+    except duckdb.Error:
+        # DuckDB passes on an error of the stream as text.
+        if refused:
+            raise refused.pop() from None
+        raise
+    finally:
+        # An insert that failed in one of DuckDB's threads may leave another one waiting for rows.
+        with reading:
+            over.set()
+        connection.unregister("_chunk")
+
+
+def _check_keys(connection: duckdb.DuckDBPyConnection, table: Table, keys: list[pa.Table]) -> None:
+    """Raise RowsRejected where keys stand twice among the rows, or stood in the lake before."""
+    import pyarrow as pa
+
+    rows = pa.concat_tables(keys)
+    if not rows.num_rows:
+        return
+    # Of its own, for it does not see what this transaction has inserted.
+    with connection.cursor() as cursor:
+        if _repeats(cursor, table, rows):
+            row_checks.check_repeats(table, rows)
+        key = columns(table.key)
+        stored = f"FROM lake.{table.name} SEMI JOIN rows USING ({key})"
+        row = cursor.execute(f"SELECT count(*) {stored}").fetchone()
+        if row and row[0]:
+            examples = cursor.execute(
+                f"SELECT {key} {stored} ORDER BY ALL LIMIT {row_checks.EXAMPLES}"
+            ).fetchall()
+            raise RowsRejected(
+                table.name,
+                row_checks.unique_rule(table),
+                int(row[0]),
+                describe(table.key, examples),
+            )
+
+
+def _repeats(connection: duckdb.DuckDBPyConnection, table: Table, rows: pa.Table) -> bool:
+    """Whether a key stands twice among the rows, or its hash."""
+    if row_checks.ascends(table, rows):
+        return False
+    row = connection.execute(
+        f"SELECT count(*) > count(DISTINCT hash({columns(table.key)})) FROM rows"
+    ).fetchone()
+    return row is None or bool(row[0])
+
+
+def _check_references(connection: duckdb.DuckDBPyConnection, pointers: list[_Pointers]) -> None:
+    """Raise RowsRejected for the first column with a value that is no key of its target."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    asked: list[str] = []
+    with ExitStack() as registered:
+        for number, pointer in enumerate(pointers):
+            values = pa.chunked_array(pointer.values, pa.string())
+            if not len(values):
+                continue
+            connection.register(f"_values{number}", pa.table([values], names=["v"]))
+            registered.callback(connection.unregister, f"_values{number}")
+            # The range lets DuckLake skip files by their statistics.
+            lowest, highest = (extreme.as_py() for extreme in pc.min_max(values).values())
+            key = f'"{pointer.target.key[0]}"'
+            asked.append(
+                f"SELECT {number}, v FROM _values{number} ANTI JOIN (SELECT {key} AS v "
+                f"FROM lake.{pointer.target.name} WHERE {key} BETWEEN {quoted((lowest,))} "
+                f"AND {quoted((highest,))}) USING (v)"
+            )
+        missing = connection.execute(" UNION ALL ".join(asked)).fetchall() if asked else []
+    if missing:
+        first = min(number for number, _ in missing)
+        dangling = sorted({str(value) for number, value in missing if number == first})
+        raise _dangling(connection, pointers[first], dangling)
+
+
+def _dangling(
+    connection: duckdb.DuckDBPyConnection, pointer: _Pointers, missing: list[str]
+) -> RowsRejected:
+    """Find the rows with missing references: they have just been inserted."""
+    table, column = pointer.table, pointer.column
+    value = f'"{column.name}"'
+    pointed = f"unnest({value})" if column.type.endswith("[]") else value
+    key = columns(table.key)
+    rows = connection.execute(
+        f"SELECT {key}, any_value(v) FROM (SELECT {key}, {pointed} AS v "
+        f"FROM lake.{table.name}) WHERE v IN (SELECT unnest(?)) GROUP BY {key} ORDER BY ALL",
+        [missing],
+    ).fetchall()
+    examples = describe((*table.key, column.name), rows[: row_checks.EXAMPLES])
+    rule = row_checks.reference_rule(column, pointer.target)
+    return RowsRejected(table.name, rule, len(rows), examples)
+
+
+def _pointed(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the values of a column, or the elements of its lists; once each where many repeat."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    flat: Any = pc.list_flatten(column) if pa.types.is_list(column.type) else column
+    some = flat.slice(0, _SAMPLE)
+    if 2 * pc.count_distinct(some).as_py() > len(some):
+        return _copied(flat.drop_null())
+    return pa.chunked_array([pc.unique(flat).drop_null()])
+
+
+def _ahead(items: Generator[_T]) -> Generator[_T]:
+    """Yield items, making the next one while the present one is worked on."""
+    with closing(items), ThreadPoolExecutor(1) as maker:
+        coming = maker.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = maker.submit(next, items, None)
+            yield item
+
+
+def _chunk(
+    first: tuple[pa.Table, bool], following: Iterator[tuple[pa.Table, bool]]
+) -> Iterator[pa.Table]:
+    """Yield the rows of a chunk; to be read to its end."""
+    for rows, last in chain([first], following):
+        yield rows
+        if last:
+            return
+
+
+def _pieces(rows: Rows | pa.RecordBatchReader) -> Generator[tuple[Rows, bool]]:
+    """Cut rows to pieces; yield each with whether a chunk ends there. There is at least one."""
+    import pyarrow as pa
+
+    if not isinstance(rows, pa.RecordBatchReader):
+        yield rows, True
+        return
+    batches: list[pa.RecordBatch] = []
+    count = size = chunk_count = chunk_size = 0
+    any_yet = False
+    for batch in rows:
+        batches.append(batch)
+        count += batch.num_rows
+        size += batch.nbytes
+        if count >= PIECE_ROWS or size >= PIECE_BYTES:
+            chunk_count += count
+            chunk_size += size
+            last = chunk_count >= CHUNK_ROWS or chunk_size >= CHUNK_BYTES
+            yield pa.Table.from_batches(batches, rows.schema), last
+            any_yet = True
+            batches, count, size = [], 0, 0
+            if last:
+                chunk_count = chunk_size = 0
+    if batches or not any_yet:
+        yield pa.Table.from_batches(batches, rows.schema), True

@@ -1,0 +1,286 @@
+"""Rows that belong together: checked, written to the spool durably, and read back whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from store.errors import FlywheelError, RowsRejected
+from store.schema.catalog import Catalog, Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Rows: TypeAlias = "pa.Table | Sequence[Mapping[str, Any]]"
+SUFFIX = ".bundle"
+_CRC_BYTES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle:
+    """Rows of several tables that are stored together or not at all."""
+
+    bundle_id: str
+    """Identity under which a retry is recognised."""
+    message: str
+    """What the rows are, in a few words."""
+    tables: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Table name to rows: an Arrow table, or a list of mappings."""
+    author: str = ""
+    """Command or member that wrote it; filled in by the writer."""
+
+    def __post_init__(self) -> None:
+        """Refuse words that DuckLake cannot write into its catalog."""
+        for word in (self.bundle_id, self.message, self.author):
+            if "\0" in word or word.encode(errors="replace").decode() != word:
+                raise FlywheelError(
+                    f"{ascii(word)[:90]} cannot be a bundle's id, message or author",
+                    "Leave out NUL characters and lone surrogates.",
+                )
+
+
+def conform(table: Table, rows: Rows) -> pa.Table:
+    """Return rows as an Arrow table of the catalog's schema.
+
+    Missing columns become NULL, a missing creation time becomes now. Raises RowsRejected for an
+    unknown column, a value that does not fit its type, or text that is not UTF-8.
+    """
+    import pyarrow as pa
+
+    schema = table.arrow_schema
+    given = rows if isinstance(rows, pa.Table) else _from_mappings(table, rows, schema)
+    if given.schema.equals(table.open_schema) and _is_whole(given):
+        return given
+    unknown = [name for name in given.column_names if name not in table.columns]
+    if unknown:
+        columns = ", ".join(table.columns)
+        raise RowsRejected(
+            table.name, f"columns are {columns}", given.num_rows, [f"unknown column {unknown[0]}"]
+        )
+    arrays: list[pa.ChunkedArray | pa.Array] = []
+    for wanted in schema:
+        if wanted.name in given.column_names:
+            arrays.append(_cast(table, given.column(wanted.name), wanted))
+        elif wanted.name == table.time_column:
+            now = datetime.now(UTC)
+            arrays.append(pa.repeat(pa.scalar(now, wanted.type), given.num_rows))
+        else:
+            arrays.append(pa.nulls(given.num_rows, wanted.type))
+    # NULLs in required columns are found by the rules, which can name the rows.
+    return pa.Table.from_arrays(arrays, schema=table.open_schema)
+
+
+def _is_whole(rows: pa.Table) -> bool:
+    import pyarrow as pa
+
+    try:
+        rows.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _from_mappings(table: Table, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    import pyarrow as pa
+
+    names = dict.fromkeys(name for row in rows for name in row)
+    unknown = [name for name in names if name not in table.columns]
+    if unknown:
+        rule = f"columns are {', '.join(table.columns)}"
+        count = sum(unknown[0] in row for row in rows)
+        raise RowsRejected(table.name, rule, count, [f"unknown column {unknown[0]}"])
+    arrays: dict[str, pa.Array] = {}
+    for name in names:
+        wanted = schema.field(name).type
+        try:
+            arrays[name] = pa.array([_moment(row.get(name), wanted) for row in rows], type=wanted)
+        except (ValueError, TypeError, OverflowError) as error:
+            rule = _type_rule(table, name)
+            bad = [row for row in rows if not _fits(row.get(name), wanted)]
+            examples = [ascii(row.get(name))[:120] for row in bad[:3]]
+            raise RowsRejected(table.name, rule, len(bad), examples) from error
+    return pa.table(arrays)
+
+
+def _fits(value: object, wanted: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    try:
+        pa.array([_moment(value, wanted)], type=wanted)
+    except (ValueError, TypeError, OverflowError):
+        return False
+    return True
+
+
+def _moment(value: object, wanted: pa.DataType) -> object:
+    """Read a time that came as ISO text, as it does from JSON; anything else stays as it is."""
+    import pyarrow as pa
+
+    if not isinstance(value, str) or not pa.types.is_timestamp(wanted):
+        return value
+    moment = datetime.fromisoformat(value)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _cast(table: Table, column: pa.ChunkedArray, wanted: pa.Field) -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    rule = _type_rule(table, wanted.name)
+    same = column.type == wanted.type
+    if not same and _kind(column.type) not in ("null", "other", _kind(wanted.type)):
+        examples = [f"the column given is {column.type}"]
+        raise RowsRejected(table.name, rule, len(column), examples)
+    try:
+        column.validate(full=True)
+        return column if same else column.cast(wanted.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        bad = [value for value in column if not _scalar_fits(value, wanted.type)]
+        examples = [_shown(value) for value in bad[:3]] or [str(error)[:200]]
+        raise RowsRejected(table.name, rule, len(bad) or len(column), examples) from error
+
+
+def _kind(kind: pa.DataType) -> str:
+    """Name the family of a type; Arrow would turn text into numbers and numbers into text."""
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_null(kind):
+        return "null"
+    if types.is_dictionary(kind):
+        return _kind(kind.value_type)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        inner = _kind(kind.value_type)
+        return "null" if inner == "null" else f"list of {inner}"
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return "text"
+    if types.is_boolean(kind):
+        return "truth"
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        return "number"
+    if types.is_timestamp(kind) or types.is_date(kind):
+        return "time"
+    return "other"
+
+
+def _scalar_fits(value: pa.Scalar, wanted: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    try:
+        # The Python value is where text that is not UTF-8 shows.
+        value.as_py()
+        value.cast(wanted)
+    except (ValueError, TypeError, OverflowError, pa.ArrowNotImplementedError):
+        return False
+    return True
+
+
+def _shown(value: pa.Scalar) -> str:
+    try:
+        return ascii(value.as_py())[:120]
+    except UnicodeDecodeError as error:
+        return ascii(error.object)[:120]
+
+
+def _type_rule(table: Table, column: str) -> str:
+    kind = table.columns[column].type
+    return f"{column} is {kind}" + (", valid UTF-8" if "VARCHAR" in kind else "")
+
+
+def content_bundle_id(author: str, tables: Mapping[str, pa.Table]) -> str:
+    """Return the sha256 of a bundle's rows and author."""
+    digest = hashlib.sha256(author.encode())
+    for name in sorted(tables):
+        digest.update(f"\0{name}\0".encode())
+        digest.update(_ipc(tables[name]))
+    return digest.hexdigest()
+
+
+def spool(folder: Path, bundle: Bundle) -> Path:
+    """Write a bundle durably into the spool and return its file.
+
+    It is complete once it carries its final name: temporary name, fsync, rename, fsync of the
+    folder. The names sort in order of arrival.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    name = hashlib.sha256(bundle.bundle_id.encode()).hexdigest()[:16]
+    final = folder / f"{time.time_ns():020d}-{os.getpid()}-{name}{SUFFIX}"
+    temporary = final.with_suffix(".partial")
+    with open(temporary, "wb") as handle:
+        handle.write(encode(bundle))
+        handle.flush()
+        os.fsync(handle.fileno())
+    temporary.rename(final)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return final
+
+
+def encode(bundle: Bundle) -> bytes:
+    """Return a bundle as bytes: a line of JSON, one Arrow stream for each table, and a checksum.
+
+    The line holds the words and the length of each stream in bytes; the last four bytes are the
+    CRC-32 of all before them.
+    """
+    parts = {name: _ipc(rows) for name, rows in bundle.tables.items()}
+    header = {
+        "bundle_id": bundle.bundle_id,
+        "message": bundle.message,
+        "author": bundle.author,
+        "tables": {name: len(part) for name, part in parts.items()},
+    }
+    whole = b"".join([json.dumps(header).encode(), b"\n", *parts.values()])
+    return whole + zlib.crc32(whole).to_bytes(_CRC_BYTES)
+
+
+def decode(catalog: Catalog, data: bytes) -> Bundle:
+    """Read a bundle back; its checksum catches damage.
+
+    Raises FlywheelError where it names what the catalog has not, ValueError when it is not whole.
+    """
+    try:
+        if zlib.crc32(data[:-_CRC_BYTES]).to_bytes(_CRC_BYTES) != data[-_CRC_BYTES:]:
+            raise ValueError("the checksum differs")
+        place = data.index(b"\n") + 1
+        header = json.loads(data[:place])
+        words = {name: str(header[name]) for name in ("bundle_id", "message", "author")}
+        tables: dict[str, pa.Table] = {}
+        for name, length in header["tables"].items():
+            rows = _read_ipc(data[place : place + length])
+            tables[name] = _grown(catalog.table(name), rows)
+            place += length
+    except FlywheelError:
+        raise
+    except Exception as error:  # damaged bytes end in exceptions of every kind
+        raise ValueError(f"not a whole bundle: {error!r}") from error
+    return Bundle(tables=tables, **words)
+
+
+def _grown(table: Table, rows: pa.Table) -> pa.Table:
+    """Return rows that were checked when they were spooled, with columns added since."""
+    return rows if rows.schema.equals(table.open_schema) else conform(table, rows)
+
+
+def _read_ipc(data: bytes) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.ipc.open_stream(data).read_all()
+
+
+def _ipc(rows: pa.Table) -> bytes:
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return sink.getvalue().to_pybytes()

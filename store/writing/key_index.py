@@ -1,0 +1,317 @@
+"""Which keys a lake holds, answered by an index beside its catalog instead of a scan."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from store.lake.location import Location
+from store.schema.catalog import Catalog, Table
+
+if TYPE_CHECKING:
+    import duckdb
+
+Key: TypeAlias = "tuple[Any, ...]"
+_T = TypeVar("_T")
+
+_UUID7 = r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"
+_UUID_LENGTH = 36
+_VARIABLES = 10_000
+_DIGEST_BYTES = 16
+_PACKED_ROWS = 10_000
+# Two blocks fill a page of SQLite.
+_BLOCK_DIGESTS = 120
+
+
+class Keys:
+    """Digests of the stored keys, in `keys.sqlite`: 16 bytes each, one B-tree for each table.
+
+    Those of many rows that came at once lie packed instead: sorted, in blocks, a run for each time.
+
+    The index says which snapshot it is current to and follows the lake from there, so that loads,
+    killed writers and other hosts are picked up; without a point to start from it is built anew.
+    Nothing is lost with the file. Ids that are UUIDv7 grow with time: of those that came in bulk
+    only the highest is remembered. A later one is new without a look, and the lake itself is asked
+    about an earlier one, once.
+
+    Every method is called under the lake's lock.
+    """
+
+    def __init__(self, location: Location, catalog: Catalog) -> None:
+        self._file = location.root / "keys.sqlite"
+        self._catalog = catalog
+        self._index: sqlite3.Connection | None = None
+        self._current: tuple[int, str] | None = None
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._index is not None:
+            self._index.close()
+            self._index = None
+
+    def follow(self, connection: duckdb.DuckDBPyConnection) -> int:
+        """Bring the index to the newest snapshot of the attached lake; return that snapshot."""
+        return self._repaired(connection, lambda index: self._follow(index, connection))
+
+    def stored(
+        self, connection: duckdb.DuckDBPyConnection, table: Table, keys: Collection[Key]
+    ) -> set[Key]:
+        """Return those of the keys that the lake holds, as of the last `follow` or `add`."""
+        if not keys:
+            return set()
+        digests = {digest(key): key for key in keys}
+        found = self._repaired(connection, lambda index: _held(index, table, list(digests)))
+        held = {digests[one] for one in found}
+        return held | self._asked(connection, table, set(keys) - held)
+
+    def add(self, connection: duckdb.DuckDBPyConnection, keys: Mapping[str, Iterable[Key]]) -> int:
+        """Take over the keys of the commit that has just been made; return its snapshot."""
+        snapshot, moment = _newest(connection)
+        # Were there other commits in between, the next `follow` finds them.
+        if self._index is not None and self._current and snapshot == self._current[0] + 1:
+            try:
+                with self._index as index:
+                    for name, rows in keys.items():
+                        _insert(index, name, ((digest(key),) for key in rows))
+                    self._mark(index, snapshot, moment)
+            except sqlite3.Error:
+                # The rows are committed; an index left behind catches up, a broken one is rebuilt.
+                self._current = None
+        return snapshot
+
+    def _follow(self, index: sqlite3.Connection, connection: duckdb.DuckDBPyConnection) -> int:
+        import duckdb
+
+        newest = _newest(connection)
+        self._current = index.execute("SELECT snapshot, moment FROM _state").fetchone()
+        if self._current == newest:
+            return newest[0]
+        if self._current and self._current[0] < newest[0]:
+            since, moment = self._current
+            # The time tells a lake that was put back to a backup from one that went on.
+            if _moment(connection, since) == moment:
+                try:
+                    with index:
+                        self._take_since(index, connection, since, newest[0])
+                        self._mark(index, *newest)
+                    return newest[0]
+                except duckdb.Error:
+                    pass  # a snapshot in between has expired
+        with index:
+            index.execute("DELETE FROM _highest")
+            for table in self._catalog.tables.values():
+                index.execute(f"DELETE FROM {table.name}")
+                index.execute("DELETE FROM _packed WHERE name = ?", (table.name,))
+                self._take(index, connection, table, f"lake.{table.name}")
+            self._mark(index, *newest)
+        return newest[0]
+
+    def _take_since(
+        self,
+        index: sqlite3.Connection,
+        connection: duckdb.DuckDBPyConnection,
+        since: int,
+        newest: int,
+    ) -> None:
+        changed = _changed(connection, since, newest)
+        for table in self._catalog.tables.values():
+            if changed is None or table.name in changed:
+                rows = f"ducklake_table_insertions('lake', 'main', '{table.name}', "
+                self._take(index, connection, table, f"{rows}{since + 1}, {newest})")
+
+    def _take(
+        self,
+        index: sqlite3.Connection,
+        connection: duckdb.DuckDBPyConnection,
+        table: Table,
+        rows: str,
+    ) -> None:
+        """Take over the keys of many stored rows."""
+        kept = "true"
+        if len(table.key) == 1:
+            name = f'"{table.key[0]}"'
+            # To measure texts is quicker than to match them.
+            timed = f"length({name}) = {_UUID_LENGTH} AND regexp_full_match({name}, '{_UUID7}')"
+            kept = f"NOT ({timed})"
+            row = connection.execute(
+                f"SELECT max({name}) FILTER ({timed}), count(*) FILTER ({kept}) FROM {rows}"
+            ).fetchone()
+            highest, others = row or (None, 0)
+            if highest:
+                index.execute(
+                    "INSERT INTO _highest VALUES (?, ?) "
+                    "ON CONFLICT DO UPDATE SET id = max(id, excluded.id)",
+                    (table.name, highest),
+                )
+            if not others:
+                return
+        found = connection.execute(
+            f"SELECT {_digest_sql(table)} AS digest FROM {rows} WHERE {kept} ORDER BY 1"
+        ).to_arrow_table()
+        digests: list[Any] = found.column(0).to_pylist()
+        if len(digests) < _PACKED_ROWS:
+            _insert(index, table.name, ((one,) for one in digests))
+        else:
+            _pack(index, table.name, b"".join(digests))
+
+    def _asked(
+        self, connection: duckdb.DuckDBPyConnection, table: Table, keys: set[Key]
+    ) -> set[Key]:
+        """Ask the lake about ids no later than the highest that was loaded in bulk."""
+        if not keys or len(table.key) != 1 or self._index is None:
+            return set()
+        row = self._index.execute(
+            "SELECT id FROM _highest WHERE name = ?", (table.name,)
+        ).fetchone()
+        ids = [str(value) for (value,) in keys]
+        unsure = [one for one in ids if row and one <= row[0] and re.fullmatch(_UUID7, one)]
+        if not unsure:
+            return set()
+        # The range lets DuckLake skip files by their statistics.
+        name = f'"{table.key[0]}"'
+        rows = connection.execute(
+            f"SELECT DISTINCT {name} FROM lake.{table.name} "
+            f"WHERE {name} BETWEEN ? AND ? AND {name} IN (SELECT unnest(?))",
+            [min(unsure), max(unsure), unsure],
+        ).fetchall()
+        with self._index as index:
+            _insert(index, table.name, ((digest(row),) for row in rows))
+        return set(rows)
+
+    def _mark(self, index: sqlite3.Connection, snapshot: int, moment: str) -> None:
+        index.execute("DELETE FROM _state")
+        index.execute("INSERT INTO _state VALUES (?, ?)", (snapshot, moment))
+        self._current = (snapshot, moment)
+
+    def _repaired(
+        self, connection: duckdb.DuckDBPyConnection, work: Callable[[sqlite3.Connection], _T]
+    ) -> _T:
+        """Do work with the index; one that cannot be read is made anew first."""
+        try:
+            return work(self._opened())
+        except sqlite3.DatabaseError:
+            self.close()
+            for file in self._file.parent.glob(f"{self._file.name}*"):
+                file.unlink()
+            self._follow(self._opened(), connection)
+            return work(self._opened())
+
+    def _opened(self) -> sqlite3.Connection:
+        # A file that was deleted or replaced under us is not the one to write to.
+        if self._index is not None and not self._file.exists():
+            self.close()
+        if self._index is None:
+            self._index = index = sqlite3.connect(self._file, check_same_thread=False)
+            # NORMAL in WAL mode: power loss may cost the last commits, never the file.
+            index.execute("PRAGMA journal_mode = WAL")
+            index.execute("PRAGMA synchronous = NORMAL")
+            with index:
+                for name in self._catalog.tables:
+                    index.execute(
+                        f"CREATE TABLE IF NOT EXISTS {name} (digest BLOB PRIMARY KEY) WITHOUT ROWID"
+                    )
+                index.execute("CREATE TABLE IF NOT EXISTS _packed (name, run, first, digests)")
+                index.execute("CREATE INDEX IF NOT EXISTS _first ON _packed (name, run, first)")
+                index.execute("CREATE TABLE IF NOT EXISTS _highest (name PRIMARY KEY, id)")
+                index.execute("CREATE TABLE IF NOT EXISTS _state (snapshot, moment)")
+        return self._index
+
+
+def digest(key: Key) -> bytes:
+    """Return the 16 bytes under which a key is remembered; `_digest_sql` says the same in SQL."""
+    # No key holds a NUL (catalog.py), so that it keeps the parts apart.
+    return hashlib.sha256("\0".join(str(value) for value in key).encode()).digest()[:_DIGEST_BYTES]
+
+
+def _digest_sql(table: Table) -> str:
+    parts = [f'"{name}"::VARCHAR' for name in table.key]
+    whole = parts[0] if len(parts) == 1 else f"concat_ws(chr(0), {', '.join(parts)})"
+    return f"unhex(sha256({whole})[:32])"
+
+
+def _held(index: sqlite3.Connection, table: Table, digests: list[bytes]) -> list[bytes]:
+    found: list[bytes] = []
+    for start in range(0, len(digests), _VARIABLES):
+        some = digests[start : start + _VARIABLES]
+        marks = ", ".join("?" * len(some))
+        query = f"SELECT digest FROM {table.name} WHERE digest IN ({marks})"
+        found += [row[0] for row in index.execute(query, some)]
+    return found + _held_packed(index, table, set(digests).difference(found))
+
+
+def _held_packed(index: sqlite3.Connection, table: Table, digests: set[bytes]) -> list[bytes]:
+    runs = _runs(index, table.name)
+    return [one for one in digests if any(_in_run(index, table.name, run, one) for run in runs)]
+
+
+def _in_run(index: sqlite3.Connection, name: str, run: int, digest: bytes) -> bool:
+    row = index.execute(
+        "SELECT digests FROM _packed WHERE name = ? AND run = ? AND first <= ? "
+        "ORDER BY first DESC LIMIT 1",
+        (name, run, digest),
+    ).fetchone()
+    place = row[0].find(digest) if row else -1
+    while place % _DIGEST_BYTES and place > 0:  # it straddles two others
+        place = row[0].find(digest, place + 1)
+    return place >= 0
+
+
+def _runs(index: sqlite3.Connection, name: str) -> range:
+    row = index.execute("SELECT max(run) FROM _packed WHERE name = ?", (name,)).fetchone()
+    return range(0 if row[0] is None else row[0] + 1)
+
+
+def _pack(index: sqlite3.Connection, name: str, digests: bytes) -> None:
+    """Store sorted digests as a run of their own."""
+    run = len(_runs(index, name))
+    size = _BLOCK_DIGESTS * _DIGEST_BYTES
+    blocks = (digests[start : start + size] for start in range(0, len(digests), size))
+    index.executemany(
+        "INSERT INTO _packed VALUES (?, ?, ?, ?)",
+        ((name, run, block[:_DIGEST_BYTES], block) for block in blocks),
+    )
+
+
+def _insert(index: sqlite3.Connection, name: str, digests: Iterable[tuple[bytes, ...]]) -> None:
+    index.executemany(f"INSERT OR IGNORE INTO {name} VALUES (?)", digests)
+
+
+def _newest(connection: duckdb.DuckDBPyConnection) -> tuple[int, str]:
+    row = connection.execute(
+        f"SELECT snapshot_id, {_MOMENT} FROM {_SNAPSHOTS} ORDER BY 1 DESC LIMIT 1"
+    ).fetchone()
+    assert row is not None
+    return int(row[0]), str(row[1])
+
+
+def _moment(connection: duckdb.DuckDBPyConnection, snapshot: int) -> str | None:
+    row = connection.execute(
+        f"SELECT {_MOMENT} FROM {_SNAPSHOTS} WHERE snapshot_id = ?", [snapshot]
+    ).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _changed(connection: duckdb.DuckDBPyConnection, since: int, newest: int) -> set[str] | None:
+    """Return the tables that got rows after a snapshot; None where some snapshots have expired."""
+    rows = connection.execute(
+        """
+        WITH later AS (
+            SELECT changes FROM ducklake_snapshots('lake') WHERE snapshot_id > $since
+        ), ids AS (
+            SELECT unnest(list_concat(changes['tables_inserted_into'], changes['inlined_insert']))
+            FROM later
+        )
+        SELECT table_name, (SELECT count(*) FROM later) FROM ducklake_table_info('lake')
+        WHERE table_id::VARCHAR IN (FROM ids) OR table_name = 'lakes'
+        """,
+        {"since": since},
+    ).fetchall()
+    return {row[0] for row in rows} if rows[0][1] == newest - since else None
+
+
+# An index of another form is as good as one of another lake.
+_MOMENT = "concat('form 3, ', snapshot_time)"
+_SNAPSHOTS = "__ducklake_metadata_lake.ducklake_snapshot"

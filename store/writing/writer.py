@@ -1,0 +1,313 @@
+"""The one way in: bundles are checked, spooled, and committed by whoever holds the lock."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from store.errors import CommitConflict, FlywheelError, RowsRejected
+from store.lake import checksums
+from store.lake.location import Location, attach, connect, newest_snapshot, sync_files
+from store.schema import catalog as catalogs
+from store.schema import row_checks
+from store.schema.migrate import migrate
+from store.writing import bulk_load, group_commit
+from store.writing import bundle as bundles
+from store.writing.bundle import Bundle, Rows
+from store.writing.key_index import Keys
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from store.lake.reader import Lake
+
+log = logging.getLogger(__name__)
+LOCKED_S = 30.0
+
+
+class Writer:
+    """Appends rows to a lake; made by `store.writer`.
+
+    Any number of processes may hold one. Use it as a context manager, or call `close`.
+    """
+
+    def __init__(self, location: Location, author: str) -> None:
+        self.location = location
+        self.author = author
+        self._catalog = catalogs.load()
+        self._connection = connect()
+        self._keys = Keys(location, self._catalog)
+        try:
+            with location.lock():
+                location.data.mkdir(parents=True, exist_ok=True)
+                made = not location.exists
+                attach(self._connection, location, writable=True)
+                for line in migrate(self._connection, self._catalog):
+                    log.log(logging.DEBUG if made else logging.INFO, "lake: %s", line)
+                self._seen = newest_snapshot(self._connection)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the lake. What was appended without waiting stays in the spool."""
+        self._keys.close()
+        self._connection.close()
+
+    def append(
+        self,
+        tables: Mapping[str, Rows],
+        message: str,
+        *,
+        bundle_id: str | None = None,
+        wait: bool = True,
+    ) -> int:
+        """Store one bundle and return a snapshot that holds it.
+
+        Rows are checked before anything is written. With `wait=False` the bundle is only spooled
+        (durably); the next `append` or `flush` of any process commits it, and the newest snapshot
+        that this writer has seen is returned.
+
+        Raises:
+            RowsRejected: rows break a rule; nothing of the bundle is stored.
+            CommitConflict: another program holds the lake's catalog; the bundle stays spooled.
+        """
+        checked = self._check(tables)
+        identity = bundle_id or bundles.content_bundle_id(self.author, _as_given(tables, checked))
+        made = Bundle(bundle_id=identity, message=message, author=self.author, tables=dict(checked))
+        file = bundles.spool(self.location.spool, made)
+        if not wait:
+            return self._seen
+        snapshot = self._drain(until=file)
+        self._raise_if_rejected(file)
+        return snapshot
+
+    def flush(self) -> int:
+        """Commit everything spooled so far by anybody; return the snapshot that holds it.
+
+        Bundles that were spooled without waiting and broke a rule are left in spool/rejected;
+        `store check` lists them.
+        """
+        return self._drain()
+
+    def load(
+        self,
+        tables: Mapping[str, Rows | pa.RecordBatchReader],
+        message: str,
+        *,
+        bundle_id: str,
+    ) -> int | None:
+        """Store many rows in one transaction, past the spool; return its snapshot.
+
+        Readers are consumed once, a few batches at a time. Returns None, with nothing read, when
+        `bundle_id` has been stored before.
+
+        Raises:
+            RowsRejected: rows break a rule; nothing is stored.
+            CommitConflict: another program holds the lake's catalog; nothing is stored.
+        """
+        made = Bundle(bundle_id=bundle_id, message=message, author=self.author)
+        with self.location.lock():
+            if group_commit.committed(self._connection, [bundle_id]):
+                return None
+            with self._transaction(message, bundles=1):
+                counts = bulk_load.stream(self._connection, self._catalog, tables)
+                group_commit.log(self._connection, [made], [counts])
+            self._seen = newest_snapshot(self._connection)
+        return self._seen
+
+    def stored(self, bundle_id: str) -> bool:
+        """Whether a bundle of this identity has been committed."""
+        return bool(group_commit.committed(self._connection, [bundle_id]))
+
+    def reader(self, at: str | int | None = None) -> Lake:
+        """Open a pinned reader of the same lake."""
+        from store.lake.reader import Lake
+
+        return Lake(self.location, at)
+
+    def _check(self, tables: Mapping[str, Rows]) -> dict[str, pa.Table]:
+        checked: dict[str, pa.Table] = {}
+        for name, rows in tables.items():
+            table = self._catalog.table(name)
+            conformed = bundles.conform(table, rows)
+            row_checks.check_rows(self._connection, self._catalog, table, conformed)
+            row_checks.check_repeats(table, conformed)
+            checked[name] = conformed
+        return checked
+
+    def _drain(self, until: Path | None = None) -> int:
+        """Commit the spool in groups, unless it has been done up to one file; return the newest."""
+        with self.location.lock():
+            snapshot: int | None = None
+            # A file that has gone was taken along by the holder before us.
+            if until is None or until.exists():
+                waiting = sorted(self.location.spool.glob(f"*{bundles.SUFFIX}"))
+                for group in group_commit.groups(waiting):
+                    snapshot = self._commit_files(group)
+            self._seen = snapshot or newest_snapshot(self._connection)
+        return self._seen
+
+    def _commit_files(self, files: list[Path]) -> int:
+        made: dict[str, Bundle] = {}
+        # A bundle that was retried lies in several files, which share its fate.
+        lying: dict[str, list[Path]] = {}
+        for file in files:
+            try:
+                one = bundles.decode(self._catalog, file.read_bytes())
+            except (ValueError, FlywheelError) as error:
+                self._reject(file, str(error))
+                continue
+            made.setdefault(one.bundle_id, one)
+            lying.setdefault(one.bundle_id, []).append(file)
+        snapshot = self._keys.follow(self._connection)
+        log = self._catalog.table("ingest_log")
+        done = self._keys.stored(self._connection, log, {(identity,) for identity in made})
+        fresh = [one for identity, one in made.items() if (identity,) not in done]
+        if fresh:
+            snapshot, rejected = self._commit(fresh)
+            for position, error in rejected.items():
+                for file in lying.pop(fresh[position].bundle_id):
+                    self._reject(file, str(error), error)
+        for file in (file for several in lying.values() for file in several):
+            file.unlink(missing_ok=True)
+        return snapshot
+
+    def _commit(self, made: list[Bundle]) -> tuple[int, dict[int, FlywheelError]]:
+        """Commit bundles in one transaction; return the snapshot, and the refused by position.
+
+        Where DuckDB cannot store the rows of one, each goes by itself and holds up no other.
+        """
+        message = made[0].message if len(made) == 1 else f"{len(made)} bundles"
+        until = time.monotonic() + LOCKED_S
+        try:
+            while True:
+                try:
+                    with self._transaction(message, bundles=len(made), of=made):
+                        outcome = group_commit.group(
+                            self._connection, self._catalog, self._keys, made
+                        )
+                    break
+                except CommitConflict:
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(0.05)
+        except Exception as error:
+            if _is_elsewhere(error):
+                raise  # the bundles stay in the spool
+            if len(made) == 1:
+                reason = FlywheelError(f"DuckDB cannot store the rows: {error}")
+                return self._keys.follow(self._connection), {0: reason}
+            alone = [self._commit([one]) for one in made]
+            refused = {at: reasons[0] for at, (_, reasons) in enumerate(alone) if reasons}
+            return alone[-1][0], refused
+        return self._keys.add(self._connection, outcome.keys), dict(outcome.rejected)
+
+    @contextmanager
+    def _transaction(
+        self, message: str, *, bundles: int, of: list[Bundle] | None = None
+    ) -> Generator[None]:
+        authors = sorted({made.author for made in of}) if of else [self.author]
+        began_s = time.time()
+        self._connection.execute("BEGIN")
+        try:
+            yield
+            extra = json.dumps({"bundles": bundles, "authors": authors})
+            self._connection.execute(
+                "CALL lake.set_commit_message(?, ?, extra_info => ?)",
+                [authors[0] if len(authors) == 1 else "committer", message, extra],
+            )
+            checksums.record(self._connection, self.location, sync_files(self.location, began_s))
+            self._connection.execute("COMMIT")
+        except BaseException as error:
+            self._rollback()
+            if _is_interrupt(error):
+                raise KeyboardInterrupt from None
+            # SQLite does not wait where a transaction that has read turns to writing.
+            if str(error).endswith("database is locked"):
+                raise CommitConflict(
+                    f"another program holds {self.location.catalog}",
+                    "Let go of it there, and run this again; what was spooled is kept.",
+                ) from error
+            raise
+
+    def _rollback(self) -> None:
+        import duckdb
+
+        try:
+            self._connection.execute("ROLLBACK")
+        except duckdb.Error:
+            # An internal error invalidates the database; only a new connection helps.
+            self._connection.close()
+            self._connection = connect()
+            attach(self._connection, self.location, writable=True)
+
+    def _reject(self, file: Path, reason: str, error: FlywheelError | None = None) -> None:
+        folder = self.location.spool / "rejected"
+        folder.mkdir(exist_ok=True)
+        report: dict[str, Any] = {"reason": reason}
+        if isinstance(error, RowsRejected):
+            report["rows"] = [error.table, error.rule, error.count, error.examples]
+        # The report first: a bundle that leaves the spool without one counts as stored.
+        (folder / file.name).with_suffix(".json").write_text(json.dumps(report))
+        file.replace(folder / file.name)
+
+    def _raise_if_rejected(self, file: Path) -> None:
+        kept = self.location.spool / "rejected" / file.name
+        report = kept.with_suffix(".json")
+        if not report.exists():
+            return
+        found = json.loads(report.read_text())
+        # The caller still has the rows and hears why; only silent rejections are kept.
+        report.unlink()
+        kept.unlink()
+        if "rows" in found:
+            raise RowsRejected(*found["rows"])
+        raise FlywheelError(found["reason"])
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    """Whether an error is what DuckDB makes of a KeyboardInterrupt."""
+    return isinstance(error.__cause__, KeyboardInterrupt) or str(error).startswith(
+        "KeyboardInterrupt"
+    )
+
+
+def _is_elsewhere(error: Exception) -> bool:
+    """Whether the disk, memory or another program is at fault, rather than the rows."""
+    import duckdb
+
+    kinds = (duckdb.IOException, duckdb.OutOfMemoryException, duckdb.InterruptException)
+    if isinstance(error, (*kinds, OSError, MemoryError, sqlite3.Error, CommitConflict)):
+        return True
+    # DuckLake passes on what SQLite says as text.
+    ends = ("disk is full", "disk I/O error", "attempt to write a readonly database")
+    return str(error).endswith(ends)
+
+
+def _as_given(tables: Mapping[str, Rows], checked: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """Leave out the columns that the store filled in, which a retry would fill in anew."""
+    given: dict[str, pa.Table] = {}
+    for name, rows in tables.items():
+        made = checked[name]
+        columns = set[str]().union(*rows) if isinstance(rows, Sequence) else set(rows.column_names)
+        given[name] = made.select([column for column in made.column_names if column in columns])
+    return given
