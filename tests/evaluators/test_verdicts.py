@@ -291,8 +291,8 @@ def test_a_daemon_that_leaves_its_session_is_killed(judged: Judged, right: str) 
     )
     row = judged(daemon + right)
     assert row["status"] == "correct", row
-    # The small task may be too short for the clock of a busy machine.
-    assert set(row["flags"]) - {"below_resolution"} == {"left_processes"}
+    # A busy machine adds flags of its own.
+    assert set(row["flags"]) - {"below_resolution", "contended"} == {"left_processes"}
     assert name not in names_of_processes()
 
 

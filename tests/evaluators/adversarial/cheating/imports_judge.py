@@ -10,7 +10,7 @@ import gc
 import torch
 from torch import nn
 
-from evaluators._reference import Reference
+from evaluators.references.task import Reference
 
 
 class ModelNew(nn.Module):

@@ -10,7 +10,7 @@ import sys
 import torch
 from torch import nn
 
-WORKER = sys.modules["evaluators._worker"].Worker
+WORKER = sys.modules["evaluators.worker.loop"].Worker
 
 
 def time(self, slots, variant=None, cold=False, copies=False):

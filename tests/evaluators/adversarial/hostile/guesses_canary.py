@@ -13,10 +13,10 @@ import sys
 import torch
 from torch import nn
 
-import evaluators._worker
+import evaluators.worker.loop
 
 for path in (
-    pathlib.Path(evaluators._worker.__file__).with_name("flywheel_was_here.py"),
+    pathlib.Path(evaluators.worker.loop.__file__).with_name("flywheel_was_here.py"),
     pathlib.Path(torch.__file__).with_name("flywheel_was_here.py"),
     pathlib.Path(sys.prefix) / "flywheel_was_here",
     pathlib.Path("/tmp/flywheel_was_here"),
