@@ -79,18 +79,18 @@ def fresh(device: str, *, early: bool) -> str:
 
 def worker(device: str) -> str:
     """What a worker of the judge tells."""
-    from evaluators.sandbox.launcher import Limits, Nursery
-    from evaluators.worker.handle import Arm, Patience
+    from evaluators.sandbox.launcher import ForkServer, Limits
+    from evaluators.worker.handle import Deadlines, WorkerHandle
 
     text = "class ModelNew:\n    def __call__(self, x): return x @ x\n"
-    patience = Patience(import_s=60, build_s=60, first_call_s=60, call_s=60, total_s=300)
-    with Nursery(1) as nursery:
-        arm = Arm(
-            nursery,
+    deadlines = Deadlines(import_s=60, build_s=60, first_call_s=60, call_s=60, total_s=300)
+    with ForkServer(1) as fork_server:
+        handle = WorkerHandle(
+            fork_server,
             {"kernel.py": text},
             setting={"device": device, "threads": 1, "flush_bytes": 1 << 20},
             limits=Limits(memory_bytes=None, file_bytes=1 << 24, open_files=1024, cpu_s=300),
-            patience=patience,
+            deadlines=deadlines,
             inbox_bytes=1 << 20,
             outbox_bytes=1 << 20,
             trusted=False,
@@ -98,13 +98,13 @@ def worker(device: str) -> str:
         try:
             import torch
 
-            arm.prepare()
-            arm.load("kernel.py", "ModelNew", {})
-            arm.construct(0, [])
-            arm.fill(0, [torch.ones(256, 256, device=device)])
-            return str(len(arm.profile(0).kernels))
+            handle.prepare()
+            handle.load("kernel.py", "ModelNew", {})
+            handle.construct(0, [])
+            handle.fill(0, [torch.ones(256, 256, device=device)])
+            return str(len(handle.profile(0).kernels))
         finally:
-            arm.end()
+            handle.end()
 
 
 def main() -> None:

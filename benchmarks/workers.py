@@ -25,8 +25,8 @@ from pathlib import Path
 import torch
 
 from evaluators.sandbox import isolation
-from evaluators.sandbox.launcher import Limits, Nursery
-from evaluators.worker.handle import Arm, Patience
+from evaluators.sandbox.launcher import ForkServer, Limits
+from evaluators.worker.handle import Deadlines, WorkerHandle
 
 CANDIDATE = """
 import torch
@@ -44,38 +44,38 @@ from kernel import ModelNew
 ModelNew()(torch.zeros(64, 64)).sum().item()
 """
 LIMITS = Limits(memory_bytes=2**30, file_bytes=2**20, open_files=256, cpu_s=60)
-PATIENCE = Patience(import_s=30, build_s=30, first_call_s=30, call_s=30, total_s=120)
+DEADLINES = Deadlines(import_s=30, build_s=30, first_call_s=30, call_s=30, total_s=120)
 OF_USE = "path NOT LIKE '%endless_loop%'"
 """A kernel that runs into a limit takes that long whoever judges it."""
 SETTING = {"device": "cpu", "threads": 1, "flush_bytes": 0}
 
 
-def forked(nursery: Nursery) -> dict[str, float]:
+def forked(fork_server: ForkServer) -> dict[str, float]:
     """Seconds of each part of one candidate's life in a worker."""
     marks = [time.perf_counter()]
-    arm = Arm(
-        nursery,
+    handle = WorkerHandle(
+        fork_server,
         {"kernel.py": CANDIDATE},
         setting=SETTING,
         limits=LIMITS,
-        patience=PATIENCE,
+        deadlines=DEADLINES,
         inbox_bytes=1 << 16,
         outbox_bytes=1 << 16,
         trusted=False,
     )
     marks.append(time.perf_counter())
-    arm.prepare()
+    handle.prepare()
     marks.append(time.perf_counter())
-    arm.load("kernel.py", "ModelNew", {})
-    arm.construct(42, [])
-    arm.fill(0, [torch.zeros(64, 64)])
-    arm.call(0, first=True)
+    handle.load("kernel.py", "ModelNew", {})
+    handle.construct(42, [])
+    handle.fill(0, [torch.zeros(64, 64)])
+    handle.call(0, first=True)
     marks.append(time.perf_counter())
-    arm.end()
+    handle.end()
     marks.append(time.perf_counter())
     names = ("fork and walls", "first answer", "import and first call", "end and sweep")
     parts = dict(zip(names, (b - a for a, b in itertools.pairwise(marks)), strict=True))
-    return {**parts, "worker from a warm nursery": marks[-1] - marks[0]}
+    return {**parts, "worker from a warm fork server": marks[-1] - marks[0]}
 
 
 def fresh(folder: str) -> dict[str, float]:
@@ -174,29 +174,29 @@ def main() -> None:
     rounds = given.rounds
     torch.set_num_threads(1)
     seconds: dict[str, list[float]] = {}
-    with tempfile.TemporaryDirectory() as folder, Nursery(1) as nursery:
-        isolation.available([], folder, gpu=False)  # paths are found once, as in a nursery
+    with tempfile.TemporaryDirectory() as folder, ForkServer(1) as fork_server:
+        isolation.available([], folder, gpu=False)  # paths are found once, as in a fork server
         Path(folder, "kernel.py").write_text(CANDIDATE)
         begin = time.perf_counter()
-        nursery.wait_ready()
+        fork_server.wait_ready()
         warm_s = time.perf_counter() - begin
-        forked(nursery)
+        forked(fork_server)
         fresh(folder)
         for _ in range(rounds):
-            for figures in (forked(nursery), walls(folder), fresh(folder)):
+            for figures in (forked(fork_server), walls(folder), fresh(folder)):
                 for name, figure in figures.items():
                     seconds.setdefault(name, []).append(figure)
     middle = {name: statistics.median(figures) for name, figures in seconds.items()}
     base = middle["fresh interpreter"]
-    print(f"walls: {' '.join(nursery.limits)}")
-    print(f"a nursery is ready after {warm_s:.2f} s, once\n")
+    print(f"walls: {' '.join(fork_server.limits)}")
+    print(f"a fork server is ready after {warm_s:.2f} s, once\n")
     print("| part | median, ms | p95, ms | share of a fresh interpreter |")
     print("|---|---:|---:|---:|")
     for name, figure in middle.items():
         slow = sorted(seconds[name])[int(0.95 * (rounds - 1))]
         print(f"| {name} | {figure * 1e3:.1f} | {slow * 1e3:.1f} | {figure / base:.3f} |")
-    ratio = base / middle["worker from a warm nursery"]
-    print(f"\na worker from a nursery costs 1/{ratio:.0f} of a fresh interpreter\n")
+    ratio = base / middle["worker from a warm fork server"]
+    print(f"\na worker from a fork server costs 1/{ratio:.0f} of a fresh interpreter\n")
     throughput(given.workers, given.kernels)
 
 

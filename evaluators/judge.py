@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from evaluators.references.task import Reference
     from evaluators.sandbox.launcher import Ended, Limits
     from evaluators.timing.session import Plan, Session
-    from evaluators.worker.handle import Arm, Patience
+    from evaluators.worker.handle import Deadlines, WorkerHandle
 
 VERSION = 7
 """Version of the rules; rows of an older one do not count in verdicts."""
@@ -267,10 +267,10 @@ def _measured(
     answer_bytes = layout(first.expected.value)[1]
     sizes = Sizes.of(layout(first.inputs)[1], max(layout(first.inputs)[1], answer_bytes))
     limits = _limits(config, bench.device)
-    patience = _patience(config, answer_s)
+    deadlines = _deadlines(config, answer_s)
     with outcome.part("start"):
-        bench.expect(case.task_code, axes, sizes, limits, patience, names)
-        arm = bench.candidate(_files(case), sizes, limits, patience)
+        bench.expect(case.task_code, axes, sizes, limits, deadlines, names)
+        arm = bench.candidate(_files(case), sizes, limits, deadlines)
     try:
         begin = time.perf_counter()
         with outcome.part("build"):
@@ -284,7 +284,7 @@ def _measured(
             checks.verdict(first, calls)
         begin = time.perf_counter()
         with outcome.part("baselines"), bench.lock.shared():
-            baselines = bench.baselines(case.task_code, axes, sizes, limits, patience, names)
+            baselines = bench.baselines(case.task_code, axes, sizes, limits, deadlines, names)
             # No bandwidth is known of a processor; what a diagnosis counts is counted there.
             floor = bench.floor() if bench.device == "cuda" else Floor()
         arm.excuse(time.perf_counter() - begin)
@@ -304,7 +304,7 @@ def _measured(
             arm.excuse(waited_s)
             if config.robustness and not checks.robustness(baselines.arm):
                 bench.end_baselines()
-                baselines = bench.baselines(case.task_code, axes, sizes, limits, patience)
+                baselines = bench.baselines(case.task_code, axes, sizes, limits, deadlines)
         with outcome.part("diagnosis"), bench.lock.shared() as waited_s:
             arm.excuse(waited_s)
             if config.diagnosis or config.kernels == "custom_required":
@@ -323,7 +323,7 @@ def _measured(
 
 
 def _diagnose(
-    arm: Arm, reference: Reference, bench: Bench, session: Session, outcome: _Outcome
+    arm: WorkerHandle, reference: Reference, bench: Bench, session: Session, outcome: _Outcome
 ) -> None:
     """Ask for a profile, the last that is asked of a worker, and note what it shows."""
     from evaluators.diagnosis.bottleneck import analysis, share
@@ -493,10 +493,10 @@ def _limits(config: Config, device: str) -> Limits:
     )
 
 
-def _patience(config: Config, answer_s: float) -> Patience:
-    from evaluators.worker.handle import Patience
+def _deadlines(config: Config, answer_s: float) -> Deadlines:
+    from evaluators.worker.handle import Deadlines
 
-    return Patience(
+    return Deadlines(
         import_s=config.import_s,
         build_s=config.build_s,
         first_call_s=config.first_call_s + 50 * answer_s,

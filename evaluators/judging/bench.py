@@ -1,11 +1,11 @@
-"""The place where kernels are judged: one device, its nurseries, and the task at hand.
+"""The place where kernels are judged: one device, its fork servers, and the task at hand.
 
-One nursery runs the task for the judge, one runs candidates, and two run the baselines, one worker
-each: the first in every way that is asked for, the second as eager again. Two, because the noise of
-a session is what two processes differ by that do the same. The baseline `cudnn` has a third: a
-process keeps the plan that it has first found for a convolution, whether cudnn.benchmark was set or
-not, so that eager beside it would run what the benchmark chose. The baselines outlive the
-candidates of their task, so that each is compiled once.
+One fork server runs the task for the judge, one runs candidates, and two run the baselines, one
+worker each: the first in every way that is asked for, the second as eager again. Two, because the
+noise of a session is what two processes differ by that do the same. The baseline `cudnn` has a
+third: a process keeps the plan that it has first found for a convolution, whether cudnn.benchmark
+was set or not, so that eager beside it would run what the benchmark chose. The baselines outlive
+the candidates of their task, so that each is compiled once.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from evaluators.references.module import WEIGHT_SEED
 from evaluators.references.task import Reference, ReferenceFailed
 from evaluators.sandbox import isolation
 from evaluators.sandbox.doctor import missing
-from evaluators.sandbox.launcher import Limits, Nursery
+from evaluators.sandbox.launcher import ForkServer, Limits
 from evaluators.worker import baselines as variants
 from evaluators.worker.build_cache import Build, Builds
-from evaluators.worker.handle import Arm, Failed, Patience, Sample
+from evaluators.worker.handle import Deadlines, Failed, Sample, WorkerHandle
 from store.errors import SandboxFailed
 
 _TASK_FILE = "task.py"
@@ -89,21 +89,21 @@ class Sizes:
 class Baselines:
     """The workers that run the task's own module, and the ways in which they can."""
 
-    arm: Arm
+    arm: WorkerHandle
     """Every baseline but `cudnn`; None stands for eager in its requests."""
-    again: Arm
+    again: WorkerHandle
     """Eager once more, in a process of its own."""
-    apart: Arm | None = None
+    apart: WorkerHandle | None = None
     """`cudnn`, where it is asked for."""
     prepared: dict[str, float] = field(default_factory=dict)
     """Seconds that each baseline took to be compiled and warmed up; eager takes none."""
 
     @property
-    def arms(self) -> list[Arm]:
+    def arms(self) -> list[WorkerHandle]:
         """Every worker."""
         return [arm for arm in (self.arm, self.again, self.apart) if arm is not None]
 
-    def of(self, name: str) -> Arm:
+    def of(self, name: str) -> WorkerHandle:
         """The worker of a baseline."""
         return self.apart if name == _APART and self.apart is not None else self.arm
 
@@ -136,14 +136,14 @@ class Bench:
         words = fingerprint.flush_bytes(device) // 4
         self._flushed = torch.zeros(words, dtype=torch.int32, device=device)
         self._environment: dict[str, str] = {}
-        self._tasks = Nursery(self._threads)  # the first that is needed
-        self._trusted: list[Nursery] = []
+        self._tasks = ForkServer(self._threads)  # the first that is needed
+        self._trusted: list[ForkServer] = []
         # They import torch while the caller is still looking for its first candidate.
-        self._untrusted = Nursery(self._threads)
+        self._untrusted = ForkServer(self._threads)
         if device != "cuda":  # where what they import besides depends on the baselines asked for
             self._warm_up(("eager",))
         self._side = ThreadPoolExecutor(2, "bench")
-        self._starting: list[Future[Arm]] = []
+        self._starting: list[Future[WorkerHandle]] = []
         self._task: tuple[str, str] | None = None
         self._reference: Reference | None = None
         self._baselines: Baselines | None = None
@@ -172,8 +172,8 @@ class Bench:
         self._end_reference()
         self._tasks.close()
         self._side.shutdown()
-        for nursery in self._trusted:
-            nursery.close()
+        for fork_server in self._trusted:
+            fork_server.close()
         self._untrusted.close()
 
     @property
@@ -214,7 +214,7 @@ class Bench:
             self._end_reference()
             if not self._tasks.alive:
                 self._tasks.close()
-                self._tasks = Nursery(self._threads, self._environment)
+                self._tasks = ForkServer(self._threads, self._environment)
             self._reference = Reference(code, axes, self.device, self._tasks, self._threads)
         return self._reference
 
@@ -232,16 +232,16 @@ class Bench:
         self._policy = policy
 
     def candidate(
-        self, files: Mapping[str, str], sizes: Sizes, limits: Limits, patience: Patience
-    ) -> Arm:
+        self, files: Mapping[str, str], sizes: Sizes, limits: Limits, deadlines: Deadlines
+    ) -> WorkerHandle:
         """Start the worker of one candidate of the task at hand. Raises SandboxFailed."""
         if not self._untrusted.alive:
             self._untrusted.close()
-            self._untrusted = Nursery(self._threads, self._environment)
+            self._untrusted = ForkServer(self._threads, self._environment)
         build = None
         if self._builds is not None:
             build = self._builds.claim(files, *(self._task or ("", "{}")))
-        return self._start(self._untrusted, files, sizes, limits, patience, build)
+        return self._start(self._untrusted, files, sizes, limits, deadlines, build)
 
     def flush(self) -> None:
         """Push everything out of the caches of a processor; an arm flushes those of a GPU."""
@@ -259,8 +259,8 @@ class Bench:
             self._environment = {isolation.WITHOUT: ",".join(walls)}
             self._untrusted.close()
             self._tasks.close()
-            self._untrusted = Nursery(self._threads, self._environment)
-            self._tasks = Nursery(self._threads, self._environment)
+            self._untrusted = ForkServer(self._threads, self._environment)
+            self._tasks = ForkServer(self._threads, self._environment)
 
     def ailment(self) -> str | None:
         """Try the device after a candidate has crashed on it; returns what is wrong, if anything.
@@ -271,9 +271,9 @@ class Bench:
         if self.device != "cuda":
             return None
         limits = Limits(memory_bytes=None, file_bytes=1 << 20, open_files=256, cpu_s=60)
-        patience = Patience(import_s=20, build_s=20, first_call_s=20, call_s=20, total_s=60)
+        deadlines = Deadlines(import_s=20, build_s=20, first_call_s=20, call_s=20, total_s=60)
         try:
-            arm = self.candidate({_TASK_FILE: _PROBE}, Sizes(0, 64), limits, patience)
+            arm = self.candidate({_TASK_FILE: _PROBE}, Sizes(0, 64), limits, deadlines)
         except SandboxFailed as failed:
             return f"no worker can use it: {failed}"
         try:
@@ -295,7 +295,7 @@ class Bench:
         axes: Mapping[str, Any],
         sizes: Sizes,
         limits: Limits,
-        patience: Patience,
+        deadlines: Deadlines,
         names: Sequence[str] = ("eager",),
     ) -> None:
         """Begin to start eager's two workers, unless they run: `baselines` will ask for them.
@@ -309,7 +309,7 @@ class Bench:
         if self._baselines is None and not self._starting:
             self._baseline_sizes = sizes
             self._warm_up(names)
-            self._starting = self._reference_arms(code, axes, sizes, limits, patience, range(2))
+            self._starting = self._reference_arms(code, axes, sizes, limits, deadlines, range(2))
 
     def baselines(
         self,
@@ -317,7 +317,7 @@ class Bench:
         axes: Mapping[str, Any],
         sizes: Sizes,
         limits: Limits,
-        patience: Patience,
+        deadlines: Deadlines,
         names: Sequence[str] = ("eager",),
     ) -> Baselines:
         """Workers that run the task's own module in the ways named, eager among them in any case.
@@ -328,7 +328,7 @@ class Bench:
         reference = self.reference(code, axes)
         wanted = [name for name in reversed(variants.names(self.device)) if name in names]
         while True:
-            self.expect(code, axes, sizes, limits, patience, names)
+            self.expect(code, axes, sizes, limits, deadlines, names)
             if self._baselines is None:
                 starting, self._starting = self._starting, []
                 arm, again = _started(starting)
@@ -339,7 +339,7 @@ class Bench:
             if missing[0] == _APART and self._baselines.apart is None:
                 self._warm_up(names)
                 [self._baselines.apart] = _started(
-                    self._reference_arms(code, axes, sizes, limits, patience, range(2, 3))
+                    self._reference_arms(code, axes, sizes, limits, deadlines, range(2, 3))
                 )
             try:
                 arm = self._baselines.of(missing[0])
@@ -351,11 +351,11 @@ class Bench:
                 self.end_baselines()
 
     def _warm_up(self, names: Sequence[str]) -> None:
-        """See to nurseries for these ways to run the task; they import torch side by side."""
+        """See to fork servers for these ways to run the task; they import torch side by side."""
         compiled = self.device == "cuda" and any(name in names for name in _COMPILED)
         warm = _COMPILERS if compiled else ()
         while len(self._trusted) < (3 if _APART in names else 2):
-            self._trusted.append(Nursery(self._threads, _COMPILING | self._environment, warm))
+            self._trusted.append(ForkServer(self._threads, _COMPILING | self._environment, warm))
 
     def _reference_arms(
         self,
@@ -363,19 +363,19 @@ class Bench:
         axes: Mapping[str, Any],
         sizes: Sizes,
         limits: Limits,
-        patience: Patience,
+        deadlines: Deadlines,
         which: range,
-    ) -> list[Future[Arm]]:
-        """Begin workers with the task's module in them, of the trusted nurseries numbered so."""
+    ) -> list[Future[WorkerHandle]]:
+        """Begin workers with the task's module in them, of the trusted fork servers numbered so."""
         arguments = self.reference(code, axes).arguments
         # They outlive evaluations, and a compiler may be at work in them without a process of its
         # own: the limits of one candidate are not theirs.
-        patience = replace(patience, import_s=patience.build_s, total_s=math.inf)
+        deadlines = replace(deadlines, import_s=deadlines.build_s, total_s=math.inf)
         limits = replace(limits, memory_bytes=None, cpu_s=_ENDLESS_S)
 
-        def started(number: int) -> Arm:
+        def started(number: int) -> WorkerHandle:
             files = {_TASK_FILE: code}
-            arm = self._start(self._trusted[number], files, sizes, limits, patience)
+            arm = self._start(self._trusted[number], files, sizes, limits, deadlines)
             try:
                 arm.load(_TASK_FILE, "Model", axes)
                 arm.construct(WEIGHT_SEED, arguments)
@@ -415,28 +415,28 @@ class Bench:
 
     def _start(
         self,
-        nursery: Nursery,
+        fork_server: ForkServer,
         files: Mapping[str, str],
         sizes: Sizes,
         limits: Limits,
-        patience: Patience,
+        deadlines: Deadlines,
         build: Build | None = None,
-    ) -> Arm:
+    ) -> WorkerHandle:
         setting = {
             "device": self.device,
             "threads": self._threads,
             "flush_bytes": fingerprint.flush_bytes(self.device),
             "allow_tf32": self._policy == "allow_tf32",
         }
-        arm = Arm(
-            nursery,
+        arm = WorkerHandle(
+            fork_server,
             files,
             setting=setting,
             limits=limits,
-            patience=patience,
+            deadlines=deadlines,
             inbox_bytes=sizes.inputs,
             outbox_bytes=sizes.outputs,
-            trusted=nursery is not self._untrusted,
+            trusted=fork_server is not self._untrusted,
             slots=sizes.slots,
             build=build,
             flushed=self._flushed if self.device == "cuda" else None,
@@ -445,9 +445,9 @@ class Bench:
         return arm
 
 
-def _started(starting: Sequence[Future[Arm]]) -> list[Arm]:
+def _started(starting: Sequence[Future[WorkerHandle]]) -> list[WorkerHandle]:
     """Wait for workers. Raises ReferenceFailed or SandboxFailed where one of them has failed."""
-    arms: list[Arm] = []
+    arms: list[WorkerHandle] = []
     failed: Exception | None = None
     for future in starting:
         try:
@@ -461,7 +461,7 @@ def _started(starting: Sequence[Future[Arm]]) -> list[Arm]:
     return arms
 
 
-def _prepared(arm: Arm, name: str, reference: Reference, policy: Policy) -> float:
+def _prepared(arm: WorkerHandle, name: str, reference: Reference, policy: Policy) -> float:
     """Prepare one way to run the reference and check its answer to inputs that it has not seen.
 
     Returns the seconds it took. Raises ReferenceFailed where it cannot be prepared or is wrong.

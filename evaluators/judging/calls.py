@@ -36,7 +36,7 @@ from evaluators.judging.compare import (
 from evaluators.memory.tensors import layout, tensors_of, with_gaps
 from evaluators.references.choices import Choice
 from evaluators.references.task import Expected, Reference, ReferenceFailed, call_seed, same_bits
-from evaluators.worker.handle import Arm, Failed, Parameter
+from evaluators.worker.handle import Failed, Parameter, WorkerHandle
 
 _Kind: TypeAlias = Literal["own", "interior", "repeat"]
 
@@ -131,7 +131,9 @@ def question(
 class Checks:
     """The calls of one candidate. Methods raise Failed for it and ReferenceFailed for the task."""
 
-    def __init__(self, arm: Arm, reference: Reference, evidence: Evidence, policy: Policy) -> None:
+    def __init__(
+        self, arm: WorkerHandle, reference: Reference, evidence: Evidence, policy: Policy
+    ) -> None:
         self._arm = arm
         self._reference = reference
         self._evidence = evidence
@@ -199,7 +201,7 @@ class Checks:
             message = f"a timed call gave a wrong answer: {found.message}"
             raise Failed("rejected", "memorised_output", message)
 
-    def robustness(self, probe: Arm) -> bool:
+    def robustness(self, probe: WorkerHandle) -> bool:
         """Make the calls that raise flags and decide nothing; the last ones of a candidate.
 
         `probe` runs the task's own module. On a GPU it tries the inputs first: those that the task
@@ -216,7 +218,7 @@ class Checks:
             self._class_precision()
         return True
 
-    def _raise_flags(self, probe: Arm) -> None:
+    def _raise_flags(self, probe: WorkerHandle) -> None:
         """Check first whether it is the same function, then what it withstands.
 
         Inputs of other signs are tried whatever time that takes: a candidate that is slow on
@@ -238,7 +240,7 @@ class Checks:
         if self._vary(_FRAGILE, probe, end):
             self._vary(_SPECIAL, probe, end)
 
-    def _vary(self, variations: Sequence[_Variation], probe: Arm, end: float) -> bool:
+    def _vary(self, variations: Sequence[_Variation], probe: WorkerHandle, end: float) -> bool:
         """Try variations of the inputs; returns whether there are time and process for more."""
         for variation in variations:
             if time.perf_counter() > end:
@@ -276,7 +278,9 @@ class Checks:
             allowed = max(allowed, _MOST_ROUNDING_OF_USUAL * sum(self._usual))
         return found.rel_l2_error * own <= allowed
 
-    def _note_class(self, variation: _Variation, probe: Arm, found: Comparison | None) -> None:
+    def _note_class(
+        self, variation: _Variation, probe: WorkerHandle, found: Comparison | None
+    ) -> None:
         """Note the precision that an answer shows; None where the answer is another one."""
         shown = _rounding_class(found, variation)
         # One sum may be right by chance, or next to nothing, where any error is large.
@@ -287,7 +291,9 @@ class Checks:
             shown = second if self._few else best
         self._centred.append(shown)
 
-    def _together(self, variation: _Variation, probe: Arm, draws: int) -> Comparison | None:
+    def _together(
+        self, variation: _Variation, probe: WorkerHandle, draws: int
+    ) -> Comparison | None:
         """What comes of several draws of varied inputs as of one answer; None where one fails."""
         wanted: list[list[torch.Tensor]] = []
         exact: list[list[torch.Tensor]] = []
@@ -453,7 +459,7 @@ class Checks:
                     return Failed("incorrect", "parameters_ignored", message)
         return Failed("incorrect", found.reason or "unspecified", message)
 
-    def _asked(self, variation: _Variation, probe: Arm) -> Question | None:
+    def _asked(self, variation: _Variation, probe: WorkerHandle) -> Question | None:
         """A question on varied inputs; None where there is none or the answer tells nothing."""
         flag = variation.flag
         if flag in self._reference.refused:
@@ -602,7 +608,7 @@ class _ProbeLost(Exception):
     """The process that tries inputs first has not survived them."""
 
 
-def _try(probe: Arm, inputs: list[Any], variation: _Variation | None) -> list[Any]:
+def _try(probe: WorkerHandle, inputs: list[Any], variation: _Variation | None) -> list[Any]:
     """What eager's worker answers, as a list of one; an empty list where it fails."""
     strided = variation is not None and variation.strided
     slot = _STRIDED_SLOT if strided else 0

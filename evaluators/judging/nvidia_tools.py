@@ -48,7 +48,7 @@ _LIMIT_S = 300.0
 _DECIDES = 30.0
 _TEMPLATES = Path(__file__).parent / "templates"
 _PACKAGE = str(Path(__file__).resolve().parent.parent / "__init__.py")
-# The package by its path, as for a nursery: the folder above is not to be listed.
+# The package by its path, as for a fork server: the folder above is not to be listed.
 _START = """
 import importlib.util, sys
 spec = importlib.util.spec_from_file_location("evaluators", sys.argv[1])

@@ -24,11 +24,11 @@ from evaluators.processes.messages import Malformed
 from evaluators.references.choices import Choice, read_choice
 from evaluators.sandbox.failures import died, timed_out
 from evaluators.sandbox.launcher import (
-    Cell,
     Died,
+    ForkServer,
     Limits,
-    Nursery,
     TimedOut,
+    WorkerProcess,
     readable,
     shared_memory,
 )
@@ -85,7 +85,12 @@ class Reference:
     """
 
     def __init__(
-        self, code: str, axes: Mapping[str, Any], device: str, nursery: Nursery, threads: int = 1
+        self,
+        code: str,
+        axes: Mapping[str, Any],
+        device: str,
+        fork_server: ForkServer,
+        threads: int = 1,
     ) -> None:
         self.device = device
         self.draws = False
@@ -105,9 +110,9 @@ class Reference:
             "inbox": shared_memory(self._most_bytes),
             "outbox": shared_memory(self._most_bytes),
         }
-        self._cell: Cell | None = None
+        self._process: WorkerProcess | None = None
         try:
-            self._cell = nursery.start(
+            self._process = fork_server.start(
                 {_TASK_FILE: code},
                 setting={"device": device, "threads": threads},
                 limits=_limits(device),
@@ -115,7 +120,7 @@ class Reference:
                 outbox=self._files["outbox"],
                 loop="task",
             )
-            self._cell.freeze_between_requests()
+            self._process.freeze_between_requests()
             made = self._take(self._ask("load", path=_TASK_FILE, axes=dict(axes)), "cpu")
             self.arguments = self._list(made, "the constructor's arguments")
         except BaseException:
@@ -136,7 +141,7 @@ class Reference:
     @property
     def alive(self) -> bool:
         """Whether the worker is there and has never failed to answer."""
-        return self._cell is not None
+        return self._process is not None
 
     @property
     def repeatable(self) -> bool:
@@ -148,10 +153,10 @@ class Reference:
         for box in self._boxes.values():
             box.close()
         self._boxes.clear()
-        cell, self._cell = self._cell, None
-        if cell is not None:
-            with contextlib.suppress(SandboxFailed):  # its nursery ends what is left of it
-                cell.end()
+        process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(SandboxFailed):  # its fork server ends what is left of it
+                process.end()
         for fd in self._files.values():
             os.close(fd)
         self._files.clear()
@@ -276,17 +281,17 @@ class Reference:
 
     def _ask(self, do: str, **fields: Any) -> dict[str, Any]:
         """One request and its answer; the worker is gone where there is none."""
-        if self._cell is None:
+        if self._process is None:
             raise ReferenceFailed("the task's worker is gone")
         try:
-            answer = self._cell.ask(do, _CALL_S, _BUILD_S, **fields)
+            answer = self._process.ask(do, _CALL_S, _BUILD_S, **fields)
         except TimedOut as error:
             failed = timed_out("call", _CALL_S, _BUILD_S, error.compiling)
             raise self._broken(failed.message) from error
         except Died as error:
-            cell, self._cell = self._cell, None
+            process, self._process = self._process, None
             try:
-                why = died(cell.end()).message
+                why = died(process.end()).message
             finally:
                 self.close()
             raise ReferenceFailed(f"the task's worker is gone: {why}") from error
@@ -385,9 +390,9 @@ class Reference:
 
     def _open_box(self, handle: str, size: int) -> OpenedBox:
         """Open memory of the worker, which CUDA needs the worker for."""
-        if self._cell is None:
+        if self._process is None:
             raise ReferenceFailed("the task's worker is gone")
-        with self._cell.running():
+        with self._process.running():
             return OpenedBox(handle, size)
 
     def _drop(self, side: Side, place: str) -> None:

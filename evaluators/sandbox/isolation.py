@@ -37,14 +37,14 @@ _CAPABILITY_VERSION = 0x20080522
 _CAPABILITIES = 64
 
 WITHOUT = "FLYWHEEL_WITHOUT"
-"""Names, to a nursery, the walls that it is not to put up, with commas."""
+"""Names, to a fork server, the walls that it is not to put up, with commas."""
 
 inherited: list[str] = []
 """What `enclose` has put up around this process, and so around every process below it."""
 missing: dict[str, str] = {}
 """Walls that have been tried in vain from here, each with the reason."""
 mounts: socket.socket | None = None
-"""Where roots are asked for (`_mounts`), by this process and by every nursery below it."""
+"""Where roots are asked for (`_mounts`), by this process and by every fork server below it."""
 helpers: list[int] = []
 """Processes below this one that serve it as long as it is there."""
 
@@ -178,8 +178,8 @@ def end_helpers() -> None:
             time.sleep(_LOOK_S)
 
 
-def begin_nursery(enclosures: str, requests: str) -> None:
-    """Put up what a nursery shares with its workers, before it imports torch.
+def begin_fork_server(enclosures: str, requests: str) -> None:
+    """Put up what a fork server shares with its workers, before it imports torch.
 
     Both texts are the judge's: names of what it has put up, with commas, and the number of the
     descriptor where roots are asked for, or nothing.

@@ -1,7 +1,7 @@
 """Where untrusted code runs: start a worker under limits, talk to it under a clock, end it.
 
-What is enforced: a process of its own that was forked from a warm nursery (never from anything that
-holds the lake), a white-listed environment, a fresh directory, a session of its own, resource
+What is enforced: a process of its own that was forked from a warm fork server (never from anything
+that holds the lake), a white-listed environment, a fresh directory, a session of its own, resource
 limits, no new privileges, wall limits per request, and a kill that reaches every descendant. What
 else stands around it depends on the machine (`_isolation`).
 """
@@ -33,7 +33,7 @@ from evaluators.sandbox import isolation
 from store.errors import SandboxFailed
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent / "__init__.py")
-_MARKER = "FLYWHEEL_NURSERY"
+_MARKER = "FLYWHEEL_FORK_SERVER"
 _START_LIMIT_S = 120.0
 _END_LIMIT_S = 60.0
 _LOOK_S = 0.2
@@ -46,7 +46,7 @@ import importlib.util, os, sys
 spec = importlib.util.spec_from_file_location("evaluators", sys.argv[1])
 sys.modules["evaluators"] = importlib.util.module_from_spec(spec)
 from evaluators.sandbox import isolation
-isolation.begin_nursery(*sys.argv[4:6])
+isolation.begin_fork_server(*sys.argv[4:6])
 from evaluators.worker.fork_server import main
 main(int(sys.argv[2]), sys.argv[3])
 isolation.end_helpers()
@@ -80,7 +80,7 @@ class Limits:
     """What one worker may use."""
 
     memory_bytes: int | None
-    """Address space beyond what the nursery uses; None where a driver reserves address space."""
+    """Address space beyond the fork server's own; None where a driver reserves address space."""
     file_bytes: int
     """Size of one file, the captured output included."""
     open_files: int
@@ -119,7 +119,7 @@ class OpenFolder:
     descriptor: int
 
 
-class Nursery:
+class ForkServer:
     """A warm process that forks workers, one at a time. Use as a context manager.
 
     Its workers find the modules `warm` imported, beside torch.
@@ -187,7 +187,7 @@ class Nursery:
             self.helpers = ready["helpers"]
 
     def hear(self, limit_s: float) -> dict[str, Any]:
-        """The next message of the nursery itself. Raises SandboxFailed."""
+        """The next message of the fork server itself. Raises SandboxFailed."""
         ready, _, _ = select.select([self._control], [], [], limit_s)
         try:
             if ready:
@@ -200,7 +200,7 @@ class Nursery:
         )
 
     def tell(self, message: Mapping[str, Any], fds: list[int] | None = None) -> None:
-        """Send an order to the nursery. Raises SandboxFailed when it is gone."""
+        """Send an order to the fork server. Raises SandboxFailed when it is gone."""
         try:
             messages.send(self._control, message, fds or [])
         except messages.Closed as error:
@@ -216,7 +216,7 @@ class Nursery:
         outbox: int,
         build: OpenFolder | None = None,
         loop: Literal["candidate", "task"] = "candidate",
-    ) -> Cell:
+    ) -> WorkerProcess:
         """Fork a worker into a fresh directory that holds only `files` (path to text).
 
         Extensions are compiled in the folder `build`, which the worker may write to as well. `loop`
@@ -254,10 +254,10 @@ class Nursery:
             os.close(own)
             theirs.close()
         freezer = open_freezer(started.get("group"), pid)
-        return Cell(self, ours, self._control, pid, directory, log, freezer)
+        return WorkerProcess(self, ours, self._control, pid, directory, log, freezer)
 
     def close(self) -> None:
-        """End the nursery and everything below it."""
+        """End the fork server and everything below it."""
         self._control.close()
         if not self.limits:
             self._process.kill()  # it has no worker, and would hear of the end after its imports
@@ -293,12 +293,12 @@ Late: TypeAlias = tuple[float, Callable[[], None]]
 """Seconds after which a request is late, and what to do once then."""
 
 
-class Cell:
+class WorkerProcess:
     """One worker process, seen from the judge. It runs only while a request is pending."""
 
     def __init__(
         self,
-        nursery: Nursery,
+        fork_server: ForkServer,
         channel: socket.socket,
         control: socket.socket,
         pid: int,
@@ -306,7 +306,7 @@ class Cell:
         log: int,
         freezer: Freezer,
     ) -> None:
-        self._nursery = nursery
+        self._fork_server = fork_server
         self._channel = channel
         self._control = control
         self._directory = directory
@@ -408,7 +408,7 @@ class Cell:
         self._freezer.close()  # what is frozen can be killed as it is
         try:
             if self._how is None:
-                self._nursery.tell({"do": "kill"})
+                self._fork_server.tell({"do": "kill"})
                 self._hear_end(_END_LIMIT_S)
             if self._how is None:
                 raise SandboxFailed("a worker cannot be ended")
@@ -443,12 +443,12 @@ class Cell:
         raise messages.Malformed("a message came that nobody had asked for")
 
     def _hear_end(self, limit_s: float) -> None:
-        """Note how the worker ended, where the nursery says so within the limit."""
+        """Note how the worker ended, where the fork server says so within the limit."""
         if self._how is None and select.select([self._control], [], [], limit_s)[0]:
             try:
-                self._how = self._nursery.hear(_END_LIMIT_S)["ended"]
+                self._how = self._fork_server.hear(_END_LIMIT_S)["ended"]
             except SandboxFailed:
-                # Nothing but its worker runs beside a nursery. It goes, and the worker with it.
+                # Nothing but its worker runs beside a fork server. It goes, and the worker with it.
                 self._how = {
                     "code": -signal.SIGKILL,
                     "peak_memory_bytes": None,
@@ -573,7 +573,7 @@ def _mount_fds() -> list[int]:
 
 
 def _sweep_marked(marker: str) -> None:
-    """Kill what still carries the nursery's mark in the environment it was started with."""
+    """Kill what still carries the fork server's mark in the environment it was started with."""
     mark = f"{_MARKER}={marker}".encode()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():

@@ -23,7 +23,7 @@ from typing import Any, Self, TypeAlias
 from evaluators.processes.messages import Malformed
 from evaluators.references.module import WEIGHT_SEED
 from evaluators.sandbox.failures import Failed, died, failed_with, timed_out
-from evaluators.sandbox.launcher import Died, Limits, Nursery, TimedOut, shared_memory
+from evaluators.sandbox.launcher import Died, ForkServer, Limits, TimedOut, shared_memory
 from evaluators.worker.build_cache import Build, Builds
 
 _Request: TypeAlias = tuple[str, dict[str, Any]]
@@ -51,7 +51,7 @@ class Builder:
         self._builds = builds
         self._arch = arch
         self._cores = cores
-        self._nursery: Nursery | None = None
+        self._fork_server: ForkServer | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -62,8 +62,8 @@ class Builder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._nursery is not None:
-            self._nursery.close()
+        if self._fork_server is not None:
+            self._fork_server.close()
 
     def build(self, case: Mapping[str, Any]) -> dict[str, Any]:
         """Compile what importing and constructing a candidate compiles.
@@ -132,7 +132,7 @@ class Builder:
         )
         folder = build.folder if build is not None else None
         try:
-            cell = self._warm().start(
+            process = self._warm().start(
                 files, setting=setting, limits=limits, inbox=fds[0], outbox=fds[1], build=folder
             )
         finally:
@@ -145,9 +145,9 @@ class Builder:
             for do, fields in (("prepare", {}), *requests):
                 stage = "construct" if do == "construct" else "load"
                 try:
-                    answers.append(cell.ask(do, _IMPORT_S, _BUILD_S, **fields))
+                    answers.append(process.ask(do, _IMPORT_S, _BUILD_S, **fields))
                     if do == "prepare":
-                        cell.freeze_between_requests()
+                        process.freeze_between_requests()
                 except TimedOut as error:
                     failed = timed_out(stage, _IMPORT_S, _BUILD_S, error.compiling)
                 except Died:
@@ -160,19 +160,19 @@ class Builder:
                 if failed is not None or lost:
                     break
         finally:
-            ended = cell.end()
+            ended = process.end()
         return answers, died(ended) if lost else failed
 
-    def _warm(self) -> Nursery:
-        if self._nursery is None or not self._nursery.alive:
-            if self._nursery is not None:
-                self._nursery.close()
+    def _warm(self) -> ForkServer:
+        if self._fork_server is None or not self._fork_server.alive:
+            if self._fork_server is not None:
+                self._fork_server.close()
             hidden = {"CUDA_VISIBLE_DEVICES": "", "MAX_JOBS": str(len(self._cores))}
             arch = {} if self._arch is None else {"TORCH_CUDA_ARCH_LIST": self._arch}
             # Of this thread, and hence of the processes that it starts.
             os.sched_setaffinity(0, self._cores)
-            self._nursery = Nursery(1, {**hidden, **arch})
-        return self._nursery
+            self._fork_server = ForkServer(1, {**hidden, **arch})
+        return self._fork_server
 
 
 def _is_plain(spec: Any, depth: int = 0) -> bool:

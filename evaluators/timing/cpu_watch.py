@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Generator
 
-from evaluators.worker.handle import Arm, Failed
+from evaluators.worker.handle import Failed, WorkerHandle
 
 _BUSY_SHARE = 0.1
 _CPU_SLACK_NS = 2_000_000
@@ -17,7 +17,7 @@ _AFTER_SHARE = {"cuda": 0.05, "cpu": 0.0}
 class Watch:
     """Looks at the processor time of the kernel's worker while others have their turn."""
 
-    def __init__(self, kernel: Arm) -> None:
+    def __init__(self, kernel: WorkerHandle) -> None:
         self._kernel = kernel
         self._own_ns = 0
         self._own_wall_ns = 0
@@ -25,7 +25,7 @@ class Watch:
         self._idle_ns = 0
 
     @contextlib.contextmanager
-    def beside(self, arm: Arm) -> Generator[None]:
+    def beside(self, arm: WorkerHandle) -> Generator[None]:
         """Count what the kernel's worker does meanwhile, apart from what it does in its turns."""
         cpu_ns, begin_ns = self._kernel.cpu_ns(), time.perf_counter_ns()
         yield

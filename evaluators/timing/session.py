@@ -40,7 +40,7 @@ from evaluators.memory.tensors import tensors_of
 from evaluators.references.task import same_bits
 from evaluators.timing.cpu_watch import Watch
 from evaluators.timing.intervals import bias, interval, log_ratios, verdict, widened
-from evaluators.worker.handle import Arm, Failed, LaunchBlocked, Sample
+from evaluators.worker.handle import Failed, LaunchBlocked, Sample, WorkerHandle
 
 Clock: TypeAlias = Literal["gpu", "latency", "throughput"]
 """What a sample contains.
@@ -240,7 +240,7 @@ class Sources:
     """Whether the task leaves its inputs as they are."""
 
 
-def measure(kernel: Arm, baselines: Baselines, sources: Sources, plan: Plan) -> Session:
+def measure(kernel: WorkerHandle, baselines: Baselines, sources: Sources, plan: Plan) -> Session:
     """Time a kernel against every baseline that is prepared.
 
     Raises Failed: memorised_output where a timed call gave a wrong answer, input_mutated where one
@@ -256,7 +256,11 @@ def measure(kernel: Arm, baselines: Baselines, sources: Sources, plan: Plan) -> 
 
 
 def _measure(
-    kernel: Arm, baselines: Baselines, sources: Sources, plan: Plan, clocks: Sequence[Clock]
+    kernel: WorkerHandle,
+    baselines: Baselines,
+    sources: Sources,
+    plan: Plan,
+    clocks: Sequence[Clock],
 ) -> Session:
     draw = random.Random(secrets.randbits(64))
     pool = _Pool(sources.inputs, (kernel, *baselines.arms))
@@ -322,7 +326,7 @@ class _Block:
     def __init__(
         self,
         baselines: Baselines,
-        kernel: Arm | None,
+        kernel: WorkerHandle | None,
         sources: Sources,
         pool: _Pool,
         draw: random.Random,
@@ -405,7 +409,9 @@ def _look_at_resolution(session: Session) -> None:
 class _Checker:
     """Checks calls of timed samples, drawn once they are over and their worker is frozen."""
 
-    def __init__(self, kernel: Arm, sources: Sources, pool: _Pool, draw: random.Random) -> None:
+    def __init__(
+        self, kernel: WorkerHandle, sources: Sources, pool: _Pool, draw: random.Random
+    ) -> None:
         self._kernel = kernel
         self._sources = sources
         self._pool = pool
@@ -529,7 +535,7 @@ def _spread(samples_ms: list[float]) -> tuple[float, float, float]:
 class _Turn:
     """One arm of a session: a worker, and what it is asked to call."""
 
-    arm: Arm
+    arm: WorkerHandle
     time: _Time
 
 
@@ -537,7 +543,7 @@ class _Time(Protocol):
     def __call__(self, slots: list[int], *, cold: bool = False) -> Sample: ...
 
 
-def _turns(kernel: Arm | None, baselines: Baselines, gated: bool) -> dict[str, _Turn]:
+def _turns(kernel: WorkerHandle | None, baselines: Baselines, gated: bool) -> dict[str, _Turn]:
     named: dict[str, _Turn] = {}
     if kernel is not None:
         named["kernel"] = _Turn(kernel, functools.partial(kernel.time, gated=gated))
@@ -558,7 +564,7 @@ class _Pool:
     its content, and its answer kept.
     """
 
-    def __init__(self, inputs: Callable[[int], list[Any]], arms: Sequence[Arm]) -> None:
+    def __init__(self, inputs: Callable[[int], list[Any]], arms: Sequence[WorkerHandle]) -> None:
         self._inputs = inputs
         self._arms = arms
         self.device = arms[0].device

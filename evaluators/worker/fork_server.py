@@ -1,10 +1,10 @@
 """A warm process that has imported torch and forks one worker at a time.
 
-Importing torch takes seconds, forking a process that has it takes milliseconds. The nursery never
-runs code of a candidate itself, never touches CUDA, and holds nothing but the modules of a worker:
-no task, no reference, no store. Three forks make a worker:
+Importing torch takes seconds, forking a process that has it takes milliseconds. The fork server
+never runs code of a candidate itself, never touches CUDA, and holds nothing but the modules of a
+worker: no task, no reference, no store. Three forks make a worker:
 
-    nursery ── keeper ── first process ── worker
+    fork server ── keeper ── first process ── worker
 
 The keeper listens to the judge, watches what the worker's tree uses, and ends it. The first process
 adopts and reaps whatever loses its parent; where PID namespaces are allowed it is the first of one,
@@ -288,7 +288,7 @@ def _become_worker(
         if not os.path.samestat(os.stat("."), os.fstat(folders[0])):
             raise OSError(f"{order['directory']} is another folder")
         os.environ.update(order["environment"])
-        tempfile.tempdir = None  # what was found for the nursery is not the worker's
+        tempfile.tempdir = None  # what was found for the fork server is not the worker's
         sys.path.insert(0, order["directory"])
         _limit(order["limits"])
         isolation.die_with_parent()

@@ -29,13 +29,13 @@ from evaluators.processes.messages import Malformed
 from evaluators.references.task import ReferenceFailed
 from evaluators.sandbox.failures import Failed, Stage, died, failed_with, timed_out
 from evaluators.sandbox.launcher import (
-    Cell,
     Died,
     Ended,
+    ForkServer,
     Late,
     Limits,
-    Nursery,
     TimedOut,
+    WorkerProcess,
     readable,
     shared_memory,
 )
@@ -52,7 +52,7 @@ _WIDEST_BYTES = torch.complex128.itemsize
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
+class Deadlines:
     """How long a worker may take, in seconds."""
 
     import_s: float
@@ -86,7 +86,7 @@ class Parameter:
     shape: tuple[int, ...]
 
 
-class Arm:
+class WorkerHandle:
     """One worker with its shared memory.
 
     Methods raise Failed; those of a trusted worker, which runs the task's own module, raise
@@ -95,12 +95,12 @@ class Arm:
 
     def __init__(
         self,
-        nursery: Nursery,
+        fork_server: ForkServer,
         files: Mapping[str, str],
         *,
         setting: Mapping[str, Any],
         limits: Limits,
-        patience: Patience,
+        deadlines: Deadlines,
         inbox_bytes: int,
         outbox_bytes: int,
         trusted: bool,
@@ -109,7 +109,7 @@ class Arm:
         flushed: torch.Tensor | None = None,
     ) -> None:
         self._trusted = trusted
-        self.patience = patience
+        self.deadlines = deadlines
         self.device = str(setting["device"])
         self._started = time.monotonic()
         self._ended: Ended | None = None
@@ -143,7 +143,7 @@ class Arm:
             self._inbox, self._outbox = (Box.mapped(fd, size) for fd, size in pairs)
         named = zip(("inbox_bytes", "outbox_bytes"), self._sizes, strict=True)
         try:
-            self._cell: Cell = nursery.start(
+            self._process: WorkerProcess = fork_server.start(
                 files,
                 setting={**setting, **dict(named)},
                 limits=limits,
@@ -151,7 +151,7 @@ class Arm:
                 outbox=fds[1],
                 build=build.folder if build is not None else None,
             )
-            self._pieces = Pieces(self._cell.running)
+            self._pieces = Pieces(self._process.running)
             self._gate_fd = os.dup(fds[0]) if on_gpu else None
         except SandboxFailed:
             if build is not None:
@@ -169,7 +169,7 @@ class Arm:
                 self._opened.append(OpenedMemory(str(handle), size))
             if self._gate_fd is not None:
                 self._gate = Gate(self._gate_fd)
-            self._cell.freeze_between_requests()
+            self._process.freeze_between_requests()
         except (Failed, ReferenceFailed, RuntimeError, TimedOut, ValueError) as failed:
             self.end()
             raise SandboxFailed(f"a worker cannot be prepared: {failed}") from failed
@@ -295,7 +295,7 @@ class Arm:
     @functools.cached_property
     def is_readable(self) -> bool:
         """Whether the judge can read the worker's memory itself."""
-        return self.device == "cuda" or is_permitted(self._cell.pid)
+        return self.device == "cuda" or is_permitted(self._process.pid)
 
     def inputs(self, slot: int) -> Any:
         """Take the inputs of a slot as they are now."""
@@ -352,7 +352,7 @@ class Arm:
         with self._blamed():
             self._keep_answers(answer, len(slots))
             if self.device != "cuda":
-                return Sample(self._cell.wall_ns)
+                return Sample(self._process.wall_ns)
             self._taken = [self._output(one) for one in self._answers[0]]
         return Sample(time.perf_counter_ns() - begin_ns)
 
@@ -385,10 +385,10 @@ class Arm:
                 for slot, (_, copies) in zip(slots, taken, strict=True)
             ]
             flushed = self._flushed if cold else None
-            times = time_rounds(gate, first, rounds, flushed, self.patience.call_s)
+            times = time_rounds(gate, first, rounds, flushed, self.deadlines.call_s)
         except Unfinished:
             self._ask("settle", "call")
-            message = f"not done after {self.patience.call_s:g} s"
+            message = f"not done after {self.deadlines.call_s:g} s"
             raise Failed("timeout", "call_timeout", message) from None
         finally:
             gate.open_now(self._calls)
@@ -462,11 +462,11 @@ class Arm:
 
     def cpu_ns(self) -> int:
         """Processor time that the worker and all it has started have used so far."""
-        return self._cell.cpu_ns()
+        return self._process.cpu_ns()
 
     def shares_device(self) -> bool:
         """Whether another process of the worker's holds the GPU as well."""
-        return self.device == "cuda" and bool(self._cell.others_with("/dev/nvidia"))
+        return self.device == "cuda" and bool(self._process.others_with("/dev/nvidia"))
 
     def end(self) -> Ended:
         """End the worker; may be called twice."""
@@ -479,7 +479,7 @@ class Arm:
             if self._gate_fd is not None:
                 os.close(self._gate_fd)
             try:
-                self._ended = self._cell.end()
+                self._ended = self._process.end()
                 # Only now does nothing of the candidate run any more.
                 if self._build is not None and self._imported:
                     self._build.keep()
@@ -533,7 +533,7 @@ class Arm:
     def _read(self, spec: Any, limit_bytes: int) -> Any:
         """The value of a description, read from the frozen worker's memory."""
         try:
-            return read_value(self._cell.pid, spec, limit_bytes)
+            return read_value(self._process.pid, spec, limit_bytes)
         except Malformed as error:
             raise Failed("rejected", "malformed_output", str(error)) from error
         except Unreadable as error:
@@ -579,23 +579,23 @@ class Arm:
     ) -> dict[str, Any]:
         if self._ended is not None:  # a call that only raises flags may have ended it
             raise Failed("crash", "early_exit", "the process has ended before")
-        patience = self.patience
-        left_s = patience.total_s - (time.monotonic() - self._started)
+        deadlines = self.deadlines
+        left_s = deadlines.total_s - (time.monotonic() - self._started)
         if left_s <= 0:
-            message = f"not done after {patience.total_s:g} s in all"
+            message = f"not done after {deadlines.total_s:g} s in all"
             raise Failed("timeout", "total_timeout", message)
         limit_s = {
-            "load": patience.import_s,
-            "construct": patience.import_s,
-            "first_call": patience.first_call_s,
-            "call": patience.call_s,
+            "load": deadlines.import_s,
+            "construct": deadlines.import_s,
+            "first_call": deadlines.first_call_s,
+            "call": deadlines.call_s,
         }[stage]
         try:
-            answer = self._cell.ask(
-                do, min(limit_s, left_s), min(patience.build_s, left_s), late=late, **fields
+            answer = self._process.ask(
+                do, min(limit_s, left_s), min(deadlines.build_s, left_s), late=late, **fields
             )
         except TimedOut as error:
-            raise timed_out(stage, limit_s, patience.build_s, error.compiling) from error
+            raise timed_out(stage, limit_s, deadlines.build_s, error.compiling) from error
         except Died as error:
             raise died(self.end()) from error
         except Malformed as error:

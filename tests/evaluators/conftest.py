@@ -11,7 +11,7 @@ from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
 from evaluators.references.task import Reference
-from evaluators.sandbox.launcher import Nursery
+from evaluators.sandbox.launcher import ForkServer
 
 TASK = """
 import torch
@@ -57,32 +57,32 @@ Judged = Callable[..., dict[str, Any]]
 
 
 class References:
-    """Tasks on the processor, each in a worker of a nursery of its own."""
+    """Tasks on the processor, each in a worker of a fork server of its own."""
 
     def __init__(self) -> None:
-        self._free: list[Nursery] = []
-        self._opened: list[tuple[Reference, Nursery]] = []
+        self._free: list[ForkServer] = []
+        self._opened: list[tuple[Reference, ForkServer]] = []
 
     def __call__(self, code: str, axes: Mapping[str, Any] | None = None) -> Reference:
         """Start the worker of a task."""
-        nursery = self._free.pop() if self._free else Nursery(1)
+        fork_server = self._free.pop() if self._free else ForkServer(1)
         try:
-            reference = Reference(code, axes or {}, "cpu", nursery)
+            reference = Reference(code, axes or {}, "cpu", fork_server)
         except Exception:
-            self._free.append(nursery)
+            self._free.append(fork_server)
             raise
-        self._opened.append((reference, nursery))
+        self._opened.append((reference, fork_server))
         return reference
 
     def end(self) -> None:
         """End the workers that were started."""
         while self._opened:
-            reference, nursery = self._opened.pop()
+            reference, fork_server = self._opened.pop()
             reference.close()
-            self._free.append(nursery)
+            self._free.append(fork_server)
 
     def close(self) -> None:
-        """End the nurseries as well."""
+        """End the fork servers as well."""
         self.end()
         while self._free:
             self._free.pop().close()

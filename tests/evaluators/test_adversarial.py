@@ -310,18 +310,18 @@ def assert_can_be_stored(row: dict[str, Any]) -> None:
 
 
 def assert_nothing_is_left(bench: Bench) -> None:
-    """No process below the nursery or with its mark, and no file in its folder."""
-    nursery = bench._untrusted
-    assert nursery is not None
-    if not nursery.alive:  # a new one is started for the next candidate
+    """No process below the fork server or with its mark, and no file in its folder."""
+    fork_server = bench._untrusted
+    assert fork_server is not None
+    if not fork_server.alive:  # a new one is started for the next candidate
         return
-    pid = nursery._process.pid
-    assert descendants(pid) == set(nursery.helpers)
-    assert os.listdir(nursery._scratch) == []
-    mark = nursery._marker.encode()
+    pid = fork_server._process.pid
+    assert descendants(pid) == set(fork_server.helpers)
+    assert os.listdir(fork_server._scratch) == []
+    mark = fork_server._marker.encode()
     marked: list[int] = []
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) not in (pid, os.getpid(), *nursery.helpers):
+        if entry.name.isdigit() and int(entry.name) not in (pid, os.getpid(), *fork_server.helpers):
             try:
                 if mark in (entry / "environ").read_bytes():
                     marked.append(int(entry.name))

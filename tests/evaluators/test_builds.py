@@ -16,14 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluators.sandbox.failures import Failed
-from evaluators.sandbox.launcher import Limits, Nursery, OpenFolder
+from evaluators.sandbox.launcher import ForkServer, Limits, OpenFolder
 from evaluators.scheduling.prebuild import Builder, toolchain
 from evaluators.worker.build_cache import Build, Builds
-from evaluators.worker.handle import Arm, Patience
+from evaluators.worker.handle import Deadlines, WorkerHandle
 from store.errors import SandboxFailed
 
 LIMITS = Limits(memory_bytes=2**30, file_bytes=2**22, open_files=256, cpu_s=60)
-PATIENCE = Patience(import_s=30, build_s=60, first_call_s=30, call_s=30, total_s=120)
+DEADLINES = Deadlines(import_s=30, build_s=60, first_call_s=30, call_s=30, total_s=120)
 SETTING = {"device": "cpu", "threads": 1, "flush_bytes": 0}
 FILES = {"kernel.py": "the kernel"}
 TASK = "the task"
@@ -36,9 +36,9 @@ def builds(tmp_path: Path) -> Builds:
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    """Return a nursery for candidates."""
-    with Nursery(1) as started:
+def fork_server() -> Iterator[ForkServer]:
+    """Return a fork server for candidates."""
+    with ForkServer(1) as started:
         started.wait_ready()
         yield started
 
@@ -252,26 +252,26 @@ class ModelNew: pass
 """
 
 
-def searched(nursery: Nursery, build: Build, outside: Path) -> list[str]:
+def searched(fork_server: ForkServer, build: Build, outside: Path) -> list[str]:
     """What a candidate has managed to do with a build folder in its hands."""
-    arm = Arm(
-        nursery,
+    handle = WorkerHandle(
+        fork_server,
         {"kernel.py": SEARCH.format(outside=str(outside))},
         setting=SETTING,
         limits=LIMITS,
-        patience=PATIENCE,
+        deadlines=DEADLINES,
         inbox_bytes=64,
         outbox_bytes=64,
         trusted=False,
         build=build,
     )
     try:
-        arm.prepare()
-        arm.load("kernel.py", "ModelNew", {})
+        handle.prepare()
+        handle.load("kernel.py", "ModelNew", {})
     except Failed as failed:
         raise AssertionError(failed.message + failed.detail) from failed
     finally:
-        ended = arm.end()
+        ended = handle.end()
     return json.loads(ended.log.partition("done: ")[2].splitlines()[0])
 
 
@@ -285,14 +285,14 @@ def outside(tmp_path: Path) -> Path:
 
 
 def test_a_candidate_writes_to_its_own_build_folder_alone(
-    builds: Builds, nursery: Nursery, outside: Path
+    builds: Builds, fork_server: ForkServer, outside: Path
 ) -> None:
-    if "landlock" not in nursery.limits:
+    if "landlock" not in fork_server.limits:
         pytest.skip("this machine has no Landlock")
     kept_once(builds)
     other = builds.claim(FILES, "another task", "{}")
     held = builds.claim({"kernel.py": "another"}, TASK, "{}")
-    assert searched(nursery, held, outside) == ["own"]
+    assert searched(fork_server, held, outside) == ["own"]
     # Its own library is published for itself: the arm has kept it.
     assert len(list((builds._root / "kept").iterdir())) == 2
     assert list(other.folder.path.iterdir()) == []
@@ -301,20 +301,20 @@ def test_a_candidate_writes_to_its_own_build_folder_alone(
 
 
 def test_a_folder_that_is_exchanged_for_a_link_leads_nowhere(
-    builds: Builds, nursery: Nursery, outside: Path
+    builds: Builds, fork_server: ForkServer, outside: Path
 ) -> None:
     """Somebody swaps the folder after it was made: the sandbox holds the folder, not its name."""
-    if "landlock" not in nursery.limits:
+    if "landlock" not in fork_server.limits:
         pytest.skip("this machine has no Landlock")
     held = claim(builds)
     path = held.folder.path
     path.rename(path.with_name("moved"))
     path.symlink_to(outside)
-    if "own_root" in nursery.limits:  # which takes no link at all
+    if "own_root" in fork_server.limits:  # which takes no link at all
         with pytest.raises(SandboxFailed):
-            searched(nursery, held, outside)
+            searched(fork_server, held, outside)
     else:
-        assert searched(nursery, held, outside) == []
+        assert searched(fork_server, held, outside) == []
     assert sorted(one.name for one in outside.iterdir()) == ["secret"]
     assert list((builds._root / "kept").iterdir()) == []
 
@@ -323,11 +323,11 @@ def test_a_folder_that_is_exchanged_for_a_link_leads_nowhere(
     "name", ["../planted.py", "/tmp/flywheel-planted.py", "a/../../planted.py"]
 )
 def test_no_file_of_a_kernel_lies_outside_of_its_folder(
-    builds: Builds, nursery: Nursery, name: str, tmp_path: Path
+    builds: Builds, fork_server: ForkServer, name: str, tmp_path: Path
 ) -> None:
     fd = os.open(tmp_path, os.O_PATH)
     with pytest.raises(SandboxFailed, match="is called"):
-        nursery.start(
+        fork_server.start(
             {"kernel.py": "", name: "planted"},
             setting=SETTING,
             limits=LIMITS,

@@ -18,11 +18,11 @@ from evaluators.judging.flags import FLAGS, NONEQUIVALENT, UNRANKED
 from evaluators.memory.tensors import layout
 from evaluators.references.module import WEIGHT_SEED
 from evaluators.sandbox.launcher import Limits
-from evaluators.worker.handle import Failed, Patience
+from evaluators.worker.handle import Deadlines, Failed
 from store.lake.reader import view_text
 
 LIMITS = Limits(memory_bytes=8 << 30, file_bytes=1 << 24, open_files=256, cpu_s=600)
-PATIENCE = Patience(import_s=20, build_s=20, first_call_s=20, call_s=20, total_s=120)
+DEADLINES = Deadlines(import_s=20, build_s=20, first_call_s=20, call_s=20, total_s=120)
 
 
 @dataclass
@@ -53,7 +53,7 @@ def checked(bench: Bench, references: Any) -> Checked:
         first = question(reference, evidence)
         inputs, answers = layout(first.inputs)[1], layout(first.expected.value)[1]
         sizes = Sizes(inputs, max(inputs, answers))
-        arm = bench.candidate({"kernel.py": code}, sizes, LIMITS, PATIENCE)
+        arm = bench.candidate({"kernel.py": code}, sizes, LIMITS, DEADLINES)
         checks = Checks(arm, reference, evidence, policy)
         try:
             arm.load("kernel.py", "ModelNew", {})
@@ -654,7 +654,7 @@ def test_a_state_is_taken_in_as_many_pieces_as_it_needs(bench: Bench) -> None:
         "self.none = nn.Parameter(torch.ones(0, 4))",
         "return x",
     )
-    arm = bench.candidate({"kernel.py": code}, Sizes(64, 64), LIMITS, PATIENCE)
+    arm = bench.candidate({"kernel.py": code}, Sizes(64, 64), LIMITS, DEADLINES)
     try:
         arm.load("kernel.py", "ModelNew", {})
         arm.construct(WEIGHT_SEED, [])

@@ -14,8 +14,9 @@ import pytest
 import torch
 
 from evaluators.device.roofline import Floor
-from evaluators.diagnosis import bottleneck, nvidia_tools
+from evaluators.diagnosis import bottleneck
 from evaluators.judge import Config, judge
+from evaluators.judging import nvidia_tools
 from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
 
@@ -329,7 +330,7 @@ def test_without_the_tool_the_command_says_how_to_get_it(
         capture_output=True,
         text=True,
         check=False,
-        cwd=Path(nvidia_tools.__file__).parent.parent,
+        cwd=Path(nvidia_tools.__file__).parents[2],
         env={**os.environ, "PATH": str(tmp_path)},
     )
     assert done.returncode == 1

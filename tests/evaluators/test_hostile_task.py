@@ -16,7 +16,7 @@ from evaluators.judge import Config
 from evaluators.processes.process_tree import family
 from evaluators.references import task as task_module
 from evaluators.references.task import Reference, ReferenceFailed
-from evaluators.sandbox.launcher import Nursery
+from evaluators.sandbox.launcher import ForkServer
 from evaluators.scheduling.judge_process import Host
 
 TASK = """
@@ -67,9 +67,9 @@ QUICK = Config(
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    """Return a nursery for one task after the other."""
-    with Nursery(1) as started:
+def fork_server() -> Iterator[ForkServer]:
+    """Return a fork server for one task after the other."""
+    with ForkServer(1) as started:
         started.wait_ready()
         yield started
 
@@ -192,16 +192,16 @@ FORGERIES = {
 
 @pytest.mark.parametrize("name", FORGERIES)
 def test_a_malformed_answer_fails_its_own_task_alone(
-    name: str, nursery: Nursery, monkeypatch: pytest.MonkeyPatch
+    name: str, fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if name in ("silence", "a closed channel"):
         monkeypatch.setattr(task_module, "_CALL_S", 1.0)
     with (
         pytest.raises(ReferenceFailed),
-        Reference(forging(FORGERIES[name]), {}, "cpu", nursery) as hostile,
+        Reference(forging(FORGERIES[name]), {}, "cpu", fork_server) as hostile,
     ):
         use(hostile)
-    with Reference(TASK, {}, "cpu", nursery) as honest:
+    with Reference(TASK, {}, "cpu", fork_server) as honest:
         use(honest)
         assert torch.equal(honest.answer([torch.ones(16, 8)]).value, torch.ones(16, 8))
 
@@ -224,16 +224,18 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_text_that_cannot_be_run_fails_its_own_task_alone(name: str, nursery: Nursery) -> None:
+def test_a_text_that_cannot_be_run_fails_its_own_task_alone(
+    name: str, fork_server: ForkServer
+) -> None:
     with pytest.raises(ReferenceFailed) as caught:
-        Reference(TASK + "\n" + TEXTS[name] + "\n", {}, "cpu", nursery).close()
+        Reference(TASK + "\n" + TEXTS[name] + "\n", {}, "cpu", fork_server).close()
     assert len(str(caught.value)) < 5000
-    with Reference(TASK, {}, "cpu", nursery) as honest:
+    with Reference(TASK, {}, "cpu", fork_server) as honest:
         use(honest)
 
 
 def test_a_task_that_changes_what_it_has_given_changes_no_copy_of_the_judge(
-    nursery: Nursery,
+    fork_server: ForkServer,
 ) -> None:
     # A thread writes over the shared memory as long as the worker runs.
     text = (
@@ -251,16 +253,16 @@ def scribble():
 threading.Thread(target=scribble, daemon=True).start()
 """
     )
-    with Reference(text, {}, "cpu", nursery) as hostile:
+    with Reference(text, {}, "cpu", fork_server) as hostile:
         [given] = hostile.inputs(1)
         before = given.clone()
         time.sleep(0.2)
         assert torch.equal(given.nan_to_num(), before.nan_to_num())
 
 
-def test_sizes_follow_what_a_task_gives(nursery: Nursery) -> None:
+def test_sizes_follow_what_a_task_gives(fork_server: ForkServer) -> None:
     text = TASK.replace("torch.randn(16, 8)", "torch.randn(int(torch.randint(1, 1 << 19, ())), 8)")
-    with Reference(text, {}, "cpu", nursery) as task:
+    with Reference(text, {}, "cpu", fork_server) as task:
         seen = {tuple(task.inputs(seed)[0].shape) for seed in range(6)}
         assert len(seen) == 6
         large = max(range(6), key=lambda seed: task.inputs(seed)[0].numel())
@@ -269,10 +271,10 @@ def test_sizes_follow_what_a_task_gives(nursery: Nursery) -> None:
         assert torch.equal(task.inputs(large)[0], inputs[0])
 
 
-def test_state_passes_in_pages(nursery: Nursery) -> None:
+def test_state_passes_in_pages(fork_server: ForkServer) -> None:
     made = "self.many = torch.nn.ParameterList(torch.full((3,), float(n)) for n in range(700))"
     text = TASK.replace("self.scale =", made + "\n        self.scale =")
-    with Reference(text, {}, "cpu", nursery) as task:
+    with Reference(text, {}, "cpu", fork_server) as task:
         state = task.state()
         assert len(state) == 701
         assert float(state["many.699"][0]) == 699.0
@@ -285,7 +287,7 @@ def test_state_passes_in_pages(nursery: Nursery) -> None:
         assert torch.equal(task.answer(inputs).value, inputs[0])
 
 
-def test_a_candidate_reaches_no_process_of_a_task(nursery: Nursery) -> None:
+def test_a_candidate_reaches_no_process_of_a_task(fork_server: ForkServer) -> None:
     """A candidate's worker finds the task's worker neither to read nor to signal nor to trace."""
     search = """
 import ctypes, json, os
@@ -309,11 +311,11 @@ for pid in {pids}:
         done.append([pid, "ptrace"])
 raise ValueError(json.dumps(done))
 """
-    if not {"landlock", "signal_scope", "seccomp"} <= set(nursery.limits):
+    if not {"landlock", "signal_scope", "seccomp"} <= set(fork_server.limits):
         pytest.skip("this machine has not the walls")
-    with Nursery(1) as other, Reference(TASK, {}, "cpu", nursery) as task:
-        assert task._cell is not None
-        inside = sorted({task._cell.pid, *family(nursery.pid)})
+    with ForkServer(1) as other, Reference(TASK, {}, "cpu", fork_server) as task:
+        assert task._process is not None
+        inside = sorted({task._process.pid, *family(fork_server.pid)})
         text = TASK + search.format(pids=inside)
         with pytest.raises(ReferenceFailed) as caught:
             Reference(text, {}, "cpu", other).close()

@@ -28,13 +28,13 @@ from evaluators.processes.memory_use import held_bytes
 from evaluators.processes.process_tree import family
 from evaluators.sandbox import doctor, isolation, landlock, mounts, seccomp
 from evaluators.sandbox.failures import Failed
-from evaluators.sandbox.launcher import Ended, Limits, Nursery, remove
+from evaluators.sandbox.launcher import Ended, ForkServer, Limits, remove
 from evaluators.scheduling.judge_process import Host
-from evaluators.worker.handle import Arm, Patience
+from evaluators.worker.handle import Deadlines, WorkerHandle
 
 SECRET = "not for candidates"
 LIMITS = Limits(memory_bytes=2**30, file_bytes=2**22, open_files=256, cpu_s=60)
-PATIENCE = Patience(import_s=10, build_s=60, first_call_s=5, call_s=5, total_s=60)
+DEADLINES = Deadlines(import_s=10, build_s=60, first_call_s=5, call_s=5, total_s=60)
 SETTING = {"device": "cpu", "threads": 1, "flush_bytes": 0}
 
 
@@ -56,36 +56,36 @@ Attack = Callable[..., Tried]
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    """Return a nursery that knows what this machine grants."""
-    with Nursery(1) as started:
+def fork_server() -> Iterator[ForkServer]:
+    """Return a fork server that knows what this machine grants."""
+    with ForkServer(1) as started:
         started.wait_ready()
         yield started
 
 
 @pytest.fixture
-def attack(nursery: Nursery) -> Attack:
+def attack(fork_server: ForkServer) -> Attack:
     """Return a function that imports a text in a worker of its own and ends it."""
 
-    def one(text: str, limits: Limits = LIMITS, patience: Patience = PATIENCE) -> Tried:
+    def one(text: str, limits: Limits = LIMITS, deadlines: Deadlines = DEADLINES) -> Tried:
         before = set(family(os.getpid()))
-        arm = Arm(
-            nursery,
+        handle = WorkerHandle(
+            fork_server,
             {"kernel.py": textwrap.dedent(text)},
             setting=SETTING,
             limits=limits,
-            patience=patience,
+            deadlines=deadlines,
             inbox_bytes=64,
             outbox_bytes=64,
             trusted=False,
         )
         failed = None
         try:
-            arm.prepare()
-            arm.load("kernel.py", "ModelNew", {})
+            handle.prepare()
+            handle.load("kernel.py", "ModelNew", {})
         except Failed as error:
             failed = error
-        ended = arm.end()
+        ended = handle.end()
         left = [pid for pid in family(os.getpid()) if pid not in before]
         return Tried(failed, ended, [Path(f"/proc/{pid}/comm").read_text() for pid in left])
 
@@ -93,11 +93,11 @@ def attack(nursery: Nursery) -> Attack:
 
 
 @pytest.fixture
-def needs(nursery: Nursery) -> Callable[..., None]:
+def needs(fork_server: ForkServer) -> Callable[..., None]:
     """Return a function that skips where the machine grants none of the walls named."""
 
     def some(*walls: str) -> None:
-        if not set(walls) & set(nursery.limits):
+        if not set(walls) & set(fork_server.limits):
             pytest.skip(f"this machine grants none of: {', '.join(walls)}")
 
     return some
@@ -177,10 +177,10 @@ print(json.dumps({{k: tried(f) for k, f in attempts.items()}}))
 
 
 def test_other_processes_cannot_be_looked_into(
-    attack: Attack, nursery: Nursery, needs: Callable[..., None]
+    attack: Attack, fork_server: ForkServer, needs: Callable[..., None]
 ) -> None:
     needs("landlock", "pid_namespace")
-    pids = [os.getpid(), nursery.pid, *family(nursery.pid)]
+    pids = [os.getpid(), fork_server.pid, *family(fork_server.pid)]
     answer = found(
         attack(
             TRY
@@ -199,7 +199,7 @@ print(json.dumps(found))
 
 
 def test_other_processes_cannot_be_signalled_or_throttled(
-    attack: Attack, nursery: Nursery, needs: Callable[..., None]
+    attack: Attack, fork_server: ForkServer, needs: Callable[..., None]
 ) -> None:
     needs("pid_namespace", "signal_scope")
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
@@ -209,7 +209,7 @@ def test_other_processes_cannot_be_signalled_or_throttled(
                 TRY
                 + f"""
 found = {{}}
-for pid in ({os.getpid()}, {nursery.pid}, {other.pid}, os.getppid()):
+for pid in ({os.getpid()}, {fork_server.pid}, {other.pid}, os.getppid()):
     found[f"kill {{pid}}"] = tried(lambda: os.kill(pid, 9) if pid > 1 else os.kill(pid, 0) or 1/0)
     found[f"pidfd {{pid}}"] = tried(
         lambda: signal.pidfd_send_signal(os.pidfd_open(pid), 9) if pid > 1 else 1/0)
@@ -219,7 +219,7 @@ print(json.dumps(found))
             )
         )
         assert {what for what, _ in answer.values()} == {"refused"}, answer
-        assert nursery.alive
+        assert fork_server.alive
         assert other.poll() is None
     finally:
         other.kill()
@@ -480,7 +480,7 @@ print(json.dumps({{
     assert not [*cgroup.own().glob("flywheel-mine")]
 
 
-def test_noise_on_every_descriptor_is_no_answer(attack: Attack, nursery: Nursery) -> None:
+def test_noise_on_every_descriptor_is_no_answer(attack: Attack, fork_server: ForkServer) -> None:
     tried = attack(
         """
         import os
@@ -494,7 +494,7 @@ def test_noise_on_every_descriptor_is_no_answer(attack: Attack, nursery: Nursery
     )
     assert tried.failed is not None
     assert tried.failed.status == "rejected"
-    assert nursery.alive
+    assert fork_server.alive
 
 
 def test_its_folder_goes_whatever_it_holds(attack: Attack, tmp_path: Path) -> None:
@@ -574,15 +574,15 @@ def test_a_judge_that_goes_leaves_nothing(tmp_path: Path) -> None:
 import sys, time
 sys.path[:0] = {sys.path!r}
 from pathlib import Path
-from evaluators.sandbox.launcher import Limits, Nursery, shared_memory
-nursery = Nursery(1)
+from evaluators.sandbox.launcher import ForkServer, Limits, shared_memory
+fork_server = ForkServer(1)
 files = {{"kernel.py": ""}}
 setting = {{"device": "cpu", "threads": 1, "flush_bytes": 0, "inbox_bytes": 64, "outbox_bytes": 64}}
 limits = Limits(memory_bytes=None, file_bytes=1 << 20, open_files=64, cpu_s=60)
-cell = nursery.start(files, setting=setting, limits=limits, inbox=shared_memory(64),
-                     outbox=shared_memory(64))
-cell.ask("prepare", 20, 20)
-print(cell.pid, flush=True)
+process = fork_server.start(files, setting=setting, limits=limits, inbox=shared_memory(64),
+                            outbox=shared_memory(64))
+process.ask("prepare", 20, 20)
+print(process.pid, flush=True)
 time.sleep(600)
 """
     judge = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
@@ -934,12 +934,12 @@ def test_one_signal_to_all_that_are_shut_in_ends_a_tree(tmp_path: Path) -> None:
 
 
 def test_the_doctor_names_what_is_missing_and_why(
-    nursery: Nursery, capsys: pytest.CaptureFixture[str]
+    fork_server: ForkServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = {row["wall"]: row for row in doctor.describe(nursery.limits, nursery.missing)}
-    assert {name for name, row in rows.items() if row["holds"]} <= set(nursery.limits)
+    rows = {row["wall"]: row for row in doctor.describe(fork_server.limits, fork_server.missing)}
+    assert {name for name, row in rows.items() if row["holds"]} <= set(fork_server.limits)
     assert [name for name, row in rows.items() if not row["holds"]] == doctor.missing(
-        nursery.limits
+        fork_server.limits
     )
     assert all(row["why"] != "not tried" for row in rows.values())
     [row] = [row for row in doctor.describe([], {"cgroup": "EROFS"}) if row["wall"] == "cgroup"]
@@ -962,14 +962,14 @@ def test_a_verdict_says_which_walls_were_missing(
     assert row["sandbox_missing"] == " ".join(doctor.missing(row["sandbox_level"].split()))
 
 
-def test_what_stands_is_recorded(nursery: Nursery) -> None:
+def test_what_stands_is_recorded(fork_server: ForkServer) -> None:
     always = {"process", "rlimits", "environment", "no_new_privs", "not_dumpable"}
-    assert always <= set(nursery.limits)
-    assert len(nursery.limits) == len(set(nursery.limits))
+    assert always <= set(fork_server.limits)
+    assert len(fork_server.limits) == len(set(fork_server.limits))
 
 
-def test_a_nursery_that_nobody_has_waited_for_ends_at_once() -> None:
-    started = Nursery(1)
+def test_a_fork_server_that_nobody_has_waited_for_ends_at_once() -> None:
+    started = ForkServer(1)
     started.close()
     # Killed, where one that is heard of ends by itself, after its imports.
     assert started._process.returncode == -signal.SIGKILL
@@ -979,7 +979,7 @@ def test_a_judge_ends_with_all_that_it_has_started() -> None:
     with Host("judge", "cpu", Config()) as host:
         pid = host._process.pid
         begin = time.monotonic()
-        # Nurseries of eager's two processes, and of the candidates'.
+        # Fork servers of eager's two processes, and of the candidates'.
         while len(family(pid)) < 3 and time.monotonic() - begin < 30:
             time.sleep(0.01)
         below = family(pid)
@@ -1065,10 +1065,10 @@ def test_groups_go_with_the_judge(tmp_path: Path) -> None:
     assert not any(folder.exists() for folder in folders)
 
 
-def test_a_wall_that_is_left_out_is_missing_and_the_others_stand(nursery: Nursery) -> None:
-    with Nursery(1, {isolation.WITHOUT: "own_root,seccomp"}) as bare:
+def test_a_wall_that_is_left_out_is_missing_and_the_others_stand(fork_server: ForkServer) -> None:
+    with ForkServer(1, {isolation.WITHOUT: "own_root,seccomp"}) as bare:
         bare.wait_ready()
         assert not {"own_root", "seccomp"} & set(bare.limits)
         assert {"own_root", "seccomp"} <= set(bare.missing)
-        others = {"landlock", "no_capabilities", "cgroup"} & set(nursery.limits)
+        others = {"landlock", "no_capabilities", "cgroup"} & set(fork_server.limits)
         assert others <= set(bare.limits)

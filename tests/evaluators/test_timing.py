@@ -35,7 +35,7 @@ from evaluators.timing.session import (
 )
 from evaluators.timing.surprising_wins import confirmed, speedups, surprising
 from evaluators.worker import baselines as variants
-from evaluators.worker.handle import Failed, Patience
+from evaluators.worker.handle import Deadlines, Failed
 
 Judged = Callable[..., dict[str, Any]]
 Text = Callable[[str], str]
@@ -313,7 +313,7 @@ def test_a_compiled_baseline_serves_all_candidates_of_its_task(
     assert bench.unavailable == {}
 
 
-PATIENCE = Patience(import_s=60, build_s=60, first_call_s=20, call_s=20, total_s=600)
+DEADLINES = Deadlines(import_s=60, build_s=60, first_call_s=20, call_s=20, total_s=600)
 LIMITS = Limits(memory_bytes=8 << 30, file_bytes=1 << 28, open_files=1024, cpu_s=600)
 
 
@@ -325,7 +325,7 @@ def eager(bench: Bench, task: str) -> Iterator[Callable[[dict[str, int]], Baseli
         inputs = bench.reference(task, axes).inputs(1)
         size = layout(inputs)[1]
         sizes = Sizes.of(size, 2 * size)
-        return bench.baselines(task, axes, sizes, LIMITS, PATIENCE)
+        return bench.baselines(task, axes, sizes, LIMITS, DEADLINES)
 
     yield started
     bench.end_baselines()
