@@ -127,6 +127,7 @@ def main() -> None:
 def compare(device: str, scratch: str) -> None:
     """Print a line for each sort of process; those behind walls may write to `scratch`."""
     from evaluators.sandbox import isolation
+    from evaluators.sandbox.linux import privileges
 
     gpu = device == "cuda"
 
@@ -141,7 +142,7 @@ def compare(device: str, scratch: str) -> None:
         mark = " early" if early else ""
         print(f"{'fresh' + mark:28} {fresh(device, early=early)}", flush=True)
         print(f"{'fork' + mark:28} {forked(device, lambda: None, early=early)}", flush=True)
-    cases: dict[str, Callable[[], None]] = {"not_dumpable": isolation.hide_memory}
+    cases: dict[str, Callable[[], None]] = {"not_dumpable": privileges.hide_memory}
     cases |= {wall: behind(wall) for wall in WALLS} | {"all of them": behind(*WALLS)}
     for name, walls in cases.items():
         print(f"{'fork ' + name:28} {forked(device, walls, early=False)}", flush=True)

@@ -26,6 +26,8 @@ import torch
 
 from evaluators.sandbox import isolation
 from evaluators.sandbox.launcher import ForkServer, Limits
+from evaluators.sandbox.trial import is_possible
+from evaluators.sandbox.wall_trials import find_available_walls
 from evaluators.worker.handle import Deadlines, WorkerHandle
 
 CANDIDATE = """
@@ -103,7 +105,7 @@ def in_fork(action: Callable[[], None]) -> float:
 def walls(folder: str) -> dict[str, float]:
     """Seconds of each wall that a worker gets for itself."""
     return {
-        "of it: an empty fork": _timed(lambda: isolation.works(lambda: None)),
+        "of it: an empty fork": _timed(lambda: is_possible(lambda: None)),
         "of it: Landlock": in_fork(lambda: isolation.guard(["landlock"], [folder], gpu=False)),
         "of it: seccomp": in_fork(
             lambda: (
@@ -175,7 +177,7 @@ def main() -> None:
     torch.set_num_threads(1)
     seconds: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder, ForkServer(1) as fork_server:
-        isolation.available([], folder, gpu=False)  # paths are found once, as in a fork server
+        find_available_walls([], folder, gpu=False)  # paths are found once, as in a fork server
         Path(folder, "kernel.py").write_text(CANDIDATE)
         begin = time.perf_counter()
         fork_server.wait_ready()

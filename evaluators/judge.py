@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from evaluators.judging.bench import Bench
     from evaluators.judging.case import Case
     from evaluators.references.task import Reference
-    from evaluators.sandbox.launcher import Ended, Limits
+    from evaluators.sandbox.launcher import Limits
+    from evaluators.sandbox.worker_process import Ended
     from evaluators.timing.session import Plan, Session
     from evaluators.worker.handle import Deadlines, WorkerHandle
 
@@ -471,11 +472,11 @@ def _timing_rows(session: Session, case: Case, bench: Bench) -> Iterator[dict[st
 
 def _files(case: Case) -> dict[str, str]:
     """Every file of the kernel by its path; raises Failed where one lies outside its folder."""
-    from evaluators.sandbox.launcher import strays
+    from evaluators.sandbox.folders import find_outside_files
     from evaluators.worker.handle import Failed
 
     files = {case.path: case.code, **dict(case.other_files)}
-    outside = strays(files)
+    outside = find_outside_files(files)
     if outside:
         message = f"a file of the kernel is called {outside[0]!r:.200}"
         raise Failed("rejected", "forbidden_code", message)

@@ -210,9 +210,9 @@ class Bench:
             self.end_baselines()
             self.unavailable = {}
             self._floor = None
-        if self._reference is None or not self._reference.alive:
+        if self._reference is None or not self._reference.is_alive:
             self._end_reference()
-            if not self._tasks.alive:
+            if not self._tasks.is_alive:
                 self._tasks.close()
                 self._tasks = ForkServer(self._threads, self._environment)
             self._reference = Reference(code, axes, self.device, self._tasks, self._threads)
@@ -235,7 +235,7 @@ class Bench:
         self, files: Mapping[str, str], sizes: Sizes, limits: Limits, deadlines: Deadlines
     ) -> WorkerHandle:
         """Start the worker of one candidate of the task at hand. Raises SandboxFailed."""
-        if not self._untrusted.alive:
+        if not self._untrusted.is_alive:
             self._untrusted.close()
             self._untrusted = ForkServer(self._threads, self._environment)
         build = None

@@ -219,7 +219,7 @@ def write_order(case: Case, bench: Bench, scratch: Path) -> Path:
     """Write files, inputs and requests of one call; returns the file with the requests."""
     from evaluators.memory.tensors import ALIGN_BYTES, Box, layout
     from evaluators.references.module import WEIGHT_SEED
-    from evaluators.sandbox.launcher import write_files
+    from evaluators.sandbox.folders import write_files
 
     reference = bench.reference(case.task_code, json.loads(case.axes))
     values = [reference.arguments, reference.inputs(secrets.randbits(48))]

@@ -19,19 +19,14 @@ import torch
 
 from evaluators.device.roofline import Counts
 from evaluators.memory.boxes import MappedBox, OpenedBox, Side, place_of, rounded
+from evaluators.memory.sealed_file import create_sealed_file
 from evaluators.memory.tensors import ALIGN_BYTES, Box, layout, same_bits, tensors_of
 from evaluators.processes.messages import Malformed
+from evaluators.processes.text import make_readable
 from evaluators.references.choices import Choice, read_choice
 from evaluators.sandbox.failures import died, timed_out
-from evaluators.sandbox.launcher import (
-    Died,
-    ForkServer,
-    Limits,
-    TimedOut,
-    WorkerProcess,
-    readable,
-    shared_memory,
-)
+from evaluators.sandbox.launcher import ForkServer, Limits
+from evaluators.sandbox.worker_process import Died, TimedOut, WorkerProcess
 from store.errors import SandboxFailed
 
 __all__ = ["Expected", "Reference", "ReferenceFailed", "call_seed", "same_bits"]
@@ -107,8 +102,8 @@ class Reference:
         self._boxes: dict[tuple[Side, str], MappedBox | OpenedBox] = {}
         self._made: _State | None = None
         self._files: dict[Side, int] = {
-            "inbox": shared_memory(self._most_bytes),
-            "outbox": shared_memory(self._most_bytes),
+            "inbox": create_sealed_file(self._most_bytes),
+            "outbox": create_sealed_file(self._most_bytes),
         }
         self._process: WorkerProcess | None = None
         try:
@@ -139,7 +134,7 @@ class Reference:
         self.close()
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether the worker is there and has never failed to answer."""
         return self._process is not None
 
@@ -298,14 +293,14 @@ class Reference:
         except (Malformed, ValueError) as error:
             raise self._broken(str(error)) from error
         if "error" in answer:
-            why = readable(str(answer["error"])[:_MOST_NAME])
+            why = make_readable(str(answer["error"])[:_MOST_NAME])
             raise self._broken(why) if answer.get("lost") is True else ReferenceFailed(why)
         return answer
 
     def _broken(self, why: str) -> ReferenceFailed:
         """End a worker that does not keep to the protocol, and say so."""
         self.close()
-        return ReferenceFailed(f"the task's worker is ended: {readable(why)}")
+        return ReferenceFailed(f"the task's worker is ended: {make_readable(why)}")
 
     def _put(self, value: list[Any]) -> tuple[str, dict[str, Any]]:
         """Put a value into the inbox; where it lies and its structure."""
@@ -374,7 +369,7 @@ class Reference:
         try:
             answer = self._ask("box", **order)
         except ReferenceFailed:
-            if place == "cpu" or not self.alive:
+            if place == "cpu" or not self.is_alive:
                 raise
             torch.cuda.empty_cache()  # what this process has freed makes room
             answer = self._ask("box", **order)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 from typing import Any, Literal, TypeAlias
 
-from evaluators.sandbox.launcher import Ended, readable
+from evaluators.processes.text import make_readable
+from evaluators.sandbox.worker_process import Ended
 
 Stage: TypeAlias = Literal["load", "construct", "first_call", "call"]
 
@@ -60,10 +61,10 @@ def failed_with(stage: Stage, error: Any) -> Failed:
         return Failed("rejected", "malformed_output", "an error is not described")
     named = error.get("types")
     types = {str(name) for name in named} if isinstance(named, list) else set[str]()
-    text = readable(str(error.get("text", "")))
-    name = readable(str(error.get("type", "")))
+    text = make_readable(str(error.get("text", "")))
+    name = make_readable(str(error.get("type", "")))
     message = f"{name}: {text.strip().splitlines()[0] if text.strip() else ''}"[:500]
-    detail = readable(str(error.get("trace", "")))
+    detail = make_readable(str(error.get("trace", "")))
     if types & _MEMORY_ERRORS or any(part in text for part in _MEMORY_TEXTS):
         return Failed("crash", "out_of_memory", message, detail)
     if types & _BUILD_ERRORS or any(part in text for part in _BUILD_TEXTS):

@@ -29,7 +29,7 @@ from evaluators.device.lock import DeviceLock
 from evaluators.judging.weak_tasks import VERSION as AUDITOR_VERSION
 from evaluators.processes import allocator, cgroup, memory_group
 from evaluators.sandbox import isolation
-from evaluators.sandbox.launcher import remove
+from evaluators.sandbox.folders import remove_folder
 from evaluators.scheduling import answers
 from store.commandline import echo, members
 from store.errors import DeviceUnavailable, EvaluatorError, SandboxFailed
@@ -260,7 +260,7 @@ class Host:
         self._relay.join(_LAST_WORDS_S)
         if self._process.stderr is not None and not self._relay.is_alive():
             self._process.stderr.close()
-        remove(self._scratch)
+        remove_folder(self._scratch)
 
     def _tell(self, message: Mapping[str, Any]) -> None:
         try:

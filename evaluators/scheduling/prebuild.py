@@ -20,10 +20,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
+from evaluators.memory.sealed_file import create_sealed_file
 from evaluators.processes.messages import Malformed
 from evaluators.references.module import WEIGHT_SEED
 from evaluators.sandbox.failures import Failed, died, failed_with, timed_out
-from evaluators.sandbox.launcher import Died, ForkServer, Limits, TimedOut, shared_memory
+from evaluators.sandbox.launcher import ForkServer, Limits
+from evaluators.sandbox.worker_process import Died, TimedOut
 from evaluators.worker.build_cache import Build, Builds
 
 _Request: TypeAlias = tuple[str, dict[str, Any]]
@@ -118,7 +120,7 @@ class Builder:
         self, files: Mapping[str, str], requests: Sequence[_Request], build: Build | None = None
     ) -> tuple[list[dict[str, Any]], Failed | None]:
         """Answers of a worker without a GPU, up to the first failure."""
-        fds = [shared_memory(_BOX_BYTES) for _ in range(2)]
+        fds = [create_sealed_file(_BOX_BYTES) for _ in range(2)]
         setting = {
             "device": "cpu",
             "threads": 1,
@@ -164,7 +166,7 @@ class Builder:
         return answers, died(ended) if lost else failed
 
     def _warm(self) -> ForkServer:
-        if self._fork_server is None or not self._fork_server.alive:
+        if self._fork_server is None or not self._fork_server.is_alive:
             if self._fork_server is not None:
                 self._fork_server.close()
             hidden = {"CUDA_VISIBLE_DEVICES": "", "MAX_JOBS": str(len(self._cores))}

@@ -28,7 +28,7 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaluators.sandbox.launcher import OpenFolder, remove
+from evaluators.sandbox.folders import OpenFolder, remove_folder
 from evaluators.worker.failed_builds import RECORD
 from store.errors import SandboxFailed
 
@@ -132,12 +132,12 @@ class Builds:
         for _, folder in sorted(found, reverse=True):
             held += sum(file.lstat().st_size for file in folder.rglob("*") if file.is_file())
             if held > most_bytes:
-                remove(folder)
+                remove_folder(folder)
 
     def _filled(self, live: int, key: str) -> tuple[OpenFolder, bool]:
         """A directory with what is kept under a key, and whether anything was."""
         kept = self._root / "kept" / key
-        remove(self._root / "live" / key)  # left behind by a process that was killed
+        remove_folder(self._root / "live" / key)  # left behind by a process that was killed
         folder = self._made(live, key)
         if not kept.exists():
             return folder, False
@@ -145,9 +145,9 @@ class Builds:
             _restore(kept, folder.descriptor)
         except (OSError, ValueError, TypeError, RecursionError, _Unfit) as error:
             log.warning("the kept build %s is dropped: %s", key[:12], error)
-            remove(kept)
+            remove_folder(kept)
             os.close(folder.descriptor)
-            remove(folder.path)
+            remove_folder(folder.path)
             return self._made(live, key), False
         return folder, True
 
@@ -191,7 +191,7 @@ class Build:
             log.debug("a build is not kept: %s", error)
             return False
         finally:
-            remove(made)
+            remove_folder(made)
         return True
 
     def release(self) -> None:
@@ -200,7 +200,7 @@ class Build:
             return
         self._released = True
         os.close(self.folder.descriptor)
-        remove(self.folder.path)
+        remove_folder(self.folder.path)
         if self._lock is not None:
             os.close(self._lock)
 

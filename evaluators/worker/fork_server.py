@@ -33,7 +33,10 @@ from evaluators.processes.memory_use import held_bytes, used_bytes
 from evaluators.processes.process_tree import descendants, family, sweep
 from evaluators.references import worker as _task_worker
 from evaluators.sandbox import isolation
-from evaluators.sandbox.mounts import Root
+from evaluators.sandbox.linux import namespaces, privileges
+from evaluators.sandbox.linux.mounts import Root
+from evaluators.sandbox.trial import find_failure
+from evaluators.sandbox.wall_trials import find_available_walls
 from evaluators.worker import loop as loop_module
 
 _FACTS_LIMIT_S = 5.0
@@ -57,10 +60,10 @@ def main(control_fd: int, warm: str) -> None:
     allocator.reuse_memory()
     gpu = isolation.has_gpu()
     enclosures = isolation.inherited
-    parts = isolation.available(enclosures, os.environ["TMPDIR"], gpu=gpu)
+    parts = find_available_walls(enclosures, os.environ["TMPDIR"], gpu=gpu)
     parts += _group_parts()
-    isolation.adopt_orphans()
-    isolation.hide_memory()
+    privileges.adopt_orphans()
+    privileges.hide_memory()
     sys.dont_write_bytecode = True  # a worker's directory holds what it was given and no more
     for module in filter(None, warm.split(",")):
         with contextlib.suppress(Exception):  # Triton, for one, is not everywhere
@@ -116,13 +119,13 @@ def _group_parts() -> list[str]:
     """What control groups can do here, found by trying."""
     found: list[str] = []
     for name, part in {"cgroup": cgroup.try_kill, "freezer": cgroup.try_freezer}.items():
-        why = isolation.failure(part)
+        why = find_failure(part)
         if why is None:
             found.append(name)
         else:
             isolation.missing[name] = why
     group = cgroup.Group() if "cgroup" in found else None
-    why = isolation.failure(lambda: try_limit(group.folder if group is not None else None))
+    why = find_failure(lambda: try_limit(group.folder if group is not None else None))
     if group is not None:
         group.remove()
     if why is None:
@@ -164,11 +167,11 @@ def _keep(
     """Start a worker, watch it, end it, and report how it ended. Does not return."""
     first = 0
     try:
-        isolation.die_with_parent()
-        isolation.adopt_orphans()
+        privileges.die_with_parent()
+        privileges.adopt_orphans()
         root = None
         if "pid_namespace" in parts:
-            isolation.new_process_namespace()
+            namespaces.start_process_namespace()
         else:  # where the end of no namespace ends the tree, it and this process share a scope
             root = _request_root(parts, order)
             proc = root.proc if root is not None else None
@@ -213,7 +216,7 @@ def _keep(
 
 
 def _request_root(parts: list[str], order: dict[str, Any]) -> Root | None:
-    return isolation.request_root(parts, order["folders"], order["limits"]["memory_bytes"])
+    return isolation.obtain_root(parts, order["folders"], order["limits"]["memory_bytes"])
 
 
 def _be_first(
@@ -229,8 +232,8 @@ def _be_first(
 ) -> None:
     """Fork the worker, reap what comes, say how the worker ended, and wait. Does not return."""
     try:
-        isolation.die_with_parent()
-        isolation.adopt_orphans()
+        privileges.die_with_parent()
+        privileges.adopt_orphans()
         processes = os.open("/proc", os.O_PATH | os.O_DIRECTORY)
         inside = "pid_namespace" in parts
         if inside:
@@ -291,7 +294,7 @@ def _become_worker(
         tempfile.tempdir = None  # what was found for the fork server is not the worker's
         sys.path.insert(0, order["directory"])
         _limit(order["limits"])
-        isolation.die_with_parent()
+        privileges.die_with_parent()
         loop = _LOOPS[order["loop"]]
         setting = loop.Setting(**order["setting"])
         order.clear()

@@ -24,21 +24,14 @@ from evaluators.memory.frozen_memory import (
     memory_spans,
     read_value,
 )
+from evaluators.memory.sealed_file import create_sealed_file
 from evaluators.memory.tensors import ALIGN_BYTES, DTYPES, Box, layout, mapped, tensors_of
 from evaluators.processes.messages import Malformed
+from evaluators.processes.text import make_readable
 from evaluators.references.task import ReferenceFailed
 from evaluators.sandbox.failures import Failed, Stage, died, failed_with, timed_out
-from evaluators.sandbox.launcher import (
-    Died,
-    Ended,
-    ForkServer,
-    Late,
-    Limits,
-    TimedOut,
-    WorkerProcess,
-    readable,
-    shared_memory,
-)
+from evaluators.sandbox.launcher import ForkServer, Limits
+from evaluators.sandbox.worker_process import Died, Ended, Late, TimedOut, WorkerProcess
 from evaluators.worker.build_cache import Build
 from store.errors import SandboxFailed
 
@@ -137,7 +130,7 @@ class WorkerHandle:
             limits = replace(limits, memory_bytes=limits.memory_bytes + sum(self._sizes))
         # On a GPU the worker makes the boxes in its own memory and names them in `prepare`.
         on_gpu = self.device == "cuda"
-        fds = [shared_memory(GATE_BYTES if on_gpu else size) for size in self._sizes]
+        fds = [create_sealed_file(GATE_BYTES if on_gpu else size) for size in self._sizes]
         if not on_gpu:
             pairs = zip(fds, self._sizes, strict=True)
             self._inbox, self._outbox = (Box.mapped(fd, size) for fd, size in pairs)
@@ -309,7 +302,7 @@ class WorkerHandle:
         """Raise Failed where the code has replaced a clock of its process."""
         replaced = self._ask("clocks", "call").get("replaced")
         if replaced != []:
-            message = f"the code replaces {readable(str(replaced))[:200]}"
+            message = f"the code replaces {make_readable(str(replaced))[:200]}"
             raise Failed("rejected", "timer_mismatch", message)
 
     def prepare_empty(self, slot: int) -> None:
@@ -466,7 +459,7 @@ class WorkerHandle:
 
     def shares_device(self) -> bool:
         """Whether another process of the worker's holds the GPU as well."""
-        return self.device == "cuda" and bool(self._process.others_with("/dev/nvidia"))
+        return self.device == "cuda" and bool(self._process.find_other_holders("/dev/nvidia"))
 
     def end(self) -> Ended:
         """End the worker; may be called twice."""
@@ -551,7 +544,7 @@ class WorkerHandle:
             return
         if not isinstance(odd, dict):
             raise Failed("rejected", "malformed_output", "an output's type is not described")
-        name = readable(str(odd.get("type"))[:80])
+        name = make_readable(str(odd.get("type"))[:80])
         if odd.get("lazy"):
             message = f"an output is a {name}, which may compute later"
             raise Failed("rejected", "lazy_output", message)
@@ -599,7 +592,7 @@ class WorkerHandle:
         except Died as error:
             raise died(self.end()) from error
         except Malformed as error:
-            raise Failed("rejected", "malformed_output", readable(str(error))) from error
+            raise Failed("rejected", "malformed_output", make_readable(str(error))) from error
         if "error" in answer:
             raise failed_with(stage, answer["error"])
         return answer

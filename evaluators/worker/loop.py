@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from evaluators.clock.gate import Gate
-from evaluators.diagnosis.profile import gather, own_folders
+from evaluators.diagnosis import profile as profiler
 from evaluators.memory.cuda_memory import SharedMemory, name_pieces
 from evaluators.memory.tensors import (
     Box,
@@ -78,7 +78,7 @@ class Worker:
         self._slots: dict[int, Any] = {}
         self._outputs: list[Any] = []
         self._before: list[Any] = []
-        self._folders = own_folders()
+        self._folders = profiler.own_folders()
         if setting.pretends_gpu:
             torch.cuda.is_available = lambda: True
         self._synchronize: Callable[[], None] = lambda: None
@@ -299,8 +299,8 @@ class Worker:
         return self._module if variant is None else self._variants[variant]
 
     def profile(self, slot: int) -> dict[str, Any]:
-        """Name the kernels of a cold call with their times; see `_profile.gather`."""
-        return gather(
+        """Name the kernels of a cold call with their times; see `diagnosis.profile.gather`."""
+        return profiler.gather(
             lambda: self._module(*self._slots[slot]),
             cuda=self._device == "cuda",
             before=self._flush,

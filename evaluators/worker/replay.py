@@ -19,6 +19,8 @@ import torch
 from evaluators.memory.tensors import Box
 from evaluators.processes.process_tree import sweep
 from evaluators.sandbox import isolation
+from evaluators.sandbox.linux import privileges
+from evaluators.sandbox.trial import is_possible
 from evaluators.worker import loop
 
 _FILE_BYTES = 1 << 28
@@ -27,8 +29,8 @@ _OUTBOX_BYTES = 64
 
 def keep(limit_s: float, command: list[str]) -> None:
     """Run a command, and end it and all that it has started. Exits with its code, 124 past time."""
-    isolation.die_with_parent()
-    isolation.adopt_orphans()
+    privileges.die_with_parent()
+    privileges.adopt_orphans()
     code = 124
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True) as process:
         try:
@@ -56,7 +58,7 @@ def main(order: str) -> None:
     def walls() -> None:
         isolation.guard(["landlock"], [folder], gpu=setting.device == "cuda")
 
-    if isolation.works(walls):
+    if is_possible(walls):
         walls()
     *before, (last, fields) = told["requests"]
     with torch.no_grad():

@@ -313,7 +313,7 @@ def assert_nothing_is_left(bench: Bench) -> None:
     """No process below the fork server or with its mark, and no file in its folder."""
     fork_server = bench._untrusted
     assert fork_server is not None
-    if not fork_server.alive:  # a new one is started for the next candidate
+    if not fork_server.is_alive:  # a new one is started for the next candidate
         return
     pid = fork_server._process.pid
     assert descendants(pid) == set(fork_server.helpers)

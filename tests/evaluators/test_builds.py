@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluators.sandbox.failures import Failed
-from evaluators.sandbox.launcher import ForkServer, Limits, OpenFolder
+from evaluators.sandbox.folders import OpenFolder
+from evaluators.sandbox.launcher import ForkServer, Limits
 from evaluators.scheduling.prebuild import Builder, toolchain
 from evaluators.worker.build_cache import Build, Builds
 from evaluators.worker.handle import Deadlines, WorkerHandle

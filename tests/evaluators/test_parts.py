@@ -13,10 +13,10 @@ import torch
 
 from evaluators.device import fingerprint
 from evaluators.judging.compare import compare
+from evaluators.memory.sealed_file import create_sealed_file
 from evaluators.memory.tensors import Box, BoxFull, layout
 from evaluators.processes import messages
 from evaluators.references.task import Expected, ReferenceFailed, same_bits
-from evaluators.sandbox.launcher import shared_memory
 from evaluators.timing.intervals import interval
 
 
@@ -103,7 +103,7 @@ def test_the_interval_covers_what_it_says_and_no_rank_more(n: int) -> None:
 @pytest.fixture
 def box() -> Box:
     """Return a piece of shared memory."""
-    fd = shared_memory(4096)
+    fd = create_sealed_file(4096)
     made = Box.mapped(fd, 4096)
     os.close(fd)
     return made
@@ -153,7 +153,7 @@ def test_a_hostile_structure_is_malformed(box: Box, spec: Any) -> None:
 
 
 def test_shared_memory_cannot_be_cut_short() -> None:
-    fd = shared_memory(4096)
+    fd = create_sealed_file(4096)
     with pytest.raises(PermissionError):
         os.ftruncate(fd, 0)
     os.close(fd)

@@ -26,9 +26,13 @@ from evaluators.judge import Config
 from evaluators.processes import cgroup
 from evaluators.processes.memory_use import held_bytes
 from evaluators.processes.process_tree import family
-from evaluators.sandbox import doctor, isolation, landlock, mounts, seccomp
+from evaluators.sandbox import doctor, isolation
 from evaluators.sandbox.failures import Failed
-from evaluators.sandbox.launcher import Ended, ForkServer, Limits, remove
+from evaluators.sandbox.folders import remove_folder
+from evaluators.sandbox.launcher import ForkServer, Limits
+from evaluators.sandbox.linux import landlock, mounts, seccomp
+from evaluators.sandbox.trial import find_failure, is_possible
+from evaluators.sandbox.worker_process import Ended
 from evaluators.scheduling.judge_process import Host
 from evaluators.worker.handle import Deadlines, WorkerHandle
 
@@ -219,7 +223,7 @@ print(json.dumps(found))
             )
         )
         assert {what for what, _ in answer.values()} == {"refused"}, answer
-        assert fork_server.alive
+        assert fork_server.is_alive
         assert other.poll() is None
     finally:
         other.kill()
@@ -494,7 +498,7 @@ def test_noise_on_every_descriptor_is_no_answer(attack: Attack, fork_server: For
     )
     assert tried.failed is not None
     assert tried.failed.status == "rejected"
-    assert fork_server.alive
+    assert fork_server.is_alive
 
 
 def test_its_folder_goes_whatever_it_holds(attack: Attack, tmp_path: Path) -> None:
@@ -536,7 +540,7 @@ def test_a_link_in_place_of_a_folder_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "file").write_text(SECRET)
     (tmp_path / "link").symlink_to(tmp_path / "kept")
-    remove(tmp_path / "link")
+    remove_folder(tmp_path / "link")
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
     assert (tmp_path / "kept" / "file").read_text() == SECRET
 
@@ -574,13 +578,14 @@ def test_a_judge_that_goes_leaves_nothing(tmp_path: Path) -> None:
 import sys, time
 sys.path[:0] = {sys.path!r}
 from pathlib import Path
-from evaluators.sandbox.launcher import ForkServer, Limits, shared_memory
+from evaluators.memory.sealed_file import create_sealed_file
+from evaluators.sandbox.launcher import ForkServer, Limits
 fork_server = ForkServer(1)
 files = {{"kernel.py": ""}}
 setting = {{"device": "cpu", "threads": 1, "flush_bytes": 0, "inbox_bytes": 64, "outbox_bytes": 64}}
 limits = Limits(memory_bytes=None, file_bytes=1 << 20, open_files=64, cpu_s=60)
-process = fork_server.start(files, setting=setting, limits=limits, inbox=shared_memory(64),
-                            outbox=shared_memory(64))
+process = fork_server.start(files, setting=setting, limits=limits, inbox=create_sealed_file(64),
+                            outbox=create_sealed_file(64))
 process.ask("prepare", 20, 20)
 print(process.pid, flush=True)
 time.sleep(600)
@@ -778,18 +783,18 @@ def test_roots_hold_folders_of_workers_alone(tmp_path: Path) -> None:
 
     def refused() -> None:
         isolation.enclose(gpu=False)
-        server = mounts.Server(["/usr"], [str(tmp_path / "workers")], gpu=False)
+        server = mounts.MountServer(["/usr"], [str(tmp_path / "workers")], gpu=False)
         for path in ("lake", "workers/link", "workers/../lake", "workers"):
             with pytest.raises(OSError, match="no folder of a worker"):
-                mounts.request(server.requests, [str(tmp_path / path)], None)
+                mounts.request_root(server.requests, [str(tmp_path / path)], None)
 
     def rooted() -> None:
         isolation.enclose(gpu=False)
-        mounts.Server(["/usr"], [str(tmp_path)], gpu=False)
+        mounts.MountServer(["/usr"], [str(tmp_path)], gpu=False)
 
-    if not isolation.works(rooted):
+    if not is_possible(rooted):
         pytest.skip("no roots can be made here")
-    assert isolation.failure(refused) is None
+    assert find_failure(refused) is None
 
 
 def test_cores_and_priority_of_others_stay(attack: Attack, needs: Callable[..., None]) -> None:
@@ -930,7 +935,7 @@ def test_one_signal_to_all_that_are_shut_in_ends_a_tree(tmp_path: Path) -> None:
         os.kill(-1, signal.SIGKILL)
         assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
 
-    assert isolation.failure(ended) is None
+    assert find_failure(ended) is None
 
 
 def test_the_doctor_names_what_is_missing_and_why(
@@ -991,10 +996,10 @@ def test_a_wall_that_cannot_be_put_up_is_not_claimed() -> None:
     def fails() -> None:
         raise OSError
 
-    assert not isolation.works(fails)
-    assert isolation.works(lambda: None)
+    assert not is_possible(fails)
+    assert is_possible(lambda: None)
     before = os.umask(0o027)
-    assert isolation.works(lambda: None if os.umask(0o077) == 0o027 else fails())
+    assert is_possible(lambda: None if os.umask(0o077) == 0o027 else fails())
     assert os.umask(before) == 0o027  # what is tried changes nothing here
 
 

@@ -47,14 +47,14 @@ class _Beneath(ctypes.Structure):
     _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
 
 
-def version() -> int:
+def read_version() -> int:
     """Version of the kernel's interface; 0 where there is none."""
     return max(0, _C.syscall(_CREATE_RULESET, None, 0, _ASK_VERSION))
 
 
 def scopes_signals() -> bool:
     """Whether the kernel can keep signals inside."""
-    return version() >= _FIRST_WITH_SCOPES
+    return read_version() >= _FIRST_WITH_SCOPES
 
 
 def restrict(read: Iterable[Place], write: Iterable[Place]) -> None:
@@ -63,7 +63,7 @@ def restrict(read: Iterable[Place], write: Iterable[Place]) -> None:
     `read` includes execution, `write` all but the making of device nodes. Paths that do not exist
     are passed over. Raises OSError where the kernel refuses.
     """
-    known = version()
+    known = read_version()
     handled = (1 << _RIGHTS.get(known, _ALL_RIGHTS)) - 1
     ruleset = _ruleset(known, handled, _TCP)
     try:
@@ -78,7 +78,7 @@ def restrict(read: Iterable[Place], write: Iterable[Place]) -> None:
 def scope() -> None:
     """Keep signals and abstract sockets inside, and nothing else. Raises OSError."""
     # Renaming from folder to folder is refused by every ruleset that does not allow it.
-    ruleset = _ruleset(version(), _REFER, 0)
+    ruleset = _ruleset(read_version(), _REFER, 0)
     try:
         _allow(ruleset, "/", _REFER)
         _restrict(ruleset)

@@ -55,7 +55,7 @@ class _Attributes(ctypes.Structure):
     )
 
 
-class Server:
+class MountServer:
     """The process that makes roots, as its clients see it. It ends with its last client."""
 
     def __init__(self, readable: Iterable[str], below: Sequence[str] | None, *, gpu: bool) -> None:
@@ -109,7 +109,7 @@ class Root:
         os.close(self.proc)
 
 
-def request(requests: socket.socket, own: Sequence[str], shm_bytes: int | None) -> Root:
+def request_root(requests: socket.socket, own: Sequence[str], shm_bytes: int | None) -> Root:
     """Ask a server for a root.
 
     Args:

@@ -17,7 +17,7 @@ import platform
 import struct
 from typing import Literal, TypeAlias
 
-from evaluators.sandbox import syscalls
+from evaluators.sandbox.linux import syscalls
 
 Test: TypeAlias = tuple[int, Literal["is", "is not", "has any of"], int]
 """Number of an argument, and what to ask of its lower 32 bits."""

@@ -1,0 +1,1 @@
+"""Means of Linux to restrict a process: Landlock, seccomp, mounts, namespaces, capabilities."""

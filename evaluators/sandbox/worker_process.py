@@ -1,0 +1,246 @@
+"""One worker process as its starter sees it: requests under a clock, freezing, and its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from evaluators.processes import messages
+from evaluators.processes.freezer import Freezer, StillRunning
+from evaluators.processes.process_tree import descendants
+from evaluators.processes.text import make_readable
+from evaluators.sandbox.folders import remove_folder
+from store.errors import SandboxFailed
+
+_END_LIMIT_S = 60.0
+_LOOK_S = 0.2
+_LOG_PART_BYTES = 16 * 1024
+
+
+class Starter(Protocol):
+    """The fork server that has started a worker process."""
+
+    def receive(self, limit_s: float) -> dict[str, Any]:
+        """Return its next message. Raises SandboxFailed."""
+        ...
+
+    def send(self, message: Mapping[str, Any], fds: list[int] | None = None) -> None:
+        """Send it an order. Raises SandboxFailed."""
+        ...
+
+
+class TimedOut(Exception):
+    """A worker did not answer before its deadline."""
+
+    def __init__(self, compiling: bool) -> None:
+        super().__init__()
+        self.compiling = compiling
+        """Whether other processes, such as a compiler, were running below the worker."""
+
+
+class Died(Exception):
+    """A worker ended instead of answering."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a worker ended."""
+
+    code: int
+    """Exit code; -n where signal n ended it."""
+    peak_memory_bytes: int | None
+    """Largest resident memory of the process."""
+    strays: int
+    """Number of processes that it left behind and that were killed."""
+    excess: str | None
+    """The limit that it exceeded, where that ended it."""
+    log: str
+    """What it wrote to stdout and stderr, shortened."""
+
+
+Late: TypeAlias = tuple[float, Callable[[], None]]
+"""Seconds after which a request is late, and a function to call once then."""
+
+
+class WorkerProcess:
+    """One worker process. It runs only while a request is pending."""
+
+    def __init__(
+        self,
+        fork_server: Starter,
+        channel: socket.socket,
+        control: socket.socket,
+        pid: int,
+        directory: Path,
+        log: int,
+        freezer: Freezer,
+    ) -> None:
+        self._fork_server = fork_server
+        self._channel = channel
+        self._control = control
+        self._directory = directory
+        self._log = log
+        self._freezer = freezer
+        self._freezes = False
+        self._end_report: dict[str, Any] | None = None
+        self.pid = pid
+        self.wall_ns = 0
+        """Time from the last request until every process of the worker was frozen again."""
+
+    def ask(
+        self,
+        do: str,
+        limit_s: float,
+        build_limit_s: float,
+        late: Late | None = None,
+        **fields: Any,
+    ) -> dict[str, Any]:
+        """Send one request, let the worker run until it has answered, and return its answer.
+
+        The clock starts before the worker is thawed and stops when everything it has started is
+        frozen again, so that no work escapes it. Past `limit_s` the wait continues, up to
+        `build_limit_s`, only while processes such as a compiler run below the worker. Raises
+        TimedOut, Died, and Malformed when the answer belongs to another request.
+        """
+        if select.select([self._channel], [], [], 0)[0]:
+            self._refuse_unrequested()
+        number = secrets.token_hex(8)
+        with contextlib.suppress(messages.Closed):
+            messages.send(self._channel, {"do": do, "number": number, **fields})
+        begin = time.perf_counter_ns()
+        if self._freezes:
+            self._freezer.thaw()
+        ends = [self._channel, self._control]
+        ready: list[socket.socket] = []
+        if late is not None:
+            ready, _, _ = select.select(ends, [], [], min(late[0], limit_s))
+            if not ready:
+                late[1]()
+        if not ready:
+            ready, _, _ = select.select(ends, [], [], limit_s)
+        while not ready:
+            compiling = bool(descendants(self.pid))
+            if not compiling or time.perf_counter_ns() - begin > build_limit_s * 1e9:
+                raise TimedOut(compiling=compiling)
+            ready, _, _ = select.select(ends, [], [], _LOOK_S)
+        if self._channel not in ready:
+            self._receive_end(0)
+            raise Died
+        self._freeze()
+        self.wall_ns = time.perf_counter_ns() - begin
+        try:
+            answer = messages.receive(self._channel)
+        except messages.Closed:
+            # A closed channel proves no exit: the worker may have closed it and still run.
+            self._freezer.thaw()
+            self._receive_end(2.0)
+            raise Died from None
+        if answer.pop("number", None) != number:
+            raise messages.Malformed("the answer does not carry the number of its request")
+        return answer
+
+    def freeze_between_requests(self) -> None:
+        """Freeze the worker now and after every answer; called before anything foreign runs in it.
+
+        Until then it keeps running, since CUDA opens the memory of a process with its help.
+        """
+        self._freezes = True
+        self._freeze()
+
+    @contextlib.contextmanager
+    def running(self) -> Generator[None]:
+        """Let the worker run while the driver of a GPU needs it."""
+        self._freezer.thaw()
+        yield
+        self._freeze()
+
+    def _freeze(self) -> None:
+        """Raises TimedOut where processes do not stop."""
+        if not self._freezes:
+            return
+        try:
+            self._freezer.freeze()
+        except StillRunning as error:
+            raise TimedOut(compiling=False) from error
+
+    def cpu_ns(self) -> int:
+        """Return the processor time of everything the worker has started."""
+        return self._freezer.cpu_ns()
+
+    def find_other_holders(self, device: str) -> set[int]:
+        """Return other processes of the worker that hold a device file with this path prefix."""
+        return {pid for pid in self._freezer.processes() - {self.pid} if _holds(pid, device)}
+
+    def end(self) -> Ended:
+        """Kill the worker and all it has started, and return how it ended. Raises SandboxFailed."""
+        self._channel.close()
+        self._freezer.close()  # what is frozen can be killed as it is
+        try:
+            if self._end_report is None:
+                self._fork_server.send({"do": "kill"})
+                self._receive_end(_END_LIMIT_S)
+            if self._end_report is None:
+                raise SandboxFailed("a worker cannot be ended")
+            log = self._read_log()
+        finally:
+            os.close(self._log)
+        remove_folder(self._directory)
+        self._directory.with_suffix(".log").unlink(missing_ok=True)
+        return Ended(
+            code=self._end_report["code"],
+            peak_memory_bytes=self._end_report["peak_memory_bytes"],
+            strays=self._end_report["strays"],
+            excess=self._end_report["excess"],
+            log=log,
+        )
+
+    def _read_log(self) -> str:
+        size = os.fstat(self._log).st_size
+        log = os.pread(self._log, _LOG_PART_BYTES, 0)
+        if size > 2 * _LOG_PART_BYTES:
+            log += f"\n… {size - 2 * _LOG_PART_BYTES} bytes left out …\n".encode()
+        log += os.pread(self._log, _LOG_PART_BYTES, max(_LOG_PART_BYTES, size - _LOG_PART_BYTES))
+        return make_readable(log.decode("utf-8", "backslashreplace"))
+
+    def _refuse_unrequested(self) -> None:
+        try:
+            messages.receive(self._channel)
+        except messages.Closed:
+            self._freezer.thaw()
+            self._receive_end(2.0)
+            raise Died from None
+        raise messages.Malformed("a message came that answers no request")
+
+    def _receive_end(self, limit_s: float) -> None:
+        """Store how the worker ended, where the fork server reports it within the limit."""
+        if self._end_report is None and select.select([self._control], [], [], limit_s)[0]:
+            try:
+                self._end_report = self._fork_server.receive(_END_LIMIT_S)["ended"]
+            except SandboxFailed:
+                # The fork server has ended, and its only worker with it.
+                self._end_report = {
+                    "code": -signal.SIGKILL,
+                    "peak_memory_bytes": None,
+                    "strays": 0,
+                    "excess": None,
+                }
+
+
+def _holds(pid: int, device: str) -> bool:
+    """Whether a process has a device file open, or cannot be inspected."""
+    try:
+        fds = list(Path(f"/proc/{pid}/fd").iterdir())
+        return any(str(fd.readlink()).startswith(device) for fd in fds)
+    except FileNotFoundError:
+        return False  # it has ended
+    except OSError:
+        return True
