@@ -517,7 +517,7 @@ class Checks:
 
     def _perturb(self) -> None:
         """Ask under other weights: what was computed from the seed's weights fails."""
-        state = self._reference.perturbed(secrets.randbits(48))
+        state = self._reference.perturb(secrets.randbits(48))
         self._reference.load(state)
         try:
             asked = question(self._reference, self._evidence)
@@ -542,7 +542,7 @@ class Checks:
         do. Returns whether there was time for all of them.
         """
         own = self._reference.state()
-        moved = self._reference.perturbed(secrets.randbits(48))
+        moved = self._reference.perturb(secrets.randbits(48))
         try:
             self._arm.adopt({name: own[name] for name in self._known})
             asked = question(self._reference, self._evidence)

@@ -81,7 +81,7 @@ def _answers(
                 yield f"input_{number}", _mapped(lambda _, answer=answer: answer, value)
     yield "other_inputs", reference.answer(reference.inputs(secrets.randbits(48)), seed).value
     if reference.parameters():
-        reference.load(reference.perturbed(secrets.randbits(48)))
+        reference.load(reference.perturb(secrets.randbits(48)))
         try:
             yield "other_parameters", reference.answer(inputs, seed).value
         except ReferenceFailed:

@@ -764,7 +764,7 @@ def test_perturbed_weights_keep_what_must_be_positive_and_what_is_tied(reference
             "return self.two(self.one(self.norm(x)))",
         )
     )
-    before, after = reference.state(), reference.perturbed(5)
+    before, after = reference.state(), reference.perturb(5)
     assert float(after["norm.running_var"].min()) >= 0
     assert not torch.equal(after["norm.running_var"], before["norm.running_var"])
     assert torch.equal(after["norm.num_batches_tracked"], before["norm.num_batches_tracked"])

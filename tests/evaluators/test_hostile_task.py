@@ -14,7 +14,7 @@ import torch
 
 from evaluators.judge import Config
 from evaluators.processes.process_tree import family
-from evaluators.references import task as task_module
+from evaluators.references import connection
 from evaluators.references.task import Reference, ReferenceFailed
 from evaluators.sandbox.launcher import ForkServer
 from evaluators.scheduling.judge_process import Host
@@ -87,7 +87,7 @@ def use(reference: Reference) -> None:
     assert len(expected.exact) >= 0
     reference.state()
     reference.current_state()
-    reference.load(reference.perturbed(3))
+    reference.load(reference.perturb(3))
     reference.reset()
     reference.count([1, 2])
 
@@ -195,7 +195,7 @@ def test_a_malformed_answer_fails_its_own_task_alone(
     name: str, fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if name in ("silence", "a closed channel"):
-        monkeypatch.setattr(task_module, "_CALL_S", 1.0)
+        monkeypatch.setattr(connection, "CALL_LIMIT_S", 1.0)
     with (
         pytest.raises(ReferenceFailed),
         Reference(forging(FORGERIES[name]), {}, "cpu", fork_server) as hostile,
@@ -314,8 +314,8 @@ raise ValueError(json.dumps(done))
     if not {"landlock", "signal_scope", "seccomp"} <= set(fork_server.limits):
         pytest.skip("this machine has not the walls")
     with ForkServer(1) as other, Reference(TASK, {}, "cpu", fork_server) as task:
-        assert task._process is not None
-        inside = sorted({task._process.pid, *family(fork_server.pid)})
+        assert task.pid is not None
+        inside = sorted({task.pid, *family(fork_server.pid)})
         text = TASK + search.format(pids=inside)
         with pytest.raises(ReferenceFailed) as caught:
             Reference(text, {}, "cpu", other).close()
