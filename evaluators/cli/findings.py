@@ -9,7 +9,7 @@ from cyclopts import App, Parameter
 
 from store.commandline import echo
 from store.commandline.members import Common, Format
-from store.commandline.progress import shown
+from store.commandline.progress import show_progress
 from store.errors import FlywheelError
 
 _DEFAULT = Common()
@@ -84,7 +84,7 @@ def audit(
         names, run_id, kernels = [f"llm:{model}"], asked.run_id, asked.kernels
         found, snapshot = asked.findings, asked.snapshot
     else:
-        with shown(quiet=common.quiet) as progress:
+        with show_progress(quiet=common.quiet) as progress:
             done = sweep.sweep(
                 common.lake, detector=detector, where=where, limit=limit, progress=progress
             )
@@ -95,10 +95,10 @@ def audit(
             echo.print_note(f"{done.kernels} kernels in {done.seconds:.1f} s, {rate:.0f} kernels/s")
     with store.open(common.lake) as lake:
         if run_id is not None and format == "table":
-            display.table(sweep.classes(lake, run_id, names), sys.stderr)
+            display.print_table(sweep.classes(lake, run_id, names), sys.stderr)
         holding = sweep.datasets(lake)
     if holding.num_rows or format != "table":
-        display.write(holding, format)
+        display.write_rows(holding, format)
     elif kernels:
         echo.print_note("no dataset holds a marked kernel")
     if format == "table":
@@ -126,7 +126,7 @@ def findings(
     from store.commandline import display
 
     with store.open(common.lake) as lake:
-        display.write(sweep.listed(lake, kernel), format)
+        display.write_rows(sweep.listed(lake, kernel), format)
 
 
 def quarantine(identity: str, /, *, why: str, common: Common = _DEFAULT) -> None:
@@ -169,7 +169,7 @@ def _decide(identity: str, decision: str, why: str, common: Common) -> None:
         holding = sweep.datasets(lake, kernel_id)
     if held is not None and holding.num_rows:
         echo.print_note("datasets that were made with it:")
-        display.table(holding, sys.stderr)
+        display.print_table(holding, sys.stderr)
     state = "quarantined" if held is not None else "not quarantined"
     echo.print_result(
         f"{decision} finding {finding_id[:12]}: kernel {kernel_id[:12]} is {state}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store.commandline.progress import Progress, unseen
+from store.commandline.progress import Progress, ignore_progress
 from store.errors import CommitConflict, FlywheelError, RowsRejected
 from store.lake import checksums, view_cache
 from store.lake.checksums import RESTORE, Damage, DataFile, first_line
@@ -50,7 +50,7 @@ class Problem:
     """What to do about it, where that is the same for every lake."""
 
 
-def check(location: Location, progress: Progress = unseen) -> list[Problem]:
+def check(location: Location, progress: Progress = ignore_progress) -> list[Problem]:
     """Test the newest snapshot against every rule; an empty list is a clean lake.
 
     The catalog database; data files of every snapshot against the checksums taken when they were
