@@ -65,9 +65,9 @@ def rollout(
 
     Examples:
       trainers rollout --dataset sft --policy hf:runs/sft/final --attempts 4
-      trainers rollout --dataset rl-prompts@v1 --policy http://localhost:8000/v1#my-model
-      trainers rollout --dataset sft --policy https://api.example.com/v1#large --no-judge
-      --budget-usd 5 --usd-per-mtok-in 0.5 --usd-per-mtok-out 2
+      trainers rollout --dataset rl-prompts --policy http://localhost:8000/v1#qwen
+      trainers rollout --dataset sft --policy https://api.example.com/v1#large \\
+        --no-judge --budget-usd 5 --usd-per-mtok-in 0.5 --usd-per-mtok-out 2
 
     Parameters
     ----------

@@ -71,6 +71,11 @@ def run(
 
     Each result is appended as it comes: interrupt it when you like, run it again to go on.
 
+    Examples:
+      evaluators run --limit 20
+      evaluators run --suite kernelbench --device cuda:0,cuda:1
+      evaluators run --kernel 9f2c41 --dry-run
+
     Parameters
     ----------
     evaluator
@@ -255,6 +260,10 @@ def check(
     common: Common = _DEFAULT,
 ) -> None:
     """Judge one file of your own without storing anything; exits 0 only where it is correct.
+
+    Examples:
+      evaluators check my_kernel.py --task softmax
+      evaluators check my_kernel.py --task ./my_task.py --device cuda:0
 
     Parameters
     ----------

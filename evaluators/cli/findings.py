@@ -39,6 +39,11 @@ def audit(
     is one more run of this command. Findings are tags and no verdicts; confirm one with
     `evaluators quarantine`. Interrupt it when you like, run it again to go on.
 
+    Examples:
+      evaluators audit
+      evaluators audit --detector result-caching --limit 1000
+      evaluators audit --llm http://localhost:8000/v1 --model qwen --max-calls 20
+
     Parameters
     ----------
     detector
@@ -132,6 +137,9 @@ def findings(
 def quarantine(identity: str, /, *, why: str, common: Common = _DEFAULT) -> None:
     """Confirm a finding, or file one on a kernel: no dataset made from here on holds the kernel.
 
+    Examples:
+      evaluators quarantine 9f2c41 --why "returns a cached answer"
+
     Parameters
     ----------
     identity
@@ -144,6 +152,9 @@ def quarantine(identity: str, /, *, why: str, common: Common = _DEFAULT) -> None
 
 def dismiss(identity: str, /, *, why: str, common: Common = _DEFAULT) -> None:
     """Dismiss a finding; a kernel whose every confirmed finding was dismissed is free again.
+
+    Examples:
+      evaluators dismiss 4be07a --why "the cache is rebuilt for every input"
 
     Parameters
     ----------

@@ -49,7 +49,9 @@ def log(*, limit: int = 20, format: Format = "table", common: Common = COMMON) -
         print_rows(history.log(lake).slice(0, limit), format)
 
 
-def tag_add(name: str, at: At = None, *, note: str | None = None, common: Common = COMMON) -> None:
+def tag_add(
+    name: str, /, at: At = None, *, note: str | None = None, common: Common = COMMON
+) -> None:
     """Name a snapshot. Commands take the name for --at, and `store expire` keeps the snapshot.
 
     Examples:

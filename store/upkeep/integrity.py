@@ -62,10 +62,13 @@ def check(location: Location, progress: Progress = ignore_progress) -> list[Prob
     Files that a killed commit left behind are no problem, since no snapshot refers to them, and
     neither are bundles that still wait in the spool: both are logged, and so is the number of
     files without a recorded checksum.
+
+    Raises LakeUnreachable for a published edition, which has no records of commits to check.
     """
     import duckdb
 
     location.require()
+    location.require_writable()
     problems = _check_database(location)
     if problems:
         return problems

@@ -177,7 +177,7 @@ def test_the_edition_is_a_lake_that_opens_and_takes_nothing(
         assert lake.sql(question).rows() == expected
         assert lake.sql("SELECT count(*) AS n FROM kernels").one() == {"n": 4}
     before = (local / frozen_catalog.CATALOG).read_bytes()
-    with pytest.raises(LakeUnreachable, match="readonly"):
+    with pytest.raises(LakeUnreachable, match="published edition"):
         store.writer(str(local), author="tests")
     assert (local / frozen_catalog.CATALOG).read_bytes() == before
 
