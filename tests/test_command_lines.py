@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,12 +23,8 @@ from store.commandline import members
 from store.commandline.help import CommandApp, HelpFormatter
 
 ROOT = Path(store.__file__).parents[1]
-APPS = {
-    "store": "store.cli.app",
-    "pipelines": "pipelines._cli",
-    "evaluators": "evaluators.cli.app",
-    "trainers": "trainers._cli",
-}
+SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
+APPS = {room: entry.partition(":")[0] for room, entry in SCRIPTS.items()}
 MEMBERS = [
     "store import kernelbench-run",
     "store export cuda-l1",
