@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from store.generated.writing import elementwise_chain, teacher, texts, words
 from store.generated.writing.draw import Draw
 from store.generated.writing.elementwise_chain import Step
+from store.generated.writing.module import Module, render_reference
 from store.generated.writing.task import Kernel, Task
-from store.generated.writing.texts import Module
 
 SPLIT = "train"
 _N = (160, 192, 200, 224, 256, 300, 320, 384, 448)
@@ -126,7 +126,7 @@ def task(draw: Draw) -> Task:
     rows, cols = draw.choice(_N), draw.choice(_M)
     title = f"Matrix: {', '.join(filter(None, (kind.title, elementwise_chain.title(post))))}"
     sizes, shapes = {"ROWS": rows, "COLS": cols}, list(kind.inputs.values())
-    code = texts.reference(
+    code = render_reference(
         f"{title}.",
         module,
         [*lines, "return v"],

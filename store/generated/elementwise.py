@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from store.generated.writing import elementwise_chain, teacher, texts, words
 from store.generated.writing.draw import Draw
 from store.generated.writing.elementwise_chain import Step
+from store.generated.writing.module import Module, render_reference
 from store.generated.writing.task import Kernel, Task
-from store.generated.writing.texts import Module
 
 SPLIT = "train"
 _ROWS = (64, 96, 100, 128, 160, 192, 250, 256, 320, 384, 512)
@@ -29,7 +29,7 @@ def task(draw: Draw) -> Task:
     lines = elementwise_chain.torch_lines(steps)
     sizes = {"ROWS": rows, "COLS": cols}
     shapes = ["ROWS, COLS"] * len(module.inputs)
-    code = texts.reference(
+    code = render_reference(
         f"{title}.",
         module,
         [*lines, "return v"],

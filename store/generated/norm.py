@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from store.generated.writing import elementwise_chain, row_programs, teacher, texts, words
+from store.generated.writing import elementwise_chain, row_programs, teacher, words
 from store.generated.writing.draw import Draw
+from store.generated.writing.module import Module, render_reference
 from store.generated.writing.row_programs import Core
 from store.generated.writing.task import Task
-from store.generated.writing.texts import Module
 
 SPLIT = "train"
 _ROWS = (96, 128, 160, 192, 200, 256, 320, 384, 512)
@@ -122,7 +122,7 @@ def task(draw: Draw) -> Task:
     rows, cols = draw.sizes(_ROWS, _COLS, 1 << 17, 1 << 18)
     title = f"Rows: {', '.join(filter(None, titles))}"
     sizes, shapes = {"ROWS": rows, "COLS": cols}, ["ROWS, COLS"]
-    code = texts.reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
+    code = render_reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
     fast = [*(elementwise_chain.inplace_lines(pre) or ["v = x"]), *core.fast]
     kernels = [
         teacher.rewritten(module, [*fast, *elementwise_chain.inplace_lines(post, "v")]),

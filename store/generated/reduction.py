@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from store.generated.writing import elementwise_chain, row_programs, teacher, texts, words
 from store.generated.writing.draw import Draw
 from store.generated.writing.elementwise_chain import Step
+from store.generated.writing.module import Module, render_reference
 from store.generated.writing.row_programs import Core
 from store.generated.writing.task import Kernel, Task
-from store.generated.writing.texts import Module
 
 SPLIT = "train"
 _ROWS = (192, 200, 256, 300, 320, 384, 400, 500, 512)
@@ -148,7 +148,7 @@ def task(draw: Draw) -> Task:
     titles = filter(None, (elementwise_chain.title(pre), kind.title))
     title = f"{'Rows' if along else 'Columns'}: {', '.join(titles)}"
     sizes, shapes = {"ROWS": rows, "COLS": cols}, ["ROWS, COLS"]
-    code = texts.reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
+    code = render_reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
     kernels = [teacher.rewritten(module, fast)]
     if along:
         kernels += [teacher.looped(module, lines, 1), teacher.looped(module, fast, 32)]

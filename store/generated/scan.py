@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from store.generated.writing import elementwise_chain, teacher, texts, words
 from store.generated.writing.draw import Draw
+from store.generated.writing.module import Module, render_reference
 from store.generated.writing.task import Kernel, Task
-from store.generated.writing.texts import Module
 
 SPLIT = "train"
 _ROWS = (64, 96, 128, 200, 256, 384, 512)
@@ -29,7 +29,7 @@ def task(draw: Draw) -> Task:
     titles += ["mean of rows"] * (level == 3)
     title = f"Rows: {', '.join(filter(None, titles))}"
     sizes, shapes = {"ROWS": rows, "COLS": cols}, ["ROWS, COLS"]
-    code = texts.reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
+    code = render_reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
     inplace = elementwise_chain.inplace_lines(pre) or ["v = x"]
     kernels = [
         teacher.rewritten(module, [*inplace, other, *after]),

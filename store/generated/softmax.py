@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from store.generated.writing import elementwise_chain, row_programs, teacher, texts, words
+from store.generated.writing import elementwise_chain, row_programs, teacher, words
 from store.generated.writing.draw import Draw
+from store.generated.writing.module import Module, render_reference
 from store.generated.writing.row_programs import Core
 from store.generated.writing.task import Task
-from store.generated.writing.texts import Module
 
 SPLIT = "test"
 _ROWS = (96, 128, 160, 192, 200, 256, 320, 384, 512)
@@ -155,7 +155,7 @@ def task(draw: Draw) -> Task:
     title = ", ".join(filter(None, (elementwise_chain.title(pre), core.title)))
     title = f"Rows: {title}"
     sizes, shapes = {"ROWS": rows, "COLS": cols}, ["ROWS, COLS"]
-    code = texts.reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
+    code = render_reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
     kernels = [
         teacher.rewritten(
             module, [*(elementwise_chain.inplace_lines(pre) or ["v = x"]), *core.fast]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from store.generated.writing import elementwise_chain, teacher, texts, words
 from store.generated.writing.draw import Draw
 from store.generated.writing.elementwise_chain import Step
+from store.generated.writing.module import Module, render_reference
 from store.generated.writing.task import Kernel, Task
-from store.generated.writing.texts import Module
 
 SPLIT = "train"
 _ROWS = (96, 128, 200, 256, 300, 384, 512)
@@ -47,7 +47,7 @@ def task(draw: Draw) -> Task:
     first = "BATCH, " if batch else ""
     sizes = {**({"BATCH": batch} if batch else {}), "ROWS": rows, "COLS": cols}
     shapes = [f"{first}ROWS, COLS", f"{first}COLS, ROWS"]
-    code = texts.reference(
+    code = render_reference(
         f"{title}.",
         _MODULE,
         [*lines, "return v"],

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from store.generated.writing import elementwise_chain, texts
 from store.generated.writing.elementwise_chain import Step
+from store.generated.writing.module import Module
 from store.generated.writing.task import Kernel
-from store.generated.writing.texts import Module
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from store.generated.writing.draw import Draw
+from store.generated.writing.module import Module
 from store.generated.writing.task import Kernel
-from store.generated.writing.texts import Module, torch_kernel
+from store.generated.writing.texts import torch_kernel
 
 
 def rewritten(module: Module, lines: Sequence[str], result: str = "v") -> Kernel:
