@@ -26,8 +26,8 @@ def task(draw: Draw) -> Task:
     level = draw.choice((1, 2, 2, 3))
     shape = draw.choice(sorted(_SHAPES))
     points = tuple((r, c, draw.number(0.1, 0.9)) for r, c in _SHAPES[shape])
-    one = Stencil(points=points, wraps=draw.below(2) == 1)
-    post = elementwise_chain.chain(draw, 1 + draw.below(2)) if level > 1 else ()
+    one = Stencil(points=points, wraps=draw.integer_below(2) == 1)
+    post = elementwise_chain.draw_chain(draw, 1 + draw.integer_below(2)) if level > 1 else ()
     reduced = level == 3
     module = Module()
     summed = _roll_lines(one) if one.wraps else _pad_lines(one)
@@ -40,15 +40,15 @@ def task(draw: Draw) -> Task:
     code = render_reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
     last = [*elementwise_chain.inplace_lines(post, "v"), *(["v = v.mean(dim=1)"] * reduced)]
     kernels = [
-        teacher.rewritten(module, [*_inplace_lines(one), *last]),
+        teacher.rewrite(module, [*_inplace_lines(one), *last]),
         _convolution(module, one, last),
         *stencil_programs.cpp_kernels(module, one, post, reduced),
         *stencil_programs.triton_kernels(module, one, post, reduced),
         *stencil_programs.cuda_kernels(module, one, post, reduced),
-        teacher.half(module, lines),
+        teacher.round_inputs(module, lines),
         _one_sided(module, one, last),
     ]
-    kernels += teacher.unlinked(draw, kernels)
+    kernels += teacher.break_link(draw, kernels)
     cuda = {"ROWS": draw.choice((2048, 4096)), "COLS": draw.choice((2048, 4096))}
     bound = "Neighbouring answers read mostly the same elements, so that one pass over memory is "
     bound += f"enough; the reference goes over the grid anew for each of {len(points)} points."
@@ -56,7 +56,7 @@ def task(draw: Draw) -> Task:
         title=title,
         level=level,
         code=code,
-        analysis=words.analysis(lines, sizes, shapes, bound),
+        analysis=words.describe_reference(lines, sizes, shapes, bound),
         cuda=cuda,
         kernels=tuple(kernels),
     )

@@ -23,12 +23,14 @@ _MODULE = Module(inputs=("a", "x"))
 def task(draw: Draw) -> Task:
     """Return a product with a triangle, one before elementwise steps, or one that is averaged."""
     level = draw.choice((1, 2, 2, 3))
-    lower = draw.below(2) == 1
+    lower = draw.integer_below(2) == 1
     offset = draw.choice((0, 0, 1, 2, 5))
-    vector = level < 3 and draw.below(4) == 0
-    count = (0, 1 + draw.below(2), draw.below(3))[level - 1]
+    vector = level < 3 and draw.integer_below(4) == 0
+    count = (0, 1 + draw.integer_below(2), draw.integer_below(3))[level - 1]
     post = (
-        elementwise_chain.chain(draw, count, only=elementwise_chain.AFTER_PRODUCT) if count else ()
+        elementwise_chain.draw_chain(draw, count, only=elementwise_chain.AFTER_PRODUCT)
+        if count
+        else ()
     )
     one = Triangle(lower=lower, offset=offset, vector=vector, reduced=level == 3)
     after = [*elementwise_chain.torch_lines(post, "v"), *["v = v.mean(dim=1)"] * one.reduced]
@@ -48,15 +50,15 @@ def task(draw: Draw) -> Task:
         *triangle_programs.cpp_kernels(_MODULE, one, post),
         *triangle_programs.triton_kernels(_MODULE, one, post),
         *triangle_programs.cuda_kernels(_MODULE, one, post),
-        teacher.half(_MODULE, lines),
+        teacher.round_inputs(_MODULE, lines),
     ]
-    kernels += teacher.unlinked(draw, kernels)
+    kernels += teacher.break_link(draw, kernels)
     cuda = {"N": draw.choice((1024, 2048)), **({} if vector else {"M": draw.choice((512, 1024))})}
     return Task(
         title=title,
         level=level,
         code=code,
-        analysis=words.analysis(lines, sizes, shapes, _BOUND),
+        analysis=words.describe_reference(lines, sizes, shapes, _BOUND),
         cuda=cuda,
         kernels=tuple(kernels),
     )

@@ -46,9 +46,7 @@ def read_story(lake: Lake, name: str = "cuda-l1") -> Story:
 
     Raises UnknownName if no headline has the name.
     """
-    known = {
-        folder.name.replace("_", "-"): folder for folder in FOLDER.iterdir() if folder.is_dir()
-    }
+    known = {file.parent.name.replace("_", "-"): file.parent for file in FOLDER.glob("*/*.sql")}
     if name not in known:
         raise UnknownName.among("headline", name, known)
     steps = [_run_step(lake, file) for file in sorted(known[name].glob("*.sql"))]

@@ -26,7 +26,7 @@ class Stencil:
         return max(p[0] for p in self.points), max(p[1] for p in self.points)
 
 
-def _at(one: Stencil, qualifier: str, whole: str) -> str:
+def _read_function(one: Stencil, qualifier: str, whole: str) -> str:
     """Return the C function that reads an element that may lie beyond the edge."""
     body = (
         "return x[(r + rows) % rows * cols + (c + cols) % cols];"
@@ -41,14 +41,14 @@ def _offset(name: str, by: int) -> str:
     return name if by == 0 else f"{name} {'+' if by > 0 else '-'} {abs(by)}"
 
 
-def _guarded(one: Stencil) -> str:
+def _guarded_sum(one: Stencil) -> str:
     terms = (
         f"{w}f * at(x, {_offset('r', r)}, {_offset('c', c)}, rows, cols)" for r, c, w in one.points
     )
     return f"float v = {' + '.join(terms)};"
 
 
-def _direct(one: Stencil) -> str:
+def _direct_sum(one: Stencil) -> str:
     """Return the sum where every neighbour is there; p points at the element."""
 
     def place(r: int, c: int) -> str:
@@ -78,7 +78,7 @@ def cpp_kernels(module: Module, one: Stencil, post: Sequence[Step], reduced: boo
             out="x.new_empty(x.shape[0])" if reduced else "torch.empty_like(x)",
             sizes=texts.ROWS_COLS,
             flags=flags,
-            device=_at(one, "static", "long") + point,
+            device=_read_function(one, "static", "long") + point,
             variant=variant,
             techniques=found,
             right=not variant.startswith("wrong"),
@@ -88,14 +88,14 @@ def cpp_kernels(module: Module, one: Stencil, post: Sequence[Step], reduced: boo
         "for (long r = 0; r < rows; ++r) {",
         *begin,
         "  for (long c = 0; c < cols; ++c) {",
-        *(f"    {line}" for line in [_guarded(one), *steps, keep]),
+        *(f"    {line}" for line in [_guarded_sum(one), *steps, keep]),
         "  }",
         *end,
         "}",
     ]
     value = "post(v)" if post else "v"
     store = f"s += {value};" if reduced else f"out[r * cols + c] = {value};"
-    edge = f"{{ {_guarded(one)} {store} }}"
+    edge = f"{{ {_guarded_sum(one)} {store} }}"
     inner = [
         "for (long r = 0; r < rows; ++r) {",
         *begin,
@@ -104,7 +104,7 @@ def cpp_kernels(module: Module, one: Stencil, post: Sequence[Step], reduced: boo
         f"  const long a = {f'whole ? {wide} : cols' if high else wide}, b = cols - {wide};",
         f"  for (long c = 0; c < a; ++c) {edge}",
         "  for (long c = a; c < b; ++c) {",
-        f"    {_direct(one).replace('p[', 'p[c + ').replace('c + -', 'c - ')}",
+        f"    {_direct_sum(one).replace('p[', 'p[c + ').replace('c + -', 'c - ')}",
         f"    {store}",
         "  }",
         f"  for (long c = a < b ? b : a; c < cols; ++c) {edge}" if wide else "",
@@ -210,7 +210,7 @@ def triton_kernels(
 
 def cuda_kernels(module: Module, one: Stencil, post: Sequence[Step], reduced: bool) -> list[Kernel]:
     """Return one kernel in CUDA: tiles, or a warp per row where rows are averaged."""
-    functions = _at(one, "__device__", "int")
+    functions = _read_function(one, "__device__", "int")
     steps = elementwise_chain.c_lines(post)
     if reduced:
         about = "CUDA, a warp a row, combined by shuffles."
@@ -219,7 +219,7 @@ def cuda_kernels(module: Module, one: Stencil, post: Sequence[Step], reduced: bo
             "if (r >= rows) return;",
             "float s = 0.0f;",
             "for (int c = t; c < cols; c += 32) {",
-            *(f"  {line}" for line in [_guarded(one), *steps, "s += v;"]),
+            *(f"  {line}" for line in [_guarded_sum(one), *steps, "s += v;"]),
             "}",
             "for (int h = 16; h > 0; h /= 2) s += __shfl_xor_sync(0xffffffff, s, h);",
             "if (t == 0) out[r] = s / cols;",
@@ -230,7 +230,7 @@ def cuda_kernels(module: Module, one: Stencil, post: Sequence[Step], reduced: bo
         source = [
             "const int c = blockIdx.x * 32 + threadIdx.x, r = blockIdx.y * 8 + threadIdx.y;",
             "if (r >= rows || c >= cols) return;",
-            _guarded(one),
+            _guarded_sum(one),
             *steps,
             "out[r * cols + c] = v;",
         ]
