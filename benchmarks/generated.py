@@ -174,7 +174,7 @@ def measured(ways: Sequence[Way]) -> None:
 
 def teachers() -> dict[str, str]:
     """Return the teacher's kernels of one chain, by variant."""
-    found = (task for _, task in families.tasks(("elementwise",), 0))
+    found = (task for _, task in families.generate_tasks(("elementwise",), 0))
     # One input and no parameters, as the other texts have, and a function of <math.h>.
     task = next(
         task
@@ -237,7 +237,7 @@ def judged(tasks: int, device: str) -> None:
     statuses: dict[str, int] = {}
     here = ("torch", "cpp") if device == "cpu" else ("torch", "triton", "cuda")
     with Bench(device) as bench:
-        for _, task in islice(families.tasks(families.families(), 0), tasks):
+        for _, task in islice(families.generate_tasks(families.family_names(), 0), tasks):
             for kernel in task.kernels:
                 if kernel.right and kernel.language in here:
                     row = judge(_case(task, kernel.code, device), bench, LIMITS)["evaluations"][0]

@@ -216,9 +216,9 @@ class Study:
 
     def steps(self) -> Generator[list[Step]]:
         """Yield all steps in their order; those of a list run side by side."""
-        names = families_module.families()
+        names = families_module.family_names()
         sides = {
-            side: [name for name in names if side == families_module.family(name).SPLIT]
+            side: [name for name in names if side == families_module.load_family(name).SPLIT]
             for side in ("train", "test")
         }
         sizes = self.sizes

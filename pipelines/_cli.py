@@ -11,13 +11,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 
 from pipelines._contract import Request
-from store import __version__
 from store.commandline import echo, members
+from store.commandline.help import CommandApp, make_room_app
 from store.commandline.members import Common, Format, Member
-from store.commandline.progress import shown
+from store.commandline.progress import show_progress
 from store.errors import DatasetError
 
 if TYPE_CHECKING:
@@ -26,27 +26,20 @@ if TYPE_CHECKING:
 _DEFAULT = Common()
 _NEEDED = ("Config", "DATASET_TYPE", "TEMPLATE", "render", "select")
 
-app = App(
-    name="pipelines",
-    help="""Datasets out of a pinned snapshot: SQL picks the rows, templates make the text.
-
-Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 refused with a reason,
-2 usage, 3 rows broke a rule.
-
-Examples:
-  pipelines list
-  pipelines run contrastive-batch
-  pipelines run contrastive-batch --explain level1/12
-  pipelines run sft --at v1 --dry-run
-""",
-    help_format="plaintext",
-    version_flags=["--version"],
-    version=__version__,
+app = make_room_app(
+    "pipelines",
+    "Make datasets from a pinned snapshot: SQL selects the rows, templates render the texts.",
+    [
+        "pipelines list",
+        "pipelines run contrastive-batch",
+        "pipelines run contrastive-batch --explain level1/12",
+        "pipelines run sft --at v1 --dry-run",
+    ],
 )
-run_app = App(
+members.add_list(app, "pipelines")
+run_app = CommandApp(
     name="run",
     help="Make a dataset: a folder that `datasets.load_dataset` opens, recorded in the lake.",
-    help_format="plaintext",
 )
 app.command(run_app)
 
@@ -54,25 +47,6 @@ app.command(run_app)
 def main() -> None:
     """Run the `pipelines` command."""
     members.run(app, members.Group(run_app, "pipelines", _runner))
-
-
-@app.command(name="list")
-def list_(*, format: Format = "table", common: Common = _DEFAULT) -> None:
-    """List the pipelines; a bare file in pipelines/ or ./flywheel/pipelines/ is one.
-
-    Parameters
-    ----------
-    format
-        table, json or csv.
-    """
-    import pyarrow as pa
-
-    from store.commandline import display
-
-    rows = [
-        {"pipeline": one.name, "about": one.about} for one in members.members("pipelines").values()
-    ]
-    display.write(pa.Table.from_pylist(rows), format)
 
 
 @app.command
@@ -86,7 +60,7 @@ def show(name: str, /, *, common: Common = _DEFAULT) -> None:
     """
     from pipelines._describe import description
 
-    one = members.member("pipelines", name)
+    one = members.find_member("pipelines", name)
     echo.print_lines(description(one, _loaded(one)))
 
 
@@ -156,7 +130,7 @@ def _write(job: Job, out: Path | None, format: Format, common: Common) -> None:
     from pipelines import _materialise, _record
 
     started_at = datetime.now(UTC)
-    with shown(quiet=common.quiet) as progress:
+    with show_progress(quiet=common.quiet) as progress:
         dataset, folder = _materialise.write(job, out, progress)
     recorded = _record.record(dataset, folder, started_at)
     if not common.quiet:
@@ -172,7 +146,7 @@ def _write(job: Job, out: Path | None, format: Format, common: Common) -> None:
 def _preview(job: Job, format: Format, common: Common) -> None:
     from pipelines import _materialise
 
-    with shown(quiet=common.quiet) as progress:
+    with show_progress(quiet=common.quiet) as progress:
         dataset = _materialise.preview(job, progress)
     if format != "table":
         _facts(dataset, format, example=dataset.example)
@@ -239,7 +213,7 @@ def _facts(dataset: Dataset, format: Format, **more: Any) -> None:
         name: json.dumps(value) if isinstance(value, dict) else value
         for name, value in (facts | more).items()
     }
-    display.write(pa.Table.from_pylist([flat]), format)
+    display.write_rows(pa.Table.from_pylist([flat]), format)
 
 
 def _loaded(one: Member) -> ModuleType:

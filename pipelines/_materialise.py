@@ -19,7 +19,7 @@ from pipelines._render import template_hash
 from pipelines._select import guarded, sql_hash
 from pipelines._texts import with_texts
 from pipelines._tokens import Counter
-from store.commandline.progress import Progress, unseen
+from store.commandline.progress import Progress, ignore_progress
 from store.errors import DatasetError, EmptyDataset
 from store.ids import messages_json
 
@@ -129,7 +129,7 @@ def selected(job: Job) -> Selection:
 
 
 def rendered(
-    job: Job, dataset: Dataset, selection: Selection, progress: Progress = unseen
+    job: Job, dataset: Dataset, selection: Selection, progress: Progress = ignore_progress
 ) -> Iterator[pa.Table]:
     """Yield the dataset in batches of final columns, and fill in `dataset` on the way.
 
@@ -198,7 +198,7 @@ def rendered(
         raise EmptyDataset(f"{job.pipeline}: every row was left out", why)
 
 
-def preview(job: Job, progress: Progress = unseen) -> Dataset:
+def preview(job: Job, progress: Progress = ignore_progress) -> Dataset:
     """Make the dataset without writing anything; its counts are those of a real run."""
     dataset = Dataset(job=job)
     for _ in rendered(job, dataset, selected(job), progress):
@@ -206,7 +206,7 @@ def preview(job: Job, progress: Progress = unseen) -> Dataset:
     return dataset
 
 
-def write(job: Job, out: Path | None, progress: Progress = unseen) -> tuple[Dataset, Path]:
+def write(job: Job, out: Path | None, progress: Progress = ignore_progress) -> tuple[Dataset, Path]:
     """Write the dataset folder and return it; nothing is left behind where it fails.
 
     Without `out` the folder is ./datasets/<name>/<snapshot>-<start of the id>. A folder that

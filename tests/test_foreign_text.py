@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
@@ -253,12 +254,11 @@ def _paths(app: App, path: tuple[str, ...]) -> Iterator[str]:
 
 
 def test_every_command_is_among_those_that_are_tried() -> None:
-    modules = {"store": "store.cli.app", "pipelines": "pipelines._cli"}
-    modules |= {"evaluators": "evaluators.cli.app", "trainers": "trainers._cli"}
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
     found = {
         path
-        for room, module in modules.items()
-        for path in _paths(importlib.import_module(module).app, (room,))
+        for room, entry in scripts.items()
+        for path in _paths(importlib.import_module(entry.partition(":")[0]).app, (room,))
     }
     assert len(found) > 35
     assert found == set(COMMANDS)

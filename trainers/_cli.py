@@ -14,39 +14,34 @@ from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 
-from store import __version__
 from store.commandline import echo, members
-from store.commandline.members import Common, Format, Member
-from store.commandline.progress import shown
+from store.commandline.help import CommandApp, make_room_app
+from store.commandline.members import Common, Member
+from store.commandline.progress import show_progress
 from store.errors import FlywheelError, UnknownName
 from trainers._contract import Job
 
 _DEFAULT = Common()
 _NEEDED = ("Config", "run")
 
-app = App(
-    name="trainers",
-    help="""Train policies on datasets of the lake, and append all that they try and become.
+app = make_room_app(
+    "trainers",
+    """Train policies on datasets of the lake, and record every attempt and every checkpoint.
 
-A trainer is one file here or in ./flywheel/trainers/. Under torchrun or accelerate the same command
-trains on several GPUs, and rank 0 alone writes to the lake. Exit codes: 0 done, 1 refused with a
-reason, 2 usage, 3 rows broke a rule.
-
-Examples:
-  trainers list
-  trainers run sft --preset tiny
-  trainers run sft --model FOLDER --dataset sft@v1 --lora 16 --trl learning_rate=1e-4
-  trainers run self-supervised --model runs/sft/20260101-120000/final --rounds 3
-  torchrun --nproc-per-node 8 -m trainers run sft --model FOLDER --out runs/big
-""",
-    help_format="plaintext",
-    version_flags=["--version"],
-    version=__version__,
-    suppress_keyboard_interrupt=False,  # the shell says what stays
+Under torchrun or accelerate the same command trains on several GPUs, and only rank 0 writes to the
+lake.""",
+    [
+        "trainers list",
+        "trainers run sft --preset tiny",
+        "trainers run sft --model FOLDER --dataset sft@v1 --lora 16",
+        "trainers run self-supervised --model runs/sft/NAME/final --rounds 3",
+        "torchrun --nproc-per-node 8 -m trainers run sft --model FOLDER --out runs/8",
+    ],
 )
-run_app = App(name="run", help="Train, or go on with what was begun.", help_format="plaintext")
+members.add_list(app, "trainers")
+run_app = CommandApp(name="run", help="Train a policy, or resume an interrupted run.")
 app.command(run_app)
 # Commands of their own files: each adds itself, so that none of them is imported for the others.
 for _file in ("_rollout_cli", "_rewards_cli"):
@@ -59,25 +54,6 @@ def main() -> None:
     members.run(app, members.Group(run_app, "trainers", _runner))
 
 
-@app.command(name="list")
-def list_(*, format: Format = "table", common: Common = _DEFAULT) -> None:
-    """List the trainers; a bare file in trainers/ or ./flywheel/trainers/ is one.
-
-    Parameters
-    ----------
-    format
-        table, json or csv.
-    """
-    import pyarrow as pa
-
-    from store.commandline import display
-
-    rows = [
-        {"trainer": one.name, "about": one.about} for one in members.members("trainers").values()
-    ]
-    display.write(pa.Table.from_pylist(rows), format)
-
-
 @app.command
 def show(name: str, /, *, common: Common = _DEFAULT) -> None:
     """Explain one trainer: what it does, its options with their defaults, and its presets.
@@ -87,7 +63,7 @@ def show(name: str, /, *, common: Common = _DEFAULT) -> None:
     name
         Name of the trainer.
     """
-    one = members.member("trainers", name)
+    one = members.find_member("trainers", name)
     module = _loaded(one)
     lines = [f"{one.name}: {one.about}", *members.doc_lines(one.file), "", "Options"]
     for option in dataclasses.fields(module.Config):
@@ -122,7 +98,7 @@ def _runner(one: Member) -> Callable[..., None]:
         plain = module.Config(
             **{field.name: getattr(made, field.name) for field in dataclasses.fields(module.Config)}
         )
-        with shown(quiet=common.quiet or _rank() > 0) as progress:
+        with show_progress(quiet=common.quiet or _rank() > 0) as progress:
             job = Job(
                 name=one.name,
                 lake_url=common.lake,

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 from cyclopts import Parameter
 
 from store.commandline import echo
-from store.commandline.progress import Progress, unseen
+from store.commandline.progress import Progress, ignore_progress
 
 OverLength: TypeAlias = Literal["refuse", "drop"]
 
@@ -30,7 +30,7 @@ class Job:
     """Go on with the run that `out` holds."""
     quiet: bool = False
     """Say only what goes wrong."""
-    progress: Progress = field(default=unseen)
+    progress: Progress = field(default=ignore_progress)
 
     def say(self, line: str) -> None:
         """Write one line to stderr, unless quiet."""

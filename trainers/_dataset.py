@@ -164,7 +164,7 @@ def made(
     Raises:
         EmptyDataset: the snapshot gives no row.
     """
-    module = members.member("pipelines", pipeline).load()
+    module = members.find_member("pipelines", pipeline).load()
     started_at = datetime.now(UTC)
     with store.open(lake_url, at) as lake:
         job = Job(

@@ -62,7 +62,7 @@ class Scored:
 
 def rule(name: str) -> Rule:
     """Return a rule by its name, such as cuda-l1; raises UnknownName with the nearest one."""
-    known = members.members("trainers.rewards")
+    known = members.find_members("trainers.rewards")
     wanted = name.replace("_", "-")
     if wanted not in known:
         raise UnknownName.among("reward rule", name, known)

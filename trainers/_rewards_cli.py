@@ -75,7 +75,7 @@ def rescore(
         if verify:
             found = _rewards.recomputed(lake, run_id, rule, name=name)
             if found.different:
-                display.write(pa.Table.from_pylist(found.different), format)
+                display.write_rows(pa.Table.from_pylist(found.different), format)
                 raise FlywheelError(
                     f"{len(found.different)} of {found.rewards} rewards of {rule} differ",
                     "Rows do not change, so the rule has: raise its VERSION.",
@@ -90,7 +90,7 @@ def rescore(
         stored_as = name or known.name
         _refuse_stored(lake, run_id, stored_as, known.version)
         scored = _rewards.rescored(lake, run_id, rule, terms, name=stored_as)
-    display.write(_by_step(scored.rows), format)
+    display.write_rows(_by_step(scored.rows), format)
     echo.print_note(", ".join(f"{key} {count}" for key, count in scored.counts.items()))
     if dry_run:
         echo.print_note("nothing stored (--dry-run)")

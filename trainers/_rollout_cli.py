@@ -15,7 +15,7 @@ from evaluators.scheduling.pool import Pool, Verdict
 from store.commandline import echo
 from store.commandline.escape import quote_name
 from store.commandline.members import Common
-from store.commandline.progress import shown
+from store.commandline.progress import show_progress
 from store.endpoint import Keys
 from store.errors import FlywheelError
 from trainers import _policy
@@ -65,9 +65,9 @@ def rollout(
 
     Examples:
       trainers rollout --dataset sft --policy hf:runs/sft/final --attempts 4
-      trainers rollout --dataset rl-prompts@v1 --policy http://localhost:8000/v1#my-model
-      trainers rollout --dataset sft --policy https://api.example.com/v1#large --no-judge
-      --budget-usd 5 --usd-per-mtok-in 0.5 --usd-per-mtok-out 2
+      trainers rollout --dataset rl-prompts --policy http://localhost:8000/v1#qwen
+      trainers rollout --dataset sft --policy https://api.example.com/v1#large \\
+        --no-judge --budget-usd 5 --usd-per-mtok-in 0.5 --usd-per-mtok-out 2
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def rollout(
         prompts = _prompts.prompts(lake, dataset, limit)
     policies = _policies(policy, serving)
     with ExitStack() as stack:
-        progress = stack.enter_context(shown(quiet=common.quiet))
+        progress = stack.enter_context(show_progress(quiet=common.quiet))
         pool = stack.enter_context(_Pool(common.lake, device, evaluation)) if judge else None
         outcome = _rollout.run(
             common.lake,

@@ -425,7 +425,7 @@ def _list(tasks: list[str], config: Config) -> datasets.Dataset:
 def _with_starter(job: Job, tasks: tuple[str, ...]) -> None:
     """Import the starter suite where the lake, or one of the tasks, is not there."""
     from store.importers import starter
-    from store.importers.reading.run import line, run_import
+    from store.importers.reading.run import run_import, summarize
 
     try:
         with store.open(job.lake_url) as lake:
@@ -436,7 +436,7 @@ def _with_starter(job: Job, tasks: tuple[str, ...]) -> None:
         job.say("no lake yet: it is made")
     with store.writer(job.lake_url, author="store import starter") as writer:
         summary = run_import(writer, starter, None, starter.Config(measured=False))
-    job.say(f"starter    {line(summary)}")
+    job.say(f"starter    {summarize(summary)}")
 
 
 def _overfitted(run: Run, config: Config, base: Path, tasks: list[str], draw: Draw) -> Path:

@@ -47,7 +47,7 @@ class Detector:
 @functools.cache
 def detectors() -> dict[str, Detector]:
     """Return every detector by name."""
-    return {name: Detector(name, one.load()) for name, one in members.members(ROOM).items()}
+    return {name: Detector(name, one.load()) for name, one in members.find_members(ROOM).items()}
 
 
 def chosen(name: str | None) -> list[Detector]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import store
 from evaluators.audit import detect
 from evaluators.audit.parser_pool import Kernel, Pool
-from store.commandline.progress import Progress, unseen
+from store.commandline.progress import Progress, ignore_progress
 from store.errors import FlywheelError, UnknownName
 from store.ids import content_id, uuid7
 from store.lake.limits import QueryLimits
@@ -58,7 +58,7 @@ def sweep(
     where: str | None = None,
     limit: int | None = None,
     processes: int | None = None,
-    progress: Progress = unseen,
+    progress: Progress = ignore_progress,
 ) -> Audit:
     """Run detectors over the kernels that lack their version, and append what they find.
 

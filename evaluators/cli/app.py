@@ -8,14 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 
 from evaluators.cli import diagnose, findings
 from evaluators.judge import Config
 from store.commandline import echo, members
 from store.commandline.escape import quote_name
+from store.commandline.help import make_room_app
 from store.commandline.members import Common, Format
-from store.commandline.progress import shown
+from store.commandline.progress import show_progress
 from store.errors import FlywheelError, SandboxFailed
 
 if TYPE_CHECKING:
@@ -26,24 +27,20 @@ log = logging.getLogger(__name__)
 _DEFAULT = Common()
 _CONFIG = Config()
 
-app = App(
-    name="evaluators",
-    help="""Judge kernels: right or wrong, and how fast against the eager baseline.
+app = make_room_app(
+    "evaluators",
+    """Judge kernels: right or wrong, and how fast against the eager baseline.
 
-A candidate runs in a process of its own under limits and never states its own verdict. Exit codes:
-0 done, 1 refused with a reason, 2 usage, 3 rows broke a rule.
-
-Examples:
-  evaluators run
-  evaluators run --suite kernelbench --device cuda --limit 100
-  evaluators run --device cuda:0 --where "task_name LIKE 'softmax%'"
-  evaluators check my_kernel.py --task softmax
-  evaluators tasks
-""",
-    help_format="plaintext",
-    version_flags=[],
-    suppress_keyboard_interrupt=False,  # the shell says what stays
+A candidate runs in a process of its own under limits and never states its own verdict.""",
+    [
+        "evaluators run",
+        "evaluators run --suite kernelbench --device cuda --limit 100",
+        "evaluators run --device cuda:0 --where \"task_name LIKE 'softmax%'\"",
+        "evaluators check my_kernel.py --task softmax",
+        "evaluators tasks",
+    ],
 )
+members.add_list(app, "evaluators")
 findings.add_to(app)
 diagnose.add_to(app)
 
@@ -51,26 +48,6 @@ diagnose.add_to(app)
 def main() -> None:
     """Run the `evaluators` command."""
     members.run(app)
-
-
-@app.command(name="list")
-def list_(*, format: Format = "table", common: Common = _DEFAULT) -> None:
-    """List the evaluators.
-
-    Parameters
-    ----------
-    format
-        table, json or csv.
-    """
-    import pyarrow as pa
-
-    from store.commandline import display
-
-    rows = [
-        {"evaluator": one.name, "about": one.about}
-        for one in members.members("evaluators").values()
-    ]
-    display.write(pa.Table.from_pylist(rows), format)
 
 
 @app.command
@@ -93,6 +70,11 @@ def run(
     """Judge the kernels that lack a verdict of this evaluator version on these devices.
 
     Each result is appended as it comes: interrupt it when you like, run it again to go on.
+
+    Examples:
+      evaluators run --limit 20
+      evaluators run --suite kernelbench --device cuda:0,cuda:1
+      evaluators run --kernel 9f2c41 --dry-run
 
     Parameters
     ----------
@@ -134,7 +116,7 @@ def run(
     from evaluators.scheduling.prebuild import Builder
 
     layout = placement.layout(device, workers if ray is None else 1)
-    member = members.member("evaluators", evaluator).load()
+    member = members.find_member("evaluators", evaluator).load()
     settings = config if member.Config is Config else member.Config()
     wanted = pending_module.Wanted(
         suite=suite, kernel=kernel, where=where, contended=contended, limit=limit
@@ -164,7 +146,7 @@ def run(
                 echo.print_note(f"{task:28} {path:28} {row['kernel_id'][:12]}")
             echo.print_result(f"would judge {found.num_rows} on {on} → snapshot {snapshot} stays")
             return
-        with shown(quiet=common.quiet) as progress:
+        with show_progress(quiet=common.quiet) as progress:
             tally = pending_module.run(
                 common.lake, member, hosts, builders, settings, wanted, progress
             )
@@ -211,7 +193,7 @@ def doctor(
 
         from store.commandline import display
 
-        display.write(pa.Table.from_pylist(rows), format)
+        display.write_rows(pa.Table.from_pylist(rows), format)
         return
     for line in walls.lines(rows):
         echo.print_result(line)
@@ -278,6 +260,10 @@ def check(
     common: Common = _DEFAULT,
 ) -> None:
     """Judge one file of your own without storing anything; exits 0 only where it is correct.
+
+    Examples:
+      evaluators check my_kernel.py --task softmax
+      evaluators check my_kernel.py --task ./my_task.py --device cuda:0
 
     Parameters
     ----------

@@ -36,6 +36,10 @@ def diagnose(
     ncu writes analyses, sanitizer (memcheck and initcheck) writes findings of class memory_error.
     Every verdict has an analysis by torch's profiler already; this is slower and sees more.
 
+    Examples:
+      evaluators diagnose --top 3
+      evaluators diagnose 9f2c41 --tool sanitizer --device cuda:0
+
     Parameters
     ----------
     kernel

@@ -9,7 +9,7 @@ from cyclopts import App, Parameter
 
 from store.commandline import echo
 from store.commandline.members import Common, Format
-from store.commandline.progress import shown
+from store.commandline.progress import show_progress
 from store.errors import FlywheelError
 
 _DEFAULT = Common()
@@ -38,6 +38,11 @@ def audit(
     A kernel is searched once by each version of a detector: what a new detector marks in the past
     is one more run of this command. Findings are tags and no verdicts; confirm one with
     `evaluators quarantine`. Interrupt it when you like, run it again to go on.
+
+    Examples:
+      evaluators audit
+      evaluators audit --detector result-caching --limit 1000
+      evaluators audit --llm http://localhost:8000/v1 --model qwen --max-calls 20
 
     Parameters
     ----------
@@ -84,7 +89,7 @@ def audit(
         names, run_id, kernels = [f"llm:{model}"], asked.run_id, asked.kernels
         found, snapshot = asked.findings, asked.snapshot
     else:
-        with shown(quiet=common.quiet) as progress:
+        with show_progress(quiet=common.quiet) as progress:
             done = sweep.sweep(
                 common.lake, detector=detector, where=where, limit=limit, progress=progress
             )
@@ -95,10 +100,10 @@ def audit(
             echo.print_note(f"{done.kernels} kernels in {done.seconds:.1f} s, {rate:.0f} kernels/s")
     with store.open(common.lake) as lake:
         if run_id is not None and format == "table":
-            display.table(sweep.classes(lake, run_id, names), sys.stderr)
+            display.print_table(sweep.classes(lake, run_id, names), sys.stderr)
         holding = sweep.datasets(lake)
     if holding.num_rows or format != "table":
-        display.write(holding, format)
+        display.write_rows(holding, format)
     elif kernels:
         echo.print_note("no dataset holds a marked kernel")
     if format == "table":
@@ -126,11 +131,14 @@ def findings(
     from store.commandline import display
 
     with store.open(common.lake) as lake:
-        display.write(sweep.listed(lake, kernel), format)
+        display.write_rows(sweep.listed(lake, kernel), format)
 
 
 def quarantine(identity: str, /, *, why: str, common: Common = _DEFAULT) -> None:
     """Confirm a finding, or file one on a kernel: no dataset made from here on holds the kernel.
+
+    Examples:
+      evaluators quarantine 9f2c41 --why "returns a cached answer"
 
     Parameters
     ----------
@@ -144,6 +152,9 @@ def quarantine(identity: str, /, *, why: str, common: Common = _DEFAULT) -> None
 
 def dismiss(identity: str, /, *, why: str, common: Common = _DEFAULT) -> None:
     """Dismiss a finding; a kernel whose every confirmed finding was dismissed is free again.
+
+    Examples:
+      evaluators dismiss 4be07a --why "the cache is rebuilt for every input"
 
     Parameters
     ----------
@@ -169,7 +180,7 @@ def _decide(identity: str, decision: str, why: str, common: Common) -> None:
         holding = sweep.datasets(lake, kernel_id)
     if held is not None and holding.num_rows:
         echo.print_note("datasets that were made with it:")
-        display.table(holding, sys.stderr)
+        display.print_table(holding, sys.stderr)
     state = "quarantined" if held is not None else "not quarantined"
     echo.print_result(
         f"{decision} finding {finding_id[:12]}: kernel {kernel_id[:12]} is {state}"

@@ -204,7 +204,7 @@ def _findings(rows: Iterable[Row], asked: Asked) -> list[Row]:
 
 @functools.cache
 def _detectors() -> frozenset[str]:
-    return frozenset({*_OTHER_DETECTORS, *members.members(_DETECTORS)})
+    return frozenset({*_OTHER_DETECTORS, *members.find_members(_DETECTORS)})
 
 
 def _finding_id(row: Row, asked: Asked) -> str:

@@ -350,7 +350,7 @@ def main(fd: int) -> None:
     allocator.reuse_memory()
     lines = socket.socket(fileno=fd).makefile("rwb")
     order = json.loads(lines.readline())
-    member = members.member("evaluators", order["evaluator"]).load()
+    member = members.find_member("evaluators", order["evaluator"]).load()
     config = member.Config(**order["config"])
     builds = default_root()
     prepare(builds)
@@ -502,7 +502,7 @@ def _audited(task: Mapping[str, Any], bench: Bench) -> dict[str, Any]:
 @functools.cache
 def _version(evaluator: str) -> int:
     """Version of an evaluator's rules, as its file has it."""
-    return int(members.member("evaluators", evaluator).load().VERSION)
+    return int(members.find_member("evaluators", evaluator).load().VERSION)
 
 
 def _text(value: Any) -> str | None:

@@ -115,7 +115,7 @@ class Pool:
         """
         store.open(self._lake_url).close()  # a lake that is not there is refused first
         with ExitStack() as stack:
-            self._member = members.member("evaluators", self._evaluator).load()
+            self._member = members.find_member("evaluators", self._evaluator).load()
             self._hosts, self._builders = stack.enter_context(
                 pending.local(
                     self._evaluator, self._layout.places, self._layout.builders, self._config

@@ -1,21 +1,30 @@
-"""`store publish` and `store pull`, as the command line has them."""
+"""`store publish` and `store pull`."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from cyclopts import App, Parameter
+
+from store.cli.options import COMMON
 from store.commandline import echo
 from store.commandline.escape import quote_name
-from store.commandline.members import Common, Format
+from store.commandline.members import Common, PageFormat
+from store.errors import FlywheelError
 
 if TYPE_CHECKING:
     from store.hub.publish import Published
     from store.hub.pull import Pulled
 
-_DEFAULT = Common()
 _CHANGES = {"new": "+", "changed": "~", "gone": "-", "same": "="}
+
+
+def add_to(app: App) -> None:
+    """Add these commands to `store`."""
+    app.command(publish)
+    app.command(pull)
 
 
 def publish(
@@ -29,51 +38,58 @@ def publish(
     license: str | None = None,
     quarantined: Literal["mark", "leave-out"] = "mark",
     unlicensed: Literal["stop", "leave-out"] = "stop",
-    private: bool = False,
-    dry_run: bool = False,
-    format: Format = "table",
-    common: Common = _DEFAULT,
+    private: Annotated[bool, Parameter(negative="")] = False,
+    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    card: Annotated[bool, Parameter(negative="")] = False,
+    format: PageFormat = "table",
+    common: Common = COMMON,
 ) -> None:
-    """Publish a snapshot to the Hugging Face Hub: Parquet, a card, and a lake that opens.
+    """Publish a snapshot to the Hugging Face Hub: Parquet files, a dataset card, and a lake.
 
-    One commit and one tag, or nothing. The token is the client's own (HF_TOKEN, `hf auth login`).
+    Makes one commit and one tag, or nothing. The Hub client supplies the token (HF_TOKEN or
+    `hf auth login`).
 
     Examples:
       store publish ORG/NAME --tag v1 --dry-run
-      store publish ORG/NAME --tag v1 --tables all --dataset contrastive-batch@v1
+      store publish ORG/NAME --tag v1 --dry-run --card > card.md
+      store publish ORG/NAME --tag v1 --tables all --dataset sft@v1
 
     Parameters
     ----------
     repo
-        ORG/NAME of the dataset on the Hub; made where there is none.
+        ORG/NAME of the dataset on the Hub. It is created if it does not exist.
     tag
-        Name of the edition, there and in the lake. A tag that the lake has says which snapshot.
+        Name of the edition, on the Hub and in the lake. If the lake has this tag, its snapshot is
+        published.
     tables
-        Comma-separated tables, or all; what they refer to comes along. Default: all without
-        --dataset, else those that the datasets refer to.
+        Comma-separated tables, or all. Tables that they refer to are included. (Default: all; with
+        --dataset, the tables that the datasets refer to.)
     dataset
-        NAME or NAME@TAG of a dataset that a pipeline made; may stand several times.
+        NAME or NAME@TAG of a dataset that a pipeline has written. Repeat it for more datasets.
     at
-        Tag, snapshot number or ISO time to publish (default: newest).
+        Publish this tag, snapshot number or ISO time (default: newest).
     license
-        SPDX licence that you grant for texts that this lake's own runs wrote and that state none.
+        SPDX license that you grant for texts that this lake's own runs wrote and that state none.
     quarantined
-        mark: a column says which kernels are in quarantine. leave-out: they stay behind, with all
-        rows that refer to them.
+        mark: include kernels in quarantine, and mark them in a column. leave-out: leave them out,
+        with all rows that refer to them.
     unlicensed
-        stop: a text without a licence that allows it stops everything. leave-out: it stays behind.
+        stop: refuse to publish if the license of a text does not allow it. leave-out: leave these
+        texts out.
     private
-        Make the repository private; refused where it is public.
+        Make the repository private. Refused if it exists and is public.
     dry_run
-        Show files, sizes, the card, and what differs from what is there; send nothing.
+        Print the files with their sizes and changes and a summary of the card; send nothing.
+    card
+        With --dry-run, print only the whole card.
     format
-        table or json.
+        Format of the result.
     """
     from store.hub.edition import Options
     from store.hub.publish import publish as run
 
     whole = tables is None or tables == "all"
-    named = None if tables is None else tuple(_all() if whole else tables.split(","))
+    named = None if tables is None else tuple(_all_tables() if whole else tables.split(","))
     options = Options(
         tag=tag,
         tables=named,
@@ -82,8 +98,10 @@ def publish(
         quarantined=quarantined,
         unlicensed=unlicensed,
     )
+    if card and not dry_run:
+        raise FlywheelError("--card prints what would be published", "Add --dry-run.")
     done = run(
-        common.lake, repo, options, at=at, private=private, dry_run=dry_run, progress=_progress
+        common.lake, repo, options, at=at, private=private, dry_run=dry_run, progress=_print_step
     )
     if format == "json":
         facts = asdict(done) | {"sent_bytes": done.sent_bytes, "all_bytes": done.all_bytes}
@@ -91,9 +109,13 @@ def publish(
         return
     for notice in done.notices:
         echo.print_note(f"note: {notice}")
+    if card:
+        echo.print_lines(done.card)
+        return
     if dry_run:
-        _show(done)
-    echo.print_result(_line(done, dry_run))
+        _print_changes(done)
+        _print_card_summary(done.card)
+    echo.print_result(_summarize(done, dry_run))
 
 
 def pull(
@@ -102,15 +124,15 @@ def pull(
     *,
     max_file_gb: float = 1.0,
     max_total_gb: float = 16.0,
-    format: Format = "table",
-    common: Common = _DEFAULT,
+    format: PageFormat = "table",
+    common: Common = COMMON,
 ) -> None:
-    """Merge a published lake into this one; nothing here is overwritten. Exit 3 on conflicts.
+    """Merge a published lake into this one. Nothing here is overwritten. Exits 3 on conflicts.
 
-    Rows are known by content: what is here already is skipped, and pulling again adds nothing. A
-    row whose key is here with other content is listed and stays out; all others are merged.
-    Pulled decisions and verdicts never override those of this lake: they can add suspicion, and
-    only a decision made here releases a kernel.
+    Rows are identified by their content: rows that are here already are skipped, so pulling twice
+    adds nothing. A row with a key that exists here and other content is a conflict: it is listed
+    and left out, and all other rows are merged. Pulled decisions and verdicts never override those
+    of this lake: they can add suspicion, and only a decision made here releases a kernel.
 
     Examples:
       store pull ORG/NAME
@@ -119,48 +141,56 @@ def pull(
     Parameters
     ----------
     repo
-        ORG/NAME, with @ and a tag, branch or commit where it is not to be main.
+        ORG/NAME, or ORG/NAME@REVISION with a tag, branch or commit (default: main).
     max_file_gb
-        Refuse a Parquet file that decodes to more than this many GB.
+        Refuse a Parquet file that decodes to more than N GB.
     max_total_gb
-        Refuse files that decode to more than this many GB together.
+        Refuse files that decode to more than N GB together.
     format
-        table or json.
+        Format of the result.
     """
     from store.foreign.parquet import ParquetLimits
     from store.hub.pull import pull as run
 
     limits = ParquetLimits(file_gb=max_file_gb, total_gb=max_total_gb)
-    done = run(common.lake, repo, limits=limits, progress=_progress)
+    done = run(common.lake, repo, limits=limits, progress=_print_step)
     if format == "json":
         echo.print_json(asdict(done))
     else:
-        _tell(done)
+        _print_pulled(done)
     if done.conflicts:
         sys.exit(3)
 
 
-def _all() -> list[str]:
+def _all_tables() -> list[str]:
     from store.hub import edition
     from store.schema import catalog
 
     return [name for name in catalog.load().tables if name not in edition.LOCAL]
 
 
-def _progress(text: str) -> None:
+def _print_step(text: str) -> None:
     if sys.stderr.isatty():
         echo.print_note(f"{text} …")
 
 
-def _show(done: Published) -> None:
-    """Print the card, then every file with its size and what would become of it."""
-    echo.print_foreign(done.card)
-    echo.print_lines("\nfiles (+ new, ~ changed, - gone, = there already)")
+def _print_changes(done: Published) -> None:
+    """Print every file with its size and what publishing does to it."""
+    echo.print_lines("files (+ new, ~ changed, - gone, = there already)")
     for one in done.changes:
         echo.print_result(f"{_CHANGES[one.what]} {one.bytes:>12,}  {quote_name(one.path)}")
 
 
-def _line(done: Published, dry_run: bool) -> str:
+def _print_card_summary(card: str) -> None:
+    """Print the headings of the card, its length, and how to read it."""
+    _, _, body = card.partition("\n---\n")
+    headings = [line for line in body.splitlines() if line.startswith("#")]
+    echo.print_lines(f"card: README.md, {len(card.splitlines())} lines; --card prints it")
+    for heading in headings:
+        echo.print_foreign(heading.lstrip("#").strip())
+
+
+def _summarize(done: Published, dry_run: bool) -> str:
     files = sum(one.what in ("new", "changed") for one in done.changes)
     rows = sum(done.tables.values())
     what = f"snapshot {done.snapshot} as {done.repo}@{done.tag}: {rows} rows"
@@ -170,15 +200,15 @@ def _line(done: Published, dry_run: bool) -> str:
     return f"would publish {what}; {sizes}" if dry_run else f"{what}; {sizes} → {done.revision}"
 
 
-def _tell(done: Pulled) -> None:
-    from store.commandline.display import cell
+def _print_pulled(done: Pulled) -> None:
+    from store.commandline.display import format_cell
 
     for notice in done.notices:
         echo.print_note(f"note: {notice}")
     for one in done.conflicts:
         echo.print_result(f"conflict {one.table}: {one.count} rows differ in {one.columns}")
         for example in one.examples:
-            echo.print_result(f"  {cell(example)}")
+            echo.print_result(f"  {format_cell(example)}")
     added = ", ".join(f"{table} +{count}" for table, count in done.rows.items())
     echo.print_result(
         f"{added or 'nothing new'} ({done.there} rows there already) from {done.repo}@"

@@ -1,4 +1,4 @@
-"""Reference pages that derive from the catalog and the views: docs/tables.md, `store describe`."""
+"""Reference texts generated from the catalog and the views: docs/tables.md, `store describe`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from store.lake import reader
 from store.schema.catalog import Catalog, ContentId, Table
 
 
-def columns(table: Table) -> list[dict[str, Any]]:
+def list_columns(table: Table) -> list[dict[str, Any]]:
     """Return one row per column: type, whether required, unit, reference, sensitivity, about."""
     return [
         {
@@ -24,19 +24,19 @@ def columns(table: Table) -> list[dict[str, Any]]:
     ]
 
 
-def _id(made: ContentId) -> str:
-    """Return the sentence on how an id is bound to its row."""
-    if made.form is None:
-        return f"The store cannot compute the id: {made.unbound}"
-    words = f" and the word {made.kind}" if made.kind else ""
-    exempt = f" Rows with {made.unless} are exempt." if made.unless else ""
+def _describe_id(rule: ContentId) -> str:
+    """Return the sentence about how an id follows from its row."""
+    if rule.form is None:
+        return f"The store cannot compute the id: {rule.unbound}"
+    words = f" and the word {rule.kind}" if rule.kind else ""
+    exempt = f" Rows with {rule.unless} are exempt." if rule.unless else ""
     return (
-        f"The id is the sha256 of {', '.join(made.of)}{words} (form {made.form}); the store "
+        f"The id is the sha256 of {', '.join(rule.of)}{words} (form {rule.form}); the store "
         f"refuses another one.{exempt}"
     )
 
 
-def tables_page(catalog: Catalog) -> str:
+def render_tables_page(catalog: Catalog) -> str:
     """Return docs/tables.md."""
     parts = [
         "# Tables and views",
@@ -58,9 +58,9 @@ def tables_page(catalog: Catalog) -> str:
             + ("dropped." if table.duplicates == "skip" else "refused.")
         )
         if table.id is not None:
-            parts[-1] += f" {_id(table.id)}"
+            parts[-1] += f" {_describe_id(table.id)}"
         parts += ["", "| column | type | | about |", "|---|---|---|---|"]
-        for column in columns(table):
+        for column in list_columns(table):
             facts = [
                 "required" if column["required"] else "",
                 f"→ {column['references']}" if column["references"] else "",

@@ -1,4 +1,4 @@
-"""`store shell`: a prompt for questions to one pinned snapshot."""
+"""The prompt of `store shell`: SQL statements on one pinned snapshot."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from store.lake.reader import view_names, view_text
 from store.schema import catalog
 
 _HELP = """\
-End a question with a semicolon. Tables and views go by their bare names.
+End a statement with a semicolon.
   .tables          list tables and views
-  .views NAME      print the SQL of a view
-  .help            this
+  .views NAME      print the description and the SQL of a view
+  .help            print this help
   .quit            leave (or Ctrl-D)
 """
 
 
 def interact(lake: QueryProcess) -> None:
-    """Read questions from standard input until its end and print the answers."""
-    talking = sys.stdin.isatty()
-    if talking:
-        # Line editing and history come with being imported.
+    """Read statements from standard input until it ends, and print their results."""
+    interactive = sys.stdin.isatty()
+    if interactive:
+        # Importing it gives input() line editing and a history.
         importlib.import_module("readline")
         echo.print_note(f"snapshot {lake.snapshot} of {lake.url}; .help for help")
     pending: list[str] = []
     while True:
         try:
-            line = input(("...> " if pending else "lake> ") if talking else "")
+            line = input(("...> " if pending else "lake> ") if interactive else "")
         except EOFError:
             break
         except KeyboardInterrupt:
@@ -40,20 +40,20 @@ def interact(lake: QueryProcess) -> None:
         if not pending and line.strip().startswith("."):
             if line.strip() in (".quit", ".exit"):
                 return
-            _command(line.strip())
+            _run_command(line.strip())
             continue
         pending.append(line)
         if line.rstrip().endswith(";"):
-            _answer(lake, "\n".join(pending))
+            _run_statement(lake, "\n".join(pending))
             pending = []
     if "".join(pending).strip():
-        _answer(lake, "\n".join(pending))
+        _run_statement(lake, "\n".join(pending))
 
 
-def _answer(lake: QueryProcess, question: str) -> None:
+def _run_statement(lake: QueryProcess, statement: str) -> None:
     try:
-        answer = lake.ask(question)
-        display.table(answer.rows)
+        answer = lake.ask(statement)
+        display.print_table(answer.rows)
     except FlywheelError as error:
         echo.print_error(error)
     except KeyboardInterrupt:
@@ -63,7 +63,7 @@ def _answer(lake: QueryProcess, question: str) -> None:
             echo.print_note(f"cut after {answer.rows.num_rows} rows")
 
 
-def _command(line: str) -> None:
+def _run_command(line: str) -> None:
     word, _, argument = line.partition(" ")
     if word == ".tables":
         echo.print_lines("\n".join([*catalog.load().tables, *view_names()]))

@@ -1,4 +1,4 @@
-"""How rows reach a person or a program: a table on a terminal, JSON, CSV, or Parquet."""
+"""Prints rows: as a table, JSON, CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -18,56 +18,71 @@ if TYPE_CHECKING:
 
 SHOWN_ROWS = 100
 SHOWN_CHARACTERS = 60
-PIPE_WIDTH = 400
+"""Length at which a terminal's cell is cut."""
+PIPED_CHARACTERS = 4000
+"""Length at which other cells are cut: descriptions are shorter, source files may be longer."""
+_MARGIN = 3
+_NARROWEST = 16
+"""Width to which the last column on a terminal may be cut."""
 _HASH = re.compile("[0-9a-f]{64}")
 
 
-def write(rows: pa.Table, form: str, out: Path | None = None) -> None:
-    """Write rows to stdout (or a file) as table, json, csv or parquet.
+def write_rows(rows: pa.Table, form: str, out: Path | None = None) -> None:
+    """Write rows to stdout or to a file, as table, json, csv or parquet.
 
-    JSON is a list of objects; CSV has a header; Parquet goes to a file or a pipe, never to a
-    terminal. NULL is null in JSON and empty in CSV. JSON, Parquet and files give stored texts back
-    as they are. CSV has no form for control characters, so that on stdout they are escapes, on a
-    terminal newlines as well, and a note says how many cells that changes.
+    JSON is a list of objects, CSV has a header, and Parquet goes to a file or a pipe, never to a
+    terminal. NULL is null in JSON and empty in CSV. JSON, Parquet and files contain the stored
+    texts unchanged. CSV has no notation for control characters: on stdout they become escapes, on a
+    terminal newlines too, and a note counts the changed cells.
     """
     if form == "parquet":
-        _parquet(rows, out)
+        _write_parquet(rows, out)
         return
     if out is None:
-        _text(rows, form, sys.stdout)
+        _write_text(rows, form, sys.stdout)
         return
     with open(out, "w", encoding="utf-8", newline="") as handle:
-        _text(rows, form, handle)
+        _write_text(rows, form, handle)
 
 
-def _text(rows: pa.Table, form: str, handle: TextIO) -> None:
+def _write_text(rows: pa.Table, form: str, handle: TextIO) -> None:
     if form == "json":
         handle.write(encode_json(rows.to_pylist()) + "\n")
     elif form == "csv":
-        _csv(rows, handle, shown=handle is sys.stdout)
+        _write_csv(rows, handle, shown=handle is sys.stdout)
     else:
-        table(rows, handle)
+        print_table(rows, handle)
 
 
-def table(rows: pa.Table, handle: TextIO | None = None, title: str | None = None) -> None:
-    """Print rows as a table: long texts are cut, many rows and columns too wide are counted."""
+def print_table(rows: pa.Table, handle: TextIO | None = None, title: str | None = None) -> None:
+    """Print rows as a table.
+
+    Prints at most SHOWN_ROWS rows. On a terminal it cuts long texts and leaves out the columns that
+    do not fit; notes on stderr say what is missing.
+    """
     import pyarrow as pa
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     target = handle or sys.stdout
-    console = echo.open_console(file=target, width=None if target.isatty() else PIPE_WIDTH)
+    most = SHOWN_CHARACTERS if target.isatty() else PIPED_CHARACTERS
     cells = [
-        [cell(value) for value in row.values()] for row in rows.slice(0, SHOWN_ROWS).to_pylist()
+        [format_cell(value, most) for value in row.values()]
+        for row in rows.slice(0, SHOWN_ROWS).to_pylist()
     ]
     names = [escape_terminal(name) for name in rows.column_names]
-    shown = _fitting(names, cells, console.width)
+    widths = _column_widths(names, cells)
+    console = echo.open_console(file=target, width=None if target.isatty() else sum(widths) + 1)
+    shown = _count_fitting(widths, console.width)
     above = None if title is None else Text(escape_terminal(title))
     drawn = Table(box=box.SIMPLE_HEAD, title=above, title_justify="left", pad_edge=False)
-    for name, field in zip(names[:shown], rows.schema, strict=False):
+    left = console.width
+    for name, width, field in zip(names[:shown], widths, rows.schema, strict=False):
         number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
-        drawn.add_column(Text(name), justify="right" if number else "left", no_wrap=True)
+        justify = "right" if number else "left"
+        drawn.add_column(Text(name), justify=justify, no_wrap=True, max_width=left)
+        left -= width
     for row in cells:
         # Text objects: markup inside stored values stays plain text.
         drawn.add_row(*map(Text, row[:shown]))
@@ -78,22 +93,38 @@ def table(rows: pa.Table, handle: TextIO | None = None, title: str | None = None
         echo.print_note(f"columns that did not fit: {', '.join(names[shown:])}")
 
 
-def _fitting(names: list[str], cells: list[list[str]], width: int) -> int:
-    """Return how many leading columns fit into a width, at least one."""
+def _column_widths(names: list[str], cells: list[list[str]]) -> list[int]:
+    """Return the columns of the terminal that each column of a table takes, its margin included."""
+    from rich.cells import cell_len
+
+    return [
+        max([cell_len(name), *(cell_len(row[index]) for row in cells)]) + _MARGIN
+        for index, name in enumerate(names)
+    ]
+
+
+def _count_fitting(widths: list[int], width: int) -> int:
+    """Return how many leading columns fit, at least one; the last one may be cut to fit.
+
+    >>> _count_fitting([10, 50, 60], 80), _count_fitting([10, 50, 60], 70)
+    (3, 2)
+    """
     used = 0
-    for index, name in enumerate(names):
-        used += max([len(name), *(len(row[index]) for row in cells)]) + 3
-        if used > width:
+    for index, needed in enumerate(widths):
+        if used + min(needed, _NARROWEST + _MARGIN) > width:
             return max(index, 1)
-    return len(names)
+        used += needed
+        if used > width:
+            return index + 1
+    return len(widths)
 
 
-def cell(value: object) -> str:
-    """Return a value as the short text of a table cell; control characters are escaped.
+def format_cell(value: object, most: int = SHOWN_CHARACTERS) -> str:
+    """Return a value as the text of a table cell of at most `most` characters, escaped.
 
-    Hashes are cut to the first characters, which `store show` takes.
+    Hashes are cut to their first characters, which `store show` takes.
 
-    >>> cell(3.14159), cell(None), cell("a\\x1b[31mb"), cell("9f" * 32)
+    >>> format_cell(3.14159), format_cell(None), format_cell("a\\x1b[31mb"), format_cell("9f" * 32)
     ('3.142', '', 'a\\\\x1b[31mb', '9f9f9f9f9f9f')
     """
     if value is None:
@@ -105,45 +136,45 @@ def cell(value: object) -> str:
     text = value.isoformat() if isinstance(value, date) else str(value)
     if _HASH.fullmatch(text):
         return text[:12]
-    text = escape_terminal(text[: SHOWN_CHARACTERS * 2])
-    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
+    text = escape_terminal(text[: most * 2])
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def _csv(rows: pa.Table, handle: TextIO, *, shown: bool) -> None:
-    """Write rows as CSV; where they are shown, texts are escaped and the changed ones counted."""
-    kept = "" if handle.isatty() else "\n\t"
+def _write_csv(rows: pa.Table, handle: TextIO, *, shown: bool) -> None:
+    """Write rows as CSV. On stdout, texts are escaped and a note counts the changed cells."""
+    unescaped = "" if handle.isatty() else "\n\t"
     changed = 0
 
-    def cell_of(value: object) -> object:
+    def plain_cell(value: object) -> object:
         nonlocal changed
         text = encode_json(value, indent=None) if isinstance(value, list | dict) else value
         if not shown or not isinstance(text, str):
             return text
         safe = (
-            re.sub(f"[^{kept}]+", lambda part: escape_terminal(part[0]), text)
-            if kept
-            else (escape_terminal(text))
+            re.sub(f"[^{unescaped}]+", lambda part: escape_terminal(part[0]), text)
+            if unescaped
+            else escape_terminal(text)
         )
         changed += safe != text
         return safe
 
     plain = csv.writer(handle, lineterminator="\n")
-    plain.writerow([cell_of(name) for name in rows.column_names])
+    plain.writerow([plain_cell(name) for name in rows.column_names])
     for batch in rows.to_batches():
-        plain.writerows([cell_of(value) for value in row.values()] for row in batch.to_pylist())
+        plain.writerows([plain_cell(value) for value in row.values()] for row in batch.to_pylist())
     if changed:
         echo.print_note(
-            f"{changed} cells hold characters that are shown as escapes; --out FILE, and --format "
-            "json or parquet keep them"
+            f"{changed} cells hold characters that are shown as escapes; --out FILE or --format "
+            "json or parquet keeps them"
         )
 
 
-def _parquet(rows: pa.Table, out: Path | None) -> None:
+def _write_parquet(rows: pa.Table, out: Path | None) -> None:
     import pyarrow.parquet as pq
 
     if out is not None:
         pq.write_table(rows, out, compression="zstd", write_page_index=True)
         return
     if sys.stdout.isatty():
-        raise FlywheelError("Parquet is not for a terminal", "Name a file with --out.")
+        raise FlywheelError("Parquet cannot be printed on a terminal", "Give --out FILE.")
     pq.write_table(rows, sys.stdout.buffer, compression="zstd", write_page_index=True)

@@ -1,4 +1,4 @@
-"""The shell that the four rooms share: members found by file name, common options, exit codes."""
+"""What the command lines of the four rooms share: members, common options, exit codes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import importlib.util
 import logging
 import os
 import sys
+import typing
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal, TypeAlias
@@ -20,23 +21,25 @@ from store.commandline import echo
 from store.errors import FlywheelError, UnknownName
 
 Format: TypeAlias = Literal["table", "json", "csv"]
+PageFormat: TypeAlias = Literal["table", "json"]
+"""Formats of a result that is more than one table."""
 
-_DEFECT = "This error was not expected; the lines above say where it comes from."
+_DEFECT = "This is a bug. The lines above show where it happened."
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Common:
-    """Options that every command takes."""
+    """Options that every command takes, before or after its name."""
 
     lake: Annotated[str | None, Parameter(env_var="FLYWHEEL_LAKE", show_default=False)] = None
     """Folder of the lake (default ./lake)."""
     catalog: Annotated[str | None, Parameter(env_var="FLYWHEEL_CATALOG", show_default=False)] = None
-    """Catalog file instead of the installed one."""
+    """Use this catalog file instead of the installed one."""
     verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative="")] = False
-    """Say more, and show tracebacks."""
+    """Print more, including tracebacks."""
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")] = False
-    """Say only what goes wrong."""
+    """Print errors only."""
 
     def __post_init__(self) -> None:
         """Set up logging, and the catalog for everything that this process opens."""
@@ -50,7 +53,7 @@ class Common:
 
 @dataclass(frozen=True)
 class Member:
-    """One importer, pipeline, evaluator or trainer: a bare file in its room."""
+    """One importer, exporter, pipeline, evaluator or trainer: a bare file in its room."""
 
     name: str
     file: Path
@@ -58,7 +61,7 @@ class Member:
     about: str
 
     def load(self) -> ModuleType:
-        """Import the member's module. Raises FlywheelError where the user's file is not Python."""
+        """Import the member's module. Raises FlywheelError if the user's file is not Python."""
         if not self.module.startswith("flywheel."):
             return importlib.import_module(self.module)
         spec = importlib.util.spec_from_file_location(self.module, self.file)
@@ -73,34 +76,66 @@ class Member:
         return module
 
 
-def members(room: str) -> dict[str, Member]:
+def find_members(room: str) -> dict[str, Member]:
     """Return the members of a room (`pipelines`, `store.importers` …) by name, none imported.
 
-    The user's own files in ./flywheel/<room>/ come after ours and may not take our names.
+    The user's own files in ./flywheel/<room>/ come after ours. Raises UnknownName if one of them
+    has the name of another member.
     """
     package = importlib.import_module(room)
     ours = Path(str(package.__file__)).parent
     own = Path("flywheel") / room.rpartition(".")[2]
-    found: dict[str, Member] = {}
+    by_name: dict[str, Member] = {}
     for folder, prefix in ((ours, room), (own, f"flywheel.{room.rpartition('.')[2]}")):
         for file in sorted(folder.glob("[!_]*.py")):
             name = file.stem.replace("_", "-")
-            if name in found:
-                raise UnknownName(
-                    f"{file} takes the name of a member that is there: {name}", "Rename the file."
-                )
+            if name in by_name:
+                raise UnknownName(f'{file}: there is a member "{name}" already', "Rename the file.")
             about = next(iter(_docstring(file)), "(no description)")
-            found[name] = Member(name, file, f"{prefix}.{file.stem}", about)
-    return found
+            by_name[name] = Member(name, file, f"{prefix}.{file.stem}", about)
+    return by_name
 
 
-def member(room: str, name: str) -> Member:
-    """Return one member of a room; raises UnknownName with the nearest one."""
-    found = members(room)
-    wanted = name.replace("_", "-")
-    if wanted not in found:
-        raise UnknownName.among(room.rpartition(".")[2].removesuffix("s"), name, found)
-    return found[wanted]
+def find_member(room: str, name: str) -> Member:
+    """Return one member of a room; raises UnknownName with the nearest name."""
+    by_name = find_members(room)
+    normal = name.replace("_", "-")
+    if normal not in by_name:
+        raise UnknownName.among(_noun(room), name, by_name)
+    return by_name[normal]
+
+
+def print_members(room: str, form: str) -> None:
+    """Print the members of a room with their descriptions, as table, json or csv."""
+    import pyarrow as pa
+
+    from store.commandline import display
+
+    rows = [{_noun(room): one.name, "about": one.about} for one in find_members(room).values()]
+    display.write_rows(pa.Table.from_pylist(rows), form)
+
+
+def add_list(app: App, room: str) -> None:
+    """Add the command `list`, which prints the members of a room, to the room's app."""
+
+    default = Common()
+
+    def list_(*, format: Format = "table", common: Common = default) -> None:
+        """List the members.
+
+        Parameters
+        ----------
+        format
+            Format of the list.
+        """
+        print_members(room, format)
+
+    noun = _noun(room)
+    app.command(
+        list_,
+        name="list",
+        help=f"List the {noun}s: the files of {room}/ and of ./flywheel/{room}/.",
+    )
 
 
 @dataclass(frozen=True)
@@ -110,18 +145,18 @@ class Group:
     app: App
     """The command."""
     room: str
-    """Package that holds the members."""
+    """Package of the members."""
     command: Callable[[Member], Callable[..., Any]]
-    """Makes the function of a member; called for the member that was named alone."""
+    """Returns the function of a member; called only for the member that the arguments name."""
 
     def fill(self, argv: Sequence[str]) -> None:
         """Add the subcommands, importing only the first member that the arguments name."""
         if self.app.name[0] not in argv:
             return
-        found = members(self.room)
+        by_name = find_members(self.room)
         words = (word.replace("_", "-") for word in argv)
-        named = next((word for word in words if word in found), None)
-        for one in found.values():
+        named = next((word for word in words if word in by_name), None)
+        for one in by_name.values():
             if one.name == named:
                 self.app.command(self.command(one), name=one.name, help=_help(one))
             else:
@@ -131,16 +166,15 @@ class Group:
 def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
     """Run a room's command line and leave the process with its exit code.
 
-    0 done, 1 refused with a reason, 2 usage, 3 rows broke a rule, 130 interrupted.
+    0 done, 1 refused with a reason, 2 wrong usage, 3 rows broke a rule, 130 interrupted.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    app.suppress_keyboard_interrupt = False  # which says nothing; the handler below does
     with echo.escaped_streams():
         try:
             for group in groups:
                 group.fill(arguments)
             app(
-                arguments,
+                _move_common_options(app, arguments),
                 console=echo.open_console(),
                 error_console=echo.open_console(stderr=True),
             )
@@ -150,10 +184,10 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
             echo.print_error(error)
             sys.exit(error.exit_code)
         except KeyboardInterrupt:
-            echo.print_note("interrupted; what was committed stays, run it again to go on")
+            echo.print_note("interrupted; everything committed is kept, run it again to resume")
             sys.exit(130)
         except BrokenPipeError:
-            # The reader of our output went away (`| head`): nothing is left to say.
+            # The reader of our output has ended (`| head`).
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
         except Exception as error:
@@ -167,8 +201,48 @@ def doc_lines(file: Path) -> Iterator[str]:
     yield from _docstring(file)[1:]
 
 
+def _noun(room: str) -> str:
+    """Return what a member of a room is: `importer` for `store.importers`."""
+    return room.rpartition(".")[2].removesuffix("s")
+
+
+def _common_options() -> dict[str, bool]:
+    """Return the names of the common options, and whether each takes a value."""
+    hints = typing.get_type_hints(Common, include_extras=True)
+    options: dict[str, bool] = {}
+    for field in fields(Common):
+        kind, parameter = typing.get_args(hints[field.name])
+        for name in parameter.name or (f"--{field.name}",):
+            options[name] = kind is not bool
+    return options
+
+
+def _move_common_options(app: App, arguments: Sequence[str]) -> list[str]:
+    """Move common options that stand before or between command names behind all other options.
+
+    cyclopts reads options only after the name of the command that they belong to.
+    """
+    takes_value = _common_options()
+    commands: list[str] = []
+    moved: list[str] = []
+    rest = list(arguments)
+    while rest:
+        option, has_value, _ = rest[0].partition("=")
+        if option in takes_value:
+            count = 2 if takes_value[option] and not has_value else 1
+            moved += rest[:count]
+            rest = rest[count:]
+        elif not rest[0].startswith("-") and rest[0] in app:
+            app = app[rest[0]]
+            commands.append(rest.pop(0))
+        else:
+            break
+    end = rest.index("--") if "--" in rest else len(rest)
+    return [*commands, *rest[:end], *moved, *rest[end:]]
+
+
 def _docstring(file: Path) -> list[str]:
-    """Return the lines of a module's docstring; none where it is not Python: `load` says so."""
+    """Return the lines of a module's docstring; none if it is not Python, which `load` reports."""
     try:
         return (ast.get_docstring(ast.parse(file.read_bytes())) or "").splitlines()
     except (SyntaxError, ValueError):
@@ -180,4 +254,4 @@ def _help(one: Member) -> str:
 
 
 def _unloaded() -> None:
-    """Stand for a member that this process did not ask for."""
+    """Stand for a member that the arguments do not name."""

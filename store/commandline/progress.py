@@ -17,12 +17,12 @@ Progress: TypeAlias = Callable[[int, int, str], None]
 _LINE_EVERY_S = 30.0
 
 
-def unseen(done: int, of: int, what: str) -> None:
+def ignore_progress(done: int, of: int, what: str) -> None:
     """Take no note."""
 
 
 @contextmanager
-def shown(*, quiet: bool = False) -> Generator[Progress]:
+def show_progress(*, quiet: bool = False) -> Generator[Progress]:
     """Show what is told, with its rate and the time left, on stderr.
 
     A log gets a line every 30 s, so short work says nothing there. While a bar stands, what others
@@ -44,7 +44,7 @@ def shown(*, quiet: bool = False) -> Generator[Progress]:
             echo.print_note(f"{what}: {done} of {of}, {rate(done)}, {time_left} left")
 
     if quiet:
-        yield unseen
+        yield ignore_progress
     elif not sys.stderr.isatty():
         yield write
     else:

@@ -1,5 +1,6 @@
-"""Families of generated tasks with kernels by a teacher: texts made from a seed, never run here.
+"""Families of generated tasks with a teacher's kernels, as texts made from a seed.
 
-A bare file is a family and its name is the family's. It states SPLIT (the side that the whole
-family is on) and draws a task from a `Draw`; files with an underscore are machinery.
+A bare file is a family and has its name. It states SPLIT, the split of the whole family, and its
+function `task` draws a task from a `Draw`. store/generated/writing has what families share. Nothing
+here runs a kernel.
 """

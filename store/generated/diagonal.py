@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from store.generated.writing import elementwise_chain, teacher, texts, words
 from store.generated.writing.draw import Draw
 from store.generated.writing.elementwise_chain import Step
+from store.generated.writing.module import Module, render_reference
 from store.generated.writing.task import Kernel, Task
-from store.generated.writing.texts import Module
 
 SPLIT = "train"
 _N = (160, 192, 200, 224, 256, 300, 320, 384, 448)
@@ -114,19 +114,19 @@ def task(draw: Draw) -> Task:
     kind = draw.choice(kinds)
     if level == 3:
         post = (
-            elementwise_chain.chain(draw, 1, only=elementwise_chain.AFTER_PRODUCT)
-            if draw.below(2)
+            elementwise_chain.draw_chain(draw, 1, only=elementwise_chain.AFTER_PRODUCT)
+            if draw.integer_below(2)
             else ()
         )
     else:
-        post = elementwise_chain.chain(draw, draw.choice((1, 2))) if level == 2 else ()
+        post = elementwise_chain.draw_chain(draw, draw.choice((1, 2))) if level == 2 else ()
     module = Module(inputs=tuple(kind.inputs))
     after = elementwise_chain.torch_lines(post, "v")
     lines = [f"v = {kind.torch}", *after]
     rows, cols = draw.choice(_N), draw.choice(_M)
     title = f"Matrix: {', '.join(filter(None, (kind.title, elementwise_chain.title(post))))}"
     sizes, shapes = {"ROWS": rows, "COLS": cols}, list(kind.inputs.values())
-    code = texts.reference(
+    code = render_reference(
         f"{title}.",
         module,
         [*lines, "return v"],
@@ -134,16 +134,14 @@ def task(draw: Draw) -> Task:
         shapes,
     )
     kernels = [
-        teacher.rewritten(
-            module, [f"v = {kind.fast}", *elementwise_chain.inplace_lines(post, "v")]
-        ),
-        _looped(module, kind, after),
+        teacher.rewrite(module, [f"v = {kind.fast}", *elementwise_chain.inplace_lines(post, "v")]),
+        _loop_kernel(module, kind, after),
         *_cpp(module, kind, post),
         *_triton(module, kind, post),
         *_cuda(module, kind, post),
-        teacher.half(module, lines),
+        teacher.round_inputs(module, lines),
     ]
-    kernels += teacher.unlinked(draw, kernels)
+    kernels += teacher.break_link(draw, kernels)
     cuda = {"ROWS": draw.choice((1024, 2048)), "COLS": draw.choice((1024, 2048))}
     bound = (
         f"The product computes {rows} x {rows} elements, of which only the diagonal is kept."
@@ -155,13 +153,13 @@ def task(draw: Draw) -> Task:
         title=title,
         level=level,
         code=code,
-        analysis=words.analysis(lines, sizes, shapes, bound),
+        analysis=words.describe_reference(lines, sizes, shapes, bound),
         cuda=cuda,
         kernels=tuple(kernels),
     )
 
 
-def _looped(module: Module, kind: _Kind, after: Sequence[str]) -> Kernel:
+def _loop_kernel(module: Module, kind: _Kind, after: Sequence[str]) -> Kernel:
     about = "A Python loop over rows without the full product."
     lines = [f"v = torch.stack([{kind.slow} for r in range(x.shape[0])])", *after, "return v"]
     return texts.torch_kernel(

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from store.generated.writing import elementwise_chain, teacher, texts, words
 from store.generated.writing.draw import Draw
 from store.generated.writing.elementwise_chain import Step
+from store.generated.writing.module import Module, render_reference
 from store.generated.writing.task import Kernel, Task
-from store.generated.writing.texts import Module
 
 SPLIT = "train"
 _ROWS = (64, 96, 100, 128, 160, 192, 250, 256, 320, 384, 512)
@@ -19,7 +19,9 @@ _BOUND = "No element of the answer depends on another, so that one pass over mem
 def task(draw: Draw) -> Task:
     """Return a chain of one to three steps."""
     level = draw.choice((1, 2, 2))
-    steps = elementwise_chain.chain(draw, 1 if level == 1 else 2 + draw.below(2), tensors=True)
+    steps = elementwise_chain.draw_chain(
+        draw, 1 if level == 1 else 2 + draw.integer_below(2), tensors=True
+    )
     module = Module(
         inputs=("x", *elementwise_chain.names(steps, "input")),
         params=elementwise_chain.names(steps, "column"),
@@ -29,7 +31,7 @@ def task(draw: Draw) -> Task:
     lines = elementwise_chain.torch_lines(steps)
     sizes = {"ROWS": rows, "COLS": cols}
     shapes = ["ROWS, COLS"] * len(module.inputs)
-    code = texts.reference(
+    code = render_reference(
         f"{title}.",
         module,
         [*lines, "return v"],
@@ -37,21 +39,21 @@ def task(draw: Draw) -> Task:
         shapes,
     )
     kernels = [
-        teacher.rewritten(module, elementwise_chain.inplace_lines(steps)),
-        teacher.looped(module, lines, 1),
-        teacher.looped(module, elementwise_chain.inplace_lines(steps), 32),
+        teacher.rewrite(module, elementwise_chain.inplace_lines(steps)),
+        teacher.loop_over_rows(module, lines, 1),
+        teacher.loop_over_rows(module, elementwise_chain.inplace_lines(steps), 32),
         *_cpp(module, steps),
         *_triton(module, steps),
         *_cuda(module, steps),
-        teacher.half(module, lines),
+        teacher.round_inputs(module, lines),
     ]
-    kernels += teacher.unlinked(draw, kernels)
+    kernels += teacher.break_link(draw, kernels)
     cuda = {"ROWS": draw.choice((2048, 4096)), "COLS": draw.choice((2048, 4096))}
     return Task(
         title=title,
         level=level,
         code=code,
-        analysis=words.analysis(lines, sizes, shapes, _BOUND),
+        analysis=words.describe_reference(lines, sizes, shapes, _BOUND),
         cuda=cuda,
         kernels=tuple(kernels),
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from store.generated.writing import elementwise_chain, row_programs, teacher, texts, words
+from store.generated.writing import elementwise_chain, row_programs, teacher, words
 from store.generated.writing.draw import Draw
+from store.generated.writing.module import Module, render_reference
 from store.generated.writing.row_programs import Core
 from store.generated.writing.task import Task
-from store.generated.writing.texts import Module
 
 SPLIT = "train"
 _ROWS = (96, 128, 160, 192, 200, 256, 320, 384, 512)
@@ -98,13 +98,17 @@ def task(draw: Draw) -> Task:
     """Return a norm, one between elementwise steps, or one whose answer is averaged."""
     level = draw.choice((1, 2, 2, 3))
     core = draw.choice(_CORES)
-    pre = elementwise_chain.chain(draw, 1 + draw.below(2)) if level > 1 and draw.below(4) else ()
-    post = (
-        elementwise_chain.chain(draw, 1)
-        if level > 1 and core.title in _UNIT and (not pre or draw.below(2))
+    pre = (
+        elementwise_chain.draw_chain(draw, 1 + draw.integer_below(2))
+        if level > 1 and draw.integer_below(4)
         else ()
     )
-    weighted = level > 1 and (draw.below(2) == 0 or not (pre or post))
+    post = (
+        elementwise_chain.draw_chain(draw, 1)
+        if level > 1 and core.title in _UNIT and (not pre or draw.integer_below(2))
+        else ()
+    )
+    weighted = level > 1 and (draw.integer_below(2) == 0 or not (pre or post))
     module = Module(params=("weight",) if weighted else ())
     titles = [
         elementwise_chain.title(pre),
@@ -113,37 +117,37 @@ def task(draw: Draw) -> Task:
         elementwise_chain.title(post),
     ]
     if weighted:
-        core = _weighted(core)
+        core = _add_weights(core)
     if level == 3:
-        core, post, titles = _reduced(core, post), (), [*titles, "mean of squares"]
+        core, post, titles = _average_rows(core, post), (), [*titles, "mean of squares"]
     start = elementwise_chain.torch_lines(pre) or ["v = x"]
     after = elementwise_chain.torch_lines(post, "v")
     lines = [*start, *core.torch, *after]
     rows, cols = draw.sizes(_ROWS, _COLS, 1 << 17, 1 << 18)
     title = f"Rows: {', '.join(filter(None, titles))}"
     sizes, shapes = {"ROWS": rows, "COLS": cols}, ["ROWS, COLS"]
-    code = texts.reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
+    code = render_reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
     fast = [*(elementwise_chain.inplace_lines(pre) or ["v = x"]), *core.fast]
     kernels = [
-        teacher.rewritten(module, [*fast, *elementwise_chain.inplace_lines(post, "v")]),
-        teacher.looped(module, lines, 1),
-        teacher.looped(module, lines, 32),
+        teacher.rewrite(module, [*fast, *elementwise_chain.inplace_lines(post, "v")]),
+        teacher.loop_over_rows(module, lines, 1),
+        teacher.loop_over_rows(module, lines, 32),
         *row_programs.kernels(module, pre, core, post),
-        teacher.half(module, lines),
+        teacher.round_inputs(module, lines),
     ]
-    kernels += teacher.unlinked(draw, kernels)
+    kernels += teacher.break_link(draw, kernels)
     cuda = {"ROWS": draw.choice((4096, 8192)), "COLS": draw.choice((1024, 2048, 4096))}
     return Task(
         title=title,
         level=level,
         code=code,
-        analysis=words.analysis(lines, sizes, shapes, words.ROW_ALONE),
+        analysis=words.describe_reference(lines, sizes, shapes, words.ROW_ALONE),
         cuda=cuda,
         kernels=tuple(kernels),
     )
 
 
-def _weighted(core: Core) -> Core:
+def _add_weights(core: Core) -> Core:
     """Multiply the answer by a weight per column."""
     *c, last = core.c
     inner = last.removeprefix("@ to[c] = POST(").removesuffix(");")
@@ -156,7 +160,7 @@ def _weighted(core: Core) -> Core:
     )
 
 
-def _reduced(core: Core, post: tuple[elementwise_chain.Step, ...]) -> Core:
+def _average_rows(core: Core, post: tuple[elementwise_chain.Step, ...]) -> Core:
     """Answer with the mean of the squares of a row, after `post`."""
     *c, last = core.c
     inner = last.removeprefix("@ to[c] = POST(").removesuffix(");")
@@ -176,7 +180,7 @@ def _reduced(core: Core, post: tuple[elementwise_chain.Step, ...]) -> Core:
             *elementwise_chain.inplace_lines(post, "v"),
             "v = v.square_().mean(dim=1)",
         ),
-        c=(*_unstored([*c, *loop]), "$sum s", "$one out[r] = s / cols;"),
+        c=(*_drop_stores([*c, *loop]), "$sum s", "$one out[r] = s / cols;"),
         triton=(
             *core.triton,
             *elementwise_chain.triton_lines(post),
@@ -186,6 +190,6 @@ def _reduced(core: Core, post: tuple[elementwise_chain.Step, ...]) -> Core:
     )
 
 
-def _unstored(lines: list[str]) -> list[str]:
+def _drop_stores(lines: list[str]) -> list[str]:
     """Read the elements again where a row of answers would have kept them."""
     return [line.replace(" to[c] = v;", "").replace("to[c]", "PRE") for line in lines]

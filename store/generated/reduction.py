@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from store.generated.writing import elementwise_chain, row_programs, teacher, texts, words
 from store.generated.writing.draw import Draw
 from store.generated.writing.elementwise_chain import Step
+from store.generated.writing.module import Module, render_reference
 from store.generated.writing.row_programs import Core
 from store.generated.writing.task import Kernel, Task
-from store.generated.writing.texts import Module
 
 SPLIT = "train"
 _ROWS = (192, 200, 256, 300, 320, 384, 400, 500, 512)
@@ -133,10 +133,10 @@ def task(draw: Draw) -> Task:
     """Return a reduction along rows (more often) or columns, after up to three steps."""
     level = draw.choice((1, 2, 3, 3))
     kind = draw.choice(_KINDS)
-    count = (0, 1, 2 + draw.below(2))[level - 1]
+    count = (0, 1, 2 + draw.integer_below(2))[level - 1]
     only = _UNBOUNDED if kind.extreme else ()
-    pre = elementwise_chain.chain(draw, count, only=only) if count else ()
-    along = 1 if draw.below(3) else 0
+    pre = elementwise_chain.draw_chain(draw, count, only=only) if count else ()
+    along = 1 if draw.integer_below(3) else 0
     module = Module()
     start = elementwise_chain.torch_lines(pre) or ["v = x"]
     lines = [*start, "v = " + kind.torch.format(d=along)]
@@ -148,10 +148,13 @@ def task(draw: Draw) -> Task:
     titles = filter(None, (elementwise_chain.title(pre), kind.title))
     title = f"{'Rows' if along else 'Columns'}: {', '.join(titles)}"
     sizes, shapes = {"ROWS": rows, "COLS": cols}, ["ROWS, COLS"]
-    code = texts.reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
-    kernels = [teacher.rewritten(module, fast)]
+    code = render_reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
+    kernels = [teacher.rewrite(module, fast)]
     if along:
-        kernels += [teacher.looped(module, lines, 1), teacher.looped(module, fast, 32)]
+        kernels += [
+            teacher.loop_over_rows(module, lines, 1),
+            teacher.loop_over_rows(module, fast, 32),
+        ]
         kernels += row_programs.kernels(module, pre, _core(kind))
     else:
         kernels += [*_cpp(module, pre, kind), *_triton(module, pre, kind), _cuda(module, pre, kind)]
@@ -163,14 +166,16 @@ def task(draw: Draw) -> Task:
                 about, module, [*less, "return v"], variant="wrong_step", techniques=(), right=False
             )
         )
-    kernels.append(teacher.half(module, lines))
-    kernels += teacher.unlinked(draw, kernels)
+    kernels.append(teacher.round_inputs(module, lines))
+    kernels += teacher.break_link(draw, kernels)
     cuda = {"ROWS": draw.choice((2048, 4096, 8192)), "COLS": draw.choice((1024, 2048, 4096))}
     return Task(
         title=title,
         level=level,
         code=code,
-        analysis=words.analysis(lines, sizes, shapes, words.ROW_ALONE if along else _COLUMN),
+        analysis=words.describe_reference(
+            lines, sizes, shapes, words.ROW_ALONE if along else _COLUMN
+        ),
         cuda=cuda,
         kernels=tuple(kernels),
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from store.generated.writing import elementwise_chain, teacher, texts, words
 from store.generated.writing.draw import Draw
+from store.generated.writing.module import Module, render_reference
 from store.generated.writing.task import Kernel, Task
-from store.generated.writing.texts import Module
 
 SPLIT = "train"
 _ROWS = (64, 96, 128, 200, 256, 384, 512)
@@ -15,8 +15,8 @@ _COLS = (200, 256, 384, 500, 512, 768, 1000, 1024)
 def task(draw: Draw) -> Task:
     """Return a running sum, one of a chain, or one that is averaged."""
     level = draw.choice((1, 2, 2, 3))
-    pre = elementwise_chain.chain(draw, 1 + draw.below(2)) if level > 1 else ()
-    back = draw.below(2) == 1
+    pre = elementwise_chain.draw_chain(draw, 1 + draw.integer_below(2)) if level > 1 else ()
+    back = draw.integer_below(2) == 1
     module = Module()
     start = elementwise_chain.torch_lines(pre) or ["v = x"]
     sums = "v = v.flip(1).cumsum(dim=1).flip(1)" if back else "v = torch.cumsum(v, dim=1)"
@@ -29,19 +29,19 @@ def task(draw: Draw) -> Task:
     titles += ["mean of rows"] * (level == 3)
     title = f"Rows: {', '.join(filter(None, titles))}"
     sizes, shapes = {"ROWS": rows, "COLS": cols}, ["ROWS, COLS"]
-    code = texts.reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
+    code = render_reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
     inplace = elementwise_chain.inplace_lines(pre) or ["v = x"]
     kernels = [
-        teacher.rewritten(module, [*inplace, other, *after]),
-        teacher.looped(module, lines, 1),
-        teacher.looped(module, [*inplace, other, *after], 32),
+        teacher.rewrite(module, [*inplace, other, *after]),
+        teacher.loop_over_rows(module, lines, 1),
+        teacher.loop_over_rows(module, [*inplace, other, *after], 32),
         *_cpp(module, pre, back, level == 3),
         *_triton(module, pre, back, level == 3),
         _cuda(module, pre, back, level == 3),
-        teacher.half(module, lines),
-        _exclusive(module, [*start, sums.replace("v = ", "s = ", 1)], level == 3),
+        teacher.round_inputs(module, lines),
+        _exclusive_kernel(module, [*start, sums.replace("v = ", "s = ", 1)], level == 3),
     ]
-    kernels += teacher.unlinked(draw, kernels)
+    kernels += teacher.break_link(draw, kernels)
     cuda = {"ROWS": draw.choice((4096, 8192)), "COLS": draw.choice((1024, 2048))}
     bound = f"Each sum waits for the one before it, so that a row is a chain of {cols} additions; "
     bound += f"the {rows} rows do not depend on each other."
@@ -50,13 +50,13 @@ def task(draw: Draw) -> Task:
         title=title,
         level=level,
         code=code,
-        analysis=words.analysis(lines, sizes, shapes, bound),
+        analysis=words.describe_reference(lines, sizes, shapes, bound),
         cuda=cuda,
         kernels=tuple(kernels),
     )
 
 
-def _exclusive(module: Module, lines: list[str], reduced: bool) -> Kernel:
+def _exclusive_kernel(module: Module, lines: list[str], reduced: bool) -> Kernel:
     about = "PyTorch operations whose sums leave out the element itself."
     last = ["v = s - v", *(["v = v.mean(dim=1)"] if reduced else []), "return v"]
     return texts.torch_kernel(

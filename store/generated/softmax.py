@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from store.generated.writing import elementwise_chain, row_programs, teacher, texts, words
+from store.generated.writing import elementwise_chain, row_programs, teacher, words
 from store.generated.writing.draw import Draw
+from store.generated.writing.module import Module, render_reference
 from store.generated.writing.row_programs import Core
 from store.generated.writing.task import Task
-from store.generated.writing.texts import Module
 
 SPLIT = "test"
 _ROWS = (96, 128, 160, 192, 200, 256, 320, 384, 512)
@@ -146,8 +146,8 @@ def task(draw: Draw) -> Task:
     """Return a softmax, one after elementwise steps, or one that is reduced."""
     level = draw.choice((1, 2, 2, 3))
     core = draw.choice(_ONE if level == 3 else (*_WIDE, _ONE[0]))
-    count = (0, 1 + draw.below(2), draw.below(3))[level - 1]
-    pre = elementwise_chain.chain(draw, count, most=_MOST) if count else ()
+    count = (0, 1 + draw.integer_below(2), draw.integer_below(3))[level - 1]
+    pre = elementwise_chain.draw_chain(draw, count, most=_MOST) if count else ()
     module = Module()
     start = elementwise_chain.torch_lines(pre) or ["v = x"]
     lines = [*start, *core.torch]
@@ -155,23 +155,21 @@ def task(draw: Draw) -> Task:
     title = ", ".join(filter(None, (elementwise_chain.title(pre), core.title)))
     title = f"Rows: {title}"
     sizes, shapes = {"ROWS": rows, "COLS": cols}, ["ROWS, COLS"]
-    code = texts.reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
+    code = render_reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
     kernels = [
-        teacher.rewritten(
-            module, [*(elementwise_chain.inplace_lines(pre) or ["v = x"]), *core.fast]
-        ),
-        teacher.looped(module, lines, 1),
-        teacher.looped(module, lines, 32),
+        teacher.rewrite(module, [*(elementwise_chain.inplace_lines(pre) or ["v = x"]), *core.fast]),
+        teacher.loop_over_rows(module, lines, 1),
+        teacher.loop_over_rows(module, lines, 32),
         *row_programs.kernels(module, pre, core),
-        teacher.half(module, lines),
+        teacher.round_inputs(module, lines),
     ]
-    kernels += teacher.unlinked(draw, kernels)
+    kernels += teacher.break_link(draw, kernels)
     cuda = {"ROWS": draw.choice((4096, 8192)), "COLS": draw.choice((1024, 2048, 4096))}
     return Task(
         title=title,
         level=level,
         code=code,
-        analysis=words.analysis(lines, sizes, shapes, words.ROW_ALONE),
+        analysis=words.describe_reference(lines, sizes, shapes, words.ROW_ALONE),
         cuda=cuda,
         kernels=tuple(kernels),
     )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from store.generated.writing import elementwise_chain, teacher, texts, words
+from store.generated.writing import elementwise_chain, stencil_programs, teacher, texts, words
 from store.generated.writing.draw import Draw
-from store.generated.writing.elementwise_chain import Step
+from store.generated.writing.module import Module, render_reference
+from store.generated.writing.stencil_programs import Stencil
 from store.generated.writing.task import Kernel, Task
-from store.generated.writing.texts import Module
 
 SPLIT = "test"
 _ROWS = (64, 96, 128, 200, 256, 320, 384)
@@ -22,49 +21,34 @@ _SHAPES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Stencil:
-    """Neighbours with their weights."""
-
-    points: tuple[tuple[int, int, float], ...]
-    """Offsets in rows and columns, and the weight."""
-    wraps: bool
-    """Whether the grid goes on at its other side."""
-
-    @property
-    def reach(self) -> tuple[int, int]:
-        """Largest offset in rows and in columns."""
-        return max(p[0] for p in self.points), max(p[1] for p in self.points)
-
-
 def task(draw: Draw) -> Task:
     """Return a stencil, one before elementwise steps, or one whose rows are averaged."""
     level = draw.choice((1, 2, 2, 3))
     shape = draw.choice(sorted(_SHAPES))
     points = tuple((r, c, draw.number(0.1, 0.9)) for r, c in _SHAPES[shape])
-    one = _Stencil(points=points, wraps=draw.below(2) == 1)
-    post = elementwise_chain.chain(draw, 1 + draw.below(2)) if level > 1 else ()
+    one = Stencil(points=points, wraps=draw.integer_below(2) == 1)
+    post = elementwise_chain.draw_chain(draw, 1 + draw.integer_below(2)) if level > 1 else ()
     reduced = level == 3
     module = Module()
-    summed = _rolled(one) if one.wraps else _padded(one)
+    summed = _roll_lines(one) if one.wraps else _pad_lines(one)
     lines = [*summed, *elementwise_chain.torch_lines(post, "v"), *["v = v.mean(dim=1)"] * reduced]
     rows, cols = draw.sizes(_ROWS, _COLS, 1 << 16, 1 << 18)
     titles = [shape, "around the edge" if one.wraps else "zeros beyond the edge"]
     titles += [elementwise_chain.title(post)] * bool(post) + ["mean of rows"] * reduced
     title = f"Stencil: {', '.join(titles)}"
     sizes, shapes = {"ROWS": rows, "COLS": cols}, ["ROWS, COLS"]
-    code = texts.reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
+    code = render_reference(f"{title}.", module, [*lines, "return v"], sizes, shapes)
     last = [*elementwise_chain.inplace_lines(post, "v"), *(["v = v.mean(dim=1)"] * reduced)]
     kernels = [
-        teacher.rewritten(module, [*_inplace(one), *last]),
+        teacher.rewrite(module, [*_inplace_lines(one), *last]),
         _convolution(module, one, last),
-        *_cpp(module, one, post, reduced),
-        *_triton(module, one, post, reduced),
-        *_cuda(module, one, post, reduced),
-        teacher.half(module, lines),
+        *stencil_programs.cpp_kernels(module, one, post, reduced),
+        *stencil_programs.triton_kernels(module, one, post, reduced),
+        *stencil_programs.cuda_kernels(module, one, post, reduced),
+        teacher.round_inputs(module, lines),
         _one_sided(module, one, last),
     ]
-    kernels += teacher.unlinked(draw, kernels)
+    kernels += teacher.break_link(draw, kernels)
     cuda = {"ROWS": draw.choice((2048, 4096)), "COLS": draw.choice((2048, 4096))}
     bound = "Neighbouring answers read mostly the same elements, so that one pass over memory is "
     bound += f"enough; the reference goes over the grid anew for each of {len(points)} points."
@@ -72,13 +56,13 @@ def task(draw: Draw) -> Task:
         title=title,
         level=level,
         code=code,
-        analysis=words.analysis(lines, sizes, shapes, bound),
+        analysis=words.describe_reference(lines, sizes, shapes, bound),
         cuda=cuda,
         kernels=tuple(kernels),
     )
 
 
-def _rolled(one: _Stencil) -> list[str]:
+def _roll_lines(one: Stencil) -> list[str]:
     def term(r: int, c: int, w: float) -> str:
         rolled = f"torch.roll(x, ({-r}, {-c}), (0, 1))" if (r, c) != (0, 0) else "x"
         return f"{w} * {rolled}"
@@ -87,7 +71,7 @@ def _rolled(one: _Stencil) -> list[str]:
     return [f"v = {first}", *(f"v = v + {other}" for other in others)]
 
 
-def _padded(one: _Stencil) -> list[str]:
+def _pad_lines(one: Stencil) -> list[str]:
     high, wide = one.reach
 
     def term(r: int, c: int, w: float) -> str:
@@ -102,7 +86,7 @@ def _padded(one: _Stencil) -> list[str]:
     ]
 
 
-def _inplace(one: _Stencil) -> list[str]:
+def _inplace_lines(one: Stencil) -> list[str]:
     """Add to what is there the parts of the grid that have the neighbour."""
     centre = next(w for r, c, w in one.points if (r, c) == (0, 0))
     lines = [f"v = x * {centre}"]
@@ -135,7 +119,7 @@ def _ranges(r: int, c: int, wrapped: bool = False) -> tuple[str, str]:
     return f"{to_r}, {to_c}", f"{near_r}, {near_c}"
 
 
-def _convolution(module: Module, one: _Stencil, last: Sequence[str]) -> Kernel:
+def _convolution(module: Module, one: Stencil, last: Sequence[str]) -> Kernel:
     about = "One convolution in place of the shifted sums."
     high, wide = one.reach
     weights = {(r, c): w for r, c, w in one.points}
@@ -156,10 +140,10 @@ def _convolution(module: Module, one: _Stencil, last: Sequence[str]) -> Kernel:
     )
 
 
-def _one_sided(module: Module, one: _Stencil, last: Sequence[str]) -> Kernel:
+def _one_sided(module: Module, one: Stencil, last: Sequence[str]) -> Kernel:
     about = "The shifted sums without the last neighbour."
-    less = _Stencil(points=one.points[:-1], wraps=one.wraps)
-    lines = [*_inplace(less), *last, "return v"]
+    less = Stencil(points=one.points[:-1], wraps=one.wraps)
+    lines = [*_inplace_lines(less), *last, "return v"]
     return texts.torch_kernel(
         about,
         module,
@@ -168,223 +152,3 @@ def _one_sided(module: Module, one: _Stencil, last: Sequence[str]) -> Kernel:
         techniques=("inplace",),
         right=False,
     )
-
-
-def _at(one: _Stencil, qualifier: str, whole: str) -> str:
-    """Return the C function that reads an element that may lie beyond the edge."""
-    body = (
-        "return x[(r + rows) % rows * cols + (c + cols) % cols];"
-        if one.wraps
-        else "return r < 0 || c < 0 || r >= rows || c >= cols ? 0.0f : x[r * cols + c];"
-    )
-    arguments = f"const float* x, {whole} r, {whole} c, {whole} rows, {whole} cols"
-    return f"{qualifier} float at({arguments}) {{\n  {body}\n}}\n"
-
-
-def _offset(name: str, by: int) -> str:
-    return name if by == 0 else f"{name} {'+' if by > 0 else '-'} {abs(by)}"
-
-
-def _guarded(one: _Stencil) -> str:
-    terms = (
-        f"{w}f * at(x, {_offset('r', r)}, {_offset('c', c)}, rows, cols)" for r, c, w in one.points
-    )
-    return f"float v = {' + '.join(terms)};"
-
-
-def _direct(one: _Stencil) -> str:
-    """Return the sum where every neighbour is there; p points at the element."""
-
-    def place(r: int, c: int) -> str:
-        if r:
-            return f"p[{'-' * (r < 0)}{'' if abs(r) == 1 else f'{abs(r)} * '}cols{c:+d}]".replace(
-                "+0]", "]"
-            )
-        return f"p[{c}]"
-
-    return f"float v = {' + '.join(f'{w}f * {place(r, c)}' for r, c, w in one.points)};"
-
-
-def _cpp(module: Module, one: _Stencil, post: Sequence[Step], reduced: bool) -> list[Kernel]:
-    high, wide = one.reach
-    keep = "s += v;" if reduced else "out[r * cols + c] = v;"
-    steps = elementwise_chain.c_lines(post)
-    begin = ["  float s = 0.0f;"] * reduced
-    end = ["  out[r] = s / cols;"] * reduced
-
-    def kernel(variant: str, about: str, source: list[str], flags: str, *found: str) -> Kernel:
-        point = texts.function(steps, "post") if "post(" in "".join(source) else ""
-        return texts.cpp_kernel(
-            about,
-            module,
-            source,
-            out="x.new_empty(x.shape[0])" if reduced else "torch.empty_like(x)",
-            sizes=texts.ROWS_COLS,
-            flags=flags,
-            device=_at(one, "static", "long") + point,
-            variant=variant,
-            techniques=found,
-            right=not variant.startswith("wrong"),
-        )
-
-    guarded = [
-        "for (long r = 0; r < rows; ++r) {",
-        *begin,
-        "  for (long c = 0; c < cols; ++c) {",
-        *(f"    {line}" for line in [_guarded(one), *steps, keep]),
-        "  }",
-        *end,
-        "}",
-    ]
-    value = "post(v)" if post else "v"
-    store = f"s += {value};" if reduced else f"out[r * cols + c] = {value};"
-    edge = f"{{ {_guarded(one)} {store} }}"
-    inner = [
-        "for (long r = 0; r < rows; ++r) {",
-        *begin,
-        "  const float* p = x + r * cols;",
-        f"  const int whole = r >= {high} && r + {high} < rows;" if high else "",
-        f"  const long a = {f'whole ? {wide} : cols' if high else wide}, b = cols - {wide};",
-        f"  for (long c = 0; c < a; ++c) {edge}",
-        "  for (long c = a; c < b; ++c) {",
-        f"    {_direct(one).replace('p[', 'p[c + ').replace('c + -', 'c - ')}",
-        f"    {store}",
-        "  }",
-        f"  for (long c = a < b ? b : a; c < cols; ++c) {edge}" if wide else "",
-        *end,
-        "}",
-    ]
-    inner = [line for line in inner if line]
-    return [
-        kernel("cpp_guarded", "C that tests every neighbour.", guarded, texts.PLAIN),
-        kernel(
-            "cpp_guarded_o3",
-            "C that tests every neighbour, with all of the compiler's optimisations.",
-            guarded,
-            texts.VECTOR,
-            "vectorised",
-        ),
-        kernel(
-            "cpp_interior",
-            "C with a loop without tests for the interior, vectorised by the compiler.",
-            inner,
-            texts.VECTOR,
-            "vectorised",
-            "edge_split",
-        ),
-        kernel(
-            "cpp_threads",
-            "C with a loop without tests for the interior, rows on several threads.",
-            [texts.PRAGMA, *inner],
-            texts.THREADS,
-            "vectorised",
-            "edge_split",
-            "threads",
-        ),
-        kernel(
-            "wrong_tail",
-            "C that tests every neighbour and leaves out the last columns.",
-            [line.replace("c < cols;", "c < cols - 5;") for line in guarded],
-            texts.VECTOR,
-        ),
-    ]
-
-
-def _triton(module: Module, one: _Stencil, post: Sequence[Step], reduced: bool) -> list[Kernel]:
-    def load(r: int, c: int) -> str:
-        row, col = _offset("r", r), _offset("c", c)
-        if one.wraps:
-            row = f"({row} + rows) % rows" if r else row
-            col = f"({col} + cols) % cols" if c else col
-            return f"tl.load(x + {row} * cols + {col}, mask, other=0.0)"
-        inside = ["mask"]
-        inside += [f"({row} >= 0) & ({row} < rows)"] * bool(r)
-        inside += [f"({col} >= 0) & ({col} < cols)"] * bool(c)
-        start = f"({row})" if r else row
-        return f"tl.load(x + {start} * cols + {col}, {' & '.join(inside)}, other=0.0)"
-
-    first, *others = (f"{w} * {load(r, c)}" for r, c, w in one.points)
-    summed = [
-        f"v = {first}",
-        *(f"v += {other}" for other in others),
-        *elementwise_chain.triton_lines(post),
-    ]
-    made: list[Kernel] = []
-    # r is a block too: a mask of blocks and single numbers is none.
-    for block in (256, 1024) if not reduced else (0,):
-        if reduced:
-            about = "A Triton program a row."
-            source = ["c = tl.arange(0, BLOCK)", "r = c * 0 + tl.program_id(0)", "mask = c < cols"]
-            source += [*summed, "v = tl.sum(tl.where(mask, v, 0.0), axis=0) / cols"]
-            source += ["tl.store(out + tl.program_id(0), v)"]
-            grid, meta = "x.shape[0],", {"BLOCK": "triton.next_power_of_2(x.shape[1])"}
-            out = "x.new_empty(x.shape[0])"
-        else:
-            about = f"A Triton program for {block} elements of a row."
-            source = [
-                "c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)",
-                "r = c * 0 + tl.program_id(0)",
-                "mask = c < cols",
-                *summed,
-                "tl.store(out + r * cols + c, v, mask)",
-            ]
-            grid = f"x.shape[0], triton.cdiv(x.shape[1], {block})"
-            meta = {"BLOCK": str(block)}
-            out = "torch.empty_like(x)"
-        made.append(
-            texts.triton_kernel(
-                about,
-                module,
-                source,
-                out=out,
-                sizes=texts.ROWS_COLS,
-                grid=grid,
-                meta=meta,
-                variant=f"triton_{block or 'row'}",
-                techniques=("fusion", "block_size"),
-            )
-        )
-    return made
-
-
-def _cuda(module: Module, one: _Stencil, post: Sequence[Step], reduced: bool) -> list[Kernel]:
-    functions = _at(one, "__device__", "int")
-    steps = elementwise_chain.c_lines(post)
-    if reduced:
-        about = "CUDA, a warp a row, combined by shuffles."
-        source = [
-            "const int r = blockIdx.x * 8 + threadIdx.x / 32, t = threadIdx.x % 32;",
-            "if (r >= rows) return;",
-            "float s = 0.0f;",
-            "for (int c = t; c < cols; c += 32) {",
-            *(f"  {line}" for line in [_guarded(one), *steps, "s += v;"]),
-            "}",
-            "for (int h = 16; h > 0; h /= 2) s += __shfl_xor_sync(0xffffffff, s, h);",
-            "if (t == 0) out[r] = s / cols;",
-        ]
-        grid, block, out = "(x.shape[0] + 7) // 8, 1, 1", "256, 1, 1", "x.new_empty(x.shape[0])"
-    else:
-        about = "CUDA, one element a thread, tiles of 32 by 8."
-        source = [
-            "const int c = blockIdx.x * 32 + threadIdx.x, r = blockIdx.y * 8 + threadIdx.y;",
-            "if (r >= rows || c >= cols) return;",
-            _guarded(one),
-            *steps,
-            "out[r * cols + c] = v;",
-        ]
-        grid, block = "(x.shape[1] + 31) // 32, (x.shape[0] + 7) // 8, 1", "32, 8, 1"
-        out = "torch.empty_like(x)"
-    return [
-        texts.cuda_kernel(
-            about,
-            module,
-            source,
-            out=out,
-            sizes=texts.ROWS_COLS,
-            grid=grid,
-            block=block,
-            device=functions,
-            variant="cuda_warp" if reduced else "cuda_tiles",
-            techniques=("fusion", "warp_shuffle" if reduced else "tiling"),
-        )
-    ]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from store.generated.writing import elementwise_chain, teacher, texts, words
 from store.generated.writing.draw import Draw
 from store.generated.writing.elementwise_chain import Step
+from store.generated.writing.module import Module, render_reference
 from store.generated.writing.task import Kernel, Task
-from store.generated.writing.texts import Module
 
 SPLIT = "train"
 _ROWS = (96, 128, 200, 256, 300, 384, 512)
@@ -32,7 +32,7 @@ def task(draw: Draw) -> Task:
     The answer needs x in one order and y in the other: no view of either is right.
     """
     level = draw.choice((1, 2, 2, 3))
-    pre = elementwise_chain.chain(draw, 1 + draw.below(2)) if level > 1 else ()
+    pre = elementwise_chain.draw_chain(draw, 1 + draw.integer_below(2)) if level > 1 else ()
     name = draw.choice(sorted(_COMBINE))
     batch = draw.choice((0, 0, 2, 4)) if level < 3 else 0
     reduced = level == 3
@@ -47,7 +47,7 @@ def task(draw: Draw) -> Task:
     first = "BATCH, " if batch else ""
     sizes = {**({"BATCH": batch} if batch else {}), "ROWS": rows, "COLS": cols}
     shapes = [f"{first}ROWS, COLS", f"{first}COLS, ROWS"]
-    code = texts.reference(
+    code = render_reference(
         f"{title}.",
         _MODULE,
         [*lines, "return v"],
@@ -61,15 +61,15 @@ def task(draw: Draw) -> Task:
     copied.append(inplace or "v = " + _COMBINE[name][0].format(v="v"))
     copied += ["v = v.mean(dim=1)"] * reduced
     kernels = [
-        teacher.rewritten(_MODULE, copied),
-        _columns(pre, name, bool(batch), reduced),
+        teacher.rewrite(_MODULE, copied),
+        _columns_kernel(pre, name, bool(batch), reduced),
         *_cpp(pre, name, bool(batch), reduced),
         *_triton(pre, name, bool(batch), reduced),
         *_cuda(pre, name, bool(batch), reduced),
-        teacher.half(_MODULE, lines),
-        _reshaped([line.replace(turn, "reshape(y.shape)") for line in lines]),
+        teacher.round_inputs(_MODULE, lines),
+        _reshape_kernel([line.replace(turn, "reshape(y.shape)") for line in lines]),
     ]
-    kernels += teacher.unlinked(draw, kernels)
+    kernels += teacher.break_link(draw, kernels)
     cuda = {"BATCH": 16, "ROWS": 1024, "COLS": draw.choice((512, 1024))}
     if not batch:
         cuda = {"ROWS": draw.choice((2048, 4096)), "COLS": draw.choice((2048, 4096))}
@@ -77,7 +77,7 @@ def task(draw: Draw) -> Task:
         title=title,
         level=level,
         code=code,
-        analysis=words.analysis(lines, sizes, shapes, _BOUND),
+        analysis=words.describe_reference(lines, sizes, shapes, _BOUND),
         cuda=cuda,
         kernels=tuple(kernels),
     )
@@ -92,14 +92,14 @@ def _out(reduced: bool) -> str:
     return "x.new_empty(x.shape[1])" if reduced else "torch.empty_like(y)"
 
 
-def _reshaped(lines: Sequence[str]) -> Kernel:
+def _reshape_kernel(lines: Sequence[str]) -> Kernel:
     about = "PyTorch operations that reshape where they should transpose."
     return texts.torch_kernel(
         about, _MODULE, [*lines, "return v"], variant="wrong_reshape", techniques=(), right=False
     )
 
 
-def _columns(pre: Sequence[Step], name: str, batch: bool, reduced: bool) -> Kernel:
+def _columns_kernel(pre: Sequence[Step], name: str, batch: bool, reduced: bool) -> Kernel:
     """Return a Python loop over the rows of the answer."""
     about = "A Python loop over the columns of x."
     lines = elementwise_chain.torch_lines(pre, "u")

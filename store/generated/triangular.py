@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from store.generated.writing import elementwise_chain, teacher, texts, words
+from store.generated.writing import elementwise_chain, teacher, texts, triangle_programs, words
 from store.generated.writing.draw import Draw
-from store.generated.writing.elementwise_chain import Step
+from store.generated.writing.module import Module, render_reference
 from store.generated.writing.task import Kernel, Task
-from store.generated.writing.texts import Module
+from store.generated.writing.triangle_programs import Triangle, add_offset
 
 SPLIT = "test"
 _N = (128, 144, 160, 192, 200, 224, 256, 288, 300)
@@ -24,12 +23,14 @@ _MODULE = Module(inputs=("a", "x"))
 def task(draw: Draw) -> Task:
     """Return a product with a triangle, one before elementwise steps, or one that is averaged."""
     level = draw.choice((1, 2, 2, 3))
-    lower = draw.below(2) == 1
+    lower = draw.integer_below(2) == 1
     offset = draw.choice((0, 0, 1, 2, 5))
-    vector = level < 3 and draw.below(4) == 0
-    count = (0, 1 + draw.below(2), draw.below(3))[level - 1]
+    vector = level < 3 and draw.integer_below(4) == 0
+    count = (0, 1 + draw.integer_below(2), draw.integer_below(3))[level - 1]
     post = (
-        elementwise_chain.chain(draw, count, only=elementwise_chain.AFTER_PRODUCT) if count else ()
+        elementwise_chain.draw_chain(draw, count, only=elementwise_chain.AFTER_PRODUCT)
+        if count
+        else ()
     )
     one = Triangle(lower=lower, offset=offset, vector=vector, reduced=level == 3)
     after = [*elementwise_chain.torch_lines(post, "v"), *["v = v.mean(dim=1)"] * one.reduced]
@@ -42,86 +43,34 @@ def task(draw: Draw) -> Task:
     titles += [elementwise_chain.title(post)] * bool(post) + ["mean of rows"] * one.reduced
     title = f"Matrix: {', '.join(titles)}"
     shapes = ["N, N", "N" if vector else "N, M"]
-    code = texts.reference(f"{title}.", _MODULE, [*lines, "return v"], sizes, shapes)
+    code = render_reference(f"{title}.", _MODULE, [*lines, "return v"], sizes, shapes)
     last = [*elementwise_chain.inplace_lines(post, "v"), *["v = v.mean(dim=1)"] * one.reduced]
     kernels = [
         *_torch(one, last),
-        *_cpp(one, post),
-        *_triton(one, post),
-        *_cuda(one, post),
-        teacher.half(_MODULE, lines),
+        *triangle_programs.cpp_kernels(_MODULE, one, post),
+        *triangle_programs.triton_kernels(_MODULE, one, post),
+        *triangle_programs.cuda_kernels(_MODULE, one, post),
+        teacher.round_inputs(_MODULE, lines),
     ]
-    kernels += teacher.unlinked(draw, kernels)
+    kernels += teacher.break_link(draw, kernels)
     cuda = {"N": draw.choice((1024, 2048)), **({} if vector else {"M": draw.choice((512, 1024))})}
     return Task(
         title=title,
         level=level,
         code=code,
-        analysis=words.analysis(lines, sizes, shapes, _BOUND),
+        analysis=words.describe_reference(lines, sizes, shapes, _BOUND),
         cuda=cuda,
         kernels=tuple(kernels),
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Triangle:
-    """Which part of the matrix counts, and what is asked for."""
-
-    lower: bool
-    offset: int
-    """Distance of the triangle from the diagonal."""
-    vector: bool
-    reduced: bool
-    """Whether the rows of the answer are averaged."""
-
-    @property
-    def reference(self) -> str:
-        """The product in PyTorch, with all the zeros."""
-        way = f"tril(a, {-self.offset})" if self.lower else f"triu(a, {self.offset})"
-        return f"torch.{way} @ x".replace("(a, 0)", "(a)")
-
-    @property
-    def first(self) -> str:
-        """First k of row i, in C."""
-        return "0" if self.lower else _plus("i", self.offset)
-
-    @property
-    def last(self) -> str:
-        """End of the k of row i, in C."""
-        return _plus("i", 1 - self.offset) if self.lower else "n"
-
-    @property
-    def sizes(self) -> list[str]:
-        """Name and expression of each size."""
-        return ["n=a.shape[0]", *(["m=x.shape[1]"] if not self.vector else [])]
-
-    @property
-    def out(self) -> str:
-        """Expression that makes the output."""
-        return "x.new_empty(a.shape[0])" if self.reduced else "torch.empty_like(x)"
-
-    @property
-    def blocks(self) -> str:
-        """The product of s rows at a time, in PyTorch."""
-        if self.lower:
-            offset = _plus("i", -self.offset)
-            part = f"a[i : i + s, : i + s].tril({offset}) @ x[: i + s]"
-        else:
-            part = f"a[i : i + s, i:].triu({self.offset}) @ x[i:]"
-        return f"v = torch.cat([{part} for i in range(0, a.shape[0], s)])"
-
-
-def _plus(name: str, by: int) -> str:
-    return name if by == 0 else f"{name} {'+' if by > 0 else '-'} {abs(by)}"
-
-
 def _torch(one: Triangle, last: Sequence[str]) -> list[Kernel]:
     made: list[Kernel] = []
     if one.lower:
-        end = f"max({_plus('r', 1 - one.offset)}, 0)"
+        end = f"max({add_offset('r', 1 - one.offset)}, 0)"
         row = f"a[r, :{end}] @ x[:{end}]"
     else:
-        row = f"a[r, {_plus('r', one.offset)} :] @ x[{_plus('r', one.offset)} :]"
+        row = f"a[r, {add_offset('r', one.offset)} :] @ x[{add_offset('r', one.offset)} :]"
     for variant, about, product, found in (
         (
             "torch_two_halves",
@@ -159,250 +108,3 @@ def _torch(one: Triangle, last: Sequence[str]) -> list[Kernel]:
         )
     )
     return made
-
-
-def _cpp(one: Triangle, post: Sequence[Step]) -> list[Kernel]:
-    steps = elementwise_chain.c_lines(post)
-    store = "t += v;" if one.reduced else "out[i * m + j] = v;"
-    around = (["  float t = 0.0f;"] * one.reduced, ["  out[i] = t / m;"] * one.reduced)
-
-    def kernel(variant: str, about: str, source: list[str], flags: str, *found: str) -> Kernel:
-        return texts.cpp_kernel(
-            about,
-            _MODULE,
-            source,
-            out=one.out,
-            sizes=one.sizes,
-            flags=flags,
-            variant=variant,
-            techniques=found,
-            right=not variant.startswith("wrong"),
-        )
-
-    def direct(first: str, last: str) -> list[str]:
-        """Sum for one element of the answer after the other."""
-        if one.vector:
-            return [
-                "for (long i = 0; i < n; ++i) {",
-                "  float v = 0.0f;",
-                f"  for (long k = {first}; k < {last}; ++k) v += a[i * n + k] * x[k];",
-                *(f"  {line}" for line in steps),
-                "  out[i] = v;",
-                "}",
-            ]
-        return [
-            "for (long i = 0; i < n; ++i) {",
-            *around[0],
-            "  for (long j = 0; j < m; ++j) {",
-            "    float v = 0.0f;",
-            f"    for (long k = {first}; k < {last}; ++k) v += a[i * n + k] * x[k * m + j];",
-            *(f"    {line}" for line in [*steps, store]),
-            "  }",
-            *around[1],
-            "}",
-        ]
-
-    by_rows = [
-        "for (long i = 0; i < n; ++i) {",
-        "  float s[m];",
-        "  for (long j = 0; j < m; ++j) s[j] = 0.0f;",
-        f"  for (long k = {one.first}; k < {one.last}; ++k)",
-        "    for (long j = 0; j < m; ++j) s[j] += a[i * n + k] * x[k * m + j];",
-        *around[0],
-        "  for (long j = 0; j < m; ++j) {",
-        "    float v = s[j];",
-        *(f"    {line}" for line in [*steps, store]),
-        "  }",
-        *around[1],
-        "}",
-    ]
-    right = direct(one.first, one.last)
-    short = direct(
-        *(
-            (one.first, _plus("i", -one.offset))
-            if one.lower
-            else (_plus("i", one.offset + 1), one.last)
-        )
-    )
-    fast = right if one.vector else by_rows
-    how = "" if one.vector else ", whole rows of x at a time"
-    return [
-        kernel(
-            "cpp_scalar",
-            "C loops that end at the diagonal, one element of the answer at a time.",
-            right,
-            texts.PLAIN,
-            "skips_zeros",
-        ),
-        kernel(
-            "cpp_vector",
-            f"C loops that end at the diagonal{how}, vectorised by the compiler.",
-            fast,
-            texts.VECTOR,
-            "skips_zeros",
-            "vectorised",
-        ),
-        kernel(
-            "cpp_threads",
-            f"C loops that end at the diagonal{how}, rows on several threads.",
-            [f"{texts.PRAGMA} schedule(dynamic, 8)", *fast],
-            texts.THREADS,
-            "skips_zeros",
-            "vectorised",
-            "threads",
-        ),
-        kernel(
-            "wrong_diagonal",
-            "C loops that leave out the elements next to the zeros.",
-            short,
-            texts.VECTOR,
-            "skips_zeros",
-        ),
-    ]
-
-
-def _triton(one: Triangle, post: Sequence[Step]) -> list[Kernel]:
-    steps = elementwise_chain.triton_lines(post)
-    row = _plus("r[:, None]", -one.offset if one.lower else one.offset)
-    keep = f"({row} >= k[None, :]) & (r[:, None] < n)"
-    if not one.lower:
-        keep = f"(k[None, :] >= {row}) & (k[None, :] < n) & (r[:, None] < n)"
-    if one.vector:
-        scalar = _plus("r", -one.offset if one.lower else one.offset)
-        keep = f"k <= {scalar}" if one.lower else f"(k >= {scalar}) & (k < n)"
-        about = "A Triton program a row, that reads nothing beyond the diagonal."
-        source = [
-            "r = tl.program_id(0)",
-            "k = tl.arange(0, BLOCK)",
-            f"keep = {keep}",
-            "v = tl.load(a + r * n + k, keep, other=0.0) * tl.load(x + k, keep, other=0.0)",
-            "v = tl.sum(v, axis=0)",
-            *steps,
-            "tl.store(out + r, v)",
-        ]
-        return [
-            texts.triton_kernel(
-                about,
-                _MODULE,
-                source,
-                out=one.out,
-                sizes=one.sizes,
-                grid="a.shape[0],",
-                meta={"BLOCK": "triton.next_power_of_2(a.shape[0])"},
-                variant="triton_row",
-                techniques=("skips_zeros", "fusion"),
-            )
-        ]
-    limits = (
-        "0, tl.minimum((tl.program_id(0) + 1) * T, n), 16"
-        if one.lower
-        else "tl.program_id(0) * T, n, 16"
-    )
-    product = [
-        "v = tl.zeros((T, T), tl.float32)",
-        f"for k0 in range({limits}):",
-        "    k = k0 + tl.arange(0, 16)",
-        f"    left = tl.load(a + r[:, None] * n + k[None, :], {keep}, other=0.0)",
-        "    inside = (k[:, None] < n) & (c[None, :] < m)",
-        "    right = tl.load(x + k[:, None] * m + c[None, :], inside, other=0.0)",
-        '    v += tl.dot(left, right, input_precision="ieee")',
-        *steps,
-    ]
-    made: list[Kernel] = []
-    for side in (32, 64):
-        if one.reduced:
-            source = [
-                "r = tl.program_id(0) * T + tl.arange(0, T)",
-                "total = tl.zeros((T,), tl.float32)",
-                "for c0 in range(0, m, T):",
-                "    c = c0 + tl.arange(0, T)",
-                *(f"    {line}" for line in product),
-                "    total += tl.sum(tl.where(c[None, :] < m, v, 0.0), axis=1)",
-                "tl.store(out + r, total / m, r < n)",
-            ]
-            grid = f"triton.cdiv(a.shape[0], {side}),"
-        else:
-            source = [
-                "r = tl.program_id(0) * T + tl.arange(0, T)",
-                "c = tl.program_id(1) * T + tl.arange(0, T)",
-                *product,
-                "inside = (r[:, None] < n) & (c[None, :] < m)",
-                "tl.store(out + r[:, None] * m + c[None, :], v, inside)",
-            ]
-            grid = f"triton.cdiv(a.shape[0], {side}), triton.cdiv(x.shape[1], {side})"
-        about = f"Triton tiles of {side} by {side} that end at the diagonal, in full precision."
-        made.append(
-            texts.triton_kernel(
-                about,
-                _MODULE,
-                source,
-                out=one.out,
-                sizes=one.sizes,
-                grid=grid,
-                meta={"T": str(side)},
-                variant=f"triton_tiles_{side}",
-                techniques=("skips_zeros", "tiling", "fusion"),
-            )
-        )
-    return made
-
-
-def _cuda(one: Triangle, post: Sequence[Step]) -> list[Kernel]:
-    steps = elementwise_chain.c_lines(post)
-    summed = f"for (int k = {one.first}; k < {one.last}; ++k)"
-    fold = "for (int h = 16; h > 0; h /= 2) {} += __shfl_xor_sync(0xffffffff, {}, h);"
-    warp = [
-        "const int i = blockIdx.x * 8 + threadIdx.x / 32, t = threadIdx.x % 32;",
-        "if (i >= n) return;",
-    ]
-    grid, block = "(a.shape[0] + 7) // 8, 1, 1", "256, 1, 1"
-    if one.vector:
-        about = "CUDA, a warp a row that ends at the diagonal, combined by shuffles."
-        source = [
-            *warp,
-            "float v = 0.0f;",
-            f"for (int k = {one.first} + t; k < {one.last}; k += 32) v += a[i * n + k] * x[k];",
-            fold.format("v", "v"),
-            *steps,
-            "if (t == 0) out[i] = v;",
-        ]
-    elif one.reduced:
-        about = "CUDA, a warp a row of the answer, combined by shuffles."
-        source = [
-            *warp,
-            "float s = 0.0f;",
-            "for (int j = t; j < m; j += 32) {",
-            "  float v = 0.0f;",
-            f"  {summed} v += a[i * n + k] * x[k * m + j];",
-            *(f"  {line}" for line in steps),
-            "  s += v;",
-            "}",
-            fold.format("s", "s"),
-            "if (t == 0) out[i] = s / m;",
-        ]
-    else:
-        about = "CUDA, one element of the answer a thread, in a loop that ends at the diagonal."
-        source = [
-            "const int j = blockIdx.x * 32 + threadIdx.x, i = blockIdx.y * 8 + threadIdx.y;",
-            "if (i >= n || j >= m) return;",
-            "float v = 0.0f;",
-            f"{summed} v += a[i * n + k] * x[k * m + j];",
-            *steps,
-            "out[i * m + j] = v;",
-        ]
-        grid = "(x.shape[1] + 31) // 32, (a.shape[0] + 7) // 8, 1"
-        block = "32, 8, 1"
-    found = "warp_shuffle" if one.vector or one.reduced else "coalesced"
-    return [
-        texts.cuda_kernel(
-            about,
-            _MODULE,
-            source,
-            out=one.out,
-            sizes=one.sizes,
-            grid=grid,
-            block=block,
-            variant="cuda_rows",
-            techniques=("skips_zeros", "fusion", found),
-        )
-    ]

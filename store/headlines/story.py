@@ -1,4 +1,4 @@
-"""The story of a published figure, step by step, each step one SQL file of store/headlines."""
+"""Derives a published figure step by step; each step is one SQL file of store/headlines."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One step: what it says, the SQL that says it, and the rows that came out."""
+    """One step: its title, its SQL and the resulting rows."""
 
     title: str
     sentence: str
-    """What the rows are; where there are none, why, and what to run."""
+    """What the rows are; if there are none, why, and what to run."""
     sql: str
     sql_sha256: str
-    """Hash of the file: a figure is the answer of this text at a snapshot."""
+    """Hash of the file: it identifies a figure together with the snapshot."""
     rows: pa.Table
 
 
@@ -41,53 +41,51 @@ class Story:
     steps: list[Step]
 
 
-def story(lake: Lake, name: str = "cuda-l1") -> Story:
-    """Run the steps of a headline against a pinned lake, in the order of their file names.
+def read_story(lake: Lake, name: str = "cuda-l1") -> Story:
+    """Run the steps of a headline on a pinned lake, in the order of their file names.
 
-    Raises UnknownName for a headline that there is none of.
+    Raises UnknownName if no headline has the name.
     """
-    known = {
-        folder.name.replace("_", "-"): folder for folder in FOLDER.iterdir() if folder.is_dir()
-    }
+    known = {file.parent.name.replace("_", "-"): file.parent for file in FOLDER.glob("*/*.sql")}
     if name not in known:
         raise UnknownName.among("headline", name, known)
-    steps = [_step(lake, file) for file in sorted(known[name].glob("*.sql"))]
+    steps = [_run_step(lake, file) for file in sorted(known[name].glob("*.sql"))]
     return Story(name=name, lake_id=lake.lake_id, snapshot=lake.snapshot, steps=steps)
 
 
-def _step(lake: Lake, file: Path) -> Step:
-    asked = sql_files.read(file)
-    rows = lake.sql(asked.sql).arrow()
+def _run_step(lake: Lake, file: Path) -> Step:
+    query = sql_files.read(file)
+    rows = lake.sql(query.sql).arrow()
     return Step(
-        title=asked.title,
-        sentence=asked.sentence if rows.num_rows else asked.empty,
-        sql=asked.sql,
-        sql_sha256=asked.sha256,
+        title=query.title,
+        sentence=query.sentence if rows.num_rows else query.empty,
+        sql=query.sql,
+        sql_sha256=query.sha256,
         rows=rows,
     )
 
 
-def write(told: Story, form: str = "table") -> None:
-    """Write a story to stdout: as text with a table per step, or as one JSON object."""
+def print_story(story: Story, form: str = "table") -> None:
+    """Print a story as text with a table for each step, or as one JSON object."""
     if form == "json":
-        steps = [{**vars(step), "rows": step.rows.to_pylist()} for step in told.steps]
-        echo.print_json({**vars(told), "steps": steps})
+        steps = [{**vars(step), "rows": step.rows.to_pylist()} for step in story.steps]
+        echo.print_json({**vars(story), "steps": steps})
         return
     from store.commandline import display
 
-    for number, step in enumerate(told.steps, start=1):
-        echo.print_lines(f"{number}. {step.title}\n{_wrapped(step.sentence)}")
+    for number, step in enumerate(story.steps, start=1):
+        echo.print_lines(f"{number}. {step.title}\n{_wrap(step.sentence)}")
         if step.rows.num_rows:
-            display.table(step.rows)
-        echo.print_lines(f"{_indented(step.sql)}\n\n")
-    echo.print_result(f"Lake {told.lake_id}, snapshot {told.snapshot}.")
+            display.print_table(step.rows)
+        echo.print_lines(f"{_indent(step.sql)}\n\n")
+    echo.print_result(f"Lake {story.lake_id}, snapshot {story.snapshot}.")
 
 
-def _wrapped(text: str) -> str:
+def _wrap(text: str) -> str:
     import textwrap
 
     return textwrap.fill(text, width=96, initial_indent="   ", subsequent_indent="   ")
 
 
-def _indented(sql: str) -> str:
+def _indent(sql: str) -> str:
     return "\n".join(f"   | {line}" for line in sql.splitlines())

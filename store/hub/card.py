@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from store import __version__
-from store.commandline.display import cell
+from store.commandline.display import format_cell
 from store.hub import licences, viewer
 from store.hub.edition import MANIFEST, Edition
 from store.hub.frozen_catalog import CATALOG
@@ -83,7 +83,7 @@ def inert(value: object) -> str:
     >>> inert("<img src=x> [a](b) | `c`")
     '&#60;img src&#61;x&#62; &#91;a&#93;&#40;b&#41; &#124; &#96;c&#96;'
     """
-    text = cell(value)
+    text = format_cell(value)
     plain = "".join(c if c in _PLAIN else f"&#{ord(c)};" for c in text)
     plain = plain.replace("www.", "www&#46;")
     # At the start of a line these would begin a list, a heading or a rule.
@@ -221,4 +221,4 @@ def _draw_rows(axes: Any, made: Edition) -> None:
 
 def _label(text: str) -> str:
     """Return a text that matplotlib does not read as a formula."""
-    return json.dumps(cell(text))[1:-1].replace("\\", "").replace("$", r"\$")
+    return json.dumps(format_cell(text))[1:-1].replace("\\", "").replace("$", r"\$")

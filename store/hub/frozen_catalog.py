@@ -19,10 +19,6 @@ from store.lake import location
 from store.schema.catalog import Catalog
 
 CATALOG = "catalog.sqlite"
-_WRITE_VERSION = 18
-"""Place in an SQLite file of the version that writing needs (sqlite.org/fileformat2.html, 1.3)."""
-_NO_SUCH_VERSION = 3
-"""SQLite opens a file whose version for writing it does not know for reading alone."""
 
 
 def build(
@@ -170,8 +166,8 @@ def _write(
     fresh.execute("VACUUM INTO ?", [str(partial)])
     fresh.close()
     with open(partial, "r+b") as handle:
-        handle.seek(_WRITE_VERSION)
-        handle.write(bytes([_NO_SUCH_VERSION]))
+        handle.seek(location.WRITE_VERSION)
+        handle.write(bytes([location.NO_WRITE_VERSION]))
     for journal in file.parent.glob(f"{CATALOG}-*"):
         journal.unlink()
     partial.replace(file)

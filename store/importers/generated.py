@@ -72,10 +72,10 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     if config.count < 1:
         raise ImportFailed(f"--count {config.count} is too few", "Give 1 or more.")
     # A family named twice would give its tasks twice.
-    names = tuple(dict.fromkeys(config.families)) or families_module.families()
+    names = tuple(dict.fromkeys(config.families)) or families_module.family_names()
     for name in names:
-        families_module.family(name)
-    drawn = islice(families_module.tasks(names, config.seed), config.count)
+        families_module.load_family(name)
+    drawn = islice(families_module.generate_tasks(names, config.seed), config.count)
     while chunk := list(islice(drawn, BUNDLE_TASKS)):
         yield _bundle(chunk, config, lake)
 
@@ -102,7 +102,7 @@ def _bundle(chunk: list[tuple[str, Task]], config: Config, lake: store.Lake) -> 
         return Bundle(bundle_id=identity, message=message)
     gathered = Gathered(source=NAME, source_revision=SUITE_REVISION, license=LICENSE)
     for family in sorted({family for family, _, _ in picked}):
-        split = families_module.family(family).SPLIT
+        split = families_module.load_family(family).SPLIT
         row = {"suite": NAME, "family": family, "split": split, "rule": RULE}
         gathered.add("splits", (NAME, family), row)
     for family, task, kernels in picked:
@@ -158,7 +158,7 @@ def _add_kernel(
         "policy_id": policy,
         "kernel_id": kernel_id,
         "analysis": task.analysis,
-        "design": words.design(kernel),
+        "design": words.describe_kernel(kernel),
         **gathered.origin(),
     }
     gathered.add("generations", (generation_id,), generation)

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 DEFAULT_LAKE = "./lake"
 LOCK_WAIT_MS = 30_000
 CLOCK_SLACK_MS = 1_000
+WRITE_VERSION = 18
+"""Offset in an SQLite file of the version that writing needs (sqlite.org/fileformat2.html, 1.3)."""
+_SQLITE = b"SQLite format 3\x00"
+NO_WRITE_VERSION = 3
+"""SQLite opens a file with an unknown version for writing in read-only mode; editions use this."""
 _EXTENSIONS = ("duckdb_extension_ducklake", "duckdb_extension_sqlite_scanner")
 
 
@@ -78,6 +83,25 @@ class Location:
             raise LakeNotFound(
                 f"no lake at {self.root}",
                 "Make one with `store init`, or name another with --lake or FLYWHEEL_LAKE.",
+            )
+
+    @property
+    def is_edition(self) -> bool:
+        """Whether this is a published edition: SQLite may read its catalog and not write it."""
+        try:
+            with open(self.catalog, "rb") as handle:
+                header = handle.read(WRITE_VERSION + 1)
+        except OSError:
+            return False
+        return header.startswith(_SQLITE) and header[WRITE_VERSION:] == bytes([NO_WRITE_VERSION])
+
+    def require_writable(self) -> None:
+        """Raise LakeUnreachable if this is a published edition, which is read-only."""
+        if self.is_edition:
+            raise LakeUnreachable(
+                f"{self.root} is a published edition: a read-only copy of one snapshot",
+                "You can query, report and export it with --lake. To check, change or extend its "
+                "rows, merge it into a lake of your own: `store pull ORG/NAME`.",
             )
 
     @contextmanager
@@ -156,7 +180,7 @@ def attach(
     """Attach the lake as `name`: pinned to a snapshot, read-only at its newest, or writable.
 
     The data path is given anew each time, so that a lake may be moved or copied. Raises
-    LakeUnreachable where the catalog cannot be read.
+    LakeUnreachable where the catalog cannot be read, or a published edition is to be written.
     """
     import duckdb
 
@@ -169,6 +193,7 @@ def attach(
     if snapshot is not None:
         options.append(f"SNAPSHOT_VERSION {snapshot}")
     if writable:
+        location.require_writable()
         options.append("META_JOURNAL_MODE 'WAL'")
     else:
         options.append("READ_ONLY")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store.commandline.progress import Progress, unseen
+from store.commandline.progress import Progress, ignore_progress
 from store.errors import CommitConflict, FlywheelError, RowsRejected
 from store.lake import checksums, view_cache
 from store.lake.checksums import RESTORE, Damage, DataFile, first_line
@@ -50,7 +50,7 @@ class Problem:
     """What to do about it, where that is the same for every lake."""
 
 
-def check(location: Location, progress: Progress = unseen) -> list[Problem]:
+def check(location: Location, progress: Progress = ignore_progress) -> list[Problem]:
     """Test the newest snapshot against every rule; an empty list is a clean lake.
 
     The catalog database; data files of every snapshot against the checksums taken when they were
@@ -62,10 +62,13 @@ def check(location: Location, progress: Progress = unseen) -> list[Problem]:
     Files that a killed commit left behind are no problem, since no snapshot refers to them, and
     neither are bundles that still wait in the spool: both are logged, and so is the number of
     files without a recorded checksum.
+
+    Raises LakeUnreachable for a published edition, which has no records of commits to check.
     """
     import duckdb
 
     location.require()
+    location.require_writable()
     problems = _check_database(location)
     if problems:
         return problems

@@ -51,22 +51,22 @@ def runs_here(kernel: Kernel) -> bool:
 
 @pytest.mark.parametrize("name", ["norm", "transpose", "triangular"])
 def test_kernels_that_are_meant_to_be_right_are(bench: Bench, name: str) -> None:
-    _, task = next(families.tasks((name,), 5))
+    _, task = next(families.generate_tasks((name,), 5))
     right = [kernel for kernel in task.kernels if runs_here(kernel) and kernel.right]
     for kernel in (right[0], next(one for one in right if "-O3" in one.code)):
         assert verdict(bench, task, kernel, AXES) == "correct", kernel.variant
 
 
 def test_one_that_is_meant_to_be_wrong_is(bench: Bench) -> None:
-    _, task = next(families.tasks(("transpose",), 5))
+    _, task = next(families.generate_tasks(("transpose",), 5))
     wrong = next(kernel for kernel in task.kernels if kernel.variant == "wrong_tail")
     assert verdict(bench, task, wrong, AXES) == "incorrect"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", families.families())
+@pytest.mark.parametrize("name", families.family_names())
 def test_all_kernels_of_many_tasks(bench: Bench, name: str) -> None:
-    for _, task in islice(families.tasks((name,), 11), 8):
+    for _, task in islice(families.generate_tasks((name,), 11), 8):
         for kernel in filter(runs_here, task.kernels):
             right = verdict(bench, task, kernel, AXES) == "correct"
             assert right == kernel.right, f"{task.title}, {kernel.variant}"

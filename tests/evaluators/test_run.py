@@ -255,9 +255,9 @@ def test_a_run_stores_verdicts_and_raw_samples_and_ends_when_nothing_is_left(
         [why] = lake.sql("SELECT kernel_id, kind, bottleneck, body FROM analyses").rows()
         assert why["kind"] == "profiler"
         assert "aten::add" in why["body"]
-        page = show.kernel(lake, why["kernel_id"])
+        page = show.read_kernel_page(lake, why["kernel_id"])
         assert page.sections["Analyses"]["bottleneck"].to_pylist() == [why["bottleneck"]]
-        show.write(page, "table")
+        show.print_page(page, "table")
         assert f"Bottleneck: {why['bottleneck']}." in capsys.readouterr().out
     again = evaluators("run", *options, "--where", "path IN ('right.py', 'wrong.py')")
     assert again.returncode == 0, again.stderr

@@ -30,6 +30,7 @@ from store.hub.edition import MANIFEST, Options
 from store.hub.publish import Published, publish
 from store.lake import location as lake
 from store.lake.location import Location
+from store.upkeep import integrity, maintenance
 
 # The client hands files to its HTTP library in a way that this one calls old.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -177,8 +178,13 @@ def test_the_edition_is_a_lake_that_opens_and_takes_nothing(
         assert lake.sql(question).rows() == expected
         assert lake.sql("SELECT count(*) AS n FROM kernels").one() == {"n": 4}
     before = (local / frozen_catalog.CATALOG).read_bytes()
-    with pytest.raises(LakeUnreachable, match="readonly"):
+    with pytest.raises(LakeUnreachable, match="published edition"):
         store.writer(str(local), author="tests")
+    for maintain in (integrity.check, maintenance.compact):
+        with pytest.raises(LakeUnreachable, match="published edition") as refused:
+            maintain(Location(local))
+        assert "store pull" in str(refused.value.hint)
+    assert not Location(Path(edition.lake)).is_edition
     assert (local / frozen_catalog.CATALOG).read_bytes() == before
 
 
@@ -328,6 +334,31 @@ def test_a_damaged_file_stops_everything_that_would_be_made_of_it(
         publish(rich, REPO, Options(tag="v1", tables=("tasks",)), hub=hub)
     # A snapshot that it is no part of is published as ever.
     publish(rich, REPO, Options(tag="v1"), at=str(before), hub=hub)
+
+
+def test_a_dry_run_lists_files_first_and_sums_the_card_up(
+    rich: str, server: HubServer, tmp_path: Path
+) -> None:
+    environment = os.environ | {"HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "home")}
+    command = [sys.executable, "-m", "store", "--lake", rich, "publish", REPO, "--tag", "v1"]
+
+    def run(*more: str) -> str:
+        return subprocess.run(
+            [*command, *more], env=environment, capture_output=True, text=True, check=True
+        ).stdout
+
+    lines = run("--tables", "policies", "--dry-run").splitlines()
+    assert lines[0].startswith("files (+ new")
+    assert lines[1].startswith("+ ")
+    summary = next(number for number, line in enumerate(lines) if line.startswith("card: "))
+    assert "--card prints it" in lines[summary]
+    assert "  | Load it" in lines[summary:]
+    assert lines[-1].startswith(f"would publish snapshot {store.open(rich).snapshot} as {REPO}@v1")
+    assert len(lines) < 60
+    card = run("--tables", "policies", "--dry-run", "--card")
+    assert card.startswith("---\n")
+    assert "\n## Load it\n" in card
+    assert server.repos == {}
 
 
 @pytest.mark.parametrize("name", ["kernels", "a/b/c", "../x/y", "lab/na me", "-/x", ""])

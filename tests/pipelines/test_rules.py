@@ -60,7 +60,7 @@ def careless(tmp_path: Path, monkeypatch) -> ModuleType:
     folder.mkdir(parents=True)
     (folder / "careless.py").write_text(CARELESS)
     monkeypatch.chdir(tmp_path)
-    return members.member("pipelines", "careless").load()
+    return members.find_member("pipelines", "careless").load()
 
 
 def test_a_task_of_the_test_split_in_training_rows_is_an_error(

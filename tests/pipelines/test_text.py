@@ -109,7 +109,7 @@ def test_control_characters_are_shown_escaped(capsys: pytest.CaptureFixture[str]
 
 
 def test_every_option_is_documented() -> None:
-    for one in members.members("pipelines").values():
+    for one in members.find_members("pipelines").values():
         for line in description(one, one.load()).splitlines():
             if line.startswith("  --"):
                 assert re.fullmatch(r"  --[a-z-]+ +\S.* \[.*\]", line), (one.name, line)

@@ -89,7 +89,7 @@ def test_types_are_those_that_survive_inlining() -> None:
 
 def test_docs_follow_the_catalog() -> None:
     page = (ROOT / "docs" / "tables.md").read_text("utf-8")
-    assert page == reference.tables_page(CATALOG), "stale: run `make docs`"
+    assert page == reference.render_tables_page(CATALOG), "stale: run `make docs`"
 
 
 def test_a_lake_follows_the_catalog(writer: store.Writer) -> None:

@@ -79,12 +79,12 @@ def test_the_same_release_under_another_revision_counts_once(
     rows = [released(0, 2.0), released(1, 4.0), released(2, 9.0, custom_code=None)]
     load(writer, tmp_path, rows, source_revision="first")
     with writer.reader() as lake:
-        before = story.story(lake).steps[2].rows.to_pylist()
+        before = story.read_story(lake).steps[2].rows.to_pylist()
     with caplog.at_level(logging.WARNING):
         load(writer, tmp_path, rows, source_revision="second")
     assert "a100.json: views now take revision second; the figures of revision first" in caplog.text
     with writer.reader() as lake:
-        after = story.story(lake).steps[2].rows.to_pylist()
+        after = story.read_story(lake).steps[2].rows.to_pylist()
     assert [row | {"revision": "first"} for row in after] == before
     assert (after[0]["revision"], after[0]["scored"], after[0]["mean_scored"]) == ("second", 3, 5.0)
     assert len(eager(writer)) == 3
@@ -288,7 +288,7 @@ def test_the_report_counts_as_the_view_does(measured: store.Lake) -> None:
 
 
 def test_case_studies_show_quiet_sessions_alone(measured: store.Lake) -> None:
-    rows = story.story(measured).steps[7].rows.to_pylist()
+    rows = story.read_story(measured).steps[7].rows.to_pylist()
     assert [(row["task"], row["gpu"], row["measured"], row["ours"]) for row in rows] == [
         ("level3/35", "A100", 2.0, "holds"),
         ("level3/35", "H100", 2.0, "slower here"),
@@ -301,7 +301,7 @@ def test_case_studies_show_quiet_sessions_alone(measured: store.Lake) -> None:
 
 
 def test_the_stage_table_stands_beside_our_rows(measured: store.Lake) -> None:
-    rows = story.story(measured).steps[6].rows.to_pylist()
+    rows = story.read_story(measured).steps[6].rows.to_pylist()
     paper = [(row["policy"], row["mean"], row["faster"]) for row in rows if row["n"] is None]
     assert paper[:9] == [
         ("Llama-3.1-405B", 0.23, None),
@@ -330,7 +330,7 @@ def test_a_lake_without_our_rows_says_so(lake_url: str) -> None:
     with store.writer(lake_url, author="tests") as writer:
         run_import(writer, published, None, published.Config())
         with writer.reader() as lake:
-            steps = story.story(lake).steps
+            steps = story.read_story(lake).steps
     ours = [row for row in steps[6].rows.to_pylist() if row["stated_by"] == "this lake"]
     assert len(ours) == 4
     assert {row["policy"] for row in ours} == {"no kernel of this stage was judged here"}
@@ -341,7 +341,7 @@ def test_the_first_versions_means_are_known_for_every_gpu(lake_url: str) -> None
     with store.writer(lake_url, author="tests") as writer:
         run_import(writer, published, None, published.Config())
         with writer.reader() as lake:
-            first = story.story(lake).steps[0].rows.to_pylist()
+            first = story.read_story(lake).steps[0].rows.to_pylist()
     assert {row["gpu"]: row["mean"] for row in first} == {
         "A100": 17.7, "H100": 17.8, "RTX 3090": 19.0, "L40": 16.5, "H800": 14.7, "H20": 13.9,
     }  # fmt: skip

@@ -14,14 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import builders
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cyclopts import App
 
 import store
 from store.cli import app as cli
-from store.commandline import members
+from store.commandline import display, members
 from store.lake import location
+from store.schema import catalog
 
 ROOT = Path(store.__file__).parents[1]
 BIN = Path(sys.executable).parent
@@ -164,7 +166,8 @@ def test_sql_may_come_from_standard_input_or_a_file(run: Run, filled: Path, tmp_
         (("tag", "rm", "nothing"), 'no tag "nothing"'),
         (("diff", "2", "1"), "Name the older one first"),
         (("diff", "1", "2", "--table", "kernal"), 'Did you mean "kernels"?'),
-        (("show", "ffff"), "ffff"),
+        (("show", "ffff"), 'no task or kernel "ffff"'),
+        (("views", "leaderbord"), 'Did you mean "leaderboard"?'),
         (("check", "--catalog", "/nowhere.yaml"), "cannot read the catalog"),
     ],
 )
@@ -270,6 +273,65 @@ def test_snapshots_from_the_command_line(run: Run, filled: Path, tmp_path: Path)
     assert json.loads(run("tag", "list", "--format", "json", *at).out) == []
 
 
+def test_a_tag_takes_the_snapshot_as_its_second_argument(
+    run: Run, filled: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(filled, copy)
+    assert run("tag", "add", "early", "2", "--lake", copy).out == "early → snapshot 2\n"
+    assert run("tag", "add", "late", "--at", "3", "--lake", copy).out == "late → snapshot 3\n"
+
+
+def test_show_says_what_can_be_shown(run: Run, filled: Path) -> None:
+    for words in (("show", "nosuch"), ("show", "12ab"), ("show", "\x1b[2J")):
+        ended = run(*words, "--lake", filled)
+        assert (ended.code, ended.out) == (1, "")
+        assert 'error: no task or kernel "' in ended.err
+        assert "the name of a task, such as level1/9 or L1-9, or the id of a kernel" in ended.err
+        assert "hexadecimal" not in ended.err
+        assert "\x1b" not in ended.err
+    ended = run("show", "nosuch", "--lineage", "--lake", filled)
+    assert 'error: no kernel "nosuch"' in ended.err
+
+
+def test_a_table_is_cut_on_a_terminal_and_whole_in_a_pipe(
+    run: Run, filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about = catalog.load().table("evaluations").about
+    assert len(about) > display.SHOWN_CHARACTERS
+    assert about in run("tables", "--lake", filled).out
+    sql = f"SELECT '{'x' * 300}' AS a, '{'y' * 300}' AS b, 1 AS c"
+    ended = run("query", sql, "--lake", filled)
+    assert "x" * 300 in ended.out
+    assert "y" * 300 in ended.out
+    assert "did not fit" not in ended.err
+    monkeypatch.setenv("COLUMNS", "80")
+    rows = pa.table({"name": ["x" * 50], "about": ["y" * 300], "more": [1]})
+    screen = Screen()
+    display.print_table(rows, screen)
+    assert max(map(len, screen.getvalue().splitlines())) <= 80
+    assert "x" * 50 in screen.getvalue()
+    assert "yyyy…" in screen.getvalue()
+
+
+class Screen(io.StringIO):
+    """A terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_expire_says_when_space_is_freed(run: Run, filled: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(filled, copy)
+    ended = run("expire", "--older-than-days", "0", "--lake", copy)
+    assert ended.code == 0
+    assert "No disk space is freed yet." in ended.err
+    assert "run `store compact` in 24 hours or later" in ended.err
+    nothing = run("expire", "--older-than-days", "0", "--lake", copy)
+    assert "disk space" not in nothing.err
+
+
 def test_maintenance_from_the_command_line(run: Run, filled: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(filled, copy)
@@ -290,7 +352,11 @@ def test_listings(run: Run, filled: Path) -> None:
     views = json.loads(run("views", "--format", "json").out)
     assert "leaderboard" in {row["view"] for row in views}
     assert all(len(row["about"]) > 10 for row in views)
-    assert "SELECT" in run("views", "--sql", "verdicts").out
+    about = next(row["about"] for row in views if row["view"] == "verdicts")
+    for words in (("views", "verdicts"), ("views", "--sql", "verdicts")):
+        shown = run(*words).out
+        assert "SELECT" in shown
+        assert about[:20] in shown
     columns = json.loads(run("describe", "timings", "--format", "json").out)
     assert {row["column"]: row["unit"] for row in columns}["samples_ms"] == "ms"
     of_view = json.loads(run("describe", "verdicts", "--format", "json", "--lake", filled).out)
@@ -316,8 +382,8 @@ def test_the_lake_may_come_from_the_environment(
 def test_help_loads_nothing_heavy() -> None:
     code = (
         "import sys; sys.argv = ['store', '--help']\n"
-        "from store import cli\n"
-        "try: cli.main()\n"
+        "from store.cli.app import main\n"
+        "try: main()\n"
         "except SystemExit: pass\n"
         "heavy = {'torch', 'duckdb', 'pyarrow', 'polars', 'pandas', 'numpy', 'datasets'}\n"
         "sys.exit(f'loaded {heavy & set(sys.modules)}' if heavy & set(sys.modules) else 0)"

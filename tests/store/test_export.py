@@ -308,7 +308,7 @@ def test_what_cannot_be_written_is_refused_and_leaves_nothing(url: str, tmp_path
     (tmp_path / "full").mkdir()
     (tmp_path / "full/mine.txt").write_text("mine")
     with store.open(url) as lake:
-        with pytest.raises(ExportRefused, match="is there already"):
+        with pytest.raises(ExportRefused, match="exists already"):
             export(lake, parquet, tmp_path / "full", Tables())
         with pytest.raises(UnknownName, match="best_kernel"):
             export(lake, jsonl, tmp_path / "out", Tables(tables=("best_kernel",)))

@@ -63,7 +63,7 @@ def rows(told: story.Story, start: str) -> list[dict[str, Any]]:
 
 
 def test_three_readings_of_a_missing_kernel(small: store.Lake) -> None:
-    (recomputed,) = rows(story.story(small), "Recomputed")
+    (recomputed,) = rows(story.read_story(small), "Recomputed")
     assert recomputed["mean_with_code"] == 3.0
     assert recomputed["mean_scored"] == 5.0
     assert recomputed["mean_missing_as_1"] == 5.0  # three tasks, all of them scored
@@ -72,7 +72,7 @@ def test_three_readings_of_a_missing_kernel(small: store.Lake) -> None:
 
 
 def test_rows_that_do_not_hold_are_named_and_left_out(small: store.Lake) -> None:
-    told = story.story(small)
+    told = story.read_story(small)
     assert [(row["reason"], row["rows"]) for row in rows(told, "Rows that")] == [
         ("a score without code", 1),
         ("the released text is cut off and is not valid Python", 1),
@@ -82,14 +82,14 @@ def test_rows_that_do_not_hold_are_named_and_left_out(small: store.Lake) -> None
 
 
 def test_measured_rows_stand_beside_their_claims(small: store.Lake) -> None:
-    (measured,) = rows(story.story(small), "Measured")
+    (measured,) = rows(story.read_story(small), "Measured")
     assert (measured["judged"], measured["correct"], measured["timed"]) == (1, 1, 1)
     assert (measured["median_claimed"], measured["median_measured"]) == (4.0, 1.5)
     assert (measured["claims_that_hold"], measured["exceeded"], measured["falls"]) == (0, 0, 1)
 
 
 def test_a_step_is_known_by_its_text_and_the_story_by_its_snapshot(small: store.Lake) -> None:
-    told = story.story(small)
+    told = story.read_story(small)
     assert (told.lake_id, told.snapshot) == (small.lake_id, small.snapshot)
     files = sorted((story.FOLDER / "cuda_l1").glob("*.sql"))
     hashes = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
@@ -99,7 +99,7 @@ def test_a_step_is_known_by_its_text_and_the_story_by_its_snapshot(small: store.
 def test_an_empty_lake_says_what_to_run(lake_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     store.writer(lake_url, author="tests").close()
     with store.open(lake_url) as lake:
-        story.write(story.story(lake))
+        story.print_story(story.read_story(lake))
     text = capsys.readouterr().out
     assert "run: store import published" in text
     assert "run: store import cuda-l1 PATH" in text
@@ -108,7 +108,7 @@ def test_an_empty_lake_says_what_to_run(lake_url: str, capsys: pytest.CaptureFix
 
 def test_an_unknown_headline_is_refused_with_a_suggestion(small: store.Lake) -> None:
     with pytest.raises(UnknownName, match="cuda-l1"):
-        story.story(small, "cuda-l2")
+        story.read_story(small, "cuda-l2")
 
 
 def test_the_command_prints_text_with_sql_and_json(small: store.Lake) -> None:
@@ -133,7 +133,7 @@ def test_the_story_of_the_real_release(tmp_path: Path) -> None:
         run_import(writer, cuda_l1, folder, cuda_l1.Config(source_revision="51e8356"))
         run_import(writer, published, None, published.Config())
         with writer.reader() as lake:
-            told = story.story(lake)
+            told = story.read_story(lake)
     assert [(row["gpu"], row["mean"], row["highest"]) for row in rows(told, "Published,")] == [
         ("A100", 17.7, 449),
         ("H100", 17.8, None),

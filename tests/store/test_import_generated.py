@@ -22,12 +22,12 @@ from store.generated.writing.task import Task
 from store.importers import generated
 from store.importers.reading.run import ImportSummary, run_import
 
-NAMES = families.families()
+NAMES = families.family_names()
 
 
 @cache
 def draw(count: int, seed: int = 0, names: tuple[str, ...] = NAMES) -> list[tuple[str, Task]]:
-    return list(islice(families.tasks(names, seed), count))
+    return list(islice(families.generate_tasks(names, seed), count))
 
 
 def rows(writer: store.Writer, query: str) -> list[dict[str, Any]]:
@@ -86,7 +86,7 @@ def test_texts_change_only_with_the_revision() -> None:
     for name, task in draw(180):
         texts = [name, task.code, task.analysis]
         for kernel in task.kernels:
-            texts += [kernel.code, words.design(kernel)]
+            texts += [kernel.code, words.describe_kernel(kernel)]
         for text in texts:
             digest.update(text.encode())
     assert (generated.SUITE_REVISION, digest.hexdigest()[:16]) == ("v2", "99343575a2ca4647")
@@ -163,7 +163,7 @@ def test_no_kernel_belongs_to_both_sides() -> None:
     sides: dict[str, set[str]] = {}
     for name, task in draw(180):
         for kernel in task.kernels:
-            sides.setdefault(kernel.code, set()).add(families.family(name).SPLIT)
+            sides.setdefault(kernel.code, set()).add(families.load_family(name).SPLIT)
     assert {len(found) for found in sides.values()} == {1}
 
 
@@ -194,7 +194,7 @@ def test_every_attempt_says_why(lake: store.Lake) -> None:
 
 
 def test_operations_of_a_reference_are_counted() -> None:
-    count = words.operations
+    count = words.count_operations
     assert count(["v = x", "v = torch.relu(x)"]) == 1
     assert count(["v = 0.5 * torch.roll(x, (-1, 0), (0, 1))", "v = v + 0.1 * x"]) == 4
     # Views, shapes and indices are no operations.

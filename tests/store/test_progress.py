@@ -16,8 +16,8 @@ from store.commandline import progress
 ROOT = Path(store.__file__).parent.parent
 WORK = """
 import sys, time
-from store.commandline.progress import shown
-with shown() as progress:
+from store.commandline.progress import show_progress
+with show_progress() as progress:
     progress(3, 10, "[b]rows")
     sys.stderr.write("a line of another\\n")
     time.sleep(0.3)
@@ -27,7 +27,7 @@ with shown() as progress:
 def test_a_log_gets_a_line_with_rate_and_time_left(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with progress.shown() as show:
+    with progress.show_progress() as show:
         show(1, 10, "rows")  # too early to say anything
         monkeypatch.setattr(progress, "_LINE_EVERY_S", 0.0)
         show(5, 10, "rows")
@@ -42,7 +42,7 @@ def test_quiet_says_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(progress, "_LINE_EVERY_S", 0.0)
-    with progress.shown(quiet=True) as show:
+    with progress.show_progress(quiet=True) as show:
         show(5, 10, "rows")
     assert capsys.readouterr() == ("", "")
 

@@ -66,7 +66,7 @@ def test_every_edge_stands_once_at_its_smallest_distance(lake: store.Lake) -> No
         row["kernel_id"]: name
         for row, name in [(FIRST, "first"), (SECOND, "second"), (THIRD, "third"), (LAST, "last")]
     }
-    edges = show.ancestry(lake, LAST["kernel_id"][:10]).edges.to_pylist()
+    edges = show.find_ancestry(lake, LAST["kernel_id"][:10]).edges.to_pylist()
     found = [
         (row["distance"], names[row["child_kernel_id"]], row["relation"],
          names[row["parent_kernel_id"]], row["score"], row["attempts"])
@@ -92,13 +92,13 @@ def test_the_tree_unfolds_a_kernel_once_and_is_inert(
     lake: store.Lake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
-    show.write(show.ancestry(lake, LAST["kernel_id"]), "table")
+    show.print_page(show.find_ancestry(lake, LAST["kernel_id"]), "table")
     text = capsys.readouterr().out
     third = THIRD["kernel_id"][:12]
     assert f"exemplar {third} shown as 3.25x, to learner" in text
     assert "contrastive, step 12, 2 attempts" in text
     assert text.count(f"exemplar {third}") == 2
-    assert text.count("unfolded elsewhere") == 3
+    assert text.count("expanded elsewhere") == 3
     assert "quarantined" in text
     assert "\x1b" not in text
 
@@ -107,13 +107,13 @@ def test_a_long_line_of_ancestors_is_cut_on_paper_only(
     lake: store.Lake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
-    made = show.ancestry(lake, CHAIN[-1]["kernel_id"])
+    made = show.find_ancestry(lake, CHAIN[-1]["kernel_id"])
     assert made.edges["parent_distance"].to_pylist() == list(range(1, 40))
-    show.write(made, "table")
+    show.print_page(made, "table")
     text = capsys.readouterr().out
-    assert text.count("exemplar") == show._LEVELS
+    assert text.count("exemplar") == show.SHOWN_LEVELS
     assert "further back" in text
-    show.write(made, "json")
+    show.print_page(made, "json")
     assert len(json.loads(capsys.readouterr().out)["edges"]) == 39
 
 
@@ -123,9 +123,9 @@ def test_the_command_walks_too(lake: store.Lake) -> None:
     ]  # fmt: skip
     lonely = subprocess.run(argv, capture_output=True, text=True)
     assert lonely.returncode == 0, lonely.stderr
-    assert "no attempt at it was shown another kernel" in lonely.stdout
+    assert "no parent, and no exemplar in its prompts" in lonely.stdout
 
 
 def test_a_task_has_no_ancestors(lake: store.Lake) -> None:
-    with pytest.raises(UnknownName, match="no kernel id begins with 'level1/1'"):
-        show.ancestry(lake, "level1/1")
+    with pytest.raises(UnknownName, match='no kernel "level1/1"'):
+        show.find_ancestry(lake, "level1/1")

@@ -1,4 +1,4 @@
-"""How a lake leaves in formats of others: an exporter writes a folder, whole or not at all."""
+"""Runs an exporter: it writes a folder, completely or not at all."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ SQL = Path(__file__).parent.parent / "sql"
 
 
 class Exporter(Protocol):
-    """What a module of store/exporters defines; `Config` holds its options."""
+    """What a module of store/exporters defines, beside `Config` with its options."""
 
     def write(self, lake: Lake, folder: Path, config: Any, /) -> dict[str, int]:
-        """Write into an empty folder; return how many of what, such as {"kernels": 12}.
+        """Write to an empty folder; return a count for each kind of item, such as {"kernels": 12}.
 
         Raises:
-            ExportRefused: there is nothing to write; says what would help.
+            ExportRefused: there is nothing to write; the hint says what would help.
         """
         ...
 
 
 def export(lake: Lake, module: Exporter | ModuleType, target: Path, config: Any) -> dict[str, int]:
-    """Write a lake's snapshot to a new folder in some format; return how many of what.
+    """Write a lake's snapshot to a new folder with one exporter; return a count for each kind.
 
     Raises:
-        ExportRefused: the folder is there already, or there is nothing to write.
+        ExportRefused: the folder exists and is not empty, or there is nothing to write.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ExportRefused(f"{target} is there already", "Name a new folder, or an empty one.")
+        raise ExportRefused(f"{target} exists already", "Give a new folder, or an empty one.")
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
@@ -57,7 +57,7 @@ def question(name: str) -> str:
     return (SQL / f"{name}.sql").read_text("utf-8")
 
 
-def line(one: Member, counts: dict[str, int], target: Path, snapshot: int) -> str:
-    """Return what an export did in one line."""
+def summarize(exporter: Member, counts: dict[str, int], target: Path, snapshot: int) -> str:
+    """Return the result of an export in one line."""
     written = ", ".join(f"{count} {what}" for what, count in counts.items())
-    return f"{one.name}: {written} → {target} (snapshot {snapshot})"
+    return f"{exporter.name}: {written} → {target} (snapshot {snapshot})"

@@ -16,7 +16,7 @@ class Draw:
         self._key = "\0".join(str(part) for part in key)
         self._count = 0
 
-    def below(self, count: int) -> int:
+    def integer_below(self, count: int) -> int:
         """Return a whole number from 0 to `count` - 1."""
         self._count += 1
         digest = hashlib.sha256(f"{self._key}\0{self._count}".encode()).digest()
@@ -24,12 +24,12 @@ class Draw:
 
     def choice(self, options: Sequence[_T]) -> _T:
         """Return one of the options."""
-        return options[self.below(len(options))]
+        return options[self.integer_below(len(options))]
 
     def number(self, low: float, high: float) -> float:
         """Return a number of two decimals between `low` and `high`."""
         least, most = round(low * 100), round(high * 100)
-        return (least + self.below(most - least + 1)) / 100
+        return (least + self.integer_below(most - least + 1)) / 100
 
     def sizes(self, rows: Sequence[int], cols: Sequence[int], least: int, most: int) -> list[int]:
         """Return numbers of rows and columns with a product from `least` to `most`."""

@@ -152,7 +152,7 @@ _NAMES = {op.title: "y" for op in _WITH_TENSOR if op.operand == "input"} | {
 }
 
 
-def chain(
+def draw_chain(
     draw: Draw, count: int, *, tensors: bool = False, only: Sequence[str] = (), most: float = MOST
 ) -> tuple[Step, ...]:
     """Return a chain of `count` steps in which every step matters.
@@ -174,7 +174,7 @@ def chain(
             k = draw.number(*op.constant) if op.constant else 0.0
             steps.append(Step(op=op, k=k, name=_NAMES.get(op.title, "")))
         names = [step.name for step in steps if step.name]
-        if len(names) == len(set(names)) and _lively(steps, most):
+        if len(names) == len(set(names)) and _is_lively(steps, most):
             return tuple(steps)
 
 
@@ -232,7 +232,7 @@ def _block(step: Step) -> str:
     return f"tl.load({step.name} + {offsets}, mask)"
 
 
-def _lively(steps: Sequence[Step], most: float) -> bool:
+def _is_lively(steps: Sequence[Step], most: float) -> bool:
     whole = _answers(steps)
     if max(map(abs, whole)) > most:
         return False
@@ -264,6 +264,6 @@ def _samples() -> tuple[tuple[float, dict[str, float]], ...]:
     draw, normal = Draw("samples"), NormalDist()
 
     def one() -> float:
-        return normal.inv_cdf((draw.below(9999) + 1) / 10001)
+        return normal.inv_cdf((draw.integer_below(9999) + 1) / 10001)
 
     return tuple((one(), {name: one() for name in ("y", "scale", "bias")}) for _ in range(_TRIED))

@@ -24,20 +24,20 @@ class Family(Protocol):
         ...
 
 
-def families() -> tuple[str, ...]:
+def family_names() -> tuple[str, ...]:
     """Return the names of all families, in order."""
     return tuple(sorted(file.stem for file in Path(__file__).parent.parent.glob("[!_]*.py")))
 
 
-def family(name: str) -> Family:
+def load_family(name: str) -> Family:
     """Return one family; raises UnknownName with the nearest one."""
-    known = families()
+    known = family_names()
     if name not in known:
         raise UnknownName.among("family", name, known)
     return cast(Family, importlib.import_module(f"store.generated.{name}"))
 
 
-def tasks(names: Sequence[str], seed: int) -> Iterator[tuple[str, Task]]:
+def generate_tasks(names: Sequence[str], seed: int) -> Iterator[tuple[str, Task]]:
     """Yield family and task without end, the families in turn, no text twice.
 
     What a family gives depends on the seed and its own name alone, not on the other families.
@@ -45,14 +45,14 @@ def tasks(names: Sequence[str], seed: int) -> Iterator[tuple[str, Task]]:
     Raises:
         UnknownName: there is no such family.
     """
-    streams = [(name, _stream(name, seed)) for name in names]
+    streams = [(name, _generate_family(name, seed)) for name in names]
     while True:
         for name, stream in streams:
             yield name, next(stream)
 
 
-def _stream(name: str, seed: int) -> Iterator[Task]:
-    make, seen, place = family(name).task, set[str](), 0
+def _generate_family(name: str, seed: int) -> Iterator[Task]:
+    make, seen, place = load_family(name).task, set[str](), 0
     while True:
         for attempt in range(_MOST_DRAWS):
             task = make(Draw("generated", seed, name, place, attempt))

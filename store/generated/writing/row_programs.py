@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from store.generated.writing import elementwise_chain, texts
 from store.generated.writing.elementwise_chain import Step
+from store.generated.writing.module import Module
 from store.generated.writing.task import Kernel
-from store.generated.writing.texts import Module
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +186,7 @@ def _cuda(
             block,
             texts.ROWS_COLS[1:],
             "x.shape[0], 1, 1",
-            _shared,
+            _shared_reduction,
             "shared_memory",
         ),
         (
@@ -195,7 +195,7 @@ def _cuda(
             warp,
             texts.ROWS_COLS,
             "(x.shape[0] + 7) // 8, 1, 1",
-            _shuffled,
+            _shuffle_reduction,
             "warp_shuffle",
         ),
     ):
@@ -215,7 +215,7 @@ def _cuda(
     return made
 
 
-def _shared(kind: str) -> str:
+def _shared_reduction(kind: str) -> str:
     return f"""__device__ float {kind}_all(float v) {{
   __shared__ float s[256];
   const int t = threadIdx.x;
@@ -232,7 +232,7 @@ def _shared(kind: str) -> str:
 """
 
 
-def _shuffled(kind: str) -> str:
+def _shuffle_reduction(kind: str) -> str:
     step = _SHUFFLE[kind].format("__shfl_xor_sync(0xffffffff, v, h)")
     return f"""__device__ float {kind}_all(float v) {{
   for (int h = 16; h > 0; h /= 2) {step};

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from store.generated.writing.draw import Draw
+from store.generated.writing.module import Module
 from store.generated.writing.task import Kernel
-from store.generated.writing.texts import Module, torch_kernel
+from store.generated.writing.texts import torch_kernel
 
 
-def rewritten(module: Module, lines: Sequence[str], result: str = "v") -> Kernel:
+def rewrite(module: Module, lines: Sequence[str], result: str = "v") -> Kernel:
     """Return the reference in fewer or cheaper PyTorch operations."""
     about = "PyTorch operations that make fewer temporary tensors."
     return torch_kernel(
@@ -21,7 +22,7 @@ def rewritten(module: Module, lines: Sequence[str], result: str = "v") -> Kernel
     )
 
 
-def looped(module: Module, lines: Sequence[str], rows: int, result: str = "v") -> Kernel:
+def loop_over_rows(module: Module, lines: Sequence[str], rows: int, result: str = "v") -> Kernel:
     """Return the reference applied to `rows` rows at a time by a loop in Python."""
     if rows == 1:
         about = "A Python loop over single rows."
@@ -40,7 +41,7 @@ def looped(module: Module, lines: Sequence[str], rows: int, result: str = "v") -
     )
 
 
-def half(module: Module, lines: Sequence[str], result: str = "v") -> Kernel:
+def round_inputs(module: Module, lines: Sequence[str], result: str = "v") -> Kernel:
     """Return the reference on inputs that are rounded to bfloat16, which is wrong."""
     about = "PyTorch operations on inputs in bfloat16."
     first = [f"{name} = {name}.bfloat16()" for name in module.inputs]
@@ -58,9 +59,9 @@ def half(module: Module, lines: Sequence[str], result: str = "v") -> Kernel:
     )
 
 
-def unlinked(draw: Draw, kernels: Sequence[Kernel]) -> list[Kernel]:
+def break_link(draw: Draw, kernels: Sequence[Kernel]) -> list[Kernel]:
     """Return a C kernel that asks its library for a function of another name, for some tasks."""
-    if draw.below(3):
+    if draw.integer_below(3):
         return []
     good = next(kernel for kernel in kernels if kernel.language == "cpp" and kernel.right)
     return [

@@ -8,8 +8,8 @@ C and not C++ since even <math.h> takes g++ several times as long.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from store.generated.writing.module import Module, import_functional, indent
 from store.generated.writing.task import Kernel
 
 PLAIN = "-O1"
@@ -19,81 +19,6 @@ THREADS = f"{VECTOR} -fopenmp"
 ROWS_COLS = ("rows=x.shape[0]", "cols=x.shape[1]")
 """The whole numbers of a kernel over a matrix x."""
 PRAGMA = "#pragma omp parallel for num_threads(threads)"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Module:
-    """What the reference and its kernels have in common."""
-
-    inputs: tuple[str, ...] = ("x",)
-    params: tuple[str, ...] = ()
-    """Parameters of one value per column."""
-
-    @property
-    def tensors(self) -> tuple[str, ...]:
-        """Names in order: inputs, then parameters."""
-        return (*self.inputs, *self.params)
-
-    def forward(self, lines: Sequence[str]) -> str:
-        """Return the forward method."""
-        return f"    def forward(self, {', '.join(self.inputs)}):\n" + _block(lines, 8)
-
-    def init(self, *lines: str) -> str:
-        """Return the constructor; nothing where there is nothing to construct."""
-        made = [f"self.{name} = nn.Parameter(torch.randn(cols))" for name in self.params]
-        if not (made or lines):
-            return ""
-        head = "    def __init__(self, cols):" if self.params else "    def __init__(self):"
-        return head + "\n" + _block(["super().__init__()", *made, *lines], 8) + "\n\n"
-
-    def contiguous(self) -> str:
-        """Return the statement that makes the inputs contiguous."""
-        names = ", ".join(self.inputs)
-        return f"{names} = " + ", ".join(f"{name}.contiguous()" for name in self.inputs)
-
-    def addresses(self) -> list[str]:
-        """Return the tensors as the forward method names them, without the output."""
-        return [*self.inputs, *(f"self.{name}" for name in self.params)]
-
-
-def reference(
-    about: str,
-    module: Module,
-    lines: Sequence[str],
-    sizes: Mapping[str, int],
-    shapes: Sequence[str],
-) -> str:
-    """Return the text of a task.
-
-    Args:
-        about: What it computes.
-        module: Its inputs and parameters.
-        lines: Statements of `forward`.
-        sizes: Module-level names and their values; COLS is the constructor's argument.
-        shapes: Shape of each input, such as "ROWS, COLS".
-    """
-    stated = "\n".join(f"{name} = {value}" for name, value in sizes.items())
-    inputs = ", ".join(f"torch.randn({shape})" for shape in shapes)
-    given = "COLS" if module.params else ""
-    return f'''"""{about}"""
-
-import torch
-import torch.nn as nn
-{_functional(lines)}
-{stated}
-
-
-class Model(nn.Module):
-{module.init()}{module.forward(lines)}
-
-
-def get_inputs():
-    return [{inputs}]
-
-
-def get_init_inputs():
-    return [{given}]
-'''
 
 
 def torch_kernel(
@@ -110,7 +35,7 @@ def torch_kernel(
 
 import torch
 import torch.nn as nn
-{_functional(lines)}
+{import_functional(lines)}
 
 class ModelNew(nn.Module):
 {module.init()}{module.forward(lines)}
@@ -183,7 +108,7 @@ import torch.nn as nn
 
 SOURCE = r"""
 {maths}{device}void run({arguments}) {{
-{_block(source, 2)}
+{indent(source, 2)}
 }}
 """
 LIBRARY = tempfile.mkdtemp() + "/run.so"
@@ -258,7 +183,7 @@ import triton.language as tl
 
 @triton.jit
 def run({arguments}):
-{_block(source, 4)}
+{indent(source, 4)}
 
 
 class ModelNew(nn.Module):
@@ -321,7 +246,7 @@ import torch.nn as nn
 
 SOURCE = r"""
 {device}extern "C" __global__ void run({arguments}) {{
-{_block(source, 2)}
+{indent(source, 2)}
 }}
 """
 
@@ -343,14 +268,4 @@ def function(steps: Sequence[str], name: str = "pre", qualifier: str = "static")
     """Return a C function of one float from statements on v; nothing where there are none."""
     if not steps:
         return ""
-    return f"{qualifier} float {name}(float v) {{\n{_block([*steps, 'return v;'], 2)}\n}}\n"
-
-
-def _functional(lines: Sequence[str]) -> str:
-    used = any("F." in line for line in lines)
-    return "import torch.nn.functional as F\n" if used else ""
-
-
-def _block(lines: Sequence[str], depth: int) -> str:
-    blank = " " * depth
-    return "\n".join(blank + line for one in lines for line in one.split("\n"))
+    return f"{qualifier} float {name}(float v) {{\n{indent([*steps, 'return v;'], 2)}\n}}\n"

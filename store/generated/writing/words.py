@@ -39,7 +39,7 @@ _TECHNIQUES = {
 }
 
 
-def analysis(
+def describe_reference(
     lines: Sequence[str], sizes: Mapping[str, int], shapes: Sequence[str], bound: str
 ) -> str:
     """Return where a reference spends its time.
@@ -50,7 +50,7 @@ def analysis(
         shapes: Shape of each input, such as "ROWS, COLS".
         bound: What the computation needs at least; {row_kb} stands for the size of a row.
     """
-    count = operations(lines)
+    count = count_operations(lines)
     made = (
         "The reference is one PyTorch operation."
         if count == 1
@@ -68,24 +68,24 @@ def analysis(
     return f"{made} Its {inputs} {4 * numbers / 1000:,.0f} kB. {bound.format(row_kb=row_kb)}"
 
 
-def design(kernel: Kernel) -> str:
+def describe_kernel(kernel: Kernel) -> str:
     """Return what a kernel does and why."""
     built = [_BUILT[kernel.language]] if kernel.language in _BUILT else []
     return " ".join([kernel.about, *built, *(_TECHNIQUES[name] for name in kernel.techniques)])
 
 
-def operations(lines: Sequence[str]) -> int:
+def count_operations(lines: Sequence[str]) -> int:
     """Return the number of operations on tensors in statements, views left out.
 
-    >>> operations(["v = torch.relu(x.t() * 2.0)", "v = 1.0 / (v + v)"])
+    >>> count_operations(["v = torch.relu(x.t() * 2.0)", "v = 1.0 / (v + v)"])
     4
     """
-    return sum(_operations(node) for node in ast.parse("\n".join(lines)).body)
+    return sum(_count_in_node(node) for node in ast.parse("\n".join(lines)).body)
 
 
-def _operations(node: ast.AST) -> int:
+def _count_in_node(node: ast.AST) -> int:
     if isinstance(node, ast.Subscript):
-        return _operations(node.value)  # an index is none
+        return _count_in_node(node.value)  # an index is none
     own = 0
     if isinstance(node, ast.Call):
         own = isinstance(node.func, ast.Attribute) and node.func.attr not in _VIEWS
@@ -93,4 +93,4 @@ def _operations(node: ast.AST) -> int:
         own = not (isinstance(node.left, ast.Constant) and isinstance(node.right, ast.Constant))
     elif isinstance(node, ast.UnaryOp):
         own = not isinstance(node.operand, ast.Constant)
-    return own + sum(map(_operations, ast.iter_child_nodes(node)))
+    return own + sum(map(_count_in_node, ast.iter_child_nodes(node)))

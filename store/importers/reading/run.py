@@ -1,4 +1,4 @@
-"""How a source becomes rows: an importer yields bundles, each is stored whole and only once."""
+"""Runs an importer: it yields bundles, and each bundle is stored whole and only once."""
 
 from __future__ import annotations
 
@@ -22,34 +22,35 @@ if TYPE_CHECKING:
     from store.lake.reader import Lake
 
 Progress: TypeAlias = Callable[[str, bool], None]
-"""Told after each bundle: its message, and whether it was stored now (else it had been before)."""
+"""Called after each bundle with its message and whether this import stored it."""
 
 
 class Importer(Protocol):
-    """What a module of store/importers defines; `Config` holds its options."""
+    """What a module of store/importers defines, beside `Config` with its options."""
 
     def read(self, path: Path | None, config: Any, lake: Lake, /) -> Iterator[Bundle]:
         """Yield one bundle per file of the source, in a stable order.
 
         `lake` is pinned to the snapshot before the import. The id of a bundle is a hash of the
-        file's bytes, the importer, its version and the options, so that a repeat is recognised.
+        file's bytes, the importer, its version and the options, so that a repeated import of the
+        same bundle is recognized.
 
         Raises:
-            ImportFailed: the source is malformed; says which file and where in it.
+            ImportFailed: the source is malformed; the message names the file and the place in it.
         """
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportSummary:
-    """What an import did."""
+    """Result of an import."""
 
     files: int
     """Bundles stored by this import."""
     skipped: int
-    """Bundles that the lake held before."""
+    """Bundles that the lake had before."""
     rows: dict[str, int]
-    """Table name to rows added; rows that were there already do not count."""
+    """Table name to number of rows added; rows that the lake had before do not count."""
     snapshot: int
     """Newest snapshot after the import."""
 
@@ -63,21 +64,21 @@ def run_import(
 ) -> ImportSummary:
     """Read a source with one importer and store each of its bundles in a transaction of its own.
 
-    An import that is interrupted goes on where it stopped when it is run again.
+    An interrupted import resumes where it stopped when it is run again.
 
     Raises:
-        ImportFailed: the path is not there, holds nothing of the format, or a file is malformed;
+        ImportFailed: the path does not exist, has no file of the format, or a file is malformed;
             bundles before that file stay stored.
         RowsRejected: rows break a rule of the catalog; nothing of their bundle is stored.
     """
     if path is not None and not path.exists():
         near = next(parent for parent in path.absolute().parents if parent.exists())
-        raise ImportFailed(f"nothing at {path}", f"{near} is the last part of it that exists.")
+        raise ImportFailed(f"{path} does not exist", f"The part of it that exists is {near}.")
     stored: list[str] = []
     skipped = 0
     with writer.reader() as lake:
         for bundle in module.read(path, config, lake):
-            # The reader is pinned, so bundles of this very import are asked of the writer.
+            # The reader is pinned: only the writer knows the bundles of this import.
             fresh = not writer.stored(bundle.bundle_id) and (
                 writer.load(bundle.tables, bundle.message, bundle_id=bundle.bundle_id) is not None
             )
@@ -89,19 +90,22 @@ def run_import(
                 progress(bundle.message, fresh)
     with writer.reader() as lake:
         return ImportSummary(
-            files=len(stored), skipped=skipped, rows=_added(lake, stored), snapshot=lake.snapshot
+            files=len(stored),
+            skipped=skipped,
+            rows=_count_added(lake, stored),
+            snapshot=lake.snapshot,
         )
 
 
-def command(
-    one: Member,
+def run_command(
+    importer: Member,
     module: ModuleType,
     path: Path | None,
     config: Any,
     tag: str | None,
     common: Common,
 ) -> None:
-    """Run `store import NAME`: progress on a terminal, and in the end what was added."""
+    """Run `store import NAME`: show progress on a terminal, then print what was added."""
     from rich.text import Text
 
     import store
@@ -109,8 +113,8 @@ def command(
 
     console = echo.open_console(stderr=True)
     with (
-        store.writer(common.lake, author=f"store import {one.name}") as writer,
-        console.status(Text(escape_terminal(f"reading {path or one.name}"))) as status,
+        store.writer(common.lake, author=f"store import {importer.name}") as writer,
+        console.status(Text(escape_terminal(f"reading {path or importer.name}"))) as status,
     ):
 
         def progress(message: str, fresh: bool) -> None:
@@ -119,14 +123,14 @@ def command(
 
         summary = run_import(writer, module, path, config, progress)
         if tag is not None:
-            history.add_tag(writer, tag, summary.snapshot, f"store import {one.name}")
-    echo.print_result(line(summary))
+            history.add_tag(writer, tag, summary.snapshot, f"store import {importer.name}")
+    echo.print_result(summarize(summary))
 
 
-def line(summary: ImportSummary) -> str:
-    """Return what an import did in one line.
+def summarize(summary: ImportSummary) -> str:
+    """Return the result of an import in one line.
 
-    >>> line(ImportSummary(files=1, skipped=2, rows={"tasks": 3}, snapshot=9))
+    >>> summarize(ImportSummary(files=1, skipped=2, rows={"tasks": 3}, snapshot=9))
     'tasks +3 (2 files there already) → snapshot 9'
     """
     added = ", ".join(f"{table} +{count}" for table, count in summary.rows.items())
@@ -135,7 +139,7 @@ def line(summary: ImportSummary) -> str:
     return f"{added or 'nothing new'}{skipped} → snapshot {summary.snapshot}"
 
 
-def _added(lake: Lake, bundle_ids: list[str]) -> dict[str, int]:
+def _count_added(lake: Lake, bundle_ids: list[str]) -> dict[str, int]:
     logged = lake.run(
         "SELECT row_counts FROM ingest_log WHERE bundle_id IN (SELECT unnest($1))", [bundle_ids]
     ).rows()

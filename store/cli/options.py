@@ -1,0 +1,48 @@
+"""Options that several commands of `store` take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+from cyclopts import Parameter
+
+from store.commandline.members import Common
+from store.lake.exclusions import Including
+from store.lake.limits import QueryLimits
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    import store
+    from store.lake.location import Location
+
+At: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
+Include: TypeAlias = Annotated[Including, Parameter(name="*", negative="")]
+Limits: TypeAlias = Annotated[QueryLimits, Parameter(name="*")]
+QueryFormat: TypeAlias = Literal["table", "json", "csv", "parquet"]
+
+COMMON = Common()
+INCLUDING = Including()
+LIMITS = QueryLimits()
+
+
+def open_lake(common: Common, at: str | None = None) -> store.Lake:
+    """Open the lake that the options name."""
+    import store
+
+    return store.open(common.lake, at)
+
+
+def locate_lake(common: Common) -> Location:
+    """Return where the lake is that the options name."""
+    from store.lake.location import Location
+
+    return Location.of(common.lake)
+
+
+def print_rows(rows: pa.Table, form: str, out: Path | None = None) -> None:
+    """Print rows in the form that the options name."""
+    from store.commandline import display
+
+    display.write_rows(rows, form, out)

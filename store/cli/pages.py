@@ -1,0 +1,130 @@
+"""Commands that print a page: one kernel or task, a published figure, a report."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from store.cli.options import COMMON, INCLUDING, At, Include, open_lake
+from store.commandline import echo
+from store.commandline.members import Common, PageFormat
+
+
+def add_to(app: App) -> None:
+    """Add these commands to `store`."""
+    for command in (show, headline, report):
+        app.command(command)
+
+
+def show(
+    name: str,
+    /,
+    *,
+    lineage: Annotated[bool, Parameter(negative="")] = False,
+    at: At = None,
+    format: PageFormat = "table",
+    common: Common = COMMON,
+) -> None:
+    """Show everything the lake knows about a kernel, or about a task and its kernels.
+
+    For a kernel: code, evaluations, timings, claims, lineage, findings. For a task: published
+    claims by GPU, verdicts, speedups and findings of its kernels.
+
+    Examples:
+      store show 9f2c41
+      store show level1/9
+      store show 9f2c41 --lineage
+
+    Parameters
+    ----------
+    name
+        Name of a task, such as level1/9 or L1-9, or the id of a kernel or its first characters.
+    lineage
+        Show only the kernels that this one was made from: its parents, the exemplars in its
+        prompts, and theirs in turn.
+    at
+        Read the lake at this tag, snapshot number or ISO time (default: newest).
+    format
+        Format of the page.
+    """
+    from store.cli import show
+
+    with open_lake(common, at) as lake:
+        show.print_page(
+            show.find_ancestry(lake, name) if lineage else show.read_page(lake, name), format
+        )
+
+
+def headline(
+    name: str = "cuda-l1",
+    /,
+    *,
+    at: At = None,
+    format: PageFormat = "table",
+    common: Common = COMMON,
+) -> None:
+    """Derive a published figure step by step, each step with its SQL.
+
+    Examples:
+      store headline
+      store headline cuda-l1 --at v1 --format json
+
+    Parameters
+    ----------
+    name
+        Name of the figure.
+    at
+        Read the lake at this tag, snapshot number or ISO time (default: newest).
+    format
+        Format of the steps.
+    """
+    from store.headlines import story
+
+    with open_lake(common, at) as lake:
+        story.print_story(story.read_story(lake, name), format)
+
+
+def report(
+    *,
+    out: Path = Path("report"),
+    at: At = None,
+    run: str | None = None,
+    including: Include = INCLUDING,
+    common: Common = COMMON,
+) -> None:
+    """Write a report about the lake: leaderboards, distributions, claims, techniques, best kernels.
+
+    Writes report.html, one file without scripts or external resources, and report.md with its
+    charts in figures/. Every table and chart has its SQL below it. One snapshot always gives the
+    same bytes.
+
+    Examples:
+      store report --out report
+      store report --at h200 --out report-h200
+      store report --run RUN --out report-run
+
+    Parameters
+    ----------
+    out
+        Folder to write to.
+    at
+        Read the lake at this tag, snapshot number or ISO time (default: newest).
+    run
+        Id of a training or sampling run, or its first characters. The report then covers this run:
+        learning curves, best kernels with their lineage, and costs.
+    """
+    import store
+    from store.report.page import contents, render
+
+    begun = time.monotonic()
+    with store.open(common.lake, at, include=including.views()) as lake:
+        written = render.write(contents.page(lake, run), out)
+        snapshot = lake.snapshot
+    megabytes = written.html.stat().st_size / 1e6
+    echo.print_result(
+        f"{written.html} ({megabytes:.2f} MB), {written.markdown.name}, {written.charts} charts, "
+        f"snapshot {snapshot}, {time.monotonic() - begun:.1f} s"
+    )

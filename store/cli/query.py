@@ -1,0 +1,203 @@
+"""Commands that read: one query, a shell, and the lists of tables, views and columns."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from store.cli.options import (
+    COMMON,
+    INCLUDING,
+    LIMITS,
+    At,
+    Include,
+    Limits,
+    QueryFormat,
+    open_lake,
+    print_rows,
+)
+from store.commandline import echo
+from store.commandline.members import Common, Format
+from store.errors import FlywheelError
+from store.lake.exclusions import note
+
+
+def add_to(app: App) -> None:
+    """Add these commands to `store`."""
+    for command in (query, shell, tables, views, describe):
+        app.command(command)
+
+
+def query(
+    sql: str | None = None,
+    /,
+    *,
+    file: Path | None = None,
+    at: At = None,
+    format: QueryFormat = "table",
+    out: Path | None = None,
+    including: Include = INCLUDING,
+    limits: Limits = LIMITS,
+    common: Common = COMMON,
+) -> None:
+    """Run one SELECT statement. It cannot change the lake or read other files.
+
+    The statement runs in a process of its own, which ends when it exceeds a limit or on Ctrl-C.
+
+    Examples:
+      store query "FROM best_kernels LIMIT 5"
+      store query --at v1 "SELECT count(*) FROM kernels"
+      store query --format csv --out speedups.csv "FROM speedups"
+      store query --file question.sql
+
+    Parameters
+    ----------
+    sql
+        One SELECT, FROM, WITH, VALUES, DESCRIBE or SUMMARIZE (default: read standard input).
+    file
+        Read the statement from this file.
+    at
+        Read the lake at this tag, snapshot number or ISO time (default: newest).
+    format
+        Format of the result. A table on a terminal cuts long texts; the other formats are complete.
+    out
+        Write the result to this file instead of stdout.
+    """
+    from store.lake.query_process import QueryProcess
+
+    statement = _read_statement(sql, file)
+    with QueryProcess(common.lake, at, limits, include=including.views()) as lake:
+        from store.commandline import display  # while the process starts
+
+        answer = lake.ask(statement)
+        display.write_rows(answer.rows, format, out)
+        if answer.cut:
+            echo.print_note(f"cut after {answer.rows.num_rows} rows; --max-rows 0 gives all")
+        left_out = note(answer.left_out)
+        if left_out and not common.quiet:
+            echo.print_note(f"left out: {left_out}")
+
+
+def shell(
+    *,
+    at: At = None,
+    including: Include = INCLUDING,
+    limits: Limits = LIMITS,
+    common: Common = COMMON,
+) -> None:
+    """Open a prompt for SQL statements on one snapshot of the lake.
+
+    Examples:
+      store shell
+      store shell --at v1
+
+    Parameters
+    ----------
+    at
+        Read the lake at this tag, snapshot number or ISO time (default: newest).
+    """
+    from store.cli.shell import interact
+    from store.lake.query_process import QueryProcess
+
+    with QueryProcess(common.lake, at, limits, include=including.views()) as lake:
+        interact(lake)
+
+
+def tables(*, at: At = None, format: Format = "table", common: Common = COMMON) -> None:
+    """List the tables and their numbers of rows.
+
+    Parameters
+    ----------
+    at
+        Read the lake at this tag, snapshot number or ISO time (default: newest).
+    format
+        Format of the list.
+    """
+    with open_lake(common, at) as lake:
+        parts = [
+            f"SELECT '{t.name}' AS \"table\", count(*) AS rows, '{_quoted(t.about)}' AS about "
+            f"FROM {t.name}"
+            for t in lake.catalog.tables.values()
+        ]
+        print_rows(lake.run(" UNION ALL ".join(parts)).arrow(), format)
+
+
+def views(
+    name: Annotated[str | None, Parameter(name=["--name", "--sql"])] = None,
+    *,
+    format: Format = "table",
+    common: Common = COMMON,
+) -> None:
+    """List the views, or print the description and the SQL of one.
+
+    Examples:
+      store views
+      store views leaderboard
+
+    Parameters
+    ----------
+    name
+        Name of the view to print.
+    format
+        Format of the list.
+    """
+    import pyarrow as pa
+
+    from store.lake import reader
+
+    if name is not None:
+        echo.print_lines(reader.view_text(name))
+        return
+    rows = [
+        {"view": view, "about": reader.about(reader.view_text(view))}
+        for view in reader.view_names()
+    ]
+    print_rows(pa.Table.from_pylist(rows), format)
+
+
+def describe(table: str, /, *, format: Format = "table", common: Common = COMMON) -> None:
+    """List the columns of a table or view with their types and descriptions.
+
+    Examples:
+      store describe kernels
+      store describe leaderboard --format json
+
+    Parameters
+    ----------
+    table
+        Name of a table or a view.
+    format
+        Format of the list.
+    """
+    import pyarrow as pa
+
+    from store.cli import reference
+    from store.lake import reader
+    from store.schema import catalog
+
+    known = catalog.load()
+    if table in reader.view_names():
+        with open_lake(common) as lake:
+            print_rows(lake.run(f"DESCRIBE {table}").arrow().select([0, 1]), format)
+        return
+    print_rows(pa.Table.from_pylist(reference.list_columns(known.table(table))), format)
+
+
+def _read_statement(sql: str | None, file: Path | None) -> str:
+    if sql is not None:
+        return sql
+    if file is not None:
+        try:
+            return file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise FlywheelError(f"cannot read {file}: {error}") from error
+    if sys.stdin.isatty():
+        raise FlywheelError("no SQL was given", 'For example: store query "FROM leaderboard"')
+    return sys.stdin.read()
+
+
+def _quoted(text: str) -> str:
+    return text.replace("'", "''")

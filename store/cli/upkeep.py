@@ -1,0 +1,127 @@
+"""Commands that make a lake and maintain it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from store.cli.options import COMMON, locate_lake, print_rows
+from store.commandline import echo
+from store.commandline.members import Common, Format
+from store.errors import FlywheelError
+
+
+def add_to(app: App) -> None:
+    """Add these commands to `store`."""
+    for command in (init, check, compact, expire, backup):
+        app.command(command)
+
+
+def init(*, common: Common = COMMON) -> None:
+    """Create a lake, or add the tables and columns that catalog.yaml has and the lake lacks."""
+    import store
+
+    with store.writer(common.lake, author="store init") as writer:
+        snapshot = writer.flush()
+        echo.print_result(f"lake at {writer.location.root}, snapshot {snapshot}")
+
+
+def check(*, format: Format = "table", common: Common = COMMON) -> None:
+    """Test every row and file of the lake: ids, keys, references, checks, counts, checksums.
+
+    Compares every data file with the checksum recorded at its commit. Exits with 3 if a rule is
+    broken. A published edition is read-only and has no such records; check the lake that it was
+    published from, or the lake that `store pull` merges it into.
+
+    Parameters
+    ----------
+    format
+        Format of the list of problems.
+    """
+    import pyarrow as pa
+
+    from store.commandline import progress
+    from store.upkeep import integrity
+
+    with progress.show_progress(quiet=common.quiet) as show:
+        problems = integrity.check(locate_lake(common), show)
+    if problems:
+        print_rows(pa.Table.from_pylist([asdict(problem) for problem in problems]), format)
+        echo.print_error(FlywheelError(f"{len(problems)} rules broken"))
+        sys.exit(3)
+    echo.print_result("clean: every id, key, reference, check, count and file holds")
+
+
+def compact(*, common: Common = COMMON) -> None:
+    """Write inlined rows to Parquet and merge small files. Every snapshot stays readable.
+
+    Also deletes files that no snapshot needs any more, once they are old enough that no running
+    query can need them.
+    """
+    from store.upkeep import maintenance
+
+    done = maintenance.compact(locate_lake(common))
+    echo.print_result(
+        f"files {done.files_before} → {done.files_after}, "
+        f"{done.bytes_before / 1e6:.1f} MB → {done.bytes_after / 1e6:.1f} MB"
+    )
+
+
+def expire(
+    *,
+    older_than_days: float,
+    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    common: Common = COMMON,
+) -> None:
+    """Forget old snapshots, except the newest, tagged and cited ones.
+
+    A snapshot is cited by a dataset, run or generation that was read from it. Rows of the newest
+    snapshot always stay. Disk space is not freed at once: `store compact` or `store expire`
+    deletes the files that no snapshot needs a day later.
+
+    Examples:
+      store expire --older-than-days 30 --dry-run
+      store expire --older-than-days 30
+
+    Parameters
+    ----------
+    older_than_days
+        Forget snapshots older than this number of days.
+    dry_run
+        Print what would expire, and change nothing.
+    """
+    from store.upkeep import maintenance
+
+    done = maintenance.expire(locate_lake(common), timedelta(days=older_than_days), dry_run=dry_run)
+    for snapshot, reasons in sorted(done.spared.items()):
+        echo.print_note(f"spared {snapshot}: {', '.join(reasons[:3])}")
+    verb = "would expire" if dry_run else "expired"
+    echo.print_result(f"{verb} {len(done.expired)} snapshots, spared {len(done.spared)}")
+    if done.expired and not dry_run:
+        hours = maintenance.REPLACED_AGE / timedelta(hours=1)
+        echo.print_note(
+            "No disk space is freed yet. A running query may still need the files of these "
+            f"snapshots: run `store compact` in {hours:.0f} hours or later to delete them."
+        )
+
+
+def backup(target: Path, /, *, common: Common = COMMON) -> None:
+    """Copy the lake to a folder that opens as a lake. A later backup copies only new files.
+
+    Examples:
+      store backup /mnt/backup/lake
+
+    Parameters
+    ----------
+    target
+        Folder of the copy.
+    """
+    from store.upkeep import maintenance
+
+    copied, present = maintenance.backup(locate_lake(common), target)
+    echo.print_result(f"{copied} files copied, {present} already there → {target}")
