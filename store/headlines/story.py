@@ -56,7 +56,7 @@ def story(lake: Lake, name: str = "cuda-l1") -> Story:
 
 
 def _step(lake: Lake, file: Path) -> Step:
-    asked = sql_files.read(file)
+    asked = sql_files.read_question(file)
     rows = lake.sql(asked.sql).arrow()
     return Step(
         title=asked.title,

@@ -82,7 +82,7 @@ class Section:
 
 def ask(lake: Lake, name: str, **values: str | int) -> Answer:
     """Ask the question of `sql/<name>.sql`; `$key` in it stands for a value."""
-    asked = sql_files.read(_SQL / f"{name}.sql")
+    asked = sql_files.read_question(_SQL / f"{name}.sql")
     sql = re.sub(r"\$(\w+)", lambda found: _literal(values[found[1]]), asked.sql)
     rows = lake.sql(sql).rows()
     sentence = asked.sentence if rows else asked.empty
