@@ -5,19 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from store.commandline import display, echo
 from store.commandline.escape import escape_lines, escape_terminal, quote_name
 from store.errors import UnknownName
 from store.lake.reader import Lake
+from store.lake.sql_files import read_sql
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console
 
-_SQL = Path(__file__).parent / "sql" / "show"
 # Title of each section, its query, and what stands there when it has no rows.
 _SECTIONS = {
     "Origin": ("origins", "no generation names it"),
@@ -31,7 +30,6 @@ _SECTIONS = {
 }
 
 
-_TASK_SQL = Path(__file__).parent / "sql" / "task"
 _TASK_SECTIONS = {
     "Claimed": ("claims", "nothing published"),
     "Judged": ("evaluations", "not judged yet (evaluators run)"),
@@ -75,7 +73,7 @@ def ancestry(lake: Lake, prefix: str) -> Ancestry:
     Raises UnknownName when no kernel or more than one begins with `prefix`.
     """
     kernel_id = _find(lake, prefix)
-    edges = lake.run(_text("ancestry"), {"kernel_id": kernel_id}).arrow()
+    edges = lake.run(read_sql(__file__, "show/ancestry"), {"kernel_id": kernel_id}).arrow()
     return Ancestry(kernel_id=kernel_id, edges=edges)
 
 
@@ -86,7 +84,7 @@ def page(lake: Lake, wanted: str) -> Page | TaskPage:
     """
     short = _SHORT.fullmatch(wanted)
     name = f"level{short[1]}/{short[2]}" if short else wanted
-    found = lake.run((_TASK_SQL / "find.sql").read_text("utf-8"), {"wanted": name}).rows()
+    found = lake.run(read_sql(__file__, "task/find"), {"wanted": name}).rows()
     tasks = {row["task_id"]: row for row in found}
     if not tasks:
         return kernel(lake, wanted)
@@ -97,7 +95,7 @@ def page(lake: Lake, wanted: str) -> Page | TaskPage:
         raise UnknownName(f"{wanted} names {len(tasks)} tasks", f"Give an id: {listed}"[:300])
     [(task_id, row)] = tasks.items()
     sections = {
-        title: lake.run((_TASK_SQL / f"{query}.sql").read_text("utf-8"), {"task_id": task_id})
+        title: lake.run(read_sql(__file__, f"task/{query}"), {"task_id": task_id})
         for title, (query, _) in _TASK_SECTIONS.items()
     }
     return TaskPage(task=row, sections={title: rows.arrow() for title, rows in sections.items()})
@@ -109,10 +107,11 @@ def kernel(lake: Lake, prefix: str) -> Page:
     Raises UnknownName when no kernel or more than one begins so.
     """
     arguments = {"kernel_id": _find(lake, prefix)}
-    row = lake.run(_text("kernel"), arguments).one()
+    row = lake.run(read_sql(__file__, "show/kernel"), arguments).one()
     assert row is not None
     sections = {
-        title: lake.run(_text(query), arguments).arrow() for title, (query, _) in _SECTIONS.items()
+        title: lake.run(read_sql(__file__, f"show/{query}"), arguments).arrow()
+        for title, (query, _) in _SECTIONS.items()
     }
     return Page(kernel=row, sections=sections)
 
@@ -121,7 +120,9 @@ def _find(lake: Lake, prefix: str) -> str:
     """Return the one kernel id that begins so; raises UnknownName."""
     # Control characters typed by mistake must not reach the terminal through the error.
     wanted = re.sub(r"[^0-9a-f]", "", prefix.lower())
-    found = [r["kernel_id"] for r in lake.run(_text("find"), {"prefix": wanted}).rows()]
+    found = [
+        r["kernel_id"] for r in lake.run(read_sql(__file__, "show/find"), {"prefix": wanted}).rows()
+    ]
     if not wanted or wanted != prefix.lower() or not found:
         raise UnknownName(
             f"no kernel id begins with {prefix!a}",
@@ -241,7 +242,3 @@ def _write_sections(
         display.table(shown, title=f"{title} ({rows.num_rows})")
         for text in texts[:1]:  # all of them stand in the JSON
             echo.print_foreign(text)
-
-
-def _text(name: str) -> str:
-    return (_SQL / f"{name}.sql").read_text("utf-8")

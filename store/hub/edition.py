@@ -22,9 +22,9 @@ from store.hub.redact import Redactor, secret_holders, secret_rows
 from store.hub.shards import Shard
 from store.lake import checksums
 from store.lake.reader import Lake
+from store.lake.sql_files import read_sql
 from store.schema import catalog, id_checks
 from store.schema.catalog import Table
-from store.upkeep.history import statement
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -503,7 +503,7 @@ def _facts_of_rows(lake: Lake, rows: pa.Table, left_out: Mapping[str, pa.Table])
     for name, key in (("tasks", "task_id"), ("kernels", "kernel_id")):
         nothing = pa.table({key: pa.array([], pa.string())})
         lake.register(f"_left_out_{name}", left_out.get(name, nothing))
-    return lake.run(statement("dataset_facts")).arrow()
+    return lake.run(read_sql(__file__, "dataset_facts")).arrow()
 
 
 def _write_manifest(made: Edition, options: Options) -> None:

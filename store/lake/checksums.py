@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from store.errors import FlywheelError
 from store.lake.location import Location, attach, connect
+from store.lake.sql_files import read_sql
 from store.schema.catalog import quoted
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ RESTORE = (
     "Copy the file back from a backup, or `store pull` or `store import` its rows into a new lake."
 )
 _THREADS = 4
-_LISTING = Path(__file__).parent / "sql" / "data_files.sql"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ def data_files(
     connection: duckdb.DuckDBPyConnection, location: Location, *, with_checksums: bool = True
 ) -> list[DataFile]:
     """Return the data files of an attached lake, with their checksums as far as there are any."""
-    rows = connection.execute(_LISTING.read_text("utf-8")).fetchall()
+    rows = connection.execute(read_sql(__file__, "data_files")).fetchall()
     hashes = _recorded(connection) if with_checksums else {}
     return [
         DataFile(

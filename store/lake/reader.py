@@ -20,6 +20,7 @@ from store.errors import FlywheelError, SnapshotNotFound, UnknownName
 from store.lake import exclusions, user_sql, view_cache
 from store.lake.limits import GB, THREADS, QueryLimits
 from store.lake.location import Location, attach, connect, newest_snapshot
+from store.lake.sql_files import read_sql
 from store.schema import catalog as catalogs
 from store.schema.catalog import quoted
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 VIEWS = Path(__file__).parent.parent / "views"
-SQL = Path(__file__).parent / "sql"
 QUESTIONS = 256
 SMALL_ROWS = 20_000
 BATCH_ROWS = 10_000
@@ -516,7 +516,7 @@ class _Stored:
 
 def _stored(connection: duckdb.DuckDBPyConnection, snapshot: int) -> dict[str, _Stored]:
     # Put in as text: for a parameter DuckDB would import pandas, which takes half a second.
-    query = (SQL / "stored.sql").read_text("utf-8").replace("$snapshot", str(snapshot))
+    query = read_sql(__file__, "stored").replace("$snapshot", str(snapshot))
     rows = connection.execute(query).fetchall()
     return {
         table: _Stored(columns=frozenset(columns), files=files, rows=count)
