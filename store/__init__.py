@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from store.lake.limits import QueryLimits
-    from store.lake.reader import Lake, Result
+    from store.lake.reader import Lake
+    from store.lake.result import Result
     from store.lake.sql_files import read_sql
     from store.writing.bundle import Bundle
     from store.writing.writer import Writer

@@ -17,6 +17,7 @@ from store.cli.report import report
 from store.commandline import echo, members
 from store.commandline.members import Common, Format, Member
 from store.errors import FlywheelError
+from store.lake import sql_files
 from store.lake.exclusions import Including, note
 from store.lake.limits import QueryLimits
 
@@ -195,11 +196,10 @@ def describe(table: str, /, *, format: Format = "table", common: Common = _DEFAU
     import pyarrow as pa
 
     from store.cli import reference
-    from store.lake import reader
     from store.schema import catalog
 
     known = catalog.load()
-    if table in reader.view_names():
+    if table in sql_files.list_views():
         with _open(common, None) as lake:
             _write(lake.run(f"DESCRIBE {table}").arrow().select([0, 1]), format)
         return
@@ -219,14 +219,12 @@ def views(*, sql: str | None = None, format: Format = "table", common: Common = 
     """
     import pyarrow as pa
 
-    from store.lake import reader
-
     if sql is not None:
-        echo.print_lines(reader.view_text(sql))
+        echo.print_lines(sql_files.read_view(sql))
         return
     rows = [
-        {"view": name, "about": reader.about(reader.view_text(name))}
-        for name in reader.view_names()
+        {"view": name, "about": sql_files.read_description(sql_files.read_view(name))}
+        for name in sql_files.list_views()
     ]
     _write(pa.Table.from_pylist(rows), format)
 

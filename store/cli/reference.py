@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from store.lake import reader
+from store.lake import sql_files
 from store.schema.catalog import Catalog, ContentId, Table
 
 
@@ -48,8 +48,8 @@ def tables_page(catalog: Catalog) -> str:
         "| view | one row is |",
         "|---|---|",
     ]
-    for name in reader.view_names():
-        about = reader.about(reader.view_text(name))
+    for name in sql_files.list_views():
+        about = sql_files.read_description(sql_files.read_view(name))
         parts.append(f"| [{name}](../store/views/{name}.sql) | {about} |")
     for table in catalog.tables.values():
         parts += ["", f"## {table.name}", "", table.about, ""]

@@ -1,12 +1,16 @@
-"""Load SQL from files: a statement as text, or a question whose comment explains its answer."""
+"""Load SQL from files: statements, views, and questions whose comments explain the answers."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from store.errors import UnknownName
+
+VIEWS = Path(__file__).parent.parent / "views"
 _COMMENT = re.compile(r"(?:-- .*\n)+")
 _EMPTY = "Empty: "
 
@@ -19,6 +23,25 @@ def read_sql(module: str, name: str) -> str:
         name: The file's name without its suffix; it may begin with a subfolder.
     """
     return (Path(module).parent / "sql" / f"{name}.sql").read_text("utf-8")
+
+
+@functools.cache
+def list_views() -> tuple[str, ...]:
+    """Return the names of the views, one SQL file each."""
+    return tuple(sorted(file.stem for file in VIEWS.glob("*.sql")))
+
+
+@functools.cache
+def read_view(name: str) -> str:
+    """Return the SQL of a view; raises UnknownName."""
+    if name not in list_views():
+        raise UnknownName.among("view", name, list_views())
+    return (VIEWS / f"{name}.sql").read_text("utf-8").rstrip().rstrip(";")
+
+
+def read_description(sql: str) -> str:
+    """Return the sentence in the first comment of an SQL text."""
+    return sql.splitlines()[0].removeprefix("--").strip()
 
 
 @dataclass(frozen=True, kw_only=True)

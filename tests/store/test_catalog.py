@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import store
 from store.cli import reference
 from store.errors import CatalogError, UnknownName
-from store.lake import location, reader
+from store.lake import location, sql_files
 from store.schema import catalog
 from store.schema.catalog import Table
 from store.upkeep import integrity, maintenance
@@ -372,7 +372,7 @@ def test_names_are_suggested() -> None:
     with pytest.raises(UnknownName, match="There are: analyses"):
         CATALOG.table("zzzzzz")
     with pytest.raises(UnknownName, match='Did you mean "leaderboard"'):
-        reader.view_text("leaderbord")
+        sql_files.read_view("leaderbord")
 
 
 # Any rows that a schema admits come back as they were
