@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from store.commandline import echo
 from store.commandline.escape import quote_name
 from store.commandline.members import Common, Format
+from store.hub import edition_writer
 
 if TYPE_CHECKING:
     from store.hub.publish import Published
@@ -141,10 +142,9 @@ def pull(
 
 
 def _all() -> list[str]:
-    from store.hub import edition
     from store.schema import catalog
 
-    return [name for name in catalog.load().tables if name not in edition.LOCAL]
+    return [name for name in catalog.load().tables if name not in edition_writer.LOCAL]
 
 
 def _progress(text: str) -> None:

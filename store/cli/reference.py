@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from store.lake import sql_files
-from store.schema.catalog import Catalog, ContentId, Table
+from store.schema.catalog import Catalog
+from store.schema.tables import ContentId, Table
 
 
 def columns(table: Table) -> list[dict[str, Any]]:

@@ -16,31 +16,6 @@ if TYPE_CHECKING:
 EXTRACTOR_VERSION = 1
 """Raised whenever the same text may give other features."""
 
-TECHNIQUES: dict[str, str] = {
-    "async_execution": "other streams, cp.async or memcpy_async, pipelines",
-    "block_configuration": "__launch_bounds__, occupancy queries, triton.autotune, num_warps",
-    "caching": "attributes called cache, lru_cache, lookups by data_ptr()",
-    "coalesced_access": "vector types such as float4, __ldg and its kin",
-    "cuda_graphs": "CUDA graph capture, from Python or C++",
-    "cudnn_flags": "torch.backends.cudnn or matmul precision flags are set",
-    "fusion": "fused library calls (addmm, scaled_dot_product_attention); functions named fused",
-    "in_place": "methods such as relu_(), inplace=True, out=",
-    "memory_layout": "channels_last, as_strided",
-    "reduced_precision": "half, bfloat16, TF32, autocast",
-    "shared_memory": "__shared__ arrays",
-    "short_circuit": "returns a constant tensor without reading the input",
-    "tensor_cores": "wmma, mma.sync, triton.language.dot",
-    "torch_compile": "torch.compile",
-    "torch_jit": "torch.jit script, trace or freeze",
-    "unrolling": "#pragma unroll, triton static_range",
-    "warp_reduction": "__shfl_*_sync, __reduce_*_sync, cub warp primitives",
-}
-"""The vocabulary, after CUDA-L1's techniques table, and the syntax that shows each one.
-
-A technique is there when a parser finds its syntax. Algebraic rewrites leave none and are not
-in the list; arithmetic that was fused into a kernel whose name does not say so is not seen.
-"""
-
 _C_SUFFIXES = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".c", ".h", ".hpp")
 _CHUNK = 2000
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from store.errors import FlywheelError
 from store.lake.location import Location, attach, connect
 from store.lake.sql_files import read_sql
-from store.schema.catalog import quoted
+from store.schema.sql_text import quote_values
 
 if TYPE_CHECKING:
     import duckdb
@@ -91,8 +91,8 @@ def record(
         return
     # Files of a commit a moment ago are listed as new ones too, and so are those that a killed
     # writer left behind, which every commit of that moment lists.
-    names = quoted(tuple(file.name for file in files))
-    paths = quoted(tuple(file.relative_to(location.data).as_posix() for file in files))
+    names = quote_values(tuple(file.name for file in files))
+    paths = quote_values(tuple(file.relative_to(location.data).as_posix() for file in files))
     known = connection.execute(
         f"SELECT path FROM __ducklake_metadata_lake.ducklake_data_file WHERE path IN ({names}) "
         f"UNION ALL SELECT parse_filename(path) FROM lake.{TABLE} WHERE path IN ({paths})"

@@ -17,7 +17,7 @@ from store.lake.location import Location, attach, connect, resolve_snapshot
 from store.lake.result import Parameters, Result, interrupt_after, translate_errors
 from store.lake.sql_files import list_views, read_description, read_sql, read_view
 from store.schema import catalog as catalogs
-from store.schema.catalog import quoted
+from store.schema.sql_text import quote_values
 
 if TYPE_CHECKING:
     import duckdb
@@ -300,7 +300,7 @@ class Lake:
         if stored is None:
             return "VIEW", f"SELECT {listed} WHERE false"
         if stored.files is not None:
-            paths = quoted(tuple(str(self.location.data / file) for file in stored.files))
+            paths = quote_values(tuple(str(self.location.data / file) for file in stored.files))
             return "VIEW", f"SELECT {listed} FROM read_parquet([{paths}])"
         kind = "TABLE" if stored.rows <= SMALL_ROWS else "VIEW"
         return kind, f"SELECT {listed} FROM lake.main.{name}"
@@ -311,10 +311,10 @@ class Lake:
             return
         settings = self.limits.settings() | {"threads": str(min(THREADS, os.cpu_count() or 1))}
         for name, value in settings.items():
-            self._connection.execute(f"SET {name} = {quoted((value,))}")
+            self._connection.execute(f"SET {name} = {quote_values((value,))}")
 
     def _lock_down(self) -> None:
-        folders = quoted((str(self.location.data), str(self.location.derived)))
+        folders = quote_values((str(self.location.data), str(self.location.derived)))
         self._connection.execute(f"SET allowed_directories = [{folders}]")
         self._connection.execute("SET enable_external_access = false")
         self._connection.execute("SET python_enable_replacements = false")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from store.errors import FlywheelError
 from store.lake.limits import GB, QueryLimits
-from store.schema.catalog import quoted
+from store.schema.sql_text import quote_values
 
 if TYPE_CHECKING:
     import duckdb
@@ -182,7 +182,7 @@ def _literals(parameters: Parameters) -> str | None:
         elif isinstance(value, float) and math.isfinite(value):
             text = f"{value!r}::DOUBLE"
         elif isinstance(value, str) and "\0" not in value:
-            text = quoted((value,))
+            text = quote_values((value,))
         else:
             return None
         if named and not str(name).isidentifier():

