@@ -71,6 +71,7 @@ def _read_fence(line: str) -> tuple[str, int, str, str] | None:
 
 
 def closes_fence(line: str, mark: str, length: int) -> bool:
+    """Say whether a line closes a fence of this mark and length."""
     body = line.strip(" \t>")
     return len(body) >= length and not body.strip(mark)
 

@@ -30,6 +30,20 @@ def write_dataset(
     left_out: Mapping[str, pa.Table],
     holding: list[str],
 ) -> None:
+    """Write one dataset into an edition and record its lineage there.
+
+    Args:
+        lake: Reader pinned to the snapshot that is published.
+        now: Reader of the newest snapshot.
+        wanted: NAME or NAME@TAG.
+        made: The edition.
+        left_out: Table to the keys of rows that stay behind.
+        holding: Rows that hold a secret are added to this list.
+
+    Raises:
+        UnknownName: no such dataset.
+        FlywheelError: its folder is not what the lake recorded.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -169,6 +169,7 @@ def list_tables(
 
 
 def replace_column(rows: pa.Table, name: str, values: Any) -> pa.Table:
+    """Return rows with other values in one column."""
     return rows.set_column(rows.column_names.index(name), name, values)
 
 

@@ -263,6 +263,7 @@ def list_leftovers(location: Location) -> list[str]:
 
 
 def list_orphans(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """Return the data files of an attached lake that no snapshot refers to."""
     orphans = connection.execute(
         "CALL ducklake_delete_orphaned_files('lake', dry_run => true, cleanup_all => true)"
     ).fetchall()

@@ -197,6 +197,7 @@ def content_bundle_id(author: str, tables: Mapping[str, pa.Table]) -> str:
 
 
 def serialize(rows: pa.Table) -> bytes:
+    """Return rows as an Arrow stream."""
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()
