@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from store.code.languages import find_fence
 from store.commandline import display, echo
 from store.commandline.escape import escape_lines, escape_terminal, quote_name
 from store.errors import UnknownName
@@ -166,7 +167,7 @@ def _write_kernel(page: Page) -> None:
         (file["path"], file["code"]) for file in row["other_files"] or []
     ]:
         console.print(Text(f"\nfile {quote_name(path)}", style="bold"))
-        language = "cuda" if path.endswith((".cu", ".cuh", ".cpp", ".h")) else "python"
+        language = find_fence(path) or "python"
         shown = "\n".join(escape_lines(code, prefix=""))
         console.print(Syntax(shown, language, line_numbers=True, background_color="default"))
 

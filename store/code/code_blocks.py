@@ -6,9 +6,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from store.code.languages import PYTHON_FENCES
+
 LONGEST_HEADING = 200
 """Characters of a line that are searched for a heading or a file name."""
-_PYTHON = frozenset(("python", "py", "python3", "py3", "triton", "pytorch"))
 _FILE = re.compile(
     r"[ \t*#]*(?:file(?:name)?[ \t]*:?[ \t]*)`?([\w./-]{1,100})`?[ \t*]*:?[ \t*]*", re.I
 )
@@ -60,7 +61,7 @@ def _read_fence(line: str) -> tuple[str, int, str, str] | None:
             return None
         body, prefix, mark = line[at:], "", "`"
         language = body.lstrip("`").strip().lower()
-        if language not in _PYTHON:
+        if language not in PYTHON_FENCES:
             return None
     length = len(body) - len(body.lstrip(mark))
     info = body[length:].strip()
@@ -112,6 +113,6 @@ def text_outside(lines: Sequence[str], blocks: Sequence[Block]) -> str:
 
 def is_python(block: Block) -> bool:
     """Whether a block is Python by what it says it is, or by its looks."""
-    if block.language in _PYTHON:
+    if block.language in PYTHON_FENCES:
         return True
     return not block.language and any(map(STARTS.match, block.text.split("\n")))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from store.code.cuda_facts import CudaFacts, read_cuda
+from store.code.languages import CPP, CUDA, PYTORCH, TRITON, is_native, is_python
 from store.code.minhash import bands, c_tokens, python_tokens
 from store.code.python_facts import read_python
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 EXTRACTOR_VERSION = 1
 """Raised whenever the same text may give other features."""
 
-_C_SUFFIXES = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".c", ".h", ".hpp")
 _CHUNK = 2000
 
 
@@ -55,10 +55,10 @@ def extract(
     ('pytorch', ['torch_compile'])
     """
     files = [(file["path"], file["code"]) for file in other_files or ()]
-    modules = [read_python(text) for name, text in files if name.endswith(".py")]
-    native = [text for name, text in files if name.endswith(_C_SUFFIXES)]
+    modules = [read_python(text) for name, text in files if is_python(name)]
+    native = [text for name, text in files if is_native(name)]
     parsed = True
-    if path.endswith(_C_SUFFIXES):
+    if is_native(path):
         native.insert(0, code)
         tokens = c_tokens(code.encode(errors="replace"))
     else:
@@ -75,7 +75,7 @@ def extract(
     global_functions = sum(facts.global_functions for facts in cuda)
     triton_kernels = sum(module.triton_kernels for module in modules)
     for name, text in files:
-        split = c_tokens if name.endswith(_C_SUFFIXES) else python_tokens
+        split = c_tokens if is_native(name) else python_tokens
         tokens += split(text.encode(errors="replace"))
     texts = [code, *(text for _, text in files)]
     return Features(
@@ -102,10 +102,10 @@ def _language(
         return "unknown"
     native = any(facts.functions for facts in cuda)
     if triton_kernels:
-        return "mixed" if native else "triton"
+        return "mixed" if native else TRITON.name
     if native:
-        return "cuda" if global_functions else "cpp"
-    return "pytorch"
+        return CUDA.name if global_functions else CPP.name
+    return PYTORCH.name
 
 
 def extract_many(kernels: pa.Table) -> pa.Table:
