@@ -30,7 +30,7 @@ from typing import Any
 import store
 from store import ids
 from store.lake.location import Location
-from store.upkeep import integrity
+from store.upkeep import integrity, maintenance
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ARMS = ("kernel", "eager")
@@ -238,7 +238,7 @@ def judge(url: str, acked: set[str], wanted: set[str]) -> Outcome:
         outcome.torn = torn_bundles(lake)
         outcome.doubled = doubled_bundles(lake)
     outcome.problems = [f"{p.table}: {p.rule} ({p.count})" for p in integrity.check(lake.location)]
-    outcome.leftover_files = len(integrity.leftovers(lake.location))
+    outcome.leftover_files = len(maintenance.list_leftovers(lake.location))
     return outcome
 
 

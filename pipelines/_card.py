@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines._render import render
 from store.hub import viewer
-from store.lake.reader import view_names, view_text
+from store.lake.sql_files import list_views, read_view
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,7 +77,7 @@ def licences(dataset: Dataset) -> list[dict[str, Any]]:
 @functools.cache
 def views_hash() -> str:
     """Return the sha256 over the SQL of all views, which decide rows like a pipeline's SQL."""
-    texts = [[name, view_text(name)] for name in view_names()]
+    texts = [[name, read_view(name)] for name in list_views()]
     return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
 
 

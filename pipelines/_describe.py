@@ -13,7 +13,7 @@ from pipelines._contract import Request
 from pipelines._render import template_hash
 from pipelines._select import OURS, OWN
 from store.commandline.members import Member
-from store.lake.reader import about
+from store.lake.sql_files import read_description
 
 
 def description(one: Member, module: ModuleType) -> str:
@@ -24,7 +24,7 @@ def description(one: Member, module: ModuleType) -> str:
     lines += [f"template   {module.TEMPLATE} ({template_hash(module.TEMPLATE)[:12]})"]
     for root in (OURS, OWN):
         for file in sorted((root / one.file.stem).glob("*.sql")):
-            lines.append(f"sql        {file.name}: {about(file.read_text('utf-8'))}")
+            lines.append(f"sql        {file.name}: {read_description(file.read_text('utf-8'))}")
     lines += ["", "options"]
     for kind in (module.Config, Request):
         lines += [f"  {line}" for line in _options(kind)]

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from store.code.languages import find_fence
 from store.errors import UnknownName
 
 if TYPE_CHECKING:
@@ -18,15 +19,6 @@ if TYPE_CHECKING:
 
 OURS = Path(__file__).parent / "templates"
 OWN = Path("flywheel/pipelines/templates")
-_LANGUAGES = {
-    ".py": "python",
-    ".cu": "cuda",
-    ".cuh": "cuda",
-    ".cpp": "cpp",
-    ".cc": "cpp",
-    ".h": "cpp",
-    ".hpp": "cpp",
-}
 
 
 def render(template: str, **values: Any) -> str:
@@ -75,21 +67,12 @@ def fenced(text: str, language: str = "") -> str:
 def files(kernel: Kernel) -> str:
     """Return a kernel's files as code blocks; each is named where there is more than one."""
     if not kernel.other_files:
-        return fenced(kernel.code, language(kernel.path))
+        return fenced(kernel.code, find_fence(kernel.path))
     parts = [(kernel.path, kernel.code), *kernel.other_files]
     # A path is somebody's text too: as a code span of one line it stays inert.
     return "\n\n".join(
-        f"File {_span(path)}:\n\n{fenced(code, language(path))}" for path, code in parts
+        f"File {_span(path)}:\n\n{fenced(code, find_fence(path))}" for path, code in parts
     )
-
-
-def language(path: str) -> str:
-    """Return the info string of a code block for a file.
-
-    >>> language("kernel.py"), language("a/b.cu"), language("notes")
-    ('python', 'cuda', '')
-    """
-    return _LANGUAGES.get(Path(path).suffix, "")
 
 
 @functools.lru_cache(maxsize=4096)

@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from store.lake.limits import QueryLimits
-    from store.lake.reader import Lake, Result
+    from store.lake.reader import Lake
+    from store.lake.result import Result
+    from store.lake.sql_files import read_sql
     from store.writing.bundle import Bundle
     from store.writing.writer import Writer
 
 __version__ = "0.1.0"
 
-__all__ = ["Bundle", "Lake", "Result", "Writer", "errors", "ids", "open", "writer"]
+__all__ = ["Bundle", "Lake", "Result", "Writer", "errors", "ids", "open", "read_sql", "writer"]
 
 
 def open(
@@ -78,6 +80,7 @@ def __getattr__(name: str) -> object:
         "Lake": "store.lake.reader",
         "Result": "store.lake.reader",
         "Writer": "store.writing.writer",
+        "read_sql": "store.lake.sql_files",
     }
     if name not in modules:
         raise AttributeError(name)

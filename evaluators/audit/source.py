@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, cast
 
+from store.code import languages
 from store.code.cuda_facts import MAX_BYTES
 from store.code.python_syntax import MAX_LENGTH, parse
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 MAX_NODES = 400_000
 """A tree of more nodes is not looked at: no kernel is that large."""
 MAIN = "kernel.py"
-_NATIVE = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".c", ".h", ".hpp")
 _QUOTE = 160
 _DEPTH = 40
 # Text in a string that is no C++ also yields a tree, but one that is mostly errors.
@@ -385,9 +385,9 @@ def read(code: str, other_files: Sequence[Mapping[str, str]] | None) -> Source:
     _read_python(source, MAIN, code)
     for file in other_files or ():
         path, text = file["path"], file["code"]
-        if path.endswith(".py"):
+        if languages.is_python(path):
             _read_python(source, path, text)
-        elif path.endswith(_NATIVE):
+        elif languages.is_native(path):
             source.native += _native(path, text, 1, text.splitlines())
     return source
 

@@ -163,10 +163,10 @@ def pull(
 
 
 def _all_tables() -> list[str]:
-    from store.hub import edition
+    from store.hub import edition_writer
     from store.schema import catalog
 
-    return [name for name in catalog.load().tables if name not in edition.LOCAL]
+    return [name for name in catalog.load().tables if name not in edition_writer.LOCAL]
 
 
 def _print_step(text: str) -> None:

@@ -146,14 +146,14 @@ def views(
     """
     import pyarrow as pa
 
-    from store.lake import reader
+    from store.lake import sql_files
 
     if name is not None:
-        echo.print_lines(reader.view_text(name))
+        echo.print_lines(sql_files.read_view(name))
         return
     rows = [
-        {"view": view, "about": reader.about(reader.view_text(view))}
-        for view in reader.view_names()
+        {"view": view, "about": sql_files.read_description(sql_files.read_view(view))}
+        for view in sql_files.list_views()
     ]
     print_rows(pa.Table.from_pylist(rows), format)
 
@@ -175,11 +175,11 @@ def describe(table: str, /, *, format: Format = "table", common: Common = COMMON
     import pyarrow as pa
 
     from store.cli import reference
-    from store.lake import reader
+    from store.lake import sql_files
     from store.schema import catalog
 
     known = catalog.load()
-    if table in reader.view_names():
+    if table in sql_files.list_views():
         with open_lake(common) as lake:
             print_rows(lake.run(f"DESCRIBE {table}").arrow().select([0, 1]), format)
         return

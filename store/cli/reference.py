@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from store.lake import reader
-from store.schema.catalog import Catalog, ContentId, Table
+from store.lake import sql_files
+from store.schema.catalog import Catalog
+from store.schema.tables import ContentId, Table
 
 
 def list_columns(table: Table) -> list[dict[str, Any]]:
@@ -48,8 +49,8 @@ def render_tables_page(catalog: Catalog) -> str:
         "| view | one row is |",
         "|---|---|",
     ]
-    for name in reader.view_names():
-        about = reader.about(reader.view_text(name))
+    for name in sql_files.list_views():
+        about = sql_files.read_description(sql_files.read_view(name))
         parts.append(f"| [{name}](../store/views/{name}.sql) | {about} |")
     for table in catalog.tables.values():
         parts += ["", f"## {table.name}", "", table.about, ""]

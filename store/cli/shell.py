@@ -8,7 +8,7 @@ import sys
 from store.commandline import display, echo
 from store.errors import FlywheelError
 from store.lake.query_process import QueryProcess
-from store.lake.reader import view_names, view_text
+from store.lake.sql_files import list_views, read_view
 from store.schema import catalog
 
 _HELP = """\
@@ -66,10 +66,10 @@ def _run_statement(lake: QueryProcess, statement: str) -> None:
 def _run_command(line: str) -> None:
     word, _, argument = line.partition(" ")
     if word == ".tables":
-        echo.print_lines("\n".join([*catalog.load().tables, *view_names()]))
+        echo.print_lines("\n".join([*catalog.load().tables, *list_views()]))
     elif word == ".views" and argument:
         try:
-            echo.print_lines(view_text(argument.strip()))
+            echo.print_lines(read_view(argument.strip()))
         except FlywheelError as error:
             echo.print_error(error)
     else:

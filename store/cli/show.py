@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from store.code.languages import find_fence
 from store.commandline import display, echo
 from store.commandline.escape import escape_lines, escape_terminal, quote_name
 from store.errors import UnknownName
+from store.lake.sql_files import read_sql
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from store.lake.reader import Lake
 
-_SQL = Path(__file__).parent / "sql" / "show"
 # Title of each section, its query, and the text where it has no rows.
 _SECTIONS = {
     "Origin": ("origins", "no generation has written it"),
@@ -32,7 +32,6 @@ _SECTIONS = {
 }
 
 
-_TASK_SQL = Path(__file__).parent / "sql" / "task"
 _TASK_SECTIONS = {
     "Claimed": ("claims", "nothing published"),
     "Judged": ("evaluations", "not judged yet (evaluators run)"),
@@ -82,7 +81,7 @@ def find_ancestry(lake: Lake, prefix: str) -> Ancestry:
     Raises UnknownName unless exactly one kernel id begins with `prefix`.
     """
     kernel_id = _find_kernel_id(lake, prefix)
-    edges = lake.run(_text("ancestry"), {"kernel_id": kernel_id}).arrow()
+    edges = lake.run(read_sql(__file__, "show/ancestry"), {"kernel_id": kernel_id}).arrow()
     return Ancestry(kernel_id=kernel_id, edges=edges)
 
 
@@ -93,7 +92,7 @@ def read_page(lake: Lake, wanted: str) -> KernelPage | TaskPage:
     """
     short = _SHORT_NAME.fullmatch(wanted)
     name = f"level{short[1]}/{short[2]}" if short else wanted
-    rows = lake.run((_TASK_SQL / "find.sql").read_text("utf-8"), {"wanted": name}).rows()
+    rows = lake.run(read_sql(__file__, "task/find"), {"wanted": name}).rows()
     tasks = {row["task_id"]: row for row in rows}
     if not tasks:
         return _read_kernel_page(lake, _find_kernel_id(lake, wanted, "task or kernel"))
@@ -107,7 +106,7 @@ def read_page(lake: Lake, wanted: str) -> KernelPage | TaskPage:
         )
     [(task_id, row)] = tasks.items()
     sections = {
-        title: lake.run((_TASK_SQL / f"{query}.sql").read_text("utf-8"), {"task_id": task_id})
+        title: lake.run(read_sql(__file__, f"task/{query}"), {"task_id": task_id})
         for title, (query, _) in _TASK_SECTIONS.items()
     }
     return TaskPage(task=row, sections={title: rows.arrow() for title, rows in sections.items()})
@@ -123,10 +122,11 @@ def read_kernel_page(lake: Lake, prefix: str) -> KernelPage:
 
 def _read_kernel_page(lake: Lake, kernel_id: str) -> KernelPage:
     arguments = {"kernel_id": kernel_id}
-    row = lake.run(_text("kernel"), arguments).one()
+    row = lake.run(read_sql(__file__, "show/kernel"), arguments).one()
     assert row is not None
     sections = {
-        title: lake.run(_text(query), arguments).arrow() for title, (query, _) in _SECTIONS.items()
+        title: lake.run(read_sql(__file__, f"show/{query}"), arguments).arrow()
+        for title, (query, _) in _SECTIONS.items()
     }
     return KernelPage(kernel=row, sections=sections)
 
@@ -136,7 +136,10 @@ def _find_kernel_id(lake: Lake, prefix: str, kinds: str = "kernel") -> str:
     normal = prefix.lower()
     ids: list[str] = []
     if _ID_PREFIX.fullmatch(normal):
-        ids = [row["kernel_id"] for row in lake.run(_text("find"), {"prefix": normal}).rows()]
+        ids = [
+            row["kernel_id"]
+            for row in lake.run(read_sql(__file__, "show/find"), {"prefix": normal}).rows()
+        ]
     if not ids:
         raise UnknownName(f'no {kinds} "{prefix}"', _HOW_TO_SHOW)
     if len(ids) > 1:
@@ -182,7 +185,7 @@ def _print_kernel(page: KernelPage) -> None:
         (file["path"], file["code"]) for file in row["other_files"] or []
     ]:
         console.print(Text(f"\nfile {quote_name(path)}", style="bold"))
-        language = "cuda" if path.endswith((".cu", ".cuh", ".cpp", ".h")) else "python"
+        language = find_fence(path) or "python"
         shown = "\n".join(escape_lines(code, prefix=""))
         console.print(Syntax(shown, language, line_numbers=True, background_color="default"))
 
@@ -258,7 +261,3 @@ def _print_sections(
         display.print_table(shown, title=f"{title} ({rows.num_rows})")
         for text in texts[:1]:  # JSON has all of them
             echo.print_foreign(text)
-
-
-def _text(name: str) -> str:
-    return (_SQL / f"{name}.sql").read_text("utf-8")

@@ -17,7 +17,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from store.code.code_blocks import STARTS, Block, closes_fence, find_blocks, is_python, text_outside
 from store.code.python_syntax import parse as python_tree
+from store.code.sections import read_sections
+from store.code.techniques import TECHNIQUES
 from store.ids import normalise
 
 ENTRY_POINT = "ModelNew"
@@ -28,39 +31,6 @@ LONGEST_CODE = 400_000
 _TRIES = 6
 """Most texts given to Python's parser for one question, and most places where JSON may begin."""
 
-_SECTIONS = {
-    "performance analysis": "analysis",
-    "analysis": "analysis",
-    "analysis of performance": "analysis",
-    "performance": "analysis",
-    "algorithm design": "design",
-    "algorithmic design": "design",
-    "algorithm": "design",
-    "design": "design",
-    "optimization strategy": "design",
-    "optimisation strategy": "design",
-    "strategy": "design",
-    "plan": "design",
-    "code implementation": "code",
-    "implementation": "code",
-    "code": "code",
-    "final code": "code",
-    "final implementation": "code",
-    "complete code": "code",
-    "solution": "code",
-    "answer": "code",
-}
-_NAME = "|".join(sorted(map(re.escape, _SECTIONS), key=len, reverse=True))
-# One line, at most 200 characters of which are looked at.
-_HEADING = re.compile(
-    rf"[ \t>]*(?P<marks>#{{1,6}}[ \t]*)?(?P<bold>[*_]{{1,3}})?[ \t]*"
-    rf"(?P<number>(?:part|step|section|block)?[ \t]*[(\[]?[0-9a-c]{{1,2}}[.):\]][ \t]*)?"
-    rf"(?P<inner>[*_]{{1,3}})?(?P<name>{_NAME})"
-    rf"(?P<after>[ \t]*[*_]{{0,3}}[ \t]*(?P<colon>[:.\u2014-])?[ \t]*[*_]{{0,3}}[ \t]*#*)"
-    rf"(?P<rest>.*)",
-    re.IGNORECASE,
-)
-_HEADING_LENGTH = 200
 _FASTEST = re.compile(
     r"fastest(?:[ \t]+(?:kernel|variant|one))?[ \t*_`]{0,8}(?:is|was|:|=)[ \t*_`]{0,8}"
     r"(?:(?:kernel|variant)[ \t*_`]{0,4})?#?(\d{1,4})\b",
@@ -75,32 +45,6 @@ _TAGGED = re.compile(
     r"<(?:code|python|answer|solution|content|kernel|file|parameter(?:[ =][^<>\n]{0,80})?)>"
 )
 _CALLS = re.compile(r"<\|?tool_calls?\|?>|<function_call>|<\|python_tag\|>|\[TOOL_CALLS\]")
-_PYTHON = frozenset(("python", "py", "python3", "py3", "triton", "pytorch"))
-_FILE = re.compile(
-    r"[ \t*#]*(?:file(?:name)?[ \t]*:?[ \t]*)`?([\w./-]{1,100})`?[ \t*]*:?[ \t*]*", re.I
-)
-_STARTS = re.compile(r"(?:import |from [\w.]+ import |class |def |@|\"\"\"|#!)")
-
-_PHRASES = {
-    "async_execution": r"async(?:hronous)? cop|cp\.async|memcpy_async|double.buffer",
-    "block_configuration": r"launch.bounds|occupancy|block size|autotun|num_warps",
-    "caching": r"\bcach(?:e|es|ed|ing)\b",
-    "coalesced_access": r"coalesc|vectori[sz]ed (?:load|memory|access)|float4|__ldg",
-    "cuda_graphs": r"cuda.?graph",
-    "cudnn_flags": r"cudnn\.benchmark|allow_tf32|float32_matmul_precision",
-    "fusion": r"\bfus(?:e|es|ed|ing|ion)\b",
-    "in_place": r"\bin.?place\b",
-    "memory_layout": r"channels.last|memory layout|memory format",
-    "reduced_precision": r"(?:half|mixed).precision|\b(?:fp|bf|float|bfloat)16\b|\btf32\b",
-    "shared_memory": r"shared.memory|__shared__",
-    "short_circuit": r"short.circuit",
-    "tensor_cores": r"tensor.core|\bwmma\b|mma\.sync",
-    "torch_compile": r"torch\.compile",
-    "torch_jit": r"torch\.jit",
-    "unrolling": r"unroll",
-    "warp_reduction": r"warp.{0,12}(?:reduc|shuffle|primitive)|__shfl",
-}
-TECHNIQUES = {name: re.compile(phrase, re.IGNORECASE) for name, phrase in _PHRASES.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,24 +62,9 @@ class Parsed:
     fastest: int | None = None
     """Place of the exemplar that the analysis names as the fastest, from 1."""
     techniques: tuple[str, ...] = ()
-    """Techniques that analysis and design name, in the words of store.code.features.TECHNIQUES."""
+    """Techniques that analysis and design name, in the words of store.code.techniques."""
     parse_error: str | None = None
     """Why there is no code: empty, truncated, only reasoning, no code, too long."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Block:
-    """One fenced block."""
-
-    start: int
-    """Line of its fence."""
-    end: int
-    """Line after its last one, closing fence included."""
-    language: str
-    text: str
-    closed: bool
-    name: str | None = None
-    """File name that the line before the fence gives."""
 
 
 def clean(text: str) -> str:
@@ -166,17 +95,17 @@ def parse(text: str, finish_reason: str = "stop") -> Parsed:
         why = "only reasoning" if answer is None else "empty"
         return Parsed(parse_error="truncated" if finish_reason == "length" else why)
     lines = answer.split("\n")
-    blocks = _blocks(lines)
-    sections, code_line = _sections(lines, blocks)
+    blocks = find_blocks(lines)
+    sections, code_line = read_sections(lines, blocks)
     analysis, design = sections.get("analysis"), sections.get("design")
-    prose = _outside(lines, blocks)
+    prose = text_outside(lines, blocks)
     named = _FASTEST.search(analysis or prose)
     words = f"{analysis or ''}\n{design or ''}"
     parts: dict[str, Any] = {
         "analysis": analysis,
         "design": design,
         "fastest": int(named[1]) if named else None,
-        "techniques": tuple(name for name, one in TECHNIQUES.items() if one.search(words)),
+        "techniques": tuple(name for name, one in TECHNIQUES.items() if one.phrase.search(words)),
     }
     found = _code(answer, lines, blocks, code_line, finish_reason)
     if isinstance(found, str):
@@ -208,127 +137,6 @@ def _answer(text: str) -> str | None:
     return text[:end]
 
 
-def _blocks(lines: Sequence[str]) -> list[Block]:
-    """Return the fenced blocks in order; the last may be without a closing fence."""
-    found: list[Block] = []
-    start, mark, length, prefix, language = -1, "", 0, "", ""
-    for number, line in enumerate(lines):
-        if start < 0:
-            opening = _fence(line)
-            if opening is not None:
-                start = number
-                mark, length, prefix, language = opening
-        elif _closes(line, mark, length):
-            found.append(_block(lines, start, number, prefix, language, closed=True))
-            start = -1
-    if start >= 0:
-        found.append(_block(lines, start, len(lines), prefix, language, closed=False))
-    return found
-
-
-def _fence(line: str) -> tuple[str, int, str, str] | None:
-    """Return mark, length, what stands before it, and language of an opening fence."""
-    body = line.lstrip(" \t>")
-    prefix = line[: len(line) - len(body)]
-    mark = body[:1]
-    if mark not in ("`", "~") or not body.startswith(mark * 3):
-        # "Here it is: ```python"
-        at = line.find("```")
-        if at < 0:
-            return None
-        body, prefix, mark = line[at:], "", "`"
-        language = body.lstrip("`").strip().lower()
-        if language not in _PYTHON:
-            return None
-    length = len(body) - len(body.lstrip(mark))
-    info = body[length:].strip()
-    if mark == "`" and "`" in info:
-        return None  # a code span
-    word = info.split(maxsplit=1)[0] if info else ""
-    return mark, length, prefix, word.strip("{}.").partition(":")[0].lower()
-
-
-def _closes(line: str, mark: str, length: int) -> bool:
-    body = line.strip(" \t>")
-    return len(body) >= length and not body.strip(mark)
-
-
-def _block(
-    lines: Sequence[str], start: int, end: int, prefix: str, language: str, *, closed: bool
-) -> Block:
-    body = lines[start + 1 : end]
-    if prefix and all(line.startswith(prefix) for line in body if line.strip(" \t>")):
-        body = [line[len(prefix) :] for line in body]
-    before = next((line for line in reversed(lines[max(start - 2, 0) : start]) if line.strip()), "")
-    name = _FILE.fullmatch(before[:_HEADING_LENGTH])
-    return Block(
-        start=start,
-        end=min(end + 1, len(lines)),
-        language=language,
-        text="\n".join(body),
-        closed=closed,
-        name=name[1] if name and _is_safe(name[1]) else None,
-    )
-
-
-def _is_safe(path: str) -> bool:
-    """Whether a path that somebody wrote stays inside the kernel's own folder."""
-    parts = path.split("/")
-    return "." in parts[-1] and all(part.strip(".") for part in parts)
-
-
-def _outside(lines: Sequence[str], blocks: Sequence[Block]) -> str:
-    """Return the text between the blocks."""
-    kept: list[str] = []
-    place = 0
-    for block in blocks:
-        kept += lines[place : block.start]
-        place = block.end
-    return "\n".join([*kept, *lines[place:]])
-
-
-def _sections(lines: Sequence[str], blocks: Sequence[Block]) -> tuple[dict[str, str], int]:
-    """Return the first text of each section, and the line of the code's heading (-1: none)."""
-    headings: list[tuple[int, str, str]] = []
-    inside = {number for block in blocks for number in range(block.start, block.end)}
-    for number, line in enumerate(lines):
-        if number not in inside and (found := _heading(line)):
-            headings.append((number, *found))
-    sections: dict[str, str] = {}
-    code_line = -1
-    for place, (number, kind, rest) in enumerate(headings):
-        if kind == "code":
-            code_line = number
-            continue
-        until = headings[place + 1][0] if place + 1 < len(headings) else len(lines)
-        if place + 1 == len(headings):
-            # Without a heading of its own the code ends the section.
-            until = next((b.start for b in blocks if b.start > number and _is_code(b)), until)
-        text = "\n".join([rest, *lines[number + 1 : until]]).strip()
-        if text:
-            sections.setdefault(kind, text)
-    return sections, code_line
-
-
-def _heading(line: str) -> tuple[str, str] | None:
-    """Return the section that a line begins, and what it says of it already."""
-    found = _HEADING.match(line[:_HEADING_LENGTH])
-    if found is None:
-        return None
-    rest = line[found.end("after") :].strip()
-    marked = bool(found["marks"] or found["bold"] or found["inner"] or found["number"])
-    words = " ".join(found["name"].lower().split())
-    long = " " in words
-    if rest:
-        # Prose may begin with such words: with text behind it a heading shows what it is.
-        shown = (found["colon"] and (marked or long)) or (found["marks"] and long)
-        if not shown or not found["after"]:
-            return None
-    elif not (marked or found["colon"] or long):
-        return None
-    return _SECTIONS[words], rest
-
-
 def _code(
     answer: str,
     lines: Sequence[str],
@@ -358,7 +166,7 @@ def _code(
         return bare, None
     if cut_off:
         return "truncated"
-    python = [block for block in blocks if _is_code(block) and block.text.strip()]
+    python = [block for block in blocks if is_python(block) and block.text.strip()]
     if python:
         longest = max(python, key=lambda block: len(block.text))
         return longest.text, longest
@@ -368,13 +176,6 @@ def _code(
 def _worth(block: Block, code_line: int) -> tuple[bool, bool, bool, int]:
     imports = re.search(r"^(?:import|from) ", block.text, re.MULTILINE) is not None
     return _defines(block.text), imports, block.start > code_line >= 0, block.start
-
-
-def _is_code(block: Block) -> bool:
-    """Whether a block is Python by what it says it is, or by its looks."""
-    if block.language in _PYTHON:
-        return True
-    return not block.language and any(map(_STARTS.match, block.text.split("\n")))
 
 
 def _defines(text: str) -> bool:
@@ -399,7 +200,7 @@ def _extended(lines: Sequence[str], block: Block) -> str | None:
 
     Three backticks in a docstring look like the end of the block.
     """
-    later = (n for n in range(block.end, len(lines)) if _closes(lines[n], "`", 3))
+    later = (n for n in range(block.end, len(lines)) if closes_fence(lines[n], "`", 3))
     for _, end in zip(range(_TRIES), later, strict=False):
         text = "\n".join(lines[block.start + 1 : end])
         if _defines(text):
@@ -456,17 +257,17 @@ def _in_json(text: str) -> Iterator[str]:
 
 def _unfenced(text: str) -> Iterator[str]:
     """Yield text that defines the entry point, out of its fences where it has some."""
-    fenced = [one.text for one in _blocks(text.split("\n")) if _DEFINES.search(one.text)]
+    fenced = [one.text for one in find_blocks(text.split("\n")) if _DEFINES.search(one.text)]
     yield fenced[-1] if fenced else text
 
 
 def _bare(answer: str, lines: Sequence[str], blocks: Sequence[Block]) -> str | None:
     """Return code that stands in no block, or None."""
-    text = _outside(lines, blocks) if blocks else answer
+    text = text_outside(lines, blocks) if blocks else answer
     if not _DEFINES.search(text):
         return None
     rows = text.split("\n")
-    starts = [number for number, row in enumerate(rows) if _STARTS.match(row)]
+    starts = [number for number, row in enumerate(rows) if STARTS.match(row)]
     for start in starts[:_TRIES]:
         found = _trimmed("\n".join(rows[start:]))
         if found is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from store.code.cuda_facts import CudaFacts, read_cuda
+from store.code.languages import CPP, CUDA, PYTORCH, TRITON, is_native, is_python
 from store.code.minhash import bands, c_tokens, python_tokens
 from store.code.python_facts import read_python
 
@@ -16,32 +17,6 @@ if TYPE_CHECKING:
 EXTRACTOR_VERSION = 1
 """Raised whenever the same text may give other features."""
 
-TECHNIQUES: dict[str, str] = {
-    "async_execution": "other streams, cp.async or memcpy_async, pipelines",
-    "block_configuration": "__launch_bounds__, occupancy queries, triton.autotune, num_warps",
-    "caching": "attributes called cache, lru_cache, lookups by data_ptr()",
-    "coalesced_access": "vector types such as float4, __ldg and its kin",
-    "cuda_graphs": "CUDA graph capture, from Python or C++",
-    "cudnn_flags": "torch.backends.cudnn or matmul precision flags are set",
-    "fusion": "fused library calls (addmm, scaled_dot_product_attention); functions named fused",
-    "in_place": "methods such as relu_(), inplace=True, out=",
-    "memory_layout": "channels_last, as_strided",
-    "reduced_precision": "half, bfloat16, TF32, autocast",
-    "shared_memory": "__shared__ arrays",
-    "short_circuit": "returns a constant tensor without reading the input",
-    "tensor_cores": "wmma, mma.sync, triton.language.dot",
-    "torch_compile": "torch.compile",
-    "torch_jit": "torch.jit script, trace or freeze",
-    "unrolling": "#pragma unroll, triton static_range",
-    "warp_reduction": "__shfl_*_sync, __reduce_*_sync, cub warp primitives",
-}
-"""The vocabulary, after CUDA-L1's techniques table, and the syntax that shows each one.
-
-A technique is there when a parser finds its syntax. Algebraic rewrites leave none and are not
-in the list; arithmetic that was fused into a kernel whose name does not say so is not seen.
-"""
-
-_C_SUFFIXES = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".c", ".h", ".hpp")
 _CHUNK = 2000
 
 
@@ -80,10 +55,10 @@ def extract(
     ('pytorch', ['torch_compile'])
     """
     files = [(file["path"], file["code"]) for file in other_files or ()]
-    modules = [read_python(text) for name, text in files if name.endswith(".py")]
-    native = [text for name, text in files if name.endswith(_C_SUFFIXES)]
+    modules = [read_python(text) for name, text in files if is_python(name)]
+    native = [text for name, text in files if is_native(name)]
     parsed = True
-    if path.endswith(_C_SUFFIXES):
+    if is_native(path):
         native.insert(0, code)
         tokens = c_tokens(code.encode(errors="replace"))
     else:
@@ -100,7 +75,7 @@ def extract(
     global_functions = sum(facts.global_functions for facts in cuda)
     triton_kernels = sum(module.triton_kernels for module in modules)
     for name, text in files:
-        split = c_tokens if name.endswith(_C_SUFFIXES) else python_tokens
+        split = c_tokens if is_native(name) else python_tokens
         tokens += split(text.encode(errors="replace"))
     texts = [code, *(text for _, text in files)]
     return Features(
@@ -127,10 +102,10 @@ def _language(
         return "unknown"
     native = any(facts.functions for facts in cuda)
     if triton_kernels:
-        return "mixed" if native else "triton"
+        return "mixed" if native else TRITON.name
     if native:
-        return "cuda" if global_functions else "cpp"
-    return "pytorch"
+        return CUDA.name if global_functions else CPP.name
+    return PYTORCH.name
 
 
 def extract_many(kernels: pa.Table) -> pa.Table:

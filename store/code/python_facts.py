@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from store.code import constant_answers
+from store.code.languages import TRITON
 from store.code.python_syntax import Names, collect, parse
 
 
@@ -30,7 +31,6 @@ _FLAGS = (
     "torch.backends.fp32_precision",
 )
 _FLAG_CALLS = frozenset(("torch.set_float32_matmul_precision", "torch.backends.cudnn.flags"))
-_TRITON_JIT = frozenset(("triton.jit", "triton.runtime.jit", "triton.experimental.gluon.jit"))
 _LOW_PRECISION = _words(
     "float16 half bfloat16 float8_e4m3fn float8_e5m2", "torch.", "triton.language."
 )
@@ -170,7 +170,7 @@ def _read_function(
     ]
     for name in decorators:
         _read_used(facts, name)
-    if _TRITON_JIT.intersection(decorators):
+    if TRITON.kernel_decorators.intersection(decorators):
         facts.triton_kernels += 1
     if "fuse" in function.name.lower():
         facts.techniques.add("fusion")

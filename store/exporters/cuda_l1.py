@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from store.errors import ExportRefused, UnknownName
 from store.exporters.writing.attempts import Which, attempts, revision_of
-from store.exporters.writing.run import question
+from store.lake.sql_files import read_sql
 
 if TYPE_CHECKING:
     from store.lake.reader import Lake
@@ -46,7 +46,7 @@ def write(lake: Lake, folder: Path, config: Which) -> dict[str, int]:
     """Write optimized_cuda_code/DEVICE.json."""
     revision = revision_of(lake, config)
     tasks = lake.run(
-        question("numbered_tasks"), {"suite": config.suite, "suite_revision": revision}
+        read_sql(__file__, "numbered_tasks"), {"suite": config.suite, "suite_revision": revision}
     ).rows()
     asked = config.scores if isinstance(config, Config) else None
     files: dict[str, list[dict[str, Any]]] = {}
@@ -113,7 +113,7 @@ def _published(
         "policy": config.policy,
     }
     released: dict[str, dict[str, dict[str, Any]]] = {}
-    for row in lake.run(question("released"), asked).rows():
+    for row in lake.run(read_sql(__file__, "released"), asked).rows():
         released.setdefault(row["gpu"], {})[row["task_id"]] = row
     return {
         gpu: [

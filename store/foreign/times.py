@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from store.schema.catalog import Table
+from store.schema.tables import Table
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -54,7 +54,7 @@ def read_story(lake: Lake, name: str = "cuda-l1") -> Story:
 
 
 def _run_step(lake: Lake, file: Path) -> Step:
-    query = sql_files.read(file)
+    query = sql_files.read_question(file)
     rows = lake.sql(query.sql).arrow()
     return Step(
         title=query.title,

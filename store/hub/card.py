@@ -16,7 +16,7 @@ from store.hub import licences, viewer
 from store.hub.edition import MANIFEST, Edition
 from store.hub.frozen_catalog import CATALOG
 from store.lake.reader import Lake
-from store.upkeep.history import statement
+from store.lake.sql_files import read_sql
 
 if TYPE_CHECKING:
     pass
@@ -65,8 +65,8 @@ def card(lake: Lake, made: Edition) -> str:
         configs=configs,
         example=_default(made, configs),
         empty=[name for name, files in made.tables.items() if not files],
-        evaluators=lake.run(statement("card_evaluators")).rows(),
-        sources=lake.run(statement("card_sources")).rows(),
+        evaluators=lake.run(read_sql(__file__, "card_evaluators")).rows(),
+        sources=lake.run(read_sql(__file__, "card_sources")).rows(),
         tables=[lake.catalog.table(name) for name in made.tables],
         private=_private(lake, made),
         version=__version__,
@@ -177,7 +177,7 @@ def _figure(lake: Lake, made: Edition) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    rows = lake.run(statement("card_figure")).rows()
+    rows = lake.run(read_sql(__file__, "card_figure")).rows()
     figure = Figure(figsize=(_WIDTH_IN, _HEIGHT_IN), dpi=_DPI, layout="tight")
     axes = figure.add_subplot()
     if rows:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from store.errors import RowsRejected
 from store.lake.reader import Lake
-from store.upkeep.history import statement
+from store.lake.sql_files import read_sql
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,7 +82,7 @@ def survey(lake: Lake, own: str | None) -> Licences:
     """
     import pyarrow as pa
 
-    found = lake.run(statement("licences"), {"own": own}).arrow()
+    found = lake.run(read_sql(__file__, "licences"), {"own": own}).arrow()
     lake.register("_licences", found)
     grouped = lake.run(
         'SELECT "table", license, needed, count(*) AS n FROM _licences GROUP BY ALL ORDER BY ALL'

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import store
 from store.errors import FlywheelError
-from store.hub import card, edition
+from store.hub import card, edition_writer
 from store.hub.client import REPO, Hub, There, identity
 from store.hub.edition import MANIFEST, Edition, Options
 from store.hub.redact import salt
@@ -98,7 +98,7 @@ def publish(
         tempfile.TemporaryDirectory(prefix="flywheel-publish-") as scratch,
     ):
         say(f"snapshot {lake.snapshot}: writing files")
-        made = edition.make(lake, now, Path(scratch), repo, options, salt(location))
+        made = edition_writer.write_edition(lake, now, Path(scratch), repo, options, salt(location))
         card.write(made)
         hub = hub or Hub()
         say(f"looking at {repo}")

@@ -20,7 +20,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 from store.errors import FlywheelError
 from store.lake.location import Location
-from store.schema.catalog import Catalog, Column, Table
+from store.schema.catalog import Catalog
+from store.schema.tables import Column, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa

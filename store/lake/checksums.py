@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from store.errors import FlywheelError
 from store.lake.location import Location, attach, connect
-from store.schema.catalog import quoted
+from store.lake.sql_files import read_sql
+from store.schema.sql_text import quote_values
 
 if TYPE_CHECKING:
     import duckdb
@@ -28,7 +29,6 @@ RESTORE = (
     "Copy the file back from a backup, or `store pull` or `store import` its rows into a new lake."
 )
 _THREADS = 4
-_LISTING = Path(__file__).parent / "sql" / "data_files.sql"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +91,8 @@ def record(
         return
     # Files of a commit a moment ago are listed as new ones too, and so are those that a killed
     # writer left behind, which every commit of that moment lists.
-    names = quoted(tuple(file.name for file in files))
-    paths = quoted(tuple(file.relative_to(location.data).as_posix() for file in files))
+    names = quote_values(tuple(file.name for file in files))
+    paths = quote_values(tuple(file.relative_to(location.data).as_posix() for file in files))
     known = connection.execute(
         f"SELECT path FROM __ducklake_metadata_lake.ducklake_data_file WHERE path IN ({names}) "
         f"UNION ALL SELECT parse_filename(path) FROM lake.{TABLE} WHERE path IN ({paths})"
@@ -127,7 +127,7 @@ def data_files(
     connection: duckdb.DuckDBPyConnection, location: Location, *, with_checksums: bool = True
 ) -> list[DataFile]:
     """Return the data files of an attached lake, with their checksums as far as there are any."""
-    rows = connection.execute(_LISTING.read_text("utf-8")).fetchall()
+    rows = connection.execute(read_sql(__file__, "data_files")).fetchall()
     hashes = _recorded(connection) if with_checksums else {}
     return [
         DataFile(

@@ -12,10 +12,11 @@ from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store.errors import LakeNotFound, LakeUnreachable
+from store.errors import LakeNotFound, LakeUnreachable, SnapshotNotFound, UnknownName
 
 if TYPE_CHECKING:
     import duckdb
@@ -245,6 +246,53 @@ def newest_snapshot(connection: duckdb.DuckDBPyConnection, name: str = "lake") -
     """Return the id of the newest snapshot of an attached lake."""
     row = connection.execute(f"FROM ducklake_current_snapshot('{name}')").fetchone()
     assert row is not None
+    return int(row[0])
+
+
+def resolve_snapshot(
+    connection: duckdb.DuckDBPyConnection, at: str | int | None, *, name: str = "lake"
+) -> int:
+    """Return the snapshot that a number, a tag, an ISO time or None (the newest) stands for.
+
+    Raises SnapshotNotFound, naming the nearest tag.
+    """
+    newest = newest_snapshot(connection, name)
+    if at is None:
+        return newest
+    text = str(at)
+    if text.isascii() and text.isdigit():
+        known = connection.execute(
+            f"SELECT count(*) FROM ducklake_snapshots('{name}') WHERE snapshot_id = ?", [int(text)]
+        ).fetchone()
+        if known is None or not known[0]:
+            raise SnapshotNotFound(
+                f"no snapshot {text}; the newest is {newest}",
+                "`store log` lists those that are there.",
+            )
+        return int(text)
+    tags = dict(
+        connection.execute(
+            "SELECT name, arg_max(coalesce(snapshot_id, -1), (created_at, tag_id)) "
+            f"FROM {name}.tags GROUP BY name"
+        ).fetchall()
+    )
+    current = {tag: snapshot for tag, snapshot in tags.items() if snapshot >= 0}
+    if text in current:
+        return int(current[text])
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        unknown = UnknownName.among("tag", text, current)
+        raise SnapshotNotFound(
+            f'"{text}" is no tag, snapshot number or ISO time', unknown.hint
+        ) from None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    row = connection.execute(
+        f"SELECT max(snapshot_id) FROM ducklake_snapshots('{name}') WHERE snapshot_time <= ?",
+        [moment],
+    ).fetchone()
+    if row is None or row[0] is None:
+        raise SnapshotNotFound(f"no snapshot is as old as {text}", "`store log` lists times (UTC).")
     return int(row[0])
 
 

@@ -3,39 +3,29 @@
 from __future__ import annotations
 
 import functools
-import math
 import os
 import re
-import sys
-import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING
 
-from store.errors import FlywheelError, SnapshotNotFound, UnknownName
 from store.lake import exclusions, user_sql, view_cache
-from store.lake.limits import GB, THREADS, QueryLimits
-from store.lake.location import Location, attach, connect, newest_snapshot
+from store.lake.limits import THREADS, QueryLimits
+from store.lake.location import Location, attach, connect, resolve_snapshot
+from store.lake.result import Parameters, Result, interrupt_after, translate_errors
+from store.lake.sql_files import list_views, read_description, read_sql, read_view
 from store.schema import catalog as catalogs
-from store.schema.catalog import quoted
+from store.schema.sql_text import quote_values
 
 if TYPE_CHECKING:
     import duckdb
-    import pandas as pd
-    import polars as pl
     import pyarrow as pa
 
-VIEWS = Path(__file__).parent.parent / "views"
-SQL = Path(__file__).parent / "sql"
 QUESTIONS = 256
 SMALL_ROWS = 20_000
-BATCH_ROWS = 10_000
 _LAKE_TABLE = re.compile(r"\blake\.main\.(\w+)")
-Parameters: TypeAlias = "Sequence[object] | Mapping[str, object] | None"
 
 
 class Lake:
@@ -69,12 +59,12 @@ class Lake:
         self.catalog = catalogs.load()
         self._connection = connect(spill)
         attach(self._connection, location, name="newest")
-        self.snapshot = resolve(self._connection, at, name="newest")
+        self.snapshot = resolve_snapshot(self._connection, at, name="newest")
         """Number of the snapshot that is read."""
         self._connection.execute("DETACH newest")
         attach(self._connection, location, snapshot=self.snapshot)
         self._stored = _stored(self._connection, self.snapshot)
-        self._known = (*self.catalog.tables, *view_names())
+        self._known = (*self.catalog.tables, *list_views())
         self._made: set[str] = set()
         self._included = frozenset(include)
         self._counts: dict[str, int] = {}
@@ -143,14 +133,14 @@ class Lake:
             FlywheelError: DuckDB cannot answer it (the message is DuckDB's), or it exceeds a limit.
         """
         limits = limits or self.limits
-        with _translated(limits), _deadline(self._connection, limits):
+        with translate_errors(limits), interrupt_after(self._connection, limits):
             self._guarded(query)
             self._prepared(query)
         return Result(self._connection, query, parameters, limits)
 
     def run(self, query: str, parameters: Parameters = None) -> Result:
         """Answer SQL of our own files, which may also read registered tables."""
-        with _translated():
+        with translate_errors():
             self._prepared(query)
         return Result(self._connection, query, parameters)
 
@@ -164,7 +154,7 @@ class Lake:
 
         What the next question reads need not leave DuckDB in between.
         """
-        with _translated():
+        with translate_errors():
             self._prepared(query)
             self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {query}", parameters)
         self._made.add(name)
@@ -174,7 +164,7 @@ class Lake:
 
         It is asked anew each time, where `keep` holds the answer.
         """
-        with _translated():
+        with translate_errors():
             self._prepared(query)
             self._connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {query}")
         self._made.add(name)
@@ -197,7 +187,7 @@ class Lake:
 
     def views(self) -> dict[str, str]:
         """Return every view with the sentence on top of its file."""
-        return {name: about(view_text(name)) for name in view_names()}
+        return {name: read_description(read_view(name)) for name in list_views()}
 
     def _prepare(self, wanted: Set[str]) -> None:
         """Create those temporary views that a query needs, once."""
@@ -228,7 +218,7 @@ class Lake:
         made_of = [
             f"{part} {[(one.name, one.type) for one in self.catalog.tables[part].columns.values()]}"
             if part in self.catalog.tables
-            else view_text(part)
+            else read_view(part)
             for part in self._parts(name)
         ]
         return self._derived.sql(
@@ -258,14 +248,14 @@ class Lake:
         """Return SQL that asks a view of the tables: as a whole, or about the keys in a table."""
         parts = self._parts(name)
         if keys is None:
-            self._prepare(user_sql.names(self._connection, view_text(name)))
-            return _LAKE_TABLE.sub(self._committed, view_text(name))
+            self._prepare(user_sql.names(self._connection, read_view(name)))
+            return _LAKE_TABLE.sub(self._committed, read_view(name))
         sources = view_cache.SOURCES[name]
         tables = set(self.catalog.tables)
         self._prepare(set(parts) & tables)
         only = f"SEMI JOIN {keys} USING ({view_cache.KEY})"
         own = {part: f"SELECT * FROM ({self._table(part)[1]}) {only}" for part in sources} | {
-            part: view_text(part) for part in parts if part not in tables
+            part: read_view(part) for part in parts if part not in tables
         }
         listed = ", ".join(f"{part} AS ({body}\n)" for part, body in own.items() if part != name)
         return f"SELECT * FROM (WITH {listed} SELECT * FROM ({own[name]}\n))"
@@ -293,8 +283,8 @@ class Lake:
     def _parts(self, view: str) -> list[str]:
         """Return the tables and views that a view is made of, each after its own; itself last."""
         parts: dict[str, None] = {}
-        for name in sorted(user_sql.names(self._connection, view_text(view)) & set(self._known)):
-            mine = self._parts(name) if name in view_names() else [name]
+        for name in sorted(user_sql.names(self._connection, read_view(view)) & set(self._known)):
+            mine = self._parts(name) if name in list_views() else [name]
             parts |= dict.fromkeys(mine)
         return [*parts, view]
 
@@ -310,7 +300,7 @@ class Lake:
         if stored is None:
             return "VIEW", f"SELECT {listed} WHERE false"
         if stored.files is not None:
-            paths = quoted(tuple(str(self.location.data / file) for file in stored.files))
+            paths = quote_values(tuple(str(self.location.data / file) for file in stored.files))
             return "VIEW", f"SELECT {listed} FROM read_parquet([{paths}])"
         kind = "TABLE" if stored.rows <= SMALL_ROWS else "VIEW"
         return kind, f"SELECT {listed} FROM lake.main.{name}"
@@ -321,186 +311,14 @@ class Lake:
             return
         settings = self.limits.settings() | {"threads": str(min(THREADS, os.cpu_count() or 1))}
         for name, value in settings.items():
-            self._connection.execute(f"SET {name} = {quoted((value,))}")
+            self._connection.execute(f"SET {name} = {quote_values((value,))}")
 
     def _lock_down(self) -> None:
-        folders = quoted((str(self.location.data), str(self.location.derived)))
+        folders = quote_values((str(self.location.data), str(self.location.derived)))
         self._connection.execute(f"SET allowed_directories = [{folders}]")
         self._connection.execute("SET enable_external_access = false")
         self._connection.execute("SET python_enable_replacements = false")
         self._connection.execute("SET lock_configuration = true")
-
-
-class Result:
-    """The answer to one query, computed when it is asked for in some form."""
-
-    def __init__(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        query: str,
-        parameters: Parameters,
-        limits: QueryLimits | None = None,
-    ) -> None:
-        self._connection = connection
-        self._query = query
-        self._parameters = parameters
-        self._limits = limits
-
-    def arrow(self) -> pa.Table:
-        """Return the whole answer as an Arrow table, or as many rows as the limits allow."""
-        import pyarrow as pa
-
-        with _translated(self._limits), _deadline(self._connection, self._limits):
-            if self._limits is None:
-                return self._execute().to_arrow_table()
-            answer = self._execute().to_arrow_reader(BATCH_ROWS)
-            batches = [batch for batch, _ in _bounded(answer, self._limits)]
-            return pa.Table.from_batches(batches, answer.schema)
-
-    def write(self, file: Path) -> bool:
-        """Write the answer as an Arrow stream; return whether rows beyond the limit were cut.
-
-        Batches go to the file as DuckDB makes them, so that a large answer needs little memory.
-        """
-        import pyarrow as pa
-
-        was_cut = False
-        with _translated(self._limits), _deadline(self._connection, self._limits):
-            answer = self._execute().to_arrow_reader(BATCH_ROWS)
-            # Anew, and not over an earlier answer, which the reader may still have mapped.
-            file.unlink(missing_ok=True)
-            with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, answer.schema) as out:
-                for batch, is_last in _bounded(answer, self._limits or QueryLimits(max_rows=0)):
-                    out.write_batch(batch)
-                    was_cut = is_last
-        return was_cut
-
-    def reader(self, rows: int = 10_000) -> pa.RecordBatchReader:
-        """Return the answer as a stream of batches of at most so many rows.
-
-        Read it to its end before the next query of the same lake.
-        """
-        with _translated():
-            return self._execute().to_arrow_reader(rows)
-
-    def polars(self) -> pl.DataFrame:
-        """Return the whole answer as a Polars frame."""
-        import polars as pl
-
-        return cast("pl.DataFrame", pl.from_arrow(self.arrow()))
-
-    def pandas(self) -> pd.DataFrame:
-        """Return the whole answer as a pandas frame (pandas must be installed)."""
-        return self.arrow().to_pandas()
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return the whole answer as Python dictionaries; for small answers."""
-        return self.arrow().to_pylist()
-
-    def one(self) -> dict[str, Any] | None:
-        """Return the first row, or None where there is none."""
-        return next(iter(self.rows()), None)
-
-    def _execute(self) -> duckdb.DuckDBPyConnection:
-        # A prepared plan is slower where a constant would have let whole files be skipped.
-        given = None if "pandas" in sys.modules else _literals(self._parameters)
-        if not given:
-            return self._connection.execute(self._query, self._parameters)
-        self._connection.execute(f"PREPARE _question AS {self._query}")
-        return self._connection.execute(f"EXECUTE _question({given})")
-
-
-def resolve(
-    connection: duckdb.DuckDBPyConnection, at: str | int | None, *, name: str = "lake"
-) -> int:
-    """Return the snapshot that a number, a tag, an ISO time or None (the newest) stands for.
-
-    Raises SnapshotNotFound, naming the nearest tag.
-    """
-    newest = newest_snapshot(connection, name)
-    if at is None:
-        return newest
-    text = str(at)
-    if text.isascii() and text.isdigit():
-        known = connection.execute(
-            f"SELECT count(*) FROM ducklake_snapshots('{name}') WHERE snapshot_id = ?", [int(text)]
-        ).fetchone()
-        if known is None or not known[0]:
-            raise SnapshotNotFound(
-                f"no snapshot {text}; the newest is {newest}",
-                "`store log` lists those that are there.",
-            )
-        return int(text)
-    tags = dict(
-        connection.execute(
-            "SELECT name, arg_max(coalesce(snapshot_id, -1), (created_at, tag_id)) "
-            f"FROM {name}.tags GROUP BY name"
-        ).fetchall()
-    )
-    current = {tag: snapshot for tag, snapshot in tags.items() if snapshot >= 0}
-    if text in current:
-        return int(current[text])
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        unknown = UnknownName.among("tag", text, current)
-        raise SnapshotNotFound(
-            f'"{text}" is no tag, snapshot number or ISO time', unknown.hint
-        ) from None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    row = connection.execute(
-        f"SELECT max(snapshot_id) FROM ducklake_snapshots('{name}') WHERE snapshot_time <= ?",
-        [moment],
-    ).fetchone()
-    if row is None or row[0] is None:
-        raise SnapshotNotFound(f"no snapshot is as old as {text}", "`store log` lists times (UTC).")
-    return int(row[0])
-
-
-@functools.cache
-def view_names() -> tuple[str, ...]:
-    """Return the names of the views, one SQL file each."""
-    return tuple(sorted(file.stem for file in VIEWS.glob("*.sql")))
-
-
-@functools.cache
-def view_text(name: str) -> str:
-    """Return the SQL of a view; raises UnknownName."""
-    if name not in view_names():
-        raise UnknownName.among("view", name, view_names())
-    return (VIEWS / f"{name}.sql").read_text("utf-8").rstrip().rstrip(";")
-
-
-def about(sql: str) -> str:
-    """Return the sentence in the first comment of an SQL text."""
-    return sql.splitlines()[0].removeprefix("--").strip()
-
-
-def _literals(parameters: Parameters) -> str | None:
-    """Return parameters as SQL literals of the types that DuckDB would give them.
-
-    None without any, or where one has no plain literal. To take parameters as Python objects DuckDB
-    imports pandas where it is installed, which takes half a second.
-    """
-    if not parameters:
-        return None
-    named = isinstance(parameters, Mapping)
-    texts: list[str] = []
-    for name, value in parameters.items() if named else enumerate(parameters):
-        if value is None:
-            text = "NULL"
-        elif isinstance(value, bool | int):
-            text = str(value)
-        elif isinstance(value, float) and math.isfinite(value):
-            text = f"{value!r}::DOUBLE"
-        elif isinstance(value, str) and "\0" not in value:
-            text = quoted((value,))
-        else:
-            return None
-        if named and not str(name).isidentifier():
-            return None
-        texts.append(f'"{name}" := {text}' if named else text)
-    return ", ".join(texts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -516,68 +334,9 @@ class _Stored:
 
 def _stored(connection: duckdb.DuckDBPyConnection, snapshot: int) -> dict[str, _Stored]:
     # Put in as text: for a parameter DuckDB would import pandas, which takes half a second.
-    query = (SQL / "stored.sql").read_text("utf-8").replace("$snapshot", str(snapshot))
+    query = read_sql(__file__, "stored").replace("$snapshot", str(snapshot))
     rows = connection.execute(query).fetchall()
     return {
         table: _Stored(columns=frozenset(columns), files=files, rows=count)
         for table, columns, files, count in rows
     }
-
-
-def _bounded(
-    answer: pa.RecordBatchReader, limits: QueryLimits
-) -> Iterator[tuple[pa.RecordBatch, bool]]:
-    """Yield batches within the limits, each with whether rows were cut off behind it."""
-    rows = size = 0
-    for batch in answer:
-        size += batch.nbytes
-        if size > limits.max_result_gb * GB:
-            raise limits.too_large()
-        left = limits.max_rows - rows if limits.max_rows else batch.num_rows
-        if batch.num_rows > left:
-            yield batch.slice(0, left), True
-            return
-        rows += batch.num_rows
-        yield batch, False
-
-
-@contextmanager
-def _deadline(connection: duckdb.DuckDBPyConnection, limits: QueryLimits | None) -> Generator[None]:
-    """Interrupt what the connection does inside the block when the time of the limits is up."""
-    if limits is None:
-        yield
-        return
-    over = threading.Event()
-
-    def stop() -> None:
-        over.set()
-        connection.interrupt()
-
-    timer = threading.Timer(limits.timeout, stop)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    except Exception as error:
-        if over.is_set():
-            raise limits.took_too_long() from error
-        raise
-    finally:
-        timer.cancel()
-
-
-@contextmanager
-def _translated(limits: QueryLimits | None = None) -> Generator[None]:
-    """Turn DuckDB's complaints about a query into ours, which the shell prints plainly."""
-    import duckdb
-    import pyarrow as pa
-
-    try:
-        yield
-    except (duckdb.Error, pa.ArrowException) as error:
-        text = str(error)
-        if limits is not None and (
-            isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in text
-        ):
-            raise limits.out_of_memory() from error
-        raise FlywheelError(text) from error

@@ -1,41 +1,74 @@
-"""A question in a file of its own: SQL, and in its comment what the answer is called and means."""
+"""Load SQL from files: statements, views, and questions whose comments explain the answers."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-_HEAD = re.compile(r"(?:-- .*\n)+")
+from store.errors import UnknownName
+
+VIEWS = Path(__file__).parent.parent / "views"
+_COMMENT = re.compile(r"(?:-- .*\n)+")
 _EMPTY = "Empty: "
+
+
+def read_sql(module: str, name: str) -> str:
+    """Return the text of `sql/NAME.sql` in the folder of a module.
+
+    Args:
+        module: The module's `__file__`.
+        name: The file's name without its suffix; it may begin with a subfolder.
+    """
+    return (Path(module).parent / "sql" / f"{name}.sql").read_text("utf-8")
+
+
+@functools.cache
+def list_views() -> tuple[str, ...]:
+    """Return the names of the views, one SQL file each."""
+    return tuple(sorted(file.stem for file in VIEWS.glob("*.sql")))
+
+
+@functools.cache
+def read_view(name: str) -> str:
+    """Return the SQL of a view; raises UnknownName."""
+    if name not in list_views():
+        raise UnknownName.among("view", name, list_views())
+    return (VIEWS / f"{name}.sql").read_text("utf-8").rstrip().rstrip(";")
+
+
+def read_description(sql: str) -> str:
+    """Return the sentence in the first comment of an SQL text."""
+    return sql.splitlines()[0].removeprefix("--").strip()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What a file asks, and how its answer is told."""
+    """A statement of a report, with the words that introduce its answer."""
 
     title: str
     """The comment's first line."""
     sentence: str
-    """What the rows are and how to read them: the lines after it."""
+    """The meaning of the rows and how to read them: the lines after the first."""
     empty: str
-    """Why there are none, and what would bring some: the lines `-- Empty: …`."""
+    """Why there are no rows, and what adds some: the lines `-- Empty: …`."""
     sql: str
     sha256: str
-    """Of the file: a figure is the answer to this text at a snapshot."""
+    """Checksum of the file: a figure is the answer to this text at a snapshot."""
 
 
-def read(file: Path) -> Question:
+def read_question(file: Path) -> Question:
     """Read a question from its file."""
     text = file.read_text("utf-8")
-    head = _HEAD.match(text)
-    assert head is not None, file
-    title, *lines = (line[3:] for line in head[0].splitlines())
+    comment = _COMMENT.match(text)
+    assert comment is not None, file
+    title, *lines = (line[3:] for line in comment[0].splitlines())
     return Question(
         title=title,
         sentence=" ".join(line for line in lines if not line.startswith(_EMPTY)),
         empty=" ".join(line.removeprefix(_EMPTY) for line in lines if line.startswith(_EMPTY)),
-        sql=text[head.end() :].strip(),
+        sql=text[comment.end() :].strip(),
         sha256=hashlib.sha256(text.encode()).hexdigest(),
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from store.errors import RowsRejected
 from store.ids import of_row
-from store.schema.catalog import Table
+from store.schema.tables import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,7 +14,8 @@ from store.errors import CatalogError
 from store.ids import uuid7
 from store.schema import catalog as catalogs
 from store.schema import widening
-from store.schema.catalog import Catalog, Column, Table
+from store.schema.catalog import Catalog
+from store.schema.tables import Column, Table
 
 if TYPE_CHECKING:
     import duckdb

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from store.errors import RowsRejected
 from store.schema.arrow_checks import surely_hold
-from store.schema.catalog import Catalog, Column, Enum, Table
+from store.schema.catalog import Catalog
 from store.schema.id_checks import check_ids
+from store.schema.sql_text import quote_names
+from store.schema.tables import Column, Enum, Table
 
 if TYPE_CHECKING:
     import duckdb
@@ -208,11 +210,6 @@ def unique_rule(table: Table) -> str:
     return f"({', '.join(table.key)}) identifies one row"
 
 
-def columns(names: tuple[str, ...]) -> str:
-    """Return column names as SQL."""
-    return ", ".join(f'"{name}"' for name in names)
-
-
 def describe(names: tuple[str, ...], rows: list[tuple[object, ...]]) -> list[str]:
     """Return rows as short texts for an error message."""
     return [
@@ -227,6 +224,6 @@ def _examples(
     mentioned = [name for name in table.columns if re.search(rf"\b{name}\b", rule)]
     names = tuple(dict.fromkeys([*table.key, *mentioned]))
     rows = connection.execute(
-        f"SELECT {columns(names)} FROM {relation} WHERE {broken} LIMIT {EXAMPLES}"
+        f"SELECT {quote_names(names)} FROM {relation} WHERE {broken} LIMIT {EXAMPLES}"
     ).fetchall()
     return describe(names, rows)

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from store.errors import CatalogError
-from store.schema.catalog import SENSITIVITIES, Catalog, Column, Enum, Table
+from store.schema.catalog import SENSITIVITIES, Catalog
+from store.schema.tables import Column, Enum, Table
 
 if TYPE_CHECKING:
     import duckdb

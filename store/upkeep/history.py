@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import getpass
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store.errors import FlywheelError, UnknownName
 from store.ids import uuid7
 from store.lake.reader import Lake
+from store.lake.sql_files import read_sql
 from store.writing.writer import Writer
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SQL = Path(__file__).parent / "sql"
-
-
-def statement(name: str) -> str:
-    """Return the text of one of the store's own queries."""
-    return (SQL / f"{name}.sql").read_text("utf-8")
-
 
 def log(lake: Lake) -> pa.Table:
     """Return one row per snapshot, newest first: time, author, message, tags, extra."""
-    return lake.run(statement("log")).arrow()
+    return lake.run(read_sql(__file__, "log")).arrow()
 
 
 def tags(lake: Lake) -> pa.Table:
     """Return the names in use and the snapshots they stand for."""
-    return lake.run(statement("tags")).arrow()
+    return lake.run(read_sql(__file__, "tags")).arrow()
 
 
 def add_tag(writer: Writer, name: str, at: str | int | None, note: str | None) -> int:
@@ -98,8 +91,8 @@ def difference(before: Lake, after: Lake) -> Difference:
         before=before.snapshot,
         after=after.snapshot,
         rows_added={name: new - old for name, (old, new) in counts.items() if new != old},
-        verdicts=after.run(statement("diff_verdicts")).arrow(),
-        best_kernels=after.run(statement("diff_best")).arrow(),
+        verdicts=after.run(read_sql(__file__, "diff_verdicts")).arrow(),
+        best_kernels=after.run(read_sql(__file__, "diff_best")).arrow(),
     )
 
 

@@ -4,38 +4,28 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store.commandline.progress import Progress, ignore_progress
-from store.errors import CommitConflict, FlywheelError, RowsRejected
+from store.errors import FlywheelError, RowsRejected
 from store.lake import checksums, view_cache
 from store.lake.checksums import RESTORE, Damage, DataFile, first_line
 from store.lake.location import Location
 from store.lake.reader import Lake
 from store.schema import catalog as catalogs
-from store.schema import id_checks, row_checks
-from store.schema.catalog import Catalog, Table
-from store.upkeep.maintenance import ORPHAN_AGE, maintained
-from store.writing.bundle import SUFFIX
+from store.schema import id_checks, row_checks, sql_text
+from store.schema.catalog import Catalog
+from store.schema.tables import Table
+from store.upkeep import database
+from store.upkeep.maintenance import ORPHAN_AGE, list_orphans, maintained
+from store.writing.spool import SUFFIX
 
 if TYPE_CHECKING:
     import duckdb
 
 log = logging.getLogger(__name__)
-_TEST_DATABASE = """
-import json, sqlite3, sys
-try:
-    opened = sqlite3.connect(sys.argv[1], timeout=30)
-    said = "; ".join(row[0] for row in opened.execute("PRAGMA integrity_check(3)"))
-    opened.execute("SELECT count(*) FROM ducklake_snapshot").fetchone()
-except sqlite3.Error as error:
-    said = str(error)
-print(json.dumps(said))
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +59,10 @@ def check(location: Location, progress: Progress = ignore_progress) -> list[Prob
 
     location.require()
     location.require_writable()
-    problems = _check_database(location)
-    if problems:
-        return problems
+    damage = database.find_damage(location)
+    if damage is not None:
+        return [_unreadable_database(location, damage)]
+    problems: list[Problem] = []
     try:
         # Without the lock: files never change, and to compare large ones takes long.
         files = checksums.list_files(location)
@@ -175,7 +166,7 @@ def _check_table(
     except RowsRejected as error:
         problems.append(_problem(error))
     problems += _check_ids(connection, table)
-    key = row_checks.columns(table.key)
+    key = sql_text.quote_names(table.key)
     repeated = connection.execute(
         f"SELECT {key}, count(*) FROM {relation} GROUP BY {key} HAVING count(*) > 1 ORDER BY ALL"
     ).fetchall()
@@ -213,7 +204,7 @@ def _check_ids(connection: duckdb.DuckDBPyConnection, table: Table) -> list[Prob
 
     if not id_checks.is_bound(table):
         return []
-    names = row_checks.columns(id_checks.columns(table))
+    names = sql_text.quote_names(id_checks.columns(table))
     answer = connection.execute(f"SELECT {names} FROM lake.{table.name}")
     wrong: list[str] = []
     for batch in answer.to_arrow_reader(id_checks.BATCH_ROWS):
@@ -296,24 +287,6 @@ def _reason(file: Path) -> str:
         return f"{file.name} cannot be read: {first_line(error)}"
 
 
-def _check_database(location: Location) -> list[Problem]:
-    """Let SQLite test the catalog database.
-
-    In a process of its own: POSIX drops the locks that DuckDB's SQLite has on a file when any
-    other part of the same process closes that file.
-    """
-    command = [sys.executable, "-c", _TEST_DATABASE, str(location.catalog)]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    if answer.returncode:
-        return [_unreadable_database(location, (answer.stderr.splitlines() or ["no answer"])[-1])]
-    said = str(json.loads(answer.stdout))
-    if "locked" in said:
-        raise CommitConflict(
-            f"another program holds {location.catalog}", "Let go of it there, and run this again."
-        )
-    return [] if said == "ok" else [_unreadable_database(location, said)]
-
-
 def _unreadable_database(location: Location, said: str) -> Problem:
     return Problem(
         table="catalog",
@@ -347,21 +320,8 @@ def _note_unrecorded(files: list[DataFile]) -> None:
         )
 
 
-def leftovers(location: Location) -> list[str]:
-    """Return the data files that no snapshot refers to: those of commits that were killed."""
-    with maintained(location, "store check") as connection:
-        return _leftovers(connection)
-
-
-def _leftovers(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    orphans = connection.execute(
-        "CALL ducklake_delete_orphaned_files('lake', dry_run => true, cleanup_all => true)"
-    ).fetchall()
-    return [str(row[0]) for row in orphans]
-
-
 def _note_leftovers(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
-    orphans = _leftovers(connection)
+    orphans = list_orphans(connection)
     if orphans:
         log.info(
             "%d files of commits that were killed; `store compact` removes them when they are "

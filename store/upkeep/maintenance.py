@@ -19,7 +19,7 @@ from store.lake import checksums, view_cache
 from store.lake.checksums import sha256_of
 from store.lake.location import Location, attach, connect, sync_files
 from store.lake.reader import Lake
-from store.upkeep.history import statement
+from store.lake.sql_files import read_sql
 
 if TYPE_CHECKING:
     import duckdb
@@ -105,7 +105,7 @@ def expire(location: Location, older_than: timedelta, *, dry_run: bool = False) 
     with maintained(location, "store expire") as connection:
         with Lake(location) as reader:
             own = {"lake_id": reader.lake_id}
-            for row in reader.run(statement("spared"), own).rows():
+            for row in reader.run(read_sql(__file__, "spared"), own).rows():
                 spared.setdefault(int(row["snapshot_id"]), []).append(str(row["why"]))
             spared.setdefault(reader.snapshot, []).append("the newest")
         old = connection.execute(
@@ -254,3 +254,17 @@ def _sizes(connection: duckdb.DuckDBPyConnection) -> tuple[int, int]:
     ).fetchone()
     assert row is not None
     return int(row[0] or 0), int(row[1] or 0)
+
+
+def list_leftovers(location: Location) -> list[str]:
+    """Return the data files that no snapshot refers to: those of commits that were killed."""
+    with maintained(location, "store check") as connection:
+        return list_orphans(connection)
+
+
+def list_orphans(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """Return the data files of an attached lake that no snapshot refers to."""
+    orphans = connection.execute(
+        "CALL ducklake_delete_orphaned_files('lake', dry_run => true, cleanup_all => true)"
+    ).fetchall()
+    return [str(row[0]) for row in orphans]

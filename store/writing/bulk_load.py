@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from store.errors import RowsRejected
 from store.schema import row_checks
-from store.schema.catalog import Catalog, Column, Table, quoted
-from store.schema.row_checks import columns, describe
+from store.schema.catalog import Catalog
+from store.schema.row_checks import describe
+from store.schema.sql_text import quote_names, quote_values
+from store.schema.tables import Column, Table
 from store.writing import bundle as bundles
 from store.writing.bundle import Rows
 from store.writing.group_commit import insert
@@ -120,7 +122,7 @@ class _Seen:
         import pyarrow as pa
 
         keys = _copied(rows.select(list(self.table.key)))
-        answer = connection.execute(f"SELECT hash({columns(self.table.key)}) FROM keys")
+        answer = connection.execute(f"SELECT hash({quote_names(self.table.key)}) FROM keys")
         hashes = set[Any](answer.to_arrow_table().column(0).to_pylist())
         repeats = len(hashes) < rows.num_rows or not self.hashes.isdisjoint(hashes)
         self.keys.append(keys)
@@ -166,7 +168,7 @@ def _insert_chunk(
             refused.append(error)
             raise
 
-    key = columns(table.key)
+    key = quote_names(table.key)
     # NOT IN, for an anti join may turn round and hash the rows that come, texts and all.
     new = f" WHERE ({key}) NOT IN (SELECT ({key}) FROM lake.{table.name})"
     connection.register("_chunk", pa.RecordBatchReader.from_batches(table.open_schema, batches()))
@@ -195,7 +197,7 @@ def _check_keys(connection: duckdb.DuckDBPyConnection, table: Table, keys: list[
     with connection.cursor() as cursor:
         if _repeats(cursor, table, rows):
             row_checks.check_repeats(table, rows)
-        key = columns(table.key)
+        key = quote_names(table.key)
         stored = f"FROM lake.{table.name} SEMI JOIN rows USING ({key})"
         row = cursor.execute(f"SELECT count(*) {stored}").fetchone()
         if row and row[0]:
@@ -215,7 +217,7 @@ def _repeats(connection: duckdb.DuckDBPyConnection, table: Table, rows: pa.Table
     if row_checks.ascends(table, rows):
         return False
     row = connection.execute(
-        f"SELECT count(*) > count(DISTINCT hash({columns(table.key)})) FROM rows"
+        f"SELECT count(*) > count(DISTINCT hash({quote_names(table.key)})) FROM rows"
     ).fetchone()
     return row is None or bool(row[0])
 
@@ -238,8 +240,8 @@ def _check_references(connection: duckdb.DuckDBPyConnection, pointers: list[_Poi
             key = f'"{pointer.target.key[0]}"'
             asked.append(
                 f"SELECT {number}, v FROM _values{number} ANTI JOIN (SELECT {key} AS v "
-                f"FROM lake.{pointer.target.name} WHERE {key} BETWEEN {quoted((lowest,))} "
-                f"AND {quoted((highest,))}) USING (v)"
+                f"FROM lake.{pointer.target.name} WHERE {key} BETWEEN {quote_values((lowest,))} "
+                f"AND {quote_values((highest,))}) USING (v)"
             )
         missing = connection.execute(" UNION ALL ".join(asked)).fetchall() if asked else []
     if missing:
@@ -255,7 +257,7 @@ def _dangling(
     table, column = pointer.table, pointer.column
     value = f'"{column.name}"'
     pointed = f"unnest({value})" if column.type.endswith("[]") else value
-    key = columns(table.key)
+    key = quote_names(table.key)
     rows = connection.execute(
         f"SELECT {key}, any_value(v) FROM (SELECT {key}, {pointed} AS v "
         f"FROM lake.{table.name}) WHERE v IN (SELECT unnest(?)) GROUP BY {key} ORDER BY ALL",

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 
 from store.errors import RowsRejected
 from store.schema import row_checks
-from store.schema.catalog import Catalog, Column, Table
-from store.schema.row_checks import columns, describe
+from store.schema.catalog import Catalog
+from store.schema.row_checks import describe
+from store.schema.sql_text import quote_names
+from store.schema.tables import Column, Table
 from store.writing.bundle import Bundle
 from store.writing.key_index import Key, Keys
 
@@ -110,7 +112,7 @@ def group(
 
 def insert(connection: duckdb.DuckDBPyConnection, table: Table, rows: str) -> int:
     """Insert the rows of a relation with the table's columns; return how many."""
-    names = columns(tuple(table.columns))
+    names = quote_names(tuple(table.columns))
     inserted = connection.execute(
         f"INSERT INTO lake.{table.name} ({names}) SELECT {names} FROM ({rows})"
     ).fetchone()

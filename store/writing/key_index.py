@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from store.lake.location import Location
-from store.schema.catalog import Catalog, Table
+from store.schema.catalog import Catalog
+from store.schema.tables import Table
 
 if TYPE_CHECKING:
     import duckdb

@@ -18,7 +18,7 @@ from store.lake.location import Location, attach, connect, newest_snapshot, sync
 from store.schema import catalog as catalogs
 from store.schema import row_checks
 from store.schema.migrate import migrate
-from store.writing import bulk_load, group_commit
+from store.writing import bulk_load, group_commit, spool
 from store.writing import bundle as bundles
 from store.writing.bundle import Bundle, Rows
 from store.writing.key_index import Keys
@@ -93,7 +93,7 @@ class Writer:
         checked = self._check(tables)
         identity = bundle_id or bundles.content_bundle_id(self.author, _as_given(tables, checked))
         made = Bundle(bundle_id=identity, message=message, author=self.author, tables=dict(checked))
-        file = bundles.spool(self.location.spool, made)
+        file = spool.write_bundle(self.location.spool, made)
         if not wait:
             return self._seen
         snapshot = self._drain(until=file)
@@ -160,7 +160,7 @@ class Writer:
             snapshot: int | None = None
             # A file that has gone was taken along by the holder before us.
             if until is None or until.exists():
-                waiting = sorted(self.location.spool.glob(f"*{bundles.SUFFIX}"))
+                waiting = sorted(self.location.spool.glob(f"*{spool.SUFFIX}"))
                 for group in group_commit.groups(waiting):
                     snapshot = self._commit_files(group)
             self._seen = snapshot or newest_snapshot(self._connection)
@@ -172,7 +172,7 @@ class Writer:
         lying: dict[str, list[Path]] = {}
         for file in files:
             try:
-                one = bundles.decode(self._catalog, file.read_bytes())
+                one = spool.decode(self._catalog, file.read_bytes())
             except (ValueError, FlywheelError) as error:
                 self._reject(file, str(error))
                 continue

@@ -19,7 +19,7 @@ from evaluators.memory.tensors import layout
 from evaluators.references.module import WEIGHT_SEED
 from evaluators.sandbox.launcher import Limits
 from evaluators.worker.handle import Deadlines, Failed
-from store.lake.reader import view_text
+from store.lake.sql_files import read_view
 
 LIMITS = Limits(memory_bytes=8 << 30, file_bytes=1 << 24, open_files=256, cpu_s=600)
 DEADLINES = Deadlines(import_s=20, build_s=20, first_call_s=20, call_s=20, total_s=120)
@@ -640,7 +640,7 @@ def test_a_kernel_is_the_same_function_or_not(name: str, checked: Checked) -> No
 
 
 def test_the_view_repeats_the_rule_of_the_judge() -> None:
-    text = view_text("nonequivalent")
+    text = read_view("nonequivalent")
     listed = set(re.findall(r"'([a-z_]+)'", text.partition("list_has_any")[2].partition("])")[0]))
     assert listed <= set(FLAGS)
     assert listed - NONEQUIVALENT == {"fails_positive", "fails_random_signs", "fails_signed"}

@@ -336,8 +336,8 @@ def _header(**fields: object) -> bytes:
 
 
 def _damaged(good: bytes) -> Iterator[tuple[str, bytes]]:
-    arrow = bundle._ipc(pa.table({"policy_id": ["x"]}))
-    red = bundle._ipc(pa.table({"colour": ["red"]}))
+    arrow = bundle.serialize(pa.table({"policy_id": ["x"]}))
+    red = bundle.serialize(pa.table({"colour": ["red"]}))
     policies = {"policies": len(arrow)}
     yield "empty", b""
     yield "random", bytes(range(256)) * 16

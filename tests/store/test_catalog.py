@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 import store
 from store.cli import reference
 from store.errors import CatalogError, UnknownName
-from store.lake import location, reader
-from store.schema import catalog
-from store.schema.catalog import Table
+from store.lake import location, sql_files
+from store.schema import catalog, tables
+from store.schema.tables import Table
 from store.upkeep import integrity, maintenance
 
 ROOT = Path(store.__file__).parents[1]
@@ -206,7 +206,7 @@ def test_new_tables_and_columns_migrate_a_lake(writer: store.Writer, edited: Any
     for at in (old, old + 1, snapshot):
         with store.open(url, at) as opened:
             types = opened.sql("SELECT plain, listed, nested FROM kernels").arrow().schema.types
-            assert types == [catalog.arrow_type(kind) for kind in kinds.values()]
+            assert types == [tables.arrow_type(kind) for kind in kinds.values()]
             assert opened.sql("FROM notes").arrow().num_rows == (at == snapshot)
     maintenance.compact(location.Location(Path(url)))
     for at in (old, snapshot):
@@ -372,7 +372,7 @@ def test_names_are_suggested() -> None:
     with pytest.raises(UnknownName, match="There are: analyses"):
         CATALOG.table("zzzzzz")
     with pytest.raises(UnknownName, match='Did you mean "leaderboard"'):
-        reader.view_text("leaderbord")
+        sql_files.read_view("leaderbord")
 
 
 # Any rows that a schema admits come back as they were

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.code import completion, features
+from store.code import completion, cuda_facts, python_facts, techniques
 from store.code.completion import parse
 
 KERNEL = """import torch
@@ -239,7 +241,21 @@ def test_nul_and_lone_surrogates_are_replaced() -> None:
 
 
 def test_techniques_are_in_the_vocabulary_of_the_features() -> None:
-    assert set(completion.TECHNIQUES) <= set(features.TECHNIQUES)
+    parsed = parse("### Performance Analysis\nFuse it, use shared memory and CUDA graphs.\n")
+    assert parsed.techniques == ("cuda_graphs", "fusion", "shared_memory")
+    assert set(parsed.techniques) <= set(techniques.TECHNIQUES)
+    for parser in (cuda_facts, python_facts):
+        named = _named_techniques(inspect.getsource(parser))
+        assert named
+        assert named <= set(techniques.TECHNIQUES)
+
+
+def _named_techniques(source: str) -> set[str]:
+    """Return the techniques that a parser adds, by its source text."""
+    keys = re.findall(r'^        "(\w+)": ', source, re.MULTILINE)
+    added = re.findall(r'techniques\.add\("(\w+)"\)', source)
+    flagged = re.findall(r'\(facts\.\w+, "(\w+)"\)', source)
+    return {*keys, *added, *flagged}
 
 
 PIECES = [

@@ -8,7 +8,8 @@ import pytest
 
 from store.code import features, minhash
 from store.code.cuda_facts import read_cuda
-from store.code.features import TECHNIQUES, Features, extract, extract_many
+from store.code.features import Features, extract, extract_many
+from store.code.techniques import TECHNIQUES
 from store.schema import catalog
 
 CUDA = r"""

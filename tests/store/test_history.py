@@ -10,7 +10,7 @@ import pytest
 
 import store
 from store.errors import FlywheelError, RowsRejected, SnapshotNotFound, UnknownName
-from store.lake.reader import resolve
+from store.lake.location import resolve_snapshot
 from store.upkeep import history
 
 
@@ -94,7 +94,7 @@ def test_a_moment_that_never_was_is_refused(writer: store.Writer) -> None:
     # The writer's own connection: opening a reader for each of them would take seconds.
     for at in NEVER:
         with pytest.raises(SnapshotNotFound):
-            resolve(writer._connection, at)
+            resolve_snapshot(writer._connection, at)
 
 
 def test_a_missing_snapshot_teaches(writer: store.Writer) -> None:

@@ -15,7 +15,7 @@ import pytest
 from scipy.stats import binom
 
 import store
-from store.lake.reader import VIEWS, about, view_names, view_text
+from store.lake.sql_files import VIEWS, list_views, read_description, read_view
 
 RANK = r"greatest\(1, floor\(.+?\)\)::BIGINT"
 
@@ -238,7 +238,7 @@ def test_ranks_of_the_interval_are_those_of_the_binomial_distribution(
     judgements: store.Lake,
 ) -> None:
     formulas = {
-        re.search(RANK, view_text(name)).group()  # type: ignore[union-attr]
+        re.search(RANK, read_view(name)).group()  # type: ignore[union-attr]
         for name in ("speedups", "leaderboard", "techniques")
     }
     [formula] = formulas
@@ -412,7 +412,7 @@ def test_every_view_works_at_snapshots_older_than_the_tables_and_rows(
     # Snapshot 0 has no table yet, snapshot 1 has no row; the newest has both.
     with store.open(rankings.url, at) as old:
         assert old.snapshot == at
-        for name in view_names():
+        for name in list_views():
             answer = old.sql(f"FROM {name}").arrow()
             newest = rankings.sql(f"FROM {name} LIMIT 0").arrow()
             assert answer.num_rows == UNMEASURED.get(name, 0), name
@@ -427,23 +427,23 @@ def test_every_view_works_at_snapshots_older_than_the_tables_and_rows(
 
 def test_the_query_command_asks_every_view_at_snapshot_0(rankings: store.Lake) -> None:
     counts = " UNION ALL ".join(
-        f"SELECT '{name}' AS view, count(*) AS n FROM {name}" for name in view_names()
+        f"SELECT '{name}' AS view, count(*) AS n FROM {name}" for name in list_views()
     )
     command = [sys.executable, "-m", "store", "query", counts, "--at", "0", "--format", "json"]
     done = subprocess.run([*command, "--lake", rankings.url], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
     found = {row["view"]: row["n"] for row in json.loads(done.stdout)}
-    assert found == {name: UNMEASURED.get(name, 0) for name in view_names()}
+    assert found == {name: UNMEASURED.get(name, 0) for name in list_views()}
 
 
 def test_every_column_of_every_view_has_a_type(rankings: store.Lake) -> None:
-    for name in view_names():
+    for name in list_views():
         described = rows(rankings, f"DESCRIBE {name}")
         assert [row["column_name"] for row in described if row["column_type"] == '"NULL"'] == []
 
 
 @pytest.mark.parametrize("name", sorted(file.stem for file in VIEWS.glob("*.sql")))
 def test_every_view_says_what_a_row_is(name: str) -> None:
-    first = view_text(name).splitlines()[0]
+    first = read_view(name).splitlines()[0]
     assert first.startswith("-- One row "), first
-    assert about(view_text(name)).endswith((".", "?"))
+    assert read_description(read_view(name)).endswith((".", "?"))

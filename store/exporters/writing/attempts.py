@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from store.errors import ExportRefused, UnknownName
-from store.exporters.writing.run import question
+from store.lake.sql_files import read_sql
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +42,7 @@ def attempts(lake: Lake, which: Which) -> tuple[str | None, list[dict[str, Any]]
         if which.device not in known:
             raise UnknownName.among("device", which.device, known)
     rows = lake.run(
-        question("attempts"),
+        read_sql(__file__, "attempts"),
         {
             "suite": which.suite,
             "suite_revision": revision,

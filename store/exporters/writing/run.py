@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from store.commandline.members import Member
     from store.lake.reader import Lake
 
-SQL = Path(__file__).parent.parent / "sql"
-
 
 class Exporter(Protocol):
     """What a module of store/exporters defines, beside `Config` with its options."""
@@ -50,11 +48,6 @@ def export(lake: Lake, module: Exporter | ModuleType, target: Path, config: Any)
         shutil.rmtree(partial, ignore_errors=True)
         raise
     return counts
-
-
-def question(name: str) -> str:
-    """Return the SQL file of that name in store/exporters/sql."""
-    return (SQL / f"{name}.sql").read_text("utf-8")
 
 
 def summarize(exporter: Member, counts: dict[str, int], target: Path, snapshot: int) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from store.errors import UnknownName
-from store.schema.row_checks import columns
+from store.schema.sql_text import quote_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +42,6 @@ def streams(lake: Lake, config: Tables) -> Iterator[tuple[str, pa.RecordBatchRea
         shown, order = "*", ""
         if table is not None:
             kept = [one.name for one in table.columns.values() if one.sensitivity != "private"]
-            shown, order = columns(tuple(kept)), f" ORDER BY {columns(table.key)}"
+            shown, order = quote_names(tuple(kept)), f" ORDER BY {quote_names(table.key)}"
         if lake.run(f"SELECT 1 AS one FROM {name} LIMIT 1").one() is not None:
             yield name, lake.run(f"SELECT {shown} FROM {name}{order}").reader(BATCH_ROWS)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from store.lake import exclusions, sql_files
 from store.report.page.text import label
-from store.schema.catalog import quoted
+from store.schema.sql_text import quote_values
 
 if TYPE_CHECKING:
     from store.lake.reader import Lake
@@ -82,7 +82,7 @@ class Section:
 
 def ask(lake: Lake, name: str, **values: str | int) -> Answer:
     """Ask the question of `sql/<name>.sql`; `$key` in it stands for a value."""
-    asked = sql_files.read(_SQL / f"{name}.sql")
+    asked = sql_files.read_question(_SQL / f"{name}.sql")
     sql = re.sub(r"\$(\w+)", lambda found: _literal(values[found[1]]), asked.sql)
     rows = lake.sql(sql).rows()
     sentence = asked.sentence if rows else asked.empty
@@ -145,4 +145,4 @@ def grouped(
 
 
 def _literal(value: str | int) -> str:
-    return quoted((value,)) if isinstance(value, str) else str(value)
+    return quote_values((value,)) if isinstance(value, str) else str(value)

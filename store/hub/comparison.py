@@ -1,0 +1,165 @@
+"""Compare published rows with those of this lake: new, already here, joining, or in conflict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from store.errors import ImportFailed
+from store.hub.incoming import IncomingTable, replace_column
+from store.hub.redact import PSEUDONYM, VERBATIM, Redactor, scrubs
+from store.lake.reader import Lake
+from store.schema import id_checks
+from store.schema.row_checks import EXAMPLES, describe
+from store.schema.sql_text import quote_names
+from store.schema.tables import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+OWNED = {
+    "run_id": "runs",
+    "dataset_id": "datasets",
+    "evaluation_id": "evaluations",
+    "session_id": "timings",
+}
+"""Columns by which a row belongs to another one, and the table that says whose that is."""
+ATTACHED = {
+    "policies": ("run_id",),
+    "generations": ("run_id",),
+    "evaluations": ("run_id",),
+    "timings": ("evaluation_id", "session_id"),
+    "rewards": ("run_id",),
+    "metrics": ("run_id",),
+    "findings": ("run_id",),
+    "scans": ("run_id",),
+    "claims": ("run_id",),
+    "datasets": ("run_id",),
+    "dataset_rows": ("dataset_id",),
+}
+"""Tables whose rows add to a run, evaluation, session or dataset, by these columns."""
+
+
+def compare(lake: Lake, redactor: Redactor, part: IncomingTable) -> None:
+    """Find out which rows are new, which are here, and which are here with other content."""
+    import numpy as np
+    import pyarrow as pa
+
+    table = part.table
+    for rows in part.batches():
+        _check_ids(table, rows)
+        places = pa.array(range(rows.num_rows), pa.int64())
+        incoming = rows.append_column("_place", places)
+        lake.register("_incoming", incoming)
+        compared = _list_compared_columns(table, rows.column_names)
+        listed = "".join(f', o."{name}"' for name in compared)
+        own = lake.run(
+            f"SELECT i._place, {quote_names(table.key)}{listed} FROM {table.name} AS o "
+            f"JOIN _incoming AS i USING ({quote_names(table.key)}) ORDER BY i._place"
+        ).arrow()
+        fresh = np.ones(rows.num_rows, dtype=bool)
+        held = own.column("_place").to_numpy()
+        fresh[held] = False
+        joining = _find_joining(lake, part, incoming.filter(pa.array(fresh)))
+        fresh[joining] = False
+        part.fresh.append(fresh)
+        part.there += len(set(held.tolist()))
+        if own.num_rows and compared:
+            _find_conflicts(lake, redactor, part, incoming, own, compared)
+
+
+def _find_joining(lake: Lake, part: IncomingTable, fresh: pa.Table) -> list[int]:
+    """Return the places of new rows that would join what is this lake's own, and count them.
+
+    A run, an evaluation, a timing session and a dataset of this lake are what this lake recorded:
+    a pulled row that names one would change what it says.
+    """
+    table = part.table
+    named = [one for one in ATTACHED.get(table.name, ()) if one in fresh.column_names]
+    if not named or not fresh.num_rows:
+        return []
+    lake.register("_fresh", fresh)
+    tests = ", ".join(
+        f'CASE WHEN "{one}" IN (SELECT "{one}" FROM {OWNED[one]} WHERE origin IS NULL) '
+        f"THEN '{one}' END"
+        for one in named
+    )
+    found = lake.run(
+        "SELECT _place, joins FROM (SELECT _place, "
+        f"list_filter([{tests}], x -> x IS NOT NULL) AS joins FROM _fresh) "
+        "WHERE len(joins) > 0 ORDER BY _place"
+    ).rows()
+    part.joining.update(str(name) for row in found for name in row["joins"])
+    return [int(row["_place"]) for row in found]
+
+
+def _find_conflicts(
+    lake: Lake,
+    redactor: Redactor,
+    part: IncomingTable,
+    incoming: pa.Table,
+    own: pa.Table,
+    compared: list[str],
+) -> None:
+    """Compare rows as they would leave this lake: what was cut there is no difference.
+
+    Neither are pseudonyms inside texts: each lake hashes the same name in its own way.
+    """
+    table = part.table
+    scrubbed = [name for name in compared if scrubs(table, table.columns[name])]
+    for name in scrubbed:
+        column = table.columns[name]
+        own = replace_column(own, name, redactor.clean(table, column, own.column(name)))
+        clean = redactor.clean(table, column, incoming.column(name))
+        incoming = replace_column(incoming, name, clean)
+    lake.register("_incoming", incoming)
+    lake.register("_own", own)
+
+    def value(side: str, name: str) -> str:
+        plain = f'{side}."{name}"'
+        if name not in scrubbed:
+            return plain
+        return f"regexp_replace({plain}::VARCHAR, '{PSEUDONYM.pattern}', 'anon', 'g')"
+
+    differs = ", ".join(
+        f"CASE WHEN {value('o', name)} IS DISTINCT FROM {value('i', name)} THEN '{name}' END"
+        for name in compared
+    )
+    key = ", ".join(f'i."{name}"' for name in table.key)
+    found = lake.run(
+        f"SELECT {key}, differs FROM (SELECT i.*, list_filter([{differs}], x -> x IS NOT NULL) "
+        "AS differs FROM _incoming AS i JOIN _own AS o USING (_place)) AS i "
+        "WHERE len(differs) > 0 ORDER BY ALL"
+    ).arrow()
+    part.conflicting += found.num_rows
+    part.differing |= {str(name) for row in found.to_pylist() for name in row["differs"]}
+    room = EXAMPLES - len(part.conflicts)
+    shown = found.slice(0, max(0, room)).select(list(table.key)).to_pylist()
+    part.conflicts += describe(table.key, [tuple(row.values()) for row in shown])
+
+
+def _list_compared_columns(table: Table, given: list[str]) -> list[str]:
+    """Return the columns in which a row may not differ from the one of the same key.
+
+    Provenance (catalog.yaml) says where a row came from. Names were hashed on the way, private
+    columns are missing, and texts are held against their id.
+    """
+    return [
+        column.name
+        for column in table.columns.values()
+        if column.name in given
+        and column.sensitivity == "public"
+        and column.name not in table.key
+        and not column.provenance
+        and ((table.name, column.name) not in VERBATIM or table.name in ("generations", "findings"))
+    ]
+
+
+def _check_ids(table: Table, rows: pa.Table) -> None:
+    """Raise ImportFailed where an id is not the hash of what it stands for."""
+    wrong = id_checks.wrong_ids(table, rows)
+    if wrong:
+        raise ImportFailed(
+            f"{table.name}: {len(wrong)} ids are not the hash of their text, such as "
+            f"{wrong[0]!a:.70}",
+            "Nothing was merged: these rows are not what they claim to be.",
+        )

@@ -1,0 +1,338 @@
+"""Write an edition of a lake into a folder: choose its tables and rows, redact them, state them.
+
+The same lake, snapshot and options give the same bytes, so that publishing again finds everything
+in place, and an edition with more rows shares its older files with the one before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from store import __version__, ids
+from store.errors import RowsRejected, UnknownName
+from store.hub import frozen_catalog, licences, shards
+from store.hub.edition import BATCH_ROWS, FORMAT, MANIFEST, SPLIT, Edition, Options
+from store.hub.edition_datasets import write_dataset
+from store.hub.redact import Redactor, secret_holders
+from store.lake import checksums
+from store.lake.reader import Lake
+from store.schema import catalog, id_checks
+from store.schema.tables import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LOCAL = ("ingest_log", "file_checksums")
+"""Tables that mean nothing outside their lake."""
+ALWAYS = ("lakes", "tags")
+"""Tables without which a lake cannot be opened."""
+
+
+def write_edition(
+    lake: Lake, now: Lake, folder: Path, repo: str, options: Options, salt: bytes
+) -> Edition:
+    """Write an edition into an empty folder.
+
+    Args:
+        lake: Reader pinned to the snapshot that is published.
+        now: Reader of the newest snapshot, in which datasets of that snapshot are recorded.
+        folder: Where the files go.
+        repo: ORG/NAME.
+        options: What goes in.
+        salt: Keys the hashes of names.
+
+    Raises:
+        RowsRejected: a text may not be passed on, or holds a token or key; an id is not the hash
+            of its row.
+        UnknownName: no such table or dataset.
+        FlywheelError: a data file is damaged, or the folder of a dataset is not what the lake
+            recorded.
+    """
+    made = Edition(
+        folder=folder,
+        repo=repo,
+        tag=options.tag,
+        lake_id=lake.lake_id,
+        snapshot=lake.snapshot,
+        moment=_moment(lake),
+    )
+    chosen = _chosen(lake, options, made.notices)
+    _require_whole(lake)
+    found = licences.survey(lake, options.license)
+    seeds: dict[str, pa.Table] = {}
+    if options.unlicensed == "stop":
+        licences.refuse(_of_tables(found.wrong, chosen))
+    else:
+        seeds = _by_table(lake, found.wrong)
+    quarantined = lake.run("SELECT kernel_id FROM quarantined ORDER BY kernel_id").arrow()
+    made.quarantined = quarantined.num_rows
+    if options.quarantined == "leave-out":
+        seeds["kernels"] = _distinct([seeds.get("kernels"), quarantined])
+    left_out = _left_out(lake, chosen, seeds)
+    lake.register("_filled", found.filled)
+    lake.register("_quarantined", quarantined)
+    redactor = Redactor(salt, lake.catalog)
+    holding: list[str] = []
+    there = _there(lake)
+    for name in chosen:
+        table = lake.catalog.table(name)
+        columns = there.get(name, set[str]())
+        _write_table(lake, table, columns, made, redactor, left_out, holding)
+    for wanted in options.datasets:
+        write_dataset(lake, now, wanted, made, left_out, holding)
+    if holding:
+        rule = "no token or key stands in a text that leaves"
+        raise RowsRejected("publish", rule, len(holding), holding[: licences.SHOWN])
+    made.licences = [one for one in found.counts if one[0] in chosen]
+    made.hashed = {place: count for place, count in sorted(redactor.hashed.items()) if count}
+    made.scrubbed = {place: count for place, count in sorted(redactor.scrubbed.items()) if count}
+    frozen_catalog.build(
+        folder,
+        lake.catalog,
+        {name: [one.path for one in files] for name, files in made.tables.items()},
+        lake_id=made.lake_id,
+        snapshot=made.snapshot,
+        moment=made.moment,
+    )
+    _write_manifest(made, options)
+    return made
+
+
+def references(catalog: catalog.Catalog, table: Table) -> set[str]:
+    """Return the tables that a table's columns point at."""
+    return {target.name for _, target in catalog.references(table)}
+
+
+def _chosen(lake: Lake, options: Options, notices: list[str]) -> list[str]:
+    """Return the tables to publish, in the catalog's order: those asked for and all they need."""
+    known = [name for name in lake.catalog.tables if name not in LOCAL]
+    asked = options.tables
+    if asked is None:
+        asked = ("datasets", "dataset_rows") if options.datasets else tuple(known)
+    for name in asked:
+        if name not in known:
+            raise UnknownName.among("table to publish", name, known)
+    wanted, more = set(asked), set(asked)
+    while more:
+        more = {
+            target for name in more for target in references(lake.catalog, lake.catalog.table(name))
+        } - wanted
+        wanted |= more
+    added = [name for name in known if name in wanted - set(asked)]
+    if added:
+        notices.append(f"also published, since rows refer to them: {', '.join(added)}")
+    return [name for name in known if name in wanted | set(ALWAYS)]
+
+
+def _require_whole(lake: Lake) -> None:
+    """Raise FlywheelError where a file of the snapshot is damaged.
+
+    Files of tables that stay behind count too: licences and quarantine are read from them.
+    """
+    files = checksums.list_files(lake.location)
+    read = [one for one in files if one.is_read_at(lake.snapshot)]
+    checksums.require_whole(checksums.verify(read), "Nothing was published.")
+
+
+def _moment(lake: Lake) -> datetime:
+    row = lake.run(
+        "SELECT snapshot_time AS moment FROM __ducklake_metadata_lake.ducklake_snapshot "
+        f"WHERE snapshot_id = {lake.snapshot}"
+    ).one()
+    assert row is not None
+    moment = row["moment"]
+    return datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+
+
+def _of_tables(wrong: pa.Table, chosen: list[str]) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return wrong.filter(pc.is_in(wrong.column("table"), pa.array(chosen, pa.string())))
+
+
+def _by_table(lake: Lake, wrong: pa.Table) -> dict[str, pa.Table]:
+    """Return the keys of rows by table."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found: dict[str, pa.Table] = {}
+    for name in sorted({str(row["table"]) for row in wrong.to_pylist()}):
+        rows = wrong.filter(pc.equal(wrong.column("table"), pa.scalar(name)))
+        found[name] = rows.select(["id"]).rename_columns(list(lake.catalog.table(name).key))
+    return found
+
+
+def _distinct(parts: list[pa.Table | None]) -> pa.Table:
+    import pyarrow as pa
+
+    whole = pa.concat_tables([one for one in parts if one is not None])
+    return whole.group_by(whole.column_names, use_threads=False).aggregate([])
+
+
+def _left_out(lake: Lake, chosen: list[str], seeds: dict[str, pa.Table]) -> dict[str, pa.Table]:
+    """Return the keys of all rows that stay behind: those given, and what refers to them.
+
+    A prompt in which a kernel was shown goes with it.
+    """
+    found = {name: rows for name, rows in seeds.items() if rows.num_rows}
+    grown = set(found)
+    while grown:
+        for name in grown:
+            lake.register(f"_left_out_{name}", found[name])
+        now, grown = grown, set[str]()
+        for name in chosen:
+            table = lake.catalog.table(name)
+            key = ", ".join(f'"{column}"' for column in table.key)
+            conditions = [
+                f'list_has_any("{column.name}", {_keys(target)})'
+                if column.type.endswith("[]")
+                else f'"{column.name}" IN (SELECT "{target.key[0]}" FROM _left_out_{target.name})'
+                for column, target in lake.catalog.references(table)
+                if target.name in now
+            ]
+            if name == "prompts" and now & {"kernels", "generations"} and "kernels" in found:
+                conditions.append(
+                    "prompt_id IN (SELECT prompt_id FROM generations WHERE "
+                    f"list_has_any(exemplar_kernel_ids, {_keys(lake.catalog.table('kernels'))}) "
+                    "UNION ALL SELECT prompt_id FROM findings "
+                    "WHERE kernel_id IN (SELECT kernel_id FROM _left_out_kernels))"
+                )
+            if not conditions:
+                continue
+            more = lake.run(
+                f"SELECT DISTINCT {key} FROM {name} WHERE {' OR '.join(conditions)}"
+            ).arrow()
+            before = found.get(name)
+            whole = _distinct([before, more])
+            if whole.num_rows > (before.num_rows if before is not None else 0):
+                found[name] = whole
+                grown.add(name)
+    return found
+
+
+def _keys(target: Table) -> str:
+    return f'coalesce((SELECT list("{target.key[0]}") FROM _left_out_{target.name}), [])'
+
+
+def _write_table(
+    lake: Lake,
+    table: Table,
+    there: set[str],
+    made: Edition,
+    redactor: Redactor,
+    left_out: Mapping[str, pa.Table],
+    holding: list[str],
+) -> None:
+    import pyarrow as pa
+
+    gone = left_out.get(table.name)
+    if gone is not None:
+        made.left_out[table.name] = gone.num_rows
+    schema = redactor.schema(table)
+    if table.name == "kernels":
+        schema = schema.append(pa.field("quarantined", pa.bool_()))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        if table.name == "tags":
+            rows = redactor.rows(table, _tag_row(table, made))
+            yield from rows.to_batches()
+            return
+        query = _query(table, there, left_out=gone is not None)
+        for batch in lake.run(query).reader(BATCH_ROWS):
+            whole = pa.Table.from_batches([batch])
+            id_checks.check_ids(table, whole)
+            holding.extend(secret_holders(table, whole))
+            rows = redactor.rows(table, whole.select(list(table.columns)).cast(table.open_schema))
+            if table.name == "kernels":
+                rows = rows.append_column("quarantined", whole.column("quarantined"))
+            yield from rows.to_batches()
+
+    prefix = f"data/{table.name}/{SPLIT}"
+    made.tables[table.name] = shards.write(made.folder, prefix, schema, batches())
+    made.schemas[table.name] = schema
+
+
+def _tag_row(table: Table, made: Edition) -> pa.Table:
+    """Return the one tag that means something in the frozen lake: the edition's own."""
+    from store.writing.bundle import conform
+
+    row = {
+        "tag_id": ids.content_id("tag", made.lake_id, str(made.snapshot), made.tag),
+        "name": made.tag,
+        "snapshot_id": made.snapshot,
+        "created_at": made.moment,
+    }
+    return conform(table, [row])
+
+
+def _query(table: Table, there: set[str], *, left_out: bool) -> str:
+    """Return SQL for a table's rows in order of arrival; `there` are its columns at the time."""
+    if not there:
+        columns = [f'NULL::{c.type} AS "{c.name}"' for c in table.columns.values()]
+        extra = ", NULL::BOOLEAN AS quarantined" if table.name == "kernels" else ""
+        return f"SELECT {', '.join(columns)}{extra} WHERE false"
+    columns = [
+        f't."{c.name}"' if c.name in there else f'NULL::{c.type} AS "{c.name}"'
+        for c in table.columns.values()
+        if c.name != "license"
+    ]
+    joins = ""
+    if left_out:
+        key = " AND ".join(f't."{name}" = o."{name}"' for name in table.key)
+        joins += f" ANTI JOIN _left_out_{table.name} AS o ON {key}"
+    if table.name in ("tasks", "kernels", "generations"):
+        # rather than NULL, which a reader could not tell from "nobody knows"
+        joins += (
+            f" LEFT JOIN _filled AS f ON f.\"table\" = '{table.name}' AND f.id = t.{table.key[0]}"
+        )
+        columns.append("coalesce(t.license, f.license) AS license")
+    elif "license" in table.columns:
+        columns.append("t.license" if "license" in there else "NULL::VARCHAR AS license")
+    if table.name == "kernels":
+        joins += " LEFT JOIN _quarantined AS q ON q.kernel_id = t.kernel_id"
+        columns.append("q.kernel_id IS NOT NULL AS quarantined")
+    # What publishing itself wrote says where else the rows lie, and would change every edition.
+    where = " WHERE kind <> 'publish'" if table.name == "runs" else ""
+    return (
+        f"SELECT {', '.join(columns)} FROM (SELECT *, rowid AS _row FROM lake.main.{table.name}"
+        f"{where}) AS t{joins} ORDER BY t._row"
+    )
+
+
+def _there(lake: Lake) -> dict[str, set[str]]:
+    """Return the tables of the snapshot with their columns; what was made later is not there."""
+    rows = lake.run(
+        "SELECT table_name, list(column_name) AS columns FROM duckdb_columns() "
+        "WHERE database_name = 'lake' GROUP BY table_name"
+    ).rows()
+    return {str(row["table_name"]): set(row["columns"]) for row in rows}
+
+
+def _write_manifest(made: Edition, options: Options) -> None:
+    """Write flywheel.json: what is here, of what, and the sha256 of every data file."""
+    text = json.dumps(
+        {
+            "format": FORMAT,
+            "made_by": f"kernel-flywheel {__version__}",
+            "lake_id": made.lake_id,
+            "snapshot_id": made.snapshot,
+            "snapshot_time": made.moment.isoformat(),
+            "tag": made.tag,
+            "catalog_sha256": hashlib.sha256(catalog.catalog_path().read_bytes()).hexdigest(),
+            "quarantined": options.quarantined,
+            "licences": [list(one) for one in made.licences],
+            "left_out": made.left_out,
+            "tables": {name: [asdict(one) for one in files] for name, files in made.tables.items()},
+            "datasets": made.datasets,
+        },
+        indent=1,
+        sort_keys=True,
+    )
+    (made.folder / MANIFEST).write_text(text + "\n", "utf-8")

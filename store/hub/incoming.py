@@ -1,0 +1,186 @@
+"""The tables of a published edition, as rows that this lake can take."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from store import ids
+from store.code import features, task_families
+from store.foreign.times import clamp_times
+from store.schema import catalog as catalogs
+from store.schema.tables import Table
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+STAYS = ("catalogs", "tags", "ingest_log", "file_checksums", "kernel_features")
+"""Tables that speak of their own lake's snapshots or files, or that follow from others."""
+BATCH_ROWS = 10_000
+
+
+@dataclass(kw_only=True)
+class IncomingTable:
+    """One table of the edition, and which of its rows are new."""
+
+    table: Table
+    files: list[Path]
+    prepare: Callable[[Table, pa.Table], pa.Table]
+    """Turns rows as published into rows as this lake takes them."""
+    fresh: list[np.ndarray[Any, Any]] = field(default_factory=list["np.ndarray[Any, Any]"])
+    """For each batch, whether a row is to be stored."""
+    there: int = 0
+    conflicts: list[str] = field(default_factory=list[str])
+    differing: set[str] = field(default_factory=set[str])
+    conflicting: int = 0
+    joining: Counter[str] = field(default_factory=Counter[str])
+    """New rows that stay out, by the column that names something of this lake."""
+
+    def batches(self) -> Iterator[pa.Table]:
+        """Yield the rows with the columns that the catalog knows, always cut the same way."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        for file in self.files:
+            for batch in pq.ParquetFile(file).iter_batches(BATCH_ROWS):
+                rows = pa.Table.from_batches([batch])
+                known = [one for one in rows.column_names if one in self.table.columns]
+                yield self.prepare(self.table, rows.select(known))
+
+    def new_rows(self) -> Iterator[pa.Table]:
+        """Yield the rows that are to be stored."""
+        import pyarrow as pa
+
+        for rows, mask in zip(self.batches(), self.fresh, strict=True):
+            if mask.any():
+                yield rows.filter(pa.array(mask))
+
+
+@dataclass(kw_only=True)
+class IncomingFeatures(IncomingTable):
+    """Features of the pulled kernels: extracted here from their code, whatever was published."""
+
+    kernels: IncomingTable
+
+    def batches(self) -> Iterator[pa.Table]:
+        """Yield the keys that the features of each batch of kernels have."""
+        import pyarrow as pa
+
+        for rows in self.kernels.batches():
+            version = pa.array([features.EXTRACTOR_VERSION] * rows.num_rows, pa.int32())
+            yield rows.select(["kernel_id"]).append_column("extractor_version", version)
+
+    def new_rows(self) -> Iterator[pa.Table]:
+        """Yield features of those kernels that have none of this version."""
+        import pyarrow as pa
+
+        for rows, mask in zip(self.kernels.batches(), self.fresh, strict=True):
+            if mask.any():
+                yield features.extract_many(rows.filter(pa.array(mask)))
+
+
+@dataclass(kw_only=True)
+class Preparation:
+    """How published rows become rows of this lake."""
+
+    repo: str
+    revision: str
+    moment: datetime
+    own_standings: frozenset[str]
+    """Ids of the decisions made here."""
+    resplit: int = 0
+    """Splits that were replaced by the decided ones."""
+
+    def prepare(self, table: Table, rows: pa.Table) -> pa.Table:
+        """Return rows with their origin, times not after now, and nothing decided for this lake."""
+        import pyarrow as pa
+
+        if table.name == "standings":
+            rows = self._standings(rows)
+        elif table.name == "splits":
+            rows = self._splits(rows)
+        elif table.name == "workloads":
+            rows = _name_default(rows)
+        if "origin" in table.columns:
+            origin = pa.repeat(pa.scalar(self.repo), rows.num_rows)
+            if "origin" in rows.column_names:
+                rows = replace_column(rows, "origin", origin)
+            else:
+                rows = rows.append_column("origin", origin)
+        return clamp_times(table, rows, self.moment)
+
+    def _standings(self, rows: pa.Table) -> pa.Table:
+        """Keep decisions that the other lake made itself, under ids that none of ours can have.
+
+        A pulled row must not take the id of a decision that an importer makes here later.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if "origin" in rows.column_names:
+            rows = rows.filter(pc.is_null(rows.column("origin")))
+        given = cast("list[str | None]", rows.column("standing_id").to_pylist())
+        named = [
+            one if one is None or one in self.own_standings else ids.content_id("pulled", one)
+            for one in given
+        ]
+        return replace_column(rows, "standing_id", pa.array(named, pa.string()))
+
+    def _splits(self, rows: pa.Table) -> pa.Table:
+        """Put this program's split in place of another one, where a suite has been decided."""
+        import pyarrow as pa
+
+        changed = 0
+        listed = rows.to_pylist()
+        for row in listed:
+            split = task_families.decided(str(row["suite"]), str(row["family"]))
+            if split is not None and split != row["split"]:
+                row["split"] = split
+                changed += 1
+        if not changed:
+            return rows
+        self.resplit += changed
+        return pa.Table.from_pylist(listed, schema=rows.schema)
+
+
+def list_tables(
+    manifest: dict[str, Any], folder: Path, incoming: Preparation
+) -> list[IncomingTable]:
+    """Return the tables of an edition that are merged, in the catalog's order."""
+    found: list[IncomingTable] = []
+    known = catalogs.load()
+    for name, table in known.tables.items():
+        if name not in manifest["tables"] or name in STAYS:
+            continue
+        files = [folder / str(one["path"]) for one in manifest["tables"][name]]
+        part = IncomingTable(table=table, files=files, prepare=incoming.prepare)
+        found.append(part)
+        if name == "kernels":
+            table = known.table("kernel_features")
+            found.append(
+                IncomingFeatures(table=table, files=[], prepare=incoming.prepare, kernels=part)
+            )
+    return found
+
+
+def replace_column(rows: pa.Table, name: str, values: Any) -> pa.Table:
+    """Return rows with other values in one column."""
+    return rows.set_column(rows.column_names.index(name), name, values)
+
+
+def _name_default(rows: pa.Table) -> pa.Table:
+    """Call a workload that leaves the task as it is by the name that every lake gives it."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    plain = pc.equal(rows.column("axes"), pa.scalar("{}"))
+    if "dtype" in rows.column_names:
+        plain = pc.and_(plain, pc.is_null(rows.column("dtype")))
+    return replace_column(
+        rows, "name", pc.if_else(plain, pa.scalar("default"), rows.column("name"))
+    )

@@ -1,0 +1,191 @@
+"""The answer to one query, in the form that the caller asks for, within its limits."""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from store.errors import FlywheelError
+from store.lake.limits import GB, QueryLimits
+from store.schema.sql_text import quote_values
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+BATCH_ROWS = 10_000
+Parameters: TypeAlias = "Sequence[object] | Mapping[str, object] | None"
+
+
+class Result:
+    """The answer to one query, computed when it is asked for in some form."""
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        query: str,
+        parameters: Parameters,
+        limits: QueryLimits | None = None,
+    ) -> None:
+        self._connection = connection
+        self._query = query
+        self._parameters = parameters
+        self._limits = limits
+
+    def arrow(self) -> pa.Table:
+        """Return the whole answer as an Arrow table, or as many rows as the limits allow."""
+        import pyarrow as pa
+
+        with translate_errors(self._limits), interrupt_after(self._connection, self._limits):
+            if self._limits is None:
+                return self._execute().to_arrow_table()
+            answer = self._execute().to_arrow_reader(BATCH_ROWS)
+            batches = [batch for batch, _ in _bounded(answer, self._limits)]
+            return pa.Table.from_batches(batches, answer.schema)
+
+    def write(self, file: Path) -> bool:
+        """Write the answer as an Arrow stream; return whether rows beyond the limit were cut.
+
+        Batches go to the file as DuckDB makes them, so that a large answer needs little memory.
+        """
+        import pyarrow as pa
+
+        was_cut = False
+        with translate_errors(self._limits), interrupt_after(self._connection, self._limits):
+            answer = self._execute().to_arrow_reader(BATCH_ROWS)
+            # Anew, and not over an earlier answer, which the reader may still have mapped.
+            file.unlink(missing_ok=True)
+            with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, answer.schema) as out:
+                for batch, is_last in _bounded(answer, self._limits or QueryLimits(max_rows=0)):
+                    out.write_batch(batch)
+                    was_cut = is_last
+        return was_cut
+
+    def reader(self, rows: int = 10_000) -> pa.RecordBatchReader:
+        """Return the answer as a stream of batches of at most so many rows.
+
+        Read it to its end before the next query of the same lake.
+        """
+        with translate_errors():
+            return self._execute().to_arrow_reader(rows)
+
+    def polars(self) -> pl.DataFrame:
+        """Return the whole answer as a Polars frame."""
+        import polars as pl
+
+        return cast("pl.DataFrame", pl.from_arrow(self.arrow()))
+
+    def pandas(self) -> pd.DataFrame:
+        """Return the whole answer as a pandas frame (pandas must be installed)."""
+        return self.arrow().to_pandas()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the whole answer as Python dictionaries; for small answers."""
+        return self.arrow().to_pylist()
+
+    def one(self) -> dict[str, Any] | None:
+        """Return the first row, or None where there is none."""
+        return next(iter(self.rows()), None)
+
+    def _execute(self) -> duckdb.DuckDBPyConnection:
+        # A prepared plan is slower where a constant would have let whole files be skipped.
+        given = None if "pandas" in sys.modules else _literals(self._parameters)
+        if not given:
+            return self._connection.execute(self._query, self._parameters)
+        self._connection.execute(f"PREPARE _question AS {self._query}")
+        return self._connection.execute(f"EXECUTE _question({given})")
+
+
+@contextmanager
+def interrupt_after(
+    connection: duckdb.DuckDBPyConnection, limits: QueryLimits | None
+) -> Generator[None]:
+    """Interrupt what the connection does inside the block when the time of the limits is up."""
+    if limits is None:
+        yield
+        return
+    over = threading.Event()
+
+    def stop() -> None:
+        over.set()
+        connection.interrupt()
+
+    timer = threading.Timer(limits.timeout, stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except Exception as error:
+        if over.is_set():
+            raise limits.took_too_long() from error
+        raise
+    finally:
+        timer.cancel()
+
+
+@contextmanager
+def translate_errors(limits: QueryLimits | None = None) -> Generator[None]:
+    """Turn DuckDB's complaints about a query into ours, which the shell prints plainly."""
+    import duckdb
+    import pyarrow as pa
+
+    try:
+        yield
+    except (duckdb.Error, pa.ArrowException) as error:
+        text = str(error)
+        if limits is not None and (
+            isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in text
+        ):
+            raise limits.out_of_memory() from error
+        raise FlywheelError(text) from error
+
+
+def _bounded(
+    answer: pa.RecordBatchReader, limits: QueryLimits
+) -> Iterator[tuple[pa.RecordBatch, bool]]:
+    """Yield batches within the limits, each with whether rows were cut off behind it."""
+    rows = size = 0
+    for batch in answer:
+        size += batch.nbytes
+        if size > limits.max_result_gb * GB:
+            raise limits.too_large()
+        left = limits.max_rows - rows if limits.max_rows else batch.num_rows
+        if batch.num_rows > left:
+            yield batch.slice(0, left), True
+            return
+        rows += batch.num_rows
+        yield batch, False
+
+
+def _literals(parameters: Parameters) -> str | None:
+    """Return parameters as SQL literals of the types that DuckDB would give them.
+
+    None without any, or where one has no plain literal. To take parameters as Python objects DuckDB
+    imports pandas where it is installed, which takes half a second.
+    """
+    if not parameters:
+        return None
+    named = isinstance(parameters, Mapping)
+    texts: list[str] = []
+    for name, value in parameters.items() if named else enumerate(parameters):
+        if value is None:
+            text = "NULL"
+        elif isinstance(value, bool | int):
+            text = str(value)
+        elif isinstance(value, float) and math.isfinite(value):
+            text = f"{value!r}::DOUBLE"
+        elif isinstance(value, str) and "\0" not in value:
+            text = quote_values((value,))
+        else:
+            return None
+        if named and not str(name).isidentifier():
+            return None
+        texts.append(f'"{name}" := {text}' if named else text)
+    return ", ".join(texts)

@@ -1,0 +1,137 @@
+"""The parts of a catalog: tables, columns, enumerations, ids, and their Arrow types."""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from store.errors import CatalogError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column: its DuckDB type, whether it may be NULL, unit, reference and description."""
+
+    name: str
+    type: str
+    about: str
+    required: bool = False
+    null_elements: bool = False
+    unit: str | None = None
+    enum: str | None = None
+    references: str | None = None
+    sensitivity: str = "public"
+    provenance: bool = False
+    """Whether it says how the row came about: lakes that hold the same row may differ in it."""
+
+    @property
+    def comment(self) -> str:
+        """The description with the unit, as it stands in the lake."""
+        return self.about if self.unit is None else f"{self.about} [{self.unit}]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContentId:
+    """What the id of a row is the hash of, or why that cannot be said of a row alone."""
+
+    form: str | None = None
+    """One of `store.ids.FORMS`; None where the id is not bound to its row."""
+    of: tuple[str, ...] = ()
+    """Columns that are hashed, in order."""
+    kind: str | None = None
+    """Word that is hashed with them."""
+    unless: str | None = None
+    """Column whose value exempts a row."""
+    unbound: str | None = None
+    """Why the store cannot compute the id."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Enum:
+    """Allowed values; where `by` is set, which of them each value of that column admits."""
+
+    values: tuple[str, ...]
+    by: str | None = None
+    allowed: dict[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """One table: columns, key, rules and how its files are laid out."""
+
+    name: str
+    about: str
+    columns: dict[str, Column]
+    key: tuple[str, ...]
+    duplicates: str
+    sort: tuple[str, ...]
+    row_group: int | None
+    inline: int
+    checks: dict[str, str]
+    id: ContentId | None = None
+
+    @functools.cached_property
+    def arrow_schema(self) -> pa.Schema:
+        """The Arrow schema of a batch of rows."""
+        import pyarrow as pa
+
+        return pa.schema(
+            [
+                pa.field(column.name, arrow_type(column.type), nullable=not column.required)
+                for column in self.columns.values()
+            ]
+        )
+
+    @functools.cached_property
+    def open_schema(self) -> pa.Schema:
+        """The Arrow schema of rows whose required columns have not been looked at yet."""
+        import pyarrow as pa
+
+        return pa.schema([column.with_nullable(True) for column in self.arrow_schema])
+
+    @property
+    def time_column(self) -> str | None:
+        """The required timestamp that the store fills in where a row leaves it out."""
+        names = [c.name for c in self.columns.values() if c.type == "TIMESTAMPTZ" and c.required]
+        return names[0] if names else None
+
+    def is_looked_up(self, column: Column) -> bool:
+        """Whether rows are found by this column: it is of the key or points at one."""
+        return column.references is not None or column.name in self.key
+
+    def ddl(self, qualified_name: str) -> str:
+        """The CREATE TABLE statement for this table."""
+        columns = ", ".join(f'"{c.name}" {c.type}' for c in self.columns.values())
+        return f"CREATE TABLE {qualified_name} ({columns})"
+
+
+def arrow_type(type_name: str) -> pa.DataType:
+    """Return the Arrow type of a DuckDB type of the catalog; raises CatalogError for others."""
+    import pyarrow as pa
+
+    if type_name.endswith("[]"):
+        return pa.list_(arrow_type(type_name[:-2]))
+    struct = re.fullmatch(r"STRUCT\((.*)\)", type_name)
+    if struct:
+        fields = [field.split() for field in struct[1].split(",")]
+        return pa.struct([pa.field(name, arrow_type(kind)) for name, kind in fields])
+    simple: dict[str, pa.DataType] = {
+        "VARCHAR": pa.string(),
+        "BOOLEAN": pa.bool_(),
+        "INTEGER": pa.int32(),
+        "BIGINT": pa.int64(),
+        "FLOAT": pa.float32(),
+        "DOUBLE": pa.float64(),
+        "DATE": pa.date32(),
+        "TIMESTAMPTZ": pa.timestamp("us", tz="UTC"),
+    }
+    if type_name not in simple:
+        raise CatalogError(
+            f'type "{type_name}" cannot stand in a lake', f"Use one of {', '.join(simple)}."
+        )
+    return simple[type_name]

@@ -1,0 +1,42 @@
+"""Test the SQLite database in which DuckLake keeps a lake's catalog."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from store.errors import CommitConflict
+from store.lake.location import Location
+
+_TEST_DATABASE = """
+import json, sqlite3, sys
+try:
+    opened = sqlite3.connect(sys.argv[1], timeout=30)
+    said = "; ".join(row[0] for row in opened.execute("PRAGMA integrity_check(3)"))
+    opened.execute("SELECT count(*) FROM ducklake_snapshot").fetchone()
+except sqlite3.Error as error:
+    said = str(error)
+print(json.dumps(said))
+"""
+
+
+def find_damage(location: Location) -> str | None:
+    """Return what SQLite says is wrong with the catalog database, or None.
+
+    SQLite runs in a process of its own: POSIX drops the locks that DuckDB's SQLite has on a file
+    when any other part of the same process closes that file.
+
+    Raises:
+        CommitConflict: another program holds the database.
+    """
+    command = [sys.executable, "-c", _TEST_DATABASE, str(location.catalog)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    if answer.returncode:
+        return (answer.stderr.splitlines() or ["no answer"])[-1]
+    report = str(json.loads(answer.stdout))
+    if "locked" in report:
+        raise CommitConflict(
+            f"another program holds {location.catalog}", "Let go of it there, and run this again."
+        )
+    return None if report == "ok" else report
