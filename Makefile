@@ -45,7 +45,7 @@ lint: $(BIN)/.installed
 
 # Pages that derive from the catalog and the views.
 docs: $(BIN)/.installed
-	python -c "from store import catalog, docs; print(docs.tables_page(catalog.load()), end='')" > docs/tables.md
+	python -c "from store.schema import catalog; from store.cli import reference; print(reference.tables_page(catalog.load()), end='')" > docs/tables.md
 
 # Writes the lock anew from pyproject.toml. torch carries no build tag, so that the CPU or the CUDA
 # build of that version can serve.

@@ -27,12 +27,12 @@ def columns(table: Table) -> list[dict[str, Any]]:
 def _id(made: ContentId) -> str:
     """Return the sentence on how an id is bound to its row."""
     if made.form is None:
-        return f"The store cannot compute the id: {made.unbound}"
+        return f"The store cannot compute the id. {made.unbound}"
     words = f" and the word {made.kind}" if made.kind else ""
     exempt = f" Rows with {made.unless} are exempt." if made.unless else ""
     return (
-        f"The id is the sha256 of {', '.join(made.of)}{words} (form {made.form}); the store "
-        f"refuses another one.{exempt}"
+        f"The id is the sha256 of {', '.join(made.of)}{words} (form {made.form}). The store "
+        f"refuses a row with a different id.{exempt}"
     )
 
 
@@ -41,11 +41,11 @@ def tables_page(catalog: Catalog) -> str:
     parts = [
         "# Tables and views",
         "",
-        "Made from catalog.yaml and store/views by `make docs`; a test fails when it is stale.",
+        "`make docs` generates this page from catalog.yaml and store/views.",
         "",
         "## Views",
         "",
-        "| view | one row is |",
+        "| view | about |",
         "|---|---|",
     ]
     for name in reader.view_names():
