@@ -34,11 +34,11 @@ def statuses_table() -> str:
 
 
 def flags_table() -> str:
-    """Return every flag with its meaning, and whether the kernel still counts as equivalent."""
-    lines = ["| flag | meaning | equivalent |", "|---|---|---|"]
+    """Return every flag with its meaning; marks the flags of kernels that are not equivalent."""
+    lines = ["| flag | meaning | effect |", "|---|---|---|"]
     for flag, meaning in FLAGS.items():
-        equivalent = "**no**" if flag in NONEQUIVALENT else "yes"
-        lines.append(f"| `{flag}` | {meaning} | {equivalent} |")
+        effect = "not equivalent" if flag in NONEQUIVALENT else ""
+        lines.append(f"| `{flag}` | {meaning} | {effect} |")
     return "\n".join(lines)
 
 

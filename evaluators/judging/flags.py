@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 FLAGS = {
-    "reuses_output_buffer": "the next call overwrites an output that was returned earlier",
+    "reuses_output_buffer": "a call overwrites the output of the call before it",
     "nondeterministic": "identical inputs give answers that differ by more than 4 e0",
-    "parameters_renamed": "a task parameter has no counterpart; judged with weights of the seed",
+    "parameters_renamed": "a task parameter has no counterpart; judged with weights from the seed",
     "timed_outputs_unverified": "the task keeps state, draws or changes inputs; timings unverified",
     "weak_task": "a trivial answer passes this task (table task_audits)",
     "left_processes": "left processes behind, which the judge ended",
     "baseline_drift": "eager's time changed once the candidate's process had ended: noisy",
     "below_resolution": "too short for the judge's clock; counted as the shortest time it measures",
-    "not_frozen": "another author's kernel where only signals can stop workers: noisy",
-    "more_threads": "uses more processors than the threads that all arms are given: noisy",
-    "shares_device": "another process of the kernel's also holds the GPU: noisy",
+    "not_frozen": "another author's kernel on a machine without control groups: noisy",
+    "more_threads": "uses more CPU time than the threads of an arm allow: noisy",
+    "shares_device": "another process of the kernel also holds the GPU: noisy",
     "contended": "other work shared the host: noisy by every clock but gpu",
     "timed_end_to_end": "launching it waits for the GPU: all arms are timed by the host's clock",
     "near_roofline": "near the memory bound, or faster than the reference's operations allow",
@@ -37,7 +37,7 @@ FLAGS = {
     "fails_infinities": "wrong on inputs that contain infinities",
     "fails_nan": "wrong on inputs that contain NaN",
     "fails_empty_rows": "wrong on inputs without rows, which the reference accepts",
-    "fails_perturbed_parameters": "wrong with weights other than those of the seed",
+    "fails_perturbed_parameters": "wrong with weights other than those from the seed",
 }
 """Every flag of `evaluations.flags` with its meaning. Flags do not decide the verdict."""
 NONEQUIVALENT = frozenset(
