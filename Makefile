@@ -43,9 +43,10 @@ lint: $(BIN)/.installed
 	ruff format --check .
 	lint-imports
 
-# Pages that derive from the catalog and the views.
+# Generated pages: docs/tables.md, and the tables in evaluators/README.md.
 docs: $(BIN)/.installed
 	python -c "from store.cli import reference; from store.schema import catalog; print(reference.render_tables_page(catalog.load()), end='')" > docs/tables.md
+	python -m evaluators.cli.reference
 
 # Writes the lock anew from pyproject.toml. torch carries no build tag, so that the CPU or the CUDA
 # build of that version can serve.

@@ -26,14 +26,14 @@ def list_columns(table: Table) -> list[dict[str, Any]]:
 
 
 def _describe_id(rule: ContentId) -> str:
-    """Return the sentence about how an id follows from its row."""
+    """Return the sentence on how an id is bound to its row."""
     if rule.form is None:
-        return f"The store cannot compute the id: {rule.unbound}"
+        return f"The store cannot compute the id. {rule.unbound}"
     words = f" and the word {rule.kind}" if rule.kind else ""
     exempt = f" Rows with {rule.unless} are exempt." if rule.unless else ""
     return (
-        f"The id is the sha256 of {', '.join(rule.of)}{words} (form {rule.form}); the store "
-        f"refuses another one.{exempt}"
+        f"The id is the sha256 of {', '.join(rule.of)}{words} (form {rule.form}). The store "
+        f"refuses a row with a different id.{exempt}"
     )
 
 
@@ -42,11 +42,11 @@ def render_tables_page(catalog: Catalog) -> str:
     parts = [
         "# Tables and views",
         "",
-        "Made from catalog.yaml and store/views by `make docs`; a test fails when it is stale.",
+        "`make docs` generates this page from catalog.yaml and store/views.",
         "",
         "## Views",
         "",
-        "| view | one row is |",
+        "| view | about |",
         "|---|---|",
     ]
     for name in sql_files.list_views():

@@ -1,8 +1,8 @@
--- One row per analysis that names a fastest exemplar, device and baseline: was it the fastest?
--- Judged against what the prompt showed (shown_right) and, where every exemplar of the prompt has
--- a speedup that may be ranked at the workload that scores the task, against measurement
--- (named_right). device, baseline and named_right are NULL while nothing was measured. Of equal
--- speedups each is the fastest.
+-- One row per analysis that names a fastest exemplar, device and baseline: whether it was right.
+-- shown_right compares the analysis with the scores in its prompt. named_right compares it with
+-- measured speedups, at the workload that scores the task, and needs a rankable speedup for every
+-- exemplar in the prompt. device, baseline and named_right are NULL where nothing was measured. If
+-- several exemplars tie, naming any of them is right.
 WITH exemplars AS (
     SELECT
         analyses.analysis_id, analyses.fastest_kernel_id AS named_kernel_id, generations.task_id,

@@ -1,4 +1,4 @@
--- One row per kernel and task: the policy whose attempt at the task made the kernel first.
+-- One row per kernel and task: the policy whose attempt at the task produced the kernel first.
 WITH firsts AS (
     SELECT
         kernel_id,

@@ -1,7 +1,7 @@
--- One row per task, workload, device and baseline: the best kernel, by the speedup's lower bound.
--- Only what may be ranked takes part (rankable_sessions), without quarantined kernels, kernels that
--- are another function than the task's (nonequivalent), and weak tasks (weak_tasks); a tie goes to
--- the smaller kernel_id.
+-- One row per task, workload, device and baseline: the kernel with the highest lower speedup bound.
+-- Only rankable sessions count (rankable_sessions). The view leaves out quarantined kernels,
+-- nonequivalent kernels (nonequivalent) and weak tasks (weak_tasks). The smaller kernel_id wins a
+-- tie.
 WITH best AS (
     SELECT * EXCLUDE (kernel_ms, baseline_ms)
     FROM kernel_speedups

@@ -1,8 +1,9 @@
--- One row per case study of CUDA-L1, GPU of a published speedup over eager, and device of ours.
--- The paper discusses a diagonal product, a 3-D convolution and an LSTM; two GRUs with the LSTM's
--- structure stand beside them. paper is the speedup that its text gives, NULL where it gives none;
--- claimed is the released row's. Measured are quiet sessions alone (view claims_vs_measured): ours
--- says so where this lake has no row of the kernel, no quiet session, or a failing verdict.
+-- One row per case study of CUDA-L1, GPU with a published speedup, and device of this lake.
+-- The paper discusses a diagonal product, a 3-D convolution and an LSTM. Two GRUs with the same
+-- structure as the LSTM are listed as well. paper is the speedup that the paper's text states, NULL
+-- where it states none. claimed is the speedup over eager in the released row. Measured speedups
+-- come from quiet sessions only (claims_vs_measured). Where this lake has no row for the kernel, no
+-- quiet session or a failing verdict, the column ours says so.
 WITH studies (task, case_study, paper) AS (
     VALUES
     ('level1/12', 'product with a diagonal matrix as a broadcast', 64.0::DOUBLE),

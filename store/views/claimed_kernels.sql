@@ -1,8 +1,10 @@
 -- One row per released text, task, GPU and baseline with a published speedup, stated or implied.
--- Stated are the figures of candidates. The code of a baseline (a CUDA graph, cuDNN flags) is a text
--- of the task as well: where a source compares a candidate with two baselines on one GPU, the
--- quotient is the speedup of the one over the other. implied says so; its entry class is Model, as in
--- the reference. Of several figures the lowest counts. Figures are those of current_claims.
+-- A stated speedup is the figure that the source gives for a candidate. An implied speedup belongs
+-- to the released code of a baseline, such as a CUDA graph or cuDNN flags: where a source compares
+-- one candidate with two baselines on one GPU, the quotient of the two figures is the speedup of
+-- one baseline over the other. implied marks these rows; the entry class of their code is Model, as
+-- in the reference. If a text has several figures, the lowest one counts. Figures come from
+-- current_claims.
 WITH figures AS (
     SELECT
         task_id, kernel_id, policy_id, gpu, baseline, baseline_kernel_id, speedup, "source",

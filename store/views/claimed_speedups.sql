@@ -1,6 +1,6 @@
--- One row per published speedup of one candidate at one task, with the names of the task.
--- released says whether the code that the figure is claimed for was published; an audit of a
--- release starts here. Each figure counts once, however many revisions state it (current_claims).
+-- One row per published speedup of a candidate on a task, with the names of the task.
+-- Start an audit of a release here. released says whether the source published the code behind the
+-- figure. Each figure counts once, even if several revisions state it (current_claims).
 SELECT
     claims.claim_id,
     claims.task_id,

@@ -1,10 +1,11 @@
--- One row per published speedup of a kernel and device on which the kernel was judged.
--- Measured at the workload that scores the task. holds: the kernel is correct there and the claim
--- lies in the measured interval, or the measured speedup within 10 % of the claim. It is false for
--- a kernel with a failing verdict, whatever its time, and NULL where a correct kernel has no quiet
--- session. exceeded: it does not hold because the kernel is faster than claimed. falls: the kernel
--- is wrong, or slower than claimed, on the GPU that the claim is for; NULL on any other GPU, which
--- says nothing about the claim. The device is ours and the gpu is the claim's.
+-- One row per published speedup of a kernel and device on which this lake judged the kernel.
+-- Measured speedups are those at the workload that scores the task. holds is true if the kernel is
+-- correct there and the claim lies inside the measured interval, or the measured speedup is within
+-- 10 % of the claim. holds is false for a kernel with a failing verdict, and NULL if a correct
+-- kernel has no quiet session. exceeded: the claim does not hold because the kernel is faster than
+-- claimed. falls: on the GPU that the claim is about, the kernel is wrong or slower than claimed;
+-- falls is NULL on any other GPU, which says nothing about the claim. device is the measured device
+-- and gpu is the GPU in the claim.
 SELECT
     claimed.claim_id,
     claimed.task_id,

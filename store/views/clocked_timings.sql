@@ -1,7 +1,8 @@
 -- One row per row of timings, with its clock.
--- Rows of judges that had no column for it: on a GPU samples behind flushes are its own work (gpu),
--- and those without are calls in a row; on a processor samples behind flushes are calls in a row. Of
--- the others there the clock is not known.
+-- Early judges recorded no clock, so this view derives it. On a GPU, samples taken after a cache
+-- flush time the device's own work (clock gpu), and samples without a flush time calls in a row
+-- (throughput). On a processor, samples taken after a flush time calls in a row; the clock of the
+-- others is unknown.
 SELECT
     timings.* EXCLUDE (clock),
     coalesce(

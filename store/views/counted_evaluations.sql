@@ -1,7 +1,7 @@
--- One row per evaluation that counts here: this lake's own, and pulled ones where it has none.
--- A verdict that was pulled from another lake (origin) counts only for a kernel, task and kind of
--- device that this lake has not judged itself, whatever version, date or workload it states. Devices
--- are the same here when they have the same name.
+-- One row per evaluation that counts: this lake's own, and pulled ones where the lake has none.
+-- A pulled evaluation (origin is not NULL) counts only for a kernel, task and device name that this
+-- lake has not judged itself, whatever version, date or workload the pulled row states. Two devices
+-- are the same here if they have the same name.
 WITH own AS (
     SELECT DISTINCT evaluations.kernel_id, evaluations.task_id, devices."name" AS device
     FROM evaluations

@@ -1,7 +1,8 @@
--- One row per kernel, task, baseline and pair of devices: does the speedup carry over?
--- Sizes differ by device on purpose, so a pair may join two workloads of one task; of several pairs
--- the one with equal workloads is shown, then the one with the workloads that score the task.
--- ratio = speedup_b / speedup_a, its interval from the ends of the two.
+-- One row per kernel, task, baseline and pair of devices: the speedup on each, and their ratio.
+-- Input sizes may differ between devices on purpose, so a pair may join two workloads of one task.
+-- If several pairs exist, the view shows the pair with equal workloads, otherwise the pair with the
+-- workloads that score the task. ratio = speedup_b / speedup_a; its interval comes from the ends of
+-- the two intervals.
 WITH measured AS (
     SELECT kernel_speedups.*, scored_workloads.task_id IS NOT NULL AS scored
     FROM kernel_speedups

@@ -1,10 +1,10 @@
 -- One row per figure that a source states now: of several revisions, the one imported last.
--- This is the one place that decides which claims count; every other view reads claims through it.
--- A release restates all of its figures in each revision, so the revision imported last replaces
--- every earlier one of the same GPU (and file, for sources with several files per GPU). For other
--- sources a later import replaces only the figures that it states again for the same kernel. An
--- aggregate figure belongs to its revision: later revisions of a paper do not replace it.
--- Importing a revision a second time stores nothing and does not make it the last one.
+-- This view alone decides which claims count; every other view reads claims through it. A release
+-- restates all of its figures in each revision, so the revision imported last replaces every
+-- earlier one for the same GPU (and the same file, for sources with several files per GPU). For
+-- other sources, a later import replaces only the figures that it states again for the same kernel.
+-- An aggregate figure belongs to its revision: a later revision of a paper does not replace it.
+-- Importing a revision a second time stores nothing and does not make that revision the last one.
 WITH stated AS (
     SELECT
         *,

@@ -1,8 +1,8 @@
 -- One row per task, workload, device and baseline: the clock that ranks there.
--- On a GPU that is gpu, the work of the device itself: it does not depend on the host, and nothing
--- that a kernel does outside of its call is part of it. On a processor it is throughput, since a
--- short call can only be told among others. Another clock ranks where that was not measured, so
--- that one table never mixes two.
+-- On a GPU the ranking clock is gpu, which times the device's own work: it does not depend on the
+-- host, and nothing that a kernel does outside its call adds to it. On a processor it is
+-- throughput, because a short call can only be timed together with others. Where the ranking clock
+-- was not measured, another clock ranks, so that one table never mixes two clocks.
 SELECT
     timings.task_id, timings.workload_id, devices."name" AS device, timings.arm AS baseline,
     CASE

@@ -1,7 +1,8 @@
--- One row per suite, revision, level, device, baseline, policy and p: share of tasks faster than p.
+-- One row per suite, revision, level, device, baseline, policy and p: the share of tasks above p.
 -- fast_p is the share of tasks with a correct kernel and a speedup strictly above p (KernelBench).
--- fast_0 is the rate of correct tasks, be they timed against the baseline or not. n is the number
--- of decided tasks that are not weak; level NULL is all levels, policy 'any' the best of everybody.
+-- fast_0 is the share of tasks with a correct kernel, whether or not it was timed against the
+-- baseline. n counts the decided tasks that are not weak. level NULL stands for all levels, and
+-- policy 'any' for the best kernel of all policies.
 SELECT
     suite, suite_revision, "level", device, baseline, policy_id, policy,
     thresholds.p,

@@ -1,8 +1,8 @@
--- One row per finding with the standing that counts; decision is NULL while nobody has decided.
--- Decisions are local: the latest decision of this lake counts, whatever was pulled. Where this lake
--- has not decided, a pulled confirmation counts until it does, and a pulled dismissal never counts:
--- rows of other lakes add suspicion and release nothing. origin is the repository that the standing
--- was pulled from, NULL for a decision of this lake.
+-- One row per finding with the decision that counts; decision is NULL while the finding is undecided.
+-- Decisions are local. This lake's latest decision counts, whatever was pulled. Until this lake has
+-- decided, a pulled confirmation counts and a pulled dismissal does not: rows from other lakes can
+-- add suspicion but cannot release a kernel. origin is the repository that the decision was pulled
+-- from, NULL for a decision of this lake.
 WITH latest AS (
     SELECT finding_id, decision, author, why, created_at, origin
     FROM standings

@@ -1,6 +1,7 @@
--- One row per session that set a new best speedup of its task, workload, device and baseline.
--- The running maximum over time, of the lower bound as everywhere in rankings; quarantined kernels
--- and those that are another function are left out, so that a record taken back is gone from the curve.
+-- One row per session that set a new best speedup for its task, workload, device and baseline.
+-- This is the running maximum, over time, of the speedup's lower bound, as in all rankings.
+-- Quarantined and nonequivalent kernels are left out, so a record that was taken back disappears
+-- from the curve.
 WITH ordered AS (
     SELECT
         task_id, workload_id, device, baseline, kernel_id, session_id, measured_at,

@@ -1,6 +1,6 @@
 -- One row per task and kind of device: the workload that kernels are judged on there.
--- It is the one made for this kind of device where there is one, else the task as it stands. Where
--- this lake has workloads of a task, a pulled one does not take their place.
+-- It is the workload made for this kind of device if there is one, otherwise the task as written.
+-- If this lake has its own workloads of a task, a pulled workload does not replace them.
 WITH known AS (
     SELECT *, bool_or(origin IS NULL) OVER (PARTITION BY task_id) AS has_own
     FROM workloads

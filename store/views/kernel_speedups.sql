@@ -1,6 +1,6 @@
--- One row per kernel, task, workload, device and baseline: the newest session that may be ranked.
--- ranked says whether the kernel takes part in rankings: neither quarantined nor another function than
--- the task's (view nonequivalent).
+-- One row per kernel, task, workload, device and baseline: the newest rankable session.
+-- ranked says whether the kernel takes part in rankings: it is neither quarantined nor
+-- nonequivalent (nonequivalent).
 SELECT
     newest_speedups.*,
     quarantined.kernel_id IS NOT NULL AS quarantined,

@@ -1,13 +1,13 @@
 -- One row per suite, revision, level, device, baseline and policy: the columns of CUDA-L1's tables.
--- level NULL is all levels, policy 'any' is the best of everybody. Figures are over n tasks, one
--- best kernel each; success counts tasks with a correct kernel, faster those above 1.01x, both out
--- of tasks; pending tasks wait for a verdict and are in none of them.
--- weak tasks, which an answer without work passes, are left out and counted in weak alone;
--- mean_with_degenerate is the mean with them, mean_without_degenerate the one without them also
--- where --include-weak takes them into all other figures. A mean is read in two ways:
--- over the n measured tasks, and over all tasks with 1.0 for each that has no speedup. p50_low and
--- p50_high are the exact order-statistic 95 % interval of the median over tasks (rank as in
--- speedups; under 6 tasks it is the smallest and largest value).
+-- level NULL stands for all levels, and policy 'any' for the best kernel of all policies. Figures
+-- are over n tasks, with one best kernel each. success counts tasks with a correct kernel and
+-- faster counts tasks with a speedup above 1.01x, both out of tasks. pending counts tasks that wait
+-- for a verdict and are in no figure. weak counts weak tasks (weak_tasks), which no other figure
+-- includes by default. mean_with_degenerate is the mean including them; mean_without_degenerate is
+-- the mean without them, even if --include-weak adds them to all other figures. Each mean is given
+-- twice: over the n measured tasks, and over all tasks with 1.0 for each task without a speedup.
+-- p50_low and p50_high are the exact 95 % order-statistic interval of the median over tasks (rank
+-- as in speedups); below 6 tasks they are the smallest and largest value.
 WITH results AS (
     SELECT
         suite, suite_revision, "level", device, baseline, policy_id, policy,

@@ -1,6 +1,6 @@
--- One row per edge from a kernel to one it was made from: an exemplar of its prompt, or its parent.
--- score is the exemplar's as the prompt showed it. A kernel can be its own parent where a policy
--- repeats what it was shown, so a walk along the edges has to remember where it has been.
+-- One row per edge from a kernel to its source: an exemplar in its prompt, or its parent.
+-- score is the exemplar's score as the prompt showed it. A kernel can be its own parent if a policy
+-- repeats an exemplar, so a walk along the edges must remember the kernels it has visited.
 WITH exemplars AS (
     SELECT
         *,

@@ -1,11 +1,11 @@
--- One row per kernel shown in a prompt of a run: the score shown beside what was measured by then.
--- By then means committed at or before the snapshot that the prompt was rendered from: session_id is
--- the newest such session that is not noisy, of a workload, device, baseline and clock, and
--- speedup what its samples give (as in speedups, two decimals as prompts show). Where several of
--- them have one, that which equals the score is taken. exemplar_step is the step of this run that
--- wrote the kernel, NULL where it is older than the run. holds is true where the score is the
--- measured one and the kernel is of an earlier step; NULL where the prompt's snapshot is not of this
--- lake, or the lake is a copy without its past.
+-- One row per kernel shown in a prompt of a run: the score shown and the speedup measured by then.
+-- "By then" means committed at or before the snapshot that the prompt was rendered from. session_id
+-- is the newest such quiet session of a workload, device, baseline and clock; speedup is computed
+-- from its samples (as in speedups, rounded to two decimals as in prompts). If several combinations
+-- have a session, the view takes the one that equals the score. exemplar_step is the step of this
+-- run that wrote the kernel, NULL if the kernel is older than the run. holds is true if the score
+-- equals the measured one and the kernel comes from an earlier step. holds is NULL if the prompt's
+-- snapshot belongs to another lake, or if this lake is a copy without its history.
 WITH prompts AS (
     SELECT
         run_steps.run_id, run_steps.step, run_steps.group_id, generations.prompt_id,

@@ -1,7 +1,8 @@
 -- One row per kernel, task, workload, device, baseline and clock: the newest session that counts.
--- It counts where the kernel is correct and neither arm was noisy. The newest and not the best of
--- several: measuring until luck strikes gains nothing. One struct as the order lets DuckDB take a
--- maximum by group in place of sorting.
+-- A session counts if the kernel is correct and neither of its two arms is noisy. The view takes
+-- the newest session and not the best one, so that repeating a measurement until it is lucky gains
+-- nothing. The order is one struct, so that DuckDB can compute a maximum per group and need not
+-- sort.
 SELECT *
 FROM speedups
 WHERE correct AND NOT noisy

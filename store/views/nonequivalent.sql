@@ -1,8 +1,9 @@
--- One row per kernel and task that it passes as another function than the task's module.
--- The one rule: such a kernel is not ranked, shown or rewarded. The judge's column `equivalent`
--- decides; where it is NULL, as in rows from before the column, these flags do. One evaluation is
--- enough, at any workload and on any device, unless a newer version of its evaluator has judged the
--- kernel there. `--include-nonequivalent` reads this view as empty.
+-- One row per kernel and task that the kernel passes while computing a different function.
+-- This view is the only rule for equivalence: rankings, prompts and rewards leave these kernels
+-- out. The judge's column `equivalent` decides. Where it is NULL, as in rows from before the column
+-- existed, the flags listed below decide. One evaluation is enough, at any workload and on any
+-- device, unless a newer version of its evaluator has judged the kernel there.
+-- `--include-nonequivalent` makes this view empty.
 WITH another AS (
     SELECT
         kernel_id, task_id, workload_id, device_id, evaluator, evaluator_version, flags, created_at

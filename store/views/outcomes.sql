@@ -1,5 +1,6 @@
--- One row per kernel, task, workload and device: what all evaluators together say.
--- A kernel is correct where every evaluator that judged it says so; one failing verdict is enough.
+-- One row per kernel, task, workload and device: the verdict of all evaluators together.
+-- A kernel is correct if every evaluator that judged it says so; one failing verdict is enough to
+-- fail it.
 WITH judged AS (
     SELECT
         kernel_id, task_id, workload_id, device_id, device,

@@ -1,6 +1,6 @@
--- One row per timing session, baseline and clock: the samples of kernel and baseline by block.
--- Element i of both lists is of the same block; a block that one of the two arms lacks is left out.
--- The ground of every rule that makes one figure of a session's samples.
+-- One row per timing session, baseline and clock: both arms' samples, paired by block.
+-- Element i of both lists comes from the same block. Blocks in which one of the two arms has no
+-- sample are left out. Every view that computes a figure from a session's samples reads this one.
 WITH sessions AS (
     SELECT
         kernel.session_id, kernel.evaluation_id, kernel.kernel_id, kernel.task_id,

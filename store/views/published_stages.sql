@@ -1,10 +1,10 @@
--- One row per arm of CUDA-L1's stage table (the paper's Table 5) and per policy of this lake with a stage.
--- The paper's rows are published figures on an A100; ours are rows of stage_table over all levels
--- against eager, where success and faster are out of tasks. An imported policy stands at the stage
--- that its release states. Where no policy of a stage was judged in this lake, one row says so; a
--- policy that was trained in another order stands last, under the methods it was trained by. Figures
--- that the paper does not give, and those of a stage that was not judged, are NULL. place orders the
--- arms: vanilla models, R1-evolve, CUDA-L1's stages, then ours.
+-- One row per arm of CUDA-L1's stage table (Table 5) and per policy of this lake with a stage.
+-- The paper's rows are published figures on an A100. The lake's own rows come from stage_table,
+-- over all levels, against eager; success and faster are out of tasks. An imported policy is listed
+-- at the stage that its release states. If this lake has judged no policy of a stage, one row says
+-- so. A policy that was trained in another order comes last, under the methods it was trained by.
+-- Figures that the paper does not give are NULL, and so are the figures of a stage that was not
+-- judged. place orders the arms: vanilla models, R1-evolve, CUDA-L1's stages, then the lake's own.
 WITH arms (place, policy_id, arm) AS (
     VALUES
     (1, 'llama-3.1-405b', 'vanilla'),

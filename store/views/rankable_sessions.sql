@@ -1,5 +1,6 @@
--- One row of speedups that may be ranked: correct, not noisy, by the clock that ranks there.
--- ranked says whether its kernel takes part: neither quarantined nor another function than the task's.
+-- One row of speedups that may rank: a correct kernel, a quiet session and the ranking clock.
+-- ranked says whether the kernel takes part in rankings: it is neither quarantined nor
+-- nonequivalent.
 SELECT
     speedups.*,
     quarantined.kernel_id IS NOT NULL AS quarantined,

@@ -1,8 +1,8 @@
--- One row per run, task, device, baseline and step at which the run's best speedup of it rose.
--- The running maximum over a run's steps, of the lower bound as everywhere in rankings, at the
--- workload that scores the task; quarantined kernels are left out. previous_low is the bound that
--- the run had reached before, NULL at its first; record says whether it is above everything that
--- the lake had measured before this kernel (view history).
+-- One row per run, task, device, baseline and step at which the run's best speedup of the task rose.
+-- This is the running maximum over a run's steps of the speedup's lower bound, as in all rankings,
+-- at the workload that scores the task. Quarantined kernels are left out. previous_low is the bound
+-- that the run had reached before, NULL for its first one. record says whether the new bound is
+-- above everything that the lake had measured before this kernel (history).
 WITH measured AS (
     SELECT
         run_steps.run_id, run_steps.step, speeds.task_id, speeds.device, speeds.baseline,

@@ -1,8 +1,9 @@
--- One row per training or rollout run, device and baseline: what its improvements have cost.
--- An improvement is a record of the lake (view history) set by a kernel that this run wrote first;
--- where the lake had measured nothing before, only one whose lower bound is above 1. device_s is the
--- wall time of the first evaluation there of each kernel that the run wrote first: what judging it
--- took, without what others spent on it later. device is NULL where nothing was judged.
+-- One row per training or rollout run, device and baseline: the cost of its improvements.
+-- An improvement is a record of the lake (history) set by a kernel that this run wrote first. If
+-- the lake had measured nothing before, it counts only with a lower bound above 1. device_s adds up
+-- the wall time of the first evaluation of each kernel that the run wrote first, on that device:
+-- the cost of judging it, without evaluations that others added later. device is NULL if nothing
+-- was judged.
 WITH firsts AS (
     SELECT run_steps.run_id, authors.kernel_id, authors.task_id, run_steps.step
     FROM authors

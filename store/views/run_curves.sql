@@ -1,10 +1,10 @@
--- One row per run, step, device and reward rule: what a learning curve shows.
--- device is every one on which kernels of the run were judged, rule every rule that rewarded the
--- run; both are NULL where there is none. success counts attempts whose kernel is correct at every
--- workload of the device, the same function as the task's, and not quarantined, pending those that wait for a verdict; success_share
--- leaves the pending ones out. Speedups are over eager, at the workload that scores the task.
--- new_kernels were first written by these attempts: where it falls, the policy repeats itself.
--- entropy is the trainer's metric for the step, where it has rewards.
+-- One row per run, step, device and reward rule: the figures of a learning curve.
+-- device is each device on which kernels of the run were judged and rule is each rule that rewarded
+-- the run; both are NULL if there is none. success counts attempts whose kernel is correct at every
+-- workload of the device, equivalent to the task, and not quarantined. pending counts attempts that
+-- wait for a verdict; success_share leaves them out. Speedups are over eager, at the workload that
+-- scores the task. new_kernels counts kernels that these attempts wrote first: if it falls, the
+-- policy repeats itself. entropy is the trainer's metric for the step, where it has rewards.
 WITH devices_of AS (
     SELECT DISTINCT run_steps.run_id, outcomes.device
     FROM run_steps

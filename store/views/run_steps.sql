@@ -1,6 +1,7 @@
 -- One row per generation of a training or rollout run: the step at which it was sampled.
--- Where the attempt itself does not tell, its reward does, that of another attempt of its group, or
--- the round of the policy that wrote it; else step is NULL. created_at is the attempt's own.
+-- If the attempt states no step, the step comes from its reward, from the reward of another attempt
+-- in its group, or from the round of the policy that wrote it; otherwise step is NULL. created_at
+-- is that of the attempt.
 WITH rewarded AS (
     SELECT run_id, generation_id, min(step) AS step
     FROM rewards

@@ -1,5 +1,6 @@
 -- One row per kernel, task, device and baseline: its speedup at the workload that scores the task.
--- Quarantined kernels and those that are another function than the task's are left out. Tables over tasks, policies and techniques start here.
+-- Quarantined and nonequivalent kernels are left out. Tables over tasks, policies and techniques
+-- start from this view.
 SELECT kernel_speedups.*
 FROM kernel_speedups
 INNER JOIN scored_workloads

@@ -1,7 +1,7 @@
 -- One row per task and device: the workload that scores the task there.
--- Tables by task need one workload each, or a kernel could win by its kindest input size. It is the
--- one with the most kernels timed by this lake, then by all, then the most judged correct, then the
--- default one.
+-- Tables over tasks need one workload per task; otherwise a kernel could win by its most favorable
+-- input size. The view picks the workload with the most kernels timed by this lake, then by all
+-- lakes, then with the most kernels judged correct, then the default workload.
 WITH places AS (
     SELECT DISTINCT evidence.task_id, evidence.workload_id, devices."name" AS device
     FROM (

@@ -1,14 +1,15 @@
 -- One row per timing session, baseline and clock: how many times faster the kernel ran.
--- Samples of the two arms are paired by block, so that drift of the device cancels out.
--- speedup = exp(median(ln(baseline / kernel))): over sorted ratios the geometric mean of the middle
--- two. The interval is a pair of order statistics (r-th smallest and r-th largest ratio), exact for
--- the median of any distribution; r is the largest rank whose two binomial tails hold 5 % or less.
--- The formula for r is Cornish and Fisher's expansion of the Binomial(n, 1/2) quantile and equals
--- the exact rank for every n up to 1,000,000. Under 6 pairs no such rank exists: the interval is
--- the smallest and largest ratio and covers 1 - 2^(1-n), less than 95 %.
--- Kernel and baseline run in two processes, and two processes that do the same differ as well. Where
--- a session has such a control (eager in two processes), both bounds are moved outwards by the far
--- end of its interval: what differs for a whole session is not averaged out by more blocks.
+-- Samples of the two arms are paired by block, so that drift of the device cancels out. speedup =
+-- exp(median(ln(baseline / kernel))); with an even count this is the geometric mean of the middle
+-- two ratios. The interval is a pair of order statistics (the r-th smallest and r-th largest
+-- ratio), which is exact for the median of any distribution; r is the largest rank whose two
+-- binomial tails hold 5 % or less. The formula for r is Cornish and Fisher's expansion of the
+-- Binomial(n, 1/2) quantile; it equals the exact rank for every n up to 1,000,000. Below 6 pairs no
+-- such rank exists: the interval is then the smallest and largest ratio and covers 1 - 2^(1-n),
+-- which is less than 95 %. Kernel and baseline run in two processes, and two identical processes
+-- also differ. If a session has a control (eager in two processes), both bounds move outward by the
+-- far end of the control's interval, because more blocks do not average out a difference that lasts
+-- for a whole session.
 WITH sessions AS (
     SELECT
         kernel.session_id, kernel.evaluation_id, kernel.kernel_id, kernel.task_id,

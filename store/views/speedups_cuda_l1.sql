@@ -1,9 +1,10 @@
 -- One row per timing session, baseline and clock: the reward of CUDA-L1, from stored samples.
--- Rules 4 to 6 of arXiv 2507.14111, section 2.4.4: the ratios baseline / kernel are cut in block
--- order into 7 buckets as equal as can be; where the variance of the bucket means is above 0.005
--- the measurement is discarded (speedup is NULL); else speedup is the median of the bucket means,
--- rounded to two decimals toward 1 (1.118 to 1.11, 0.992 to 1.00). The paper does not say which
--- variance: it is the one over n - 1, which discards more. Under 7 blocks there is no figure.
+-- This is rules 4 to 6 of arXiv 2507.14111, section 2.4.4. The ratios baseline / kernel are cut, in
+-- block order, into 7 buckets of nearly equal size. If the variance of the bucket means is above
+-- 0.005, the measurement is discarded (speedup is NULL). Otherwise speedup is the median of the
+-- bucket means, rounded to two decimals toward 1 (1.118 becomes 1.11, 0.992 becomes 1.00). The
+-- paper does not say which variance it uses; this view divides by n - 1, which discards more. Below
+-- 7 blocks there is no figure.
 WITH ratios AS (
     SELECT
         *,

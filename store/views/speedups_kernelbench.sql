@@ -1,7 +1,8 @@
 -- One row per timing session and baseline: KernelBench's speedup, from stored samples.
--- Mean time of the baseline over mean time of the kernel; blocks are not paired, and one slow sample
--- counts in full. KernelBench times one call on an idle device: the clock latency, or in a session
--- without it the one that the device has (column clock).
+-- speedup is the mean time of the baseline divided by the mean time of the kernel. Blocks are not
+-- paired, so one slow sample counts in full. KernelBench times one call on an idle device, so the
+-- view reads the clock latency; in a session without it, the clock that the device has (column
+-- clock).
 SELECT
     session_id, evaluation_id, kernel_id, task_id, workload_id, device_id, baseline, clock, noisy,
     len(kernel_samples) AS n,

@@ -1,8 +1,8 @@
--- One row of leaderboard per policy that belongs to a training stage, in the order of training.
--- `stages` says what happened to the policy, from its chain of parents: base, the methods that it was
--- trained by in their order ("sft + self-supervised + contrastive"; "contrastive" alone where it was
--- trained from the base model), and "imported: METHOD" for a policy that a release describes. A
--- parent whose stage nobody stated is "unknown"; rounds of one method after another are one.
+-- One row of leaderboard per policy with a training stage, in the order of training.
+-- `stages` names the methods along the policy's chain of parents: base, the methods in their order
+-- ("sft + self-supervised + contrastive", or "contrastive" alone for a policy trained from the base
+-- model), or "imported: METHOD" for a policy that a release describes. A parent without a stated
+-- stage is "unknown". Consecutive rounds of one method count as one.
 WITH RECURSIVE ancestors AS (
     SELECT policy_id, policy_id AS ancestor_id, [policy_id] AS seen
     FROM policies

@@ -1,9 +1,9 @@
--- One row per kernel with findings: what was found, what was decided, and where the kernel went.
--- A finding below a confidence of 0.5 is a tag that honest kernels carry too: it counts only once
--- somebody has decided on it.
--- standing is confirmed where any finding is, else open where any is undecided, else dismissed.
--- decided_by and why are of the latest decision of that kind. datasets counts datasets that hold
--- the kernel; speedup is its best that may be ranked, which is what a hack would be after.
+-- One row per kernel with findings: what was found, what was decided, and which datasets contain it.
+-- A finding with a confidence below 0.5 is a tag that honest kernels carry too; it counts only once
+-- somebody has decided on it. standing is confirmed if any finding is confirmed, else open if any
+-- is undecided, else dismissed. decided_by and why come from the latest decision of that kind.
+-- datasets counts the datasets that contain the kernel. speedup is the kernel's best rankable
+-- speedup, which is what a hack would aim for.
 WITH grouped AS (
     SELECT
         kernel_id,

@@ -1,7 +1,8 @@
--- One row per task: the one label that tables show, its split, and whether it is degenerate.
--- A text shared by several suites or revisions has several labels; the first in the order below is
--- shown. Split and degenerate look at every label, so that no other name lets a test task through.
--- A task that an answer without work passes is degenerate as well, whatever its labels say.
+-- One row per task: the label that tables show, its split, and whether it is degenerate.
+-- A text that is part of several suites or revisions has several labels; this view shows the first
+-- one in the order below. split and degenerate consider every label, so that no other name lets a
+-- test task through. A weak task, which a trivial answer passes, is degenerate as well, whatever
+-- its labels say.
 WITH labels AS (
     SELECT
         label.task_id,

@@ -1,12 +1,12 @@
--- One row per labelled task, level, device, baseline and policy: what the policy reached there.
--- The ground of leaderboard and fast_p. A task stands once under its level and once under level
--- NULL, which means all levels; every policy stands by itself and together under policy 'any'.
--- decided is false while kernels of the policy wait for a verdict on the device: such a task is
--- pending, neither solved nor missing. A kernel that is another function does not solve a task.
--- left_out: the task is weak (view weak_tasks), and in no figure of leaderboard and fast_p. An attempt without a kernel is decided everywhere.
--- speedup is that of the one best kernel (by lower bound) at the workload that scores the task; it
--- is NULL where no correct kernel has a quiet session against the baseline. baseline is NULL where
--- verdicts are all there is on the device.
+-- One row per labeled task, level, device, baseline and policy: the policy's result on the task.
+-- leaderboard and fast_p read this view. A task is listed once under its level and once under level
+-- NULL, which stands for all levels; every policy is listed under its own name and under policy
+-- 'any'. decided is false while kernels of the policy wait for a verdict on the device: such a task
+-- is pending, neither solved nor missing. An attempt without a kernel is decided on every device. A
+-- nonequivalent kernel does not solve a task. left_out: the task is weak (weak_tasks) and in no
+-- figure of leaderboard and fast_p. speedup is that of the best kernel (by lower bound) at the
+-- workload that scores the task; it is NULL if no correct kernel has a quiet session against the
+-- baseline. baseline is NULL if the device has verdicts only.
 WITH attempts AS (
     SELECT policy_id, task_id, kernel_id FROM generations
     UNION ALL

@@ -1,8 +1,8 @@
--- One row per technique, other technique, device and baseline: the lift of the one given the other.
--- lift = geomean with both / geomean with given alone; lift_without is the same ratio among kernels
--- that do not use given. A technique that pays only behind a gatekeeper shows lift above 1 and
--- lift_without near 1. Counts are of kernels at tasks; two techniques that no kernel uses together
--- have no row.
+-- One row per technique, other technique, device and baseline: the lift of the first given the other.
+-- lift = geomean of kernels with both / geomean of kernels with given only. lift_without is the
+-- same ratio among kernels that do not use given. A technique that pays off only in combination
+-- with a gatekeeper shows a lift above 1 and a lift_without near 1. Counts are of kernels on tasks.
+-- Two techniques that no kernel combines have no row.
 WITH base AS (
     SELECT
         device, baseline,

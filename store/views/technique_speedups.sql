@@ -1,5 +1,5 @@
 -- One row per kernel, task, device and baseline with the kernel's techniques and its speedup.
--- The ground of techniques and technique_pairs; a kernel without any technique counts as well.
+-- techniques and technique_pairs read this view. A kernel without any technique counts as well.
 -- Weak tasks are left out.
 SELECT
     scored_speedups.kernel_id,

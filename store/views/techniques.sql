@@ -1,7 +1,7 @@
--- One row per technique, device and baseline: what kernels that use it reach.
--- An association over n pairs of kernel and task, not an effect: kernels that use a technique
--- differ in more than that. p50_low and p50_high are the exact 95 % interval of the median (rank as
--- in speedups).
+-- One row per technique, device and baseline: the speedups of the kernels that use it.
+-- This is an association over n pairs of kernel and task, not an effect: kernels that use a
+-- technique differ in other ways too. p50_low and p50_high are the exact 95 % interval of the
+-- median (rank as in speedups).
 WITH uses AS (
     SELECT DISTINCT * REPLACE (unnest(techniques) AS techniques)
     FROM technique_speedups

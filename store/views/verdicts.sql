@@ -1,8 +1,9 @@
--- One row per kernel, task, workload, device and evaluator: the verdict that stands.
--- Within the newest evaluator version present any failure of the candidate wins over a pass: a
--- flaky or cheating kernel cannot be judged again until it passes. evaluator_error is a fault of
--- our own machinery and says nothing about the kernel: a group of nothing else has no verdict.
--- Pulled evaluations decide nothing that this lake has judged itself (view counted_evaluations).
+-- One row per kernel, task, workload, device and evaluator: the verdict that counts.
+-- Only the newest evaluator version counts. Within it, any failure of the candidate outweighs a
+-- pass, so that a flaky or cheating kernel cannot be judged again until it passes. evaluator_error
+-- is a fault of the judge and says nothing about the kernel: a group with no other status has no
+-- verdict. Pulled evaluations decide nothing that this lake has judged itself
+-- (counted_evaluations).
 WITH judged AS (
     -- One pass; DuckDB leaves out the aggregates of columns that nobody asks for.
     SELECT

@@ -1,6 +1,7 @@
--- One row per task that tables leave out: its answer shows nothing about a kernel.
--- The newest audit says that an answer without work passes it, or a label says that its answer does
--- not depend on its inputs (task_names.degenerate). `--include-weak` reads this view as empty.
+-- One row per weak task, which tables leave out: passing it shows nothing about a kernel.
+-- Either the newest audit says that a trivial answer passes the task, or a label says that the
+-- answer does not depend on the inputs (task_names.degenerate). `--include-weak` makes this view
+-- empty.
 SELECT task_id
 FROM task_names
 WHERE degenerate

@@ -1,6 +1,6 @@
--- One row per task and workload that an answer without work passes, by the newest audit of it.
--- Several devices may have been asked; of one version the latest answer counts. Audits of this lake
--- count before pulled ones, whatever version those state.
+-- One row per task and workload that a trivial answer passes, according to the newest audit.
+-- Several devices may have run the audit; of one version, the latest answer counts. Audits of this
+-- lake take precedence over pulled ones, whatever version those state.
 SELECT task_id, workload_id
 FROM task_audits
 GROUP BY task_id, workload_id

@@ -1,8 +1,8 @@
--- One row per kernel that no dataset may hold: quarantined, surely suspected, or rejected.
--- suspected: a finding of confidence 0.8 or more that nobody has decided on; a finding without a
--- confidence counts as sure. rejected: a verdict `rejected` on any device, of any evaluator version.
--- A person lifts either by dismissing: a suspicion with the finding, a rejection with every finding
--- on the kernel. Decisions that were pulled from another lake lift neither (view finding_standings).
+-- One row per kernel that no dataset may contain: quarantined, strongly suspected, or rejected.
+-- suspected: an undecided finding with a confidence of 0.8 or more; a finding without a confidence
+-- counts as certain. rejected: a verdict `rejected` on any device, by any evaluator version.
+-- Dismissing lifts both: a suspicion once its finding is dismissed, a rejection once every finding
+-- on the kernel is dismissed. Decisions pulled from another lake lift neither (finding_standings).
 WITH standing AS (
     SELECT
         kernel_id,
