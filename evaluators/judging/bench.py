@@ -469,7 +469,7 @@ def _prepared(arm: WorkerHandle, name: str, reference: Reference, policy: Policy
     if name == "eager":
         return 0.0
     arm.fill(0, reference.inputs(secrets.randbits(48)))
-    seconds = arm.variant(name, 0)
+    seconds = arm.prepare_variant(name, 0)
     inputs = reference.inputs(secrets.randbits(48))
     arm.fill(0, inputs)
     arm.time([0], name)
