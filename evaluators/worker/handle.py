@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from evaluators.clock.rounds import Round, RoundTime, Unfinished, time_rounds
+from evaluators.clock.rounds import Round, Unfinished, time_rounds
 from evaluators.diagnosis.bottleneck import Profile, read
 from evaluators.memory.frozen_gpu_memory import Pieces
 from evaluators.processes.text import make_readable
@@ -22,7 +22,6 @@ from evaluators.worker.build_cache import Build
 from evaluators.worker.deadlines import Deadlines, TimedRequests
 from evaluators.worker.inbox import SLACK_BYTES, Inbox
 from evaluators.worker.module_state import (
-    MOST_PARAMETERS,
     Parameter,
     are_pieces,
     read_parameters,
@@ -30,25 +29,12 @@ from evaluators.worker.module_state import (
     split_to_write,
 )
 from evaluators.worker.outputs import OutputReader, read_outputs, share_memory
+from evaluators.worker.sample import LaunchBlocked, Sample
 from evaluators.worker.shared_boxes import SharedBoxes
 from store.errors import SandboxFailed
 
 _LAUNCH_S = 2.0
 """How long launching the calls of one sample may take before they count as waiting for the GPU."""
-
-
-class LaunchBlocked(Exception):
-    """Calls cannot be launched without waiting for the GPU, which waits for the judge."""
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One timed request."""
-
-    elapsed_ns: int
-    """Time of all calls together by the judge's clock, with the cost of passing values."""
-    rounds: Sequence[RoundTime] = ()
-    """The time of each call, where the calls were launched on a GPU beforehand."""
 
 
 class WorkerHandle:
@@ -90,7 +76,6 @@ class WorkerHandle:
         """Number of sets of inputs that it can hold at a time."""
         self._inbox = Inbox(inbox_bytes, slots)
         sizes = (self._inbox.size_bytes, outbox_bytes + SLACK_BYTES)
-        self._outbox_bytes = sizes[1]
         if limits.memory_bytes is not None:
             limits = replace(limits, memory_bytes=limits.memory_bytes + sum(sizes))
         self._boxes = SharedBoxes(self.device, sizes)
@@ -105,6 +90,7 @@ class WorkerHandle:
             )
             self._pieces = Pieces(self._process.running)
         except SandboxFailed:
+            self._boxes.close()
             if build is not None:
                 build.release()
             raise
@@ -116,14 +102,12 @@ class WorkerHandle:
         try:
             self._boxes.open(self._ask("prepare", "load").get("handles") or [])
             self._process.freeze_between_requests()
+            inbox, outbox = self._boxes.boxes
         except (Failed, ReferenceFailed, RuntimeError, TimedOut, ValueError) as failed:
             self.end()
             raise SandboxFailed(f"a worker cannot be prepared: {failed}") from failed
-        inbox, outbox = self._boxes.boxes
         self._inbox.attach(inbox)
-        self._outputs = OutputReader(
-            self._process.pid, self.device, outbox, self._pieces, self._outbox_bytes
-        )
+        self._outputs = OutputReader(self._process.pid, self.device, outbox, self._pieces)
 
     def load(self, path: str, entry_point: str, names: Mapping[str, Any]) -> None:
         """Import the file and find the entry point in it."""
@@ -134,16 +118,9 @@ class WorkerHandle:
             raise Failed("compile_error", "no_entry_point", message)
 
     def construct(self, seed: int, arguments: list[Any]) -> list[Parameter]:
-        """Make the module under a seed; returns its parameters and buffers, none of a function."""
+        """Make the module under a seed and return its parameters and buffers."""
         self._ask("construct", "construct", seed=seed, arguments=self._inbox.put(arguments))
-        parameters: list[Parameter] = []
-        while True:
-            answer = self._ask("state", "call", start=len(parameters))
-            page = read_parameters(answer.get("state"))
-            parameters += page
-            count = len(parameters)
-            if not page or count >= MOST_PARAMETERS or count == answer.get("total"):
-                return parameters
+        return read_parameters(lambda start: self._ask("state", "call", start=start))
 
     def adopt(self, state: Mapping[str, torch.Tensor]) -> None:
         """Overwrite parameters and buffers by name, in as many messages as the inbox needs."""
@@ -153,7 +130,7 @@ class WorkerHandle:
     def current_state(self, wanted: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return parameters and buffers as they are now, in the shapes and types of `wanted`."""
         taken = {name: [tensor.new_empty(0, device="cpu")] for name, tensor in wanted.items()}
-        for page in split_to_read(wanted, self._outbox_bytes):
+        for page in split_to_read(wanted, self._boxes.boxes[1].size_bytes):
             answer = self._ask("current_state", "call", pieces=page)
             values = self._outputs.take(answer.get("values"), "cpu")
             if not are_pieces(values, page):
@@ -168,7 +145,7 @@ class WorkerHandle:
         self._ask("reseed", "call", seed=seed)
 
     def poison(self, sizes: list[int]) -> None:
-        """Fill free memory with NaN, in blocks of so many bytes (those of the expected outputs)."""
+        """Fill freed memory with NaN, in blocks of these sizes in bytes."""
         self._ask("poison", "call", sizes=sizes)
 
     def prepare_variant(self, name: str, slot: int) -> float:
@@ -177,10 +154,10 @@ class WorkerHandle:
         return float(self._ask("variant", "construct", name=name, slot=slot)["seconds"])
 
     def fill(self, slot: int, inputs: list[Any], *, strided: bool = False) -> None:
-        """Have inputs ready for one of the worker's slots, in place of what was there.
+        """Replace the inputs of a slot.
 
-        They are written while the worker is frozen, those of a GPU only right before a call. The
-        worker is asked only where the layout is new.
+        The judge writes them while the worker is frozen, on a GPU right before a call. The worker
+        gets a request only for a new layout.
         """
         if strided:
             self._inbox.specs.pop(slot, None)
@@ -195,21 +172,19 @@ class WorkerHandle:
             self._inbox.write(slot)
 
     def call(self, slot: int, *, first: bool = False) -> Any:
-        """Call the module on a slot and take its output."""
+        """Call the module on a slot and return its output."""
         self._inbox.write(slot)
         self._pieces.trim()
         answer = self._ask("call", "first_call" if first else "call", slot=slot)
-        self._answers = [[answer], self._answers[0]]
-        self._taken = None
+        self._answers, self._taken = [[answer], self._answers[0]], None
         with self._blame_task():
             return self.output(0)
 
     def output(self, index: int, *, before: bool = False) -> Any:
-        """Take an output of the last request, or of the one before it, as it is now.
+        """Return an output of the last request, or of the one before it, as it is now.
 
-        It is read from the worker's memory while nothing of the worker runs; where the system does
-        not allow that, the worker copies it. What was timed on a GPU is as the judge has taken it
-        at the end of its call.
+        The judge reads it from the frozen worker's memory; where the system forbids that, the
+        worker copies it. An output that was timed on a GPU is as it was at the end of its call.
         """
         if self._taken is not None and not before:
             return self._taken[index]
@@ -219,22 +194,22 @@ class WorkerHandle:
         return self._outputs.read(answer)
 
     def inputs(self, slot: int) -> Any:
-        """Take the inputs of a slot as they are now."""
+        """Return the inputs of a slot as they are now."""
         self._inbox.write(slot)
         if slot in self._inbox.specs:
             return self._inbox.read(slot, self.device)
-        answer = self._ask("inputs", "call", slot=slot)
-        return self._outputs.take(answer.get("inputs"), self.device)
+        spec = self._ask("inputs", "call", slot=slot).get("inputs")
+        return self._outputs.take(spec, self.device)
 
     def check_clocks(self) -> None:
-        """Raise Failed where the code has replaced a clock of its process."""
+        """Raise Failed if the code has replaced a clock of its process."""
         replaced = self._ask("clocks", "call").get("replaced")
         if replaced != []:
             message = f"the code replaces {make_readable(str(replaced))[:200]}"
             raise Failed("rejected", "timer_mismatch", message)
 
     def prepare_empty(self, slot: int) -> None:
-        """Prepare the variant `empty` of a trusted worker, which hands back what it has."""
+        """Prepare the variant `empty` of a trusted worker, which returns a ready answer."""
         self._inbox.write(slot)
         self._ask("empty", "call", slot=slot)
 
@@ -247,16 +222,20 @@ class WorkerHandle:
         copies: bool = False,
         gated: bool = False,
     ) -> Sample:
-        """Call the module, or a variant of it, once per slot named, and take the outputs.
+        """Time one call of the module, or of a variant of it, per slot, and take the outputs.
 
-        `gated`, for a GPU, launches the calls beforehand and times what the GPU does for each,
-        while the worker is frozen. Else a sample takes from before its inputs are written, or on a
-        processor from before the worker is thawed, to when the answers are the judge's.
+        A sample begins before its inputs are written, or on a processor before the worker is
+        thawed, and ends when the judge has the answers.
 
-        `cold` flushes the caches of a GPU before each call; those of a processor are the caller's
-        to flush. `copies` copies each output before the next call, which takes its time.
+        Args:
+            slots: The slots to call it on, in order.
+            variant: A prepared way of running a trusted module.
+            cold: Flush the caches of a GPU before each call; on a processor the caller does.
+            copies: Copy each output before the next call, within the sample.
+            gated: On a GPU, launch all calls first and time each while the worker is frozen.
 
-        Raises LaunchBlocked where calls that are `gated` cannot be launched so.
+        Raises:
+            LaunchBlocked: `gated` calls cannot be launched without waiting for the GPU.
         """
         self._pieces.trim()
         if self.device == "cuda":
@@ -271,7 +250,7 @@ class WorkerHandle:
             torch.cuda.synchronize()
         answer = self._ask("time", "call", slots=slots, variant=variant, copies=copies)
         with self._blame_task():
-            self._keep_answers(answer, len(slots))
+            self._answers, self._taken = [read_outputs(answer, len(slots)), []], None
             if self.device != "cuda":
                 return Sample(self._process.wall_ns)
             self._taken = [self._outputs.read(output) for output in self._answers[0]]
@@ -294,7 +273,7 @@ class WorkerHandle:
                 self._ask("settle", "call")
                 raise LaunchBlocked
             with self._blame_task():
-                self._keep_answers(answer, len(slots))
+                self._answers, self._taken = [read_outputs(answer, len(slots)), []], None
                 taken = [self._outputs.prepare(output) for output in self._answers[0]]
             rounds = [
                 Round(self._inbox.pair_staged(slot), copies)
@@ -312,34 +291,29 @@ class WorkerHandle:
         self._taken = [value for value, _ in taken]
         return Sample(sum(round_time.call_ns for round_time in times), times)
 
-    def _keep_answers(self, answer: Mapping[str, Any], calls: int) -> None:
-        self._answers = [read_outputs(answer, calls), []]
-        self._taken = None
-
     def outputs_overlap(self) -> bool:
         """Whether outputs of two calls of the last request share memory."""
         return share_memory(self._answers[0])
 
     def profile(self, slot: int) -> Profile:
-        """Profile the module on a slot, as the worker tells it."""
+        """Return a profile of one call, as the worker reports it."""
         self._inbox.write(slot)
         try:
             return read(self._ask("profile", "first_call", slot=slot))
         except ValueError as error:
-            raise Failed(
-                "rejected", "malformed_output", f"a profile is no profile: {error}"
-            ) from error
+            message = f"a profile is no profile: {error}"
+            raise Failed("rejected", "malformed_output", message) from error
 
     def excuse(self, seconds: float) -> None:
         """Do not count time in which the worker waited for the judge."""
         self._requests.excuse(seconds)
 
     def cpu_ns(self) -> int:
-        """Processor time that the worker and all it has started have used so far."""
+        """Return the processor time that the worker and all it has started have used so far."""
         return self._process.cpu_ns()
 
     def shares_device(self) -> bool:
-        """Whether another process of the worker's holds the GPU as well."""
+        """Whether another process of the worker holds the GPU as well."""
         return self.device == "cuda" and bool(self._process.find_other_holders("/dev/nvidia"))
 
     def end(self) -> Ended:
@@ -349,7 +323,7 @@ class WorkerHandle:
             self._boxes.close()
             try:
                 self._ended = self._process.end()
-                # Only now does nothing of the candidate run any more.
+                # Nothing of the candidate runs any more.
                 if self._build is not None and self._imported:
                     self._build.keep()
             finally:
@@ -357,9 +331,7 @@ class WorkerHandle:
                     self._build.release()
         return self._ended
 
-    def _ask(
-        self, do: str, stage: Stage, late: Late | None = None, **fields: Any
-    ) -> dict[str, Any]:
+    def _ask(self, do: str, stage: Stage, late: Late | None = None, **fields: Any) -> Any:
         with self._blame_task():
             if self._ended is not None:  # a call that only raises flags may have ended it
                 raise Failed("crash", "early_exit", "the process has ended before")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from evaluators.memory.tensors import ALIGN_BYTES, DTYPES
 from evaluators.sandbox.failures import Failed
 
-MOST_PARAMETERS = 100_000
+_MOST_PARAMETERS = 100_000
 _MOST_PIECES = 200
 _WIDEST_BYTES = torch.complex128.itemsize
 """A candidate may hold its state in any element type."""
@@ -26,8 +26,22 @@ class Parameter:
     shape: tuple[int, ...]
 
 
-def read_parameters(page: Any) -> list[Parameter]:
-    """Return the parameters and buffers that a worker describes. Raises Failed for other forms."""
+def read_parameters(ask: Callable[[int], Mapping[str, Any]]) -> list[Parameter]:
+    """Return the parameters and buffers that a worker describes in pages.
+
+    `ask` requests the page that begins with the parameter of this number. Raises Failed.
+    """
+    parameters: list[Parameter] = []
+    while True:
+        answer = ask(len(parameters))
+        page = _read_page(answer.get("state"))
+        parameters += page
+        count = len(parameters)
+        if not page or count >= _MOST_PARAMETERS or count == answer.get("total"):
+            return parameters
+
+
+def _read_page(page: Any) -> list[Parameter]:
     try:
         return [
             Parameter(str(name), DTYPES[dtype], tuple(int(n) for n in shape))

@@ -25,17 +25,15 @@ from evaluators.sandbox.failures import Failed
 class OutputReader:
     """Reads the outputs of one frozen worker. Raises Failed for answers of another form.
 
-    An output that is larger than `limit_bytes` comes without its data, on the device `meta`.
+    An output that is larger than the outbox comes without its data, on the device `meta`.
     """
 
-    def __init__(
-        self, pid: int, device: str, outbox: Box, pieces: Pieces, limit_bytes: int
-    ) -> None:
+    def __init__(self, pid: int, device: str, outbox: Box, pieces: Pieces) -> None:
         self._pid = pid
         self._device = device
         self._outbox = outbox
         self._pieces = pieces
-        self._limit_bytes = limit_bytes
+        self._limit_bytes = outbox.size_bytes
 
     @functools.cached_property
     def can_read_memory(self) -> bool:
