@@ -1,4 +1,4 @@
-"""One worker process as the judge sees it: typed requests, and a status for every failure."""
+"""One worker process as the judge sees it: requests with answers that have been checked."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from evaluators.sandbox.failures import Failed, Stage, died
 from evaluators.sandbox.launcher import ForkServer, Limits
 from evaluators.sandbox.worker_process import Died, Ended, Late, TimedOut, WorkerProcess
 from evaluators.worker.build_cache import Build
-from evaluators.worker.deadlines import Deadlines, TimedRequests
-from evaluators.worker.inbox import SLACK_BYTES, Inbox
-from evaluators.worker.module_state import (
+from evaluators.worker.handle.deadlines import Deadlines, TimedRequests
+from evaluators.worker.handle.inbox import SLACK_BYTES, Inbox
+from evaluators.worker.handle.module_state import (
     Parameter,
     are_pieces,
     read_parameters,
     split_to_read,
     split_to_write,
 )
-from evaluators.worker.outputs import OutputReader, read_outputs, share_memory
-from evaluators.worker.sample import LaunchBlocked, Sample
-from evaluators.worker.shared_boxes import SharedBoxes
+from evaluators.worker.handle.outputs import OutputReader, read_outputs, share_memory
+from evaluators.worker.handle.sample import LaunchBlocked, Sample
+from evaluators.worker.handle.shared_boxes import SharedBoxes
 from store.errors import SandboxFailed
 
 _LAUNCH_S = 2.0
@@ -233,9 +233,7 @@ class WorkerHandle:
             cold: Flush the caches of a GPU before each call; on a processor the caller does.
             copies: Copy each output before the next call, within the sample.
             gated: On a GPU, launch all calls first and time each while the worker is frozen.
-
-        Raises:
-            LaunchBlocked: `gated` calls cannot be launched without waiting for the GPU.
+                Raises LaunchBlocked where launching would have to wait for the GPU.
         """
         self._pieces.trim()
         if self.device == "cuda":
