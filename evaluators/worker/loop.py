@@ -26,11 +26,11 @@ from evaluators.memory.cuda_memory import SharedMemory, name_pieces
 from evaluators.memory.tensors import (
     Box,
     BoxFull,
-    dtype_name,
-    mapped,
+    get_dtype_name,
+    map_tensors,
+    suspend_modes,
     tensors_of,
     with_gaps,
-    without_modes,
 )
 from evaluators.processes import messages
 from evaluators.worker import failed_builds
@@ -74,7 +74,7 @@ class Worker:
         self._slots: dict[int, Any] = {}
         self._outputs: list[Any] = []
         self._before: list[Any] = []
-        self._folders = profiler.own_folders()
+        self._folders = profiler.list_own_folders()
         if setting.pretends_gpu:
             torch.cuda.is_available = lambda: True
         self._synchronize: Callable[[], None] = lambda: None
@@ -115,7 +115,7 @@ class Worker:
         """Return a page of the module's parameters and buffers: name, element type and shape."""
         entries = list(self._state().items())
         page = [
-            [name[:_NAME_LIMIT], dtype_name(tensor.dtype), list(tensor.shape)]
+            [name[:_NAME_LIMIT], get_dtype_name(tensor.dtype), list(tensor.shape)]
             for name, tensor in entries[start : start + _STATE_PAGE]
         ]
         return {"state": page, "total": len(entries)}
@@ -181,7 +181,7 @@ class Worker:
         output = (self._before if before else self._outputs)[index]
         answer = describe(output)
         if answer.get("devices") in ([], [self._device]):
-            with contextlib.suppress(BoxFull), without_modes():
+            with contextlib.suppress(BoxFull), suspend_modes():
                 answer["boxed"] = self._outbox.put(output)
         return answer
 
@@ -204,7 +204,7 @@ class Worker:
         try:
             answer["pieces"] = name_pieces(tensor.data_ptr() for tensor in tensors)
         except RuntimeError:
-            with contextlib.suppress(BoxFull), without_modes():
+            with contextlib.suppress(BoxFull), suspend_modes():
                 answer["boxed"] = self._outbox.queue(output)
         return answer
 
@@ -347,4 +347,4 @@ def _make_boxes(setting: Setting, fds: tuple[int, int]) -> tuple[list[Box], list
 
 
 def _wrap_with_copy(module: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *inputs: mapped(module(*inputs), Tensor.clone)
+    return lambda *inputs: map_tensors(module(*inputs), Tensor.clone)

@@ -9,7 +9,7 @@ from typing import Any
 
 from evaluators.processes.messages import Malformed
 from evaluators.processes.text import make_readable
-from evaluators.sandbox.failures import Failed, Stage, failed_with, timed_out
+from evaluators.sandbox.failures import Failed, Stage, explain_error, explain_timeout
 from evaluators.sandbox.worker_process import Late, TimedOut, WorkerProcess
 
 
@@ -67,9 +67,9 @@ class TimedRequests:
                 do, min(limit_s, left_s), min(deadlines.build_s, left_s), late=late, **fields
             )
         except TimedOut as error:
-            raise timed_out(stage, limit_s, deadlines.build_s, error.compiling) from error
+            raise explain_timeout(stage, limit_s, deadlines.build_s, error.compiling) from error
         except Malformed as error:
             raise Failed("rejected", "malformed_output", make_readable(str(error))) from error
         if "error" in answer:
-            raise failed_with(stage, answer["error"])
+            raise explain_error(stage, answer["error"])
         return answer

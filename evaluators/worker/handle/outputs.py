@@ -12,11 +12,11 @@ from evaluators.memory.frozen_gpu_memory import Pieces
 from evaluators.memory.frozen_memory import (
     Unreadable,
     build_value,
-    is_permitted,
-    memory_spans,
+    can_read_memory,
+    list_memory_spans,
     read_value,
 )
-from evaluators.memory.tensors import Box, mapped, tensors_of
+from evaluators.memory.tensors import Box, map_tensors, tensors_of
 from evaluators.processes.messages import Malformed
 from evaluators.processes.text import make_readable
 from evaluators.sandbox.failures import Failed
@@ -38,13 +38,13 @@ class OutputReader:
     @functools.cached_property
     def can_read_memory(self) -> bool:
         """Whether the judge can read the worker's memory itself."""
-        return self._device == "cuda" or is_permitted(self._pid)
+        return self._device == "cuda" or can_read_memory(self._pid)
 
     def read(self, answer: Mapping[str, Any]) -> Any:
         """Return an output as it is now."""
         self._refuse_misplaced(answer)
         if self._device == "cuda":
-            value = mapped(self._view(answer), _copy_tensor)
+            value = map_tensors(self._view(answer), _copy_tensor)
             torch.cuda.synchronize()
             return value
         if "boxed" in answer:
@@ -65,7 +65,7 @@ class OutputReader:
             views.append(view)
             return torch.empty_like(view)  # of the same strides, so that copying takes no longer
 
-        value = mapped(self._view(answer), allocate)
+        value = map_tensors(self._view(answer), allocate)
         ours = [tensor for tensor in tensors_of(value) if not tensor.is_meta]
         return value, list(zip(ours, views, strict=True))
 
@@ -122,7 +122,7 @@ def read_outputs(answer: Mapping[str, Any], calls: int) -> list[Any]:
 def share_memory(answers: Sequence[Mapping[str, Any]]) -> bool:
     """Whether outputs of two calls share memory. Raises Failed."""
     try:
-        spans_by_call = [memory_spans(answer.get("output")) for answer in answers]
+        spans_by_call = [list_memory_spans(answer.get("output")) for answer in answers]
     except Malformed as error:
         raise Failed("rejected", "malformed_output", str(error)) from error
     end, owner = 0, -1

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 
 from evaluators.clock.rounds import Round, Unfinished, time_rounds
-from evaluators.diagnosis.bottleneck import Profile, read
+from evaluators.diagnosis.bottleneck import Profile, read_profile
 from evaluators.memory.frozen_gpu_memory import Pieces
 from evaluators.processes.text import make_readable
 from evaluators.references.task import ReferenceFailed
-from evaluators.sandbox.failures import Failed, Stage, died
+from evaluators.sandbox.failures import Failed, Stage, explain_end
 from evaluators.sandbox.launcher import ForkServer, Limits
 from evaluators.sandbox.worker_process import Died, Ended, Late, TimedOut, WorkerProcess
 from evaluators.worker.build_cache import Build
@@ -297,7 +297,7 @@ class WorkerHandle:
         """Return a profile of one call, as the worker reports it."""
         self._inbox.write(slot)
         try:
-            return read(self._ask("profile", "first_call", slot=slot))
+            return read_profile(self._ask("profile", "first_call", slot=slot))
         except ValueError as error:
             message = f"a profile is no profile: {error}"
             raise Failed("rejected", "malformed_output", message) from error
@@ -336,7 +336,7 @@ class WorkerHandle:
             try:
                 return self._requests.ask(self._process, do, stage, late, fields)
             except Died as error:
-                raise died(self.end()) from error
+                raise explain_end(self.end()) from error
 
     @contextlib.contextmanager
     def _blame_task(self) -> Generator[None]:
