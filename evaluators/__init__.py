@@ -1,1 +1,57 @@
-"""Evaluators judge kernels: each maps a candidate to rows and never opens the store."""
+"""Evaluators judge kernels: an evaluator maps a candidate and its task to rows of the lake.
+
+The command line and `Pool` read pending kernels from a lake and append the rows. The process that
+judges (`Host` starts it) and the workers below it never open a lake.
+
+The names below are the public face of the judge; the module `evaluators.judge` is the evaluator
+that judges by them. They load on first use, so that `import evaluators` needs neither torch nor the
+store. A fork server does not run this file: it loads the package by its path.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from evaluators.device.lock import DeviceLock
+    from evaluators.judge import Config
+    from evaluators.judging.bench import Bench
+    from evaluators.judging.case import Case
+    from evaluators.sandbox.launcher import Limits
+    from evaluators.scheduling.judge_process import Host
+    from evaluators.scheduling.pool import Pool, Verdict
+    from evaluators.scheduling.prebuild import Builder
+
+__all__ = [
+    "Bench",
+    "Builder",
+    "Case",
+    "Config",
+    "DeviceLock",
+    "Host",
+    "Limits",
+    "Pool",
+    "Verdict",
+]
+
+_MODULES = {
+    "Bench": "evaluators.judging.bench",
+    "Builder": "evaluators.scheduling.prebuild",
+    "Case": "evaluators.judging.case",
+    "Config": "evaluators.judge",
+    "DeviceLock": "evaluators.device.lock",
+    "Host": "evaluators.scheduling.judge_process",
+    "Limits": "evaluators.sandbox.launcher",
+    "Pool": "evaluators.scheduling.pool",
+    "Verdict": "evaluators.scheduling.pool",
+}
+"""Where each public name is defined."""
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name on first use."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_MODULES[name]), name)

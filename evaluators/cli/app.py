@@ -186,7 +186,7 @@ def doctor(
 
     place = placement.layout(device).places[0]
     with Host("judge", place.device, _CONFIG, place.cores) as host:
-        rows = walls.describe(*host.walls())
+        rows = walls.describe_walls(*host.walls())
         name = host.row["name"]
     if format != "table":
         import pyarrow as pa
@@ -195,7 +195,7 @@ def doctor(
 
         display.write_rows(pa.Table.from_pylist(rows), format)
         return
-    for line in walls.lines(rows):
+    for line in walls.format_lines(rows):
         echo.print_result(line)
     absent = sum(not row["holds"] for row in rows)
     echo.print_result(f"{len(rows) - absent} of {len(rows)} walls hold around candidates on {name}")
@@ -309,8 +309,8 @@ def check(
 
 def _warn(host: Host) -> None:
     """Say once what this machine does not enforce."""
-    from evaluators.sandbox.doctor import warning
+    from evaluators.sandbox.doctor import format_warning
 
-    text = warning(host.walls()[0])
+    text = format_warning(host.walls()[0])
     if text is not None:
         echo.print_note(text)

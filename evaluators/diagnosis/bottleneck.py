@@ -74,30 +74,30 @@ class Peaks:
     float_peak: float | None
 
 
-def read(answer: Mapping[str, Any]) -> Profile:
+def read_profile(answer: Mapping[str, Any]) -> Profile:
     """The profile in a worker's answer. Raises ValueError for anything else."""
     kernels = answer.get("kernels")
     if not isinstance(kernels, list) or len(kernels) > MOST_KERNELS:
         raise ValueError("kernels")
     numbers = {
-        name: _number(answer.get(name)) for name in ("busy_ns", "wall_ns", "launches", "waits")
+        name: _read_number(answer.get(name)) for name in ("busy_ns", "wall_ns", "launches", "waits")
     }
     if type(answer.get("own_code")) is not bool:
         raise ValueError("own_code")
     return Profile(
-        kernels=tuple(map(_kernel, kernels)), own_code=bool(answer["own_code"]), **numbers
+        kernels=tuple(map(_read_kernel, kernels)), own_code=bool(answer["own_code"]), **numbers
     )
 
 
-def _kernel(entry: Any) -> Kernel:
+def _read_kernel(entry: Any) -> Kernel:
     match entry:
         case [str(name), ns, calls] if len(name) <= MOST_NAME:
-            return Kernel(escape_terminal(name), _number(ns), _number(calls))
+            return Kernel(escape_terminal(name), _read_number(ns), _read_number(calls))
         case _:
             raise ValueError("kernels")
 
 
-def _number(value: Any) -> int:
+def _read_number(value: Any) -> int:
     if type(value) is not int or not 0 <= value <= _LARGEST:
         raise ValueError("a number")
     return value
@@ -122,11 +122,13 @@ def share(profile: Profile, device: str) -> float | None:
 
 def peaks(device: str, bandwidth: float | None, float_peak: float | None) -> Peaks:
     """A GPU's figures as given; a processor's by measuring a copy and a product of matrices."""
-    return _measured() if device == "cpu" else Peaks(bandwidth=bandwidth, float_peak=float_peak)
+    return (
+        _measure_peaks() if device == "cpu" else Peaks(bandwidth=bandwidth, float_peak=float_peak)
+    )
 
 
 @functools.cache
-def _measured() -> Peaks:
+def _measure_peaks() -> Peaks:
     import torch
 
     held = torch.zeros(_COPIED, dtype=torch.uint8)
@@ -154,8 +156,8 @@ def analysis(
     """
     cuda = device == "cuda"
     total_ns = sum(kernel.ns for kernel in profile.kernels)
-    memory = _part(work.moved_bytes, peaks.bandwidth, time_ms)
-    compute = _part(work.operations, peaks.float_peak, time_ms)
+    memory = _compute_part(work.moved_bytes, peaks.bandwidth, time_ms)
+    compute = _compute_part(work.operations, peaks.float_peak, time_ms)
     # Faster than the device can do the reference's operations: the kernel does fewer of them.
     fewer = compute is not None and compute > 1
     gaps = None
@@ -167,7 +169,7 @@ def analysis(
     causes = {"memory_bandwidth": memory, "compute": None if fewer else compute, waiting: gaps}
     named = max(causes, key=lambda cause: causes[cause] or 0.0)
     bottleneck = named if (causes[named] or 0.0) >= _DECIDES else "unknown"
-    body = _template().render(
+    body = _load_template().render(
         **vars(work),
         **vars(peaks),
         profile=profile,
@@ -189,12 +191,12 @@ def analysis(
     }
 
 
-def _part(amount: int, per_second: float | None, time_ms: float) -> float | None:
+def _compute_part(amount: int, per_second: float | None, time_ms: float) -> float | None:
     return 1000 * amount / per_second / time_ms if amount and per_second else None
 
 
 @functools.cache
-def _template() -> jinja2.Template:
+def _load_template() -> jinja2.Template:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES), undefined=jinja2.StrictUndefined
     )

@@ -23,7 +23,7 @@ _LAUNCHES = ("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cuGraphLaunch")
 _IN_MEMORY = ("/memfd:", "/dev/shm/")
 
 
-def own_folders() -> list[str]:
+def list_own_folders() -> list[str]:
     """Where native code of a candidate's own lies; ask before any of its text has run."""
     return [os.getcwd() + "/", os.environ.get("TORCH_EXTENSIONS_DIR", os.getcwd()) + "/"]
 
@@ -44,7 +44,7 @@ def gather(
     whether code from `folders` is loaded.
     """
     device = "cuda" if cuda else None
-    with _silent():
+    with _silence_stderr():
         with profile(use_device=device, use_kineto=True):
             call()
             synchronize()
@@ -72,16 +72,16 @@ def gather(
     ordered = sorted(found.values(), key=lambda entry: -entry[1])
     return {
         "kernels": ordered[:MOST_KERNELS],
-        "busy_ns": round(1000 * _covered(spans)),
+        "busy_ns": round(1000 * _measure_union(spans)),
         "wall_ns": wall_ns,
         "launches": sum(entry[2] for entry in ordered),
         "waits": sum(e.name in _WAITS and e.time_range.start < last for e in host),
-        "own_code": _own_code([*folders, *_IN_MEMORY]),
+        "own_code": _has_own_code([*folders, *_IN_MEMORY]),
     }
 
 
 @contextlib.contextmanager
-def _silent() -> Generator[None]:
+def _silence_stderr() -> Generator[None]:
     """Drop what is written to stderr: the profiler's remarks are none of the candidate's."""
     held = os.dup(2)
     with open(os.devnull, "wb") as nothing:
@@ -93,7 +93,7 @@ def _silent() -> Generator[None]:
         os.close(held)
 
 
-def _covered(spans: list[tuple[float, float]]) -> float:
+def _measure_union(spans: list[tuple[float, float]]) -> float:
     """Length of the union of intervals."""
     total, until = 0.0, float("-inf")
     for start, end in sorted(spans):
@@ -102,7 +102,7 @@ def _covered(spans: list[tuple[float, float]]) -> float:
     return total
 
 
-def _own_code(folders: list[str]) -> bool:
+def _has_own_code(folders: list[str]) -> bool:
     """Whether a file below one of these folders is mapped to be run, other than torch.compile's."""
     compiled = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "/nowhere") + "/"
     mapped = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines()]

@@ -31,7 +31,7 @@ from evaluators.judging.compare import compare
 from evaluators.references.module import WEIGHT_SEED
 from evaluators.references.task import Reference, ReferenceFailed
 from evaluators.sandbox import isolation
-from evaluators.sandbox.doctor import missing
+from evaluators.sandbox.doctor import list_missing
 from evaluators.sandbox.launcher import ForkServer, Limits
 from evaluators.worker import baselines as variants
 from evaluators.worker.build_cache import Build, Builds
@@ -185,7 +185,7 @@ class Bench:
     def sandbox_missing(self) -> str | None:
         """Isolation that the machine does not grant; None while that is not known yet."""
         limits = self._untrusted.limits
-        return " ".join(missing(limits)) if limits else None
+        return " ".join(list_missing(limits)) if limits else None
 
     def walls(self) -> dict[str, Any]:
         """Walls around candidates that hold, and why others do not. Raises SandboxFailed."""
@@ -469,7 +469,7 @@ def _prepared(arm: WorkerHandle, name: str, reference: Reference, policy: Policy
     if name == "eager":
         return 0.0
     arm.fill(0, reference.inputs(secrets.randbits(48)))
-    seconds = arm.variant(name, 0)
+    seconds = arm.prepare_variant(name, 0)
     inputs = reference.inputs(secrets.randbits(48))
     arm.fill(0, inputs)
     arm.time([0], name)

@@ -59,20 +59,20 @@ class OpenedBox:
         self._memory.close()
 
 
-def place_of(value: object, device: str) -> str:
+def find_place(value: object, device: str) -> str:
     """Where a value passes: on the device if all of its tensors are there, else on the processor.
 
-    >>> place_of([torch.zeros(1), 2.0], "cuda")
+    >>> find_place([torch.zeros(1), 2.0], "cuda")
     'cpu'
     """
     kinds = {tensor.device.type for tensor in tensors_of(value)}
     return device if kinds == {device} else "cpu"
 
 
-def rounded(size_bytes: int) -> int:
+def round_up(size_bytes: int) -> int:
     """Bytes of a box that holds so many, with some to spare: another draw may need a few more.
 
-    >>> rounded(100), rounded(64 << 20) > 64 << 20
+    >>> round_up(100), round_up(64 << 20) > 64 << 20
     (2097152, True)
     """
     wanted = size_bytes + size_bytes // 8 + ALIGN_BYTES

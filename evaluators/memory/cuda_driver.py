@@ -13,18 +13,18 @@ def call(name: str, *arguments: Any) -> None:
     Raises RuntimeError with the driver's words where it fails, AttributeError where the driver is
     too old to have it, and OSError where there is no driver.
     """
-    code = getattr(_driver(), name)(*arguments)
+    code = getattr(_load_driver(), name)(*arguments)
     if code:
         text = ctypes.c_char_p()
-        _driver().cuGetErrorString(code, ctypes.byref(text))
+        _load_driver().cuGetErrorString(code, ctypes.byref(text))
         raise RuntimeError(f"{name}: {(text.value or b'unknown error').decode()}")
 
 
-def has(name: str) -> bool:
+def has_function(name: str) -> bool:
     """Whether the driver is new enough to have a function."""
-    return hasattr(_driver(), name)
+    return hasattr(_load_driver(), name)
 
 
 @functools.cache
-def _driver() -> Any:
+def _load_driver() -> Any:
     return ctypes.CDLL("libcuda.so.1")

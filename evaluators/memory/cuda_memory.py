@@ -45,7 +45,7 @@ class SharedMemory:
         handle = _Handle()
         cuda_driver.call("cuIpcGetMemHandle", ctypes.byref(handle), self._address)
         self.handle = bytes(handle).hex()
-        self.bytes = tensor_at(self._address.value, size_bytes)
+        self.bytes = wrap_memory(self._address.value, size_bytes)
 
     def close(self) -> None:
         """Free the memory, once no other process has it open; its tensors are not to be used."""
@@ -90,7 +90,7 @@ class OpenedMemory:
             ctypes.c_uint(_LAZY_PEER_ACCESS),
         )
         _check_size(self._address, size_bytes)
-        self.bytes = tensor_at(self._address.value, size_bytes)
+        self.bytes = wrap_memory(self._address.value, size_bytes)
 
     def close(self) -> None:
         """Let go of the memory; its tensors must not be used any more."""
@@ -107,6 +107,6 @@ def _check_size(address: ctypes.c_uint64, size_bytes: int) -> None:
         raise ValueError(f"shared memory of {held.value} bytes where {size_bytes} were asked for")
 
 
-def tensor_at(address: int, size_bytes: int) -> torch.Tensor:
+def wrap_memory(address: int, size_bytes: int) -> torch.Tensor:
     """Return a tensor of bytes over GPU memory. The caller keeps the memory alive."""
     return torch.as_tensor(_Exposed(address, size_bytes), device="cuda")

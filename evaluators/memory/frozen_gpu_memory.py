@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from evaluators.memory.cuda_memory import OpenedMemory
-from evaluators.memory.frozen_memory import TensorEntry, Unreadable, extent
+from evaluators.memory.frozen_memory import TensorEntry, Unreadable, count_extent
 from evaluators.processes.messages import Malformed
 
 _MOST_PIECES = 64
@@ -64,7 +64,7 @@ class Pieces:
         dtype, shape, strides, address = entry
         if math.prod(shape) == 0:
             return torch.empty(shape, dtype=dtype, device="cuda")
-        size_bytes = extent(shape, strides) * dtype.itemsize
+        size_bytes = count_extent(shape, strides) * dtype.itemsize
         for base, (piece_bytes, memory) in self._at.items():
             start = address - base
             if start >= 0 and start + size_bytes <= piece_bytes and start % dtype.itemsize == 0:

@@ -40,7 +40,7 @@ class Unreadable(Exception):
     """Memory that a worker names as its answer cannot be read."""
 
 
-def is_permitted(pid: int) -> bool:
+def can_read_memory(pid: int) -> bool:
     """Whether this process may read the memory of another one."""
     span = _Span(None, 1)
     held = (ctypes.c_char * 1)()
@@ -64,7 +64,7 @@ def read_value(pid: int, spec: Any, limit_bytes: int) -> Any:
         Malformed: the description has another form.
         Unreadable: the memory cannot be read.
     """
-    return build_value(spec, functools.partial(_tensor, pid), limit_bytes)
+    return build_value(spec, functools.partial(_read_tensor, pid), limit_bytes)
 
 
 def build_value(spec: Any, read: Callable[[TensorEntry], torch.Tensor], limit_bytes: int) -> Any:
@@ -72,59 +72,59 @@ def build_value(spec: Any, read: Callable[[TensorEntry], torch.Tensor], limit_by
 
     Takes and raises what `read_value` does.
     """
-    entries = list(_entries(spec, 0))
+    entries = list(_iterate_entries(spec, 0))
     held = sum(math.prod(shape) * dtype.itemsize for dtype, shape, _, _ in entries)
-    return _value(spec, read if held <= limit_bytes else _without_data)
+    return _build_value(spec, read if held <= limit_bytes else _make_without_data)
 
 
-def memory_spans(spec: Any) -> list[tuple[int, int]]:
+def list_memory_spans(spec: Any) -> list[tuple[int, int]]:
     """First and past-the-last address of each tensor of a description. Raises Malformed."""
     return [
-        (address, address + extent(shape, strides) * dtype.itemsize)
-        for dtype, shape, strides, address in _entries(spec, 0)
+        (address, address + count_extent(shape, strides) * dtype.itemsize)
+        for dtype, shape, strides, address in _iterate_entries(spec, 0)
         if math.prod(shape)
     ]
 
 
-def _value(spec: Any, read: Callable[[TensorEntry], torch.Tensor]) -> Any:
+def _build_value(spec: Any, read: Callable[[TensorEntry], torch.Tensor]) -> Any:
     [(kind, body)] = spec.items()
     if kind == "tensor":
-        return read(_checked(body))
+        return read(_check_entry(body))
     if kind == "value":
         return body
     if kind == "dict":
-        return {key: _value(item, read) for key, item in body}
-    items = [_value(item, read) for item in body]
+        return {key: _build_value(item, read) for key, item in body}
+    items = [_build_value(item, read) for item in body]
     return items if kind == "list" else tuple(items)
 
 
-def _without_data(entry: TensorEntry) -> torch.Tensor:
+def _make_without_data(entry: TensorEntry) -> torch.Tensor:
     dtype, shape, _, _ = entry
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
-def _entries(spec: Any, depth: int) -> Iterator[TensorEntry]:
+def _iterate_entries(spec: Any, depth: int) -> Iterator[TensorEntry]:
     """Yield the tensors of a description, and check all of its form."""
     if not isinstance(spec, dict) or len(spec) != 1 or depth > MOST_DEPTH:
         raise Malformed("a value has no known structure")
     [(kind, body)] = spec.items()
     if kind == "tensor":
-        yield _checked(body)
+        yield _check_entry(body)
     elif kind in ("list", "tuple") and isinstance(body, list):
         for item in body:
-            yield from _entries(item, depth + 1)
+            yield from _iterate_entries(item, depth + 1)
     elif kind == "dict" and isinstance(body, list):
         for pair in body:
             match pair:
                 case [str(_), item]:
-                    yield from _entries(item, depth + 1)
+                    yield from _iterate_entries(item, depth + 1)
                 case _:
                     raise Malformed("a dict has a key that is no text")
     elif kind != "value" or not (body is None or isinstance(body, bool | int | float | str)):
         raise Malformed(f"a value has the unknown kind {kind!r:.40}")
 
 
-def _checked(entry: Any) -> TensorEntry:
+def _check_entry(entry: Any) -> TensorEntry:
     match entry:
         case [str(name), [*shape], [*strides], int(address)] if (
             name in DTYPES
@@ -137,30 +137,30 @@ def _checked(entry: Any) -> TensorEntry:
             raise Malformed("a tensor has no known element type, shape, strides and address")
 
 
-def _tensor(pid: int, entry: TensorEntry) -> torch.Tensor:
+def _read_tensor(pid: int, entry: TensorEntry) -> torch.Tensor:
     dtype, shape, strides, address = entry
     count = math.prod(shape)
     if count == 0:
         return torch.empty(shape, dtype=dtype)
-    elements = extent(shape, strides)
+    elements = count_extent(shape, strides)
     if elements <= _DENSE * count or elements * dtype.itemsize <= _DENSE_BYTES:
         raw = _read(pid, [(address, elements * dtype.itemsize)])
         flat = torch.frombuffer(raw, dtype=dtype)
         return flat.as_strided(shape, strides).contiguous()
-    run, outer = _split(shape, strides)
+    run, outer = _split_dimensions(shape, strides)
     spans = [
         (address + at * dtype.itemsize, run * dtype.itemsize)
-        for at in _offsets(shape[:outer], strides[:outer])
+        for at in _iterate_offsets(shape[:outer], strides[:outer])
     ]
     return torch.frombuffer(_read(pid, spans), dtype=dtype).view(shape)
 
 
-def extent(shape: Sequence[int], strides: Sequence[int]) -> int:
+def count_extent(shape: Sequence[int], strides: Sequence[int]) -> int:
     """Elements from the first to the last of a tensor that is not empty."""
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
-def _split(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
+def _split_dimensions(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
     """Elements that lie side by side in the last dimensions, and the number of the others."""
     run, outer = 1, len(shape)
     while outer and (strides[outer - 1] == run or shape[outer - 1] == 1):
@@ -169,7 +169,7 @@ def _split(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
     return run, outer
 
 
-def _offsets(shape: Sequence[int], strides: Sequence[int]) -> Iterator[int]:
+def _iterate_offsets(shape: Sequence[int], strides: Sequence[int]) -> Iterator[int]:
     at = torch.zeros((), dtype=torch.int64)
     for size, stride in zip(shape, strides, strict=True):
         at = at.unsqueeze(-1) + torch.arange(size) * stride
@@ -187,7 +187,7 @@ def _read(pid: int, spans: Sequence[tuple[int, int]]) -> bytearray:
         done = 0
         while done < wanted:  # one call moves at most 2 GiB
             ours = _Span(ctypes.addressof(target) + at + done, wanted - done)
-            theirs = (_Span * len(part))(*_after(part, done))
+            theirs = (_Span * len(part))(*_iterate_rest(part, done))
             moved = _C.process_vm_readv(pid, ctypes.byref(ours), 1, theirs, len(part), 0)
             if moved <= 0:
                 raise Unreadable(os.strerror(ctypes.get_errno()))
@@ -196,7 +196,7 @@ def _read(pid: int, spans: Sequence[tuple[int, int]]) -> bytearray:
     return held
 
 
-def _after(spans: Sequence[tuple[int, int]], done: int) -> Iterator[tuple[int, int]]:
+def _iterate_rest(spans: Sequence[tuple[int, int]], done: int) -> Iterator[tuple[int, int]]:
     """Yield what is left of spans once so many bytes of them are read."""
     for base, length in spans:
         taken = min(done, length)

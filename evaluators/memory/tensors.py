@@ -15,7 +15,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from evaluators.memory.cuda_memory import tensor_at
+from evaluators.memory.cuda_memory import wrap_memory
 from evaluators.processes.messages import Malformed
 
 ALIGN_BYTES = 512
@@ -37,7 +37,7 @@ _NO_DISPATCH_MODES = torch._C._DisableTorchDispatch  # pyright: ignore[reportPri
 
 
 @contextlib.contextmanager
-def without_modes() -> Generator[None]:
+def suspend_modes() -> Generator[None]:
     """Run no mode of torch that a candidate has left in force."""
     with _NO_FUNCTION_MODES(), _NO_DISPATCH_MODES():
         yield
@@ -86,7 +86,7 @@ class Box:
         no larger together than the memory: many that lie over one another would be copied out
         until the reader's own memory is full.
         """
-        if device != "meta" and _stated_bytes(spec, 0) > self.size_bytes:
+        if device != "meta" and _count_stated_bytes(spec, 0) > self.size_bytes:
             raise Malformed("the tensors of a value are larger than its memory")
         value = self._get(spec, device, 0)
         self._settle()
@@ -98,7 +98,7 @@ class Box:
 
     def views(self, spec: Any) -> list[Tensor]:
         """The tensors of a structure as they are in the shared memory, not copied."""
-        return [self._view(entry) for entry in _tensor_entries(spec)]
+        return [self._view(entry) for entry in _iterate_tensor_entries(spec)]
 
     def share(self, spec: Any) -> Any:
         """The value of a structure whose tensors are the shared memory itself, not copied.
@@ -113,26 +113,26 @@ class Box:
             raise Malformed("a value has no known structure")
         [(kind, body)] = spec.items()
         if kind == "tensor" and device == "meta":
-            dtype, shape, _ = checked_entry(body)
+            dtype, shape, _ = _check_entry(body)
             return torch.empty(shape, dtype=dtype, device="meta")
         if kind == "tensor" and device == "here":
             return self._view(body)
         if kind == "tensor" and device == "shared":
             view = self._view(body)
-            return view if view.numel() == 0 else _with_own_storage(view)
+            return view if view.numel() == 0 else _give_own_storage(view)
         if kind == "tensor":
             return self._view(body).to(device, copy=True)
         if kind in ("list", "tuple") and isinstance(body, list):
             items = [self._get(item, device, depth + 1) for item in body]
             return items if kind == "list" else tuple(items)
         if kind == "dict" and isinstance(body, list):
-            return {_key(pair): self._get(pair[1], device, depth + 1) for pair in body}
+            return {_read_key(pair): self._get(pair[1], device, depth + 1) for pair in body}
         if kind == "value" and (body is None or isinstance(body, bool | int | float | str)):
             return body
         raise Malformed(f"a value has the unknown kind {kind!r:.40}")
 
     def _view(self, entry: Any) -> Tensor:
-        dtype, shape, at = checked_entry(entry)
+        dtype, shape, at = _check_entry(entry)
         count = math.prod(shape)
         if at % ALIGN_BYTES or at + count * dtype.itemsize > self.size_bytes:
             raise Malformed(f"a tensor of shape {shape} at {at} lies outside its memory")
@@ -146,17 +146,17 @@ class Box:
             torch.cuda.synchronize()
 
 
-def _with_own_storage(view: Tensor) -> Tensor:
+def _give_own_storage(view: Tensor) -> Tensor:
     """A contiguous view of shared memory as a tensor whose storage is just that piece."""
     size = view.numel() * view.element_size()
     if view.is_cuda:  # the box lives as long as its process
-        return tensor_at(view.data_ptr(), size).view(view.dtype).view(view.shape)
+        return wrap_memory(view.data_ptr(), size).view(view.dtype).view(view.shape)
     piece = (ctypes.c_char * size).from_address(view.data_ptr())
     vars(piece)["box"] = view  # keeps the memory mapped as long as the tensor is there
     return torch.frombuffer(piece, dtype=view.dtype).view(view.shape)
 
 
-def _key(pair: Any) -> str:
+def _read_key(pair: Any) -> str:
     match pair:
         case [str(key), _]:
             return key
@@ -164,23 +164,23 @@ def _key(pair: Any) -> str:
             raise Malformed("a dict has a key that is no text")
 
 
-def _stated_bytes(spec: Any, depth: int) -> int:
+def _count_stated_bytes(spec: Any, depth: int) -> int:
     """Bytes of all tensors of a structure. Raises Malformed where a tensor's entry is none."""
     if not isinstance(spec, dict) or depth > MOST_DEPTH:
         return 0
     held = 0
     for kind, body in spec.items():
         if kind == "tensor":
-            dtype, shape, _ = checked_entry(body)
+            dtype, shape, _ = _check_entry(body)
             held += math.prod(shape) * dtype.itemsize
         elif kind == "dict" and isinstance(body, list):
-            held += sum(_stated_bytes(pair[-1], depth + 1) for pair in body if pair)
+            held += sum(_count_stated_bytes(pair[-1], depth + 1) for pair in body if pair)
         elif isinstance(body, list):
-            held += sum(_stated_bytes(item, depth + 1) for item in body)
+            held += sum(_count_stated_bytes(item, depth + 1) for item in body)
     return held
 
 
-def checked_entry(entry: Any) -> tuple[torch.dtype, list[int], int]:
+def _check_entry(entry: Any) -> tuple[torch.dtype, list[int], int]:
     """Element type, shape and offset of a tensor's entry. Raises Malformed for anything else."""
     match entry:
         case [str(name), [*shape], int(at)] if (
@@ -191,7 +191,7 @@ def checked_entry(entry: Any) -> tuple[torch.dtype, list[int], int]:
             raise Malformed("a tensor has no known element type and shape")
 
 
-def dtype_name(dtype: torch.dtype) -> str:
+def get_dtype_name(dtype: torch.dtype) -> str:
     """The name that stands for an element type, such as float32."""
     return str(dtype).removeprefix("torch.")
 
@@ -212,7 +212,7 @@ def layout(value: Any, at: int = 0) -> tuple[dict[str, Any], int]:
     """
     if isinstance(value, Tensor):
         size = value.numel() * value.element_size()
-        entry = [dtype_name(value.dtype), list(value.shape), at]
+        entry = [get_dtype_name(value.dtype), list(value.shape), at]
         return {"tensor": entry}, at + -(-size // ALIGN_BYTES) * ALIGN_BYTES
     if isinstance(value, list | tuple):
         parts: list[Any] = []
@@ -231,20 +231,20 @@ def layout(value: Any, at: int = 0) -> tuple[dict[str, Any], int]:
     raise TypeError(f"{type(value).__name__} is neither a tensor nor a plain value")
 
 
-def to_device(value: Any, device: str) -> Any:
+def move_to_device(value: Any, device: str) -> Any:
     """The value with its tensors on a device."""
-    return mapped(value, lambda tensor: tensor.to(device))
+    return map_tensors(value, lambda tensor: tensor.to(device))
 
 
-def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """The value with every tensor changed; a named tuple becomes a tuple."""
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, list | tuple):
-        items = [mapped(item, change) for item in value]
+        items = [map_tensors(item, change) for item in value]
         return items if isinstance(value, list) else tuple(items)
     if isinstance(value, dict):
-        return {key: mapped(item, change) for key, item in value.items()}
+        return {key: map_tensors(item, change) for key, item in value.items()}
     return value
 
 
@@ -252,13 +252,13 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors hold the same bytes, so that NaN equals itself."""
     if one.shape != other.shape:
         return False
-    held = [_bytes(one), _bytes(other).to(one.device)]
+    held = [_view_bytes(one), _view_bytes(other).to(one.device)]
     if all(each.numel() % 8 == 0 and each.storage_offset() % 8 == 0 for each in held):
         held = [each.view(torch.int64) for each in held]  # single bytes are compared far slower
     return torch.equal(*held)
 
 
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+def _view_bytes(tensor: torch.Tensor) -> torch.Tensor:
     flat = tensor.detach().contiguous().reshape(-1)
     # Of one element or none any stride counts as contiguous, but cannot be viewed otherwise.
     return flat.as_strided(flat.shape, (1,)).view(torch.uint8)
@@ -274,16 +274,16 @@ def with_gaps(value: Any) -> Any:
         wide = torch.zeros(shape, dtype=tensor.dtype, device=tensor.device)[..., ::2]
         return wide.copy_(tensor)
 
-    return mapped(value, spread)
+    return map_tensors(value, spread)
 
 
-def _tensor_entries(spec: Any) -> Iterator[Any]:
+def _iterate_tensor_entries(spec: Any) -> Iterator[Any]:
     [(kind, body)] = spec.items()
     if kind == "tensor":
         yield body
     elif kind in ("list", "tuple"):
         for item in body:
-            yield from _tensor_entries(item)
+            yield from _iterate_tensor_entries(item)
     elif kind == "dict":
         for _, item in body:
-            yield from _tensor_entries(item)
+            yield from _iterate_tensor_entries(item)

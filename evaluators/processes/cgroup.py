@@ -34,7 +34,7 @@ class Group:
         Raises:
             OSError: that is not allowed, or there are no such groups.
         """
-        parent = own()
+        parent = find_own_group()
         if parent.name == _LEAF:
             parent = parent.parent
         _remove_stale(parent)
@@ -44,7 +44,7 @@ class Group:
         self.folder.mkdir()
         held = self.folder
         try:
-            if holds_groups and _MEMORY in _words(self.folder / "cgroup.controllers"):
+            if holds_groups and _MEMORY in _read_words(self.folder / "cgroup.controllers"):
                 (self.folder / "cgroup.subtree_control").write_text("+" + _MEMORY)
                 held = self.folder / _LEAF
                 held.mkdir()
@@ -71,7 +71,7 @@ class Group:
             _remove(self.folder)
 
 
-def own() -> Path:
+def find_own_group() -> Path:
     """The folder of the group that this process is in. Raises OSError where there is none."""
     lines = Path("/proc/self/cgroup").read_text("utf-8").splitlines()
     path = next((line[3:] for line in lines if line.startswith("0::")), None)
@@ -85,7 +85,7 @@ def own() -> Path:
     raise FileNotFoundError("this process is in no control group of version 2")
 
 
-def works() -> bool:
+def is_available() -> bool:
     """Whether a group can be made here, entered and killed, found by trying."""
     try:
         try_kill()
@@ -144,22 +144,24 @@ def _hand_down_memory(parent: Path) -> None:
     A group that was made for this process alone, as by `systemd-run --scope`, is left for a leaf of
     it first. Groups that have other processes stay as they are.
     """
-    if _MEMORY not in _words(parent / "cgroup.controllers"):
+    if _MEMORY not in _read_words(parent / "cgroup.controllers"):
         return
-    if _MEMORY in _words(parent / "cgroup.subtree_control"):
+    if _MEMORY in _read_words(parent / "cgroup.subtree_control"):
         return
     with contextlib.suppress(OSError):
         try:
             (parent / "cgroup.subtree_control").write_text("+" + _MEMORY)
         except OSError as error:
-            if error.errno != errno.EBUSY or _words(parent / "cgroup.procs") != [str(os.getpid())]:
+            if error.errno != errno.EBUSY or _read_words(parent / "cgroup.procs") != [
+                str(os.getpid())
+            ]:
                 raise
             (parent / _LEAF).mkdir(exist_ok=True)
             (parent / _LEAF / "cgroup.procs").write_text("0")
             (parent / "cgroup.subtree_control").write_text("+" + _MEMORY)
 
 
-def _words(file: Path) -> list[str]:
+def _read_words(file: Path) -> list[str]:
     with contextlib.suppress(OSError):
         return file.read_text("utf-8").split()
     return []

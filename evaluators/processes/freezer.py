@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from evaluators.processes.process_tree import descendants
+from evaluators.processes.process_tree import find_descendants
 
 _LIMIT_S = 20.0
 _SPIN_S = 0.001
@@ -117,7 +117,7 @@ class SignalFreezer:
         """Stop the process and its descendants, until a look finds none that is not stopped."""
         begin = time.monotonic()
         self._stopped = set()
-        while fresh := {self._pid, *descendants(self._pid)} - self._stopped:
+        while fresh := {self._pid, *find_descendants(self._pid)} - self._stopped:
             for pid in fresh:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGSTOP)
@@ -145,7 +145,7 @@ class SignalFreezer:
 
     def processes(self) -> set[int]:
         """Numbers of all processes, the worker's own among them."""
-        return {self._pid, *descendants(self._pid)}
+        return {self._pid, *find_descendants(self._pid)}
 
     def close(self) -> None:
         """Do nothing: a signal needs nothing open."""

@@ -45,7 +45,7 @@ class MemoryGroup:
                 (group / "memory.swap.max").write_text("0")
             self._open(group, "memory.events")
             return
-        parent = own_group()
+        parent = find_own_group()
         _remove_stale(parent)
         self._made = parent / (_PREFIX + secrets.token_hex(8))
         self._made.mkdir()
@@ -81,7 +81,7 @@ class MemoryGroup:
                 self._made.rmdir()
 
 
-def own_group() -> Path:
+def find_own_group() -> Path:
     """The folder of the group of version 1 that counts this process's memory. Raises OSError."""
     lines = Path("/proc/self/cgroup").read_text("utf-8").splitlines()
     fields = [line.split(":", 2) for line in lines]
@@ -100,17 +100,17 @@ def own_group() -> Path:
     raise FileNotFoundError("no memory controller has been given to this process's control group")
 
 
-def make_folder() -> Path:
+def make_group() -> Path:
     """Make a group of version 1 without a limit, in which others can be made. Raises OSError."""
-    folder = own_group() / (_PREFIX + secrets.token_hex(8))
+    folder = find_own_group() / (_PREFIX + secrets.token_hex(8))
     folder.mkdir()
     return folder
 
 
-def remove_folder(folder: Path) -> None:
+def remove_group(folder: Path) -> None:
     """Remove a group made by `make_folder` with those below it, as far as they are empty."""
     for below in folder.glob(_PREFIX + "*"):
-        remove_folder(below)
+        remove_group(below)
     with contextlib.suppress(OSError):
         folder.rmdir()
 
@@ -148,4 +148,4 @@ def _remove_stale(parent: Path) -> None:
     for folder in parent.glob(_PREFIX + "*"):
         with contextlib.suppress(OSError):
             if time.time() - folder.stat().st_ctime > _STALE_S:
-                remove_folder(folder)
+                remove_group(folder)

@@ -13,7 +13,7 @@ _SHM = "/dev/shm"
 _WITHOUT_NAME = "/memfd:"
 
 
-def held_bytes(pids: Iterable[int], excluded: Collection[int] = ()) -> int:
+def count_held_bytes(pids: Iterable[int], excluded: Collection[int] = ()) -> int:
     """Return private pages, and files in memory that are mapped, open or in an own /dev/shm.
 
     A file counts once, whoever has it open. What several processes have mapped without a descriptor
@@ -26,35 +26,35 @@ def held_bytes(pids: Iterable[int], excluded: Collection[int] = ()) -> int:
     """
     private = mapped = 0
     files: dict[int, int] = {}
-    known = {_device(_SHM), None}
+    known = {_find_device(_SHM), None}
     shared = 0
     for pid in pids:
-        private += _private_bytes(pid)
-        files |= _open_files(pid)
-        mapped = max(mapped, _mapped_bytes(pid))
+        private += _read_private_bytes(pid)
+        files |= _find_open_files(pid)
+        mapped = max(mapped, _read_mapped_bytes(pid))
         folder = f"/proc/{pid}/root{_SHM}"
-        if (device := _device(folder)) not in known:
+        if (device := _find_device(folder)) not in known:
             known.add(device)
-            shared += used_bytes(folder)
+            shared += read_used_bytes(folder)
     excluded_bytes = sum(size for inode, size in files.items() if inode in excluded)
     opened = sum(files.values()) - excluded_bytes
     return private + max(opened, mapped - excluded_bytes, 0) + shared
 
 
-def _device(folder: str) -> int | None:
+def _find_device(folder: str) -> int | None:
     with contextlib.suppress(OSError):
         return os.stat(folder).st_dev
     return None
 
 
-def _private_bytes(pid: int) -> int:
+def _read_private_bytes(pid: int) -> int:
     with contextlib.suppress(OSError):
         fields = Path(f"/proc/{pid}/statm").read_text().split()
         return (int(fields[1]) - int(fields[2])) * resource.getpagesize()
     return 0
 
 
-def _mapped_bytes(pid: int) -> int:
+def _read_mapped_bytes(pid: int) -> int:
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text("utf-8", "replace").splitlines():
             if line.startswith("RssShmem:"):
@@ -62,7 +62,7 @@ def _mapped_bytes(pid: int) -> int:
     return 0
 
 
-def _open_files(pid: int) -> dict[int, int]:
+def _find_open_files(pid: int) -> dict[int, int]:
     """Inodes of files in memory that a process has open, with their bytes."""
     found: dict[int, int] = {}
     with contextlib.suppress(OSError):
@@ -75,7 +75,7 @@ def _open_files(pid: int) -> dict[int, int]:
     return found
 
 
-def used_bytes(folder: str) -> int:
+def read_used_bytes(folder: str) -> int:
     """Return the bytes in use on the file system of a folder; 0 where there is none."""
     with contextlib.suppress(OSError):
         known = os.statvfs(folder)

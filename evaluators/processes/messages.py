@@ -23,7 +23,7 @@ class Malformed(Exception):
     """What arrived is not a message of this protocol."""
 
 
-def pair() -> tuple[socket.socket, socket.socket]:
+def make_pair() -> tuple[socket.socket, socket.socket]:
     """Two connected ends of a packet channel."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 

@@ -12,7 +12,7 @@ _SWEEP_LIMIT_S = 5.0
 _LOOK_S = 0.002
 
 
-def family(root: int) -> dict[int, int]:
+def count_threads_below(root: int) -> dict[int, int]:
     """Processes below a process that have not ended, with the number of their threads."""
     parents: dict[int, int] = {}
     threads: dict[int, int] = {}
@@ -34,12 +34,12 @@ def family(root: int) -> dict[int, int]:
     return {pid: threads[pid] for pid in found if threads[pid]}
 
 
-def descendants(root: int) -> set[int]:
+def find_descendants(root: int) -> set[int]:
     """Processes below a process that have not ended."""
-    return set(family(root))
+    return set(count_threads_below(root))
 
 
-def sweep(spared: Iterable[int] = ()) -> None:
+def end_descendants(spared: Iterable[int] = ()) -> None:
     """Kill and reap every process below this one, also what has moved to another session.
 
     This process is a subreaper, so orphans come to it, and one without children has nothing below.
@@ -49,7 +49,7 @@ def sweep(spared: Iterable[int] = ()) -> None:
     kept = set(spared)
     with contextlib.suppress(ChildProcessError):
         while time.monotonic() < until:
-            found = descendants(os.getpid()) - kept.union(*map(descendants, kept))
+            found = find_descendants(os.getpid()) - kept.union(*map(find_descendants, kept))
             for pid in found:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

@@ -60,9 +60,9 @@ def record(call: Callable[[], Any]) -> list[Choice]:
     return recorder.choices[-_MOST_CHOICES:]
 
 
-def with_exact(own: Sequence[Choice], double: Sequence[Choice]) -> list[Choice]:
+def add_exact_values(own: Sequence[Choice], double: Sequence[Choice]) -> list[Choice]:
     """Choices with the numbers of a call in double precision that has chosen in the same way."""
-    if [_form(one) for one in own] != [_form(one) for one in double]:
+    if [_describe_form(one) for one in own] != [_describe_form(one) for one in double]:
         return list(own)
     pairs = zip(own, double, strict=True)
     return [replace(one, exact=wide.values.to(one.values.device)) for one, wide in pairs]
@@ -116,7 +116,7 @@ def explain(
     places are chosen). Numbers of two values at most, as a mask has, have no ties: which of them
     is chosen is then all that there is to choose. Without `few` any number of them may be equal.
     """
-    return any(_explains(one, wanted, given, wrong, few=few) for one in choices)
+    return any(_is_explained_by(one, wanted, given, wrong, few=few) for one in choices)
 
 
 class _Recorder(TorchDispatchMode):
@@ -137,7 +137,7 @@ class _Recorder(TorchDispatchMode):
                 argument.name: value
                 for argument, value in zip(func._schema.arguments, args, strict=False)
             }
-            self._keep(name, {**_defaults(func), **given, **(kwargs or {})}, result)
+            self._keep(name, {**_read_defaults(func), **given, **(kwargs or {})}, result)
         return result
 
     def _keep(self, name: str, given: dict[str, Any], result: Any) -> None:
@@ -155,7 +155,7 @@ class _Recorder(TorchDispatchMode):
             self.choices.append(Choice(*copies, dim % values.dim(), ordered))
 
 
-def _defaults(func: Any) -> dict[str, Any]:
+def _read_defaults(func: Any) -> dict[str, Any]:
     return {
         argument.name: argument.default_value
         for argument in func._schema.arguments
@@ -163,25 +163,25 @@ def _defaults(func: Any) -> dict[str, Any]:
     }
 
 
-def _form(choice: Choice) -> tuple[Any, ...]:
+def _describe_form(choice: Choice) -> tuple[Any, ...]:
     return choice.places.shape, choice.values.shape, choice.dim, choice.ordered
 
 
-def _explains(
+def _is_explained_by(
     choice: Choice, wanted: torch.Tensor, given: torch.Tensor, wrong: torch.Tensor, *, few: bool
 ) -> bool:
     device = wanted.device
     size = choice.values.shape[choice.dim]
-    own = _rows(choice.values, choice.dim).to(device, torch.float64)
-    rows = own if choice.exact is None else _rows(choice.exact, choice.dim).to(device)
+    own = _to_rows(choice.values, choice.dim).to(device, torch.float64)
+    rows = own if choice.exact is None else _to_rows(choice.exact, choice.dim).to(device)
     slack = _EAGER_ERRORS * (own - rows).abs().nan_to_num(0.0, 0.0, 0.0).amax(1, keepdim=True)
     rows = rows.nan_to_num(torch.inf, torch.inf, -torch.inf)  # torch sorts NaN as the largest
-    for part in _parts(choice, wanted.numel()):
-        if part.numel() != wanted.numel() or not torch.equal(part.reshape(-1), _whole(wanted)):
+    for part in _list_parts(choice, wanted.numel()):
+        if part.numel() != wanted.numel() or not torch.equal(part.reshape(-1), _to_whole(wanted)):
             continue
         shape = part.shape
-        ours = _rows(part.to(device), choice.dim)
-        theirs = _rows(_whole(torch.where(wrong, given, wanted)).reshape(shape), choice.dim)
+        ours = _to_rows(part.to(device), choice.dim)
+        theirs = _to_rows(_to_whole(torch.where(wrong, given, wanted)).reshape(shape), choice.dim)
         if not bool(((theirs >= 0) & (theirs < size)).all()):
             continue
         if not _are_equal(rows, slack, ours, theirs, ordered=choice.ordered):
@@ -228,7 +228,7 @@ def _are_few(
     return bool((tied <= max(_FEWEST_TIED, rows.shape[1] // one_in)).all())
 
 
-def _parts(choice: Choice, count: int) -> list[torch.Tensor]:
+def _list_parts(choice: Choice, count: int) -> list[torch.Tensor]:
     """The places, and their first and last ones along the dimension where fewer are wanted."""
     places = choice.places
     if places.dim() != choice.values.dim():  # the dimension was dropped
@@ -242,12 +242,12 @@ def _parts(choice: Choice, count: int) -> list[torch.Tensor]:
     return parts if kept == size else [*parts, places.narrow(choice.dim, size - kept, kept)]
 
 
-def _rows(tensor: torch.Tensor, dim: int) -> torch.Tensor:
+def _to_rows(tensor: torch.Tensor, dim: int) -> torch.Tensor:
     """A matrix whose rows run along a dimension."""
     moved = tensor.movedim(dim, -1)
     return moved.reshape(-1, moved.shape[-1])
 
 
-def _whole(tensor: torch.Tensor) -> torch.Tensor:
+def _to_whole(tensor: torch.Tensor) -> torch.Tensor:
     """The elements in order as int64."""
     return tensor.reshape(-1).to(torch.int64)

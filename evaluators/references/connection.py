@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from evaluators.memory.boxes import MappedBox, OpenedBox, Side, place_of, rounded
+from evaluators.memory.boxes import MappedBox, OpenedBox, Side, find_place, round_up
 from evaluators.memory.sealed_file import create_sealed_file
 from evaluators.memory.tensors import Box, layout, tensors_of
 from evaluators.processes.messages import Malformed
 from evaluators.processes.text import make_readable
-from evaluators.sandbox.failures import died, timed_out
+from evaluators.sandbox.failures import explain_end, explain_timeout
 from evaluators.sandbox.launcher import ForkServer, Limits
 from evaluators.sandbox.worker_process import Died, TimedOut, WorkerProcess
 from store.errors import SandboxFailed
@@ -95,12 +95,12 @@ class TaskConnection:
         try:
             answer = self._process.ask(do, CALL_LIMIT_S, _BUILD_LIMIT_S, **fields)
         except TimedOut as error:
-            failed = timed_out("call", CALL_LIMIT_S, _BUILD_LIMIT_S, error.compiling)
+            failed = explain_timeout("call", CALL_LIMIT_S, _BUILD_LIMIT_S, error.compiling)
             raise self.break_off(failed.message) from error
         except Died as error:
             process, self._process = self._process, None
             try:
-                reason = died(process.end()).message
+                reason = explain_end(process.end()).message
             finally:
                 self.close()
             raise ReferenceFailed(f"the task's worker is gone: {reason}") from error
@@ -120,7 +120,7 @@ class TaskConnection:
 
     def put(self, value: list[Any]) -> tuple[str, dict[str, Any]]:
         """Put a value into the inbox; returns its place (a device) and its structure."""
-        place = place_of(value, self._device)
+        place = find_place(value, self._device)
         return place, self._box("inbox", place, layout(value)[1]).put(value)
 
     def take(self, answer: Mapping[str, Any], device: str) -> Any:
@@ -186,7 +186,7 @@ class TaskConnection:
             return held.box
         if held is not None:
             self._drop(side, place)
-        size = rounded(needed)
+        size = round_up(needed)
         most_bytes = self._most_bytes if place == "cpu" else torch.cuda.mem_get_info()[1]
         if size > most_bytes:
             raise self.break_off(f"a value takes {needed} bytes, and may take {most_bytes}")

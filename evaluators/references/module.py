@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from evaluators.memory.tensors import layout, same_bits, tensors_of, to_device
-from evaluators.references.choices import Choice, record, with_exact
+from evaluators.memory.tensors import layout, move_to_device, same_bits, tensors_of
+from evaluators.references.choices import Choice, add_exact_values, record
 
 WEIGHT_SEED = 42
 """Seed under which both sides construct their module. Public: kernels match weights by it."""
@@ -39,7 +39,7 @@ class TaskModule:
         self.mutates: bool | None = None
         """Whether a call changes its inputs; None before the first answer."""
         try:
-            module = _executed(code, axes)
+            module = _execute(code, axes)
             self._get_inputs = module.get_inputs
             torch.manual_seed(WEIGHT_SEED)
             self.arguments: list[Any] = list(module.get_init_inputs())
@@ -54,7 +54,7 @@ class TaskModule:
     def reset(self) -> None:
         """Forget every call and every weight loaded since the module was made."""
         self._model = copy.deepcopy(self._pristine).to(self._device)
-        self._double = _doubled(copy.deepcopy(self._model))
+        self._double = _to_double(copy.deepcopy(self._model))
         self._double_device = self._device
 
     def module(self) -> torch.nn.Module:
@@ -84,7 +84,7 @@ class TaskModule:
         self._seed(seed)
         try:
             with torch.device(self._device):
-                made = to_device(list(self._get_inputs()), self._device)
+                made = move_to_device(list(self._get_inputs()), self._device)
             layout(made)
         except Exception as error:
             raise TaskFailed(f"get_inputs() failed: {error}") from error
@@ -95,16 +95,16 @@ class TaskModule:
 
         `seed` is what the module's own random numbers follow from.
         """
-        given = inputs if self.mutates is False else _cloned(inputs)
+        given = inputs if self.mutates is False else _clone_inputs(inputs)
         self._seed(seed)
-        before = _generators(self._device)
+        before = _read_generators(self._device)
         with torch.no_grad():
             try:
                 value = self._model(*given)
                 layout(value)
             except Exception as error:
                 raise TaskFailed(f"forward() failed: {error}") from error
-            drawn = _generators(self._device)
+            drawn = _read_generators(self._device)
             self.draws |= not all(torch.equal(a, b) for a, b in zip(before, drawn, strict=True))
             if self.mutates is None:
                 pairs = zip(tensors_of(inputs), tensors_of(given), strict=True)
@@ -118,7 +118,7 @@ class TaskModule:
         model = copy.deepcopy(self._model)
         try:
             with torch.no_grad():
-                own = record(lambda: model(*_cloned(inputs)))
+                own = record(lambda: model(*_clone_inputs(inputs)))
         except Exception as error:
             raise TaskFailed(f"forward() failed: {error}") from error
         if self.draws:
@@ -128,12 +128,12 @@ class TaskModule:
         try:
             double, device = copy.deepcopy(self._double), self._double_device
             with torch.no_grad():
-                wide = record(lambda: double(*_cloned(inputs, double=True, device=device)))
+                wide = record(lambda: double(*_clone_inputs(inputs, double=True, device=device)))
         except Exception:
             return own  # code that fixes its element type has no other numbers to choose by
         finally:
             torch.set_default_dtype(default)
-        return with_exact(own, wide)
+        return add_exact_values(own, wide)
 
     def _seed(self, seed: int) -> None:
         """Seed the generators that the task may draw from, as `torch.manual_seed` would.
@@ -157,30 +157,30 @@ class TaskModule:
                 exact = list(tensors_of(self._in_double(inputs)))
                 if [t.shape for t in exact] == [t.shape for t in own]:
                     pairs = zip(own, exact, strict=True)
-                    return [x if _kind(x) == _kind(t) else _as_exact(t) for t, x in pairs]
+                    return [x if _classify(x) == _classify(t) else _to_exact(t) for t, x in pairs]
             except Exception:
                 pass
-        return [_as_exact(tensor) for tensor in own]
+        return [_to_exact(tensor) for tensor in own]
 
     def _in_double(self, inputs: list[Any]) -> Any:
         default = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
         try:
-            return self._double(*_cloned(inputs, double=True, device=self._double_device))
+            return self._double(*_clone_inputs(inputs, double=True, device=self._double_device))
         except torch.OutOfMemoryError:
             if self._double_device == "cpu":
                 raise
             # Twice the memory is not there on every card; the processor is slow and has it.
             self._double_device = "cpu"
-            self._double = _doubled(self._double.to("cpu"))
+            self._double = _to_double(self._double.to("cpu"))
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
-            return self._double(*_cloned(inputs, double=True, device="cpu"))
+            return self._double(*_clone_inputs(inputs, double=True, device="cpu"))
         finally:
             torch.set_default_dtype(default)
 
 
-def _kind(tensor: torch.Tensor) -> str:
+def _classify(tensor: torch.Tensor) -> str:
     """Whether numbers are compared exactly (whole) or within a tolerance."""
     if tensor.is_complex():
         return "complex"
@@ -191,27 +191,27 @@ def _upcast(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
-def _as_exact(tensor: torch.Tensor) -> torch.Tensor | None:
-    return None if _kind(tensor) == "whole" else _upcast(tensor)
+def _to_exact(tensor: torch.Tensor) -> torch.Tensor | None:
+    return None if _classify(tensor) == "whole" else _upcast(tensor)
 
 
-def _generators(device: str) -> list[torch.Tensor]:
+def _read_generators(device: str) -> list[torch.Tensor]:
     """States of the generators that a call can draw from."""
     states = [torch.get_rng_state()]
     return [*states, torch.cuda.get_rng_state()] if device == "cuda" else states
 
 
-def _doubled(model: torch.nn.Module) -> torch.nn.Module:
+def _to_double(model: torch.nn.Module) -> torch.nn.Module:
     """The module in double precision, tensors that are plain attributes included."""
     model = model.double()
     for part in model.modules():
         for name, value in vars(part).items():
-            if isinstance(value, torch.Tensor) and _kind(value) != "whole":
+            if isinstance(value, torch.Tensor) and _classify(value) != "whole":
                 setattr(part, name, _upcast(value))
     return model
 
 
-def _executed(code: str, axes: Mapping[str, Any]) -> ModuleType:
+def _execute(code: str, axes: Mapping[str, Any]) -> ModuleType:
     """The task's text as a module. An axis replaces a module-level name of the same meaning."""
     module = ModuleType(_MODULE_NAME)
     sys.modules[_MODULE_NAME] = module
@@ -223,12 +223,14 @@ def _executed(code: str, axes: Mapping[str, Any]) -> ModuleType:
     return module
 
 
-def _cloned(inputs: list[Any], *, double: bool = False, device: str | None = None) -> list[Any]:
+def _clone_inputs(
+    inputs: list[Any], *, double: bool = False, device: str | None = None
+) -> list[Any]:
     """Copies for one call, since a reference may write into its inputs."""
 
     def copied(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            if double and _kind(value) != "whole":
+            if double and _classify(value) != "whole":
                 dtype = torch.complex128 if value.is_complex() else torch.float64
             else:
                 dtype = value.dtype

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from evaluators.device.roofline import count
-from evaluators.memory.boxes import MappedBox, OwnedBox, Side, place_of
+from evaluators.memory.boxes import MappedBox, OwnedBox, Side, find_place
 from evaluators.memory.tensors import layout
 from evaluators.processes import messages
 from evaluators.references.module import TaskFailed, TaskModule
@@ -138,7 +138,7 @@ class TaskWorker:
 
     def _give(self, value: Any) -> dict[str, Any]:
         """Put a value into the outbox; where that is too small, keep it and say what it needs."""
-        place = place_of(value, self._setting.device)
+        place = find_place(value, self._setting.device)
         needed = layout(value)[1]
         held = self._boxes.get(("outbox", place))
         if held is None or held.box.size_bytes < needed:
@@ -172,7 +172,7 @@ def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: in
         try:
             reply = _OPERATIONS[operation](worker, **request)
         except Exception as error:
-            reply = {"error": _described(error), "lost": _is_lost(setting.device)}
+            reply = {"error": _describe_error(error), "lost": _is_lost(setting.device)}
         messages.send(channel, {"number": number, **reply})
 
 
@@ -187,7 +187,7 @@ def _is_lost(device: str) -> bool:
     return False
 
 
-def _described(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """What is said of an error, which may fail even at telling what it is."""
     text = type(error).__name__
     with contextlib.suppress(Exception):

@@ -123,19 +123,19 @@ WALLS = (
 """Every wall that a machine may refuse, with those first that keep files."""
 
 
-def missing(limits: Iterable[str]) -> list[str]:
+def list_missing(limits: Iterable[str]) -> list[str]:
     """Return the walls that are not among those in force.
 
-    >>> missing([wall.name for wall in WALLS if wall.name != "cgroup"])
+    >>> list_missing([wall.name for wall in WALLS if wall.name != "cgroup"])
     ['cgroup']
     """
     held = set(limits)
     return [wall.name for wall in WALLS if wall.name not in held]
 
 
-def describe(limits: Iterable[str], reasons: Mapping[str, str]) -> list[dict[str, Any]]:
+def describe_walls(limits: Iterable[str], reasons: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return a row per wall: wall, holds, stops, and where it does not hold why, allow, follows."""
-    absent = set(missing(limits))
+    absent = set(list_missing(limits))
     return [
         {
             "wall": wall.name,
@@ -149,7 +149,7 @@ def describe(limits: Iterable[str], reasons: Mapping[str, str]) -> list[dict[str
     ]
 
 
-def lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def format_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the report for a terminal."""
     for row in rows:
         yield f"{'yes' if row['holds'] else 'NO ':3}  {row['wall']:17} {row['stops']}"
@@ -159,13 +159,13 @@ def lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             yield f"{'':5}{'':17} allow:   {row['allow']}"
 
 
-def warning(limits: Iterable[str]) -> str | None:
+def format_warning(limits: Iterable[str]) -> str | None:
     """Return one line that names what cannot be enforced; None where everything can.
 
-    >>> warning(wall.name for wall in WALLS) is None
+    >>> format_warning(wall.name for wall in WALLS) is None
     True
     """
-    absent = missing(limits)
+    absent = list_missing(limits)
     if not absent:
         return None
     return (

@@ -27,7 +27,7 @@ class Failed(Exception):
         self.detail = detail
 
 
-def timed_out(stage: Stage, limit_s: float, build_s: float, compiling: bool) -> Failed:
+def explain_timeout(stage: Stage, limit_s: float, build_s: float, compiling: bool) -> Failed:
     """Return the failure of a worker that has not answered in time."""
     if compiling:
         message = f"still building after {build_s:g} s"
@@ -38,7 +38,7 @@ def timed_out(stage: Stage, limit_s: float, build_s: float, compiling: bool) -> 
     return Failed("timeout", "call_timeout", f"no answer to a call after {limit_s:g} s")
 
 
-def died(ended: Ended) -> Failed:
+def explain_end(ended: Ended) -> Failed:
     """Return the failure of a worker that has ended in place of answering."""
     if ended.excess:
         reason = "out_of_memory" if "memory" in ended.excess else "signal"
@@ -55,7 +55,7 @@ def died(ended: Ended) -> Failed:
     return Failed("crash", "early_exit", message)
 
 
-def failed_with(stage: Stage, error: Any) -> Failed:
+def explain_error(stage: Stage, error: Any) -> Failed:
     """Return the failure of a worker that describes an exception."""
     if not isinstance(error, dict):
         return Failed("rejected", "malformed_output", "an error is not described")

@@ -177,11 +177,11 @@ def narrow(parts: Iterable[str], own: Iterable[landlock.Place], *, gpu: bool) ->
             [*own, *list_writable_devices(), *threads],
         )
     if "signal_scope" in parts:
-        landlock.scope()
+        landlock.restrict_signals()
     if "no_capabilities" in parts:
         privileges.drop_capabilities()
     if "seccomp" in parts:
-        seccomp.allow_only(
+        seccomp.restrict_worker(
             sockets=gpu, modes="own_root" in parts, memory_files=gpu or "memory_group" in parts
         )
 
@@ -204,7 +204,7 @@ def confine_judge(read: Iterable[str], write: Sequence[str]) -> None:
 
     def calls() -> None:
         guard([], [], gpu=gpu)
-        seccomp.refuse(sockets=gpu, kills_all=landlock.scopes_signals())
+        seccomp.restrict_judge(sockets=gpu, kills_all=landlock.scopes_signals())
 
     enclose(gpu=gpu)
     top = serve_mounts(write, gpu=gpu)

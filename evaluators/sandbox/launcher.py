@@ -91,9 +91,11 @@ class ForkServer:
     ) -> None:
         self._threads = threads
         self._given = dict(environment or {})
-        self._marker = secrets.token_hex(16)
-        self._scratch = tempfile.mkdtemp(prefix="flywheel-")
-        self._control, theirs = messages.pair()
+        self.marker = secrets.token_hex(16)
+        """Value of an environment variable that only its workers inherit."""
+        self.scratch = tempfile.mkdtemp(prefix="flywheel-")
+        """Folder of the workers' folders."""
+        self._control, theirs = messages.make_pair()
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-I", "-u", "-c", _START, _PACKAGE, str(theirs.fileno())),
@@ -136,6 +138,11 @@ class ForkServer:
     def pid(self) -> int:
         """Its process number."""
         return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code of the process, -n after signal n; None while it runs."""
+        return self._process.returncode
 
     def wait_ready(self) -> None:
         """Wait until the process has imported torch. Raises SandboxFailed if it does not."""
@@ -182,10 +189,10 @@ class ForkServer:
         also where a file would be outside the directory.
         """
         self.wait_ready()
-        directory = Path(tempfile.mkdtemp(dir=self._scratch))
+        directory = Path(tempfile.mkdtemp(dir=self.scratch))
         write_files(directory, files)
         log = os.open(directory.with_suffix(".log"), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        ours, theirs = messages.pair()
+        ours, theirs = messages.make_pair()
         order = {
             "do": "start",
             "directory": str(directory),
@@ -224,8 +231,8 @@ class ForkServer:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        _kill_marked(self._marker)
-        remove_folder(Path(self._scratch))
+        _kill_marked(self.marker)
+        remove_folder(Path(self.scratch))
 
     def _environment(self) -> dict[str, str]:
         """Return the white-listed variables; the rest of our environment is not passed on."""
@@ -235,14 +242,14 @@ class ForkServer:
         return kept | {
             "PATH": path,
             "LANG": "C.UTF-8",
-            "HOME": self._scratch,
-            "TMPDIR": self._scratch,
+            "HOME": self.scratch,
+            "TMPDIR": self.scratch,
             "OMP_NUM_THREADS": threads,
             "MKL_NUM_THREADS": threads,
             # Threads that spin while they wait take the cores from the threads that compute.
             "OMP_WAIT_POLICY": "PASSIVE",
             "MAX_JOBS": str(min(_MOST_JOBS, len(os.sched_getaffinity(0)))),
-            _MARKER: self._marker,
+            _MARKER: self.marker,
             **self._given,
         }
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias
 
 from evaluators.processes import messages
 from evaluators.processes.freezer import Freezer, StillRunning
-from evaluators.processes.process_tree import descendants
+from evaluators.processes.process_tree import find_descendants
 from evaluators.processes.text import make_readable
 from evaluators.sandbox.folders import remove_folder
 from store.errors import SandboxFailed
@@ -128,7 +128,7 @@ class WorkerProcess:
         if not ready:
             ready, _, _ = select.select(ends, [], [], limit_s)
         while not ready:
-            compiling = bool(descendants(self.pid))
+            compiling = bool(find_descendants(self.pid))
             if not compiling or time.perf_counter_ns() - begin > build_limit_s * 1e9:
                 raise TimedOut(compiling=compiling)
             ready, _, _ = select.select(ends, [], [], _LOOK_S)

@@ -132,7 +132,7 @@ class Host:
         groups = [str(self._group.folder)] if self._group is not None else []
         self._memory: Path | None = None
         with contextlib.suppress(OSError):
-            self._memory = memory_group.make_folder()
+            self._memory = memory_group.make_group()
             (self._memory / "cgroup.procs").write_text(str(self._process.pid))
             groups.append(str(self._memory))
         try:
@@ -256,7 +256,7 @@ class Host:
             self._group.remove()
             self._group = None
         if self._memory is not None:
-            memory_group.remove_folder(self._memory)
+            memory_group.remove_group(self._memory)
         self._relay.join(_LAST_WORDS_S)
         if self._process.stderr is not None and not self._relay.is_alive():
             self._process.stderr.close()
@@ -344,7 +344,7 @@ def main(fd: int) -> None:
     No text of a task or a candidate runs in it. The walls around it come before torch, whose
     threads they would not reach, and bound what a fault of the judge's own could do.
     """
-    from evaluators.worker.build_cache import default_root, prepare
+    from evaluators.worker.build_cache import default_root, make_folders
 
     signal.signal(signal.SIGTERM, _end)
     allocator.reuse_memory()
@@ -353,7 +353,7 @@ def main(fd: int) -> None:
     member = members.find_member("evaluators", order["evaluator"]).load()
     config = member.Config(**order["config"])
     builds = default_root()
-    prepare(builds)
+    make_folders(builds)
     os.environ["HOME"] = os.environ["TMPDIR"]
     isolation.confine_judge(
         read=[

@@ -23,7 +23,7 @@ from typing import Any, Self, TypeAlias
 from evaluators.memory.sealed_file import create_sealed_file
 from evaluators.processes.messages import Malformed
 from evaluators.references.module import WEIGHT_SEED
-from evaluators.sandbox.failures import Failed, died, failed_with, timed_out
+from evaluators.sandbox.failures import Failed, explain_end, explain_error, explain_timeout
 from evaluators.sandbox.launcher import ForkServer, Limits
 from evaluators.sandbox.worker_process import Died, TimedOut
 from evaluators.worker.build_cache import Build, Builds
@@ -151,19 +151,19 @@ class Builder:
                     if do == "prepare":
                         process.freeze_between_requests()
                 except TimedOut as error:
-                    failed = timed_out(stage, _IMPORT_S, _BUILD_S, error.compiling)
+                    failed = explain_timeout(stage, _IMPORT_S, _BUILD_S, error.compiling)
                 except Died:
                     lost = True
                 except Malformed as error:
                     failed = Failed("rejected", "malformed_output", str(error))
                 else:
                     if "error" in answers[-1]:
-                        failed = failed_with(stage, answers[-1]["error"])
+                        failed = explain_error(stage, answers[-1]["error"])
                 if failed is not None or lost:
                     break
         finally:
             ended = process.end()
-        return answers, died(ended) if lost else failed
+        return answers, explain_end(ended) if lost else failed
 
     def _warm(self) -> ForkServer:
         if self._fork_server is None or not self._fork_server.is_alive:

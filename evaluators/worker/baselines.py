@@ -36,11 +36,11 @@ def prepare(module: Any, name: str, inputs: list[Any]) -> Call:
         case "eager":
             call: Call = module
         case "compile":
-            call = _compiled(module, None)
+            call = _compile(module, None)
         case "compile_reduce_overhead":
-            call = _compiled(module, "reduce-overhead")
+            call = _compile(module, "reduce-overhead")
         case "cuda_graph":
-            call = _graphed(module, inputs)
+            call = _capture_graph(module, inputs)
         case "cudnn":
             # For the whole process, which has no other baseline (`_bench`).
             torch.backends.cudnn.benchmark = True
@@ -52,7 +52,7 @@ def prepare(module: Any, name: str, inputs: list[Any]) -> Call:
     return call
 
 
-def _compiled(module: Any, mode: str | None) -> Call:
+def _compile(module: Any, mode: str | None) -> Call:
     from torch._inductor import config
 
     # A pool of compilers beside the session would take the cores that it is timed on, and needs
@@ -61,8 +61,8 @@ def _compiled(module: Any, mode: str | None) -> Call:
     return torch.compile(module, mode=mode)
 
 
-def _graphed(module: Any, inputs: list[Any]) -> Call:
-    held = _copied(inputs)
+def _capture_graph(module: Any, inputs: list[Any]) -> Call:
+    held = _copy_value(inputs)
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -83,9 +83,9 @@ def _graphed(module: Any, inputs: list[Any]) -> Call:
     return replayed
 
 
-def _copied(value: Any) -> Any:
+def _copy_value(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.clone()
     if isinstance(value, list | tuple):
-        return type(value)(_copied(item) for item in value)
+        return type(value)(_copy_value(item) for item in value)
     return value

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 KEPT_BYTES = 10 << 30
 """Size above which the oldest builds are dropped."""
-_BUILD_BYTES = 512 << 20
+BUILD_LIMIT_BYTES = 512 << 20
 _BUILD_FILES = 2000
 _BUILD_ENTRIES = 20_000
 _DEPTH = 8
@@ -71,7 +71,7 @@ def default_root() -> Path:
     return Path(base) / "flywheel" / "builds"
 
 
-def prepare(root: Path) -> None:
+def make_folders(root: Path) -> None:
     """Make the folders of kept builds and of those at work, closed to other users."""
     for name in ("kept", "live"):
         (root / name).mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -81,9 +81,9 @@ class Builds:
     """Kept builds of one toolchain: any text that tells compilers, torch and architecture."""
 
     def __init__(self, root: Path, toolchain: str) -> None:
-        self._root = root
+        self.root = root
         self._toolchain = toolchain
-        prepare(root)
+        make_folders(root)
 
     def key(self, files: Mapping[str, str], task: str, axes: str) -> str:
         """Return the sha256 over a kernel's files, the task's text and axes, and the toolchain.
@@ -105,40 +105,40 @@ class Builds:
         SandboxFailed where there is none to be had.
         """
         try:
-            return self._claimed(self.key(files, task, axes))
+            return self._claim(self.key(files, task, axes))
         except OSError as error:
             raise SandboxFailed(f"there is no folder to build in: {error}") from error
 
-    def _claimed(self, key: str) -> Build:
-        with _opened(self._root / "live") as live:
+    def _claim(self, key: str) -> Build:
+        with _open_folder(self.root / "live") as live:
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             lock = os.open(f"{key}.lock", flags, 0o600, dir_fd=live)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 os.close(lock)
-                return Build(self._made(live, f"tmp{secrets.token_hex(8)}"), None, None)
+                return Build(self._make_folder(live, f"tmp{secrets.token_hex(8)}"), None, None)
             try:
-                folder, hit = self._filled(live, key)
+                folder, hit = self._fill(live, key)
             except OSError:
                 os.close(lock)
                 raise
-            return Build(folder, self._root / "kept" / key, lock, hit)
+            return Build(folder, self.root / "kept" / key, lock, hit)
 
     def trim(self, most_bytes: int = KEPT_BYTES) -> None:
         """Drop the builds that were used longest ago, until the rest is no larger than this."""
-        found = [(entry.lstat().st_mtime, entry) for entry in (self._root / "kept").iterdir()]
+        found = [(entry.lstat().st_mtime, entry) for entry in (self.root / "kept").iterdir()]
         held = 0
         for _, folder in sorted(found, reverse=True):
             held += sum(file.lstat().st_size for file in folder.rglob("*") if file.is_file())
             if held > most_bytes:
                 remove_folder(folder)
 
-    def _filled(self, live: int, key: str) -> tuple[OpenFolder, bool]:
+    def _fill(self, live: int, key: str) -> tuple[OpenFolder, bool]:
         """A directory with what is kept under a key, and whether anything was."""
-        kept = self._root / "kept" / key
-        remove_folder(self._root / "live" / key)  # left behind by a process that was killed
-        folder = self._made(live, key)
+        kept = self.root / "kept" / key
+        remove_folder(self.root / "live" / key)  # left behind by a process that was killed
+        folder = self._make_folder(live, key)
         if not kept.exists():
             return folder, False
         try:
@@ -148,12 +148,12 @@ class Builds:
             remove_folder(kept)
             os.close(folder.descriptor)
             remove_folder(folder.path)
-            return self._made(live, key), False
+            return self._make_folder(live, key), False
         return folder, True
 
-    def _made(self, live: int, name: str) -> OpenFolder:
+    def _make_folder(self, live: int, name: str) -> OpenFolder:
         os.mkdir(name, 0o700, dir_fd=live)
-        return OpenFolder(self._root / "live" / name, os.open(name, _FOLDER, dir_fd=live))
+        return OpenFolder(self.root / "live" / name, os.open(name, _FOLDER, dir_fd=live))
 
 
 class Build:
@@ -167,7 +167,7 @@ class Build:
         """Whether it was filled with an earlier build."""
         self._kept = kept
         self._lock = lock
-        self._released = False
+        self._is_released = False
 
     def keep(self) -> bool:
         """Publish what was built, in one step; returns whether anything was.
@@ -179,8 +179,8 @@ class Build:
         made = self._kept.with_name(f"tmp{secrets.token_hex(8)}")
         try:
             (made / _FILES).mkdir(parents=True, mode=0o700)
-            with _opened(made / _FILES) as target:
-                entries = list(_published(self.folder.descriptor, target))
+            with _open_folder(made / _FILES) as target:
+                entries = list(_publish(self.folder.descriptor, target))
             names = [entry.parts[-1] for entry in entries]
             if not any(name.endswith(".so") or name == RECORD for name in names):
                 return False
@@ -196,9 +196,9 @@ class Build:
 
     def release(self) -> None:
         """Remove the directory and let others have its path; may be called again."""
-        if self._released:
+        if self._is_released:
             return
-        self._released = True
+        self._is_released = True
         os.close(self.folder.descriptor)
         remove_folder(self.folder.path)
         if self._lock is not None:
@@ -210,7 +210,7 @@ class _Unfit(Exception):
 
 
 @contextlib.contextmanager
-def _opened(folder: Path) -> Generator[int]:
+def _open_folder(folder: Path) -> Generator[int]:
     fd = os.open(folder, _FOLDER)
     try:
         yield fd
@@ -219,7 +219,7 @@ def _opened(folder: Path) -> Generator[int]:
 
 
 @contextlib.contextmanager
-def _below(top: int, parts: tuple[str, ...], *, make: bool = False) -> Generator[int]:
+def _open_below(top: int, parts: tuple[str, ...], *, make: bool = False) -> Generator[int]:
     """Open a folder below another one by one name after the other, none of them a link."""
     fd = os.dup(top)
     try:
@@ -236,7 +236,7 @@ def _below(top: int, parts: tuple[str, ...], *, make: bool = False) -> Generator
         os.close(fd)
 
 
-def _published(source: int, target: int) -> Iterator[_Entry]:
+def _publish(source: int, target: int) -> Iterator[_Entry]:
     """Copy the plain files that a build leaves from one open folder into another.
 
     Raises _Unfit where there are too many or too much, or they lie too deep.
@@ -247,7 +247,7 @@ def _published(source: int, target: int) -> Iterator[_Entry]:
         folder = waiting.pop()
         if len(folder) > _DEPTH:
             raise _Unfit("its folders are too deep")
-        with _below(source, folder) as fd:
+        with _open_below(source, folder) as fd:
             for name in sorted(os.listdir(fd)):
                 seen += 1
                 known = os.stat(name, dir_fd=fd, follow_symlinks=False)
@@ -255,8 +255,8 @@ def _published(source: int, target: int) -> Iterator[_Entry]:
                     waiting.append((*folder, name))
                 elif stat.S_ISREG(known.st_mode) and _is_built(name):
                     count += 1
-                    with _below(target, folder, make=True) as into:
-                        entry = _copied((*folder, name), fd, into, _BUILD_BYTES - held)
+                    with _open_below(target, folder, make=True) as into:
+                        entry = _copy_file((*folder, name), fd, into, BUILD_LIMIT_BYTES - held)
                     held += entry.size
                     yield entry
                 if count > _BUILD_FILES or seen > _BUILD_ENTRIES:
@@ -273,7 +273,7 @@ def _is_built(name: str) -> bool:
     return name in _NAMES or Path(name).suffix in _SUFFIXES
 
 
-def _copied(parts: tuple[str, ...], source: int, target: int, most_bytes: int) -> _Entry:
+def _copy_file(parts: tuple[str, ...], source: int, target: int, most_bytes: int) -> _Entry:
     """Copy one plain file from one open folder to another. Raises OSError, _Unfit."""
     name = parts[-1]
     _check_name(name)
@@ -301,17 +301,17 @@ def _restore(kept: Path, target: int) -> None:
 
     Raises OSError, ValueError, TypeError, RecursionError, _Unfit where it is not as it was kept.
     """
-    with _opened(kept) as top:
+    with _open_folder(kept) as top:
         with open(os.open(_MANIFEST, _READ, dir_fd=top), "rb") as file:
             entries = [_Entry(**one) for one in json.loads(file.read(_MANIFEST_BYTES))]
-        with _below(top, (_FILES,)) as files:
+        with _open_below(top, (_FILES,)) as files:
             for entry in entries:
                 *folder, name = entry.parts
                 with (
-                    _below(files, tuple(folder)) as source,
-                    _below(target, tuple(folder), make=True) as into,
+                    _open_below(files, tuple(folder)) as source,
+                    _open_below(target, tuple(folder), make=True) as into,
                 ):
-                    copied = _copied((*folder, name), source, into, entry.size)
+                    copied = _copy_file((*folder, name), source, into, entry.size)
                 if copied.sha256 != entry.sha256:
                     raise _Unfit(f"{name!a} is not what was kept")
         os.utime(top)  # the oldest go first

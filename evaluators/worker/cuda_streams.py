@@ -24,11 +24,11 @@ class Streams:
         self._event.record()  # makes it, and the device's context current
         self._context = ctypes.c_void_p()
         cuda_driver.call("cuCtxGetCurrent", ctypes.byref(self._context))
-        self._knows_all = cuda_driver.has("cuCtxWaitEvent")
+        self.knows_all = cuda_driver.has_function("cuCtxWaitEvent")
 
     def hold(self) -> None:
         """Let whatever is launched from here on wait for what the current stream has been given."""
-        if self._knows_all:
+        if self.knows_all:
             self._event.record()
             cuda_driver.call("cuCtxWaitEvent", self._context, self._handle())
         else:
@@ -36,7 +36,7 @@ class Streams:
 
     def join(self) -> None:
         """Let the current stream wait for whatever has been launched on any stream."""
-        if self._knows_all:
+        if self.knows_all:
             cuda_driver.call("cuCtxRecordEvent", self._context, self._handle())
             self._event.wait()
         else:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evaluators.memory.tensors import MOST_DEPTH, without_modes
+from evaluators.memory.tensors import MOST_DEPTH, suspend_modes
 
 _DTYPE = Tensor.dtype.__get__  # pyright: ignore[reportAttributeAccessIssue]
 _SHAPE = Tensor.shape.__get__  # pyright: ignore[reportAttributeAccessIssue]
@@ -24,7 +24,7 @@ _NAME_LIMIT = 80
 _LOOKED_THROUGH = ("__iter__", "__getitem__", "__len__", "__getattribute__")
 
 
-class Odd(Exception):
+class OddOutput(Exception):
     """Part of an output is no plain tensor, container or value.
 
     `lazy` says that it may compute later, which an answer must not.
@@ -43,44 +43,44 @@ def describe(value: Any) -> dict[str, Any]:
     """
     devices: set[str] = set()
     try:
-        with without_modes():
-            return {"output": _described(value, devices, 0), "devices": sorted(devices)}
-    except Odd as odd:
+        with suspend_modes():
+            return {"output": _describe(value, devices, 0), "devices": sorted(devices)}
+    except OddOutput as odd:
         return {"odd": {"type": odd.name, "lazy": odd.lazy}}
 
 
-def _described(value: Any, devices: set[str], depth: int) -> dict[str, Any]:
+def _describe(value: Any, devices: set[str], depth: int) -> dict[str, Any]:
     kind = type(value)
     if depth > MOST_DEPTH:
-        raise Odd(f"{kind.__name__} nested deeper than {MOST_DEPTH}", lazy=False)
+        raise OddOutput(f"{kind.__name__} nested deeper than {MOST_DEPTH}", lazy=False)
     if kind is Tensor:
-        return {"tensor": _tensor(value, devices)}
+        return {"tensor": _describe_tensor(value, devices)}
     if value is None or kind in (bool, int, float, str):
         return {"value": value}
     if kind is list:
-        return {"list": [_described(item, devices, depth + 1) for item in value]}
+        return {"list": [_describe(item, devices, depth + 1) for item in value]}
     if kind is tuple or _is_record(kind):
         items = tuple.__getitem__(value, slice(None))
-        return {"tuple": [_described(item, devices, depth + 1) for item in items]}
+        return {"tuple": [_describe(item, devices, depth + 1) for item in items]}
     if kind is dict:
         if not all(type(key) is str for key in value):
-            raise Odd("dict with a key that is no text", lazy=False)
+            raise OddOutput("dict with a key that is no text", lazy=False)
         pairs = value.items()
-        return {"dict": [[key, _described(item, devices, depth + 1)] for key, item in pairs]}
+        return {"dict": [[key, _describe(item, devices, depth + 1)] for key, item in pairs]}
     container = issubclass(kind, list | tuple | dict)
     tensor = issubclass(kind, Tensor) and not issubclass(kind, torch.nn.Parameter)
-    raise Odd(kind.__name__, lazy=container or tensor)
+    raise OddOutput(kind.__name__, lazy=container or tensor)
 
 
-def _tensor(tensor: Tensor, devices: set[str]) -> list[Any]:
+def _describe_tensor(tensor: Tensor, devices: set[str]) -> list[Any]:
     # Attributes of its own are harmless unless they hide those of the class.
     hidden = [name for name in vars(tensor) if hasattr(Tensor, name)]
     if hidden:
-        raise Odd(f"tensor with its own {hidden[0]}", lazy=True)
+        raise OddOutput(f"tensor with its own {hidden[0]}", lazy=True)
     if _LAYOUT(tensor) is not torch.strided:
-        raise Odd(f"tensor of layout {_LAYOUT(tensor)}", lazy=False)
+        raise OddOutput(f"tensor of layout {_LAYOUT(tensor)}", lazy=False)
     if _IS_NEGATED(tensor) or _IS_CONJUGATED(tensor):
-        raise Odd("tensor with a pending negation or conjugation", lazy=True)
+        raise OddOutput("tensor with a pending negation or conjugation", lazy=True)
     devices.add(_DEVICE(tensor).type)
     dtype = str(_DTYPE(tensor)).removeprefix("torch.")
     return [dtype, list(_SHAPE(tensor)), list(_STRIDE(tensor)), _ADDRESS(tensor)]

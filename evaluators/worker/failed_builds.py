@@ -29,9 +29,9 @@ def remember_failures() -> None:
 
     build = cpp_extension._run_ninja_build  # pyright: ignore[reportPrivateUsage]
 
-    def remembering(build_directory: str, verbose: bool, error_prefix: str) -> None:
+    def run_build(build_directory: str, verbose: bool, error_prefix: str) -> None:
         record = Path(build_directory, RECORD)
-        made_of = _digest(Path(build_directory))
+        made_of = _compute_digest(Path(build_directory))
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             told = json.loads(record.read_text("utf-8"))
             if told["made_of"] == made_of:
@@ -46,17 +46,17 @@ def remember_failures() -> None:
                     record.write_text(text, "utf-8")
             raise
 
-    cpp_extension._run_ninja_build = remembering  # pyright: ignore[reportPrivateUsage]
+    cpp_extension._run_ninja_build = run_build  # pyright: ignore[reportPrivateUsage]
 
 
-def _digest(folder: Path) -> str:
+def _compute_digest(folder: Path) -> str:
     digest = hashlib.sha256()
-    for part in _parts(folder):
+    for part in _iterate_parts(folder):
         digest.update(len(part).to_bytes(8, "big") + part)
     return digest.hexdigest()
 
 
-def _parts(folder: Path) -> Iterator[bytes]:
+def _iterate_parts(folder: Path) -> Iterator[bytes]:
     for file in sorted(folder.iterdir()):
         if file.suffix in _SOURCES and file.is_file():
             yield file.name.encode()

@@ -19,7 +19,7 @@ from typing import Any
 
 from evaluators.processes import allocator, cgroup, messages
 from evaluators.processes.memory_group import MemoryGroup, try_limit
-from evaluators.processes.process_tree import sweep
+from evaluators.processes.process_tree import end_descendants
 from evaluators.sandbox import isolation
 from evaluators.sandbox.linux import privileges
 from evaluators.sandbox.trial import find_failure
@@ -86,7 +86,7 @@ def _run_worker(
     with os.fdopen(reading, "rb") as reports:
         report = reports.readline()
     os.waitpid(keeper, 0)
-    sweep(isolation.helpers)
+    end_descendants(isolation.helpers)
     if memory is not None:
         memory.remove()
     if group is not None:

@@ -26,7 +26,7 @@ from typing import Any
 
 from evaluators.processes import cgroup, messages
 from evaluators.processes.memory_group import MemoryGroup
-from evaluators.processes.process_tree import descendants, sweep
+from evaluators.processes.process_tree import end_descendants, find_descendants
 from evaluators.references import worker as task_loop
 from evaluators.sandbox import isolation
 from evaluators.sandbox.linux import namespaces, privileges
@@ -94,7 +94,7 @@ def keep(start: Start, control: socket.socket, report: int) -> None:
         folder = str(start.group.folder) if start.group is not None else None
         messages.send(control, {"started": worker["pid"], "group": folder})
         excess = watch_resources(control, facts, first, start.order, boxes, start.memory)
-        strays = descendants(os.getpid()) - {first, worker["pid"]}
+        strays = find_descendants(os.getpid()) - {first, worker["pid"]}
         line = b""
         if excess is None:
             if not select.select([facts], [], [], 0)[0]:
@@ -105,7 +105,7 @@ def keep(start: Start, control: socket.socket, report: int) -> None:
                 line = lines.readline()
         _end_tree(first, start)
         first = 0
-        sweep()
+        end_descendants()
         how = {**json.loads(line or b"{}"), "strays": len(strays), "excess": excess}
         os.write(report, json.dumps(how).encode() + b"\n")
     finally:  # also where the judge has ended

@@ -1,21 +1,16 @@
 """The loop inside a worker process: build a module, take inputs, call it, describe its outputs.
 
-The same loop runs the candidate and the baselines, so that all arms of a timing session go through
-the same code. It states no verdict and decides no time: it says where outputs are, and the judge
-reads them and keeps the clock. Whatever is captured at import time is captured before any code of a
-candidate has run.
+Candidate and baselines run the same loop, so that all arms of a timing session run the same code.
+It says where outputs are; the judge reads them, runs the clock and decides. Names that are bound at
+import are bound before any code of a candidate runs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
-import itertools
-import json
 import socket
 import sys
-import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,18 +26,19 @@ from evaluators.memory.cuda_memory import SharedMemory, name_pieces
 from evaluators.memory.tensors import (
     Box,
     BoxFull,
-    dtype_name,
-    mapped,
+    get_dtype_name,
+    map_tensors,
+    suspend_modes,
     tensors_of,
     with_gaps,
-    without_modes,
 )
 from evaluators.processes import messages
 from evaluators.worker import failed_builds
+from evaluators.worker.clock_guard import ClockGuard
 from evaluators.worker.cuda_streams import Streams
 from evaluators.worker.description import describe
+from evaluators.worker.error_description import describe_error
 
-_TEXT_LIMIT = 6000
 _NAME_LIMIT = 200
 _STATE_PAGE = 256
 _POISONED_BLOCKS = 2
@@ -51,7 +47,7 @@ _MODULE_NAME = "candidate"
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What a worker is told when it starts."""
+    """Settings of a worker, as the judge sends them at its start."""
 
     device: str
     threads: int
@@ -60,7 +56,7 @@ class Setting:
     outbox_bytes: int
     allow_tf32: bool = False
     pretends_gpu: bool = False
-    """Code is told that there is a GPU, though none is visible: much of it compiles only then."""
+    """Report a GPU to the code although none is visible: much of it compiles only then."""
 
 
 class Worker:
@@ -78,7 +74,7 @@ class Worker:
         self._slots: dict[int, Any] = {}
         self._outputs: list[Any] = []
         self._before: list[Any] = []
-        self._folders = profiler.own_folders()
+        self._folders = profiler.list_own_folders()
         if setting.pretends_gpu:
             torch.cuda.is_available = lambda: True
         self._synchronize: Callable[[], None] = lambda: None
@@ -90,12 +86,11 @@ class Worker:
             torch.backends.cuda.matmul.allow_tf32 = setting.allow_tf32
             self._synchronize = torch.cuda.synchronize
             self._streams = Streams()
-            # Telling its own time is work of the GPU's, for which it has to turn to this context:
-            # a call that does nothing then takes as long as the turn and back.
+            # Recording makes the GPU switch to this context even for a call that does nothing.
             self._marks = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
 
     def load(self, path: str, entry_point: str, names: dict[str, Any]) -> dict[str, Any]:
-        """Run a file as a module; `names` replace module-level names afterwards."""
+        """Run a file as a module, then replace module-level names by `names`."""
         if "cpp_extension" in Path(path).read_text("utf-8", errors="replace"):
             failed_builds.remember_failures()
         spec = importlib.util.spec_from_file_location(_MODULE_NAME, path)
@@ -109,7 +104,7 @@ class Worker:
         return {"found": self._entry is not None}
 
     def construct(self, seed: int, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Make the module under a public seed, by which a candidate matches the weights."""
+        """Make the module under a public seed, so that a candidate can match the weights."""
         arguments_read = self._inbox.get(arguments)
         torch.manual_seed(seed)
         module = self._entry(*arguments_read)
@@ -117,10 +112,10 @@ class Worker:
         return {}
 
     def state(self, start: int) -> dict[str, Any]:
-        """Name, element type and shape of the module's parameters and buffers, a page of them."""
+        """Return a page of the module's parameters and buffers: name, element type and shape."""
         entries = list(self._state().items())
         page = [
-            [name[:_NAME_LIMIT], dtype_name(tensor.dtype), list(tensor.shape)]
+            [name[:_NAME_LIMIT], get_dtype_name(tensor.dtype), list(tensor.shape)]
             for name, tensor in entries[start : start + _STATE_PAGE]
         ]
         return {"state": page, "total": len(entries)}
@@ -148,7 +143,7 @@ class Worker:
         return {}
 
     def poison(self, sizes: list[int]) -> dict[str, Any]:
-        """Leave freed blocks of so many bytes full of NaN, for whoever reads unwritten memory."""
+        """Leave freed blocks of these sizes full of NaN, to expose reads of unwritten memory."""
         blocks = [
             torch.full((size,), 0xFF, dtype=torch.uint8, device=self._device)
             for size in sizes
@@ -159,11 +154,11 @@ class Worker:
         return {}
 
     def fill(self, slot: int, inputs: dict[str, Any], strided: bool = False) -> dict[str, Any]:
-        """Put inputs into a slot: the shared memory itself, which the judge writes from then on.
+        """Use shared memory as the inputs of a slot; the judge writes it from now on.
 
         The judge writes while this process is frozen, so that neither the address nor the version
-        counter of a tensor tells of new contents. Strided inputs have the same values, copied with
-        gaps in memory between them.
+        counter of a tensor reveals new contents. Strided inputs are copies with gaps in memory
+        between their elements.
         """
         if strided:
             self._slots[slot] = with_gaps(self._inbox.get(inputs, self._device))
@@ -175,7 +170,7 @@ class Worker:
         return {}
 
     def call(self, slot: int) -> dict[str, Any]:
-        """Call the module on a slot and say what it gave."""
+        """Call the module on a slot and describe its output."""
         output = self._module(*self._slots[slot])
         self._before, self._outputs = self._outputs, [output]
         [answer] = self._answers([output])
@@ -186,7 +181,7 @@ class Worker:
         output = (self._before if before else self._outputs)[index]
         answer = describe(output)
         if answer.get("devices") in ([], [self._device]):
-            with contextlib.suppress(BoxFull), without_modes():
+            with contextlib.suppress(BoxFull), suspend_modes():
                 answer["boxed"] = self._outbox.put(output)
         return answer
 
@@ -198,9 +193,9 @@ class Worker:
         return answers
 
     def _answer(self, output: Any) -> dict[str, Any]:
-        """Describe an output. Of one in GPU memory, name the pieces of memory that it is in.
+        """Describe an output; in GPU memory, also name the allocations that it is in.
 
-        Memory that cannot be shared is copied into the outbox, which takes the module's own time.
+        Memory that cannot be shared is copied into the outbox, within the timed call.
         """
         answer = describe(output)
         if self._device != "cuda" or answer.get("devices") != ["cuda"]:
@@ -209,7 +204,7 @@ class Worker:
         try:
             answer["pieces"] = name_pieces(tensor.data_ptr() for tensor in tensors)
         except RuntimeError:
-            with contextlib.suppress(BoxFull), without_modes():
+            with contextlib.suppress(BoxFull), suspend_modes():
                 answer["boxed"] = self._outbox.queue(output)
         return answer
 
@@ -218,7 +213,7 @@ class Worker:
         return {"inputs": self._outbox.put(self._slots[slot])}
 
     def _flush(self) -> None:
-        """Push everything out of the caches."""
+        """Flush the caches."""
         torch.zeros(self._flush_words, dtype=torch.int32, device=self._device)
         self._synchronize()
 
@@ -227,17 +222,12 @@ class Worker:
         return {name: value for name, value in held.items() if isinstance(value, torch.Tensor)}
 
     def clocks(self) -> dict[str, Any]:
-        """Name a clock, or a part of this loop, that has been replaced since it was imported."""
-        replaced = [
-            f"{owner.__name__}.{name}"
-            for (owner, name), held in zip(_GUARDED, _GENUINE, strict=True)
-            if any(a is not b for a, b in zip(held, _identity(owner, name), strict=True))
-        ]
-        return {"replaced": replaced}
+        """Name clocks and parts of this loop that have been replaced since their import."""
+        return {"replaced": _GUARD.find_replaced()}
 
     def variant(self, name: str, slot: int) -> dict[str, Any]:
         """Prepare one way of running the module, such as compile; returns the seconds it took."""
-        # Here, because a candidate's worker never asks for it.
+        # Imported here, because a candidate's worker never prepares a variant.
         from evaluators.worker.baselines import prepare
 
         begin = perf_counter_ns()
@@ -246,35 +236,35 @@ class Worker:
         return {"seconds": (perf_counter_ns() - begin) / 1e9}
 
     def empty(self, slot: int) -> dict[str, Any]:
-        """Prepare the variant `empty`, a module that hands back an answer that it has."""
+        """Prepare the variant `empty`, a module that returns a ready answer."""
         self._variants["empty"] = _Empty(self._module(*self._slots[slot]))
         return {}
 
     def time(
         self, slots: list[int], variant: str | None = None, copies: bool = False
     ) -> dict[str, Any]:
-        """Call the module once per slot named, and keep every output.
+        """Call the module once per slot and keep every output.
 
         `copies` copies each output before the next call, for a module that overwrites its answer.
-        The judge's clock runs from its request to the moment at which it has the answers.
+        The judge's clock runs from its request until it has the answers.
         """
-        module = self._callable(variant)
+        module = self._select_callable(variant)
         if copies:
-            module = _copying(module)
+            module = _wrap_with_copy(module)
         calls = [self._slots[slot] for slot in slots]
         self._before = []
         self._outputs = [module(*inputs) for inputs in calls]
         return {"outputs": self._answers(self._outputs)}
 
     def launch(self, slots: list[int], first: int, variant: str | None = None) -> dict[str, Any]:
-        """Launch a call per slot named, each behind the judge's gate, and wait for none.
+        """Launch one call per slot, each behind the judge's gate, and wait for none.
 
-        Calls are numbered from `first`. The judge's clock runs while this process is frozen. On
-        whatever streams a call works, it begins behind the gate and is over when it is reported.
+        Calls are numbered from `first`. The judge's clock runs while this process is frozen. A call
+        begins behind the gate and ends with its report, whichever streams it uses.
         """
         assert self._gate is not None
         assert self._streams is not None
-        module = self._callable(variant)
+        module = self._select_callable(variant)
         calls = [self._slots[slot] for slot in slots]
         self._before, self._outputs = [], []
         answers: list[dict[str, Any]] = []
@@ -291,11 +281,11 @@ class Worker:
         return {"outputs": answers}
 
     def settle(self) -> dict[str, Any]:
-        """Wait for whatever has been launched."""
+        """Wait for everything that has been launched."""
         self._synchronize()
         return {}
 
-    def _callable(self, variant: str | None) -> Callable[..., Any]:
+    def _select_callable(self, variant: str | None) -> Callable[..., Any]:
         return self._module if variant is None else self._variants[variant]
 
     def profile(self, slot: int) -> dict[str, Any]:
@@ -318,32 +308,7 @@ class _Empty(torch.nn.Module):
 
 
 _OPERATIONS = {name: each for name, each in vars(Worker).items() if not name.startswith("_")}
-# What tells or orders time, or carries answers; a candidate that replaces one means to be measured
-# wrongly. It may replace this very check as well: nothing rests on it but plain words in the row.
-_GUARDED = (
-    *((time, name) for name in ("time", "perf_counter", "perf_counter_ns")),
-    *((time, name) for name in ("monotonic", "monotonic_ns")),
-    (sys.modules[__name__], "perf_counter_ns"),
-    (torch.cuda, "synchronize"),
-    *((torch.cuda.Event, name) for name in ("record", "wait", "synchronize", "elapsed_time")),
-    *((Streams, name) for name in ("hold", "join")),
-    *((Gate, name) for name in ("wait_for_opening", "report")),
-    *((messages, name) for name in ("send", "receive")),
-    *((json, name) for name in ("dumps", "loads")),
-    (socket.socket, "send"),
-    *((Box, name) for name in ("get", "put", "views")),
-    *((Tensor, name) for name in ("shape", "dtype", "device", "numel", "element_size")),
-    *((Worker, name) for name in _OPERATIONS),
-)
-
-
-def _identity(owner: Any, name: str) -> tuple[Any, Any]:
-    """A function and its code, which can be exchanged under it."""
-    function = getattr(owner, name)
-    return function, getattr(function, "__code__", None)
-
-
-_GENUINE = [_identity(owner, name) for owner, name in _GUARDED]
+_GUARD = ClockGuard(sys.modules[__name__], Worker, _OPERATIONS)
 
 
 def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: int) -> None:
@@ -359,7 +324,7 @@ def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: in
             number, operation = request.pop("number"), request.pop("do")
             try:
                 if operation == "prepare":
-                    (inbox, outbox), handles = _boxes(setting, (inbox_fd, outbox_fd))
+                    (inbox, outbox), handles = _make_boxes(setting, (inbox_fd, outbox_fd))
                     gate = Gate(inbox_fd) if handles else None
                     worker = Worker(setting, inbox, outbox, gate)
                     messages.send(channel, {"number": number, "handles": handles})
@@ -368,11 +333,11 @@ def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: in
                     raise ValueError(operation)
                 reply = operations[operation](worker, **request)
             except Exception as error:
-                reply = {"error": _described(error)}
+                reply = {"error": describe_error(error)}
             messages.send(channel, {"number": number, **reply})
 
 
-def _boxes(setting: Setting, fds: tuple[int, int]) -> tuple[list[Box], list[str]]:
+def _make_boxes(setting: Setting, fds: tuple[int, int]) -> tuple[list[Box], list[str]]:
     """Make inbox and outbox; those in GPU memory have handles by which the judge opens them."""
     sizes = (setting.inbox_bytes, setting.outbox_bytes)
     if setting.device != "cuda":
@@ -381,31 +346,5 @@ def _boxes(setting: Setting, fds: tuple[int, int]) -> tuple[list[Box], list[str]
     return [Box(memory.bytes) for memory in shared], [memory.handle for memory in shared]
 
 
-def _copying(module: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *inputs: mapped(module(*inputs), Tensor.clone)
-
-
-def _described(error: BaseException) -> dict[str, Any]:
-    """Types and text of an error and its causes. An error may fail even at telling what it is."""
-    types: list[str] = []
-    longest = 0
-    with contextlib.suppress(Exception):  # what is known until then is told
-        cause: BaseException | None = error
-        while cause is not None and len(types) < 8:
-            types.extend(kind.__name__[:80] for kind in itertools.islice(type(cause).__mro__, 4))
-            longest = max(longest, len(str(cause)))
-            cause = cause.__cause__ or cause.__context__
-    try:
-        text = str(error)[:_TEXT_LIMIT]
-    except Exception:
-        text = "(its text cannot be read)"
-    try:
-        # Formatting tens of megabytes takes longer than a call may take.
-        long = longest > _TEXT_LIMIT
-        lines = (
-            traceback.format_tb(error.__traceback__) if long else traceback.format_exception(error)
-        )
-        trace = "".join(lines)[-_TEXT_LIMIT:]
-    except Exception:
-        trace = ""
-    return {"type": type(error).__name__[:80], "types": types, "text": text, "trace": trace}
+def _wrap_with_copy(module: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *inputs: map_tensors(module(*inputs), Tensor.clone)

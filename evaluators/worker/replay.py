@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from evaluators.memory.tensors import Box
-from evaluators.processes.process_tree import sweep
+from evaluators.processes.process_tree import end_descendants
 from evaluators.sandbox import isolation
 from evaluators.sandbox.linux import privileges
 from evaluators.sandbox.trial import is_possible
@@ -37,7 +37,7 @@ def keep(limit_s: float, command: list[str]) -> None:
             code = process.wait(limit_s)
         except subprocess.TimeoutExpired:
             process.kill()
-    sweep()
+    end_descendants()
     os._exit(code & 0xFF)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from evaluators.processes import messages
 from evaluators.processes.memory_group import MemoryGroup
-from evaluators.processes.memory_use import held_bytes, used_bytes
-from evaluators.processes.process_tree import family
+from evaluators.processes.memory_use import count_held_bytes, read_used_bytes
+from evaluators.processes.process_tree import count_threads_below, find_descendants
 
 LEAST_FREE_BYTES = 2**29
 """Memory that a worker without a limit leaves to the machine."""
@@ -45,11 +45,11 @@ def watch_resources(
     """
     limits, directory = order["limits"], order["directory"]
     tasks, free_disk, free_memory = _read_machine(directory)
-    shm_bytes = used_bytes(_SHM)
+    shm_bytes = read_used_bytes(_SHM)
     while not select.select([facts, control], [], [], _LOOK_S)[0]:
         tasks_now, free_disk_now, free_memory_now = _read_machine(directory)
         if tasks_now - tasks > _MANY_TASKS:
-            threads = family(first).values()
+            threads = count_threads_below(first).values()
             if len(threads) > limits["processes"] or sum(threads) > limits["threads"]:
                 return f"{len(threads)} processes with {sum(threads)} threads"
         if free_disk - free_disk_now > limits["disk_bytes"]:
@@ -64,7 +64,8 @@ def watch_resources(
             memory_bytes = LEAST_FREE_BYTES
         if memory_bytes is not None and free_memory - free_memory_now > memory_bytes:
             # The first sum includes its own /dev/shm; the second counts the machine's.
-            used = held_bytes(family(first), boxes) + max(0, used_bytes(_SHM) - shm_bytes)
+            machine_shm_bytes = max(0, read_used_bytes(_SHM) - shm_bytes)
+            used = count_held_bytes(find_descendants(first), boxes) + machine_shm_bytes
             if used > memory_bytes:
                 return f"{used} bytes of memory"
     if memory is not None and memory.is_exceeded():

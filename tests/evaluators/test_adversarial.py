@@ -41,7 +41,7 @@ from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
 from evaluators.judging.flags import FLAGS
 from evaluators.judging.weak_answers import audit
-from evaluators.processes.process_tree import descendants
+from evaluators.processes.process_tree import find_descendants
 from store.schema import catalog
 
 FOLDER = Path(__file__).parent / "adversarial"
@@ -315,10 +315,10 @@ def assert_nothing_is_left(bench: Bench) -> None:
     assert fork_server is not None
     if not fork_server.is_alive:  # a new one is started for the next candidate
         return
-    pid = fork_server._process.pid
-    assert descendants(pid) == set(fork_server.helpers)
-    assert os.listdir(fork_server._scratch) == []
-    mark = fork_server._marker.encode()
+    pid = fork_server.pid
+    assert find_descendants(pid) == set(fork_server.helpers)
+    assert os.listdir(fork_server.scratch) == []
+    mark = fork_server.marker.encode()
     marked: list[int] = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) not in (pid, os.getpid(), *fork_server.helpers):

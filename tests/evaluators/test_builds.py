@@ -55,7 +55,7 @@ def kept_once(builds: Builds, text: bytes = b"code") -> Path:
     (held.folder.path / "ext" / "ext.so").write_bytes(text)
     assert held.keep()
     held.release()
-    [file] = (builds._root / "kept").rglob("ext.so")
+    [file] = (builds.root / "kept").rglob("ext.so")
     return file
 
 
@@ -72,7 +72,7 @@ def test_a_build_serves_its_own_kernel_at_its_own_task_alone(builds: Builds) -> 
         held = builds.claim(files, task, axes)
         assert held.hit == hit
         held.release()
-    held = Builds(builds._root, "another toolchain").claim(FILES, TASK, "{}")
+    held = Builds(builds.root, "another toolchain").claim(FILES, TASK, "{}")
     assert not held.hit
     held.release()
 
@@ -117,7 +117,7 @@ def test_a_build_has_the_same_path_and_times_each_time(builds: Builds) -> None:
     assert not second.keep()
     second.release()
     held.release()
-    assert {one.suffix for one in (builds._root / "live").iterdir()} == {".lock"}
+    assert {one.suffix for one in (builds.root / "live").iterdir()} == {".lock"}
 
 
 def test_what_is_no_plain_file_is_not_published(builds: Builds, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_what_is_no_plain_file_is_not_published(builds: Builds, tmp_path: Path) 
         assert time.monotonic() - begin < 5
     held.release()
     assert secret.read_text() == "a secret"
-    [kept] = (builds._root / "kept").iterdir()
+    [kept] = (builds.root / "kept").iterdir()
     assert sorted(str(one.relative_to(kept)) for one in kept.rglob("*")) == [
         "files",
         "files/ext.so",
@@ -162,14 +162,14 @@ def test_a_build_without_measure_is_not_published(
         for number in range(2100):
             (path / f"{number}.o").touch()
     elif way == "size":
-        monkeypatch.setattr("evaluators.worker.build_cache._BUILD_BYTES", 1 << 20)
+        monkeypatch.setattr("evaluators.worker.build_cache.BUILD_LIMIT_BYTES", 1 << 20)
         (path / "large.o").write_bytes(bytes(1 << 21))
     else:
         for number in range(20_100):
             (path / f"{number}.txt").touch()
     assert not held.keep()
     held.release()
-    assert list((builds._root / "kept").iterdir()) == []
+    assert list((builds.root / "kept").iterdir()) == []
 
 
 @pytest.mark.parametrize("way", ["changed", "missing", "link", "manifest", "nested", "names"])
@@ -204,7 +204,7 @@ def test_a_kept_build_that_is_not_as_it_was_kept_is_dropped(
 
 def test_a_lock_that_is_a_link_makes_nothing_elsewhere(builds: Builds, tmp_path: Path) -> None:
     outside = tmp_path / "made_by_lock"
-    (builds._root / "live" / f"{builds.key(FILES, TASK, '{}')}.lock").symlink_to(outside)
+    (builds.root / "live" / f"{builds.key(FILES, TASK, '{}')}.lock").symlink_to(outside)
     with pytest.raises(SandboxFailed, match="symbolic link"):
         claim(builds)
     assert not outside.exists()
@@ -214,7 +214,7 @@ def test_what_was_left_behind_is_no_build(builds: Builds, tmp_path: Path) -> Non
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "ext.so").write_bytes(b"not ours")
-    (builds._root / "live" / builds.key(FILES, TASK, "{}")).symlink_to(outside)
+    (builds.root / "live" / builds.key(FILES, TASK, "{}")).symlink_to(outside)
     held = claim(builds)
     assert not held.folder.path.is_symlink()
     assert list(held.folder.path.iterdir()) == []
@@ -295,7 +295,7 @@ def test_a_candidate_writes_to_its_own_build_folder_alone(
     held = builds.claim({"kernel.py": "another"}, TASK, "{}")
     assert searched(fork_server, held, outside) == ["own"]
     # Its own library is published for itself: the arm has kept it.
-    assert len(list((builds._root / "kept").iterdir())) == 2
+    assert len(list((builds.root / "kept").iterdir())) == 2
     assert list(other.folder.path.iterdir()) == []
     other.release()
     assert sorted(one.name for one in outside.iterdir()) == ["secret"]
@@ -317,7 +317,7 @@ def test_a_folder_that_is_exchanged_for_a_link_leads_nowhere(
     else:
         assert searched(fork_server, held, outside) == []
     assert sorted(one.name for one in outside.iterdir()) == ["secret"]
-    assert list((builds._root / "kept").iterdir()) == []
+    assert list((builds.root / "kept").iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def test_no_file_of_a_kernel_lies_outside_of_its_folder(
     asked = {"path": name, "code": "", "other_files": [], "entry_point": "M", "axes": "{}"}
     with Builder(builds, None, cores) as builder, pytest.raises(SandboxFailed, match="is called"):
         builder.build(asked | {"task_code": "def get_init_inputs(): return []"})
-    assert [one for one in (builds._root / "live").iterdir() if one.suffix != ".lock"] == []
+    assert [one for one in (builds.root / "live").iterdir() if one.suffix != ".lock"] == []
 
 
 @pytest.mark.parametrize(

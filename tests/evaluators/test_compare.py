@@ -14,7 +14,7 @@ from hypothesis import given, settings
 
 from evaluators.judging import compare as compare_module
 from evaluators.judging.compare import TF32_TOLERANCE, TOLERANCE, compare, is_below, repeats
-from evaluators.references.choices import Choice, record, with_exact
+from evaluators.references.choices import Choice, add_exact_values, record
 from evaluators.references.task import Expected
 
 SHAPES = st.lists(st.integers(0, 5), min_size=0, max_size=3)
@@ -282,7 +282,7 @@ def place(
     wide = [x.double() if x.is_floating_point() else x for x in inputs]
     return (
         Expected(wanted, [exact], inputs),
-        lambda: with_exact(record(lambda: forward(*inputs)), record(lambda: forward(*wide))),
+        lambda: add_exact_values(record(lambda: forward(*inputs)), record(lambda: forward(*wide))),
     )
 
 
@@ -429,7 +429,7 @@ def test_a_choice_is_recorded_within_limits() -> None:
     choices = record(forward)
     assert len(choices) == 16
     assert choices[-1].places.shape == x.shape
-    assert with_exact(choices, choices[1:]) == choices
+    assert add_exact_values(choices, choices[1:]) == choices
 
 
 def test_whole_numbers_may_be_those_of_double_precision() -> None:

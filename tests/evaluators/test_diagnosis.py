@@ -162,11 +162,11 @@ HONEST = {
 )
 def test_what_is_no_profile_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"kernels|number|own_code"):
-        bottleneck.read(HONEST | change)
+        bottleneck.read_profile(HONEST | change)
 
 
 def test_escape_sequences_of_a_name_reach_no_terminal() -> None:
-    told = bottleneck.read(HONEST | {"kernels": [["\x1b[31mred\x00\n", 1, 1]]})
+    told = bottleneck.read_profile(HONEST | {"kernels": [["\x1b[31mred\x00\n", 1, 1]]})
     assert told.kernels[0].name == r"\x1b[31mred\x00\n"
 
 
@@ -185,7 +185,9 @@ def test_escape_sequences_of_a_name_reach_no_terminal() -> None:
     ],
 )
 def test_kernels_of_libraries_are_known_by_name(name: str) -> None:
-    told = bottleneck.read(HONEST | {"kernels": [[name, 100, 1], ["relu_kernel(float*)", 100, 1]]})
+    told = bottleneck.read_profile(
+        HONEST | {"kernels": [[name, 100, 1], ["relu_kernel(float*)", 100, 1]]}
+    )
     assert bottleneck.share(told, "cuda") == 0.5
 
 
@@ -196,7 +198,7 @@ PEAKS = bottleneck.Peaks(bandwidth=4.8e12, float_peak=6.7e13)
 
 def test_the_text_of_fixed_figures() -> None:
     work = Floor(moved_bytes=1_600_000_000, operations=2_000_000_000)
-    row = bottleneck.analysis(bottleneck.read(HONEST), 0.4, work, PEAKS, device="cuda")
+    row = bottleneck.analysis(bottleneck.read_profile(HONEST), 0.4, work, PEAKS, device="cuda")
     assert row["bottleneck"] == "memory_bandwidth"
     assert row["body"] == (
         "One call: 0.4 ms, 3 kernels.\n"
@@ -225,19 +227,21 @@ def test_the_text_of_fixed_figures() -> None:
 def test_the_largest_share_of_the_time_is_the_bottleneck(
     time_ms: float, work: Floor, waits: int, named: str
 ) -> None:
-    told = bottleneck.read(HONEST | {"waits": waits})
+    told = bottleneck.read_profile(HONEST | {"waits": waits})
     row = bottleneck.analysis(told, time_ms, work, PEAKS, device="cuda")
     assert row["bottleneck"] == named
 
 
 def test_a_rewrite_is_not_held_to_the_operations_of_the_reference() -> None:
     work = Floor(moved_bytes=10**6, operations=2 * 10**10)
-    body = bottleneck.analysis(bottleneck.read(HONEST), 0.1, work, PEAKS, device="cuda")["body"]
+    body = bottleneck.analysis(bottleneck.read_profile(HONEST), 0.1, work, PEAKS, device="cuda")[
+        "body"
+    ]
     assert "fewer operations than the reference, whose 20 GFLOP would take 0.2985 ms" in body
 
 
 def test_a_device_whose_profiler_sees_nothing_has_no_share() -> None:
-    told = bottleneck.read(HONEST | {"kernels": [], "busy_ns": 0})
+    told = bottleneck.read_profile(HONEST | {"kernels": [], "busy_ns": 0})
     assert bottleneck.share(told, "cuda") is None
     assert "idle" not in bottleneck.analysis(told, 1.0, Floor(), PEAKS, device="cuda")["body"]
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from evaluators.judge import Config
-from evaluators.processes.process_tree import family
+from evaluators.processes.process_tree import count_threads_below
 from evaluators.references import connection
 from evaluators.references.task import Reference, ReferenceFailed
 from evaluators.sandbox.launcher import ForkServer
@@ -315,7 +315,7 @@ raise ValueError(json.dumps(done))
         pytest.skip("this machine has not the walls")
     with ForkServer(1) as other, Reference(TASK, {}, "cpu", fork_server) as task:
         assert task.pid is not None
-        inside = sorted({task.pid, *family(fork_server.pid)})
+        inside = sorted({task.pid, *count_threads_below(fork_server.pid)})
         text = TASK + search.format(pids=inside)
         with pytest.raises(ReferenceFailed) as caught:
             Reference(text, {}, "cpu", other).close()

@@ -171,7 +171,7 @@ def test_a_packet_that_is_no_message_is_malformed(packet: bytes) -> None:
 
 
 def test_descriptors_sent_along_are_not_taken() -> None:
-    ours, theirs = messages.pair()
+    ours, theirs = messages.make_pair()
     with ours, theirs, open(os.devnull) as file:
         before = len(os.listdir("/proc/self/fd"))
         messages.send(theirs, {"a": 1}, [file.fileno()])
@@ -180,7 +180,7 @@ def test_descriptors_sent_along_are_not_taken() -> None:
 
 
 def test_a_closed_channel_says_so() -> None:
-    ours, theirs = messages.pair()
+    ours, theirs = messages.make_pair()
     theirs.close()
     with ours, pytest.raises(messages.Closed):
         messages.receive(ours)

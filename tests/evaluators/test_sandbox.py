@@ -24,8 +24,8 @@ import pytest
 from evaluators.cli.app import app
 from evaluators.judge import Config
 from evaluators.processes import cgroup
-from evaluators.processes.memory_use import held_bytes
-from evaluators.processes.process_tree import family
+from evaluators.processes.memory_use import count_held_bytes
+from evaluators.processes.process_tree import count_threads_below
 from evaluators.sandbox import doctor, isolation
 from evaluators.sandbox.failures import Failed
 from evaluators.sandbox.folders import remove_folder
@@ -72,7 +72,7 @@ def attack(fork_server: ForkServer) -> Attack:
     """Return a function that imports a text in a worker of its own and ends it."""
 
     def one(text: str, limits: Limits = LIMITS, deadlines: Deadlines = DEADLINES) -> Tried:
-        before = set(family(os.getpid()))
+        before = set(count_threads_below(os.getpid()))
         handle = WorkerHandle(
             fork_server,
             {"kernel.py": textwrap.dedent(text)},
@@ -90,7 +90,7 @@ def attack(fork_server: ForkServer) -> Attack:
         except Failed as error:
             failed = error
         ended = handle.end()
-        left = [pid for pid in family(os.getpid()) if pid not in before]
+        left = [pid for pid in count_threads_below(os.getpid()) if pid not in before]
         return Tried(failed, ended, [Path(f"/proc/{pid}/comm").read_text() for pid in left])
 
     return one
@@ -184,7 +184,7 @@ def test_other_processes_cannot_be_looked_into(
     attack: Attack, fork_server: ForkServer, needs: Callable[..., None]
 ) -> None:
     needs("landlock", "pid_namespace")
-    pids = [os.getpid(), fork_server.pid, *family(fork_server.pid)]
+    pids = [os.getpid(), fork_server.pid, *count_threads_below(fork_server.pid)]
     answer = found(
         attack(
             TRY
@@ -441,7 +441,7 @@ def test_a_worker_that_is_gone_takes_its_orphans_along(attack: Attack) -> None:
 
 
 def test_a_group_ends_with_all_that_was_forked_in_it() -> None:
-    if not cgroup.works():
+    if not cgroup.is_available():
         pytest.skip("no control groups can be made here")
     group = cgroup.Group()
     folder = group.folder
@@ -470,7 +470,7 @@ def test_a_worker_is_in_a_group_that_it_cannot_leave(
     tried = attack(
         TRY
         + f"""
-out = str({str(cgroup.own())!r})
+out = str({str(cgroup.find_own_group())!r})
 print(json.dumps({{
     "in": ["did", open("/proc/self/cgroup").read()],
     "leave": tried(lambda: open(out + "/cgroup.procs", "w").write("0")),
@@ -481,7 +481,7 @@ print(json.dumps({{
     answer = found(tried)
     assert "/flywheel-" in answer["in"][1]
     assert answer["leave"][0] == answer["make"][0] == "refused", answer
-    assert not [*cgroup.own().glob("flywheel-mine")]
+    assert not [*cgroup.find_own_group().glob("flywheel-mine")]
 
 
 def test_noise_on_every_descriptor_is_no_answer(attack: Attack, fork_server: ForkServer) -> None:
@@ -593,7 +593,7 @@ time.sleep(600)
     judge = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert judge.stdout is not None
     worker = int(judge.stdout.readline())
-    below = [*family(judge.pid), worker]
+    below = [*count_threads_below(judge.pid), worker]
     judge.send_signal(signal.SIGKILL)
     judge.communicate()
     until = time.monotonic() + 10
@@ -909,9 +909,9 @@ def test_memory_is_counted_without_a_group() -> None:
         signal.pause()
     try:
         inode = int(os.read(reading, 32))
-        assert held_bytes([pid]) >= 64 << 20
-        assert held_bytes([pid, pid]) < 2 * held_bytes([pid])
-        assert held_bytes([pid]) - held_bytes([pid], {inode}) >= 64 << 20
+        assert count_held_bytes([pid]) >= 64 << 20
+        assert count_held_bytes([pid, pid]) < 2 * count_held_bytes([pid])
+        assert count_held_bytes([pid]) - count_held_bytes([pid], {inode}) >= 64 << 20
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -925,7 +925,7 @@ def test_one_signal_to_all_that_are_shut_in_ends_a_tree(tmp_path: Path) -> None:
 
     def ended() -> None:
         isolation.guard(["landlock"], [str(tmp_path)], gpu=True)
-        seccomp.refuse(sockets=True, kills_all=True)
+        seccomp.restrict_judge(sockets=True, kills_all=True)
         with pytest.raises(PermissionError):  # else the signal below would reach everybody
             os.kill(os.getppid(), 0)
         child = os.fork()
@@ -941,17 +941,21 @@ def test_one_signal_to_all_that_are_shut_in_ends_a_tree(tmp_path: Path) -> None:
 def test_the_doctor_names_what_is_missing_and_why(
     fork_server: ForkServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = {row["wall"]: row for row in doctor.describe(fork_server.limits, fork_server.missing)}
+    rows = {
+        row["wall"]: row for row in doctor.describe_walls(fork_server.limits, fork_server.missing)
+    }
     assert {name for name, row in rows.items() if row["holds"]} <= set(fork_server.limits)
-    assert [name for name, row in rows.items() if not row["holds"]] == doctor.missing(
+    assert [name for name, row in rows.items() if not row["holds"]] == doctor.list_missing(
         fork_server.limits
     )
     assert all(row["why"] != "not tried" for row in rows.values())
-    [row] = [row for row in doctor.describe([], {"cgroup": "EROFS"}) if row["wall"] == "cgroup"]
+    [row] = [
+        row for row in doctor.describe_walls([], {"cgroup": "EROFS"}) if row["wall"] == "cgroup"
+    ]
     assert row["why"] == "EROFS"
     assert row["allow"]
     assert row["follows"]
-    assert "cgroup" in (doctor.warning([]) or "")
+    assert "cgroup" in (doctor.format_warning([]) or "")
 
     with pytest.raises(SystemExit) as left:
         app(["doctor", "--device", "cpu", "--format", "json"])
@@ -964,7 +968,7 @@ def test_a_verdict_says_which_walls_were_missing(
     judged: Callable[..., dict[str, Any]], right: str
 ) -> None:
     row = judged(right)
-    assert row["sandbox_missing"] == " ".join(doctor.missing(row["sandbox_level"].split()))
+    assert row["sandbox_missing"] == " ".join(doctor.list_missing(row["sandbox_level"].split()))
 
 
 def test_what_stands_is_recorded(fork_server: ForkServer) -> None:
@@ -977,7 +981,7 @@ def test_a_fork_server_that_nobody_has_waited_for_ends_at_once() -> None:
     started = ForkServer(1)
     started.close()
     # Killed, where one that is heard of ends by itself, after its imports.
-    assert started._process.returncode == -signal.SIGKILL
+    assert started.exit_code == -signal.SIGKILL
 
 
 def test_a_judge_ends_with_all_that_it_has_started() -> None:
@@ -985,9 +989,9 @@ def test_a_judge_ends_with_all_that_it_has_started() -> None:
         pid = host._process.pid
         begin = time.monotonic()
         # Fork servers of eager's two processes, and of the candidates'.
-        while len(family(pid)) < 3 and time.monotonic() - begin < 30:
+        while len(count_threads_below(pid)) < 3 and time.monotonic() - begin < 30:
             time.sleep(0.01)
-        below = family(pid)
+        below = count_threads_below(pid)
     assert len(below) >= 3
     assert not [one for one in (pid, *below) if Path(f"/proc/{one}").exists()]
 
@@ -1054,17 +1058,19 @@ def test_the_text_of_a_task_reaches_no_lake(
 
 
 def test_groups_go_with_the_judge(tmp_path: Path) -> None:
-    if not cgroup.works():
+    if not cgroup.is_available():
         pytest.skip("no control groups can be made here")
 
     def places() -> set[str]:
-        files = [f"/proc/{pid}/cgroup" for pid in (os.getpid(), *family(os.getpid()))]
+        files = [f"/proc/{pid}/cgroup" for pid in (os.getpid(), *count_threads_below(os.getpid()))]
         return {Path(file).read_text().rpartition("0::")[2].strip() for file in files}
 
     base = Path("/proc/self/cgroup").read_text().rpartition("0::")[2].strip()
     before = places()
     with Host("judge", "cpu", Config()):
-        folders = [cgroup.own() / Path(one).relative_to(base) for one in places() - before]
+        folders = [
+            cgroup.find_own_group() / Path(one).relative_to(base) for one in places() - before
+        ]
         assert folders
         assert all(folder.is_dir() for folder in folders)
     assert not any(folder.exists() for folder in folders)

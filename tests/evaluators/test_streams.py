@@ -18,8 +18,8 @@ def test_work_on_a_stream_of_its_own_is_timed(
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     streams, other = Streams(), torch.cuda.Stream()
-    assert streams._knows_all
-    monkeypatch.setattr(streams, "_knows_all", driver_knows_all)
+    assert streams.knows_all
+    monkeypatch.setattr(streams, "knows_all", driver_knows_all)
     flushed = torch.zeros(1 << 28, dtype=torch.int32, device="cuda")
 
     def timed(ordered: bool, launch: bool) -> float:

@@ -65,7 +65,7 @@ def restrict(read: Iterable[Place], write: Iterable[Place]) -> None:
     """
     known = read_version()
     handled = (1 << _RIGHTS.get(known, _ALL_RIGHTS)) - 1
-    ruleset = _ruleset(known, handled, _TCP)
+    ruleset = _create_ruleset(known, handled, _TCP)
     try:
         for places, rights in ((read, _READ), (write, handled & ~_DEVICE_NODES)):
             for place in places:
@@ -75,10 +75,10 @@ def restrict(read: Iterable[Place], write: Iterable[Place]) -> None:
         os.close(ruleset)
 
 
-def scope() -> None:
+def restrict_signals() -> None:
     """Keep signals and abstract sockets inside, and nothing else. Raises OSError."""
     # Renaming from folder to folder is refused by every ruleset that does not allow it.
-    ruleset = _ruleset(read_version(), _REFER, 0)
+    ruleset = _create_ruleset(read_version(), _REFER, 0)
     try:
         _allow(ruleset, "/", _REFER)
         _restrict(ruleset)
@@ -86,10 +86,10 @@ def scope() -> None:
         os.close(ruleset)
 
 
-def _ruleset(known: int, files: int, tcp: int) -> int:
+def _create_ruleset(known: int, files: int, tcp: int) -> int:
     asked = _Ruleset(files, tcp, _SCOPES)
     size = 24 if known >= _FIRST_WITH_SCOPES else 16 if known >= _FIRST_WITH_TCP else 8
-    return _checked(_C.syscall(_CREATE_RULESET, ctypes.byref(asked), size, 0))
+    return _check(_C.syscall(_CREATE_RULESET, ctypes.byref(asked), size, 0))
 
 
 def _allow(ruleset: int, place: Place, rights: int) -> None:
@@ -103,16 +103,16 @@ def _allow(ruleset: int, place: Place, rights: int) -> None:
         if not stat.S_ISDIR(os.fstat(parent).st_mode):
             rights &= _OF_FILES
         rule = _Beneath(rights, parent)
-        _checked(_C.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(rule), 0))
+        _check(_C.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(rule), 0))
     finally:
         os.close(parent)
 
 
 def _restrict(ruleset: int) -> None:
-    _checked(_C.syscall(_RESTRICT_SELF, ruleset, 0))
+    _check(_C.syscall(_RESTRICT_SELF, ruleset, 0))
 
 
-def _checked(result: int) -> int:
+def _check(result: int) -> int:
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

@@ -69,7 +69,7 @@ class MountServer:
         Raises:
             OSError: this machine does not allow it.
         """
-        self.requests, theirs = messages.pair()
+        self.requests, theirs = messages.make_pair()
         pid = os.fork()
         if pid == 0:
             with contextlib.suppress(BaseException):
@@ -100,7 +100,7 @@ class Root:
 
     def enter(self) -> None:
         """Move this process, which must have one thread, to the root. Raises OSError."""
-        _checked(_C.setns(self._namespace, _NEWNS))
+        _check(_C.setns(self._namespace, _NEWNS))
         self.close()
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ def request_root(requests: socket.socket, own: Sequence[str], shm_bytes: int | N
     Raises:
         OSError: the root cannot be made.
     """
-    ours, theirs = messages.pair()
+    ours, theirs = messages.make_pair()
     # Of the first process of a PID namespace it is that one, and else that of everybody.
     namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -146,9 +146,9 @@ def _serve(
     """Answer requests until every client is gone. Each is a process that may fail alone."""
     _C.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
-        _checked(_C.unshare(_NEWNS))
+        _check(_C.unshare(_NEWNS))
         _mount(None, "/", None, _MS_REC | _MS_PRIVATE, None)
-        top = _template(readable)
+        top = _build_template(readable)
         holders = None if below is None else [os.path.realpath(path) for path in below]
         root = os.open(top, os.O_PATH | os.O_DIRECTORY)
     except OSError as error:
@@ -168,7 +168,7 @@ def _serve(
         os.waitpid(pid, 0)
 
 
-def _template(readable: list[str]) -> str:
+def _build_template(readable: list[str]) -> str:
     """Put together what all roots share, at a place of this process's own namespace."""
     scratch = os.path.realpath(os.environ.get("TMPDIR", "/tmp")) + "/"
     free = (one for one in _PLACES if os.path.isdir(one) and not scratch.startswith(one + "/"))
@@ -183,7 +183,7 @@ def _template(readable: list[str]) -> str:
             held[path] = os.open(path, os.O_PATH)
     _mount("tmpfs", top, "tmpfs", _MS_NOSUID | _MS_NODEV, _ROOT_OPTIONS)
     for path, fd in held.items():
-        _bind(fd, _place(top, path, stat.S_ISDIR(os.fstat(fd).st_mode)))
+        _bind(fd, _make_mount_point(top, path, stat.S_ISDIR(os.fstat(fd).st_mode)))
         os.close(fd)
     _bind(shm, top + _SHM)  # what is mounted there may be this template by now
     os.close(shm)
@@ -202,16 +202,16 @@ def _answer(
     gpu: bool,
 ) -> None:
     """Make one root. A /proc tells of the PID namespace of the process that mounts it."""
-    _checked(_C.unshare(_NEWNS))
+    _check(_C.unshare(_NEWNS))
     made = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     inside = os.stat("/proc/self/ns/pid").st_ino != os.fstat(namespace).st_ino
     if inside:
-        _checked(_C.setns(namespace, _NEWPID))
+        _check(_C.setns(namespace, _NEWPID))
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            own = [_opened(path, holders) for path in message["own"]]
+            own = [_open_own_folder(path, holders) for path in message["own"]]
             proc = _assemble(top, own, message, inside=inside, gpu=gpu)
             messages.send(reply, {}, [made, proc])
         except (OSError, ValueError) as error:
@@ -222,7 +222,7 @@ def _answer(
     os.close(reading)
 
 
-def _opened(path: str, holders: list[str] | None) -> tuple[str, int]:
+def _open_own_folder(path: str, holders: list[str] | None) -> tuple[str, int]:
     """A folder of a worker, which no link leads to. Raises OSError."""
     if os.path.realpath(path) != path or (
         holders is not None and not any(path.startswith(one + "/") for one in holders)
@@ -241,7 +241,7 @@ def _assemble(
 ) -> int:
     """Mount what one root has for itself and make it the root; returns its /proc."""
     for path, fd in own:
-        place = _place(top, path, True)
+        place = _make_mount_point(top, path, True)
         _bind(fd, place)
         held = os.statvfs(place).f_flag & (_MS_NOEXEC)
         _mount(None, place, None, _MS_REMOUNT | _MS_BIND | _MS_NOSUID | _MS_NODEV | held, None)
@@ -260,12 +260,12 @@ def _assemble(
         _make_readonly(top + _PROC)
     _make_readonly(top)
     os.chdir(top)
-    _checked(_C.syscall(_PIVOT_ROOT[platform.machine()], b".", b"."))
-    _checked(_C.umount2(b".", _MNT_DETACH))
+    _check(_C.syscall(_PIVOT_ROOT[platform.machine()], b".", b"."))
+    _check(_C.umount2(b".", _MNT_DETACH))
     return os.open(_PROC, os.O_PATH | os.O_DIRECTORY)
 
 
-def _place(top: str, path: str, folder: bool) -> str:
+def _make_mount_point(top: str, path: str, folder: bool) -> str:
     """Make the folder or file that something is mounted on, and name it."""
     place = top + path
     os.makedirs(place if folder else os.path.dirname(place), 0o755, exist_ok=True)
@@ -286,7 +286,7 @@ def _make_all_readonly(top: str) -> None:
     except OSError as error:
         if error.errno != errno.ENOSYS:
             raise
-        for place in _mounts_below(top):
+        for place in _list_mounts_below(top):
             _make_readonly(place)
 
 
@@ -295,7 +295,7 @@ def _set_attributes(place: str, flags: int, wanted: int, cleared: int) -> None:
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
     path = ctypes.c_char_p(place.encode())
     at = ctypes.c_int(_AT_FDCWD)
-    _checked(_C.syscall(_MOUNT_SETATTR, at, path, flags, ctypes.byref(attributes), size))
+    _check(_C.syscall(_MOUNT_SETATTR, at, path, flags, ctypes.byref(attributes), size))
 
 
 def _make_readonly(place: str) -> None:
@@ -312,7 +312,7 @@ def _make_readonly(place: str) -> None:
     _mount(None, place, None, flags, None)
 
 
-def _mounts_below(top: str) -> list[str]:
+def _list_mounts_below(top: str) -> list[str]:
     """Places of all mounts below a folder, itself not among them."""
     lines = Path("/proc/self/mountinfo").read_text("utf-8").splitlines()
     places = [line.split()[4].encode().decode("unicode_escape") for line in lines]
@@ -325,6 +325,6 @@ def _mount(source: str | None, at: str, kind: str | None, flags: int, data: str 
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), at)
 
 
-def _checked(result: int) -> None:
+def _check(result: int) -> None:
     if result != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

@@ -75,7 +75,7 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
-def refuse(*, sockets: bool, kills_all: bool) -> None:
+def restrict_judge(*, sockets: bool, kills_all: bool) -> None:
     """Put the filter of a judge over this process and its descendants.
 
     It leaves the calls that make namespaces and further filters. `sockets` leaves sockets of
@@ -83,22 +83,22 @@ def refuse(*, sockets: bool, kills_all: bool) -> None:
     signal to every process, for one that is shut in with its own descendants. Raises OSError where
     the filter cannot be put up.
     """
-    names = syscalls.names("not_judge")
+    names = syscalls.list_names("not_judge")
     if sockets:
         names.remove("connect")
     if kills_all:
         names.remove("kill")
-    tests = {**_TESTED, "socket": _socket_tests(sockets=sockets)}
-    known = syscalls.numbers(_machine())
-    lines = _head()
+    tests = {**_TESTED, "socket": _make_socket_tests(sockets=sockets)}
+    known = syscalls.map_numbers(_find_machine())
+    lines = _write_head()
     for name in sorted(names):
         if name in known:
-            lines += _refusal(known[name], errno.EPERM, tests.get(name, []))
+            lines += _write_refusal(known[name], errno.EPERM, tests.get(name, []))
     lines.append((_RETURN, 0, 0, _ALLOW))
     _install(lines, known["seccomp"])
 
 
-def allow_only(*, sockets: bool, modes: bool, memory_files: bool) -> None:
+def restrict_worker(*, sockets: bool, modes: bool, memory_files: bool) -> None:
     """Put the filter of a worker over this process and its descendants.
 
     `sockets` leaves sockets of AF_UNIX and System V memory, for CUDA. `modes` leaves changes of
@@ -106,26 +106,26 @@ def allow_only(*, sockets: bool, modes: bool, memory_files: bool) -> None:
     `memory_files` leaves files that are in memory and have no name, for where a control group
     counts them. Raises OSError where the filter cannot be put up.
     """
-    known = syscalls.numbers(_machine())
-    tests = {**_TESTED_OF_WORKERS, "socket": _socket_tests(sockets=sockets)}
-    names = syscalls.names("worker")
+    known = syscalls.map_numbers(_find_machine())
+    tests = {**_TESTED_OF_WORKERS, "socket": _make_socket_tests(sockets=sockets)}
+    names = syscalls.list_names("worker")
     if modes:
-        names |= syscalls.names("modes")
+        names |= syscalls.list_names("modes")
     if sockets:
-        names |= syscalls.names("system_v")
+        names |= syscalls.list_names("system_v")
     else:
         names -= {"connect", "socket"}
     if not memory_files:
         names.remove("memfd_create")
-    lines = _head()
+    lines = _write_head()
     for name in sorted(names & set(tests) & set(known)):
-        lines += _refusal(known[name], errno.EPERM, tests[name])
+        lines += _write_refusal(known[name], errno.EPERM, tests[name])
     # As on a file system without extended attributes, which programs that copy take.
-    for name in sorted(syscalls.names("attributes")):
-        lines += _refusal(known[name], errno.EOPNOTSUPP, [])
+    for name in sorted(syscalls.list_names("attributes")):
+        lines += _write_refusal(known[name], errno.EOPNOTSUPP, [])
     # The flags of clone3 are in memory; without it the C library takes clone.
-    lines += _refusal(known["clone3"], errno.ENOSYS, [])
-    for first, last in _ranges({known[name] for name in names if name in known}):
+    lines += _write_refusal(known["clone3"], errno.ENOSYS, [])
+    for first, last in _find_ranges({known[name] for name in names if name in known}):
         lines += [
             (_JUMP_FROM, 3, 0, last + 1),
             (_JUMP_FROM, 0, 1, first),
@@ -140,20 +140,20 @@ def allow_only(*, sockets: bool, modes: bool, memory_files: bool) -> None:
     _install(lines, known["seccomp"])
 
 
-def _socket_tests(*, sockets: bool) -> list[Test]:
+def _make_socket_tests(*, sockets: bool) -> list[Test]:
     return [(0, "is not", _AF_UNIX)] if sockets else []
 
 
-def _machine() -> str:
+def _find_machine() -> str:
     machine = platform.machine()
     if machine not in _MACHINES:
         raise OSError(errno.ENOSYS, f"no filter is written for {machine}")
     return machine
 
 
-def _head() -> list[_Line]:
+def _write_head() -> list[_Line]:
     """Refuse calls of another architecture, and load the number of the call."""
-    machine = _machine()
+    machine = _find_machine()
     refused = _REFUSE | errno.EPERM
     lines: list[_Line] = [
         (_LOAD, 0, 0, 4),
@@ -166,7 +166,7 @@ def _head() -> list[_Line]:
     return lines
 
 
-def _refusal(number: int, error: int, tests: list[Test]) -> list[_Line]:
+def _write_refusal(number: int, error: int, tests: list[Test]) -> list[_Line]:
     """Refuse a call where one of the tests holds, or always where there is none."""
     answer = _REFUSE | error
     if not tests:
@@ -185,7 +185,7 @@ def _refusal(number: int, error: int, tests: list[Test]) -> list[_Line]:
     return lines
 
 
-def _ranges(allowed: set[int]) -> list[tuple[int, int]]:
+def _find_ranges(allowed: set[int]) -> list[tuple[int, int]]:
     """Runs of neighboring numbers, so that the kernel has fewer comparisons to make."""
     found: list[tuple[int, int]] = []
     for number in sorted(allowed):

@@ -320,24 +320,25 @@ writev 20 66 worker
 """
 
 
-def numbers(machine: str) -> dict[str, int]:
+def map_numbers(machine: str) -> dict[str, int]:
     """Return the number of each call on a machine (x86_64 or aarch64) that has it.
 
-    >>> numbers("x86_64")["mount"], numbers("aarch64")["mount"], "fork" in numbers("aarch64")
+    >>> x86_64, aarch64 = map_numbers("x86_64"), map_numbers("aarch64")
+    >>> x86_64["mount"], aarch64["mount"], "fork" in aarch64
     (165, 40, False)
     """
     column = {"x86_64": 1, "aarch64": 2}[machine]
-    return {row[0]: int(row[column]) for row in _rows() if row[column] != "-"}
+    return {row[0]: int(row[column]) for row in _read_rows() if row[column] != "-"}
 
 
-def names(word: str) -> set[str]:
+def list_names(word: str) -> set[str]:
     """Return the calls that a word stands by.
 
-    >>> names("attributes") & {"setxattr", "getxattr"}
+    >>> list_names("attributes") & {"setxattr", "getxattr"}
     {'setxattr'}
     """
-    return {row[0] for row in _rows() if word in row[3:]}
+    return {row[0] for row in _read_rows() if word in row[3:]}
 
 
-def _rows() -> list[list[str]]:
+def _read_rows() -> list[list[str]]:
     return [[str(word) for word in line.split()] for line in _TABLE.split("\n") if line]

@@ -1,0 +1,9 @@
+"""The judge's handle to one worker process: typed requests, and a status for every failure."""
+
+from evaluators.sandbox.failures import Failed
+from evaluators.worker.handle.deadlines import Deadlines
+from evaluators.worker.handle.module_state import Parameter
+from evaluators.worker.handle.sample import LaunchBlocked, Sample
+from evaluators.worker.handle.worker_handle import WorkerHandle
+
+__all__ = ["Deadlines", "Failed", "LaunchBlocked", "Parameter", "Sample", "WorkerHandle"]

@@ -1,0 +1,153 @@
+"""Reading a worker's outputs where the worker says that they are."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from evaluators.memory.frozen_gpu_memory import Pieces
+from evaluators.memory.frozen_memory import (
+    Unreadable,
+    build_value,
+    can_read_memory,
+    list_memory_spans,
+    read_value,
+)
+from evaluators.memory.tensors import Box, map_tensors, tensors_of
+from evaluators.processes.messages import Malformed
+from evaluators.processes.text import make_readable
+from evaluators.sandbox.failures import Failed
+
+
+class OutputReader:
+    """Reads the outputs of one frozen worker. Raises Failed for answers of another form.
+
+    An output that is larger than the outbox comes without its data, on the device `meta`.
+    """
+
+    def __init__(self, pid: int, device: str, outbox: Box, pieces: Pieces) -> None:
+        self._pid = pid
+        self._device = device
+        self._outbox = outbox
+        self._pieces = pieces
+        self._limit_bytes = outbox.size_bytes
+
+    @functools.cached_property
+    def can_read_memory(self) -> bool:
+        """Whether the judge can read the worker's memory itself."""
+        return self._device == "cuda" or can_read_memory(self._pid)
+
+    def read(self, answer: Mapping[str, Any]) -> Any:
+        """Return an output as it is now."""
+        self._refuse_misplaced(answer)
+        if self._device == "cuda":
+            value = map_tensors(self._view(answer), _copy_tensor)
+            torch.cuda.synchronize()
+            return value
+        if "boxed" in answer:
+            return self.take(answer["boxed"], self._device)
+        limit_bytes = self._limit_bytes if self.can_read_memory else -1
+        return _refuse_malformed(lambda: read_value(self._pid, answer.get("output"), limit_bytes))
+
+    def prepare(
+        self, answer: Mapping[str, Any]
+    ) -> tuple[Any, list[tuple[torch.Tensor, torch.Tensor]]]:
+        """Return an output without its data, and what to copy into it once the data is there."""
+        self._refuse_misplaced(answer)
+        views: list[torch.Tensor] = []
+
+        def allocate(view: torch.Tensor) -> torch.Tensor:
+            if view.is_meta:
+                return view
+            views.append(view)
+            return torch.empty_like(view)  # of the same strides, so that copying takes no longer
+
+        value = map_tensors(self._view(answer), allocate)
+        ours = [tensor for tensor in tensors_of(value) if not tensor.is_meta]
+        return value, list(zip(ours, views, strict=True))
+
+    def take(self, spec: Any, device: str) -> Any:
+        """Return a value that the worker has put into its outbox."""
+        return _refuse_malformed(lambda: self._outbox.get(spec, device))
+
+    def _view(self, answer: Mapping[str, Any]) -> Any:
+        """Return an output in GPU memory, its tensors in the worker's own memory."""
+
+        def build() -> Any:
+            if "boxed" in answer:
+                return self._outbox.view(answer["boxed"])
+            self._pieces.open(answer.get("pieces", []))
+            return build_value(answer.get("output"), self._pieces.view, self._limit_bytes)
+
+        return _refuse_malformed(build)
+
+    def _refuse_misplaced(self, answer: Mapping[str, Any]) -> None:
+        refuse_odd(answer.get("odd"))
+        devices = answer.get("devices")
+        if not isinstance(devices, list):
+            raise Failed("rejected", "malformed_output", "an output does not name its devices")
+        names = [str(name)[:20] for name in devices]
+        wrong = [name for name in names if name != self._device]
+        if wrong:
+            raise Failed("incorrect", "incorrect_device", f"an output is on {wrong[0]}")
+
+
+def refuse_odd(odd: Any) -> None:
+    """Raise Failed where an output is no plain tensor, container or value."""
+    if odd is None:
+        return
+    if not isinstance(odd, dict):
+        raise Failed("rejected", "malformed_output", "an output's type is not described")
+    name = make_readable(str(odd.get("type"))[:80])
+    if odd.get("lazy"):
+        message = f"an output is a {name}, which may compute later"
+        raise Failed("rejected", "lazy_output", message)
+    raise Failed("incorrect", "incorrect_type", f"an output is a {name}")
+
+
+def read_outputs(answer: Mapping[str, Any], calls: int) -> list[Any]:
+    """Return the descriptions of a sample's outputs, one per call. Raises Failed."""
+    outputs = answer.get("outputs")
+    if not isinstance(outputs, list) or len(outputs) != calls:
+        message = "the outputs of a sample are not described"
+        raise Failed("rejected", "malformed_output", message)
+    for output in outputs:
+        refuse_odd(output.get("odd") if isinstance(output, dict) else "no object")
+    return outputs
+
+
+def share_memory(answers: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether outputs of two calls share memory. Raises Failed."""
+    try:
+        spans_by_call = [list_memory_spans(answer.get("output")) for answer in answers]
+    except Malformed as error:
+        raise Failed("rejected", "malformed_output", str(error)) from error
+    end, owner = 0, -1
+    for first, past, call in sorted(
+        (*span, call) for call, spans in enumerate(spans_by_call) for span in spans
+    ):
+        if first < end and call != owner:
+            return True
+        if past > end:
+            end, owner = past, call
+    return False
+
+
+def _refuse_malformed(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except Malformed as error:
+        raise Failed("rejected", "malformed_output", str(error)) from error
+    except Unreadable as error:
+        message = f"an output is in memory that cannot be read: {error}"
+        raise Failed("rejected", "lazy_output", message) from error
+
+
+def _copy_tensor(view: torch.Tensor) -> torch.Tensor:
+    """Return a copy of a tensor in GPU memory that shares nothing, whatever its strides are."""
+    if view.is_meta:
+        return view
+    return torch.empty_like(view).copy_(view)
