@@ -17,7 +17,7 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
-from store.commandline.escape import PREFIX, encode_json, escape_lines, escape_terminal
+from store.commandline.escape import PREFIX, encode_json, escape_lines, escape_terminal, escape_text
 from store.errors import FlywheelError
 
 if TYPE_CHECKING:
@@ -157,10 +157,7 @@ class EscapingStream:
                 return text
             if text[0] == "\r":
                 start, text = "\r", text[1:]
-        lines = text.split("\n")
-        return start + "\n".join(
-            "\t".join(map(escape_terminal, line.split("\t"))) for line in lines
-        )
+        return start + escape_text(text)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ PREFIX = "  | "
 """Stands before every line of foreign text, so that none begins where our lines begin."""
 _TAB_WIDTH = 4
 _LONGEST_NAME = 120
+_BETWEEN_BREAKS = re.compile(r"[^\n\t]+")
 _SUSPECT = re.compile(r"[^ -~]")
 _ESCAPED_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"))
 # Letters and marks that Unicode calls default-ignorable: they take no room and show nothing.
@@ -46,6 +47,15 @@ def escape_terminal(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return _SUSPECT.sub(lambda found: _visible(found[0]), text)
+
+
+def escape_text(text: str) -> str:
+    """Return a text escaped as by `escape_terminal`, except that newlines and tabs stay.
+
+    >>> escape_text("a\\x1b[2Jb\\u202e"), escape_text("kept:\\tthis\\n")
+    ('a\\\\x1b[2Jb\\\\u202e', 'kept:\\tthis\\n')
+    """
+    return _BETWEEN_BREAKS.sub(lambda part: escape_terminal(part[0]), text)
 
 
 def escape_lines(text: str, *, prefix: str = PREFIX, width: int | None = None) -> list[str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from store import __version__, ids
+from store.commandline.escape import quote_name
 from store.errors import FlywheelError, RowsRejected, UnknownName
 from store.hub import frozen_catalog, licences, shards
 from store.hub.redact import Redactor, secret_holders, secret_rows
@@ -402,7 +403,7 @@ def _write_dataset(
     name = str(record["name"])
     if name in lake.catalog.tables or name in made.datasets or not _SAFE_NAME.fullmatch(name):
         raise FlywheelError(
-            f'dataset "{name[:90]!a}" cannot be a config of the repository',
+            f"dataset {quote_name(name)} cannot be a config of the repository",
             "Make it under another name: pipelines run … --name NAME.",
         )
     folder = Path(str(record["path"]))

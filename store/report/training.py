@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from store.commandline.escape import quote_name
 from store.errors import UnknownName
 from store.report.page import drawing
 from store.report.page.section import Exhibit, Figure, Section, ask, charts, grouped
@@ -47,12 +48,15 @@ def find(lake: Lake, wanted: str) -> str:
     ).rows()
     if not wanted or not found:
         raise UnknownName(
-            f"no run begins with {wanted!a}",
+            f"no run id begins with {quote_name(wanted)}",
             "store query \"SELECT run_id, kind, name FROM runs WHERE kind = 'training'\"",
         )
     if len(found) > 1:
         listed = ", ".join(row["run_id"][:18] for row in found[:5])
-        raise UnknownName(f"{wanted!a} begins {len(found)} or more runs", f"Such as {listed}")
+        raise UnknownName(
+            f"{quote_name(wanted)} is ambiguous: it matches {len(found)} or more runs",
+            f"Such as {listed}",
+        )
     return str(found[0]["run_id"])
 
 

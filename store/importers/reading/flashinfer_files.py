@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias, cast
 
+from store.commandline.escape import quote_name
 from store.errors import ImportFailed
 from store.ids import content_id
 from store.importers.reading import sources
@@ -123,7 +124,7 @@ def read(root: Path) -> Dataset:
         text = sources.read_text(file, root)
         definition = _definition(_object(sources.parse_json(text, file), str(file)), str(file))
         if any(one.name == definition.name for one in dataset.definitions):
-            raise ImportFailed(f"{file}: {definition.name!a} is defined twice")
+            raise ImportFailed(f"{file}: {quote_name(definition.name)} is defined twice")
         dataset.definitions.append(definition)
         dataset.note(definition.name, text)
     if not dataset.definitions:

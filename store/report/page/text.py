@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from store.commandline.escape import escape_terminal
+from store.commandline.escape import escape_text
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 NOTHING = "\N{EN DASH}"
@@ -16,15 +16,6 @@ _MARKDOWN = re.compile(r"[\\`*_{}\[\]<>#|!~$&@:]|(?<=\bwww)\.", re.IGNORECASE)
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;", ":": "&#58;", ".": "&#46;"}
 
 
-def inert(text: str) -> str:
-    """Return a text escaped as on a terminal (`escape_terminal`), newlines and tabs excepted.
-
-    >>> inert("a\\x1b[2Jb\\u202e"), inert("kept:\\tthis\\n")
-    ('a\\\\x1b[2Jb\\\\u202e', 'kept:\\tthis\\n')
-    """
-    return re.sub(r"[^\n\t]+", lambda part: escape_terminal(part[0]), text)
-
-
 def code(text: str) -> str:
     """Return code cut to what a page shows: so many lines of so many characters, with notes.
 
@@ -32,7 +23,7 @@ def code(text: str) -> str:
     'yyyy … (60 characters left out)'
     """
     lines = text[: CODE_LINES * LINE_CHARACTERS * 4].replace("\r\n", "\n").split("\n")
-    shown = [_cut(inert(line)) for line in lines[:CODE_LINES]]
+    shown = [_cut(escape_text(line)) for line in lines[:CODE_LINES]]
     left = text.count("\n") + 1 - len(shown)
     if left > 0:
         shown.append(f"… ({left} lines left out)")
@@ -45,7 +36,7 @@ def label(text: str) -> str:
     >>> label("a" * 60) == "a" * 39 + "…", label("two\\nlines")
     (True, 'two lines')
     """
-    one = " ".join(inert(text[: _LABEL_CHARACTERS * 4]).split())
+    one = " ".join(escape_text(text[: _LABEL_CHARACTERS * 4]).split())
     return one if len(one) <= _LABEL_CHARACTERS else one[: _LABEL_CHARACTERS - 1] + "…"
 
 
@@ -55,7 +46,7 @@ def markdown(text: str) -> str:
     >>> markdown("a|b <script> [x](http://y) @me")
     'a\\\\|b &lt;script&gt; \\\\[x\\\\](http&#58;//y) &#64;me'
     """
-    one = " ".join(inert(text).split())
+    one = " ".join(escape_text(text).split())
     return _MARKDOWN.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), one)
 
 
