@@ -1,4 +1,4 @@
-"""Tables (or views) as JSON lines, one file each; times are ISO 8601 in UTC."""
+"""Tables or views as JSON lines, one file each; times are ISO 8601 in UTC."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write(lake: Lake, folder: Path, config: Tables) -> dict[str, int]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON has it; what is no number is null."""
+    """Return a value for JSON; numbers that JSON lacks become null."""
     if isinstance(value, dict):
         return {key: _plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):

@@ -1,7 +1,7 @@
-"""Run folders of KernelBench: kernels as files, and eval_results.json with what was found.
+"""Run folders of KernelBench: kernels as files, and eval_results.json with their verdicts.
 
-One folder a level, levelL, as KernelBench's file names problems by number alone. Where a task was
-not timed, runtime is -1.0 as KernelBench writes it; times are milliseconds.
+Writes one folder for each level, levelL, because KernelBench's file names state only the number of
+the problem. Runtimes are in milliseconds; like KernelBench, it writes -1.0 if a task was not timed.
 """
 
 from __future__ import annotations

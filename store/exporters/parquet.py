@@ -1,4 +1,4 @@
-"""Tables (or views) as Parquet files, one each, for any tool that reads them."""
+"""Tables or views as Parquet files, one each."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""The CUDA-L1 release: five JSON Lines files of kernels and scores, one per GPU.
+"""The CUDA-L1 release: five JSON Lines files of kernels and scores, one for each GPU.
 
-Reads a checkout (optimized_cuda_code/h100.json …), a folder of such files, or one file; also the
-older form (codes/h100.json, one object of levels). One bundle is stored per file; the GPU is the
-file's name. Scores become claims, never timings: the release has no times. Another revision of a
-file replaces its figures in the views (store/views/current_claims.sql). The literal code "None"
-is no kernel, and its score becomes a claim without one.
+Reads a checkout (optimized_cuda_code/h100.json …), a folder of such files, or one file. It also
+reads the older form (codes/h100.json, one object of levels). Each file is stored as one bundle; its
+name states the GPU. Scores become claims, never timings, because the release has no times. The
+literal code "None" is not a kernel: its score becomes a claim without a kernel. When another
+revision of a file is imported, views use its figures instead of the old ones
+(store/views/current_claims.sql).
 
-The licence of the release was GPL-3 in July 2025 and is MIT later: say `--license` for old ones.
+The license of the release was GPL-3 in July 2025 and is MIT later: give --license for old files.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ class Config:
     source_revision: str | None = None
     """Commit of the release (default: the checkout's HEAD, else "unknown")."""
     license: str | None = "MIT"
-    """SPDX identifier of the release's licence; the one of July 2025 was GPL-3.0."""
+    """SPDX identifier of the release's license; in July 2025 it was GPL-3.0."""
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
     """Yield one bundle per file.
 
-    Raises ImportFailed where the path holds nothing of the release, or a line is malformed.
+    Raises ImportFailed if the path has no file of the release, or a line is malformed.
     """
     root = sources.required(path, "the CUDA-L1 release")
     folder = root if root.is_dir() else root.parent
@@ -94,7 +95,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
 
 
 def gpu_name(stem: str) -> str:
-    """Return the GPU that a file's name stands for.
+    """Return the GPU that a file name states.
 
     >>> gpu_name("h100"), gpu_name("3090")
     ('H100', 'RTX 3090')
@@ -107,7 +108,7 @@ def _head(folder: Path) -> str | None:
 
 
 def _other_revisions(lake: store.Lake, source: str, gpu: str, revision: str) -> list[str]:
-    """Return the revisions of a GPU's figures that views have taken so far, but for this one."""
+    """Return the other revisions of a GPU's figures that views use so far."""
     rows = lake.run(
         "SELECT DISTINCT source_revision FROM current_claims "
         "WHERE source = $1 AND gpu = $2 AND task_id IS NOT NULL AND source_revision <> $3",
@@ -129,7 +130,7 @@ def _add_policy(gathered: Gathered) -> None:
 
 
 def _add(gathered: Gathered, row: ReleasedRow, family: str, gpu: str, run_id: str) -> None:
-    """Add a task, its kernel with its origin, the baselines' codes, and a claim per score."""
+    """Add a task, its kernel with its origin, the code of the baselines, and a claim per score."""
     task_id = gathered.task(row.reference)
     name = f"level{row.level}/{row.problem_id}"
     gathered.label(
@@ -192,7 +193,7 @@ def _add(gathered: Gathered, row: ReleasedRow, family: str, gpu: str, run_id: st
 
 
 def _title(reference: str) -> str | None:
-    """Return the first line of the model's docstring, which is what the release has for a name."""
+    """Return the first line of the model's docstring, which serves as its title in the release."""
     tree = parse(reference)
     for node in tree.body if tree else ():
         if isinstance(node, ast.ClassDef) and node.name == "Model":

@@ -1,10 +1,10 @@
 """A flashinfer-trace dataset: definitions, solutions of several files, workloads and traces.
 
-A definition becomes a task: its reference text, followed by a Model and input generators of our own
-that KernelBench's format asks for; the axes that vary are names of the task's module, which each
-workload sets. Inputs that a dataset keeps in files (safetensors) are not generated anew, and such
-workloads say so. Solutions become kernels, verdicts of traces evaluations of flashinfer-bench,
-their latencies and speedups claims.
+A definition becomes a task: its reference code, followed by a Model and input generators in
+KernelBench's format that this importer writes. Axes that vary are names of the task's module, which
+each workload sets. Inputs that a dataset keeps in files (safetensors) are not generated; such
+workloads say so. Solutions become kernels, verdicts of traces become evaluations of
+flashinfer-bench, and latencies and speedups become claims.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class Config:
     source_revision: str | None = None
     """Commit of the dataset (default: the checkout's HEAD, else "unknown")."""
     license: str | None = "Apache-2.0"
-    """SPDX identifier of the dataset's licence."""
+    """SPDX identifier of the dataset's license."""
     evaluator_version: int = 0
-    """Version to give to flashinfer-bench; 0 stands for: the files do not record it."""
+    """Version of flashinfer-bench to record; 0 means that it is unknown."""
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
     """Yield a bundle per definition, with its workloads, solutions and traces.
 
-    Raises ImportFailed where the folder holds no definition, or a file is malformed; names file and
-    line.
+    Raises ImportFailed if the folder has no definition, or a file is malformed; the message names
+    the file and the line.
     """
     root = sources.required(path, "a flashinfer-trace dataset (definitions/, solutions/ …)")
     dataset = files.read(root)

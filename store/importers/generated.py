@@ -1,9 +1,9 @@
-"""Generated tasks of graded difficulty, with a teacher's kernels: thousands from a seed.
+"""Generated tasks of graded difficulty with a teacher's kernels: thousands from one seed.
 
-It is built in and takes no path. Each family (store/generated/*.py) draws tasks from the seed:
-the same seed gives the same bytes, and a larger count goes on where a smaller one stopped. Every
-task comes with right kernels of different speed in PyTorch, C, Triton and CUDA, and with a few
-that are wrong, which policy teacher-wrong wrote. Whole families are held out for the test side.
+Takes no path. Each family (store/generated/*.py) draws tasks from the seed. The same seed gives the
+same bytes, and a larger count continues where a smaller one stopped. Every task has correct kernels
+of different speed in PyTorch, C, Triton and CUDA, and some wrong ones by the policy teacher-wrong.
+Whole families are in the test split.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 NAME = "generated"
 IMPORTER_VERSION = 1
 SUITE_REVISION = "v2"
-"""Version of the texts; another one as soon as any text changes."""
+"""Version of the texts; raise it when any text changes."""
 LICENSE = "Apache-2.0"
 RULE = "whole families, chosen by hand so that both sides hold row-wise and matrix work"
 BUNDLE_TASKS = 64
@@ -54,7 +54,7 @@ class Config:
     seed: int = 0
     """Seed of every draw."""
     kernels: Literal["all", "cpu", "cuda", "none"] = "all"
-    """Whose device the teacher's kernels are for."""
+    """Import the teacher's kernels for these devices."""
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
@@ -62,16 +62,16 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
 
     Raises:
         ImportFailed: a path was given, or the count is below 1.
-        UnknownName: there is no such family.
+        UnknownName: no family has the name.
     """
     if path is not None:
         raise ImportFailed(
-            f"generated tasks are built in and take no path, not {path}",
-            "Say how many: store import generated --count 1000 --seed 1",
+            f"the importer generated takes no path, but {path} was given",
+            "For example: store import generated --count 1000 --seed 1",
         )
     if config.count < 1:
         raise ImportFailed(f"--count {config.count} is too few", "Give 1 or more.")
-    # A family named twice would give its tasks twice.
+    # A family given twice would yield its tasks twice.
     names = tuple(dict.fromkeys(config.families)) or families_module.family_names()
     for name in names:
         families_module.load_family(name)
@@ -94,7 +94,7 @@ def _bundle(chunk: list[tuple[str, Task]], config: Config, lake: store.Lake) -> 
             *((_path(family, kernel), kernel.code) for kernel in kernels),
         ]
     )
-    # By content alone: the same tasks are the same under another count.
+    # The id depends on the content alone: the same tasks have the same id with another --count.
     identity = ids.content_id("import", NAME, str(IMPORTER_VERSION), SUITE_REVISION, content)
     count = sum(len(kernels) for _, _, kernels in picked)
     message = f"{NAME} {SUITE_REVISION}: {len(picked)} tasks, {count} kernels"

@@ -1,7 +1,7 @@
 """Tasks of KernelBench: a checkout (KernelBench/level1/12_Name.py) or the Hub dataset's Parquet.
 
-The texts of one name differ between revisions of the benchmark, so the revision has to be said.
-One bundle is stored per level folder, or per Parquet file.
+--revision is required, because tasks of one name differ between revisions of the benchmark. Each
+level folder or Parquet file is stored as one bundle.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class Config:
     """Options of the kernelbench importer."""
 
     revision: str | None = None
-    """Revision of the suite, such as v0, v0.1 or v0.2; has to be said, since the files do not."""
+    """Revision of the suite, such as v0, v0.1 or v0.2; required."""
     source_revision: str | None = None
     """Commit of the checkout or the Hub repository (default: the checkout's HEAD)."""
     license: str | None = "MIT"
-    """SPDX identifier of the tasks' licence."""
+    """SPDX identifier of the tasks' license."""
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
     """Yield one bundle per level folder or Parquet file.
 
-    Raises ImportFailed where the path holds neither, or a task is malformed.
+    Raises ImportFailed if the path has neither, or a task is malformed.
     """
     root = sources.required(path, "a KernelBench checkout or the Hub dataset's folder")
     if config.revision is None:
@@ -128,7 +128,7 @@ def _head(folder: Path) -> str | None:
 
 
 def _levels(root: Path) -> Iterator[tuple[Path, list[Path]]]:
-    """Find level folders, and in each the files that are named like tasks."""
+    """Yield each level folder with its files that have the names of tasks."""
     for base in (root, root / "KernelBench"):
         folders = {
             int(match[1]): folder

@@ -1,8 +1,8 @@
 """A run folder of KernelBench: generated kernels, their prompts, and eval_results.json.
 
-Files are level_1_problem_12_sample_0_kernel.py (and _prompt.txt where prompts were logged). The
-tasks have to be in the lake already (`store import kernelbench`). Runtimes come as one mean
-without samples: they are stored as claims in milliseconds, never as timings.
+Kernels are files such as level_1_problem_12_sample_0_kernel.py, with _prompt.txt beside them if
+prompts were logged. Import the tasks first (`store import kernelbench`). The files state one mean
+runtime without samples: it becomes a claim in milliseconds, never a timing.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ class Config:
     """Options of the kernelbench-run importer."""
 
     suite_revision: str | None = None
-    """Revision of KernelBench that the run was made on, as it was imported; has to be said."""
+    """Revision of KernelBench that the run used, as it was imported; required."""
     policy: str | None = None
     """Who wrote the kernels (default: the folder's name)."""
     baseline: Path | None = None
-    """Timing file (results/timing/GPU/baseline_time_*.json) to state speedups from, as claims."""
+    """Timing file (results/timing/GPU/baseline_time_*.json) to compute claimed speedups from."""
     baseline_kind: BaselineKind | None = None
-    """What the timing file timed, where its name does not say."""
+    """What the timing file measured, if its name does not state it."""
     source_revision: str | None = None
     """Revision of the run (default: a hash of eval_results.json)."""
     license: str | None = None
     """SPDX identifier under which the kernels were released."""
     evaluator_version: int = 0
-    """Version to give to KernelBench's evaluator; 0 stands for: the files do not record it."""
+    """Version of KernelBench's evaluator to record; 0 means that it is unknown."""
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
-    """Yield the run as one bundle; evaluations that the lake holds are left out.
+    """Yield the run as one bundle, without the evaluations that the lake has already.
 
-    Raises ImportFailed where a task is not in the lake, or a file is malformed.
+    Raises ImportFailed if a task is not in the lake, or a file is malformed.
     """
     folder = sources.required(path, "a run folder of KernelBench")
     revision = _require_revision(config, lake)
@@ -149,7 +149,7 @@ def _kernel_files(folder: Path) -> dict[Sample, Path]:
 
 
 def _assign(entries: list[Entry], samples: list[Sample], file: Path) -> dict[Sample, list[Entry]]:
-    """Give each verdict to its kernel; the file names problem and sample but not the level."""
+    """Assign each verdict to its kernel; the file states problem and sample, but not the level."""
     by_place: dict[tuple[int, int], list[Sample]] = {}
     for sample in samples:
         by_place.setdefault((sample.problem_id, sample.sample_id), []).append(sample)

@@ -1,9 +1,9 @@
 """The AI CUDA Engineer Archive of Sakana AI: Parquet files of CUDA kernels for KernelBench tasks.
 
-Reads one file (level_1.parquet …) or a folder of them. A kernel is its CUDA text with the
-functional PyTorch module that calls it. Runtimes and speedups of the archive become claims, its
-verdicts evaluations of evaluator ai-cuda-engineer, version 0: they were given before an exploit of
-that evaluator was found, which its authors made public. Profiles become analyses.
+Reads one file (level_1.parquet …) or a folder of them. A kernel is its CUDA code with the
+functional PyTorch module that calls it. Runtimes and speedups of the archive become claims, and
+profiles become analyses. Verdicts become evaluations of evaluator ai-cuda-engineer, version 0: they
+predate the exploit of that evaluator that its authors published.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ class Config:
     source_revision: str = "unknown"
     """Commit of the archive's repository."""
     license: str | None = "CC-BY-4.0"
-    """SPDX identifier of the archive's licence."""
+    """SPDX identifier of the archive's license."""
     gpu: str = "H100"
     """GPU that the archive was timed on."""
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
-    """Yield a bundle per thousand rows of each file.
+    """Yield one bundle per thousand rows of each file.
 
-    Raises ImportFailed where a file is no Parquet, lacks a column that is needed, or a row names a
-    task that is none.
+    Raises ImportFailed if a file is not Parquet or lacks a required column, or a row names an
+    unknown task.
     """
     root = sources.required(path, "level_1.parquet … of the AI CUDA Engineer Archive")
     files = parquet.find(root)
@@ -93,7 +93,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
 
 
 class _Rows:
-    """The rows of one bundle while they are made."""
+    """Collects the rows of one bundle."""
 
     def __init__(self, gathered: Gathered, run_id: str, gpu: str) -> None:
         self.left_out = 0
@@ -147,13 +147,13 @@ class _Rows:
                 **gathered.origin(),
             },
         )
-        self._judged(row, place, task_id, kernel_id)
+        self._add_evaluation(row, place, task_id, kernel_id)
         for metric, baseline, column in (
             ("latency_ms", None, "CUDA_Runtime"),
             ("speedup", "eager", "CUDA_Speedup_Native"),
             ("speedup", "compile", "CUDA_Speedup_Compile"),
         ):
-            self._claim(row, place, task_id, kernel_id, metric, baseline, column)
+            self._add_claim(row, place, task_id, kernel_id, metric, baseline, column)
         for column, author in (
             ("NCU_Profile", "Nsight Compute"),
             ("Torch_Profile", "torch.profiler"),
@@ -172,7 +172,9 @@ class _Rows:
                 }
                 gathered.add("analyses", (analysis_id,), analysis)
 
-    def _judged(self, row: ArchiveRow, place: list[str], task_id: str, kernel_id: str) -> None:
+    def _add_evaluation(
+        self, row: ArchiveRow, place: list[str], task_id: str, kernel_id: str
+    ) -> None:
         status, reason = row.verdict()
         evaluation_id = content_id("evaluation", POLICY, *place, row.where, status)
         self._gathered.add(
@@ -195,7 +197,7 @@ class _Rows:
             },
         )
 
-    def _claim(
+    def _add_claim(
         self,
         row: ArchiveRow,
         place: list[str],

@@ -1,8 +1,8 @@
-"""The starter suite: our own tasks and kernels, labelled by what they are, and rows of an H200.
+"""The starter suite: built-in tasks and labeled kernels, and rows measured on an H200.
 
-It is built in and takes no path. One bundle holds the suite of store/starter/suite.yaml, one the
-rows that were measured on a GPU machine (store/starter/measured). Kernels that cheat come with a
-confirmed finding, so that they are quarantined; kernels that are merely wrong do not.
+Takes no path. One bundle has the suite of store/starter/suite.yaml, another one the rows measured
+on a GPU machine (store/starter/measured). Kernels that cheat come with a confirmed finding, so they
+are quarantined; kernels that are merely wrong are not.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Config:
     """Options of the starter importer."""
 
     measured: bool = True
-    """Load the rows measured on a GPU machine too."""
+    """Also import the rows measured on a GPU machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class Kernel:
     """File name without .py."""
     code: str
     about: str
-    """What the kernel says of itself: the first line of its text."""
+    """What the kernel does, by the first line of its docstring."""
     device: str
     """cpu, cuda or any."""
     label: str
@@ -55,7 +55,7 @@ class Kernel:
     finding: str | None
     """Class of a cheat or short-circuit."""
     expect: tuple[str, ...]
-    """Verdicts that a sound evaluator may give: a status, or status/reason."""
+    """Verdicts that a sound evaluator may give: status, or status/reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +87,8 @@ class Suite:
     tasks: tuple[Task, ...]
 
 
-def suite(folder: Path = FOLDER) -> Suite:
-    """Read suite.yaml with the files that it names. Raises ImportFailed where one is missing."""
+def read_suite(folder: Path = FOLDER) -> Suite:
+    """Read suite.yaml and the files that it names. Raises ImportFailed if one is missing."""
     import yaml
 
     text = sources.read_text(folder / "suite.yaml", folder)
@@ -104,13 +104,13 @@ def suite(folder: Path = FOLDER) -> Suite:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
-    """Yield the suite, and the measured rows where there are any."""
+    """Yield the suite, and the measured rows if there are any."""
     if path is not None:
         raise ImportFailed(
             f"the starter suite is built in and takes no path, not {path}",
             "A folder of your own tasks and kernels is imported by: store import kernels PATH",
         )
-    yield _suite_bundle(suite(), config, lake)
+    yield _suite_bundle(read_suite(), config, lake)
     files = sorted(MEASURED.glob("*.parquet"))
     if config.measured and files:
         yield _measured_bundle(files)
@@ -253,7 +253,7 @@ def _measured_bundle(files: list[Path]) -> Bundle:
     content = sources.digest((file.name, file.read_bytes()) for file in files)
     tables: dict[str, Any] = {file.stem: pq.read_table(file) for file in files}
     counts = ", ".join(f"{rows.num_rows} {name}" for name, rows in tables.items())
-    # Known by content alone: importing with other options must not store a measurement twice.
+    # The id depends on the content alone, so that other options do not store a measurement twice.
     return Bundle(
         bundle_id=ids.content_id("measured", NAME, content),
         message=f"{NAME}, measured: {counts}",

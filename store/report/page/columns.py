@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Literal, TypeAlias
 
-from store.report.page.text import NOTHING, SPACE, TIMES, inert
+from store.report.page.text import NOTHING, SPACE, TIMES
 
 Kind: TypeAlias = Literal["text", "number", "id", "quote"]
 
@@ -121,7 +121,7 @@ def cell(name: str, value: object) -> str:
     text = str(value)
     if _HASH.fullmatch(text):
         return text[:12]
-    one = " ".join(inert(text[: _TEXT_CHARACTERS * 4]).split())
+    one = " ".join(escape_text(text[: _TEXT_CHARACTERS * 4]).split())
     return one if len(one) <= _TEXT_CHARACTERS else one[: _TEXT_CHARACTERS - 1] + "…"
 
 
