@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Literal, TypeAlias
 
+from store.commandline.escape import escape_text
 from store.report.page.text import NOTHING, SPACE, TIMES
 
 Kind: TypeAlias = Literal["text", "number", "id", "quote"]

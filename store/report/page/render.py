@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import store
+from store.commandline.escape import escape_text
 from store.report.page import drawing
 from store.report.page import text as text_module
 from store.report.page.columns import Cell, columns, heading, shown
@@ -96,7 +97,7 @@ def html(page: Page) -> str:
     }
     return _rendered(
         "page.html.jinja", page, autoescape=True,
-        style=style, anchors=anchors, drawing=Markup, coloured=_coloured, inert=text_module.inert,
+        style=style, anchors=anchors, drawing=Markup, coloured=_coloured, escape_text=escape_text,
     )  # fmt: skip
 
 
