@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from store.errors import ExportRefused, UnknownName
-from store.exporters.writing.attempts import Which, attempts, revision_of
+from store.exporters.writing.attempts import Which, find_revision, read_attempts
 from store.exporters.writing.run import question
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Config(Which):
 
 def write(lake: Lake, folder: Path, config: Which) -> dict[str, int]:
     """Write optimized_cuda_code/DEVICE.json."""
-    revision = revision_of(lake, config)
+    revision = find_revision(lake, config)
     tasks = lake.run(
         question("numbered_tasks"), {"suite": config.suite, "suite_revision": revision}
     ).rows()
@@ -86,7 +86,7 @@ def _measured_lines(
     lake: Lake, tasks: list[dict[str, Any]], config: Which
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the lines of the measured device; none if no kernel was judged."""
-    device, rows = attempts(lake, config)
+    device, rows = read_attempts(lake, config)
     if not tasks or device is None or all(row["status"] is None for row in rows):
         return {}
     best: dict[str, dict[str, Any]] = {}

@@ -14,7 +14,7 @@ import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from store.exporters.writing.attempts import Which, attempts
+from store.exporters.writing.attempts import Which, read_attempts
 from store.ids import content_id
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _BY_STATUS = {
 
 def write(lake: Lake, folder: Path, config: Which) -> dict[str, int]:
     """Write definitions/, solutions/, workloads/ and traces/."""
-    device, rows = attempts(lake, config)
+    device, rows = read_attempts(lake, config)
     known: set[str] = set()
     traces = 0
     for row in rows:

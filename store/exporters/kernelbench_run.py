@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from store.errors import ExportRefused
-from store.exporters.writing.attempts import Which, attempts
+from store.exporters.writing.attempts import Which, read_attempts
 
 if TYPE_CHECKING:
     from store.lake.reader import Lake
@@ -22,7 +22,7 @@ Config = Which
 
 def write(lake: Lake, folder: Path, config: Which) -> dict[str, int]:
     """Write level_L_problem_P_sample_S_kernel.py and eval_results.json of every level."""
-    device, rows = attempts(lake, config)
+    device, rows = read_attempts(lake, config)
     numbered = [row for row in rows if row["level"] is not None and row["problem_id"] is not None]
     if not numbered:
         raise ExportRefused(

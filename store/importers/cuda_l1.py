@@ -56,7 +56,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
 
     Raises ImportFailed if the path has no file of the release, or a line is malformed.
     """
-    root = sources.required(path, "the CUDA-L1 release")
+    root = sources.require_path(path, "the CUDA-L1 release")
     folder = root if root.is_dir() else root.parent
     revision = config.source_revision or _head(folder) or "unknown"
     family: dict[str, str] = {}
@@ -70,7 +70,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         content = f"{one.file.name} {revision} {sources.digest([(one.origin, one.data)])}"
         identity = sources.bundle_id(NAME, IMPORTER_VERSION, content, config)
         message = f"{NAME} {one.file.name}: {len(one.rows)} tasks"
-        if sources.stored(lake, identity):
+        if sources.is_stored(lake, identity):
             yield Bundle(bundle_id=identity, message=message)
             continue
         for earlier in _other_revisions(lake, one.origin, gpu_name(one.file.stem), revision):
@@ -84,12 +84,12 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         _add_policy(gathered)
         for row in one.rows:
             _add(gathered, row, family[row.reference], gpu_name(one.file.stem), identity)
-        gathered.split(decide_splits(SUITE, set(family.values()), lake))
+        gathered.add_splits(decide_splits(SUITE, set(family.values()), lake))
         # Files share most of their texts, and an earlier file is stored when the next is made.
         kernels = gathered.tables.get("kernels", {})
         gathered.tables["kernels"] = {k: row for k, row in kernels.items() if k not in before}
         before |= kernels.keys()
-        yield gathered.bundle(
+        yield gathered.make_bundle(
             identity, message, importer=NAME, config=config, what=f"{one.origin}/{one.file.name}"
         )
 
@@ -131,9 +131,9 @@ def _add_policy(gathered: Gathered) -> None:
 
 def _add(gathered: Gathered, row: ReleasedRow, family: str, gpu: str, run_id: str) -> None:
     """Add a task, its kernel with its origin, the code of the baselines, and a claim per score."""
-    task_id = gathered.task(row.reference)
+    task_id = gathered.add_task(row.reference)
     name = f"level{row.level}/{row.problem_id}"
-    gathered.label(
+    gathered.add_label(
         task_id,
         family=family,
         suite=SUITE,
@@ -145,7 +145,7 @@ def _add(gathered: Gathered, row: ReleasedRow, family: str, gpu: str, run_id: st
     )
     kernel_id = None
     if row.code is not None:
-        kernel_id = gathered.kernel({ENTRY_PATH: row.code})
+        kernel_id = gathered.add_kernel({ENTRY_PATH: row.code})
         generation_id = content_id("generation", POLICY, task_id, kernel_id)
         generation = {
             "generation_id": generation_id,
@@ -158,7 +158,7 @@ def _add(gathered: Gathered, row: ReleasedRow, family: str, gpu: str, run_id: st
         gathered.add("generations", (generation_id,), generation)
     baseline_kernels = {
         # The baselines are written as the reference is: their class is Model.
-        baseline: gathered.kernel({ENTRY_PATH: code}, entry_point="Model")
+        baseline: gathered.add_kernel({ENTRY_PATH: code}, entry_point="Model")
         for baseline, code in row.baseline_codes.items()
     }
     # What has a score is named by its claim.

@@ -44,7 +44,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     Raises ImportFailed if the folder has no definition, or a file is malformed; the message names
     the file and the line.
     """
-    root = sources.required(path, "a flashinfer-trace dataset (definitions/, solutions/ …)")
+    root = sources.require_path(path, "a flashinfer-trace dataset (definitions/, solutions/ …)")
     dataset = files.read(root)
     revision = config.source_revision or sources.git_head(root) or "unknown"
     families = {one.name: one.op_type for one in dataset.definitions}
@@ -58,7 +58,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
             f"{NAME} {definition.name}: {len(solutions)} solutions, "
             f"{sum(one.solution is not None for one in traces)} verdicts"
         )
-        if sources.stored(lake, identity):
+        if sources.is_stored(lake, identity):
             yield Bundle(bundle_id=identity, message=message)
             continue
         gathered = Gathered(
@@ -66,11 +66,13 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         )
         rows = TraceRows(gathered, identity, config.evaluator_version, definition)
         for trace in traces:
-            rows.workload(trace.workload)
+            rows.add_workload(trace.workload)
         for solution in solutions:
-            rows.solution(solution)
+            rows.add_solution(solution)
         for trace in traces:
-            rows.verdict(trace)
-        gathered.split(splits)
+            rows.add_verdict(trace)
+        gathered.add_splits(splits)
         gathered.leave_out_stored(lake)
-        yield gathered.bundle(identity, message, importer=NAME, config=config, what=definition.name)
+        yield gathered.make_bundle(
+            identity, message, importer=NAME, config=config, what=definition.name
+        )

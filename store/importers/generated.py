@@ -98,7 +98,7 @@ def _bundle(chunk: list[tuple[str, Task]], config: Config, lake: store.Lake) -> 
     identity = ids.content_id("import", NAME, str(IMPORTER_VERSION), SUITE_REVISION, content)
     count = sum(len(kernels) for _, _, kernels in picked)
     message = f"{NAME} {SUITE_REVISION}: {len(picked)} tasks, {count} kernels"
-    if sources.stored(lake, identity):
+    if sources.is_stored(lake, identity):
         return Bundle(bundle_id=identity, message=message)
     gathered = Gathered(source=NAME, source_revision=SUITE_REVISION, license=LICENSE)
     for family in sorted({family for family, _, _ in picked}):
@@ -109,12 +109,12 @@ def _bundle(chunk: list[tuple[str, Task]], config: Config, lake: store.Lake) -> 
         task_id = _add_task(gathered, family, task)
         for kernel in kernels:
             _add_kernel(gathered, family, task, task_id, kernel, identity)
-    return gathered.bundle(identity, message, importer=NAME, config=config, what=NAME)
+    return gathered.make_bundle(identity, message, importer=NAME, config=config, what=NAME)
 
 
 def _add_task(gathered: Gathered, family: str, task: Task) -> str:
-    task_id = gathered.task(task.code)
-    gathered.label(
+    task_id = gathered.add_task(task.code)
+    gathered.add_label(
         task_id,
         family=family,
         suite=NAME,
@@ -148,7 +148,7 @@ def _add_kernel(
     )
     # The path keeps the variant's name, which stands nowhere else in the lake.
     path = _path(family, kernel)
-    kernel_id = gathered.kernel({path: kernel.code}, entry_path=path)
+    kernel_id = gathered.add_kernel({path: kernel.code}, entry_path=path)
     # A kernel whose text stays gets the words of a new revision as another attempt.
     generation_id = ids.content_id("generation", NAME, SUITE_REVISION, policy, task_id, kernel_id)
     generation = {

@@ -50,7 +50,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
 
     Raises ImportFailed if the path has neither, or a task is malformed.
     """
-    root = sources.required(path, "a KernelBench checkout or the Hub dataset's folder")
+    root = sources.require_path(path, "a KernelBench checkout or the Hub dataset's folder")
     if config.revision is None:
         raise ImportFailed(
             "the revision of KernelBench is not said",
@@ -73,8 +73,8 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     for group in groups:
         gathered = Gathered(source=NAME, source_revision=source_revision, license=config.license)
         for task in group.tasks:
-            gathered.label(
-                gathered.task(task.code),
+            gathered.add_label(
+                gathered.add_task(task.code),
                 family=task.family,
                 suite=SUITE,
                 revision=config.revision,
@@ -83,10 +83,10 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
                 level=task.level,
                 problem_id=task.problem_id,
             )
-        gathered.split(splits)
+        gathered.add_splits(splits)
         # A commit read from the checkout is stored too, so that it is part of the identity.
         content = f"{group.name} {group.content} {source_revision}"
-        yield gathered.bundle(
+        yield gathered.make_bundle(
             sources.bundle_id(NAME, IMPORTER_VERSION, content, config),
             f"{NAME} {config.revision} {group.name}: {len(group.tasks)} tasks",
             importer=NAME,

@@ -59,7 +59,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
 
     Raises ImportFailed if a task is not in the lake, or a file is malformed.
     """
-    folder = sources.required(path, "a run folder of KernelBench")
+    folder = sources.require_path(path, "a run folder of KernelBench")
     revision = _require_revision(config, lake)
     files = _kernel_files(folder)
     contents = {sample: sources.read_bytes(file, folder) for sample, file in files.items()}
@@ -80,7 +80,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     )
     policy = config.policy or folder.resolve().name
     identity = sources.bundle_id(NAME, IMPORTER_VERSION, f"{policy} {content}", config)
-    if sources.stored(lake, identity):
+    if sources.is_stored(lake, identity):
         yield Bundle(bundle_id=identity, message=f"{NAME} {policy}")
         return
 
@@ -88,7 +88,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     if source_revision is None and verdicts:
         source_revision = f"sha256:{sources.digest([(RESULTS, verdicts)])[:16]}"
     gathered = Gathered(source=NAME, source_revision=source_revision, license=config.license)
-    gathered.policy(policy, "model")
+    gathered.add_policy(policy, "model")
     run = RunRows(
         gathered=gathered,
         policy=policy,
@@ -96,7 +96,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         evaluator_version=config.evaluator_version,
         baseline=_baseline(config, timed),
     )
-    entries = results.entries(sources.decode(verdicts, judged), judged) if verdicts else []
+    entries = results.parse_entries(sources.decode(verdicts, judged), judged) if verdicts else []
     by_sample = _assign(entries, list(files), judged)
     tasks = _tasks(lake, revision, files)
     for sample, data in contents.items():
@@ -106,7 +106,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         run.add(sample, tasks[sample.level, sample.problem_id], code, shown, by_sample[sample])
     gathered.leave_out_stored(lake)
     run.warn_of_unmatched()
-    yield gathered.bundle(
+    yield gathered.make_bundle(
         identity,
         f"{NAME} {policy}: {len(files)} kernels, {sum(map(len, by_sample.values()))} verdicts",
         importer=NAME,
@@ -200,6 +200,6 @@ def _tasks(
 def _baseline(config: Config, data: bytes) -> Baseline | None:
     if config.baseline is None:
         return None
-    return results.baseline(
+    return results.parse_baseline(
         sources.decode(data, config.baseline), config.baseline, config.baseline_kind
     )

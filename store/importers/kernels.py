@@ -61,7 +61,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
 
     Raises ImportFailed if the folder has another layout, or a file cannot be read.
     """
-    root = sources.required(path, "a folder with tasks/ and kernels/, or with task.py")
+    root = sources.require_path(path, "a folder with tasks/ and kernels/, or with task.py")
     suite = config.suite or root.resolve().name
     source_revision = config.source_revision or sources.git_head(root)
     tasks: list[tuple[_TaskFiles, str, str]] = []
@@ -92,12 +92,12 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         )
         identity = sources.bundle_id(NAME, IMPORTER_VERSION, content, config)
         message = f"{NAME} {suite}/{found.name}: {len(candidates)} candidates"
-        if sources.stored(lake, identity):
+        if sources.is_stored(lake, identity):
             yield Bundle(bundle_id=identity, message=message)
             continue
         gathered = Gathered(source=NAME, source_revision=source_revision, license=config.license)
-        task_id = gathered.task(code)
-        gathered.label(
+        task_id = gathered.add_task(code)
+        gathered.add_label(
             task_id,
             family=family,
             suite=suite,
@@ -105,11 +105,11 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
             name=found.name,
             title=found.name.replace("_", " "),
         )
-        gathered.split(splits)
-        gathered.policy(config.policy, "person")
+        gathered.add_splits(splits)
+        gathered.add_policy(config.policy, "person")
         for name, files in candidates.items():
             _add(gathered, f"{suite}/{found.name}/{name}", task_id, files, identity, config)
-        yield gathered.bundle(
+        yield gathered.make_bundle(
             identity, message, importer=NAME, config=config, what=f"{suite}/{found.name}"
         )
 
@@ -123,7 +123,7 @@ def _add(
     config: Config,
 ) -> None:
     """Add a candidate; the same text under two names is one kernel and one attempt."""
-    kernel_id = gathered.kernel(files, source=source, entry_point=config.entry_point)
+    kernel_id = gathered.add_kernel(files, source=source, entry_point=config.entry_point)
     generation_id = content_id("generation", config.policy, task_id, kernel_id)
     row = {
         "generation_id": generation_id,

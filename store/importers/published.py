@@ -49,7 +49,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     data = sources.read_bytes(file, file.parent)
     document = _parse(sources.decode(data, file), file)
     identity = sources.bundle_id(NAME, IMPORTER_VERSION, sources.digest([(NAME, data)]), config)
-    if sources.stored(lake, identity):
+    if sources.is_stored(lake, identity):
         yield Bundle(bundle_id=identity, message=f"{NAME} {file.name}")
         return
     gathered = Gathered(source=NAME, source_revision=None, license=None)
@@ -63,7 +63,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         about = _mapping(source, f"{file}, source {number}")
         _add_source(gathered, about, file, identity, TRUST.index(config.trust))
     claims = len(gathered.tables.get("claims", {}))
-    yield gathered.bundle(
+    yield gathered.make_bundle(
         identity,
         f"{NAME} {file.name}: {claims} figures",
         importer=NAME,

@@ -55,23 +55,23 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     Raises ImportFailed if a file is not Parquet or lacks a required column, or a row names an
     unknown task.
     """
-    root = sources.required(path, "level_1.parquet … of the AI CUDA Engineer Archive")
+    root = sources.require_path(path, "level_1.parquet … of the AI CUDA Engineer Archive")
     files = parquet.find(root)
     wanted = set[str]()
     for file in files:
-        for code in parquet.distinct(file, "PyTorch_Code_Module"):
+        for code in parquet.read_distinct(file, "PyTorch_Code_Module"):
             sources.check_task(code, f"{file.name}, PyTorch_Code_Module")
             wanted.add(code)
     family = {code: task_families.family(code) for code in wanted}
     splits = decide_splits(SUITE, set(family.values()), lake)
     for file in files:
         digest = parquet.digest(file)
-        for number, rows in enumerate(parquet.batches(file, ArchiveRow.COLUMNS, BUNDLE_ROWS)):
+        for number, rows in enumerate(parquet.read_batches(file, ArchiveRow.COLUMNS, BUNDLE_ROWS)):
             content = f"{file.name} {number} {digest}"
             identity = sources.bundle_id(NAME, IMPORTER_VERSION, content, config)
             first = number * BUNDLE_ROWS
             message = f"{NAME} {file.name}: rows {first} to {first + len(rows) - 1}"
-            if sources.stored(lake, identity):
+            if sources.is_stored(lake, identity):
                 yield Bundle(bundle_id=identity, message=message)
                 continue
             gathered = Gathered(
@@ -79,15 +79,15 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
                 source_revision=config.source_revision,
                 license=config.license,
             )
-            gathered.policy(POLICY, "released")
+            gathered.add_policy(POLICY, "released")
             made = _Rows(gathered, identity, config.gpu)
             for index, row in enumerate(rows):
                 made.add(ArchiveRow(row, f"{file.name}, row {first + index}"), family)
             if made.left_out:
                 log.warning("%s: %d rows have no task or no code", message, made.left_out)
-            gathered.split(splits)
+            gathered.add_splits(splits)
             gathered.leave_out_stored(lake)
-            yield gathered.bundle(
+            yield gathered.make_bundle(
                 identity, message, importer=NAME, config=config, what=f"{file.name} {first}"
             )
 
@@ -114,10 +114,10 @@ class _Rows:
             self.left_out += 1
             return
         gathered = self._gathered
-        task_id = gathered.task(task_code)
+        task_id = gathered.add_task(task_code)
         level, problem = row.number("Level_ID"), row.number("Task_ID")
         if level is not None and problem is not None:
-            gathered.label(
+            gathered.add_label(
                 task_id,
                 family=family[task_code],
                 suite=SUITE,
@@ -128,7 +128,7 @@ class _Rows:
                 problem_id=problem,
             )
         caller = row.text("PyTorch_Code_Functional")
-        kernel_id = gathered.kernel(
+        kernel_id = gathered.add_kernel(
             {KERNEL_PATH: code} | ({} if caller is None else {CALLER_PATH: caller}),
             entry_path=KERNEL_PATH,
             entry_point="forward",

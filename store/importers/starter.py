@@ -155,7 +155,7 @@ def _suite_bundle(whole: Suite, config: Config, lake: store.Lake) -> Bundle:
     identity = sources.bundle_id(NAME, IMPORTER_VERSION, sources.digest(files), config)
     kernels = sum(len(task.kernels) for task in whole.tasks)
     message = f"{NAME} {whole.revision}: {len(whole.tasks)} tasks, {kernels} kernels"
-    if sources.stored(lake, identity):
+    if sources.is_stored(lake, identity):
         return Bundle(bundle_id=identity, message=message)
     gathered = Gathered(source=NAME, source_revision=whole.revision, license=whole.license)
     gathered.add(
@@ -170,11 +170,11 @@ def _suite_bundle(whole: Suite, config: Config, lake: store.Lake) -> Bundle:
         task_id = _add_task(gathered, whole, task, number)
         for kernel in task.kernels:
             _add_kernel(gathered, task, task_id, kernel, identity)
-    return gathered.bundle(identity, message, importer=NAME, config=config, what=NAME)
+    return gathered.make_bundle(identity, message, importer=NAME, config=config, what=NAME)
 
 
 def _add_task(gathered: Gathered, whole: Suite, task: Task, number: int) -> str:
-    task_id = gathered.task(task.code)
+    task_id = gathered.add_task(task.code)
     label = {
         "suite": whole.name,
         "suite_revision": whole.revision,
@@ -205,7 +205,7 @@ def _add_task(gathered: Gathered, whole: Suite, task: Task, number: int) -> str:
 def _add_kernel(gathered: Gathered, task: Task, task_id: str, kernel: Kernel, run_id: str) -> None:
     # The path keeps the kernel's name, which stands nowhere else in the lake.
     path = f"{task.name}/{kernel.name}.py"
-    kernel_id = gathered.kernel({path: kernel.code}, entry_path=path)
+    kernel_id = gathered.add_kernel({path: kernel.code}, entry_path=path)
     generation_id = ids.content_id("generation", NAME, task_id, kernel_id)
     generation = {
         "generation_id": generation_id,

@@ -55,7 +55,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
 
     Raises ImportFailed if a file is not a log of completions, or no row has a known task.
     """
-    root = sources.required(path, "completions_*.parquet of a TRL run, or the folder of them")
+    root = sources.require_path(path, "completions_*.parquet of a TRL run, or the folder of them")
     files = parquet.find(root)
     folder = root if root.is_dir() else root.parent
     if folder.resolve().name == "completions":
@@ -69,17 +69,17 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
             NAME, IMPORTER_VERSION, f"{policy} {file.name} {parquet.digest(file)}", config
         )
         message = f"{NAME} {policy}: {file.name}"
-        if sources.stored(lake, identity):
+        if sources.is_stored(lake, identity):
             kept += 1
             yield Bundle(bundle_id=identity, message=message)
             continue
         gathered = Gathered(
             source=NAME, source_revision=config.source_revision, license=config.license
         )
-        gathered.policy(policy, "model")
-        names = parquet.columns(file)
+        gathered.add_policy(policy, "model")
+        names = parquet.column_names(file)
         wanted = dict.fromkeys(names, False) | dict.fromkeys(_NEEDED, True)
-        for rows in parquet.batches(file, wanted, BUNDLE_ROWS):
+        for rows in parquet.read_batches(file, wanted, BUNDLE_ROWS):
             for row in rows:
                 read_rows += 1
                 place = f"{file.name}, row {read_rows - 1}"
@@ -88,7 +88,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
                 if task_id is not None:
                     kept += 1
                     _add(gathered, row, messages, task_id, policy, identity, place, group)
-        yield gathered.bundle(identity, message, importer=NAME, config=config, what=file.name)
+        yield gathered.make_bundle(identity, message, importer=NAME, config=config, what=file.name)
     if not kept:
         raise ImportFailed(
             f"none of {read_rows} completions is of a task that the lake has",
@@ -149,7 +149,9 @@ def _add(
     kernel_id = None
     if parsed.code is not None:
         files = {parsed.path: parsed.code, **dict(parsed.other_files)}
-        kernel_id = gathered.kernel(files, entry_path=parsed.path, entry_point=parsed.entry_point)
+        kernel_id = gathered.add_kernel(
+            files, entry_path=parsed.path, entry_point=parsed.entry_point
+        )
     prompt_id = ids.prompt_id(messages)
     prompt = {
         "prompt_id": prompt_id,

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from store.lake.reader import Lake
 
 
-def section(lake: Lake) -> Section:
+def build_section(lake: Lake) -> Section:
     """Ask."""
     return Section(
         name="findings",

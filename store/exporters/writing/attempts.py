@@ -28,14 +28,14 @@ class Which:
     """Id or name of the policy that wrote the kernels (default: all)."""
 
 
-def attempts(lake: Lake, which: Which) -> tuple[str | None, list[dict[str, Any]]]:
+def read_attempts(lake: Lake, which: Which) -> tuple[str | None, list[dict[str, Any]]]:
     """Return the device, and a row per task and kernel (sql/attempts.sql).
 
     Raises:
         UnknownName: no such suite, revision or device.
         ExportRefused: several revisions, or no kernel.
     """
-    revision = revision_of(lake, which)
+    revision = find_revision(lake, which)
     device = which.device or _device(lake)
     if which.device is not None:
         known = [str(row["name"]) for row in lake.run("SELECT DISTINCT name FROM devices").rows()]
@@ -59,7 +59,7 @@ def attempts(lake: Lake, which: Which) -> tuple[str | None, list[dict[str, Any]]
     return device, rows
 
 
-def revision_of(lake: Lake, which: Which) -> str:
+def find_revision(lake: Lake, which: Which) -> str:
     """Return the revision that is asked for, or the only one; raises as `attempts` does."""
     labels = lake.run("SELECT DISTINCT suite, suite_revision FROM task_labels ORDER BY ALL").rows()
     suites = {str(row["suite"]) for row in labels}

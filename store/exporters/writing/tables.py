@@ -25,7 +25,7 @@ class Tables:
     """Tables and views to write (default: every table)."""
 
 
-def streams(lake: Lake, config: Tables) -> Iterator[tuple[str, pa.RecordBatchReader]]:
+def stream_tables(lake: Lake, config: Tables) -> Iterator[tuple[str, pa.RecordBatchReader]]:
     """Yield each table that has rows, in the order of its key, as a stream of batches.
 
     Columns that the catalog calls private stay out. Read each stream to its end before the next.

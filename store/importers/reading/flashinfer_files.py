@@ -144,7 +144,7 @@ def read(root: Path) -> Dataset:
                 if not line.strip():
                     continue
                 where = f"{file}, line {number}"
-                trace = _trace(_object(_parsed(line, where), where), known, where)
+                trace = _trace(_object(_parse_line(line, where), where), known, where)
                 dataset.traces.setdefault(trace.definition, []).append(trace)
                 dataset.note(trace.definition, line)
     return dataset
@@ -161,7 +161,7 @@ def _files(root: Path, folder: str, ending: str) -> Iterable[Path]:
     return sorted(file for file in (root / folder).rglob(f"*.{ending}"))
 
 
-def _parsed(line: str, where: str) -> Any:
+def _parse_line(line: str, where: str) -> Any:
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as error:

@@ -76,7 +76,7 @@ class TraceRows:
         self._task_id = ""
         self._solutions: dict[str, tuple[str, str]] = {}
 
-    def workload(self, workload: Workload) -> str:
+    def add_workload(self, workload: Workload) -> str:
         """Add a workload, and with the first one the task; return its id."""
         if not self._task_id:
             self._add_task(workload)
@@ -105,7 +105,7 @@ class TraceRows:
         self._gathered.add("workloads", (identity,), row)
         return identity
 
-    def solution(self, solution: Solution) -> None:
+    def add_solution(self, solution: Solution) -> None:
         """Add a kernel with its origin."""
         if not self._task_id:
             self._add_task(None)
@@ -125,7 +125,7 @@ class TraceRows:
         }
         self._gathered.add("generations", (generation_id,), row)
 
-    def verdict(self, trace: Trace) -> None:
+    def add_verdict(self, trace: Trace) -> None:
         """Add the evaluation of a trace and the figures it states."""
         if trace.solution is None or trace.evaluation is None:
             return
@@ -141,7 +141,7 @@ class TraceRows:
             "model": hardware,
         }
         self._gathered.add("devices", (device_id,), device)
-        workload = self.workload(trace.workload)
+        workload = self.add_workload(trace.workload)
         place = [self._task_id, kernel_id, workload, hardware]
         place.append(json.dumps(trace.evaluation, sort_keys=True))
         status, reason = trace.status

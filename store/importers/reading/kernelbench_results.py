@@ -128,7 +128,7 @@ class Baseline:
         return found[2], f"level{level}/{found[0]} in {self.name}: mean {found[2]} ms, unpaired"
 
 
-def entries(text: str, file: Path) -> list[Entry]:
+def parse_entries(text: str, file: Path) -> list[Entry]:
     """Return the verdicts of eval_results.json; a lone object stands for a list of one.
 
     Raises ImportFailed for anything that is not {problem: [{sample_id, compiled, correctness}]}.
@@ -144,7 +144,7 @@ def entries(text: str, file: Path) -> list[Entry]:
     return found
 
 
-def baseline(text: str, file: Path, kind: str | None) -> Baseline:
+def parse_baseline(text: str, file: Path, kind: str | None) -> Baseline:
     """Return the figures of a baseline_time_*.json; what it timed comes from its name or `kind`.
 
     Raises ImportFailed where that is not known, or the file is not {level1: {file.py: {mean}}}.

@@ -39,24 +39,26 @@ def digest(file: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def columns(file: Path) -> list[str]:
+def column_names(file: Path) -> list[str]:
     """Return the names of a file's columns."""
-    return list(_opened(file).schema_arrow.names)
+    return list(_open(file).schema_arrow.names)
 
 
-def distinct(file: Path, column: str) -> list[str]:
+def read_distinct(file: Path, column: str) -> list[str]:
     """Return the different texts of a column, in order; raises ImportFailed where it is missing."""
-    opened = _opened(file)
+    opened = _open(file)
     _require(file, opened, [column])
     found: dict[str, None] = {}
-    for batch in _iterated(file, opened, [column], 10_000):
+    for batch in _iterate_batches(file, opened, [column], 10_000):
         found |= {
             value: None for value in batch.column(0).to_pylist() if isinstance(value, str) and value
         }
     return sorted(found)
 
 
-def batches(file: Path, wanted: Mapping[str, bool], rows: int) -> Iterator[list[dict[str, Any]]]:
+def read_batches(
+    file: Path, wanted: Mapping[str, bool], rows: int
+) -> Iterator[list[dict[str, Any]]]:
     """Yield rows in batches of so many.
 
     `wanted` names columns, and whether each has to be there; those that are not read as NULL.
@@ -64,15 +66,15 @@ def batches(file: Path, wanted: Mapping[str, bool], rows: int) -> Iterator[list[
     Raises:
         ImportFailed: no Parquet, cut short, or a column is missing.
     """
-    opened = _opened(file)
+    opened = _open(file)
     _require(file, opened, [name for name, required in wanted.items() if required])
     there = [name for name in wanted if name in opened.schema_arrow.names]
     missing: dict[str, Any] = {name: None for name in wanted if name not in there}
-    for batch in _iterated(file, opened, there, rows):
+    for batch in _iterate_batches(file, opened, there, rows):
         yield [row | missing for row in batch.to_pylist()]
 
 
-def _opened(file: Path) -> pq.ParquetFile:
+def _open(file: Path) -> pq.ParquetFile:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -82,7 +84,9 @@ def _opened(file: Path) -> pq.ParquetFile:
         raise ImportFailed(f"{file} cannot be read as Parquet: {error}") from error
 
 
-def _iterated(file: Path, opened: pq.ParquetFile, names: list[str], rows: int) -> Iterator[Any]:
+def _iterate_batches(
+    file: Path, opened: pq.ParquetFile, names: list[str], rows: int
+) -> Iterator[Any]:
     import pyarrow as pa
 
     try:

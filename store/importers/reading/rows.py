@@ -50,7 +50,7 @@ class Gathered:
             "license": self.license,
         }
 
-    def task(self, code: str) -> str:
+    def add_task(self, code: str) -> str:
         """Add a task with its default workload and return its id."""
         text = ids.normalise(code)
         task_id = ids.task_id(text)
@@ -69,7 +69,7 @@ class Gathered:
         )
         return task_id
 
-    def label(
+    def add_label(
         self,
         task_id: str,
         *,
@@ -95,7 +95,7 @@ class Gathered:
         }
         self.add("task_labels", (suite, revision, name, task_id), row)
 
-    def split(self, decided: Iterable[Mapping[str, str]]) -> None:
+    def add_splits(self, decided: Iterable[Mapping[str, str]]) -> None:
         """Add those of the decided splits that the labels need."""
         wanted = {(row["suite"], row["family"]) for row in self._rows("task_labels")}
         for row in decided:
@@ -103,12 +103,12 @@ class Gathered:
             if key in wanted:
                 self.add("splits", key, dict(row))
 
-    def policy(self, name: str, kind: str) -> str:
+    def add_policy(self, name: str, kind: str) -> str:
         """Add a policy that is known by its name and return its id."""
         self.add("policies", (name,), {"policy_id": name, "name": name, "kind": kind})
         return name
 
-    def kernel(
+    def add_kernel(
         self,
         files: Mapping[str, str],
         *,
@@ -134,7 +134,7 @@ class Gathered:
         self.add("kernels", (kernel_id,), row)
         return kernel_id
 
-    def prompt(self, text: str, task_id: str) -> str:
+    def add_prompt(self, text: str, task_id: str) -> str:
         """Add a prompt of one user message, as a benchmark asked it, and return its id."""
         messages = [{"role": "user", "content": text}]
         prompt_id = ids.prompt_id(messages)
@@ -158,7 +158,7 @@ class Gathered:
             for row in known:
                 del mine[(row["id"],)]
 
-    def bundle(
+    def make_bundle(
         self, bundle_id: str, message: str, *, importer: str, config: Any, what: str
     ) -> Bundle:
         """Return everything gathered, with the run and the features of the kernels."""

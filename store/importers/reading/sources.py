@@ -22,7 +22,7 @@ MAX_FILE_BYTES = 20 << 20
 TASK_NAMES = ("Model", "get_inputs", "get_init_inputs")
 
 
-def required(path: Path | None, what: str) -> Path:
+def require_path(path: Path | None, what: str) -> Path:
     """Return the path, or raise ImportFailed that says what it should name."""
     if path is None:
         raise ImportFailed(f"no path given; it names {what}")
@@ -117,7 +117,7 @@ def bundle_id(importer: str, version: int, content: str, config: Any) -> str:
     return content_id("import", importer, str(version), content, config_json(config))
 
 
-def stored(lake: Lake, bundle: str) -> bool:
+def is_stored(lake: Lake, bundle: str) -> bool:
     """Whether the lake holds a bundle, so that its rows need not be made again."""
     return bool(lake.run("FROM ingest_log WHERE bundle_id = $1", [bundle]).one())
 

@@ -12,8 +12,8 @@ import store
 from store.commandline.escape import escape_text
 from store.report.page import drawing
 from store.report.page import text as text_module
-from store.report.page.columns import Cell, columns, heading, shown
-from store.report.page.section import Exhibit, Section, grouped
+from store.report.page.columns import Cell, heading, list_columns, make_cell
+from store.report.page.section import Exhibit, Section, group_rows
 
 if TYPE_CHECKING:
     from store.lake.reader import Lake
@@ -45,7 +45,7 @@ class Page:
     sections: list[Section]
 
 
-def page(lake: Lake, title: str, sections: Sequence[Section]) -> Page:
+def build_page(lake: Lake, title: str, sections: Sequence[Section]) -> Page:
     """Put sections under a title that says which lake and snapshot they are of."""
     row = lake.sql("SELECT max(committed_at) AS at FROM ingest_log").one()
     tags = lake.sql(
@@ -56,14 +56,14 @@ def page(lake: Lake, title: str, sections: Sequence[Section]) -> Page:
         title=title,
         lake_id=lake.lake_id,
         snapshot=lake.snapshot,
-        tags=[text_module.label(tag["name"]) for tag in tags],
+        tags=[text_module.make_label(tag["name"]) for tag in tags],
         committed_at=f"{row['at']:%Y-%m-%d %H:%M:%S}" if row and row["at"] else "never",
         version=store.__version__,
         sections=list(sections),
     )
 
 
-def write(page: Page, out: Path) -> Written:
+def write_page(page: Page, out: Path) -> Written:
     """Write report.html, report.md and the charts of the latter into a folder."""
     figures = out / "figures"
     figures.mkdir(parents=True, exist_ok=True)
@@ -75,15 +75,15 @@ def write(page: Page, out: Path) -> Written:
         for figure in exhibit.figures
     ]
     for chart in charts:
-        text = drawing.standalone(chart.svg, colours)
+        text = drawing.make_standalone(chart.svg, colours)
         (figures / f"{chart.name}.svg").write_text(text, "utf-8", newline="\n")
     written = Written(html=out / "report.html", markdown=out / "report.md", charts=len(charts))
-    written.html.write_text(html(page), "utf-8", newline="\n")
-    written.markdown.write_text(markdown(page), "utf-8", newline="\n")
+    written.html.write_text(render_html(page), "utf-8", newline="\n")
+    written.markdown.write_text(render_markdown(page), "utf-8", newline="\n")
     return written
 
 
-def html(page: Page) -> str:
+def render_html(page: Page) -> str:
     """Return the page as one HTML text without scripts, that fetches nothing."""
     from markupsafe import Markup
 
@@ -95,21 +95,25 @@ def html(page: Page) -> str:
         for exhibit in section.exhibits
         for listing in exhibit.listings
     }
-    return _rendered(
+    return _render_template(
         "page.html.jinja", page, autoescape=True,
-        style=style, anchors=anchors, drawing=Markup, coloured=_coloured, escape_text=escape_text,
+        style=style, anchors=anchors, drawing=Markup, coloured=_highlight, escape_text=escape_text,
     )  # fmt: skip
 
 
-def markdown(page: Page) -> str:
+def render_markdown(page: Page) -> str:
     """Return the page as Markdown, whose charts are files in figures/."""
-    text = _rendered(
-        "page.md.jinja", page, autoescape=False, md=text_module.markdown, fence=text_module.fence
+    text = _render_template(
+        "page.md.jinja",
+        page,
+        autoescape=False,
+        md=text_module.escape_markdown,
+        fence=text_module.fence,
     )
     return re.sub(r"\n{3,}", "\n\n", text)
 
 
-def _rendered(name: str, page: Page, *, autoescape: bool, **values: Any) -> str:
+def _render_template(name: str, page: Page, *, autoescape: bool, **values: Any) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -121,7 +125,7 @@ def _rendered(name: str, page: Page, *, autoescape: bool, **values: Any) -> str:
         keep_trailing_newline=True,
     )
     template = environment.get_template(name)
-    return template.render(page=page, parts=_parts, heading=heading, **values)
+    return template.render(page=page, parts=_split_parts, heading=heading, **values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,15 +140,15 @@ class _Part:
     """Rows that the question has without its LIMIT."""
 
 
-def _parts(exhibit: Exhibit) -> Iterator[_Part]:
+def _split_parts(exhibit: Exhibit) -> Iterator[_Part]:
     """Yield the tables of an exhibit, one for each group of rows that agree in its split."""
     split = exhibit.split or ()
-    for key, rows in grouped(exhibit.answer.rows, split).items():
-        names = columns(rows, split)
-        cells = [[shown(row, name) for name in names] for row in rows]
+    for key, rows in group_rows(exhibit.answer.rows, split).items():
+        names = list_columns(rows, split)
+        cells = [[make_cell(row, name) for name in names] for row in rows]
         yield _Part(
             caption=", ".join(
-                f"{name} {value}" if name == "level" else text_module.label(value)
+                f"{name} {value}" if name == "level" else text_module.make_label(value)
                 for name, value in zip(split, key, strict=True)
             ),
             columns=names,
@@ -156,7 +160,7 @@ def _parts(exhibit: Exhibit) -> Iterator[_Part]:
         )
 
 
-def _coloured(code: str, language: str) -> Any:
+def _highlight(code: str, language: str) -> Any:
     """Return code as HTML spans of its syntax; what it says is escaped."""
     from markupsafe import Markup
     from pygments import highlight

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from store.lake import exclusions, sql_files
-from store.report.page.text import label
+from store.report.page.text import make_label
 from store.schema.catalog import quoted
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def ask(lake: Lake, name: str, **values: str | int) -> Answer:
     )
 
 
-def charts(
+def draw_charts(
     answer: Answer,
     keys: Sequence[str],
     draw: Callable[[str, list[dict[str, Any]]], str],
@@ -116,12 +116,12 @@ def charts(
         rows: Those rows of the answer that a chart can show; all by default.
         split: Shows the rows as tables too (see `Exhibit`).
     """
-    groups = grouped(answer.rows if rows is None else rows, keys)
+    groups = group_rows(answer.rows if rows is None else rows, keys)
     largest = sorted(groups, key=lambda key: -len(groups[key]))[:most]
     figures = [
         Figure(
             name=f"{answer.name}-{number}",
-            title=", ".join(map(label, key)),
+            title=", ".join(map(make_label, key)),
             svg=draw(f"{answer.name}-{number}", groups[key]),
         )
         for number, key in enumerate((key for key in groups if key in largest), start=1)
@@ -130,12 +130,12 @@ def charts(
     return Exhibit(answer=answer, figures=figures, left_out=left_out, split=split)
 
 
-def grouped(
+def group_rows(
     rows: Sequence[dict[str, Any]], keys: Sequence[str]
 ) -> dict[tuple[str, ...], list[dict[str, Any]]]:
     """Return rows by the values of `keys` that they agree in, in their order.
 
-    >>> grouped([{"a": 1, "b": 2}, {"a": 1, "b": 3}], ["a"])
+    >>> group_rows([{"a": 1, "b": 2}, {"a": 1, "b": 3}], ["a"])
     {('1',): [{'a': 1, 'b': 2}, {'a': 1, 'b': 3}]}
     """
     found: dict[tuple[str, ...], list[dict[str, Any]]] = {}

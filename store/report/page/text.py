@@ -16,10 +16,10 @@ _MARKDOWN = re.compile(r"[\\`*_{}\[\]<>#|!~$&@:]|(?<=\bwww)\.", re.IGNORECASE)
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;", ":": "&#58;", ".": "&#46;"}
 
 
-def code(text: str) -> str:
+def cut_code(text: str) -> str:
     """Return code cut to what a page shows: so many lines of so many characters, with notes.
 
-    >>> code("x = 1\\r\\n" + "y" * 300).splitlines()[1][236:]
+    >>> cut_code("x = 1\\r\\n" + "y" * 300).splitlines()[1][236:]
     'yyyy … (60 characters left out)'
     """
     lines = text[: CODE_LINES * LINE_CHARACTERS * 4].replace("\r\n", "\n").split("\n")
@@ -30,20 +30,20 @@ def code(text: str) -> str:
     return "\n".join(shown)
 
 
-def label(text: str) -> str:
+def make_label(text: str) -> str:
     """Return a short text of one line for the label of a chart.
 
-    >>> label("a" * 60) == "a" * 39 + "…", label("two\\nlines")
+    >>> make_label("a" * 60) == "a" * 39 + "…", make_label("two\\nlines")
     (True, 'two lines')
     """
     one = " ".join(escape_text(text[: _LABEL_CHARACTERS * 4]).split())
     return one if len(one) <= _LABEL_CHARACTERS else one[: _LABEL_CHARACTERS - 1] + "…"
 
 
-def markdown(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Return a text of one line that Markdown shows as it is, in a paragraph or a table's cell.
 
-    >>> markdown("a|b <script> [x](http://y) @me")
+    >>> escape_markdown("a|b <script> [x](http://y) @me")
     'a\\\\|b &lt;script&gt; \\\\[x\\\\](http&#58;//y) &#64;me'
     """
     one = " ".join(escape_text(text).split())
