@@ -26,7 +26,7 @@ from store.ids import content_id
 from store.importers.reading import cuda_l1_files as files
 from store.importers.reading import sources
 from store.importers.reading.cuda_l1_files import ReleasedRow
-from store.importers.reading.rows import ENTRY_PATH, Gathered, decide_splits
+from store.importers.reading.rows import ENTRY_PATH, BundleRows, decide_splits
 from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
                 revision,
                 earlier,
             )
-        gathered = Gathered(source=one.origin, source_revision=revision, license=config.license)
+        gathered = BundleRows(source=one.origin, source_revision=revision, license=config.license)
         _add_policy(gathered)
         for row in one.rows:
             _add(gathered, row, family[row.reference], gpu_name(one.file.stem), identity)
@@ -117,7 +117,7 @@ def _other_revisions(lake: store.Lake, source: str, gpu: str, revision: str) -> 
     return [str(row["source_revision"]) for row in rows]
 
 
-def _add_policy(gathered: Gathered) -> None:
+def _add_policy(gathered: BundleRows) -> None:
     row = {
         "policy_id": POLICY,
         "name": "CUDA-L1",
@@ -129,7 +129,7 @@ def _add_policy(gathered: Gathered) -> None:
     gathered.add("policies", (POLICY,), row)
 
 
-def _add(gathered: Gathered, row: ReleasedRow, family: str, gpu: str, run_id: str) -> None:
+def _add(gathered: BundleRows, row: ReleasedRow, family: str, gpu: str, run_id: str) -> None:
     """Add a task, its kernel with its origin, the code of the baselines, and a claim per score."""
     task_id = gathered.add_task(row.reference)
     name = f"level{row.level}/{row.problem_id}"

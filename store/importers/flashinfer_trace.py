@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from store.importers.reading import flashinfer_files as files
 from store.importers.reading import sources
 from store.importers.reading.flashinfer_rows import NAME, SUITE, TraceRows
-from store.importers.reading.rows import Gathered, decide_splits
+from store.importers.reading.rows import BundleRows, decide_splits
 from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         if sources.is_stored(lake, identity):
             yield Bundle(bundle_id=identity, message=message)
             continue
-        gathered = Gathered(
+        gathered = BundleRows(
             source="flashinfer-trace", source_revision=revision, license=config.license
         )
         rows = TraceRows(gathered, identity, config.evaluator_version, definition)

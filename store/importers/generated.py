@@ -21,7 +21,7 @@ from store.generated.writing import families as families_module
 from store.generated.writing import words
 from store.generated.writing.task import Kernel, Task
 from store.importers.reading import sources
-from store.importers.reading.rows import Gathered
+from store.importers.reading.rows import BundleRows
 from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _bundle(chunk: list[tuple[str, Task]], config: Config, lake: store.Lake) -> 
     message = f"{NAME} {SUITE_REVISION}: {len(picked)} tasks, {count} kernels"
     if sources.is_stored(lake, identity):
         return Bundle(bundle_id=identity, message=message)
-    gathered = Gathered(source=NAME, source_revision=SUITE_REVISION, license=LICENSE)
+    gathered = BundleRows(source=NAME, source_revision=SUITE_REVISION, license=LICENSE)
     for family in sorted({family for family, _, _ in picked}):
         split = families_module.load_family(family).SPLIT
         row = {"suite": NAME, "family": family, "split": split, "rule": RULE}
@@ -112,7 +112,7 @@ def _bundle(chunk: list[tuple[str, Task]], config: Config, lake: store.Lake) -> 
     return gathered.make_bundle(identity, message, importer=NAME, config=config, what=NAME)
 
 
-def _add_task(gathered: Gathered, family: str, task: Task) -> str:
+def _add_task(gathered: BundleRows, family: str, task: Task) -> str:
     task_id = gathered.add_task(task.code)
     gathered.add_label(
         task_id,
@@ -138,7 +138,7 @@ def _add_task(gathered: Gathered, family: str, task: Task) -> str:
 
 
 def _add_kernel(
-    gathered: Gathered, family: str, task: Task, task_id: str, kernel: Kernel, run_id: str
+    gathered: BundleRows, family: str, task: Task, task_id: str, kernel: Kernel, run_id: str
 ) -> None:
     policy = f"teacher-{kernel.language if kernel.right else 'wrong'}"
     gathered.add(

@@ -16,7 +16,7 @@ from store.code import task_families
 from store.errors import ImportFailed
 from store.foreign import parquet
 from store.importers.reading import sources
-from store.importers.reading.rows import Gathered, decide_splits
+from store.importers.reading.rows import BundleRows, decide_splits
 from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     found = [task.family for group in groups for task in group.tasks]
     splits = decide_splits(SUITE, found, lake)
     for group in groups:
-        gathered = Gathered(source=NAME, source_revision=source_revision, license=config.license)
+        gathered = BundleRows(source=NAME, source_revision=source_revision, license=config.license)
         for task in group.tasks:
             gathered.add_label(
                 gathered.add_task(task.code),

@@ -19,7 +19,7 @@ from store.importers.reading import kernelbench_results as results
 from store.importers.reading import sources
 from store.importers.reading.kernelbench_results import Baseline, Entry
 from store.importers.reading.kernelbench_rows import NAME, RESULTS, RunRows, Sample
-from store.importers.reading.rows import Gathered
+from store.importers.reading.rows import BundleRows
 from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     source_revision = config.source_revision
     if source_revision is None and verdicts:
         source_revision = f"sha256:{sources.digest([(RESULTS, verdicts)])[:16]}"
-    gathered = Gathered(source=NAME, source_revision=source_revision, license=config.license)
+    gathered = BundleRows(source=NAME, source_revision=source_revision, license=config.license)
     gathered.add_policy(policy, "model")
     run = RunRows(
         gathered=gathered,

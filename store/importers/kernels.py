@@ -17,7 +17,7 @@ from store.code import task_families
 from store.errors import ImportFailed, UnknownName
 from store.ids import content_id
 from store.importers.reading import sources
-from store.importers.reading.rows import ENTRY_PATH, Gathered, decide_splits
+from store.importers.reading.rows import ENTRY_PATH, BundleRows, decide_splits
 from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         if sources.is_stored(lake, identity):
             yield Bundle(bundle_id=identity, message=message)
             continue
-        gathered = Gathered(source=NAME, source_revision=source_revision, license=config.license)
+        gathered = BundleRows(source=NAME, source_revision=source_revision, license=config.license)
         task_id = gathered.add_task(code)
         gathered.add_label(
             task_id,
@@ -115,7 +115,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
 
 
 def _add(
-    gathered: Gathered,
+    gathered: BundleRows,
     source: str,
     task_id: str,
     files: dict[str, str],

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from store.errors import ImportFailed
 from store.ids import content_id
 from store.importers.reading import sources
-from store.importers.reading.rows import Gathered
+from store.importers.reading.rows import BundleRows
 from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     if sources.is_stored(lake, identity):
         yield Bundle(bundle_id=identity, message=f"{NAME} {file.name}")
         return
-    gathered = Gathered(source=NAME, source_revision=None, license=None)
+    gathered = BundleRows(source=NAME, source_revision=None, license=None)
     for policy_id, about in _mapping(document.get("policies", {}), f"{file}, policies").items():
         gathered.add(
             "policies", (policy_id,), {**_mapping(about, policy_id), "policy_id": policy_id}
@@ -95,7 +95,7 @@ def _sequence(value: object, where: str) -> list[Any]:
 
 
 def _add_source(
-    gathered: Gathered, source: Mapping[str, Any], file: Path, run_id: str, weakest: int
+    gathered: BundleRows, source: Mapping[str, Any], file: Path, run_id: str, weakest: int
 ) -> None:
     """Add the figures of one source, unless it is weaker than --trust allows."""
     for name in ("source", "revision", "trust"):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from store.code import task_families
 from store.ids import content_id, workload_id
 from store.importers.reading import parquet, sources
-from store.importers.reading.rows import Gathered, decide_splits
+from store.importers.reading.rows import BundleRows, decide_splits
 from store.importers.reading.sakana_rows import ArchiveRow
 from store.writing.bundle import Bundle
 
@@ -74,7 +74,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
             if sources.is_stored(lake, identity):
                 yield Bundle(bundle_id=identity, message=message)
                 continue
-            gathered = Gathered(
+            gathered = BundleRows(
                 source="SakanaAI/AI-CUDA-Engineer-Archive",
                 source_revision=config.source_revision,
                 license=config.license,
@@ -95,7 +95,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
 class _Rows:
     """Collects the rows of one bundle."""
 
-    def __init__(self, gathered: Gathered, run_id: str, gpu: str) -> None:
+    def __init__(self, gathered: BundleRows, run_id: str, gpu: str) -> None:
         self.left_out = 0
         self._gathered = gathered
         self._run_id = run_id

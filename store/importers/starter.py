@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from store import ids
 from store.errors import ImportFailed
 from store.importers.reading import sources
-from store.importers.reading.rows import Gathered
+from store.importers.reading.rows import BundleRows
 from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _suite_bundle(whole: Suite, config: Config, lake: store.Lake) -> Bundle:
     message = f"{NAME} {whole.revision}: {len(whole.tasks)} tasks, {kernels} kernels"
     if sources.is_stored(lake, identity):
         return Bundle(bundle_id=identity, message=message)
-    gathered = Gathered(source=NAME, source_revision=whole.revision, license=whole.license)
+    gathered = BundleRows(source=NAME, source_revision=whole.revision, license=whole.license)
     gathered.add(
         "policies",
         (NAME,),
@@ -173,7 +173,7 @@ def _suite_bundle(whole: Suite, config: Config, lake: store.Lake) -> Bundle:
     return gathered.make_bundle(identity, message, importer=NAME, config=config, what=NAME)
 
 
-def _add_task(gathered: Gathered, whole: Suite, task: Task, number: int) -> str:
+def _add_task(gathered: BundleRows, whole: Suite, task: Task, number: int) -> str:
     task_id = gathered.add_task(task.code)
     label = {
         "suite": whole.name,
@@ -202,7 +202,9 @@ def _add_task(gathered: Gathered, whole: Suite, task: Task, number: int) -> str:
     return task_id
 
 
-def _add_kernel(gathered: Gathered, task: Task, task_id: str, kernel: Kernel, run_id: str) -> None:
+def _add_kernel(
+    gathered: BundleRows, task: Task, task_id: str, kernel: Kernel, run_id: str
+) -> None:
     # The path keeps the kernel's name, which stands nowhere else in the lake.
     path = f"{task.name}/{kernel.name}.py"
     kernel_id = gathered.add_kernel({path: kernel.code}, entry_path=path)

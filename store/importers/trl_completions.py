@@ -21,7 +21,7 @@ from store import ids
 from store.code.completion import parse
 from store.errors import ImportFailed, UnknownName
 from store.importers.reading import parquet, sources
-from store.importers.reading.rows import Gathered
+from store.importers.reading.rows import BundleRows
 from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
             kept += 1
             yield Bundle(bundle_id=identity, message=message)
             continue
-        gathered = Gathered(
+        gathered = BundleRows(
             source=NAME, source_revision=config.source_revision, license=config.license
         )
         gathered.add_policy(policy, "model")
@@ -135,7 +135,7 @@ class _Groups:
 
 
 def _add(
-    gathered: Gathered,
+    gathered: BundleRows,
     row: Mapping[str, Any],
     messages: list[dict[str, str]],
     task_id: str,

@@ -9,7 +9,7 @@ from store.errors import ImportFailed
 from store.ids import content_id, workload_id
 from store.importers.reading.flashinfer_files import Definition, Solution, Trace, Workload, number
 from store.importers.reading.kernelbench_results import gpu_name
-from store.importers.reading.rows import Gathered
+from store.importers.reading.rows import BundleRows
 
 NAME = "flashinfer-trace"
 SUITE = "flashinfer-trace"
@@ -67,7 +67,7 @@ class TraceRows:
     """Adds what belongs to one definition to the gathered rows."""
 
     def __init__(
-        self, gathered: Gathered, run_id: str, evaluator_version: int, definition: Definition
+        self, gathered: BundleRows, run_id: str, evaluator_version: int, definition: Definition
     ) -> None:
         self._gathered = gathered
         self._run_id = run_id

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from store.ids import content_id, workload_id
 from store.importers.reading.kernelbench_results import Baseline, Entry
-from store.importers.reading.rows import ENTRY_PATH, Gathered
+from store.importers.reading.rows import ENTRY_PATH, BundleRows
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class Sample:
 class RunRows:
     """The rows of one run folder while they are made."""
 
-    gathered: Gathered
+    gathered: BundleRows
     policy: str
     run_id: str
     evaluator_version: int
