@@ -183,7 +183,7 @@ class BundleRows:
 def decide_splits(suite: str, found: Iterable[str], lake: store.Lake) -> list[dict[str, str]]:
     """Return the splits of a suite's families, over the tasks of a source and those in the lake.
 
-    `found` has the family of each task of the source. The splits of a source are decided as a whole,
+    `found` has the family of each task of the source. The splits of a source are decided together,
     not bundle by bundle. Earlier decisions of the lake remain, because the first row of a key is
     kept.
     """
