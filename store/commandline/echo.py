@@ -197,9 +197,7 @@ def _print_message(text: str, file: TextIO) -> None:
 
 
 def _unguarded(stream: Any) -> Any:
-    stream = getattr(
-        stream, "rich_proxied_file", stream
-    )  # of a bar
+    stream = getattr(stream, "rich_proxied_file", stream)  # of a bar
     return stream.unguarded if isinstance(stream, EscapingStream) else stream
 
 

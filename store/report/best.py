@@ -1,4 +1,4 @@
-"""Best kernels: the fastest of each task, with their code and what they change in the reference."""
+"""Best kernels: the fastest kernel of each task, with its code and a diff to the reference."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KERNELS = 10
 
 
 def build_section(lake: Lake) -> Section:
-    """Ask, and compare each kernel with its reference."""
+    """Query the best kernels, and compare each one with its reference."""
     return Section(
         name="best",
         title="Best kernels",

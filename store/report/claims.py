@@ -1,4 +1,4 @@
-"""Claims: what others published, and what of it was found."""
+"""Claims: published speedups beside those measured here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def build_section(lake: Lake) -> Section:
-    """Ask and draw."""
+    """Run the queries and draw the charts."""
     return Section(
         name="claims",
         title="Claims and measurements",

@@ -1,4 +1,4 @@
-"""Distribution: how speedups spread over kernels, and fast_p over tasks."""
+"""Distribution of speedups over kernels, and fast_p over tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def build_section(lake: Lake) -> Section:
-    """Ask and draw."""
+    """Run the queries and draw the charts."""
     return Section(
         name="distribution",
         title="Distribution",
@@ -46,7 +46,7 @@ def _ecdf(name: str, rows: list[dict[str, Any]]) -> str:
 
 
 def _by(key: str) -> Callable[[str, list[dict[str, Any]]], str]:
-    """Return what draws fast_p with a line for each value of `key`."""
+    """Return a function that draws fast_p with a line for each value of `key`."""
 
     def draw(name: str, rows: list[dict[str, Any]]) -> str:
         places = sorted({row["p"] for row in rows})

@@ -1,4 +1,4 @@
-"""Findings: kernels that cheat or are suspected to, and tasks that invite it."""
+"""Findings: kernels that cheat or may cheat, and tasks that reward cheating."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def build_section(lake: Lake) -> Section:
-    """Ask."""
+    """Run the queries."""
     return Section(
         name="findings",
         title="Hacks",

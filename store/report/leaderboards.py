@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def build_section(lake: Lake) -> Section:
-    """Ask."""
+    """Run the queries."""
     return Section(
         name="leaderboards",
         title="Leaderboards",

@@ -1,4 +1,4 @@
-"""Overview: what the lake holds, who wrote it, where it was judged, and with what result."""
+"""Overview: contents of the lake, authors, devices and verdicts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def build_section(lake: Lake) -> Section:
-    """Ask and draw."""
+    """Run the queries and draw the charts."""
     return Section(
         name="overview",
         title="Overview",

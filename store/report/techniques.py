@@ -1,4 +1,4 @@
-"""Techniques: the speedups of kernels that use each, and those that pay only together."""
+"""Techniques: speedups of the kernels that use each one, and techniques that help only together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST = 14
 
 
 def build_section(lake: Lake) -> Section:
-    """Ask and draw."""
+    """Run the queries and draw the charts."""
     answer, keys = ask(lake, "techniques"), ("device", "baseline")
     enough = [
         row

@@ -28,7 +28,7 @@ def build_section(lake: Lake) -> Section:
 
 
 def build_exhibits(lake: Lake, run: str) -> list[Exhibit]:
-    """Return everything about one run, but for its options and the code of its kernels."""
+    """Return all exhibits of one run except its options and the code of its kernels."""
     return [
         draw_charts(ask(lake, "run_rewards", run=run), ("rule",), _reward),
         _curves(lake, run),
@@ -40,7 +40,7 @@ def build_exhibits(lake: Lake, run: str) -> list[Exhibit]:
 
 
 def find_run(lake: Lake, wanted: str) -> str:
-    """Return the id of the run that begins so; raises UnknownName where none or several do."""
+    """Return the id of the one run that begins with a prefix; raises UnknownName otherwise."""
     found = lake.run(
         "SELECT run_id, kind, name FROM runs WHERE starts_with(run_id, $wanted) "
         "ORDER BY started_at DESC LIMIT 6",
@@ -150,6 +150,6 @@ def _column(rows: Sequence[dict[str, Any]], name: str) -> list[float]:
 
 
 def _counts(rows: Sequence[dict[str, Any]], name: str) -> str:
-    """Return how many a point stands for: one number, or from which to which."""
+    """Return the number of rows behind a point, as one number or as a range."""
     low, high = min(_column(rows, name)), max(_column(rows, name))
     return f"{low}" if low == high else f"{low} to {high}"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def build_section(lake: Lake) -> Section:
-    """Ask and draw."""
+    """Run the queries and draw the charts."""
     return Section(
         name="transfer",
         title="Across GPUs",

@@ -31,13 +31,13 @@ class Sample:
 
     @property
     def stem(self) -> str:
-        """What the names of the sample's files begin with."""
+        """Prefix of the names of the sample's files."""
         return f"level_{self.level}_problem_{self.problem_id}_sample_{self.sample_id}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunRows:
-    """The rows of one run folder while they are made."""
+    """Collects the rows of one run folder."""
 
     gathered: BundleRows
     policy: str
@@ -48,7 +48,7 @@ class RunRows:
     def add(
         self, sample: Sample, task_id: str, code: str, prompt: str | None, entries: list[Entry]
     ) -> None:
-        """Add one attempt, with its kernel where the file is not empty."""
+        """Add one attempt, with its kernel if the file is not empty."""
         empty = not code.strip()
         kernel_id = None if empty else self.gathered.add_kernel({ENTRY_PATH: code})
         row = {
@@ -71,7 +71,7 @@ class RunRows:
                 self._add_evaluation(sample, task_id, kernel_id, entry)
 
     def warn_of_unmatched(self) -> None:
-        """Say how many timed kernels the baseline file has no figure for on their GPU."""
+        """Log how many timed kernels have no figure for their GPU in the baseline file."""
         metrics = [row["metric"] for row in self.gathered.tables.get("claims", {}).values()]
         timed, compared = metrics.count("latency_ms"), metrics.count("speedup")
         if self.baseline is not None and compared < timed:
@@ -127,7 +127,7 @@ class RunRows:
         value: float | None = None,
         speedup: float | None = None,
     ) -> None:
-        """State a latency, or a speedup over the baseline file: two runs that were not paired."""
+        """Add a latency, or a speedup over the baseline file, whose runs are not paired."""
         metric = "latency_ms" if speedup is None else "speedup"
         baseline = None if speedup is None or self.baseline is None else self.baseline.kind
         figure = repr(value if speedup is None else speedup)

@@ -1,4 +1,4 @@
-"""Reading Parquet files that nobody vouches for: columns by name, rows in batches."""
+"""Reads untrusted Parquet files: columns by name, rows in batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def find(root: Path) -> list[Path]:
     """Return a file, or the Parquet files below a folder, in order.
 
-    Raises ImportFailed where there is none, or one expands beyond `store.foreign.parquet`'s limits.
+    Raises ImportFailed if there is none, or one exceeds the limits of `store.foreign.parquet`.
     """
     if root.is_file():
         parquet.check([root])
@@ -45,7 +45,7 @@ def column_names(file: Path) -> list[str]:
 
 
 def read_distinct(file: Path, column: str) -> list[str]:
-    """Return the different texts of a column, in order; raises ImportFailed where it is missing."""
+    """Return the distinct texts of a column, in order; raises ImportFailed if it is missing."""
     opened = _open(file)
     _require(file, opened, [column])
     found: dict[str, None] = {}
@@ -59,12 +59,12 @@ def read_distinct(file: Path, column: str) -> list[str]:
 def read_batches(
     file: Path, wanted: Mapping[str, bool], rows: int
 ) -> Iterator[list[dict[str, Any]]]:
-    """Yield rows in batches of so many.
+    """Yield rows in batches of at most `rows`.
 
-    `wanted` names columns, and whether each has to be there; those that are not read as NULL.
+    `wanted` states for each column whether it is required; other missing columns are None.
 
     Raises:
-        ImportFailed: no Parquet, cut short, or a column is missing.
+        ImportFailed: the file is not Parquet or truncated, or a required column is missing.
     """
     opened = _open(file)
     _require(file, opened, [name for name, required in wanted.items() if required])

@@ -25,7 +25,7 @@ class BundleRows:
     """Collects the rows of one bundle, each key once."""
 
     source: str
-    """Importer or repository that the rows came from."""
+    """Importer or repository that the rows come from."""
     source_revision: str | None
     """Its revision."""
     license: str | None

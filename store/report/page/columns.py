@@ -1,4 +1,4 @@
-"""How the columns of answers are headed, and how their values are written."""
+"""Headings of columns and texts of values in the tables of a report."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ _HASH = re.compile("[0-9a-f]{64}")
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One value as it is shown."""
+    """One formatted value."""
 
     text: str
-    """Inert, of one line."""
+    """One escaped line."""
     kind: Kind
     key: str | None = None
-    """First characters of a kernel's id, which a listing of the page may be about."""
+    """First characters of a kernel id; the page may have a listing of this kernel."""
 
 
 def list_columns(rows: Sequence[dict[str, Any]], hidden: Sequence[str]) -> list[str]:
-    """Return the columns to show: not `total`, nor the ends of an interval."""
+    """Return the columns to show: all but `total` and the ends of intervals."""
     names = list(rows[0])
     ends = {f"{name}_{end}" for name in names for end in ("low", "high")}
     return [name for name in names if name not in ends and name not in {*hidden, "total"}]
@@ -81,7 +81,7 @@ def heading(name: str) -> str:
 
 
 def make_cell(row: dict[str, Any], name: str) -> Cell:
-    """Return a value of a row, with its interval where the row has one.
+    """Return a value of a row, with its interval if the row has one.
 
     >>> make_cell({"p50": 1.5, "p50_low": 1.25, "p50_high": 2.0}, "p50").text
     '1.50 [1.25, 2.00]'
@@ -100,7 +100,7 @@ def make_cell(row: dict[str, Any], name: str) -> Cell:
 
 
 def format_value(name: str, value: object) -> str:
-    """Return a value as text: three significant digits, shares in percent, ids cut.
+    """Return a value as text: three significant digits, shares in percent, short ids.
 
     >>> format_value("n", 12345), format_value("share", 0.414), format_value("mean", 368.2)
     ('12,345', '41 %', '368')

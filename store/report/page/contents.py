@@ -1,4 +1,4 @@
-"""Which sections a report has, in which order."""
+"""The sections of a report, in their order."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SECTIONS = (
 
 
 def build_page(lake: Lake, run: str | None = None) -> render.Page:
-    """Make the report of a lake, or of one run of it. Raises UnknownName for no such run."""
+    """Build the report of a lake, or of one of its runs. Raises UnknownName for an unknown run."""
     if run is None:
         return render.build_page(
             lake, "Kernel report", [member.build_section(lake) for member in _SECTIONS]

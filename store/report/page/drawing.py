@@ -1,7 +1,7 @@
-"""Charts as SVG whose colours are variables of the page, so that light and dark both read.
+"""Draws charts as SVG. Their colors are variables of the page, for its light and its dark style.
 
-A chart is drawn 270 points wide, so that its text reads on a telephone, and grows to the room it
-gets. The same rows give the same bytes: no dates, no random ids.
+A chart is drawn 270 points wide, so that its text is readable on a phone, and scales to the space
+it gets. The same rows give the same bytes: there are no dates and no random ids.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ _FINE_TICKS = (0.25, 0.5, 0.8, 1, 1.25, 1.6, 2, 3, 4)
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """What an axis shows."""
+    """Label, scale and ticks of an axis."""
 
     label: str
     """With the unit."""
     scale: Scale = "plain"
     """ratio: logarithmic, read as 2x; share: from 0 to 100 %."""
     ticks: Sequence[str] | None = None
-    """Names of the places 0, 1, 2 …, for an axis that is not to scale."""
+    """Names of the positions 0, 1, 2 …, for an axis that is not to scale."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """One line or cloud of points; an interval for each point where there are low and high."""
+    """One line or cloud of points, with an interval for each point if low and high are given."""
 
     label: str
     x: Sequence[float]
@@ -88,7 +88,7 @@ def draw_lines(
     kind: Literal["line", "step"] = "line",
     mark_x: float | None = None,
 ) -> str:
-    """Draw lines; `step` holds a value until the next one, `mark_x` is a place to compare with."""
+    """Draw lines; `step` keeps a value until the next one, `mark_x` marks a position."""
     with _open_drawing(name) as (figure, axes, done):
         handles: list[Artist] = []
         for number, one in enumerate(series[: len(_SERIES)]):
@@ -140,7 +140,7 @@ def draw_scatter(name: str, series: Sequence[Series], x: Axis, y: Axis) -> str:
 
 
 def draw_intervals(name: str, rows: Sequence[Interval], x: Axis) -> str:
-    """Draw one interval with its middle on a line of its own for each row, first row on top."""
+    """Draw each row as an interval with its middle on its own line, first row on top."""
     with _open_drawing(name, height=0.75 + 0.19 * len(rows)) as (_, axes, done):
         places = range(len(rows))
         axes.hlines(
@@ -158,7 +158,7 @@ def draw_intervals(name: str, rows: Sequence[Interval], x: Axis) -> str:
 
 
 def draw_bars(name: str, rows: Sequence[Bar], x: Axis) -> str:
-    """Draw stacked horizontal bars, first row on top; parts keep their colour over the rows."""
+    """Draw stacked horizontal bars, first row on top; parts have the same color in all rows."""
     parts = list(dict.fromkeys(part for row in rows for part in row.parts))
     with _open_drawing(name, height=1.15 + 0.3 * len(rows)) as (figure, axes, done):
         start = [0.0] * len(rows)
@@ -180,7 +180,7 @@ def draw_bars(name: str, rows: Sequence[Bar], x: Axis) -> str:
 
 
 def make_standalone(svg: str, colours: str) -> str:
-    """Return a chart as a file of its own, with the style that gives its colours and a ground."""
+    """Return a chart as a separate file, with the style of its colors and a background."""
     start = svg.index(">") + 1
     ground = '<rect width="100%" height="100%" style="fill: var(--ground)"/>'
     opened = svg[: start - 1].replace("<svg", '<?xml version="1.0" encoding="UTF-8"?>\n<svg', 1)
@@ -189,7 +189,7 @@ def make_standalone(svg: str, colours: str) -> str:
 
 @contextmanager
 def _open_drawing(name: str, height: float = 2.75) -> Generator[tuple[Figure, Axes, list[str]]]:
-    """Give a figure and its axes; the SVG is in the list when the context ends."""
+    """Yield a figure, its axes, and a list that gets the SVG when the context ends."""
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -236,7 +236,7 @@ def _open_drawing(name: str, height: float = 2.75) -> Generator[tuple[Figure, Ax
 
 
 def _apply_theme(svg: str, name: str) -> str:
-    """Return the drawing alone: colours as variables, no ids but those that it refers to."""
+    """Return the drawing with variables for colors, and without ids that it does not use."""
     svg = svg[svg.index("<svg") :].strip()
     used = set(re.findall(r'(?:url\(#|href="#)([^")]+)', svg))
     svg = re.sub(r'(<\w+) id="([^"]*)"', lambda tag: tag[0] if tag[2] in used else tag[1], svg)
@@ -261,7 +261,7 @@ def _scales(axes: Axes, x: Axis, y: Axis, series: Sequence[Series]) -> None:
 
 
 def _scale(axes: Axes, which: Literal["x", "y"], axis: Axis, values: Sequence[float]) -> None:
-    """Set one axis: its scale, the places of its numbers, and its label."""
+    """Set the scale, the ticks and the label of an axis."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
     mine: Any = axes.xaxis if which == "x" else axes.yaxis
@@ -291,13 +291,13 @@ def _scale(axes: Axes, which: Literal["x", "y"], axis: Axis, values: Sequence[fl
 
 
 def _ends(values: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of a logarithmic axis: around the values and 1, a little apart."""
+    """Return the limits of a logarithmic axis around the values and 1, with a margin."""
     low, high = min([*values, 1 / 1.25]), max([*values, 1.25])
     return low / 1.12, high * 1.12
 
 
 def _legend(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -> None:
-    """Name the series above the chart, in as many columns as their names leave room for."""
+    """Draw the legend above the chart, in as many columns as fit."""
     # Given by hand: a name that begins with an underscore would be left out.
     labels = [make_label(name) or "no name" for name in names[: len(handles)]]
     if not labels:

@@ -1,4 +1,4 @@
-"""A report written down: one HTML file that needs nothing else, and Markdown with its charts."""
+"""Writes a report as one self-contained HTML file, and as Markdown with its charts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LIGHT_CODE, _DARK_CODE = "default", "github-dark"
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """What was written where."""
+    """The files of a report."""
 
     html: Path
     markdown: Path
@@ -33,20 +33,20 @@ class Written:
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """Everything that the page says."""
+    """The content of the page."""
 
     title: str
     lake_id: str
     snapshot: int
     tags: list[str]
     committed_at: str
-    """Time of the last commit, UTC; a page holds no other clock."""
+    """Time of the last commit in UTC; the page has no other time."""
     version: str
     sections: list[Section]
 
 
 def build_page(lake: Lake, title: str, sections: Sequence[Section]) -> Page:
-    """Put sections under a title that says which lake and snapshot they are of."""
+    """Build a page from sections, with a title that states the lake and the snapshot."""
     row = lake.sql("SELECT max(committed_at) AS at FROM ingest_log").one()
     tags = lake.sql(
         "SELECT name FROM tags GROUP BY name "
@@ -64,7 +64,7 @@ def build_page(lake: Lake, title: str, sections: Sequence[Section]) -> Page:
 
 
 def write_page(page: Page, out: Path) -> Written:
-    """Write report.html, report.md and the charts of the latter into a folder."""
+    """Write report.html, and report.md with its charts, to a folder."""
     figures = out / "figures"
     figures.mkdir(parents=True, exist_ok=True)
     colours = _template("colours.css")
@@ -84,7 +84,7 @@ def write_page(page: Page, out: Path) -> Written:
 
 
 def render_html(page: Page) -> str:
-    """Return the page as one HTML text without scripts, that fetches nothing."""
+    """Return the page as HTML without scripts and external resources."""
     from markupsafe import Markup
 
     # Our own drawing and our own style; every value of the lake goes through autoescape.
@@ -102,7 +102,7 @@ def render_html(page: Page) -> str:
 
 
 def render_markdown(page: Page) -> str:
-    """Return the page as Markdown, whose charts are files in figures/."""
+    """Return the page as Markdown; its charts are files in figures/."""
     text = _render_template(
         "page.md.jinja",
         page,
@@ -130,18 +130,18 @@ def _render_template(name: str, page: Page, *, autoescape: bool, **values: Any) 
 
 @dataclass(frozen=True, kw_only=True)
 class _Part:
-    """One table of an exhibit: what its rows share, its columns and its cells."""
+    """One table of an exhibit: the values that its rows share, its columns and its cells."""
 
     caption: str
     columns: list[str]
     numeric: list[bool]
     rows: list[list[Cell]]
     total: int
-    """Rows that the question has without its LIMIT."""
+    """Number of rows of the query without its LIMIT."""
 
 
 def _split_parts(exhibit: Exhibit) -> Iterator[_Part]:
-    """Yield the tables of an exhibit, one for each group of rows that agree in its split."""
+    """Yield the tables of an exhibit, one for each group of rows with equal split columns."""
     split = exhibit.split or ()
     for key, rows in group_rows(exhibit.answer.rows, split).items():
         names = list_columns(rows, split)
@@ -161,7 +161,7 @@ def _split_parts(exhibit: Exhibit) -> Iterator[_Part]:
 
 
 def _highlight(code: str, language: str) -> Any:
-    """Return code as HTML spans of its syntax; what it says is escaped."""
+    """Return code as HTML with highlighted syntax; its text is escaped."""
     from markupsafe import Markup
     from pygments import highlight
     from pygments.formatters import HtmlFormatter
@@ -172,7 +172,7 @@ def _highlight(code: str, language: str) -> Any:
 
 
 def _code_style() -> str:
-    """Return the colours of highlighted code, light and dark."""
+    """Return the colors of highlighted code, light and dark."""
     from pygments.formatters import HtmlFormatter
 
     def rules(style: str) -> str:

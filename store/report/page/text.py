@@ -1,4 +1,4 @@
-"""Text from a lake, made inert for HTML, for the labels of charts and for Markdown."""
+"""Escapes and shortens text of a lake for HTML, for labels of charts and for Markdown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;", ":": "&#58;",
 
 
 def cut_code(text: str) -> str:
-    """Return code cut to what a page shows: so many lines of so many characters, with notes.
+    """Return code cut to the number and length of lines that a page shows, with notes.
 
     >>> cut_code("x = 1\\r\\n" + "y" * 300).splitlines()[1][236:]
     'yyyy … (60 characters left out)'
@@ -41,7 +41,7 @@ def make_label(text: str) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Return a text of one line that Markdown shows as it is, in a paragraph or a table's cell.
+    """Return a text of one line that Markdown shows unchanged, in a paragraph or a table cell.
 
     >>> escape_markdown("a|b <script> [x](http://y) @me")
     'a\\\\|b &lt;script&gt; \\\\[x\\\\](http&#58;//y) &#64;me'
@@ -51,7 +51,7 @@ def escape_markdown(text: str) -> str:
 
 
 def fence(text: str, language: str = "") -> str:
-    """Return a fenced block of Markdown, its fence longer than any run of backticks inside.
+    """Return a fenced block of Markdown, with a fence longer than any run of backticks inside.
 
     >>> fence("```", "sql").splitlines()
     ['````sql', '```', '````']
