@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from store.commandline import members
+from store.commandline.escape import quote_name
 from store.errors import FlywheelError, UnknownName
 from trainers.rewards._terms import Terms, figures
 
@@ -163,7 +164,7 @@ def rescored(
     attempts = lake.run(_question("run_attempts"), {"run_id": run_id}).arrow()
     if not attempts.num_rows:
         raise UnknownName(
-            f"no attempt of a run {run_id!a}",
+            f"no attempt of a run {quote_name(run_id)}",
             'store query "SELECT run_id, count(*) FROM generations GROUP BY run_id" lists runs.',
         )
     wanted = [str(one) for one in attempts["generation_id"].to_pylist()]
@@ -214,7 +215,7 @@ def recomputed(lake: store.Lake, run_id: str, rule: str, *, name: str | None = N
     stored = lake.run(_question("stored_rewards"), given).rows()
     if not stored:
         raise UnknownName(
-            f"no reward of run {run_id!a} under {name or found.name} {found.version}",
+            f"no reward of run {quote_name(run_id)} under {name or found.name} {found.version}",
             'store query "SELECT DISTINCT run_id, rule, rule_version FROM rewards" lists them.',
         )
     batches: dict[tuple[int, str], list[dict[str, Any]]] = {}
@@ -380,7 +381,7 @@ def _inputs(lake: store.Lake, terms: Terms, generation_ids: Sequence[str]) -> pa
     missing = wanted.filter(pc.is_null(places))
     if len(missing):
         raise UnknownName(
-            f"snapshot {lake.snapshot} holds no generation {missing[0].as_py()!a}",
+            f"snapshot {lake.snapshot} holds no generation {quote_name(missing[0].as_py())}",
             f"{len(missing)} of {len(wanted)} are not there: append them before they are scored.",
         )
     return rows.take(pa.array(np.asarray(places), pa.int64()))

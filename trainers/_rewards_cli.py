@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from store.commandline import echo
+from store.commandline.escape import quote_name
 from store.commandline.members import Common, Format
 from store.errors import FlywheelError, UnknownName
 
@@ -111,7 +112,7 @@ def _run(lake: store.Lake, prefix: str) -> str:
     found = [str(row["run_id"]) for row in lake.run(query, [prefix]).rows()]
     if not prefix or not found:
         raise UnknownName(
-            f"no run with attempts begins with {prefix!a}",
+            f"no run with attempts begins with {quote_name(prefix)}",
             'store query "SELECT run_id, count(*) FROM generations GROUP BY run_id" lists them.',
         )
     if len(found) > 1 and prefix not in found:

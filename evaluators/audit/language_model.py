@@ -291,7 +291,7 @@ class _Model:
         try:
             return self._runner.run(self._client.ask(payload, _text, admit=self._admit))
         except AnswerFailed as failed:
-            if not failed.passing:
+            if not failed.is_temporary:
                 raise EvaluatorError(
                     f"the endpoint refuses the request with status {failed.status}",
                     "Check --llm and --model. An endpoint that asks for a key gets the one that "

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import store
 from evaluators.audit import detect
 from evaluators.audit.parser_pool import Kernel, Pool
+from store.commandline.escape import quote_name
 from store.commandline.progress import Progress, ignore_progress
 from store.errors import FlywheelError, UnknownName
 from store.ids import content_id, uuid7
@@ -211,7 +212,8 @@ def _find(lake: store.Lake, prefix: str) -> tuple[str, str, str]:
     found = lake.run(question("id"), {"prefix": wanted}).rows()
     if not wanted or wanted != prefix.lower() or not found:
         raise UnknownName(
-            f"no finding or kernel id begins with {prefix!a}", "`evaluators findings` lists them."
+            f"no finding or kernel id begins with {quote_name(prefix)}",
+            "`evaluators findings` lists them.",
         )
     if len(found) > 1:
         some = ", ".join(f"{row['kind']} {row['id'][:12]}" for row in found[:5])

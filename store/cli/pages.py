@@ -121,7 +121,7 @@ def report(
 
     begun = time.monotonic()
     with store.open(common.lake, at, include=including.views()) as lake:
-        written = render.write(contents.page(lake, run), out)
+        written = render.write_page(contents.build_page(lake, run), out)
         snapshot = lake.snapshot
     megabytes = written.html.stat().st_size / 1e6
     echo.print_result(

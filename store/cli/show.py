@@ -178,7 +178,7 @@ def _print_kernel(page: KernelPage) -> None:
     console = echo.open_console()
     row = page.kernel
     console.print(Text(f"kernel {row['kernel_id']}", style="bold"))
-    facts = [row["language"], *(row["techniques"] or []), row["license"] or "no licence stated"]
+    facts = [row["language"], *(row["techniques"] or []), row["license"] or "no license stated"]
     console.print(Text(escape_terminal(", ".join(str(fact) for fact in facts if fact))))
     _print_sections(console, page.sections, _SECTIONS)
     for path, code in [(row["path"], row["code"])] + [

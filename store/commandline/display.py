@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from store.commandline import echo
-from store.commandline.escape import encode_json, escape_terminal
+from store.commandline.escape import encode_json, escape_terminal, escape_text
 from store.errors import FlywheelError
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def format_cell(value: object, most: int = SHOWN_CHARACTERS) -> str:
 
 def _write_csv(rows: pa.Table, handle: TextIO, *, shown: bool) -> None:
     """Write rows as CSV. On stdout, texts are escaped and a note counts the changed cells."""
-    unescaped = "" if handle.isatty() else "\n\t"
+    escape = escape_terminal if handle.isatty() else escape_text
     changed = 0
 
     def plain_cell(value: object) -> object:
@@ -150,11 +150,7 @@ def _write_csv(rows: pa.Table, handle: TextIO, *, shown: bool) -> None:
         text = encode_json(value, indent=None) if isinstance(value, list | dict) else value
         if not shown or not isinstance(text, str):
             return text
-        safe = (
-            re.sub(f"[^{unescaped}]+", lambda part: escape_terminal(part[0]), text)
-            if unescaped
-            else escape_terminal(text)
-        )
+        safe = escape(text)
         changed += safe != text
         return safe
 

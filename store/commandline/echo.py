@@ -1,9 +1,9 @@
-"""The ways in which a command says something: results on stdout, notes and errors on stderr.
+"""Prints the output of commands: results on stdout, notes and errors on stderr.
 
-Each takes plain text and escapes it. Below them lies a second wall: while a command runs, its
-`sys.stdout` and `sys.stderr` escape whatever is written to them, such as a warning of a library or
-a traceback. Colors and bars come from a console of `open_console`, which escapes the texts that it
-is given and adds its own sequences afterwards.
+Each function takes plain text and escapes it. As a second defense, `sys.stdout` and `sys.stderr`
+escape everything that is written to them while a command runs, such as a warning of a library or a
+traceback. Colors and bars come from a console of `open_console`, which escapes texts before it adds
+its own sequences.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
-from store.commandline.escape import PREFIX, encode_json, escape_lines, escape_terminal
+from store.commandline.escape import PREFIX, encode_json, escape_lines, escape_terminal, escape_text
 from store.errors import FlywheelError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def print_result(line: str) -> None:
 
 
 def print_painted(line: str) -> None:
-    """Write one line of the result to stdout, in which our own color sequences stay."""
+    """Write one line of the result to stdout and keep our own color sequences."""
     parts = _PAINT.split(line)
     text = "".join(part if _PAINT.fullmatch(part) else escape_terminal(part) for part in parts)
     _unguarded(sys.stdout).write(text + "\n")
@@ -52,7 +52,7 @@ def print_lines(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Write a value to stdout as JSON that is safe to look at and gives the stored text back."""
+    """Write a value to stdout as JSON that is safe to print and decodes to the stored text."""
     sys.stdout.write(encode_json(value) + "\n")
 
 
@@ -63,19 +63,19 @@ def print_foreign(text: str, file: TextIO | None = None, *, prefix: str = PREFIX
 
 
 def print_error(error: FlywheelError) -> None:
-    """Write a refusal and its hint to stderr; further lines of either stand behind a prefix."""
+    """Write an error and its hint to stderr; all lines but the first of each have a prefix."""
     _print_message(f"error: {error.message}", sys.stderr)
     if error.hint is not None:
         _print_message(error.hint, sys.stderr)
 
 
 def print_traceback(error: BaseException) -> None:
-    """Write where an exception comes from to stderr, each line behind a prefix."""
+    """Write the traceback of an exception to stderr, each line behind a prefix."""
     print_foreign("".join(traceback.format_exception(error)), sys.stderr)
 
 
 def relay(stream: IO[bytes]) -> None:
-    """Write what another process says, to its end, to stderr; each line behind a prefix."""
+    """Copy the output of another process to stderr until it ends, each line behind a prefix."""
     while line := stream.readline(_LONGEST_LINE):
         print_foreign(line.decode("utf-8", "backslashreplace"), sys.stderr)
 
@@ -83,7 +83,7 @@ def relay(stream: IO[bytes]) -> None:
 def open_console(
     *, stderr: bool = False, file: TextIO | None = None, width: int | None = None
 ) -> Console:
-    """Return a rich console on stdout or stderr that escapes texts, and not its own sequences.
+    """Return a rich console that escapes texts but not its own sequences.
 
     Args:
         stderr: Write to stderr.
@@ -94,7 +94,7 @@ def open_console(
     from rich.segment import Segment
 
     class EscapingConsole(Console):
-        """Escapes every text at the point where it has become a segment to print."""
+        """Escapes every text when it has become a segment to print."""
 
         def render(
             self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -111,7 +111,7 @@ def open_console(
 
 
 class NoteHandler(logging.Handler):
-    """Writes log records to stderr: warnings as such, and further lines behind a prefix."""
+    """Writes log records to stderr, warnings with their level, further lines behind a prefix."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record."""
@@ -125,10 +125,10 @@ class NoteHandler(logging.Handler):
 
 
 class EscapingStream:
-    """A text stream that escapes what is written to it, newlines and tabs excepted.
+    """A text stream that escapes what is written to it, except newlines and tabs.
 
-    Progress bars of other libraries redraw their line on a terminal: there a carriage return at the
-    start of a write, and writes that only move the cursor up, go through.
+    Progress bars of other libraries redraw their line. On a terminal, a carriage return at the
+    start of a write and writes that only move the cursor up therefore pass unchanged.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -136,7 +136,7 @@ class EscapingStream:
 
     def write(self, text: str) -> int:
         """Write a text; return its length."""
-        self.unguarded.write(text if text.isascii() and text.isprintable() else self._escaped(text))
+        self.unguarded.write(text if text.isascii() and text.isprintable() else self._escape(text))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -147,7 +147,7 @@ class EscapingStream:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.unguarded, name)
 
-    def _escaped(self, text: str) -> str:
+    def _escape(self, text: str) -> str:
         start = ""
         if text.startswith(("\r", "\x1b[A")) and self.unguarded.isatty():
             rest = text
@@ -157,19 +157,16 @@ class EscapingStream:
                 return text
             if text[0] == "\r":
                 start, text = "\r", text[1:]
-        lines = text.split("\n")
-        return start + "\n".join(
-            "\t".join(map(escape_terminal, line.split("\t"))) for line in lines
-        )
+        return start + escape_text(text)
 
 
 @contextmanager
 def escaped_streams() -> Generator[None]:
-    """Escape what is written to `sys.stdout` and `sys.stderr`, and log warnings, meanwhile."""
+    """Escape all output to `sys.stdout` and `sys.stderr`, and log warnings, in this context."""
     before = sys.stdout, sys.stderr
     for stream in before:
         if hasattr(stream, "reconfigure"):
-            # A terminal that has no form for a character must not end the command.
+            # A character that the terminal cannot encode must not end the command.
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     sys.stdout, sys.stderr = (cast("TextIO", EscapingStream(stream)) for stream in before)
     logging.captureWarnings(True)
@@ -190,7 +187,7 @@ def set_up_logging() -> None:
 
 
 def _print_message(text: str, file: TextIO) -> None:
-    """Write a message of ours that may quote foreign text: only its first line has no prefix."""
+    """Write our own message, which may quote foreign text: only its first line has no prefix."""
     first, *rest = text.replace("\r\n", "\n").split("\n")
     folded = escape_lines(first, prefix="", width=terminal_width(file))
     lines = [folded[0], *(f"{PREFIX}{part}" for part in folded[1:])]
@@ -200,12 +197,12 @@ def _print_message(text: str, file: TextIO) -> None:
 
 
 def _unguarded(stream: Any) -> Any:
-    stream = getattr(stream, "rich_proxied_file", stream)  # what stands in while a bar is shown
+    stream = getattr(stream, "rich_proxied_file", stream)  # of a bar
     return stream.unguarded if isinstance(stream, EscapingStream) else stream
 
 
 def terminal_width(stream: TextIO) -> int | None:
-    """Return the columns of a terminal, None where a stream is none."""
+    """Return the columns of a terminal, or None if the stream is not a terminal."""
     if not stream.isatty():
         return None
     return shutil.get_terminal_size((_TERMINALS_WIDTH, 24)).columns

@@ -1,8 +1,8 @@
-"""The one rule by which text that is not ours is shown: `escape_terminal`, and its forms.
+"""Escapes foreign text for printing: `escape_terminal` and the functions that apply it.
 
-Foreign text is whatever a model, a kernel, a task, an imported file, a stored row, a server, a file
-name or an exception brings. Raw, it can clear a screen, rename a window, or write a line that looks
-like a verdict.
+Foreign text comes from models, kernels, tasks, imported files, stored rows, servers, file names and
+exceptions. Printed unchanged, it could clear the screen, rename the window, or forge a line that
+looks like a verdict.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from functools import lru_cache
 from typing import Any
 
 PREFIX = "  | "
-"""Stands before every line of foreign text, so that none begins where our lines begin."""
+"""Begins every line of foreign text, so that none begins in the column of our lines."""
 _TAB_WIDTH = 4
 _LONGEST_NAME = 120
+_BETWEEN_BREAKS = re.compile(r"[^\n\t]+")
 _SUSPECT = re.compile(r"[^ -~]")
 _ESCAPED_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"))
-# Letters and marks that Unicode calls default-ignorable: they take no room and show nothing.
+# Letters and marks that Unicode calls default-ignorable: they have no width and no glyph.
 _INVISIBLE = frozenset(
     (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x3164, 0xFFA0)
 ) | frozenset((*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)))
@@ -27,18 +28,18 @@ _SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
 def escape_terminal(text: str) -> str:
-    """Return text as one line in which every character is seen and none drives a terminal.
+    """Return text as one line in which every character is visible and none controls a terminal.
 
-    These become escapes in the form of Python's literals, such as `\\x1b` and `\\u202e`:
+    These characters become escapes as in Python literals, such as `\\x1b` and `\\u202e`:
     control characters (category Cc: C0 with newline and tab, DEL, C1), format characters (Cf: marks
     of the direction of writing, zero-width characters, tags), lone surrogates (Cs), private use
-    (Co) and unassigned code points (Cn), whose look no two terminals agree on, line and paragraph
-    separators (Zl, Zp), spaces other than the ordinary one (Zs), which look like it and are not,
-    and the letters and variation selectors that show nothing. All other text stays as it is,
-    whatever its script, so that the result is always printable in the sense of `str.isprintable`.
+    (Co) and unassigned code points (Cn), which terminals show in different ways, line and paragraph
+    separators (Zl, Zp), spaces other than U+0020 (Zs), and the letters and variation selectors
+    without a glyph. All other text stays unchanged in every script, so that the result is always
+    printable in the sense of `str.isprintable`.
 
-    A backslash stays a backslash, because kernels are full of them. The result is for reading; JSON
-    and Parquet keep the text itself.
+    A backslash stays a backslash, because kernels are full of them. The result is for reading only;
+    JSON and Parquet keep the text itself.
 
     >>> escape_terminal("\\x1b[2J\\r\\x9bm\\u202e a\\nb\\x7f"), escape_terminal("é 日本 → ✓")
     ('\\\\x1b[2J\\\\r\\\\x9bm\\\\u202e a\\\\nb\\\\x7f', 'é 日本 → ✓')
@@ -48,16 +49,25 @@ def escape_terminal(text: str) -> str:
     return _SUSPECT.sub(lambda found: _visible(found[0]), text)
 
 
+def escape_text(text: str) -> str:
+    """Return a text escaped as by `escape_terminal`, except that newlines and tabs stay.
+
+    >>> escape_text("a\\x1b[2Jb\\u202e"), escape_text("kept:\\tthis\\n")
+    ('a\\\\x1b[2Jb\\\\u202e', 'kept:\\tthis\\n')
+    """
+    return _BETWEEN_BREAKS.sub(lambda part: escape_terminal(part[0]), text)
+
+
 def escape_lines(text: str, *, prefix: str = PREFIX, width: int | None = None) -> list[str]:
-    """Return the lines of a foreign text, each escaped and behind a prefix.
+    """Return the lines of a foreign text, each escaped and with a prefix.
 
     Only newlines end a line. Tabs become spaces.
 
     Args:
         text: The text; a newline at its end adds no line.
-        prefix: Stands before every line.
-        width: Columns of the terminal, where there is one. Longer lines are folded, because the
-            terminal itself would go on in its first column, without a prefix.
+        prefix: Begins every line.
+        width: Columns of the terminal, if there is one. Longer lines are folded, because the
+            terminal itself would continue them in its first column, without a prefix.
 
     >>> escape_lines("boom\\nmine.py on CPU: correct\\n", width=20)
     ['  | boom', '  | mine.py on CPU: ', '  | correct']
@@ -68,7 +78,7 @@ def escape_lines(text: str, *, prefix: str = PREFIX, width: int | None = None) -
 
 
 def quote_name(text: str) -> str:
-    """Return a name as one word: escaped, and in quotes where it could be read as more than a name.
+    """Return a name as one word: escaped, and in quotes if it could be read as more than a name.
 
     >>> quote_name("softmax.py"), quote_name("x.py on CPU: correct"), quote_name("a" * 200)[-3:]
     ('softmax.py', '"x.py on CPU: correct"', 'aa…')
@@ -81,12 +91,12 @@ def quote_name(text: str) -> str:
 
 
 def encode_json(value: Any, *, indent: int | None = 1) -> str:
-    """Return a value as JSON in which control and non-ASCII characters are escapes of JSON.
+    """Return a value as JSON with escapes for control and non-ASCII characters.
 
-    The text that a program reads back is the stored one, and nothing of it drives a terminal. What
-    JSON has no form for becomes its text.
+    A program reads the stored text back, and nothing in the JSON controls a terminal. Values that
+    JSON cannot represent become their text.
     """
-    # The encoder leaves DEL alone, which stands nowhere but in strings.
+    # The encoder does not escape DEL, which occurs only in strings.
     return json.dumps(value, indent=indent, default=str).replace("\x7f", "\\u007f")
 
 

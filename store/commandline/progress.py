@@ -1,4 +1,4 @@
-"""How long work is shown: a bar on a terminal, elsewhere a line now and then."""
+"""Shows the progress of long work: a bar on a terminal, otherwise a line now and then."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from store.commandline import echo
 from store.commandline.escape import escape_terminal
 
 Progress: TypeAlias = Callable[[int, int, str], None]
-"""Told how much of how much is done, and what is counted."""
+"""Called with the number done, the total, and what is counted."""
 
 _LINE_EVERY_S = 30.0
 
 
 def ignore_progress(done: int, of: int, what: str) -> None:
-    """Take no note."""
+    """Do nothing."""
 
 
 @contextmanager
 def show_progress(*, quiet: bool = False) -> Generator[Progress]:
-    """Show what is told, with its rate and the time left, on stderr.
+    """Yield a function that shows progress on stderr, with the rate and the time left.
 
-    A log gets a line every 30 s, so short work says nothing there. While a bar stands, what others
-    write to `sys.stderr` comes above it.
+    Without a terminal it prints a line every 30 s, so short work prints nothing. While a bar is
+    shown, other output to `sys.stderr` appears above it.
     """
     began = last = time.monotonic()
 

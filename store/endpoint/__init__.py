@@ -1,6 +1,7 @@
-"""Servers that speak OpenAI's chat completions: which key goes where, and one way to ask them.
+"""Client for servers of OpenAI's chat completions API, and the keys that each server gets.
 
-Trainers sample from them, and the audit asks them about kernels. What a server sends is foreign.
+Trainers sample from such servers, and the audit asks them about kernels. Everything a server sends
+is foreign text.
 """
 
 from store.endpoint.client import AnswerFailed, Client, Unreadable

@@ -1,6 +1,7 @@
-"""One way to ask a server for a chat completion, whatever it sends back.
+"""Client that requests chat completions and survives any answer of the server.
 
-An answer has one deadline from the first try to the last byte, a size, and no redirects.
+One deadline covers an answer from the first try to the last byte. The size of an answer is limited,
+and redirects are not followed.
 """
 
 from __future__ import annotations
@@ -21,65 +22,65 @@ if TYPE_CHECKING:
     import httpx2
 
 LARGEST_BYTES = 16 << 20
-"""Most bytes of an answer."""
+"""Size limit of an answer."""
 _LARGEST_ERROR_BYTES = 64 << 10
 _LONGEST_PAUSE_S = 60.0
-"""Longest pause that a server may ask for by Retry-After."""
+"""Longest pause that Retry-After may request."""
 _PAUSE_S = 0.5
 _MOST_PAUSE_S = 8.0
-_JUST_THEN = (408, 409, 429)
+_TEMPORARY_STATUSES = (408, 409, 429)
 _SHORTEST_SECRET = 8
-_SAID_CHARACTERS = 200
+_QUOTED_CHARACTERS = 200
 
 T = TypeVar("T")
 
 
 class Unreadable(ValueError):
-    """What a reader raises of an answer that is JSON, and not what was asked for; says why."""
+    """Raised by a reader for an answer that is JSON but not what was requested; says why."""
 
 
 class AnswerFailed(Exception):
-    """No answer to a request, after all its tries."""
+    """No try of a request got an answer."""
 
     def __init__(self, why: str, *, status: int | None = None, unreachable: bool = False) -> None:
         super().__init__(why)
         self.why = why
         """What happened; may quote the server."""
         self.status = status
-        """Status of the last answer that was an error."""
+        """HTTP status of the last error answer."""
         self.unreachable = unreachable
-        """Whether nobody answers there at all."""
+        """Whether no server answers at the address."""
 
     @property
-    def passing(self) -> bool:
-        """Whether the same request may be answered a little later."""
-        return self.status is None or self.status in _JUST_THEN or self.status >= 500
+    def is_temporary(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.status is None or self.status in _TEMPORARY_STATUSES or self.status >= 500
 
 
 class Client:
-    """Asks one server. Use as an asynchronous context manager.
+    """Sends requests to one server. Use it as an asynchronous context manager.
 
     Args:
         url: Base URL, such as https://HOST/v1.
-        key: Key that is sent to it and to nobody else; None sends none.
-        timeout_s: Most seconds for an answer, all tries and pauses included.
-        retries: How often a request is repeated that could not be answered just then.
+        key: Key that is sent to this server only; None sends no key.
+        timeout_s: Deadline of an answer in seconds, including all tries and pauses.
+        retries: Number of further tries after a temporary failure.
 
     Raises:
-        FlywheelError: the URL cannot be used, or the timeout is no time.
+        FlywheelError: the URL cannot be used, or the timeout is not positive.
     """
 
     def __init__(self, url: str, key: str | None, *, timeout_s: float, retries: int) -> None:
         import httpx2
 
         if not timeout_s > 0:
-            raise FlywheelError(f"a timeout of {timeout_s:g} s", "Give a number above 0.")
+            raise FlywheelError(f"the timeout is {timeout_s:g} s", "Give a number above 0.")
         address = Address.of(url)
         try:
             target = httpx2.URL(f"{url.rstrip('/')}/chat/completions")
         except httpx2.InvalidURL as error:
             raise FlywheelError(f"{url} is no URL: {error}", "Write http(s)://HOST/v1.") from None
-        # The key was chosen by one reading of the URL, and the request goes where another one says.
+        # The standard library parsed the URL to choose the key, and httpx2 parses it to connect.
         if target.host.removesuffix(".") != address.host or address.port != (
             target.port or Address.of(url.partition(":")[0] + "://h").port
         ):
@@ -119,15 +120,15 @@ class Client:
         *,
         admit: Callable[[], bool] = lambda: True,
     ) -> T:
-        """Return what `read` makes of the answer to a request.
+        """Send a request and return what `read` makes of the answer.
 
         Args:
             payload: The request, sent as JSON.
-            read: Takes the JSON of an answer; raises ValueError where it is malformed.
-            admit: Asked before every try; where it says no, there is no further one.
+            read: Takes the JSON of an answer; raises ValueError if it is malformed.
+            admit: Called before every try; False ends the tries.
 
         Raises:
-            AnswerFailed: there is no answer.
+            AnswerFailed: no try got an answer.
         """
         body = json.dumps(payload).encode()
         failed: AnswerFailed | None = None
@@ -137,10 +138,10 @@ class Client:
                     if not admit():
                         break
                     try:
-                        return await self._once(body, read)
-                    except _NotNow as error:
+                        return await self._try_once(body, read)
+                    except _TemporaryFailure as error:
                         failed = error.failed
-                        pause_s = _pause_s(attempt, error.retry_after)
+                        pause_s = _choose_pause_s(attempt, error.retry_after)
                     if attempt == self._retries or self._is_beyond(deadline, pause_s):
                         break
                     await asyncio.sleep(pause_s)
@@ -150,7 +151,7 @@ class Client:
         raise failed or AnswerFailed("no further request is admitted")
 
     def hide_key(self, text: str) -> str:
-        """Return a text of the server without our key, which it may repeat."""
+        """Return a text of the server without the key, which the server may quote."""
         if self._key is None or len(self._key) < _SHORTEST_SECRET:
             return text
         return text.replace(self._key, "***")
@@ -161,41 +162,41 @@ class Client:
         now = asyncio.get_running_loop().time()
         return pause_s > _LONGEST_PAUSE_S or (ends is not None and now + pause_s >= ends)
 
-    async def _once(self, body: bytes, read: Callable[[Any], T]) -> T:
+    async def _try_once(self, body: bytes, read: Callable[[Any], T]) -> T:
         import httpx2
 
         try:
             async with self._client.stream("POST", self._target, content=body) as answer:
-                data = await self._content(answer)
+                data = await self._read_body(answer)
         except (httpx2.ConnectError, httpx2.ProxyError) as error:
-            why = f"cannot be reached ({self._said(str(error))})"
-            raise _NotNow(AnswerFailed(why, unreachable=True)) from None
+            why = f"cannot be reached ({self._quote(str(error))})"
+            raise _TemporaryFailure(AnswerFailed(why, unreachable=True)) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError) as error:
-            why = f"no HTTP answer: {self._said(str(error) or type(error).__name__)}"
-            raise _NotNow(AnswerFailed(why)) from None
+            why = f"no HTTP answer: {self._quote(str(error) or type(error).__name__)}"
+            raise _TemporaryFailure(AnswerFailed(why)) from None
         status = answer.status_code
         if 300 <= status < 400:
-            to = self._said(answer.headers.get("Location", "nowhere"))
+            to = self._quote(answer.headers.get("Location", "nowhere"))
             why = f"status {status}: a redirect to {to}, which is not followed"
             raise AnswerFailed(why, status=status)
         if not 200 <= status < 300:
-            failed = AnswerFailed(f"status {status}: {self._message(data)}", status=status)
-            if failed.passing:
-                raise _NotNow(failed, answer.headers.get("Retry-After"))
+            failed = AnswerFailed(f"status {status}: {self._error_message(data)}", status=status)
+            if failed.is_temporary:
+                raise _TemporaryFailure(failed, answer.headers.get("Retry-After"))
             raise failed
         try:
             return read(json.loads(data))
         except (ValueError, RecursionError) as error:
             why = str(error) if isinstance(error, Unreadable) else "malformed answer"
-            raise _NotNow(AnswerFailed(why)) from None
+            raise _TemporaryFailure(AnswerFailed(why)) from None
 
-    async def _content(self, answer: httpx2.Response) -> bytes:
-        """Return the body of an answer; of an error only its beginning."""
+    async def _read_body(self, answer: httpx2.Response) -> bytes:
+        """Return the body of an answer; of an error answer only the beginning."""
         is_error = answer.status_code >= 300
         largest = _LARGEST_ERROR_BYTES if is_error else LARGEST_BYTES
         encoding = answer.headers.get("Content-Encoding", "identity")
         if encoding != "identity" and not is_error:
-            raise AnswerFailed(f"the answer is compressed ({self._said(encoding)}), unasked")
+            raise AnswerFailed(f"the answer is compressed ({self._quote(encoding)}), unasked")
         parts: list[bytes] = []
         size = 0
         async for part in answer.aiter_raw(1 << 16):
@@ -207,24 +208,24 @@ class Client:
             parts.append(part)
         return b"".join(parts)
 
-    def _message(self, data: bytes) -> str:
-        """Return what an error says, in OpenAI's form or as it is."""
+    def _error_message(self, data: bytes) -> str:
+        """Return the message of an error answer, in OpenAI's form or as plain text."""
         try:
             match json.loads(data):
                 case {"error": {"message": str(text)}} | {"message": str(text)}:
-                    return self._said(text)
+                    return self._quote(text)
                 case _:
                     pass
         except (ValueError, RecursionError):
             pass
-        return self._said(data.decode("utf-8", "replace"))
+        return self._quote(data.decode("utf-8", "replace"))
 
-    def _said(self, text: str) -> str:
-        return self.hide_key(text)[:_SAID_CHARACTERS]
+    def _quote(self, text: str) -> str:
+        return self.hide_key(text)[:_QUOTED_CHARACTERS]
 
 
-class _NotNow(Exception):
-    """A try that failed, after which another one may be made."""
+class _TemporaryFailure(Exception):
+    """A try failed in a way that another try may not."""
 
     def __init__(self, failed: AnswerFailed, retry_after: str | None = None) -> None:
         super().__init__(failed.why)
@@ -232,8 +233,8 @@ class _NotNow(Exception):
         self.retry_after = retry_after
 
 
-def _pause_s(attempt: int, retry_after: str | None) -> float:
-    """Return how long to wait before another try; as long as a server says that names seconds."""
+def _choose_pause_s(attempt: int, retry_after: str | None) -> float:
+    """Return the pause before the next try: Retry-After in seconds, or a growing random pause."""
     try:
         asked = float(retry_after or "nan")
     except ValueError:

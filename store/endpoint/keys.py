@@ -1,4 +1,4 @@
-"""Which key goes to which server: none goes to a host that it was not named for."""
+"""Chooses the key for a server: a key goes only to the host that it was given for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from store.errors import FlywheelError
 
 KEY = "OPENAI_API_KEY"
-"""Variable with the key of OpenAI's own host; of another one where --key-env names it."""
+"""Variable with the key for OpenAI's own host, or for another host that --key-env gives it."""
 _PORTS = {"http": 80, "https": 443}
 _USAGE = "Write --key-env HOST=NAME or HOST:PORT=NAME, where NAME is an environment variable."
 
@@ -28,13 +28,13 @@ class Address:
 
     @classmethod
     def of(cls, url: str) -> Address:
-        """Return the address that a URL names; without a port, the default one of its scheme.
+        """Return the address of a URL; the port defaults to that of its scheme.
 
         >>> str(Address.of("https://api.example.com/v1")), str(Address.of("http://[::1]:8000/v1"))
         ('api.example.com:443', '[::1]:8000')
 
         Raises:
-            FlywheelError: it is no http or https URL, or it carries what may be a secret.
+            FlywheelError: it is not an http or https URL, or it contains what may be a secret.
         """
         hint = "Write http(s)://HOST/v1."
         try:
@@ -44,7 +44,7 @@ class Address:
             raise FlywheelError(f"{url} is no URL: {error}", hint) from None
         if parts.username or parts.password or parts.query:
             raise FlywheelError(
-                "the URL of an endpoint carries a user, a password or a query",
+                "the URL of an endpoint contains a user, a password or a query",
                 f"Keys come from the environment ({KEY}, or --key-env HOST=NAME).",
             )
         if parts.scheme not in _PORTS or not url.isprintable() or " " in url:
@@ -58,13 +58,13 @@ _OPENAI = Address("api.openai.com", _PORTS["https"])
 
 
 class Keys:
-    """The environment variables that hold keys, by the host or the address that each is for."""
+    """The environment variables with keys, by the host or the address of each."""
 
     def __init__(self, named: Sequence[str] = ()) -> None:
         """Read HOST=NAME and HOST:PORT=NAME.
 
         Raises:
-            FlywheelError: one is written in another way, or two are for the same host and port.
+            FlywheelError: one has another form, or two are for the same host and port.
         """
         self._names: dict[tuple[str, int | None], str] = {}
         for given in named:
@@ -74,7 +74,7 @@ class Keys:
                 host, port = parts.hostname, parts.port
             except ValueError:
                 host = port = None
-            if not host or not name or _says_more(where):
+            if not host or not name or _has_more(where):
                 raise FlywheelError(f'"{given}" names no host and variable', _USAGE)
             key = (host.removesuffix("."), port)
             if key in self._names:
@@ -82,13 +82,13 @@ class Keys:
             self._names[key] = name
 
     def key_for(self, url: str) -> str | None:
-        """Return the key for a server out of the environment, or None where none is named for it.
+        """Return the key for a server from the environment, or None if no variable is given for it.
 
-        A host without a port stands for the default port of the URL's scheme. OPENAI_API_KEY goes
-        to https://api.openai.com, and to no other host unless it is named for it.
+        A host without a port means the default port of the URL's scheme. OPENAI_API_KEY goes to
+        https://api.openai.com, and to another host only if --key-env says so.
 
         Raises:
-            FlywheelError: the variable is not set, or holds what cannot be a key.
+            FlywheelError: the variable is not set, or its value cannot be a key.
         """
         name = self._names.get(self._match(url), None)
         if name is None:
@@ -101,8 +101,8 @@ class Keys:
             key = os.environ.get(name)
         if not key:
             raise FlywheelError(
-                f"{name} is not set, which --key-env names for {Address.of(url).host}",
-                f"Put the key into it: export {name}=…",
+                f"{name} is not set, but --key-env gives it for {Address.of(url).host}",
+                f"Set it: export {name}=…",
             )
         if not key.isascii() or not key.isprintable() or " " in key:
             raise FlywheelError(
@@ -111,7 +111,7 @@ class Keys:
         return key
 
     def check_used(self, urls: Iterable[str]) -> None:
-        """Raise FlywheelError where a host was named that no endpoint is at."""
+        """Raise FlywheelError if a variable is given for a host that has no endpoint."""
         urls = list(urls)
         unused = set(self._names) - {self._match(url) for url in urls}
         if not unused:
@@ -122,7 +122,7 @@ class Keys:
         listed = f"Endpoints of this command: {', '.join(asked)}." if asked else ""
         raise FlywheelError(
             f"--key-env names {named}, and no endpoint is there",
-            f"{listed} A host without a port stands for port 443 of https and 80 of http.".strip(),
+            f"{listed} A host without a port means port 443 of https and 80 of http.".strip(),
         )
 
     def _match(self, url: str) -> tuple[str, int | None]:
@@ -133,6 +133,6 @@ class Keys:
         return exact if exact in self._names or not at_default else (address.host, None)
 
 
-def _says_more(where: str) -> bool:
-    """Return whether a text holds more than HOST or HOST:PORT, such as a scheme or a path."""
+def _has_more(where: str) -> bool:
+    """Return whether a text has more than HOST or HOST:PORT, such as a scheme or a path."""
     return not where.isprintable() or any(char in where for char in "/?#@\\ ")

@@ -1,1 +1,1 @@
-"""Exporters: one file a format, in which other tools read what a lake holds."""
+"""Exporters, one file for each format: `store export NAME FOLDER` writes a lake for other tools."""

@@ -1,13 +1,14 @@
-"""JSON lines as the CUDA-L1 release has them: per device, each task with its best kernel.
+"""JSON lines in the form of the CUDA-L1 release: for each device, every task with its best kernel.
 
-A file has a line for every numbered task of the suite, whether or not somebody solved it. Its
-scores are those measured here or those that a release published (`--scores`), never both.
+Each file has a line for every numbered task of the suite, solved or not. Scores are either those
+measured in this lake or those that a release published (--scores), never both.
 
-measured: the best kernel is the one with the highest speedup over eager among those that may be
-ranked and are neither quarantined nor another function than the task's. A task without one has no
-code and no score.
-published: one file per GPU, with the codes and claims of the release that was imported last. Import
-the files again, and the lake holds the same claims.
+measured: the best kernel of a task has the highest speedup over eager. Kernels that may not be
+ranked, are in quarantine or compute another function than the task are left out. A task without a
+kernel has no code and no score.
+
+published: one file for each GPU, with the code and claims of the release that was imported last.
+Importing these files again gives the same claims.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from store.errors import ExportRefused, UnknownName
-from store.exporters.writing.attempts import Which, attempts, revision_of
+from store.exporters.writing.attempts import Which, find_revision, read_attempts
 from store.lake.sql_files import read_sql
 
 if TYPE_CHECKING:
@@ -39,12 +40,12 @@ class Config(Which):
     """Options of the cuda-l1 exporter."""
 
     scores: Literal["measured", "published"] | None = None
-    """Whose scores to write (default: measured, or published where nothing was judged)."""
+    """Scores to write (default: measured, or published if nothing was judged)."""
 
 
 def write(lake: Lake, folder: Path, config: Which) -> dict[str, int]:
     """Write optimized_cuda_code/DEVICE.json."""
-    revision = revision_of(lake, config)
+    revision = find_revision(lake, config)
     tasks = lake.run(
         read_sql(__file__, "numbered_tasks"), {"suite": config.suite, "suite_revision": revision}
     ).rows()
@@ -53,13 +54,13 @@ def write(lake: Lake, folder: Path, config: Which) -> dict[str, int]:
     written, refusal = "measured", None
     if asked != "published":
         try:
-            files = _measured(lake, tasks, config)
+            files = _measured_lines(lake, tasks, config)
         except (ExportRefused, UnknownName) as error:
             if asked == "measured":
                 raise
             refusal = error  # scores may have been published all the same
     if not files and asked != "measured":
-        files, written = _published(lake, tasks, config, revision), "published"
+        files, written = _published_lines(lake, tasks, config, revision), "published"
     if not files:
         what = "published score" if asked == "published" else "kernel that was judged"
         on = f" on {config.device}" if config.device else ""
@@ -81,11 +82,11 @@ def write(lake: Lake, folder: Path, config: Which) -> dict[str, int]:
     }
 
 
-def _measured(
+def _measured_lines(
     lake: Lake, tasks: list[dict[str, Any]], config: Which
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return the lines of the device that was measured; none where no kernel was judged."""
-    device, rows = attempts(lake, config)
+    """Return the lines of the measured device; none if no kernel was judged."""
+    device, rows = read_attempts(lake, config)
     if not tasks or device is None or all(row["status"] is None for row in rows):
         return {}
     best: dict[str, dict[str, Any]] = {}
@@ -102,10 +103,10 @@ def _measured(
     return {device: lines}
 
 
-def _published(
+def _published_lines(
     lake: Lake, tasks: list[dict[str, Any]], config: Which, revision: str
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return the lines of every GPU for which scores were published."""
+    """Return the lines of every GPU with published scores."""
     asked = {
         "suite": config.suite,
         "suite_revision": revision,
@@ -124,7 +125,7 @@ def _published(
 
 
 def _maps(row: Mapping[str, Any] | None, *names: str) -> Iterable[dict[str, Any]]:
-    """Yield columns that are maps; empty ones where there is no row."""
+    """Yield columns that are maps; empty maps if there is no row."""
     return [dict((row or {}).get(name) or ()) for name in names]
 
 
@@ -144,13 +145,13 @@ def _line(
 
 
 def _score(row: dict[str, Any], baseline: str) -> float:
-    """Return a speedup that may be shown; 0 where there is none."""
+    """Return the speedup if there is one, otherwise 0."""
     if row["quarantined"] or not row["equivalent"] or row["status"] != "correct":
         return 0.0
     return float(dict(row["speedups"] or ()).get(baseline) or 0.0)
 
 
 def _stem(device: str) -> str:
-    """Return the name of a device's file, as the release has it: h100, 3090."""
+    """Return the file name of a device in the release: h100, 3090."""
     text = device.removeprefix("RTX ").lower()
     return "".join(letter if letter.isalnum() or letter == "-" else "_" for letter in text)

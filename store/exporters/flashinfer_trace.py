@@ -1,8 +1,9 @@
 """A flashinfer-trace dataset: definitions, solutions, workloads and traces of measured kernels.
 
-A definition's only input is a seed: its reference makes module and inputs from it as the task
-does, and a solution does the same with its own module. What others time on it therefore holds the
-making of the inputs; the traces hold what was measured without it.
+The only input of a definition is a seed: its reference makes the module and the inputs from it as
+the task does, and a solution does the same with its own module. Times that other tools measure on
+these solutions therefore include making the inputs; the traces contain the times measured here,
+without it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from store.exporters.writing.attempts import Which, attempts
+from store.exporters.writing.attempts import Which, read_attempts
 from store.ids import content_id
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ _BY_STATUS = {
 
 def write(lake: Lake, folder: Path, config: Which) -> dict[str, int]:
     """Write definitions/, solutions/, workloads/ and traces/."""
-    device, rows = attempts(lake, config)
+    device, rows = read_attempts(lake, config)
     known: set[str] = set()
     traces = 0
     for row in rows:
@@ -156,5 +157,5 @@ def _add(file: Path, value: dict[str, Any]) -> None:
 
 
 def _name(text: str) -> str:
-    """Return a text as a name of files."""
+    """Return a text as a file name."""
     return re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_")[:80] or "unnamed"

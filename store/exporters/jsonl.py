@@ -1,4 +1,4 @@
-"""Tables (or views) as JSON lines, one file each; times are ISO 8601 in UTC."""
+"""Tables or views as JSON lines, one file each; times are ISO 8601 in UTC."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from store.exporters.writing.tables import Tables, streams
+from store.exporters.writing.tables import Tables, stream_tables
 
 if TYPE_CHECKING:
     from store.lake.reader import Lake
@@ -19,7 +19,7 @@ Config = Tables
 def write(lake: Lake, folder: Path, config: Tables) -> dict[str, int]:
     """Write TABLE.jsonl for every table with rows."""
     rows = files = 0
-    for name, stream in streams(lake, config):
+    for name, stream in stream_tables(lake, config):
         with open(folder / f"{name}.jsonl", "w", encoding="utf-8") as handle:
             for batch in stream:
                 for row in batch.to_pylist():
@@ -30,7 +30,7 @@ def write(lake: Lake, folder: Path, config: Tables) -> dict[str, int]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON has it; what is no number is null."""
+    """Return a value for JSON; numbers that JSON lacks become null."""
     if isinstance(value, dict):
         return {key: _plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):

@@ -1,7 +1,7 @@
-"""Run folders of KernelBench: kernels as files, and eval_results.json with what was found.
+"""Run folders of KernelBench: kernels as files, and eval_results.json with their verdicts.
 
-One folder a level, levelL, as KernelBench's file names problems by number alone. Where a task was
-not timed, runtime is -1.0 as KernelBench writes it; times are milliseconds.
+Writes one folder for each level, levelL, because KernelBench's file names state only the number of
+the problem. Runtimes are in milliseconds; like KernelBench, it writes -1.0 if a task was not timed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from store.errors import ExportRefused
-from store.exporters.writing.attempts import Which, attempts
+from store.exporters.writing.attempts import Which, read_attempts
 
 if TYPE_CHECKING:
     from store.lake.reader import Lake
@@ -22,7 +22,7 @@ Config = Which
 
 def write(lake: Lake, folder: Path, config: Which) -> dict[str, int]:
     """Write level_L_problem_P_sample_S_kernel.py and eval_results.json of every level."""
-    device, rows = attempts(lake, config)
+    device, rows = read_attempts(lake, config)
     numbered = [row for row in rows if row["level"] is not None and row["problem_id"] is not None]
     if not numbered:
         raise ExportRefused(

@@ -1,11 +1,11 @@
-"""Tables (or views) as Parquet files, one each, for any tool that reads them."""
+"""Tables or views as Parquet files, one each."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store.exporters.writing.tables import Tables, streams
+from store.exporters.writing.tables import Tables, stream_tables
 
 if TYPE_CHECKING:
     from store.lake.reader import Lake
@@ -18,7 +18,7 @@ def write(lake: Lake, folder: Path, config: Tables) -> dict[str, int]:
     import pyarrow.parquet as pq
 
     rows = files = 0
-    for name, stream in streams(lake, config):
+    for name, stream in stream_tables(lake, config):
         file = folder / f"{name}.parquet"
         with pq.ParquetWriter(
             file, stream.schema, compression="zstd", write_page_index=True

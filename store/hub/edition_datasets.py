@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from store.commandline.escape import quote_name
 from store.errors import FlywheelError, UnknownName
 from store.hub import shards
 from store.hub.edition import BATCH_ROWS, Edition
@@ -51,7 +52,7 @@ def write_dataset(
     name = str(record["name"])
     if name in lake.catalog.tables or name in made.datasets or not _SAFE_NAME.fullmatch(name):
         raise FlywheelError(
-            f'dataset "{name[:90]!a}" cannot be a config of the repository',
+            f"dataset {quote_name(name)} cannot be a config of the repository",
             "Make it under another name: pipelines run … --name NAME.",
         )
     folder = Path(str(record["path"]))

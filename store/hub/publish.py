@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import store
+from store.commandline.escape import quote_name
 from store.errors import FlywheelError
 from store.hub import card, edition_writer
 from store.hub.client import REPO, Hub, There, identity
@@ -107,10 +108,10 @@ def publish(
 
 def _check_names(repo: str, tag: str) -> None:
     if not REPO.fullmatch(repo):
-        raise FlywheelError(f"{repo[:90]!a} is not a repository", "Write it as ORG/NAME.")
+        raise FlywheelError(f"{quote_name(repo)} is not a repository", "Write it as ORG/NAME.")
     if not TAG.fullmatch(tag) or tag == "main":
         raise FlywheelError(
-            f"{tag[:90]!a} cannot be a tag",
+            f"{quote_name(tag)} cannot be a tag",
             "Begin with a letter, such as v1; no spaces or slashes.",
         )
 
@@ -204,7 +205,7 @@ def _check_owner(made: Edition, hub: Hub, there: There, private: bool) -> None:
         owner = None
     if owner != made.lake_id:
         raise FlywheelError(
-            f"{made.repo} holds an edition of another lake ({owner!a:.60})",
+            f"{made.repo} holds an edition of another lake ({quote_name(str(owner))})",
             "Publish to a repository of your own; `store pull` merges that one into this lake.",
         )
 

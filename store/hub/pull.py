@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import store
 from store import ids
+from store.commandline.escape import quote_name
 from store.errors import FlywheelError, ImportFailed
 from store.foreign import parquet
 from store.foreign.parquet import ParquetLimits
@@ -95,7 +96,9 @@ def pull(
     say = progress or (lambda _: None)
     repo, _, wanted = name.partition("@")
     if not REPO.fullmatch(repo):
-        raise FlywheelError(f"{name[:90]!a} is not a repository", "Write ORG/NAME or ORG/NAME@v1.")
+        raise FlywheelError(
+            f"{quote_name(name)} is not a repository", "Write ORG/NAME or ORG/NAME@v1."
+        )
     hub = hub or Hub()
     there = hub.look(repo, wanted or None)
     if there is None:

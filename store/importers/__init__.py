@@ -1,1 +1,1 @@
-"""Importers, one file per format; `store import NAME PATH` reads one into a lake."""
+"""Importers, one file for each format: `store import NAME PATH` reads a source into a lake."""

@@ -1,12 +1,13 @@
-"""The CUDA-L1 release: five JSON Lines files of kernels and scores, one per GPU.
+"""The CUDA-L1 release: five JSON Lines files of kernels and scores, one for each GPU.
 
-Reads a checkout (optimized_cuda_code/h100.json …), a folder of such files, or one file; also the
-older form (codes/h100.json, one object of levels). One bundle is stored per file; the GPU is the
-file's name. Scores become claims, never timings: the release has no times. Another revision of a
-file replaces its figures in the views (store/views/current_claims.sql). The literal code "None"
-is no kernel, and its score becomes a claim without one.
+Reads a checkout (optimized_cuda_code/h100.json …), a folder of such files, or one file. It also
+reads the older form (codes/h100.json, one object of levels). Each file is stored as one bundle; its
+name states the GPU. Scores become claims, never timings, because the release has no times. The
+literal code "None" is not a kernel: its score becomes a claim without a kernel. When another
+revision of a file is imported, views use its figures instead of the old ones
+(store/views/current_claims.sql).
 
-The licence of the release was GPL-3 in July 2025 and is MIT later: say `--license` for old ones.
+The license of the release was GPL-3 in July 2025 and is MIT later: give --license for old files.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from store.ids import content_id
 from store.importers.reading import cuda_l1_files as files
 from store.importers.reading import sources
 from store.importers.reading.cuda_l1_files import ReleasedRow
-from store.importers.reading.rows import ENTRY_PATH, Gathered, decide_splits
+from store.importers.reading.rows import ENTRY_PATH, BundleRows, decide_splits
 from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
@@ -47,15 +48,15 @@ class Config:
     source_revision: str | None = None
     """Commit of the release (default: the checkout's HEAD, else "unknown")."""
     license: str | None = "MIT"
-    """SPDX identifier of the release's licence; the one of July 2025 was GPL-3.0."""
+    """SPDX identifier of the release's license; in July 2025 it was GPL-3.0."""
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
     """Yield one bundle per file.
 
-    Raises ImportFailed where the path holds nothing of the release, or a line is malformed.
+    Raises ImportFailed if the path has no file of the release, or a line is malformed.
     """
-    root = sources.required(path, "the CUDA-L1 release")
+    root = sources.require_path(path, "the CUDA-L1 release")
     folder = root if root.is_dir() else root.parent
     revision = config.source_revision or _head(folder) or "unknown"
     family: dict[str, str] = {}
@@ -69,7 +70,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         content = f"{one.file.name} {revision} {sources.digest([(one.origin, one.data)])}"
         identity = sources.bundle_id(NAME, IMPORTER_VERSION, content, config)
         message = f"{NAME} {one.file.name}: {len(one.rows)} tasks"
-        if sources.stored(lake, identity):
+        if sources.is_stored(lake, identity):
             yield Bundle(bundle_id=identity, message=message)
             continue
         for earlier in _other_revisions(lake, one.origin, gpu_name(one.file.stem), revision):
@@ -79,22 +80,22 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
                 revision,
                 earlier,
             )
-        gathered = Gathered(source=one.origin, source_revision=revision, license=config.license)
+        gathered = BundleRows(source=one.origin, source_revision=revision, license=config.license)
         _add_policy(gathered)
         for row in one.rows:
             _add(gathered, row, family[row.reference], gpu_name(one.file.stem), identity)
-        gathered.split(decide_splits(SUITE, set(family.values()), lake))
+        gathered.add_splits(decide_splits(SUITE, set(family.values()), lake))
         # Files share most of their texts, and an earlier file is stored when the next is made.
         kernels = gathered.tables.get("kernels", {})
         gathered.tables["kernels"] = {k: row for k, row in kernels.items() if k not in before}
         before |= kernels.keys()
-        yield gathered.bundle(
+        yield gathered.make_bundle(
             identity, message, importer=NAME, config=config, what=f"{one.origin}/{one.file.name}"
         )
 
 
 def gpu_name(stem: str) -> str:
-    """Return the GPU that a file's name stands for.
+    """Return the GPU that a file name states.
 
     >>> gpu_name("h100"), gpu_name("3090")
     ('H100', 'RTX 3090')
@@ -107,7 +108,7 @@ def _head(folder: Path) -> str | None:
 
 
 def _other_revisions(lake: store.Lake, source: str, gpu: str, revision: str) -> list[str]:
-    """Return the revisions of a GPU's figures that views have taken so far, but for this one."""
+    """Return the other revisions of a GPU's figures that views use so far."""
     rows = lake.run(
         "SELECT DISTINCT source_revision FROM current_claims "
         "WHERE source = $1 AND gpu = $2 AND task_id IS NOT NULL AND source_revision <> $3",
@@ -116,7 +117,7 @@ def _other_revisions(lake: store.Lake, source: str, gpu: str, revision: str) -> 
     return [str(row["source_revision"]) for row in rows]
 
 
-def _add_policy(gathered: Gathered) -> None:
+def _add_policy(gathered: BundleRows) -> None:
     row = {
         "policy_id": POLICY,
         "name": "CUDA-L1",
@@ -128,11 +129,11 @@ def _add_policy(gathered: Gathered) -> None:
     gathered.add("policies", (POLICY,), row)
 
 
-def _add(gathered: Gathered, row: ReleasedRow, family: str, gpu: str, run_id: str) -> None:
-    """Add a task, its kernel with its origin, the baselines' codes, and a claim per score."""
-    task_id = gathered.task(row.reference)
+def _add(gathered: BundleRows, row: ReleasedRow, family: str, gpu: str, run_id: str) -> None:
+    """Add a task, its kernel with its origin, the code of the baselines, and a claim per score."""
+    task_id = gathered.add_task(row.reference)
     name = f"level{row.level}/{row.problem_id}"
-    gathered.label(
+    gathered.add_label(
         task_id,
         family=family,
         suite=SUITE,
@@ -144,7 +145,7 @@ def _add(gathered: Gathered, row: ReleasedRow, family: str, gpu: str, run_id: st
     )
     kernel_id = None
     if row.code is not None:
-        kernel_id = gathered.kernel({ENTRY_PATH: row.code})
+        kernel_id = gathered.add_kernel({ENTRY_PATH: row.code})
         generation_id = content_id("generation", POLICY, task_id, kernel_id)
         generation = {
             "generation_id": generation_id,
@@ -157,7 +158,7 @@ def _add(gathered: Gathered, row: ReleasedRow, family: str, gpu: str, run_id: st
         gathered.add("generations", (generation_id,), generation)
     baseline_kernels = {
         # The baselines are written as the reference is: their class is Model.
-        baseline: gathered.kernel({ENTRY_PATH: code}, entry_point="Model")
+        baseline: gathered.add_kernel({ENTRY_PATH: code}, entry_point="Model")
         for baseline, code in row.baseline_codes.items()
     }
     # What has a score is named by its claim.
@@ -192,7 +193,7 @@ def _add(gathered: Gathered, row: ReleasedRow, family: str, gpu: str, run_id: st
 
 
 def _title(reference: str) -> str | None:
-    """Return the first line of the model's docstring, which is what the release has for a name."""
+    """Return the first line of the model's docstring, which serves as its title in the release."""
     tree = parse(reference)
     for node in tree.body if tree else ():
         if isinstance(node, ast.ClassDef) and node.name == "Model":

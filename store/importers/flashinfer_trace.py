@@ -1,10 +1,10 @@
 """A flashinfer-trace dataset: definitions, solutions of several files, workloads and traces.
 
-A definition becomes a task: its reference text, followed by a Model and input generators of our own
-that KernelBench's format asks for; the axes that vary are names of the task's module, which each
-workload sets. Inputs that a dataset keeps in files (safetensors) are not generated anew, and such
-workloads say so. Solutions become kernels, verdicts of traces evaluations of flashinfer-bench,
-their latencies and speedups claims.
+A definition becomes a task: its reference code, followed by a Model and input generators in
+KernelBench's format that this importer writes. Axes that vary are names of the task's module, which
+each workload sets. Inputs that a dataset keeps in files (safetensors) are not generated; such
+workloads say so. Solutions become kernels, verdicts of traces become evaluations of
+flashinfer-bench, and latencies and speedups become claims.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from store.importers.reading import flashinfer_files as files
 from store.importers.reading import sources
 from store.importers.reading.flashinfer_rows import NAME, SUITE, TraceRows
-from store.importers.reading.rows import Gathered, decide_splits
+from store.importers.reading.rows import BundleRows, decide_splits
 from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
@@ -33,18 +33,18 @@ class Config:
     source_revision: str | None = None
     """Commit of the dataset (default: the checkout's HEAD, else "unknown")."""
     license: str | None = "Apache-2.0"
-    """SPDX identifier of the dataset's licence."""
+    """SPDX identifier of the dataset's license."""
     evaluator_version: int = 0
-    """Version to give to flashinfer-bench; 0 stands for: the files do not record it."""
+    """Version of flashinfer-bench to record; 0 means that it is unknown."""
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
     """Yield a bundle per definition, with its workloads, solutions and traces.
 
-    Raises ImportFailed where the folder holds no definition, or a file is malformed; names file and
-    line.
+    Raises ImportFailed if the folder has no definition, or a file is malformed; the message names
+    the file and the line.
     """
-    root = sources.required(path, "a flashinfer-trace dataset (definitions/, solutions/ …)")
+    root = sources.require_path(path, "a flashinfer-trace dataset (definitions/, solutions/ …)")
     dataset = files.read(root)
     revision = config.source_revision or sources.git_head(root) or "unknown"
     families = {one.name: one.op_type for one in dataset.definitions}
@@ -58,19 +58,21 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
             f"{NAME} {definition.name}: {len(solutions)} solutions, "
             f"{sum(one.solution is not None for one in traces)} verdicts"
         )
-        if sources.stored(lake, identity):
+        if sources.is_stored(lake, identity):
             yield Bundle(bundle_id=identity, message=message)
             continue
-        gathered = Gathered(
+        gathered = BundleRows(
             source="flashinfer-trace", source_revision=revision, license=config.license
         )
         rows = TraceRows(gathered, identity, config.evaluator_version, definition)
         for trace in traces:
-            rows.workload(trace.workload)
+            rows.add_workload(trace.workload)
         for solution in solutions:
-            rows.solution(solution)
+            rows.add_solution(solution)
         for trace in traces:
-            rows.verdict(trace)
-        gathered.split(splits)
+            rows.add_verdict(trace)
+        gathered.add_splits(splits)
         gathered.leave_out_stored(lake)
-        yield gathered.bundle(identity, message, importer=NAME, config=config, what=definition.name)
+        yield gathered.make_bundle(
+            identity, message, importer=NAME, config=config, what=definition.name
+        )

@@ -1,9 +1,9 @@
-"""Generated tasks of graded difficulty, with a teacher's kernels: thousands from a seed.
+"""Generated tasks of graded difficulty with a teacher's kernels: thousands from one seed.
 
-It is built in and takes no path. Each family (store/generated/*.py) draws tasks from the seed:
-the same seed gives the same bytes, and a larger count goes on where a smaller one stopped. Every
-task comes with right kernels of different speed in PyTorch, C, Triton and CUDA, and with a few
-that are wrong, which policy teacher-wrong wrote. Whole families are held out for the test side.
+Takes no path. Each family (store/generated/*.py) draws tasks from the seed. The same seed gives the
+same bytes, and a larger count continues where a smaller one stopped. Every task has correct kernels
+of different speed in PyTorch, C, Triton and CUDA, and some wrong ones by the policy teacher-wrong.
+Whole families are in the test split.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from store.generated.writing import families as families_module
 from store.generated.writing import words
 from store.generated.writing.task import Kernel, Task
 from store.importers.reading import sources
-from store.importers.reading.rows import Gathered
+from store.importers.reading.rows import BundleRows
 from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 NAME = "generated"
 IMPORTER_VERSION = 1
 SUITE_REVISION = "v2"
-"""Version of the texts; another one as soon as any text changes."""
+"""Version of the texts; raise it when any text changes."""
 LICENSE = "Apache-2.0"
 RULE = "whole families, chosen by hand so that both sides hold row-wise and matrix work"
 BUNDLE_TASKS = 64
@@ -54,7 +54,7 @@ class Config:
     seed: int = 0
     """Seed of every draw."""
     kernels: Literal["all", "cpu", "cuda", "none"] = "all"
-    """Whose device the teacher's kernels are for."""
+    """Import the teacher's kernels for these devices."""
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
@@ -62,16 +62,16 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
 
     Raises:
         ImportFailed: a path was given, or the count is below 1.
-        UnknownName: there is no such family.
+        UnknownName: no family has the name.
     """
     if path is not None:
         raise ImportFailed(
-            f"generated tasks are built in and take no path, not {path}",
-            "Say how many: store import generated --count 1000 --seed 1",
+            f"the importer generated takes no path, but {path} was given",
+            "For example: store import generated --count 1000 --seed 1",
         )
     if config.count < 1:
         raise ImportFailed(f"--count {config.count} is too few", "Give 1 or more.")
-    # A family named twice would give its tasks twice.
+    # A family given twice would yield its tasks twice.
     names = tuple(dict.fromkeys(config.families)) or families_module.family_names()
     for name in names:
         families_module.load_family(name)
@@ -94,13 +94,13 @@ def _bundle(chunk: list[tuple[str, Task]], config: Config, lake: store.Lake) -> 
             *((_path(family, kernel), kernel.code) for kernel in kernels),
         ]
     )
-    # By content alone: the same tasks are the same under another count.
+    # The id depends on the content alone: the same tasks have the same id with another --count.
     identity = ids.content_id("import", NAME, str(IMPORTER_VERSION), SUITE_REVISION, content)
     count = sum(len(kernels) for _, _, kernels in picked)
     message = f"{NAME} {SUITE_REVISION}: {len(picked)} tasks, {count} kernels"
-    if sources.stored(lake, identity):
+    if sources.is_stored(lake, identity):
         return Bundle(bundle_id=identity, message=message)
-    gathered = Gathered(source=NAME, source_revision=SUITE_REVISION, license=LICENSE)
+    gathered = BundleRows(source=NAME, source_revision=SUITE_REVISION, license=LICENSE)
     for family in sorted({family for family, _, _ in picked}):
         split = families_module.load_family(family).SPLIT
         row = {"suite": NAME, "family": family, "split": split, "rule": RULE}
@@ -109,12 +109,12 @@ def _bundle(chunk: list[tuple[str, Task]], config: Config, lake: store.Lake) -> 
         task_id = _add_task(gathered, family, task)
         for kernel in kernels:
             _add_kernel(gathered, family, task, task_id, kernel, identity)
-    return gathered.bundle(identity, message, importer=NAME, config=config, what=NAME)
+    return gathered.make_bundle(identity, message, importer=NAME, config=config, what=NAME)
 
 
-def _add_task(gathered: Gathered, family: str, task: Task) -> str:
-    task_id = gathered.task(task.code)
-    gathered.label(
+def _add_task(gathered: BundleRows, family: str, task: Task) -> str:
+    task_id = gathered.add_task(task.code)
+    gathered.add_label(
         task_id,
         family=family,
         suite=NAME,
@@ -138,7 +138,7 @@ def _add_task(gathered: Gathered, family: str, task: Task) -> str:
 
 
 def _add_kernel(
-    gathered: Gathered, family: str, task: Task, task_id: str, kernel: Kernel, run_id: str
+    gathered: BundleRows, family: str, task: Task, task_id: str, kernel: Kernel, run_id: str
 ) -> None:
     policy = f"teacher-{kernel.language if kernel.right else 'wrong'}"
     gathered.add(
@@ -148,7 +148,7 @@ def _add_kernel(
     )
     # The path keeps the variant's name, which stands nowhere else in the lake.
     path = _path(family, kernel)
-    kernel_id = gathered.kernel({path: kernel.code}, entry_path=path)
+    kernel_id = gathered.add_kernel({path: kernel.code}, entry_path=path)
     # A kernel whose text stays gets the words of a new revision as another attempt.
     generation_id = ids.content_id("generation", NAME, SUITE_REVISION, policy, task_id, kernel_id)
     generation = {

@@ -1,7 +1,7 @@
 """Tasks of KernelBench: a checkout (KernelBench/level1/12_Name.py) or the Hub dataset's Parquet.
 
-The texts of one name differ between revisions of the benchmark, so the revision has to be said.
-One bundle is stored per level folder, or per Parquet file.
+--revision is required, because tasks of one name differ between revisions of the benchmark. Each
+level folder or Parquet file is stored as one bundle.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from store.code import task_families
 from store.errors import ImportFailed
 from store.foreign import parquet
 from store.importers.reading import sources
-from store.importers.reading.rows import Gathered, decide_splits
+from store.importers.reading.rows import BundleRows, decide_splits
 from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
@@ -38,19 +38,19 @@ class Config:
     """Options of the kernelbench importer."""
 
     revision: str | None = None
-    """Revision of the suite, such as v0, v0.1 or v0.2; has to be said, since the files do not."""
+    """Revision of the suite, such as v0, v0.1 or v0.2; required."""
     source_revision: str | None = None
     """Commit of the checkout or the Hub repository (default: the checkout's HEAD)."""
     license: str | None = "MIT"
-    """SPDX identifier of the tasks' licence."""
+    """SPDX identifier of the tasks' license."""
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
     """Yield one bundle per level folder or Parquet file.
 
-    Raises ImportFailed where the path holds neither, or a task is malformed.
+    Raises ImportFailed if the path has neither, or a task is malformed.
     """
-    root = sources.required(path, "a KernelBench checkout or the Hub dataset's folder")
+    root = sources.require_path(path, "a KernelBench checkout or the Hub dataset's folder")
     if config.revision is None:
         raise ImportFailed(
             "the revision of KernelBench is not said",
@@ -71,10 +71,10 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     found = [task.family for group in groups for task in group.tasks]
     splits = decide_splits(SUITE, found, lake)
     for group in groups:
-        gathered = Gathered(source=NAME, source_revision=source_revision, license=config.license)
+        gathered = BundleRows(source=NAME, source_revision=source_revision, license=config.license)
         for task in group.tasks:
-            gathered.label(
-                gathered.task(task.code),
+            gathered.add_label(
+                gathered.add_task(task.code),
                 family=task.family,
                 suite=SUITE,
                 revision=config.revision,
@@ -83,10 +83,10 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
                 level=task.level,
                 problem_id=task.problem_id,
             )
-        gathered.split(splits)
+        gathered.add_splits(splits)
         # A commit read from the checkout is stored too, so that it is part of the identity.
         content = f"{group.name} {group.content} {source_revision}"
-        yield gathered.bundle(
+        yield gathered.make_bundle(
             sources.bundle_id(NAME, IMPORTER_VERSION, content, config),
             f"{NAME} {config.revision} {group.name}: {len(group.tasks)} tasks",
             importer=NAME,
@@ -128,7 +128,7 @@ def _head(folder: Path) -> str | None:
 
 
 def _levels(root: Path) -> Iterator[tuple[Path, list[Path]]]:
-    """Find level folders, and in each the files that are named like tasks."""
+    """Yield each level folder with its files that have the names of tasks."""
     for base in (root, root / "KernelBench"):
         folders = {
             int(match[1]): folder

@@ -1,8 +1,8 @@
 """A run folder of KernelBench: generated kernels, their prompts, and eval_results.json.
 
-Files are level_1_problem_12_sample_0_kernel.py (and _prompt.txt where prompts were logged). The
-tasks have to be in the lake already (`store import kernelbench`). Runtimes come as one mean
-without samples: they are stored as claims in milliseconds, never as timings.
+Kernels are files such as level_1_problem_12_sample_0_kernel.py, with _prompt.txt beside them if
+prompts were logged. Import the tasks first (`store import kernelbench`). The files state one mean
+runtime without samples: it becomes a claim in milliseconds, never a timing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from store.importers.reading import kernelbench_results as results
 from store.importers.reading import sources
 from store.importers.reading.kernelbench_results import Baseline, Entry
 from store.importers.reading.kernelbench_rows import NAME, RESULTS, RunRows, Sample
-from store.importers.reading.rows import Gathered
+from store.importers.reading.rows import BundleRows
 from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
@@ -39,27 +39,27 @@ class Config:
     """Options of the kernelbench-run importer."""
 
     suite_revision: str | None = None
-    """Revision of KernelBench that the run was made on, as it was imported; has to be said."""
+    """Revision of KernelBench that the run used, as it was imported; required."""
     policy: str | None = None
     """Who wrote the kernels (default: the folder's name)."""
     baseline: Path | None = None
-    """Timing file (results/timing/GPU/baseline_time_*.json) to state speedups from, as claims."""
+    """Timing file (results/timing/GPU/baseline_time_*.json) to compute claimed speedups from."""
     baseline_kind: BaselineKind | None = None
-    """What the timing file timed, where its name does not say."""
+    """What the timing file measured, if its name does not state it."""
     source_revision: str | None = None
     """Revision of the run (default: a hash of eval_results.json)."""
     license: str | None = None
     """SPDX identifier under which the kernels were released."""
     evaluator_version: int = 0
-    """Version to give to KernelBench's evaluator; 0 stands for: the files do not record it."""
+    """Version of KernelBench's evaluator to record; 0 means that it is unknown."""
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
-    """Yield the run as one bundle; evaluations that the lake holds are left out.
+    """Yield the run as one bundle, without the evaluations that the lake has already.
 
-    Raises ImportFailed where a task is not in the lake, or a file is malformed.
+    Raises ImportFailed if a task is not in the lake, or a file is malformed.
     """
-    folder = sources.required(path, "a run folder of KernelBench")
+    folder = sources.require_path(path, "a run folder of KernelBench")
     revision = _require_revision(config, lake)
     files = _kernel_files(folder)
     contents = {sample: sources.read_bytes(file, folder) for sample, file in files.items()}
@@ -80,15 +80,15 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     )
     policy = config.policy or folder.resolve().name
     identity = sources.bundle_id(NAME, IMPORTER_VERSION, f"{policy} {content}", config)
-    if sources.stored(lake, identity):
+    if sources.is_stored(lake, identity):
         yield Bundle(bundle_id=identity, message=f"{NAME} {policy}")
         return
 
     source_revision = config.source_revision
     if source_revision is None and verdicts:
         source_revision = f"sha256:{sources.digest([(RESULTS, verdicts)])[:16]}"
-    gathered = Gathered(source=NAME, source_revision=source_revision, license=config.license)
-    gathered.policy(policy, "model")
+    gathered = BundleRows(source=NAME, source_revision=source_revision, license=config.license)
+    gathered.add_policy(policy, "model")
     run = RunRows(
         gathered=gathered,
         policy=policy,
@@ -96,7 +96,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         evaluator_version=config.evaluator_version,
         baseline=_baseline(config, timed),
     )
-    entries = results.entries(sources.decode(verdicts, judged), judged) if verdicts else []
+    entries = results.parse_entries(sources.decode(verdicts, judged), judged) if verdicts else []
     by_sample = _assign(entries, list(files), judged)
     tasks = _tasks(lake, revision, files)
     for sample, data in contents.items():
@@ -106,7 +106,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         run.add(sample, tasks[sample.level, sample.problem_id], code, shown, by_sample[sample])
     gathered.leave_out_stored(lake)
     run.warn_of_unmatched()
-    yield gathered.bundle(
+    yield gathered.make_bundle(
         identity,
         f"{NAME} {policy}: {len(files)} kernels, {sum(map(len, by_sample.values()))} verdicts",
         importer=NAME,
@@ -149,7 +149,7 @@ def _kernel_files(folder: Path) -> dict[Sample, Path]:
 
 
 def _assign(entries: list[Entry], samples: list[Sample], file: Path) -> dict[Sample, list[Entry]]:
-    """Give each verdict to its kernel; the file names problem and sample but not the level."""
+    """Assign each verdict to its kernel; the file states problem and sample, but not the level."""
     by_place: dict[tuple[int, int], list[Sample]] = {}
     for sample in samples:
         by_place.setdefault((sample.problem_id, sample.sample_id), []).append(sample)
@@ -200,6 +200,6 @@ def _tasks(
 def _baseline(config: Config, data: bytes) -> Baseline | None:
     if config.baseline is None:
         return None
-    return results.baseline(
+    return results.parse_baseline(
         sources.decode(data, config.baseline), config.baseline, config.baseline_kind
     )

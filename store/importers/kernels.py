@@ -1,9 +1,9 @@
-"""A folder of your own: task files, and candidates for each of them.
+"""A folder of your own tasks and candidates.
 
-Either tasks/NAME.py with the candidates in kernels/NAME/, or one task as task.py with its
-candidates beside it. A candidate is a file CANDIDATE.py, or a folder CANDIDATE/ with kernel.py
-and further files (.cu, .cpp, .h …). Tasks are in KernelBench format; candidates define ModelNew.
-One bundle is stored per task.
+The folder has either tasks/NAME.py with the candidates in kernels/NAME/, or one task.py with its
+candidates beside it. A candidate is a file CANDIDATE.py, or a folder CANDIDATE/ with kernel.py and
+further files (.cu, .cpp, .h …). Tasks are in KernelBench's format, and candidates define ModelNew.
+Each task is stored as one bundle.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from store.code import task_families
 from store.errors import ImportFailed, UnknownName
 from store.ids import content_id
 from store.importers.reading import sources
-from store.importers.reading.rows import ENTRY_PATH, Gathered, decide_splits
+from store.importers.reading.rows import ENTRY_PATH, BundleRows, decide_splits
 from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
@@ -33,22 +33,22 @@ class Config:
     """Options of the kernels importer."""
 
     suite: str | None = None
-    """Suite to name the tasks in (default: the folder's name)."""
+    """Suite of the tasks (default: the folder's name)."""
     suite_revision: str = "local"
     """Revision of the suite."""
     policy: str = "local"
-    """Who wrote the kernels."""
+    """Name of the policy that wrote the kernels."""
     entry_point: str = "ModelNew"
     """Class that the candidates define."""
     source_revision: str | None = None
-    """Commit of the folder (default: its git HEAD, where it is a checkout)."""
+    """Commit of the folder (default: its git HEAD if it is a checkout)."""
     license: str | None = None
-    """SPDX identifier of the licence that tasks and kernels are under."""
+    """SPDX identifier of the license of tasks and kernels."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Found:
-    """One task and the files of its candidates, not read yet."""
+class _TaskFiles:
+    """One task and the files of its candidates, before they are read."""
 
     name: str
     file: Path
@@ -59,12 +59,12 @@ class _Found:
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
     """Yield one bundle per task.
 
-    Raises ImportFailed where the folder is laid out otherwise, or a file cannot be read.
+    Raises ImportFailed if the folder has another layout, or a file cannot be read.
     """
-    root = sources.required(path, "a folder with tasks/ and kernels/, or with task.py")
+    root = sources.require_path(path, "a folder with tasks/ and kernels/, or with task.py")
     suite = config.suite or root.resolve().name
     source_revision = config.source_revision or sources.git_head(root)
-    tasks: list[tuple[_Found, str, str]] = []
+    tasks: list[tuple[_TaskFiles, str, str]] = []
     for found in _find(root):
         code = sources.read_text(found.file, root)
         sources.check_task(code, f"{found.file}")
@@ -92,12 +92,12 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         )
         identity = sources.bundle_id(NAME, IMPORTER_VERSION, content, config)
         message = f"{NAME} {suite}/{found.name}: {len(candidates)} candidates"
-        if sources.stored(lake, identity):
+        if sources.is_stored(lake, identity):
             yield Bundle(bundle_id=identity, message=message)
             continue
-        gathered = Gathered(source=NAME, source_revision=source_revision, license=config.license)
-        task_id = gathered.task(code)
-        gathered.label(
+        gathered = BundleRows(source=NAME, source_revision=source_revision, license=config.license)
+        task_id = gathered.add_task(code)
+        gathered.add_label(
             task_id,
             family=family,
             suite=suite,
@@ -105,17 +105,17 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
             name=found.name,
             title=found.name.replace("_", " "),
         )
-        gathered.split(splits)
-        gathered.policy(config.policy, "person")
+        gathered.add_splits(splits)
+        gathered.add_policy(config.policy, "person")
         for name, files in candidates.items():
             _add(gathered, f"{suite}/{found.name}/{name}", task_id, files, identity, config)
-        yield gathered.bundle(
+        yield gathered.make_bundle(
             identity, message, importer=NAME, config=config, what=f"{suite}/{found.name}"
         )
 
 
 def _add(
-    gathered: Gathered,
+    gathered: BundleRows,
     source: str,
     task_id: str,
     files: dict[str, str],
@@ -123,7 +123,7 @@ def _add(
     config: Config,
 ) -> None:
     """Add a candidate; the same text under two names is one kernel and one attempt."""
-    kernel_id = gathered.kernel(files, source=source, entry_point=config.entry_point)
+    kernel_id = gathered.add_kernel(files, source=source, entry_point=config.entry_point)
     generation_id = content_id("generation", config.policy, task_id, kernel_id)
     row = {
         "generation_id": generation_id,
@@ -136,10 +136,10 @@ def _add(
     gathered.add("generations", (generation_id,), row)
 
 
-def _find(root: Path) -> list[_Found]:
+def _find(root: Path) -> list[_TaskFiles]:
     if (root / TASK_FILE).is_file():
         name = root.resolve().name
-        return [_Found(name=name, file=root / TASK_FILE, candidates=_candidates(root))]
+        return [_TaskFiles(name=name, file=root / TASK_FILE, candidates=_candidates(root))]
     names = {file.stem: file for file in sorted((root / "tasks").glob("[!_.]*.py"))}
     if not names:
         raise ImportFailed(
@@ -154,7 +154,7 @@ def _find(root: Path) -> list[_Found]:
             unknown = UnknownName.among("task", folder.name, names)
             raise ImportFailed(f"{folder}: there is no tasks/{folder.name}.py", unknown.hint)
     return [
-        _Found(name=name, file=file, candidates=_candidates(kernels / name))
+        _TaskFiles(name=name, file=file, candidates=_candidates(kernels / name))
         for name, file in names.items()
     ]
 

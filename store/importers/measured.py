@@ -1,7 +1,7 @@
-"""Rows that an evaluator measured in another lake: a folder of Parquet files, one per table.
+"""Rows that an evaluator measured in another lake: a folder of Parquet files, one for each table.
 
-Kernels and tasks are known by their content, so verdicts and timings join whatever lake holds the
-same texts. Rows whose kernel, task or workload is not here are left out and counted.
+Tasks and kernels are identified by their content, so verdicts and timings join any lake that has
+the same texts. Rows are left out and counted if their kernel, task or workload is not in this lake.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     """Yield one bundle of all tables of the folder.
 
     Raises:
-        ImportFailed: no folder, a file that is no Parquet or no table of the catalog, or nothing
-            in it belongs to a kernel of the lake.
+        ImportFailed: the path is not a folder, a file is not Parquet or not a table of the
+            catalog, or no row belongs to a kernel of the lake.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -62,7 +62,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
             rows = clamp_times(known.table(file.stem), pq.read_table(file), now)
         except pa.ArrowException as error:
             raise ImportFailed(f"{file.name} cannot be read: {error}", "Copy it again.") from error
-        tables[file.stem] = kept = _known(rows, lake)
+        tables[file.stem] = kept = _select_known(rows, lake)
         if kept.num_rows < rows.num_rows:
             left_out.append(f"{rows.num_rows - kept.num_rows} {file.stem}")
     if not tables.get("evaluations"):
@@ -81,8 +81,8 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     )
 
 
-def _known(rows: pa.Table, lake: store.Lake) -> pa.Table:
-    """Rows whose kernel, task and workload the lake holds, and whose evaluation it would hold."""
+def _select_known(rows: pa.Table, lake: store.Lake) -> pa.Table:
+    """Return the rows whose kernel, task, workload and evaluation the lake has or would have."""
     lake.register("_measured", rows)
     conditions = [
         f"{column} IN (SELECT {column} FROM {table})"

@@ -1,7 +1,7 @@
-"""Published aggregate figures with their sources, as they stand in published.yaml; needs no path.
+"""Published aggregate figures with their sources, as published.yaml lists them; needs no path.
 
-A path names a YAML file of the same form, for figures of your own collection. One bundle is stored
-per file.
+Give the path of a YAML file of the same form to import your own collection of figures. Each file is
+stored as one bundle.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from store.errors import ImportFailed
 from store.ids import content_id
 from store.importers.reading import sources
-from store.importers.reading.rows import Gathered
+from store.importers.reading.rows import BundleRows
 from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
@@ -37,22 +37,22 @@ class Config:
     """Options of the published importer."""
 
     trust: Literal["primary", "primary-abstract", "secondary"] = "secondary"
-    """Weakest kind of source to take: the authors' text, their abstract, or notes and news."""
+    """Weakest kind of source to import: the authors' text, their abstract, or notes and news."""
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
-    """Yield the one bundle of a file of figures.
+    """Yield one bundle for the file of figures.
 
-    Raises ImportFailed where the file is malformed, and says at which figure.
+    Raises ImportFailed if the file is malformed; the message names the figure.
     """
     file = path or BUILT_IN
     data = sources.read_bytes(file, file.parent)
     document = _parse(sources.decode(data, file), file)
     identity = sources.bundle_id(NAME, IMPORTER_VERSION, sources.digest([(NAME, data)]), config)
-    if sources.stored(lake, identity):
+    if sources.is_stored(lake, identity):
         yield Bundle(bundle_id=identity, message=f"{NAME} {file.name}")
         return
-    gathered = Gathered(source=NAME, source_revision=None, license=None)
+    gathered = BundleRows(source=NAME, source_revision=None, license=None)
     for policy_id, about in _mapping(document.get("policies", {}), f"{file}, policies").items():
         gathered.add(
             "policies", (policy_id,), {**_mapping(about, policy_id), "policy_id": policy_id}
@@ -63,7 +63,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         about = _mapping(source, f"{file}, source {number}")
         _add_source(gathered, about, file, identity, TRUST.index(config.trust))
     claims = len(gathered.tables.get("claims", {}))
-    yield gathered.bundle(
+    yield gathered.make_bundle(
         identity,
         f"{NAME} {file.name}: {claims} figures",
         importer=NAME,
@@ -95,9 +95,9 @@ def _sequence(value: object, where: str) -> list[Any]:
 
 
 def _add_source(
-    gathered: Gathered, source: Mapping[str, Any], file: Path, run_id: str, weakest: int
+    gathered: BundleRows, source: Mapping[str, Any], file: Path, run_id: str, weakest: int
 ) -> None:
-    """Add the figures of one source, unless it is trusted less than the weakest that is wanted."""
+    """Add the figures of one source, unless it is weaker than --trust allows."""
     for name in ("source", "revision", "trust"):
         if not isinstance(source.get(name), str):
             raise ImportFailed(f'{file}: a source has no text for "{name}"')
@@ -139,7 +139,7 @@ def _add_source(
 
 
 def _figures(claim: Mapping[str, Any], where: str) -> Iterator[tuple[str, float]]:
-    """Yield metric and value of each figure; `mean` is stored as mean_speedup and so on."""
+    """Yield metric and value of each figure: `mean` is stored as mean_speedup, for example."""
     for name, value in claim.items():
         if name in _ABOUT:
             continue

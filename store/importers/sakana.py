@@ -1,9 +1,9 @@
 """The AI CUDA Engineer Archive of Sakana AI: Parquet files of CUDA kernels for KernelBench tasks.
 
-Reads one file (level_1.parquet …) or a folder of them. A kernel is its CUDA text with the
-functional PyTorch module that calls it. Runtimes and speedups of the archive become claims, its
-verdicts evaluations of evaluator ai-cuda-engineer, version 0: they were given before an exploit of
-that evaluator was found, which its authors made public. Profiles become analyses.
+Reads one file (level_1.parquet …) or a folder of them. A kernel is its CUDA code with the
+functional PyTorch module that calls it. Runtimes and speedups of the archive become claims, and
+profiles become analyses. Verdicts become evaluations of evaluator ai-cuda-engineer, version 0: they
+predate the exploit of that evaluator that its authors published.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from store.code import task_families
 from store.ids import content_id, workload_id
 from store.importers.reading import parquet, sources
-from store.importers.reading.rows import Gathered, decide_splits
+from store.importers.reading.rows import BundleRows, decide_splits
 from store.importers.reading.sakana_rows import ArchiveRow
 from store.writing.bundle import Bundle
 
@@ -44,58 +44,58 @@ class Config:
     source_revision: str = "unknown"
     """Commit of the archive's repository."""
     license: str | None = "CC-BY-4.0"
-    """SPDX identifier of the archive's licence."""
+    """SPDX identifier of the archive's license."""
     gpu: str = "H100"
     """GPU that the archive was timed on."""
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
-    """Yield a bundle per thousand rows of each file.
+    """Yield one bundle per thousand rows of each file.
 
-    Raises ImportFailed where a file is no Parquet, lacks a column that is needed, or a row names a
-    task that is none.
+    Raises ImportFailed if a file is not Parquet or lacks a required column, or a row names an
+    unknown task.
     """
-    root = sources.required(path, "level_1.parquet … of the AI CUDA Engineer Archive")
+    root = sources.require_path(path, "level_1.parquet … of the AI CUDA Engineer Archive")
     files = parquet.find(root)
     wanted = set[str]()
     for file in files:
-        for code in parquet.distinct(file, "PyTorch_Code_Module"):
+        for code in parquet.read_distinct(file, "PyTorch_Code_Module"):
             sources.check_task(code, f"{file.name}, PyTorch_Code_Module")
             wanted.add(code)
     family = {code: task_families.family(code) for code in wanted}
     splits = decide_splits(SUITE, set(family.values()), lake)
     for file in files:
         digest = parquet.digest(file)
-        for number, rows in enumerate(parquet.batches(file, ArchiveRow.COLUMNS, BUNDLE_ROWS)):
+        for number, rows in enumerate(parquet.read_batches(file, ArchiveRow.COLUMNS, BUNDLE_ROWS)):
             content = f"{file.name} {number} {digest}"
             identity = sources.bundle_id(NAME, IMPORTER_VERSION, content, config)
             first = number * BUNDLE_ROWS
             message = f"{NAME} {file.name}: rows {first} to {first + len(rows) - 1}"
-            if sources.stored(lake, identity):
+            if sources.is_stored(lake, identity):
                 yield Bundle(bundle_id=identity, message=message)
                 continue
-            gathered = Gathered(
+            gathered = BundleRows(
                 source="SakanaAI/AI-CUDA-Engineer-Archive",
                 source_revision=config.source_revision,
                 license=config.license,
             )
-            gathered.policy(POLICY, "released")
+            gathered.add_policy(POLICY, "released")
             made = _Rows(gathered, identity, config.gpu)
             for index, row in enumerate(rows):
                 made.add(ArchiveRow(row, f"{file.name}, row {first + index}"), family)
             if made.left_out:
                 log.warning("%s: %d rows have no task or no code", message, made.left_out)
-            gathered.split(splits)
+            gathered.add_splits(splits)
             gathered.leave_out_stored(lake)
-            yield gathered.bundle(
+            yield gathered.make_bundle(
                 identity, message, importer=NAME, config=config, what=f"{file.name} {first}"
             )
 
 
 class _Rows:
-    """The rows of one bundle while they are made."""
+    """Collects the rows of one bundle."""
 
-    def __init__(self, gathered: Gathered, run_id: str, gpu: str) -> None:
+    def __init__(self, gathered: BundleRows, run_id: str, gpu: str) -> None:
         self.left_out = 0
         self._gathered = gathered
         self._run_id = run_id
@@ -114,10 +114,10 @@ class _Rows:
             self.left_out += 1
             return
         gathered = self._gathered
-        task_id = gathered.task(task_code)
+        task_id = gathered.add_task(task_code)
         level, problem = row.number("Level_ID"), row.number("Task_ID")
         if level is not None and problem is not None:
-            gathered.label(
+            gathered.add_label(
                 task_id,
                 family=family[task_code],
                 suite=SUITE,
@@ -128,7 +128,7 @@ class _Rows:
                 problem_id=problem,
             )
         caller = row.text("PyTorch_Code_Functional")
-        kernel_id = gathered.kernel(
+        kernel_id = gathered.add_kernel(
             {KERNEL_PATH: code} | ({} if caller is None else {CALLER_PATH: caller}),
             entry_path=KERNEL_PATH,
             entry_point="forward",
@@ -147,13 +147,13 @@ class _Rows:
                 **gathered.origin(),
             },
         )
-        self._judged(row, place, task_id, kernel_id)
+        self._add_evaluation(row, place, task_id, kernel_id)
         for metric, baseline, column in (
             ("latency_ms", None, "CUDA_Runtime"),
             ("speedup", "eager", "CUDA_Speedup_Native"),
             ("speedup", "compile", "CUDA_Speedup_Compile"),
         ):
-            self._claim(row, place, task_id, kernel_id, metric, baseline, column)
+            self._add_claim(row, place, task_id, kernel_id, metric, baseline, column)
         for column, author in (
             ("NCU_Profile", "Nsight Compute"),
             ("Torch_Profile", "torch.profiler"),
@@ -172,7 +172,9 @@ class _Rows:
                 }
                 gathered.add("analyses", (analysis_id,), analysis)
 
-    def _judged(self, row: ArchiveRow, place: list[str], task_id: str, kernel_id: str) -> None:
+    def _add_evaluation(
+        self, row: ArchiveRow, place: list[str], task_id: str, kernel_id: str
+    ) -> None:
         status, reason = row.verdict()
         evaluation_id = content_id("evaluation", POLICY, *place, row.where, status)
         self._gathered.add(
@@ -195,7 +197,7 @@ class _Rows:
             },
         )
 
-    def _claim(
+    def _add_claim(
         self,
         row: ArchiveRow,
         place: list[str],

@@ -1,8 +1,8 @@
-"""The starter suite: our own tasks and kernels, labelled by what they are, and rows of an H200.
+"""The starter suite: built-in tasks and labeled kernels, and rows measured on an H200.
 
-It is built in and takes no path. One bundle holds the suite of store/starter/suite.yaml, one the
-rows that were measured on a GPU machine (store/starter/measured). Kernels that cheat come with a
-confirmed finding, so that they are quarantined; kernels that are merely wrong do not.
+Takes no path. One bundle has the suite of store/starter/suite.yaml, another one the rows measured
+on a GPU machine (store/starter/measured). Kernels that cheat come with a confirmed finding, so they
+are quarantined; kernels that are merely wrong are not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from store import ids
 from store.errors import ImportFailed
 from store.importers.reading import sources
-from store.importers.reading.rows import Gathered
+from store.importers.reading.rows import BundleRows
 from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Config:
     """Options of the starter importer."""
 
     measured: bool = True
-    """Load the rows measured on a GPU machine too."""
+    """Also import the rows measured on a GPU machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class Kernel:
     """File name without .py."""
     code: str
     about: str
-    """What the kernel says of itself: the first line of its text."""
+    """What the kernel does, by the first line of its docstring."""
     device: str
     """cpu, cuda or any."""
     label: str
@@ -55,7 +55,7 @@ class Kernel:
     finding: str | None
     """Class of a cheat or short-circuit."""
     expect: tuple[str, ...]
-    """Verdicts that a sound evaluator may give: a status, or status/reason."""
+    """Verdicts that a sound evaluator may give: status, or status/reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +87,8 @@ class Suite:
     tasks: tuple[Task, ...]
 
 
-def suite(folder: Path = FOLDER) -> Suite:
-    """Read suite.yaml with the files that it names. Raises ImportFailed where one is missing."""
+def read_suite(folder: Path = FOLDER) -> Suite:
+    """Read suite.yaml and the files that it names. Raises ImportFailed if one is missing."""
     import yaml
 
     text = sources.read_text(folder / "suite.yaml", folder)
@@ -104,13 +104,13 @@ def suite(folder: Path = FOLDER) -> Suite:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
-    """Yield the suite, and the measured rows where there are any."""
+    """Yield the suite, and the measured rows if there are any."""
     if path is not None:
         raise ImportFailed(
             f"the starter suite is built in and takes no path, not {path}",
             "A folder of your own tasks and kernels is imported by: store import kernels PATH",
         )
-    yield _suite_bundle(suite(), config, lake)
+    yield _suite_bundle(read_suite(), config, lake)
     files = sorted(MEASURED.glob("*.parquet"))
     if config.measured and files:
         yield _measured_bundle(files)
@@ -155,9 +155,9 @@ def _suite_bundle(whole: Suite, config: Config, lake: store.Lake) -> Bundle:
     identity = sources.bundle_id(NAME, IMPORTER_VERSION, sources.digest(files), config)
     kernels = sum(len(task.kernels) for task in whole.tasks)
     message = f"{NAME} {whole.revision}: {len(whole.tasks)} tasks, {kernels} kernels"
-    if sources.stored(lake, identity):
+    if sources.is_stored(lake, identity):
         return Bundle(bundle_id=identity, message=message)
-    gathered = Gathered(source=NAME, source_revision=whole.revision, license=whole.license)
+    gathered = BundleRows(source=NAME, source_revision=whole.revision, license=whole.license)
     gathered.add(
         "policies",
         (NAME,),
@@ -170,11 +170,11 @@ def _suite_bundle(whole: Suite, config: Config, lake: store.Lake) -> Bundle:
         task_id = _add_task(gathered, whole, task, number)
         for kernel in task.kernels:
             _add_kernel(gathered, task, task_id, kernel, identity)
-    return gathered.bundle(identity, message, importer=NAME, config=config, what=NAME)
+    return gathered.make_bundle(identity, message, importer=NAME, config=config, what=NAME)
 
 
-def _add_task(gathered: Gathered, whole: Suite, task: Task, number: int) -> str:
-    task_id = gathered.task(task.code)
+def _add_task(gathered: BundleRows, whole: Suite, task: Task, number: int) -> str:
+    task_id = gathered.add_task(task.code)
     label = {
         "suite": whole.name,
         "suite_revision": whole.revision,
@@ -202,10 +202,12 @@ def _add_task(gathered: Gathered, whole: Suite, task: Task, number: int) -> str:
     return task_id
 
 
-def _add_kernel(gathered: Gathered, task: Task, task_id: str, kernel: Kernel, run_id: str) -> None:
+def _add_kernel(
+    gathered: BundleRows, task: Task, task_id: str, kernel: Kernel, run_id: str
+) -> None:
     # The path keeps the kernel's name, which stands nowhere else in the lake.
     path = f"{task.name}/{kernel.name}.py"
-    kernel_id = gathered.kernel({path: kernel.code}, entry_path=path)
+    kernel_id = gathered.add_kernel({path: kernel.code}, entry_path=path)
     generation_id = ids.content_id("generation", NAME, task_id, kernel_id)
     generation = {
         "generation_id": generation_id,
@@ -253,7 +255,7 @@ def _measured_bundle(files: list[Path]) -> Bundle:
     content = sources.digest((file.name, file.read_bytes()) for file in files)
     tables: dict[str, Any] = {file.stem: pq.read_table(file) for file in files}
     counts = ", ".join(f"{rows.num_rows} {name}" for name, rows in tables.items())
-    # Known by content alone: importing with other options must not store a measurement twice.
+    # The id depends on the content alone, so that other options do not store a measurement twice.
     return Bundle(
         bundle_id=ids.content_id("measured", NAME, content),
         message=f"{NAME}, measured: {counts}",

@@ -1,10 +1,10 @@
 """Completions that TRL logged: completions_00001.parquet … of a GRPO or RLOO run.
 
-Columns are step, prompt, completion (texts or messages), one per reward function, advantage, and
-what the run logged besides. Completions are parsed for kernels; rewards become rows of a rule named
-like their column, at version 0: what computed them is not in the files. The task of a row is its
-column task_id, or that of the prompt where the lake has it, or the one that --task names; rows
-without one are left out and counted.
+Reads the columns step, prompt, completion (texts or messages), one for each reward function, and
+advantage. Completions are parsed for kernels. Rewards become rows of a rule with the name of their
+column, version 0, because the files do not state the code that computed them. The task of a row is
+its column task_id, the task of its prompt if the lake has it, or the task that --task names. Rows
+without a task are left out and counted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from store import ids
 from store.code.completion import parse
 from store.errors import ImportFailed, UnknownName
 from store.importers.reading import parquet, sources
-from store.importers.reading.rows import Gathered
+from store.importers.reading.rows import BundleRows
 from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ class Config:
     """Options of the trl-completions importer."""
 
     policy: str | None = None
-    """Who wrote the completions (default: the name of the run's folder)."""
+    """Name of the policy that wrote the completions (default: the name of the run's folder)."""
     task: str | None = None
-    """Task of rows that name none: a name in some suite, or the first characters of an id."""
+    """Task of the rows that state none: its name in a suite, or the first characters of its id."""
     source_revision: str | None = None
     """Revision of the run."""
     license: str | None = None
@@ -51,11 +51,11 @@ class Config:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
-    """Yield a bundle per file.
+    """Yield one bundle per file.
 
-    Raises ImportFailed where a file is no log of completions, or no row has a known task.
+    Raises ImportFailed if a file is not a log of completions, or no row has a known task.
     """
-    root = sources.required(path, "completions_*.parquet of a TRL run, or the folder of them")
+    root = sources.require_path(path, "completions_*.parquet of a TRL run, or the folder of them")
     files = parquet.find(root)
     folder = root if root.is_dir() else root.parent
     if folder.resolve().name == "completions":
@@ -69,26 +69,26 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
             NAME, IMPORTER_VERSION, f"{policy} {file.name} {parquet.digest(file)}", config
         )
         message = f"{NAME} {policy}: {file.name}"
-        if sources.stored(lake, identity):
+        if sources.is_stored(lake, identity):
             kept += 1
             yield Bundle(bundle_id=identity, message=message)
             continue
-        gathered = Gathered(
+        gathered = BundleRows(
             source=NAME, source_revision=config.source_revision, license=config.license
         )
-        gathered.policy(policy, "model")
-        names = parquet.columns(file)
+        gathered.add_policy(policy, "model")
+        names = parquet.column_names(file)
         wanted = dict.fromkeys(names, False) | dict.fromkeys(_NEEDED, True)
-        for rows in parquet.batches(file, wanted, BUNDLE_ROWS):
+        for rows in parquet.read_batches(file, wanted, BUNDLE_ROWS):
             for row in rows:
                 read_rows += 1
                 place = f"{file.name}, row {read_rows - 1}"
                 messages = _messages(row["prompt"], place)
-                task_id = tasks.of(row.get("task_id"), messages)
+                task_id = tasks.find(row.get("task_id"), messages)
                 if task_id is not None:
                     kept += 1
                     _add(gathered, row, messages, task_id, policy, identity, place, group)
-        yield gathered.bundle(identity, message, importer=NAME, config=config, what=file.name)
+        yield gathered.make_bundle(identity, message, importer=NAME, config=config, what=file.name)
     if not kept:
         raise ImportFailed(
             f"none of {read_rows} completions is of a task that the lake has",
@@ -99,7 +99,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
 
 
 class _Tasks:
-    """Which task a row is of."""
+    """Finds the task of a row."""
 
     def __init__(self, lake: store.Lake, named: str | None) -> None:
         self.missing = 0
@@ -111,10 +111,10 @@ class _Tasks:
                 "UNION SELECT prompt_id, task_id FROM dataset_rows WHERE prompt_id IS NOT NULL"
             ).rows()
         }
-        self._default = None if named is None else _named(lake, named)
+        self._default = None if named is None else _find_task(lake, named)
 
-    def of(self, said: object, messages: list[dict[str, str]]) -> str | None:
-        """Return the id of a row's task, or None."""
+    def find(self, said: object, messages: list[dict[str, str]]) -> str | None:
+        """Return the id of a row's task, or None if it is unknown."""
         if isinstance(said, str) and said in self._known:
             return said
         found = self._prompts.get(ids.prompt_id(messages), self._default)
@@ -135,7 +135,7 @@ class _Groups:
 
 
 def _add(
-    gathered: Gathered,
+    gathered: BundleRows,
     row: Mapping[str, Any],
     messages: list[dict[str, str]],
     task_id: str,
@@ -149,7 +149,9 @@ def _add(
     kernel_id = None
     if parsed.code is not None:
         files = {parsed.path: parsed.code, **dict(parsed.other_files)}
-        kernel_id = gathered.kernel(files, entry_path=parsed.path, entry_point=parsed.entry_point)
+        kernel_id = gathered.add_kernel(
+            files, entry_path=parsed.path, entry_point=parsed.entry_point
+        )
     prompt_id = ids.prompt_id(messages)
     prompt = {
         "prompt_id": prompt_id,
@@ -202,7 +204,7 @@ def _add(
 
 
 def _messages(value: Any, place: str) -> list[dict[str, str]]:
-    """Return a prompt as messages; a text is one of the user."""
+    """Return a prompt as messages; a plain text becomes a message of the user."""
     if isinstance(value, str):
         return [{"role": "user", "content": _clean(value)}]
     if isinstance(value, list):
@@ -216,7 +218,7 @@ def _messages(value: Any, place: str) -> list[dict[str, str]]:
 
 
 def _text(value: Any, place: str) -> str:
-    """Return a completion as text: that of the assistant's messages."""
+    """Return a completion as text: the content of the assistant's messages."""
     if isinstance(value, str):
         return _clean(value)
     if isinstance(value, list):
@@ -229,7 +231,7 @@ def _text(value: Any, place: str) -> str:
 
 
 def _content(value: Any) -> str:
-    """Return the text of a message; one of several parts is kept as JSON."""
+    """Return the text of a message; several parts become JSON."""
     if value is None:
         return ""
     return _clean(value if isinstance(value, str) else json.dumps(value, default=str))
@@ -253,7 +255,7 @@ def _figure(value: Any) -> float | None:
     return float(value)
 
 
-def _named(lake: store.Lake, wanted: str) -> str:
+def _find_task(lake: store.Lake, wanted: str) -> str:
     found = lake.run(
         "SELECT DISTINCT task_id FROM task_labels WHERE name = $1 "
         "OR (length($1) >= 4 AND starts_with(task_id, $1))",

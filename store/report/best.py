@@ -1,4 +1,4 @@
-"""Best kernels: the fastest of each task, with their code and what they change in the reference."""
+"""Best kernels: the fastest kernel of each task, with its code and a diff to the reference."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import difflib
 from typing import TYPE_CHECKING, Any
 
 from store.report.page import text
-from store.report.page.columns import cell
+from store.report.page.columns import format_value
 from store.report.page.section import Answer, Exhibit, Listing, Section, ask
 from store.report.page.text import TIMES
 
@@ -16,39 +16,40 @@ if TYPE_CHECKING:
 KERNELS = 10
 
 
-def section(lake: Lake) -> Section:
-    """Ask, and compare each kernel with its reference."""
+def build_section(lake: Lake) -> Section:
+    """Query the best kernels, and compare each one with its reference."""
     return Section(
         name="best",
         title="Best kernels",
         exhibits=[
             Exhibit(answer=ask(lake, "best"), split=()),
-            listings(ask(lake, "best_code", kernels=KERNELS)),
+            list_code(ask(lake, "best_code", kernels=KERNELS)),
         ],
     )
 
 
-def listings(answer: Answer) -> Exhibit:
+def list_code(answer: Answer) -> Exhibit:
     """Show the kernels of an answer with their code."""
     return Exhibit(answer=answer, listings=[_listing(row) for row in answer.rows])
 
 
 def _listing(row: dict[str, Any]) -> Listing:
-    code, reference = text.code(row["code"]), text.code(row["reference"])
-    path = text.label(row["path"])
+    code, reference = text.cut_code(row["code"]), text.cut_code(row["reference"])
+    path = text.make_label(row["path"])
     diff = difflib.unified_diff(
         reference.splitlines(), code.splitlines(), "reference", path, lineterm=""
     )
+    speedup, low, high = (
+        format_value("speedup", row[name]) for name in ("speedup", "speedup_low", "speedup_high")
+    )
     return Listing(
         anchor=f"kernel-{row['kernel_id'][:12]}",
-        title=f"{row['suite']} {row['task']}: {cell('speedup', row['speedup'])}{TIMES}",
+        title=f"{row['suite']} {row['task']}: {speedup}{TIMES}",
         facts={
             "kernel": row["kernel_id"],
             "task": row["title"] or row["task_id"],
             "speedup over eager": (
-                f"{cell('speedup', row['speedup'])}{TIMES} [{cell('speedup', row['speedup_low'])}, "
-                f"{cell('speedup', row['speedup_high'])}], {row['n']} paired samples, "
-                f"{row['device']}"
+                f"{speedup}{TIMES} [{low}, {high}], {row['n']} paired samples, {row['device']}"
             ),
             "by": row["policy"] or "unknown",
             "techniques": row["techniques"] or "none seen",

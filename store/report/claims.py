@@ -1,25 +1,25 @@
-"""Claims: what others published, and what of it was found."""
+"""Claims: published speedups beside those measured here."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from store.report.page import drawing
-from store.report.page.section import Exhibit, Section, ask, charts
+from store.report.page.section import Exhibit, Section, ask, draw_charts
 
 if TYPE_CHECKING:
     from store.lake.reader import Lake
 
 
-def section(lake: Lake) -> Section:
-    """Ask and draw."""
+def build_section(lake: Lake) -> Section:
+    """Run the queries and draw the charts."""
     return Section(
         name="claims",
         title="Claims and measurements",
         exhibits=[
             Exhibit(answer=ask(lake, "claimed"), split=("source", "revision")),
             Exhibit(answer=ask(lake, "claims_checked"), split=("source", "device")),
-            charts(ask(lake, "claims_points"), ("source", "gpu", "device"), _points),
+            draw_charts(ask(lake, "claims_points"), ("source", "gpu", "device"), _points),
             Exhibit(answer=ask(lake, "claims_fallen"), split=()),
             Exhibit(answer=ask(lake, "published_stages"), split=("stated_by",)),
             Exhibit(answer=ask(lake, "case_studies"), split=()),
@@ -43,7 +43,7 @@ def _points(name: str, rows: list[dict[str, Any]]) -> str:
             )
         )
     first = rows[0]
-    return drawing.scatter(
+    return drawing.draw_scatter(
         name,
         series,
         drawing.Axis(label=f"speedup claimed for {first['gpu']}", scale="ratio"),

@@ -1,4 +1,4 @@
-"""Distribution: how speedups spread over kernels, and fast_p over tasks."""
+"""Distribution of speedups over kernels, and fast_p over tasks."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from store.report.page import drawing
-from store.report.page.section import Exhibit, Section, ask, charts, grouped
+from store.report.page.section import Exhibit, Section, ask, draw_charts, group_rows
 
 if TYPE_CHECKING:
     from store.lake.reader import Lake
 
 
-def section(lake: Lake) -> Section:
-    """Ask and draw."""
+def build_section(lake: Lake) -> Section:
+    """Run the queries and draw the charts."""
     return Section(
         name="distribution",
         title="Distribution",
         exhibits=[
-            charts(ask(lake, "ecdf"), ("suite", "device"), _ecdf),
+            draw_charts(ask(lake, "ecdf"), ("suite", "device"), _ecdf),
             Exhibit(answer=ask(lake, "quantiles"), split=("suite", "device")),
-            charts(ask(lake, "fast_p"), ("suite", "device"), _by("baseline")),
-            charts(ask(lake, "fast_p_policies"), ("suite", "device"), _by("policy")),
+            draw_charts(ask(lake, "fast_p"), ("suite", "device"), _by("baseline")),
+            draw_charts(ask(lake, "fast_p_policies"), ("suite", "device"), _by("policy")),
         ],
     )
 
@@ -33,9 +33,9 @@ def _ecdf(name: str, rows: list[dict[str, Any]]) -> str:
             x=[row["speedup"] for row in mine],
             y=[row["share"] for row in mine],
         )
-        for (baseline,), mine in grouped(rows, ["baseline"]).items()
+        for (baseline,), mine in group_rows(rows, ["baseline"]).items()
     ]
-    return drawing.lines(
+    return drawing.draw_lines(
         name,
         series,
         drawing.Axis(label="speedup over the baseline", scale="ratio"),
@@ -46,7 +46,7 @@ def _ecdf(name: str, rows: list[dict[str, Any]]) -> str:
 
 
 def _by(key: str) -> Callable[[str, list[dict[str, Any]]], str]:
-    """Return what draws fast_p with a line for each value of `key`."""
+    """Return a function that draws fast_p with a line for each value of `key`."""
 
     def draw(name: str, rows: list[dict[str, Any]]) -> str:
         places = sorted({row["p"] for row in rows})
@@ -56,9 +56,9 @@ def _by(key: str) -> Callable[[str, list[dict[str, Any]]], str]:
                 x=[places.index(row["p"]) for row in mine],
                 y=[row["share"] for row in mine],
             )
-            for (value,), mine in grouped(rows, [key]).items()
+            for (value,), mine in group_rows(rows, [key]).items()
         ]
-        return drawing.lines(
+        return drawing.draw_lines(
             name,
             series,
             drawing.Axis(label="p (places are not to scale)", ticks=[f"{p:g}" for p in places]),

@@ -1,4 +1,4 @@
-"""Findings: kernels that cheat or are suspected to, and tasks that invite it."""
+"""Findings: kernels that cheat or may cheat, and tasks that reward cheating."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from store.lake.reader import Lake
 
 
-def section(lake: Lake) -> Section:
-    """Ask."""
+def build_section(lake: Lake) -> Section:
+    """Run the queries."""
     return Section(
         name="findings",
         title="Hacks",

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from store.lake.reader import Lake
 
 
-def section(lake: Lake) -> Section:
-    """Ask."""
+def build_section(lake: Lake) -> Section:
+    """Run the queries."""
     return Section(
         name="leaderboards",
         title="Leaderboards",

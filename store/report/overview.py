@@ -1,25 +1,25 @@
-"""Overview: what the lake holds, who wrote it, where it was judged, and with what result."""
+"""Overview: contents of the lake, authors, devices and verdicts."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from store.report.page import drawing
-from store.report.page.section import Exhibit, Section, ask, charts
+from store.report.page.section import Exhibit, Section, ask, draw_charts
 
 if TYPE_CHECKING:
     from store.lake.reader import Lake
 
 
-def section(lake: Lake) -> Section:
-    """Ask and draw."""
+def build_section(lake: Lake) -> Section:
+    """Run the queries and draw the charts."""
     return Section(
         name="overview",
         title="Overview",
         exhibits=[
             Exhibit(answer=ask(lake, "contents"), split=()),
             Exhibit(answer=ask(lake, "devices"), split=()),
-            charts(ask(lake, "verdicts"), (), _verdicts, split=("device",)),
+            draw_charts(ask(lake, "verdicts"), (), _verdicts, split=("device",)),
             Exhibit(answer=ask(lake, "tags"), split=()),
             Exhibit(answer=ask(lake, "commits"), split=()),
         ],
@@ -31,4 +31,4 @@ def _verdicts(name: str, rows: list[dict[str, Any]]) -> str:
     for row in rows:
         bar = devices.setdefault(row["device"], drawing.Bar(label=row["device"]))
         bar.parts[row["status"]] = bar.parts.get(row["status"], 0) + row["verdicts"]
-    return drawing.bars(name, list(devices.values())[:16], drawing.Axis(label="verdicts"))
+    return drawing.draw_bars(name, list(devices.values())[:16], drawing.Axis(label="verdicts"))

@@ -1,11 +1,11 @@
-"""Techniques: the speedups of kernels that use each, and those that pay only together."""
+"""Techniques: speedups of the kernels that use each one, and techniques that help only together."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from store.report.page import drawing
-from store.report.page.section import Exhibit, Section, ask, charts, grouped
+from store.report.page.section import Exhibit, Section, ask, draw_charts, group_rows
 
 if TYPE_CHECKING:
     from store.lake.reader import Lake
@@ -14,12 +14,12 @@ _FEWEST = 3
 _MOST = 14
 
 
-def section(lake: Lake) -> Section:
-    """Ask and draw."""
+def build_section(lake: Lake) -> Section:
+    """Run the queries and draw the charts."""
     answer, keys = ask(lake, "techniques"), ("device", "baseline")
     enough = [
         row
-        for group in grouped([row for row in answer.rows if row["n"] >= _FEWEST], keys).values()
+        for group in group_rows([row for row in answer.rows if row["n"] >= _FEWEST], keys).values()
         for row in group
         if len(group) >= _FEWEST
     ]
@@ -27,7 +27,7 @@ def section(lake: Lake) -> Section:
         name="techniques",
         title="Techniques",
         exhibits=[
-            charts(answer, keys, _medians, most=4, rows=enough, split=keys),
+            draw_charts(answer, keys, _medians, most=4, rows=enough, split=keys),
             Exhibit(answer=ask(lake, "technique_pairs"), split=()),
         ],
     )
@@ -35,7 +35,7 @@ def section(lake: Lake) -> Section:
 
 def _medians(name: str, rows: list[dict[str, Any]]) -> str:
     most = sorted(sorted(rows, key=lambda row: -row["n"])[:_MOST], key=lambda row: -row["p50"])
-    return drawing.intervals(
+    return drawing.draw_intervals(
         name,
         [
             drawing.Interval(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from store.commandline.escape import quote_name
 from store.errors import UnknownName
 from store.report.page import drawing
-from store.report.page.section import Exhibit, Figure, Section, ask, charts, grouped
+from store.report.page.section import Exhibit, Figure, Section, ask, draw_charts, group_rows
 
 if TYPE_CHECKING:
     from store.lake.reader import Lake
@@ -16,30 +17,30 @@ _STEP = drawing.Axis(label="step")
 _DEVICES = 3
 
 
-def section(lake: Lake) -> Section:
+def build_section(lake: Lake) -> Section:
     """List the runs, and show the newest one that has attempts or metrics."""
     runs = ask(lake, "runs")
     told = [row for row in runs.rows if row["attempts"] or row["last step logged"] is not None]
-    shown = exhibits(lake, told[0]["run_id"]) if told else []
+    shown = build_exhibits(lake, told[0]["run_id"]) if told else []
     return Section(
         name="training", title="Training runs", exhibits=[Exhibit(answer=runs, split=()), *shown]
     )
 
 
-def exhibits(lake: Lake, run: str) -> list[Exhibit]:
-    """Return everything about one run, but for its options and the code of its kernels."""
+def build_exhibits(lake: Lake, run: str) -> list[Exhibit]:
+    """Return all exhibits of one run except its options and the code of its kernels."""
     return [
-        charts(ask(lake, "run_rewards", run=run), ("rule",), _reward),
+        draw_charts(ask(lake, "run_rewards", run=run), ("rule",), _reward),
         _curves(lake, run),
-        charts(ask(lake, "run_metrics", run=run), ("metric",), _metric),
-        charts(ask(lake, "run_best_so_far", run=run), ("device",), _best, most=_DEVICES),
+        draw_charts(ask(lake, "run_metrics", run=run), ("metric",), _metric),
+        draw_charts(ask(lake, "run_best_so_far", run=run), ("device",), _best, most=_DEVICES),
         Exhibit(answer=ask(lake, "run_bests", run=run), split=()),
         Exhibit(answer=ask(lake, "run_costs", run=run), split=()),
     ]
 
 
-def find(lake: Lake, wanted: str) -> str:
-    """Return the id of the run that begins so; raises UnknownName where none or several do."""
+def find_run(lake: Lake, wanted: str) -> str:
+    """Return the id of the one run that begins with a prefix; raises UnknownName otherwise."""
     found = lake.run(
         "SELECT run_id, kind, name FROM runs WHERE starts_with(run_id, $wanted) "
         "ORDER BY started_at DESC LIMIT 6",
@@ -47,18 +48,21 @@ def find(lake: Lake, wanted: str) -> str:
     ).rows()
     if not wanted or not found:
         raise UnknownName(
-            f"no run begins with {wanted!a}",
+            f"no run id begins with {quote_name(wanted)}",
             "store query \"SELECT run_id, kind, name FROM runs WHERE kind = 'training'\"",
         )
     if len(found) > 1:
         listed = ", ".join(row["run_id"][:18] for row in found[:5])
-        raise UnknownName(f"{wanted!a} begins {len(found)} or more runs", f"Such as {listed}")
+        raise UnknownName(
+            f"{quote_name(wanted)} is ambiguous: it matches {len(found)} or more runs",
+            f"Such as {listed}",
+        )
     return str(found[0]["run_id"])
 
 
 def _curves(lake: Lake, run: str) -> Exhibit:
     answer = ask(lake, "run_curve", run=run)
-    devices = list(grouped(answer.rows, ["device"]).items())
+    devices = list(group_rows(answer.rows, ["device"]).items())
     figures = [
         Figure(name=f"{what}-{number}", title=f"{title}, {device}", svg=draw(f"{what}-{number}", r))
         for number, ((device,), rows) in enumerate(devices[:_DEVICES], start=1)
@@ -81,7 +85,7 @@ def _reward(name: str, rows: list[dict[str, Any]]) -> str:
         low=[a - b for a, b in zip(mean, spread, strict=True)],
         high=[a + b for a, b in zip(mean, spread, strict=True)],
     )
-    return drawing.lines(name, [one], _STEP, drawing.Axis(label="reward"))
+    return drawing.draw_lines(name, [one], _STEP, drawing.Axis(label="reward"))
 
 
 def _success(name: str, rows: list[dict[str, Any]]) -> str:
@@ -93,7 +97,7 @@ def _success(name: str, rows: list[dict[str, Any]]) -> str:
         high=_column(rows, "share_high"),
     )
     axis = drawing.Axis(label="share of judged attempts", scale="share")
-    return drawing.lines(name, [one], _STEP, axis)
+    return drawing.draw_lines(name, [one], _STEP, axis)
 
 
 def _speedup(name: str, rows: list[dict[str, Any]]) -> str:
@@ -106,7 +110,7 @@ def _speedup(name: str, rows: list[dict[str, Any]]) -> str:
         drawing.Series(label=label, x=_column(rows, "step"), y=_column(rows, key))
         for key, label in labels.items()
     ]
-    return drawing.lines(name, series, _STEP, drawing.Axis(label="speedup", scale="ratio"))
+    return drawing.draw_lines(name, series, _STEP, drawing.Axis(label="speedup", scale="ratio"))
 
 
 def _kernels(name: str, rows: list[dict[str, Any]]) -> str:
@@ -117,14 +121,14 @@ def _kernels(name: str, rows: list[dict[str, Any]]) -> str:
             ("new_kernels_so_far", "new kernels so far"),
         )
     ]
-    return drawing.lines(name, series, _STEP, drawing.Axis(label="count"))
+    return drawing.draw_lines(name, series, _STEP, drawing.Axis(label="count"))
 
 
 def _metric(name: str, rows: list[dict[str, Any]]) -> str:
     metric = rows[0]["metric"]
     one = drawing.Series(label=metric, x=_column(rows, "step"), y=_column(rows, "value"))
     unit = " (nats per token)" if metric.rpartition("/")[2] == "entropy" else ""
-    return drawing.lines(name, [one], _STEP, drawing.Axis(label=f"{metric[:40]}{unit}"))
+    return drawing.draw_lines(name, [one], _STEP, drawing.Axis(label=f"{metric[:40]}{unit}"))
 
 
 def _best(name: str, rows: list[dict[str, Any]]) -> str:
@@ -135,10 +139,10 @@ def _best(name: str, rows: list[dict[str, Any]]) -> str:
             x=[*_column(mine, "step"), last],
             y=[*_column(mine, "geomean_at_least_1"), mine[-1]["geomean_at_least_1"]],
         )
-        for (baseline,), mine in grouped(rows, ["baseline"]).items()
+        for (baseline,), mine in group_rows(rows, ["baseline"]).items()
     ]
     axis = drawing.Axis(label="geomean of best so far", scale="ratio")
-    return drawing.lines(name, series, _STEP, axis, kind="step")
+    return drawing.draw_lines(name, series, _STEP, axis, kind="step")
 
 
 def _column(rows: Sequence[dict[str, Any]], name: str) -> list[float]:
@@ -146,6 +150,6 @@ def _column(rows: Sequence[dict[str, Any]], name: str) -> list[float]:
 
 
 def _counts(rows: Sequence[dict[str, Any]], name: str) -> str:
-    """Return how many a point stands for: one number, or from which to which."""
+    """Return the number of rows behind a point, as one number or as a range."""
     low, high = min(_column(rows, name)), max(_column(rows, name))
     return f"{low}" if low == high else f"{low} to {high}"

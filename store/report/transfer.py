@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from store.report.page import drawing
-from store.report.page.section import Exhibit, Section, ask, charts, grouped
+from store.report.page.section import Exhibit, Section, ask, draw_charts, group_rows
 
 if TYPE_CHECKING:
     from store.lake.reader import Lake
 
 
-def section(lake: Lake) -> Section:
-    """Ask and draw."""
+def build_section(lake: Lake) -> Section:
+    """Run the queries and draw the charts."""
     return Section(
         name="transfer",
         title="Across GPUs",
         exhibits=[
-            charts(ask(lake, "transfer_points"), ("device_a", "device_b"), _points),
+            draw_charts(ask(lake, "transfer_points"), ("device_a", "device_b"), _points),
             Exhibit(answer=ask(lake, "transfer"), split=()),
         ],
     )
@@ -32,10 +32,10 @@ def _points(name: str, rows: list[dict[str, Any]]) -> str:
             low=[row["speedup_b_low"] for row in mine],
             high=[row["speedup_b_high"] for row in mine],
         )
-        for (baseline,), mine in grouped(rows, ["baseline"]).items()
+        for (baseline,), mine in group_rows(rows, ["baseline"]).items()
     ]
     first = rows[0]
-    return drawing.scatter(
+    return drawing.draw_scatter(
         name,
         series,
         drawing.Axis(label=f"speedup on {first['device_a']}", scale="ratio"),

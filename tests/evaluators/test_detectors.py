@@ -338,7 +338,7 @@ def test_only_the_plainly_hostile_is_refused() -> None:
 
 
 def test_the_starter_suite_is_told_apart() -> None:
-    for task in starter.suite().tasks:
+    for task in starter.read_suite().tasks:
         for kernel in task.kernels:
             rows = detect.findings(kernel.code, None, "0" * 64)
             look = {row["class"] for row in rows if row["confidence"] >= LOOK}

@@ -265,7 +265,7 @@ def test_what_is_exceeded_or_for_another_gpu_does_not_fall(measured: store.Lake)
 def test_the_report_counts_as_the_view_does(measured: store.Lake) -> None:
     from store.report import claims
 
-    answers = {one.answer.name: one.answer for one in claims.section(measured).exhibits}
+    answers = {one.answer.name: one.answer for one in claims.build_section(measured).exhibits}
     checked = {(row["source"], row["gpu"]): row for row in answers["claims_checked"].rows}
     ours = checked["others", "A100"]
     assert (ours["judged"], ours["holds"], ours["exceeded"], ours["falls"]) == (2, 0, 1, 1)

@@ -94,7 +94,7 @@ def test_a_kernelbench_run_names_kernels_verdicts_and_times(url: str, tmp_path: 
     means = {statistics.fmean(one) for one in samples}
     for judged in (tmp_path / "out").rglob("eval_results.json"):
         level = judged.parent.name.removeprefix("level")
-        for entry in results.entries(judged.read_text("utf-8"), judged):
+        for entry in results.parse_entries(judged.read_text("utf-8"), judged):
             verdicts += 1
             stem = f"level_{level}_problem_{entry.problem_id}_sample_{entry.sample_id}_kernel.py"
             assert (judged.parent / stem).is_file()

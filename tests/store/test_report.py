@@ -113,13 +113,13 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def page(plain: Path) -> render.Page:
     """Return the plain lake's report."""
     with store.open(str(plain)) as lake:
-        return contents.page(lake)
+        return contents.build_page(lake)
 
 
 @pytest.fixture(scope="module")
 def written(page: render.Page, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder that the plain lake's report is written to."""
-    return render.write(page, tmp_path_factory.mktemp("written")).html.parent
+    return render.write_page(page, tmp_path_factory.mktemp("written")).html.parent
 
 
 @pytest.fixture(scope="module")
@@ -128,14 +128,14 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hostile")
     sections = (claims, findings, best)
     with store.open(str(lake_of(folder / "lake", rows(hostile=True)))) as lake:
-        page = render.page(lake, NAME, [one.section(lake) for one in sections])
-        render.write(page, folder / "out")
+        page = render.build_page(lake, NAME, [one.section(lake) for one in sections])
+        render.write_page(page, folder / "out")
     return folder / "out"
 
 
 def report(lake: Path, out: Path, run: str | None = None) -> Path:
     with store.open(str(lake)) as opened:
-        render.write(contents.page(opened, run), out)
+        render.write_page(contents.build_page(opened, run), out)
     return out
 
 
@@ -326,7 +326,7 @@ def test_a_run_has_its_curves_lineage_and_costs(plain: Path, tmp_path: Path) -> 
     for file in out.rglob("*.*"):
         assert file.read_bytes() == (tmp_path / "again" / file.relative_to(out)).read_bytes()
     with store.open(str(plain)) as lake, pytest.raises(UnknownName, match="no run begins"):
-        contents.page(lake, "nothing")
+        contents.build_page(lake, "nothing")
 
 
 def test_an_empty_lake_says_what_would_fill_each_section(empty_lake: Path, tmp_path: Path) -> None:
@@ -348,7 +348,7 @@ def test_help_draws_nothing() -> None:
 def test_any_text_is_plain_in_markdown(text: str) -> None:
     from markdown_it import MarkdownIt
 
-    [_, inline, _] = MarkdownIt("commonmark").parse(f"x {text_module.markdown(text)} x")
+    [_, inline, _] = MarkdownIt("commonmark").parse(f"x {text_module.escape_markdown(text)} x")
     assert {child.type for child in inline.children or []} == {"text"}
     assert "\n" not in inline.content
 
@@ -364,7 +364,7 @@ def test_any_code_stays_in_its_fence(text: str) -> None:
 
 @given(st.text(max_size=2000))
 def test_code_is_cut_and_printable(text: str) -> None:
-    shown = text_module.code(text)
+    shown = text_module.cut_code(text)
     assert all(c.isprintable() or c in "\n\t" for c in shown)
     assert all(len(line) <= text_module.LINE_CHARACTERS * 10 for line in shown.split("\n"))
 
@@ -373,6 +373,6 @@ def test_code_is_cut_and_printable(text: str) -> None:
 def test_any_label_is_drawn(label: str) -> None:
     one = drawing.Series(label=label, x=[0, 1], y=[1.0, 2.0])
     axis = drawing.Axis(label=f"label {label}")
-    svg = drawing.lines("any", [one], axis, axis)
+    svg = drawing.draw_lines("any", [one], axis, axis)
     assert "script" not in {node.tag for node in ElementTree.fromstring(svg).iter()}
-    assert svg == drawing.lines("any", [one], axis, axis)
+    assert svg == drawing.draw_lines("any", [one], axis, axis)

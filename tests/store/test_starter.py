@@ -19,7 +19,7 @@ from store.importers import starter
 from store.importers.reading.run import ImportSummary, run_import
 from store.schema import catalog
 
-SUITE = starter.suite()
+SUITE = starter.read_suite()
 LABELS = {"honest", "short_circuit", "wrong", "broken", "cheat"}
 WITHOUT_MEASURED = starter.Config(measured=False)
 
@@ -114,7 +114,7 @@ def test_only_one_kernel_waits_for_a_timeout() -> None:
 def test_a_file_named_by_the_labels_but_missing_is_refused(tmp_path: Path) -> None:
     (tmp_path / "suite.yaml").write_bytes((starter.FOLDER / "suite.yaml").read_bytes())
     with pytest.raises(ImportFailed, match="gelu_scale_bias"):
-        starter.suite(tmp_path)
+        starter.read_suite(tmp_path)
 
 
 def test_a_path_is_refused(writer: store.Writer, tmp_path: Path) -> None:

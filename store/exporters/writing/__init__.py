@@ -1,1 +1,1 @@
-"""What exporters share: running one, choosing attempts, writing tables."""
+"""What exporters share: running an exporter, selecting attempts, writing tables."""

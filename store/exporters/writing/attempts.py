@@ -1,4 +1,4 @@
-"""The kernels that exporters write: those of one suite, with what was found on one device."""
+"""Selects the kernels that exporters write: those of one suite with results on one device."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ class Which:
     suite: str = "kernelbench"
     """Suite of the tasks."""
     suite_revision: str | None = None
-    """Revision of the suite; has to be said where the lake has several."""
+    """Revision of the suite; required if the lake has several."""
     device: str | None = None
-    """Device whose verdicts and times are written (default: the one with the most verdicts)."""
+    """Write the verdicts and times of this device (default: the device with most verdicts)."""
     policy: str | None = None
     """Id or name of the policy that wrote the kernels (default: all)."""
 
 
-def attempts(lake: Lake, which: Which) -> tuple[str | None, list[dict[str, Any]]]:
-    """Return the device, and a row per task and kernel (sql/attempts.sql).
+def read_attempts(lake: Lake, which: Which) -> tuple[str | None, list[dict[str, Any]]]:
+    """Return the device, and one row per task and kernel (sql/attempts.sql).
 
     Raises:
-        UnknownName: no such suite, revision or device.
+        UnknownName: unknown suite, revision or device.
         ExportRefused: several revisions, or no kernel.
     """
-    revision = revision_of(lake, which)
+    revision = find_revision(lake, which)
     device = which.device or _device(lake)
     if which.device is not None:
         known = [str(row["name"]) for row in lake.run("SELECT DISTINCT name FROM devices").rows()]
@@ -59,8 +59,8 @@ def attempts(lake: Lake, which: Which) -> tuple[str | None, list[dict[str, Any]]
     return device, rows
 
 
-def revision_of(lake: Lake, which: Which) -> str:
-    """Return the revision that is asked for, or the only one; raises as `attempts` does."""
+def find_revision(lake: Lake, which: Which) -> str:
+    """Return the revision of the options, or the only one; raises like `read_attempts`."""
     labels = lake.run("SELECT DISTINCT suite, suite_revision FROM task_labels ORDER BY ALL").rows()
     suites = {str(row["suite"]) for row in labels}
     if which.suite not in suites:

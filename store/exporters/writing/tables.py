@@ -1,4 +1,4 @@
-"""The tables of a lake as an export has them: without what the catalog calls private."""
+"""Reads the tables of a lake for exports, without the private columns of the catalog."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Tables:
     """Tables and views to write (default: every table)."""
 
 
-def streams(lake: Lake, config: Tables) -> Iterator[tuple[str, pa.RecordBatchReader]]:
+def stream_tables(lake: Lake, config: Tables) -> Iterator[tuple[str, pa.RecordBatchReader]]:
     """Yield each table that has rows, in the order of its key, as a stream of batches.
 
-    Columns that the catalog calls private stay out. Read each stream to its end before the next.
+    Private columns are left out. Read each stream to its end before the next one.
 
     Raises:
-        UnknownName: no such table or view.
+        UnknownName: unknown table or view.
     """
     known = {**lake.catalog.tables, **dict.fromkeys(lake.views())}
     for name in config.tables:

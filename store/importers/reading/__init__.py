@@ -1,1 +1,1 @@
-"""What importers share: running one, and reading the files of known sources."""
+"""What importers share: running an importer, and reading the files of known sources."""

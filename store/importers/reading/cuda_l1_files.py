@@ -1,4 +1,4 @@
-"""Files of the CUDA-L1 release, found, read and checked value by value."""
+"""Finds, reads and validates the files of the CUDA-L1 release."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ReleasedRow:
     reference: str
     code: str | None = None
     scores: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Baseline to speedup; a score that is not there is left out."""
+    """Baseline to speedup, without missing scores."""
     baseline_codes: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -52,7 +52,7 @@ class ReleasedFile:
 
 
 def find(root: Path) -> list[Path]:
-    """List the files of the release; the older form only where the newer one is not there."""
+    """List the files of the release; the older form only if the newer one is missing."""
     if not root.is_dir():
         return [root]
     for folder in (root / "optimized_cuda_code", root, root / "codes"):
@@ -63,7 +63,7 @@ def find(root: Path) -> list[Path]:
 
 
 def read(file: Path, root: Path) -> ReleasedFile:
-    """Read one file; raises ImportFailed with the place where it is malformed."""
+    """Read one file; raises ImportFailed with the place of a malformed value."""
     data = sources.read_bytes(file, root)
     text = sources.decode(data, file)
     first = text.lstrip().partition("\n")[0]
@@ -74,7 +74,7 @@ def read(file: Path, root: Path) -> ReleasedFile:
 
 
 def _lines(text: str, file: Path) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield the objects of a JSON Lines text, each with where it stands."""
+    """Yield the objects of a JSON Lines text, each with its place."""
     # Not splitlines(): it would also cut at characters that JSON allows inside a string.
     for number, line in enumerate(text.split("\n"), start=1):
         where = f"{file}, line {number}"
@@ -107,7 +107,7 @@ def _object(value: object, where: str) -> dict[str, Any]:
 
 
 def _row(row: dict[str, Any], where: str) -> ReleasedRow:
-    """Check one object and return it; what the release adds later is left aside."""
+    """Validate one object and return it; fields that the release added later are ignored."""
     reference = _text(row, "ref_code", where)
     if reference is None:
         raise ImportFailed(f"{where}: there is no ref_code", _FORMATS)
@@ -125,7 +125,7 @@ def _row(row: dict[str, Any], where: str) -> ReleasedRow:
 
 
 def _text(row: dict[str, Any], name: str, where: str) -> str | None:
-    """Return a text, or None where it is absent, empty, or the word None."""
+    """Return a text, or None if it is missing, empty, or the word None."""
     value = row.get(name)
     if value is None:
         return None
@@ -150,7 +150,7 @@ def _number(row: dict[str, Any], name: str, where: str) -> int:
 
 
 def _score(row: dict[str, Any], name: str, where: str) -> float | None:
-    """Return a speedup, or None where it is absent; the older form writes it as text."""
+    """Return a speedup, or None if it is missing; the older form writes it as text."""
     value = row.get(name)
     if value is None or value in ("", "None"):
         return None

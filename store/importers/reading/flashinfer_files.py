@@ -1,4 +1,4 @@
-"""The files of a flashinfer-trace dataset read tolerantly: fields that are needed, checked."""
+"""Reads the files of a flashinfer-trace dataset and validates only the fields it needs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias, cast
 
+from store.commandline.escape import quote_name
 from store.errors import ImportFailed
 from store.ids import content_id
 from store.importers.reading import sources
@@ -41,7 +42,7 @@ class Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Definition:
-    """What is to be computed."""
+    """One computation with its inputs and outputs."""
 
     name: str
     op_type: str
@@ -53,7 +54,7 @@ class Definition:
 
 @dataclass(frozen=True, kw_only=True)
 class Solution:
-    """One kernel, of one or several files."""
+    """One kernel of one or several files."""
 
     name: str
     author: str
@@ -72,13 +73,13 @@ class Workload:
 
     @property
     def from_files(self) -> bool:
-        """Whether an input comes out of a file that only the dataset has."""
+        """Whether an input comes from a file of the dataset."""
         return any(one.get("type") == "safetensors" for one in self.inputs.values())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """One workload, with the verdict on a solution where there is one."""
+    """One workload, with the verdict on a solution if there is one."""
 
     definition: str
     workload: Workload
@@ -92,7 +93,7 @@ class Trace:
         return STATUSES[str((self.evaluation or {})["status"])]
 
     def part(self, name: str) -> Mapping:
-        """Return an object inside the evaluation, empty where it is absent."""
+        """Return an object of the evaluation, empty if it is missing."""
         value = (self.evaluation or {}).get(name)
         return cast("Mapping", value) if isinstance(value, dict) else {}
 
@@ -112,18 +113,18 @@ class Dataset:
         return content_id(*self._digests.get(definition, []))
 
     def note(self, definition: str, text: str) -> None:
-        """Make a text part of a definition's digest."""
+        """Add a text to the digest of a definition."""
         self._digests.setdefault(definition, []).append(content_id(text))
 
 
 def read(root: Path) -> Dataset:
-    """Return the dataset of a folder; raises ImportFailed, naming file and line."""
+    """Read the dataset of a folder; raises ImportFailed with file and line."""
     dataset = Dataset()
     for file in _files(root, "definitions", "json"):
         text = sources.read_text(file, root)
         definition = _definition(_object(sources.parse_json(text, file), str(file)), str(file))
         if any(one.name == definition.name for one in dataset.definitions):
-            raise ImportFailed(f"{file}: {definition.name!a} is defined twice")
+            raise ImportFailed(f"{file}: {quote_name(definition.name)} is defined twice")
         dataset.definitions.append(definition)
         dataset.note(definition.name, text)
     if not dataset.definitions:
@@ -143,14 +144,14 @@ def read(root: Path) -> Dataset:
                 if not line.strip():
                     continue
                 where = f"{file}, line {number}"
-                trace = _trace(_object(_parsed(line, where), where), known, where)
+                trace = _trace(_object(_parse_line(line, where), where), known, where)
                 dataset.traces.setdefault(trace.definition, []).append(trace)
                 dataset.note(trace.definition, line)
     return dataset
 
 
 def number(value: Any) -> float | None:
-    """Return a finite figure of zero or more, or None; infinities come as texts."""
+    """Return a finite figure of zero or more, or None; the files write infinities as texts."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) and value >= 0 else None
@@ -160,7 +161,7 @@ def _files(root: Path, folder: str, ending: str) -> Iterable[Path]:
     return sorted(file for file in (root / folder).rglob(f"*.{ending}"))
 
 
-def _parsed(line: str, where: str) -> Any:
+def _parse_line(line: str, where: str) -> Any:
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as error:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 
+from store.commandline.escape import quote_name
 from store.errors import ImportFailed
 from store.ids import content_id, workload_id
 from store.importers.reading.flashinfer_files import Definition, Solution, Trace, Workload, number
 from store.importers.reading.kernelbench_results import gpu_name
-from store.importers.reading.rows import Gathered
+from store.importers.reading.rows import BundleRows
 
 NAME = "flashinfer-trace"
 SUITE = "flashinfer-trace"
@@ -52,9 +53,12 @@ def task_text(definition: Definition, first: Workload | None) -> str:
 
 
 def scalar_name(name: str) -> str:
-    """Return the name in the task's module of a scalar input; raises ImportFailed for none."""
+    """Return the name of a scalar input in the task's module.
+
+    Raises ImportFailed if the name cannot be one in Python.
+    """
     if not name.isidentifier():
-        raise ImportFailed(f"input {name!a:.40} cannot be a name in Python")
+        raise ImportFailed(f"input {quote_name(name)} cannot be a name in Python")
     return f"INPUT_{name}"
 
 
@@ -64,10 +68,10 @@ def _scalar(workload: Workload | None, name: str) -> int | float | bool:
 
 
 class TraceRows:
-    """Adds what belongs to one definition to the gathered rows."""
+    """Adds the rows of one definition to a bundle."""
 
     def __init__(
-        self, gathered: Gathered, run_id: str, evaluator_version: int, definition: Definition
+        self, gathered: BundleRows, run_id: str, evaluator_version: int, definition: Definition
     ) -> None:
         self._gathered = gathered
         self._run_id = run_id
@@ -76,7 +80,7 @@ class TraceRows:
         self._task_id = ""
         self._solutions: dict[str, tuple[str, str]] = {}
 
-    def workload(self, workload: Workload) -> str:
+    def add_workload(self, workload: Workload) -> str:
         """Add a workload, and with the first one the task; return its id."""
         if not self._task_id:
             self._add_task(workload)
@@ -105,12 +109,12 @@ class TraceRows:
         self._gathered.add("workloads", (identity,), row)
         return identity
 
-    def solution(self, solution: Solution) -> None:
+    def add_solution(self, solution: Solution) -> None:
         """Add a kernel with its origin."""
         if not self._task_id:
             self._add_task(None)
-        policy = self._gathered.policy(f"{NAME}/{solution.author}", "released")
-        kernel_id = self._gathered.kernel(
+        policy = self._gathered.add_policy(f"{NAME}/{solution.author}", "released")
+        kernel_id = self._gathered.add_kernel(
             solution.files, entry_path=solution.entry_path, entry_point=solution.entry_point
         )
         self._solutions[solution.name] = (kernel_id, policy)
@@ -125,7 +129,7 @@ class TraceRows:
         }
         self._gathered.add("generations", (generation_id,), row)
 
-    def verdict(self, trace: Trace) -> None:
+    def add_verdict(self, trace: Trace) -> None:
         """Add the evaluation of a trace and the figures it states."""
         if trace.solution is None or trace.evaluation is None:
             return
@@ -141,7 +145,7 @@ class TraceRows:
             "model": hardware,
         }
         self._gathered.add("devices", (device_id,), device)
-        workload = self.workload(trace.workload)
+        workload = self.add_workload(trace.workload)
         place = [self._task_id, kernel_id, workload, hardware]
         place.append(json.dumps(trace.evaluation, sort_keys=True))
         status, reason = trace.status
@@ -195,8 +199,8 @@ class TraceRows:
 
     def _add_task(self, first: Workload | None) -> None:
         definition = self._definition
-        self._task_id = self._gathered.task(task_text(definition, first))
-        self._gathered.label(
+        self._task_id = self._gathered.add_task(task_text(definition, first))
+        self._gathered.add_label(
             self._task_id,
             family=definition.op_type,
             suite=SUITE,
@@ -207,7 +211,7 @@ class TraceRows:
 
 
 def _moment(written: object) -> datetime | None:
-    """Return an ISO time; one without a zone is taken for UTC, and what is no time is left out."""
+    """Return an ISO time, in UTC if it has no zone, or None if it is not a time."""
     try:
         moment = datetime.fromisoformat(str(written))
     except ValueError:

@@ -1,4 +1,4 @@
-"""KernelBench's JSON files read tolerantly: eval_results.json and baseline_time_*.json."""
+"""Reads KernelBench's JSON files, eval_results.json and baseline_time_*.json, tolerantly."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Entry:
     correct: bool
     metadata: Mapping
     latency_ms: float | None
-    """Mean runtime; NULL where it was not measured or the kernel is wrong."""
+    """Mean runtime; None if it was not measured or the kernel is wrong."""
     text: str
-    """The verdict as JSON, which tells it from others."""
+    """The verdict as JSON, which identifies it."""
 
     @property
     def hardware(self) -> str:
@@ -64,7 +64,7 @@ class Entry:
         }
 
     def verdict(self) -> Mapping:
-        """Return the columns of an evaluation that say how it ended."""
+        """Return the columns of an evaluation that state its result."""
         status, reason = self._status()
         details = {
             key: value
@@ -118,9 +118,9 @@ class Baseline:
     """(level, problem) to file name, GPU and mean in milliseconds."""
 
     def figure(self, level: int, problem_id: int, entry: Entry) -> tuple[float, str] | None:
-        """Return mean (ms) and origin of the reference's time on the very GPU of a verdict.
+        """Return mean (ms) and origin of the reference's time on the GPU of a verdict.
 
-        One timing file may mix GPUs, so that each figure is compared by its own.
+        One timing file may mix GPUs, so each figure is compared with one of the same GPU.
         """
         found = self.figures.get((level, problem_id))
         if found is None or found[1] != entry.hardware:
@@ -128,8 +128,8 @@ class Baseline:
         return found[2], f"level{level}/{found[0]} in {self.name}: mean {found[2]} ms, unpaired"
 
 
-def entries(text: str, file: Path) -> list[Entry]:
-    """Return the verdicts of eval_results.json; a lone object stands for a list of one.
+def parse_entries(text: str, file: Path) -> list[Entry]:
+    """Return the verdicts of eval_results.json; a single object counts as a list of one.
 
     Raises ImportFailed for anything that is not {problem: [{sample_id, compiled, correctness}]}.
     """
@@ -144,10 +144,10 @@ def entries(text: str, file: Path) -> list[Entry]:
     return found
 
 
-def baseline(text: str, file: Path, kind: str | None) -> Baseline:
-    """Return the figures of a baseline_time_*.json; what it timed comes from its name or `kind`.
+def parse_baseline(text: str, file: Path, kind: str | None) -> Baseline:
+    """Return the figures of a baseline_time_*.json; its name or `kind` states what it timed.
 
-    Raises ImportFailed where that is not known, or the file is not {level1: {file.py: {mean}}}.
+    Raises ImportFailed if that is unknown, or the file is not {level1: {file.py: {mean}}}.
     """
     known = _BASELINE_KINDS.get(file.stem.removeprefix("baseline_time_"))
     if kind is None and known is None:
@@ -224,7 +224,7 @@ def _object(value: Any, where: str) -> Mapping:
 
 
 def _positive(value: Any) -> float | None:
-    """Return a measured time; KernelBench writes -1.0 for what it did not measure."""
+    """Return a measured time; KernelBench writes -1.0 if it did not measure."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -253,5 +253,5 @@ def _line(value: Any) -> str:
 
 
 def _clean(text: str) -> str:
-    """Return text that can be stored: JSON escapes may hide halves of characters and zeros."""
+    """Return text that can be stored: JSON escapes may contain lone surrogates and NUL."""
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from store.ids import content_id, workload_id
 from store.importers.reading.kernelbench_results import Baseline, Entry
-from store.importers.reading.rows import ENTRY_PATH, Gathered
+from store.importers.reading.rows import ENTRY_PATH, BundleRows
 
 log = logging.getLogger(__name__)
 
@@ -31,15 +31,15 @@ class Sample:
 
     @property
     def stem(self) -> str:
-        """What the names of the sample's files begin with."""
+        """Prefix of the names of the sample's files."""
         return f"level_{self.level}_problem_{self.problem_id}_sample_{self.sample_id}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunRows:
-    """The rows of one run folder while they are made."""
+    """Collects the rows of one run folder."""
 
-    gathered: Gathered
+    gathered: BundleRows
     policy: str
     run_id: str
     evaluator_version: int
@@ -48,9 +48,9 @@ class RunRows:
     def add(
         self, sample: Sample, task_id: str, code: str, prompt: str | None, entries: list[Entry]
     ) -> None:
-        """Add one attempt, with its kernel where the file is not empty."""
+        """Add one attempt, with its kernel if the file is not empty."""
         empty = not code.strip()
-        kernel_id = None if empty else self.gathered.kernel({ENTRY_PATH: code})
+        kernel_id = None if empty else self.gathered.add_kernel({ENTRY_PATH: code})
         row = {
             "generation_id": content_id(
                 "generation", NAME, self.policy, task_id, str(sample.sample_id), kernel_id
@@ -59,7 +59,7 @@ class RunRows:
             "task_id": task_id,
             "policy_id": self.policy,
             "kernel_id": kernel_id,
-            "prompt_id": None if prompt is None else self.gathered.prompt(prompt, task_id),
+            "prompt_id": None if prompt is None else self.gathered.add_prompt(prompt, task_id),
             "group_id": content_id("group", NAME, self.policy, task_id),
             "sample_index": sample.sample_id,
             "parse_error": "the kernel file is empty" if empty else None,
@@ -68,10 +68,10 @@ class RunRows:
         self.gathered.add("generations", (str(row["generation_id"]),), row)
         if kernel_id is not None:
             for entry in entries:
-                self._judged(sample, task_id, kernel_id, entry)
+                self._add_evaluation(sample, task_id, kernel_id, entry)
 
     def warn_of_unmatched(self) -> None:
-        """Say how many timed kernels the baseline file has no figure for on their GPU."""
+        """Log how many timed kernels have no figure for their GPU in the baseline file."""
         metrics = [row["metric"] for row in self.gathered.tables.get("claims", {}).values()]
         timed, compared = metrics.count("latency_ms"), metrics.count("speedup")
         if self.baseline is not None and compared < timed:
@@ -82,7 +82,7 @@ class RunRows:
                 self.baseline.name,
             )
 
-    def _judged(self, sample: Sample, task_id: str, kernel_id: str, entry: Entry) -> None:
+    def _add_evaluation(self, sample: Sample, task_id: str, kernel_id: str, entry: Entry) -> None:
         place = [self.policy, task_id, kernel_id, str(sample.sample_id)]
         device = entry.device_row()
         self.gathered.add("devices", (device["device_id"],), device)
@@ -106,15 +106,17 @@ class RunRows:
         if entry.latency_ms is None:
             return
         stem = f"problem {sample.problem_id}, sample {sample.sample_id}"
-        self._claim(place, kernel_id, task_id, entry, stem, value=entry.latency_ms)
+        self._add_claim(place, kernel_id, task_id, entry, stem, value=entry.latency_ms)
         if self.baseline is not None:
             found = self.baseline.figure(sample.level, sample.problem_id, entry)
             if found is not None:
                 mean_ms, quote = found
                 speedup = mean_ms / entry.latency_ms
-                self._claim(place, kernel_id, task_id, entry, f"{quote} / {stem}", speedup=speedup)
+                self._add_claim(
+                    place, kernel_id, task_id, entry, f"{quote} / {stem}", speedup=speedup
+                )
 
-    def _claim(
+    def _add_claim(
         self,
         place: list[str],
         kernel_id: str,
@@ -125,7 +127,7 @@ class RunRows:
         value: float | None = None,
         speedup: float | None = None,
     ) -> None:
-        """State a latency, or a speedup over the baseline file: two runs that were not paired."""
+        """Add a latency, or a speedup over the baseline file, whose runs are not paired."""
         metric = "latency_ms" if speedup is None else "speedup"
         baseline = None if speedup is None or self.baseline is None else self.baseline.kind
         figure = repr(value if speedup is None else speedup)

@@ -1,4 +1,4 @@
-"""Reading Parquet files that nobody vouches for: columns by name, rows in batches."""
+"""Reads untrusted Parquet files: columns by name, rows in batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def find(root: Path) -> list[Path]:
     """Return a file, or the Parquet files below a folder, in order.
 
-    Raises ImportFailed where there is none, or one expands beyond `store.foreign.parquet`'s limits.
+    Raises ImportFailed if there is none, or one exceeds the limits of `store.foreign.parquet`.
     """
     if root.is_file():
         parquet.check([root])
@@ -39,40 +39,42 @@ def digest(file: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def columns(file: Path) -> list[str]:
+def column_names(file: Path) -> list[str]:
     """Return the names of a file's columns."""
-    return list(_opened(file).schema_arrow.names)
+    return list(_open(file).schema_arrow.names)
 
 
-def distinct(file: Path, column: str) -> list[str]:
-    """Return the different texts of a column, in order; raises ImportFailed where it is missing."""
-    opened = _opened(file)
+def read_distinct(file: Path, column: str) -> list[str]:
+    """Return the distinct texts of a column, in order; raises ImportFailed if it is missing."""
+    opened = _open(file)
     _require(file, opened, [column])
     found: dict[str, None] = {}
-    for batch in _iterated(file, opened, [column], 10_000):
+    for batch in _iterate_batches(file, opened, [column], 10_000):
         found |= {
             value: None for value in batch.column(0).to_pylist() if isinstance(value, str) and value
         }
     return sorted(found)
 
 
-def batches(file: Path, wanted: Mapping[str, bool], rows: int) -> Iterator[list[dict[str, Any]]]:
-    """Yield rows in batches of so many.
+def read_batches(
+    file: Path, wanted: Mapping[str, bool], rows: int
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield rows in batches of at most `rows`.
 
-    `wanted` names columns, and whether each has to be there; those that are not read as NULL.
+    `wanted` states for each column whether it is required; other missing columns are None.
 
     Raises:
-        ImportFailed: no Parquet, cut short, or a column is missing.
+        ImportFailed: the file is not Parquet or truncated, or a required column is missing.
     """
-    opened = _opened(file)
+    opened = _open(file)
     _require(file, opened, [name for name, required in wanted.items() if required])
     there = [name for name in wanted if name in opened.schema_arrow.names]
     missing: dict[str, Any] = {name: None for name in wanted if name not in there}
-    for batch in _iterated(file, opened, there, rows):
+    for batch in _iterate_batches(file, opened, there, rows):
         yield [row | missing for row in batch.to_pylist()]
 
 
-def _opened(file: Path) -> pq.ParquetFile:
+def _open(file: Path) -> pq.ParquetFile:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -82,7 +84,9 @@ def _opened(file: Path) -> pq.ParquetFile:
         raise ImportFailed(f"{file} cannot be read as Parquet: {error}") from error
 
 
-def _iterated(file: Path, opened: pq.ParquetFile, names: list[str], rows: int) -> Iterator[Any]:
+def _iterate_batches(
+    file: Path, opened: pq.ParquetFile, names: list[str], rows: int
+) -> Iterator[Any]:
     import pyarrow as pa
 
     try:

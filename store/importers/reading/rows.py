@@ -1,4 +1,4 @@
-"""The rows that every importer makes: tasks, labels, kernels with their origin, the run."""
+"""Collects the rows that every importer adds: tasks, labels, kernels, their origin, the run."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     import store
 
 ENTRY_PATH = "kernel.py"
-"""Path of a kernel that came as one file: its name must not tell equal kernels apart."""
+"""Path of every kernel of one file, so that equal kernels with other file names are equal."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gathered:
-    """The rows of one bundle while they are gathered; each key once."""
+class BundleRows:
+    """Collects the rows of one bundle, each key once."""
 
     source: str
-    """Importer or repository that the rows came from."""
+    """Importer or repository that the rows come from."""
     source_revision: str | None
     """Its revision."""
     license: str | None
@@ -35,7 +35,7 @@ class Gathered:
     )
 
     def add(self, table: str, key: tuple[str, ...], row: dict[str, Any]) -> bool:
-        """Add a row unless its key is there; return whether it was new."""
+        """Add a row unless its key is there already; return whether it was added."""
         rows = self.tables.setdefault(table, {})
         if key in rows:
             return False
@@ -43,14 +43,14 @@ class Gathered:
         return True
 
     def origin(self, source: str | None = None) -> dict[str, str | None]:
-        """Return the columns that say where a row came from."""
+        """Return the columns that state where a row comes from."""
         return {
             "source": source or self.source,
             "source_revision": self.source_revision,
             "license": self.license,
         }
 
-    def task(self, code: str) -> str:
+    def add_task(self, code: str) -> str:
         """Add a task with its default workload and return its id."""
         text = ids.normalise(code)
         task_id = ids.task_id(text)
@@ -69,7 +69,7 @@ class Gathered:
         )
         return task_id
 
-    def label(
+    def add_label(
         self,
         task_id: str,
         *,
@@ -95,20 +95,20 @@ class Gathered:
         }
         self.add("task_labels", (suite, revision, name, task_id), row)
 
-    def split(self, decided: Iterable[Mapping[str, str]]) -> None:
-        """Add those of the decided splits that the labels need."""
+    def add_splits(self, decided: Iterable[Mapping[str, str]]) -> None:
+        """Add the decided splits of the families that have a label."""
         wanted = {(row["suite"], row["family"]) for row in self._rows("task_labels")}
         for row in decided:
             key = (row["suite"], row["family"])
             if key in wanted:
                 self.add("splits", key, dict(row))
 
-    def policy(self, name: str, kind: str) -> str:
-        """Add a policy that is known by its name and return its id."""
+    def add_policy(self, name: str, kind: str) -> str:
+        """Add a policy with its name as id, and return the id."""
         self.add("policies", (name,), {"policy_id": name, "name": name, "kind": kind})
         return name
 
-    def kernel(
+    def add_kernel(
         self,
         files: Mapping[str, str],
         *,
@@ -116,7 +116,7 @@ class Gathered:
         entry_path: str = ENTRY_PATH,
         entry_point: str = "ModelNew",
     ) -> str:
-        """Add a kernel (path to text) and return its id."""
+        """Add a kernel, given as path to text, and return its id."""
         kernel_id = ids.kernel_id(files, entry_path, entry_point)
         others = [
             {"path": path, "code": text}
@@ -134,8 +134,8 @@ class Gathered:
         self.add("kernels", (kernel_id,), row)
         return kernel_id
 
-    def prompt(self, text: str, task_id: str) -> str:
-        """Add a prompt of one user message, as a benchmark asked it, and return its id."""
+    def add_prompt(self, text: str, task_id: str) -> str:
+        """Add a prompt of one user message, as a benchmark sent it, and return its id."""
         messages = [{"role": "user", "content": text}]
         prompt_id = ids.prompt_id(messages)
         row = {
@@ -148,7 +148,7 @@ class Gathered:
         return prompt_id
 
     def leave_out_stored(self, lake: store.Lake) -> None:
-        """Forget verdicts and analyses that an earlier import of the source brought."""
+        """Remove the evaluations and analyses that an earlier import has stored."""
         for table, key in (("evaluations", "evaluation_id"), ("analyses", "analysis_id")):
             mine = self.tables.get(table, {})
             known = lake.run(
@@ -158,10 +158,10 @@ class Gathered:
             for row in known:
                 del mine[(row["id"],)]
 
-    def bundle(
+    def make_bundle(
         self, bundle_id: str, message: str, *, importer: str, config: Any, what: str
     ) -> Bundle:
-        """Return everything gathered, with the run and the features of the kernels."""
+        """Return all rows as a bundle, with the run and the features of the kernels."""
         run = {
             "run_id": bundle_id,
             "kind": "import",
@@ -183,8 +183,9 @@ class Gathered:
 def decide_splits(suite: str, found: Iterable[str], lake: store.Lake) -> list[dict[str, str]]:
     """Return the splits of a suite's families, over the tasks of a source and those in the lake.
 
-    `found` names the family of each task of the source. A source is decided as a whole, not bundle
-    by bundle; what the lake has decided before stays, since the first row of a key stands.
+    `found` has the family of each task of the source. The splits of a source are decided together,
+    not bundle by bundle. Earlier decisions of the lake remain, because the first row of a key is
+    kept.
     """
     known = lake.run("SELECT DISTINCT task_id, family FROM task_labels WHERE suite = $1", [suite])
     return task_families.split_rows(suite, [*found, *(str(row["family"]) for row in known.rows())])

@@ -1,4 +1,4 @@
-"""One row of the AI CUDA Engineer Archive, read tolerantly."""
+"""Reads one row of the AI CUDA Engineer Archive tolerantly."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class ArchiveRow:
         "Torch_Profile": False,
         "Clang_Tidy": False,
     }
-    """Columns, and whether a file has to have them."""
+    """Columns, and whether each is required."""
 
     values: dict[str, Any]
     where: str
 
     def text(self, column: str) -> str | None:
-        """Return a text; the archive writes what is absent as NULL, "None" or nothing."""
+        """Return a text; the archive writes a missing one as NULL, "None" or nothing."""
         value = self.values[column]
         if value is None or value in _ABSENT:
             return None
@@ -54,7 +54,7 @@ class ArchiveRow:
         return value
 
     def number(self, column: str) -> int | None:
-        """Return a whole number of 0 or more; they come as floats where a column has gaps."""
+        """Return a whole number of 0 or more; they are floats if a column has gaps."""
         value = self.figure(column)
         if value is None:
             return None
@@ -74,7 +74,7 @@ class ArchiveRow:
         return figure if math.isfinite(figure) else None
 
     def verdict(self) -> tuple[str, str | None]:
-        """Return status and reason; the archive tells correct, incorrect and failed apart."""
+        """Return status and reason; the archive distinguishes correct, incorrect and failed."""
         correct = self.values["Correct"]
         if correct is not None and not isinstance(correct, bool):
             raise ImportFailed(f"{self.where}: Correct is {correct!a:.40}, not true or false")
@@ -96,7 +96,7 @@ class ArchiveRow:
     def profile(self, column: str) -> str | None:
         """Return a profile as JSON; the archive has the text of a Python dictionary.
 
-        Only literals are read from it; what is none stays the text that it is.
+        Only literals are evaluated; any other text stays unchanged.
         """
         written = self.text(column)
         if written is None:

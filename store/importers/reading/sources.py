@@ -1,4 +1,4 @@
-"""Reading files that nobody vouches for: regular, inside their folder, of bounded size, UTF-8."""
+"""Reads untrusted files: regular files inside their folder, of limited size, in UTF-8."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ MAX_FILE_BYTES = 20 << 20
 TASK_NAMES = ("Model", "get_inputs", "get_init_inputs")
 
 
-def required(path: Path | None, what: str) -> Path:
-    """Return the path, or raise ImportFailed that says what it should name."""
+def require_path(path: Path | None, what: str) -> Path:
+    """Return the path; raises ImportFailed if it is missing, with what it should be."""
     if path is None:
         raise ImportFailed(f"no path given; it names {what}")
     return path
@@ -32,8 +32,8 @@ def required(path: Path | None, what: str) -> Path:
 def read_bytes(file: Path, root: Path) -> bytes:
     """Return a file's bytes.
 
-    Raises ImportFailed for a link that leaves `root`, anything but a regular file, and more than
-    MAX_FILE_BYTES.
+    Raises ImportFailed for a link that leaves `root`, for anything but a regular file, and for a
+    file larger than MAX_FILE_BYTES.
     """
     try:
         target = file.resolve(strict=True)
@@ -54,7 +54,7 @@ def read_bytes(file: Path, root: Path) -> bytes:
 
 
 def read_text(file: Path, root: Path) -> str:
-    """Return a file's text exactly as it stands; ImportFailed names the byte that is not text."""
+    """Return the exact text of a file; raises ImportFailed with the position of a bad byte."""
     return decode(read_bytes(file, root), file)
 
 
@@ -80,7 +80,7 @@ def parse_json(text: str, file: Path) -> Any:
 
 
 def check_task(code: str, where: str) -> None:
-    """Raise ImportFailed unless the text is a task in KernelBench format; it is only parsed."""
+    """Raise ImportFailed unless the text is a task in KernelBench's format; never runs it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the task's own, such as "\d" in a string
@@ -101,7 +101,7 @@ def check_task(code: str, where: str) -> None:
 
 
 def digest(files: Iterable[tuple[str, bytes]]) -> str:
-    """Return one sha256 over names and contents, in the order given."""
+    """Return one sha256 of names and contents, in the given order."""
     return content_id(
         *(part for name, data in files for part in (name, hashlib.sha256(data).hexdigest()))
     )
@@ -113,19 +113,19 @@ def config_json(config: Any) -> str:
 
 
 def bundle_id(importer: str, version: int, content: str, config: Any) -> str:
-    """Return the id under which an import of the same content with the same options is known."""
+    """Return the id of an import, which follows from its content and its options."""
     return content_id("import", importer, str(version), content, config_json(config))
 
 
-def stored(lake: Lake, bundle: str) -> bool:
-    """Whether the lake holds a bundle, so that its rows need not be made again."""
+def is_stored(lake: Lake, bundle: str) -> bool:
+    """Return whether the lake has a bundle, so that its rows need not be read again."""
     return bool(lake.run("FROM ingest_log WHERE bundle_id = $1", [bundle]).one())
 
 
 def git_head(root: Path) -> str | None:
-    """Return the commit that a checkout stands at, or None where that cannot be told.
+    """Return the commit of a checkout, or None if it is unknown.
 
-    The files are read as they are, since asking git would obey the checkout's configuration.
+    Reads the files directly, because git would follow the configuration of the checkout.
     """
     folder = root / ".git"
     if not (folder / "HEAD").is_file():

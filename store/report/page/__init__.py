@@ -1,1 +1,1 @@
-"""The page that sections of a report appear on."""
+"""Renders the sections of a report as one page."""

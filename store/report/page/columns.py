@@ -1,4 +1,4 @@
-"""How the columns of answers are headed, and how their values are written."""
+"""Headings of columns and texts of values in the tables of a report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Literal, TypeAlias
 
-from store.report.page.text import NOTHING, SPACE, TIMES, inert
+from store.commandline.escape import escape_text
+from store.report.page.text import NOTHING, SPACE, TIMES
 
 Kind: TypeAlias = Literal["text", "number", "id", "quote"]
 
@@ -53,17 +54,17 @@ _HASH = re.compile("[0-9a-f]{64}")
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One value as it is shown."""
+    """One formatted value."""
 
     text: str
-    """Inert, of one line."""
+    """One escaped line."""
     kind: Kind
     key: str | None = None
-    """First characters of a kernel's id, which a listing of the page may be about."""
+    """First characters of a kernel id; the page may have a listing of this kernel."""
 
 
-def columns(rows: Sequence[dict[str, Any]], hidden: Sequence[str]) -> list[str]:
-    """Return the columns to show: not `total`, nor the ends of an interval."""
+def list_columns(rows: Sequence[dict[str, Any]], hidden: Sequence[str]) -> list[str]:
+    """Return the columns to show: all but `total` and the ends of intervals."""
     names = list(rows[0])
     ends = {f"{name}_{end}" for name in names for end in ("low", "high")}
     return [name for name in names if name not in ends and name not in {*hidden, "total"}]
@@ -79,18 +80,18 @@ def heading(name: str) -> str:
     return f"{said}{SPACE}{TIMES}" if _is_ratio(name) and TIMES not in said else said
 
 
-def shown(row: dict[str, Any], name: str) -> Cell:
-    """Return a value of a row, with its interval where the row has one.
+def make_cell(row: dict[str, Any], name: str) -> Cell:
+    """Return a value of a row, with its interval if the row has one.
 
-    >>> shown({"p50": 1.5, "p50_low": 1.25, "p50_high": 2.0}, "p50").text
+    >>> make_cell({"p50": 1.5, "p50_low": 1.25, "p50_high": 2.0}, "p50").text
     '1.50 [1.25, 2.00]'
     """
     value = row[name]
-    text = cell(name, value)
+    text = format_value(name, value)
     low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
     # One value is no interval.
     if value is not None and low is not None and high is not None and low < high:
-        text = f"{text} [{cell(name, low)}, {cell(name, high)}]"
+        text = f"{text} [{format_value(name, low)}, {format_value(name, high)}]"
     if isinstance(value, int | float) and not isinstance(value, bool):
         return Cell(text=text, kind="number")
     if isinstance(value, str) and _HASH.fullmatch(value):
@@ -98,11 +99,13 @@ def shown(row: dict[str, Any], name: str) -> Cell:
     return Cell(text=text, kind="quote" if name == "quote" and value else "text")
 
 
-def cell(name: str, value: object) -> str:
-    """Return a value as text: three significant digits, shares in percent, ids cut.
+def format_value(name: str, value: object) -> str:
+    """Return a value as text: three significant digits, shares in percent, short ids.
 
-    >>> cell("n", 12345), cell("share", 0.414), cell("mean", 368.2), cell("mean", None) == NOTHING
-    ('12,345', '41 %', '368', True)
+    >>> format_value("n", 12345), format_value("share", 0.414), format_value("mean", 368.2)
+    ('12,345', '41 %', '368')
+    >>> format_value("mean", None) == NOTHING
+    True
     """
     if value is None or value == "":
         return NOTHING
@@ -121,7 +124,7 @@ def cell(name: str, value: object) -> str:
     text = str(value)
     if _HASH.fullmatch(text):
         return text[:12]
-    one = " ".join(inert(text[: _TEXT_CHARACTERS * 4]).split())
+    one = " ".join(escape_text(text[: _TEXT_CHARACTERS * 4]).split())
     return one if len(one) <= _TEXT_CHARACTERS else one[: _TEXT_CHARACTERS - 1] + "…"
 
 

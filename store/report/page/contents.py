@@ -1,4 +1,4 @@
-"""Which sections a report has, in which order."""
+"""The sections of a report, in their order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from store.report import (
     transfer,
 )
 from store.report.page import render
-from store.report.page.columns import cell
+from store.report.page.columns import format_value
 from store.report.page.section import Exhibit, Section, ask
 
 if TYPE_CHECKING:
@@ -35,16 +35,18 @@ _SECTIONS = (
 )
 
 
-def page(lake: Lake, run: str | None = None) -> render.Page:
-    """Make the report of a lake, or of one run of it. Raises UnknownName for no such run."""
+def build_page(lake: Lake, run: str | None = None) -> render.Page:
+    """Build the report of a lake, or of one of its runs. Raises UnknownName for an unknown run."""
     if run is None:
-        return render.page(lake, "Kernel report", [member.section(lake) for member in _SECTIONS])
-    run_id = training.find(lake, run)
+        return render.build_page(
+            lake, "Kernel report", [member.build_section(lake) for member in _SECTIONS]
+        )
+    run_id = training.find_run(lake, run)
     about = ask(lake, "run", run=run_id)
-    code = best.listings(ask(lake, "run_code", run=run_id, kernels=best.KERNELS))
+    code = best.list_code(ask(lake, "run_code", run=run_id, kernels=best.KERNELS))
     sections = [
         Section(name="run", title="Run", exhibits=[Exhibit(answer=about, split=())]),
-        Section(name="curves", title="Curves", exhibits=training.exhibits(lake, run_id)),
+        Section(name="curves", title="Curves", exhibits=training.build_exhibits(lake, run_id)),
         Section(name="best", title="Best kernels", exhibits=[code]),
     ]
-    return render.page(lake, f"Run {cell('run_id', run_id)}", sections)
+    return render.build_page(lake, f"Run {format_value('run_id', run_id)}", sections)

@@ -1,7 +1,7 @@
-"""Charts as SVG whose colours are variables of the page, so that light and dark both read.
+"""Draws charts as SVG. Their colors are variables of the page, for its light and its dark style.
 
-A chart is drawn 270 points wide, so that its text reads on a telephone, and grows to the room it
-gets. The same rows give the same bytes: no dates, no random ids.
+A chart is drawn 270 points wide, so that its text is readable on a phone, and scales to the space
+it gets. The same rows give the same bytes: there are no dates and no random ids.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from store.report.page.text import TIMES
-from store.report.page.text import label as inert_label
+from store.report.page.text import TIMES, make_label
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -41,19 +40,19 @@ _FINE_TICKS = (0.25, 0.5, 0.8, 1, 1.25, 1.6, 2, 3, 4)
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """What an axis shows."""
+    """Label, scale and ticks of an axis."""
 
     label: str
     """With the unit."""
     scale: Scale = "plain"
     """ratio: logarithmic, read as 2x; share: from 0 to 100 %."""
     ticks: Sequence[str] | None = None
-    """Names of the places 0, 1, 2 …, for an axis that is not to scale."""
+    """Names of the positions 0, 1, 2 …, for an axis that is not to scale."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """One line or cloud of points; an interval for each point where there are low and high."""
+    """One line or cloud of points, with an interval for each point if low and high are given."""
 
     label: str
     x: Sequence[float]
@@ -80,7 +79,7 @@ class Bar:
     parts: dict[str, float] = field(default_factory=dict[str, float])
 
 
-def lines(
+def draw_lines(
     name: str,
     series: Sequence[Series],
     x: Axis,
@@ -89,8 +88,8 @@ def lines(
     kind: Literal["line", "step"] = "line",
     mark_x: float | None = None,
 ) -> str:
-    """Draw lines; `step` holds a value until the next one, `mark_x` is a place to compare with."""
-    with _drawing(name) as (figure, axes, done):
+    """Draw lines; `step` keeps a value until the next one, `mark_x` marks a position."""
+    with _open_drawing(name) as (figure, axes, done):
         handles: list[Artist] = []
         for number, one in enumerate(series[: len(_SERIES)]):
             colour = _SERIES[number]
@@ -108,12 +107,12 @@ def lines(
     return done[0]
 
 
-def scatter(name: str, series: Sequence[Series], x: Axis, y: Axis) -> str:
+def draw_scatter(name: str, series: Sequence[Series], x: Axis, y: Axis) -> str:
     """Draw points on two logarithmic axes of ratios, with the line where both are equal.
 
     `low` and `high` are the ends of y's interval.
     """
-    with _drawing(name, height=3.6) as (figure, axes, done):
+    with _open_drawing(name, height=3.6) as (figure, axes, done):
         ends = _ends([value for one in series for value in [*one.x, *one.y] if value > 0])
         axes.plot(ends, ends, color=_MUTED, linewidth=0.8)
         handles: list[Artist] = []
@@ -140,9 +139,9 @@ def scatter(name: str, series: Sequence[Series], x: Axis, y: Axis) -> str:
     return done[0]
 
 
-def intervals(name: str, rows: Sequence[Interval], x: Axis) -> str:
-    """Draw one interval with its middle on a line of its own for each row, first row on top."""
-    with _drawing(name, height=0.75 + 0.19 * len(rows)) as (_, axes, done):
+def draw_intervals(name: str, rows: Sequence[Interval], x: Axis) -> str:
+    """Draw each row as an interval with its middle on its own line, first row on top."""
+    with _open_drawing(name, height=0.75 + 0.19 * len(rows)) as (_, axes, done):
         places = range(len(rows))
         axes.hlines(
             places, [row.low for row in rows], [row.high for row in rows],
@@ -150,7 +149,7 @@ def intervals(name: str, rows: Sequence[Interval], x: Axis) -> str:
         )  # fmt: skip
         axes.plot([row.middle for row in rows], places, "o", color=_SERIES[0], markersize=3.5)
         axes.axvline(1, color=_MUTED, linewidth=0.8)
-        axes.set_yticks(places, [inert_label(row.label) for row in rows])
+        axes.set_yticks(places, [make_label(row.label) for row in rows])
         axes.invert_yaxis()
         ends = [value for row in rows for value in (row.low, row.middle, row.high)]
         _scale(axes, "x", x, ends)
@@ -158,10 +157,10 @@ def intervals(name: str, rows: Sequence[Interval], x: Axis) -> str:
     return done[0]
 
 
-def bars(name: str, rows: Sequence[Bar], x: Axis) -> str:
-    """Draw stacked horizontal bars, first row on top; parts keep their colour over the rows."""
+def draw_bars(name: str, rows: Sequence[Bar], x: Axis) -> str:
+    """Draw stacked horizontal bars, first row on top; parts have the same color in all rows."""
     parts = list(dict.fromkeys(part for row in rows for part in row.parts))
-    with _drawing(name, height=1.15 + 0.3 * len(rows)) as (figure, axes, done):
+    with _open_drawing(name, height=1.15 + 0.3 * len(rows)) as (figure, axes, done):
         start = [0.0] * len(rows)
         handles: list[Any] = []
         for part, colour in zip(parts, _SERIES, strict=False):
@@ -172,7 +171,7 @@ def bars(name: str, rows: Sequence[Bar], x: Axis) -> str:
                 )
             )
             start = [a + b for a, b in zip(start, widths, strict=True)]
-        axes.set_yticks(range(len(rows)), [inert_label(row.label) for row in rows])
+        axes.set_yticks(range(len(rows)), [make_label(row.label) for row in rows])
         axes.invert_yaxis()
         _scale(axes, "x", x, start)
         axes.tick_params(axis="y", length=0)
@@ -180,8 +179,8 @@ def bars(name: str, rows: Sequence[Bar], x: Axis) -> str:
     return done[0]
 
 
-def standalone(svg: str, colours: str) -> str:
-    """Return a chart as a file of its own, with the style that gives its colours and a ground."""
+def make_standalone(svg: str, colours: str) -> str:
+    """Return a chart as a separate file, with the style of its colors and a background."""
     start = svg.index(">") + 1
     ground = '<rect width="100%" height="100%" style="fill: var(--ground)"/>'
     opened = svg[: start - 1].replace("<svg", '<?xml version="1.0" encoding="UTF-8"?>\n<svg', 1)
@@ -189,8 +188,8 @@ def standalone(svg: str, colours: str) -> str:
 
 
 @contextmanager
-def _drawing(name: str, height: float = 2.75) -> Generator[tuple[Figure, Axes, list[str]]]:
-    """Give a figure and its axes; the SVG is in the list when the context ends."""
+def _open_drawing(name: str, height: float = 2.75) -> Generator[tuple[Figure, Axes, list[str]]]:
+    """Yield a figure, its axes, and a list that gets the SVG when the context ends."""
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -233,11 +232,11 @@ def _drawing(name: str, height: float = 2.75) -> Generator[tuple[Figure, Axes, l
         buffer = io.BytesIO()
         nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
         figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
-    done.append(_themed(buffer.getvalue().decode(), name))
+    done.append(_apply_theme(buffer.getvalue().decode(), name))
 
 
-def _themed(svg: str, name: str) -> str:
-    """Return the drawing alone: colours as variables, no ids but those that it refers to."""
+def _apply_theme(svg: str, name: str) -> str:
+    """Return the drawing with variables for colors, and without ids that it does not use."""
     svg = svg[svg.index("<svg") :].strip()
     used = set(re.findall(r'(?:url\(#|href="#)([^")]+)', svg))
     svg = re.sub(r'(<\w+) id="([^"]*)"', lambda tag: tag[0] if tag[2] in used else tag[1], svg)
@@ -262,12 +261,12 @@ def _scales(axes: Axes, x: Axis, y: Axis, series: Sequence[Series]) -> None:
 
 
 def _scale(axes: Axes, which: Literal["x", "y"], axis: Axis, values: Sequence[float]) -> None:
-    """Set one axis: its scale, the places of its numbers, and its label."""
+    """Set the scale, the ticks and the label of an axis."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
     mine: Any = axes.xaxis if which == "x" else axes.yaxis
     limits = axes.set_xlim if which == "x" else axes.set_ylim
-    mine.set_label_text(inert_label(axis.label))
+    mine.set_label_text(make_label(axis.label))
     if axis.ticks is not None:
         mine.set_ticks(range(len(axis.ticks)), list(axis.ticks))
     elif axis.scale == "ratio":
@@ -292,15 +291,15 @@ def _scale(axes: Axes, which: Literal["x", "y"], axis: Axis, values: Sequence[fl
 
 
 def _ends(values: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of a logarithmic axis: around the values and 1, a little apart."""
+    """Return the limits of a logarithmic axis around the values and 1, with a margin."""
     low, high = min([*values, 1 / 1.25]), max([*values, 1.25])
     return low / 1.12, high * 1.12
 
 
 def _legend(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -> None:
-    """Name the series above the chart, in as many columns as their names leave room for."""
+    """Draw the legend above the chart, in as many columns as fit."""
     # Given by hand: a name that begins with an underscore would be left out.
-    labels = [inert_label(name) or "no name" for name in names[: len(handles)]]
+    labels = [make_label(name) or "no name" for name in names[: len(handles)]]
     if not labels:
         return
     longest = max(map(len, labels))

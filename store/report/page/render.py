@@ -1,4 +1,4 @@
-"""A report written down: one HTML file that needs nothing else, and Markdown with its charts."""
+"""Writes a report as one self-contained HTML file, and as Markdown with its charts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import store
+from store.commandline.escape import escape_text
 from store.report.page import drawing
 from store.report.page import text as text_module
-from store.report.page.columns import Cell, columns, heading, shown
-from store.report.page.section import Exhibit, Section, grouped
+from store.report.page.columns import Cell, heading, list_columns, make_cell
+from store.report.page.section import Exhibit, Section, group_rows
 
 if TYPE_CHECKING:
     from store.lake.reader import Lake
@@ -23,7 +24,7 @@ _LIGHT_CODE, _DARK_CODE = "default", "github-dark"
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """What was written where."""
+    """The files of a report."""
 
     html: Path
     markdown: Path
@@ -32,20 +33,20 @@ class Written:
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """Everything that the page says."""
+    """The content of the page."""
 
     title: str
     lake_id: str
     snapshot: int
     tags: list[str]
     committed_at: str
-    """Time of the last commit, UTC; a page holds no other clock."""
+    """Time of the last commit in UTC; the page has no other time."""
     version: str
     sections: list[Section]
 
 
-def page(lake: Lake, title: str, sections: Sequence[Section]) -> Page:
-    """Put sections under a title that says which lake and snapshot they are of."""
+def build_page(lake: Lake, title: str, sections: Sequence[Section]) -> Page:
+    """Build a page from sections, with a title that states the lake and the snapshot."""
     row = lake.sql("SELECT max(committed_at) AS at FROM ingest_log").one()
     tags = lake.sql(
         "SELECT name FROM tags GROUP BY name "
@@ -55,15 +56,15 @@ def page(lake: Lake, title: str, sections: Sequence[Section]) -> Page:
         title=title,
         lake_id=lake.lake_id,
         snapshot=lake.snapshot,
-        tags=[text_module.label(tag["name"]) for tag in tags],
+        tags=[text_module.make_label(tag["name"]) for tag in tags],
         committed_at=f"{row['at']:%Y-%m-%d %H:%M:%S}" if row and row["at"] else "never",
         version=store.__version__,
         sections=list(sections),
     )
 
 
-def write(page: Page, out: Path) -> Written:
-    """Write report.html, report.md and the charts of the latter into a folder."""
+def write_page(page: Page, out: Path) -> Written:
+    """Write report.html, and report.md with its charts, to a folder."""
     figures = out / "figures"
     figures.mkdir(parents=True, exist_ok=True)
     colours = _template("colours.css")
@@ -74,16 +75,16 @@ def write(page: Page, out: Path) -> Written:
         for figure in exhibit.figures
     ]
     for chart in charts:
-        text = drawing.standalone(chart.svg, colours)
+        text = drawing.make_standalone(chart.svg, colours)
         (figures / f"{chart.name}.svg").write_text(text, "utf-8", newline="\n")
     written = Written(html=out / "report.html", markdown=out / "report.md", charts=len(charts))
-    written.html.write_text(html(page), "utf-8", newline="\n")
-    written.markdown.write_text(markdown(page), "utf-8", newline="\n")
+    written.html.write_text(render_html(page), "utf-8", newline="\n")
+    written.markdown.write_text(render_markdown(page), "utf-8", newline="\n")
     return written
 
 
-def html(page: Page) -> str:
-    """Return the page as one HTML text without scripts, that fetches nothing."""
+def render_html(page: Page) -> str:
+    """Return the page as HTML without scripts and external resources."""
     from markupsafe import Markup
 
     # Our own drawing and our own style; every value of the lake goes through autoescape.
@@ -94,21 +95,25 @@ def html(page: Page) -> str:
         for exhibit in section.exhibits
         for listing in exhibit.listings
     }
-    return _rendered(
+    return _render_template(
         "page.html.jinja", page, autoescape=True,
-        style=style, anchors=anchors, drawing=Markup, coloured=_coloured, inert=text_module.inert,
+        style=style, anchors=anchors, drawing=Markup, coloured=_highlight, escape_text=escape_text,
     )  # fmt: skip
 
 
-def markdown(page: Page) -> str:
-    """Return the page as Markdown, whose charts are files in figures/."""
-    text = _rendered(
-        "page.md.jinja", page, autoescape=False, md=text_module.markdown, fence=text_module.fence
+def render_markdown(page: Page) -> str:
+    """Return the page as Markdown; its charts are files in figures/."""
+    text = _render_template(
+        "page.md.jinja",
+        page,
+        autoescape=False,
+        md=text_module.escape_markdown,
+        fence=text_module.fence,
     )
     return re.sub(r"\n{3,}", "\n\n", text)
 
 
-def _rendered(name: str, page: Page, *, autoescape: bool, **values: Any) -> str:
+def _render_template(name: str, page: Page, *, autoescape: bool, **values: Any) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -120,30 +125,30 @@ def _rendered(name: str, page: Page, *, autoescape: bool, **values: Any) -> str:
         keep_trailing_newline=True,
     )
     template = environment.get_template(name)
-    return template.render(page=page, parts=_parts, heading=heading, **values)
+    return template.render(page=page, parts=_split_parts, heading=heading, **values)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Part:
-    """One table of an exhibit: what its rows share, its columns and its cells."""
+    """One table of an exhibit: the values that its rows share, its columns and its cells."""
 
     caption: str
     columns: list[str]
     numeric: list[bool]
     rows: list[list[Cell]]
     total: int
-    """Rows that the question has without its LIMIT."""
+    """Number of rows of the query without its LIMIT."""
 
 
-def _parts(exhibit: Exhibit) -> Iterator[_Part]:
-    """Yield the tables of an exhibit, one for each group of rows that agree in its split."""
+def _split_parts(exhibit: Exhibit) -> Iterator[_Part]:
+    """Yield the tables of an exhibit, one for each group of rows with equal split columns."""
     split = exhibit.split or ()
-    for key, rows in grouped(exhibit.answer.rows, split).items():
-        names = columns(rows, split)
-        cells = [[shown(row, name) for name in names] for row in rows]
+    for key, rows in group_rows(exhibit.answer.rows, split).items():
+        names = list_columns(rows, split)
+        cells = [[make_cell(row, name) for name in names] for row in rows]
         yield _Part(
             caption=", ".join(
-                f"{name} {value}" if name == "level" else text_module.label(value)
+                f"{name} {value}" if name == "level" else text_module.make_label(value)
                 for name, value in zip(split, key, strict=True)
             ),
             columns=names,
@@ -155,8 +160,8 @@ def _parts(exhibit: Exhibit) -> Iterator[_Part]:
         )
 
 
-def _coloured(code: str, language: str) -> Any:
-    """Return code as HTML spans of its syntax; what it says is escaped."""
+def _highlight(code: str, language: str) -> Any:
+    """Return code as HTML with highlighted syntax; its text is escaped."""
     from markupsafe import Markup
     from pygments import highlight
     from pygments.formatters import HtmlFormatter
@@ -167,7 +172,7 @@ def _coloured(code: str, language: str) -> Any:
 
 
 def _code_style() -> str:
-    """Return the colours of highlighted code, light and dark."""
+    """Return the colors of highlighted code, light and dark."""
     from pygments.formatters import HtmlFormatter
 
     def rules(style: str) -> str:

@@ -1,4 +1,4 @@
-"""What a section of the report is made of: answers of a lake, and the tables and charts of them."""
+"""Parts of a section: answers to queries, with their tables and charts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from store.lake import exclusions, sql_files
-from store.report.page.text import label
+from store.report.page.text import make_label
 from store.schema.sql_text import quote_values
 
 if TYPE_CHECKING:
@@ -20,15 +20,15 @@ _SQL = Path(__file__).parent.parent / "sql"
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """A question of `sql/`, and what the lake answered."""
+    """A query of `sql/` and its result."""
 
     name: str
     """Name of the file."""
     title: str
     sentence: str
-    """What the rows are, how to read them; or, where there are none, what would bring some."""
+    """What the rows are and how to read them; if there are none, what would add some."""
     sql: str
-    """The text that was asked, with every value in it: `store query` gives the same rows."""
+    """The query with all values filled in: `store query` gives the same rows."""
     sql_sha256: str
     rows: list[dict[str, Any]]
 
@@ -38,15 +38,15 @@ class Figure:
     """One chart."""
 
     name: str
-    """Unique on a page; the name of its file beside the Markdown page."""
+    """Unique name on the page, and of its file beside the Markdown page."""
     title: str
     svg: str
-    """Drawn by `_charts`: its colours are variables of the page's style."""
+    """Its colors are variables of the page's style."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """One kernel: facts, its code, and what changed against the task's reference."""
+    """One kernel: facts, its code, and a diff to the task's reference."""
 
     anchor: str
     title: str
@@ -59,14 +59,14 @@ class Listing:
 
 @dataclass(frozen=True, kw_only=True)
 class Exhibit:
-    """One answer and the ways in which it is shown."""
+    """One answer with its tables and charts."""
 
     answer: Answer
     figures: Sequence[Figure] = ()
     left_out: int = 0
-    """Charts that would have been too many."""
+    """Number of charts that are left out because of the limit."""
     split: Sequence[str] | None = None
-    """A table for each group of rows that agree in these columns; None for no table at all."""
+    """Show one table for each group of rows with equal values here; None shows no table."""
     listings: Sequence[Listing] = ()
 
 
@@ -81,7 +81,7 @@ class Section:
 
 
 def ask(lake: Lake, name: str, **values: str | int) -> Answer:
-    """Ask the question of `sql/<name>.sql`; `$key` in it stands for a value."""
+    """Run the query of `sql/<name>.sql`; `$key` in it is replaced by a value."""
     asked = sql_files.read_question(_SQL / f"{name}.sql")
     sql = re.sub(r"\$(\w+)", lambda found: _literal(values[found[1]]), asked.sql)
     rows = lake.sql(sql).rows()
@@ -97,7 +97,7 @@ def ask(lake: Lake, name: str, **values: str | int) -> Answer:
     )
 
 
-def charts(
+def draw_charts(
     answer: Answer,
     keys: Sequence[str],
     draw: Callable[[str, list[dict[str, Any]]], str],
@@ -106,22 +106,22 @@ def charts(
     rows: Sequence[dict[str, Any]] | None = None,
     split: Sequence[str] | None = None,
 ) -> Exhibit:
-    """Show an answer as one chart for every group of rows that agree in `keys`.
+    """Show an answer as one chart for each group of rows with equal `keys`.
 
     Args:
-        answer: What is shown.
-        keys: Columns that are the same all over a chart; they are its title.
+        answer: The answer to show.
+        keys: Columns that are equal in a chart; their values are its title.
         draw: Takes the chart's name and its rows, and returns SVG.
-        most: Charts at the most; those with most rows are drawn, in the order of the rows.
-        rows: Those rows of the answer that a chart can show; all by default.
-        split: Shows the rows as tables too (see `Exhibit`).
+        most: Draw at most N charts, those with most rows, in the order of the rows.
+        rows: Rows of the answer that a chart can show (default: all).
+        split: Also show the rows as tables (see `Exhibit`).
     """
-    groups = grouped(answer.rows if rows is None else rows, keys)
+    groups = group_rows(answer.rows if rows is None else rows, keys)
     largest = sorted(groups, key=lambda key: -len(groups[key]))[:most]
     figures = [
         Figure(
             name=f"{answer.name}-{number}",
-            title=", ".join(map(label, key)),
+            title=", ".join(map(make_label, key)),
             svg=draw(f"{answer.name}-{number}", groups[key]),
         )
         for number, key in enumerate((key for key in groups if key in largest), start=1)
@@ -130,12 +130,12 @@ def charts(
     return Exhibit(answer=answer, figures=figures, left_out=left_out, split=split)
 
 
-def grouped(
+def group_rows(
     rows: Sequence[dict[str, Any]], keys: Sequence[str]
 ) -> dict[tuple[str, ...], list[dict[str, Any]]]:
-    """Return rows by the values of `keys` that they agree in, in their order.
+    """Group rows by their values of `keys`, in their order.
 
-    >>> grouped([{"a": 1, "b": 2}, {"a": 1, "b": 3}], ["a"])
+    >>> group_rows([{"a": 1, "b": 2}, {"a": 1, "b": 3}], ["a"])
     {('1',): [{'a': 1, 'b': 2}, {'a': 1, 'b': 3}]}
     """
     found: dict[tuple[str, ...], list[dict[str, Any]]] = {}

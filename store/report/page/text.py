@@ -1,10 +1,10 @@
-"""Text from a lake, made inert for HTML, for the labels of charts and for Markdown."""
+"""Escapes and shortens text of a lake for HTML, for labels of charts and for Markdown."""
 
 from __future__ import annotations
 
 import re
 
-from store.commandline.escape import escape_terminal
+from store.commandline.escape import escape_text
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 NOTHING = "\N{EN DASH}"
@@ -16,51 +16,42 @@ _MARKDOWN = re.compile(r"[\\`*_{}\[\]<>#|!~$&@:]|(?<=\bwww)\.", re.IGNORECASE)
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;", ":": "&#58;", ".": "&#46;"}
 
 
-def inert(text: str) -> str:
-    """Return a text escaped as on a terminal (`escape_terminal`), newlines and tabs excepted.
+def cut_code(text: str) -> str:
+    """Return code cut to the number and length of lines that a page shows, with notes.
 
-    >>> inert("a\\x1b[2Jb\\u202e"), inert("kept:\\tthis\\n")
-    ('a\\\\x1b[2Jb\\\\u202e', 'kept:\\tthis\\n')
-    """
-    return re.sub(r"[^\n\t]+", lambda part: escape_terminal(part[0]), text)
-
-
-def code(text: str) -> str:
-    """Return code cut to what a page shows: so many lines of so many characters, with notes.
-
-    >>> code("x = 1\\r\\n" + "y" * 300).splitlines()[1][236:]
+    >>> cut_code("x = 1\\r\\n" + "y" * 300).splitlines()[1][236:]
     'yyyy … (60 characters left out)'
     """
     lines = text[: CODE_LINES * LINE_CHARACTERS * 4].replace("\r\n", "\n").split("\n")
-    shown = [_cut(inert(line)) for line in lines[:CODE_LINES]]
+    shown = [_cut(escape_text(line)) for line in lines[:CODE_LINES]]
     left = text.count("\n") + 1 - len(shown)
     if left > 0:
         shown.append(f"… ({left} lines left out)")
     return "\n".join(shown)
 
 
-def label(text: str) -> str:
+def make_label(text: str) -> str:
     """Return a short text of one line for the label of a chart.
 
-    >>> label("a" * 60) == "a" * 39 + "…", label("two\\nlines")
+    >>> make_label("a" * 60) == "a" * 39 + "…", make_label("two\\nlines")
     (True, 'two lines')
     """
-    one = " ".join(inert(text[: _LABEL_CHARACTERS * 4]).split())
+    one = " ".join(escape_text(text[: _LABEL_CHARACTERS * 4]).split())
     return one if len(one) <= _LABEL_CHARACTERS else one[: _LABEL_CHARACTERS - 1] + "…"
 
 
-def markdown(text: str) -> str:
-    """Return a text of one line that Markdown shows as it is, in a paragraph or a table's cell.
+def escape_markdown(text: str) -> str:
+    """Return a text of one line that Markdown shows unchanged, in a paragraph or a table cell.
 
-    >>> markdown("a|b <script> [x](http://y) @me")
+    >>> escape_markdown("a|b <script> [x](http://y) @me")
     'a\\\\|b &lt;script&gt; \\\\[x\\\\](http&#58;//y) &#64;me'
     """
-    one = " ".join(inert(text).split())
+    one = " ".join(escape_text(text).split())
     return _MARKDOWN.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), one)
 
 
 def fence(text: str, language: str = "") -> str:
-    """Return a fenced block of Markdown, its fence longer than any run of backticks inside.
+    """Return a fenced block of Markdown, with a fence longer than any run of backticks inside.
 
     >>> fence("```", "sql").splitlines()
     ['````sql', '```', '````']
