@@ -9,7 +9,7 @@ from store.hub.incoming import IncomingTable, replace_column
 from store.hub.redact import PSEUDONYM, VERBATIM, Redactor, scrubs
 from store.lake.reader import Lake
 from store.schema import id_checks
-from store.schema.row_checks import EXAMPLES, describe
+from store.schema.row_checks import EXAMPLES, describe_rows
 from store.schema.sql_text import quote_names
 from store.schema.tables import Table
 
@@ -134,7 +134,7 @@ def _find_conflicts(
     part.differing |= {str(name) for row in found.to_pylist() for name in row["differs"]}
     room = EXAMPLES - len(part.conflicts)
     shown = found.slice(0, max(0, room)).select(list(table.key)).to_pylist()
-    part.conflicts += describe(table.key, [tuple(row.values()) for row in shown])
+    part.conflicts += describe_rows(table.key, [tuple(row.values()) for row in shown])
 
 
 def _list_compared_columns(table: Table, given: list[str]) -> list[str]:
@@ -156,7 +156,7 @@ def _list_compared_columns(table: Table, given: list[str]) -> list[str]:
 
 def _check_ids(table: Table, rows: pa.Table) -> None:
     """Raise ImportFailed where an id is not the hash of what it stands for."""
-    wrong = id_checks.wrong_ids(table, rows)
+    wrong = id_checks.find_wrong_ids(table, rows)
     if wrong:
         raise ImportFailed(
             f"{table.name}: {len(wrong)} ids are not the hash of their text, such as "

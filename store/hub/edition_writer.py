@@ -325,7 +325,7 @@ def _write_manifest(made: Edition, options: Options) -> None:
             "snapshot_id": made.snapshot,
             "snapshot_time": made.moment.isoformat(),
             "tag": made.tag,
-            "catalog_sha256": hashlib.sha256(catalog.catalog_path().read_bytes()).hexdigest(),
+            "catalog_sha256": hashlib.sha256(catalog.find_catalog().read_bytes()).hexdigest(),
             "quarantined": options.quarantined,
             "licences": [list(one) for one in made.licences],
             "left_out": made.left_out,

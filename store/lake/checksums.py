@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store.errors import FlywheelError
+from store.errors import FlywheelError, summarize_error
 from store.lake.location import Location, attach, connect
 from store.lake.sql_files import read_sql
 from store.schema.sql_text import quote_values
@@ -206,7 +206,7 @@ def undecodable(files: Iterable[DataFile]) -> Iterator[Damage]:
                 for batch in opened.iter_batches():
                     batch.validate(full=True)
         except (pa.ArrowException, OSError, ValueError) as error:
-            yield Damage(file=one, what=f"cannot be decoded: {first_line(error)}")
+            yield Damage(file=one, what=f"cannot be decoded: {summarize_error(error)}")
 
 
 def _damage(one: DataFile) -> str | None:
@@ -235,10 +235,5 @@ def _misformed(one: DataFile) -> str | None:
     try:
         count = pq.read_metadata(one.file).num_rows
     except (pa.ArrowException, OSError, ValueError) as error:
-        return f"is not a whole Parquet file: {first_line(error)}"
+        return f"is not a whole Parquet file: {summarize_error(error)}"
     return None if count == one.rows else f"holds {count} rows, {one.rows} were committed"
-
-
-def first_line(error: Exception) -> str:
-    """Return what an error says in one line."""
-    return (str(error).splitlines() or [repr(error)])[0][:160]

@@ -26,20 +26,20 @@ def is_bound(table: Table) -> bool:
     return table.id is not None and table.id.form is not None
 
 
-def columns(table: Table) -> tuple[str, ...]:
+def list_columns(table: Table) -> tuple[str, ...]:
     """Return the columns that say whether the ids of a table are right, the id first."""
     if table.id is None or table.id.form is None:
         return ()
     return (*table.key, *table.id.of, *filter(None, [table.id.unless]))
 
 
-def rule(table: Table) -> str:
+def describe_id(table: Table) -> str:
     """Return the sentence that names what an id is."""
     hashed = ", ".join(table.id.of) if table.id is not None else ""
     return f"{table.key[0]} is the hash of {hashed}"
 
 
-def wrong_ids(table: Table, rows: pa.Table) -> list[str]:
+def find_wrong_ids(table: Table, rows: pa.Table) -> list[str]:
     """Return the ids that are not the hash of their row; a column that is missing is NULL."""
     made = table.id
     if made is None or made.form is None:
@@ -48,8 +48,8 @@ def wrong_ids(table: Table, rows: pa.Table) -> list[str]:
     for start in range(0, rows.num_rows, BATCH_ROWS):
         batch = rows.slice(start, BATCH_ROWS)
         stated = batch.column(table.key[0]).to_pylist()
-        values = zip(*(_values(batch, name) for name in made.of), strict=False)
-        exempt = repeat(None) if made.unless is None else _values(batch, made.unless)
+        values = zip(*(_read_values(batch, name) for name in made.of), strict=False)
+        exempt = repeat(None) if made.unless is None else _read_values(batch, made.unless)
         wrong += [
             str(one)
             for one, of, excuse in zip(stated, values, exempt, strict=False)
@@ -60,13 +60,13 @@ def wrong_ids(table: Table, rows: pa.Table) -> list[str]:
 
 def check_ids(table: Table, rows: pa.Table) -> None:
     """Raise RowsRejected where an id is not the hash of its row."""
-    wrong = wrong_ids(table, rows)
+    wrong = find_wrong_ids(table, rows)
     if wrong:
         examples = [f"{table.key[0]}={one!a:.90}" for one in wrong[:EXAMPLES]]
-        raise RowsRejected(table.name, rule(table), len(wrong), examples)
+        raise RowsRejected(table.name, describe_id(table), len(wrong), examples)
 
 
-def _values(rows: pa.Table, name: str) -> Any:
+def _read_values(rows: pa.Table, name: str) -> Any:
     """Return a column as Python values."""
     if name not in rows.column_names:
         return repeat(None)

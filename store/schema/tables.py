@@ -82,7 +82,7 @@ class Table:
 
         return pa.schema(
             [
-                pa.field(column.name, arrow_type(column.type), nullable=not column.required)
+                pa.field(column.name, to_arrow_type(column.type), nullable=not column.required)
                 for column in self.columns.values()
             ]
         )
@@ -110,16 +110,16 @@ class Table:
         return f"CREATE TABLE {qualified_name} ({columns})"
 
 
-def arrow_type(type_name: str) -> pa.DataType:
+def to_arrow_type(type_name: str) -> pa.DataType:
     """Return the Arrow type of a DuckDB type of the catalog; raises CatalogError for others."""
     import pyarrow as pa
 
     if type_name.endswith("[]"):
-        return pa.list_(arrow_type(type_name[:-2]))
+        return pa.list_(to_arrow_type(type_name[:-2]))
     struct = re.fullmatch(r"STRUCT\((.*)\)", type_name)
     if struct:
         fields = [field.split() for field in struct[1].split(",")]
-        return pa.struct([pa.field(name, arrow_type(kind)) for name, kind in fields])
+        return pa.struct([pa.field(name, to_arrow_type(kind)) for name, kind in fields])
     simple: dict[str, pa.DataType] = {
         "VARCHAR": pa.string(),
         "BOOLEAN": pa.bool_(),

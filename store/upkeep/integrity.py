@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store.commandline.progress import Progress, unseen
-from store.errors import FlywheelError, RowsRejected
+from store.errors import FlywheelError, RowsRejected, summarize_error
 from store.lake import checksums, view_cache
-from store.lake.checksums import RESTORE, Damage, DataFile, first_line
+from store.lake.checksums import RESTORE, Damage, DataFile
 from store.lake.location import Location
 from store.lake.reader import Lake
 from store.schema import catalog as catalogs
@@ -68,7 +68,7 @@ def check(location: Location, progress: Progress = unseen) -> list[Problem]:
         with maintained(location, "store check") as connection:
             _check_lake(connection, location, damaged, problems, progress)
     except (duckdb.Error, UnicodeDecodeError) as error:
-        problems.append(_unreadable_database(location, first_line(error)))
+        problems.append(_unreadable_database(location, summarize_error(error)))
     if not problems:
         problems += _check_kept(location)
     return problems + _check_rejected(location)
@@ -147,7 +147,7 @@ def _check_readable(
                 table=table.name,
                 rule="its rows can be read",
                 count=1,
-                examples=[first_line(error)],
+                examples=[summarize_error(error)],
                 advice=RESTORE,
             )
         ]
@@ -159,7 +159,7 @@ def _check_table(
     relation = f"lake.{table.name}"
     problems: list[Problem] = []
     try:
-        row_checks.check_rules(connection, catalog, table, relation)
+        row_checks.check_relation(connection, catalog, table, relation)
     except RowsRejected as error:
         problems.append(_problem(error))
     problems += _check_ids(connection, table)
@@ -171,12 +171,12 @@ def _check_table(
         problems.append(
             Problem(
                 table=table.name,
-                rule=row_checks.unique_rule(table),
+                rule=row_checks.describe_key(table),
                 count=len(repeated),
-                examples=row_checks.describe((*table.key, "rows"), repeated[:3]),
+                examples=row_checks.describe_rows((*table.key, "rows"), repeated[:3]),
             )
         )
-    for need in row_checks.needs(catalog, table, relation):
+    for need in row_checks.list_references(catalog, table, relation):
         if need.target.name in broken:
             continue
         dangling = connection.execute(
@@ -187,9 +187,9 @@ def _check_table(
             problems.append(
                 Problem(
                     table=table.name,
-                    rule=row_checks.reference_rule(need.column, need.target),
+                    rule=row_checks.describe_reference(need.column, need.target),
                     count=len(dangling),
-                    examples=row_checks.describe((need.column.name,), dangling[:3]),
+                    examples=row_checks.describe_rows((need.column.name,), dangling[:3]),
                 )
             )
     return problems
@@ -201,19 +201,19 @@ def _check_ids(connection: duckdb.DuckDBPyConnection, table: Table) -> list[Prob
 
     if not id_checks.is_bound(table):
         return []
-    names = sql_text.quote_names(id_checks.columns(table))
+    names = sql_text.quote_names(id_checks.list_columns(table))
     answer = connection.execute(f"SELECT {names} FROM lake.{table.name}")
     wrong: list[str] = []
     for batch in answer.to_arrow_reader(id_checks.BATCH_ROWS):
-        wrong += id_checks.wrong_ids(table, pa.Table.from_batches([batch]))
+        wrong += id_checks.find_wrong_ids(table, pa.Table.from_batches([batch]))
     if not wrong:
         return []
     return [
         Problem(
             table=table.name,
-            rule=id_checks.rule(table),
+            rule=id_checks.describe_id(table),
             count=len(wrong),
-            examples=row_checks.describe(table.key, [(one,) for one in sorted(wrong)[:3]]),
+            examples=row_checks.describe_rows(table.key, [(one,) for one in sorted(wrong)[:3]]),
             advice=f"These rows are not what was committed, or were never checked. {RESTORE}",
         )
     ]
@@ -254,7 +254,7 @@ def _check_kept(location: Location) -> list[Problem]:
                 count = reader.unlike_kept(view)
                 examples = [f"{count} rows differ"]
             except FlywheelError as error:
-                count, examples = 1, [first_line(error)]
+                count, examples = 1, [summarize_error(error)]
             if count:
                 problems.append(
                     Problem(table=view, rule=rule, count=count, examples=examples, advice=advice)
@@ -281,7 +281,7 @@ def _reason(file: Path) -> str:
     try:
         return str(json.loads(file.read_text("utf-8"))["reason"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return f"{file.name} cannot be read: {first_line(error)}"
+        return f"{file.name} cannot be read: {summarize_error(error)}"
 
 
 def _unreadable_database(location: Location, said: str) -> Problem:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from store.errors import RowsRejected
 from store.schema import row_checks
 from store.schema.catalog import Catalog
-from store.schema.row_checks import describe
+from store.schema.row_checks import describe_rows
 from store.schema.sql_text import quote_names, quote_values
 from store.schema.tables import Column, Table
 from store.writing import bundle as bundles
@@ -196,7 +196,7 @@ def _check_keys(connection: duckdb.DuckDBPyConnection, table: Table, keys: list[
     # Of its own, for it does not see what this transaction has inserted.
     with connection.cursor() as cursor:
         if _repeats(cursor, table, rows):
-            row_checks.check_repeats(table, rows)
+            row_checks.check_keys(table, rows)
         key = quote_names(table.key)
         stored = f"FROM lake.{table.name} SEMI JOIN rows USING ({key})"
         row = cursor.execute(f"SELECT count(*) {stored}").fetchone()
@@ -206,15 +206,15 @@ def _check_keys(connection: duckdb.DuckDBPyConnection, table: Table, keys: list[
             ).fetchall()
             raise RowsRejected(
                 table.name,
-                row_checks.unique_rule(table),
+                row_checks.describe_key(table),
                 int(row[0]),
-                describe(table.key, examples),
+                describe_rows(table.key, examples),
             )
 
 
 def _repeats(connection: duckdb.DuckDBPyConnection, table: Table, rows: pa.Table) -> bool:
     """Whether a key stands twice among the rows, or its hash."""
-    if row_checks.ascends(table, rows):
+    if row_checks.is_ascending(table, rows):
         return False
     row = connection.execute(
         f"SELECT count(*) > count(DISTINCT hash({quote_names(table.key)})) FROM rows"
@@ -263,8 +263,8 @@ def _dangling(
         f"FROM lake.{table.name}) WHERE v IN (SELECT unnest(?)) GROUP BY {key} ORDER BY ALL",
         [missing],
     ).fetchall()
-    examples = describe((*table.key, column.name), rows[: row_checks.EXAMPLES])
-    rule = row_checks.reference_rule(column, pointer.target)
+    examples = describe_rows((*table.key, column.name), rows[: row_checks.EXAMPLES])
+    rule = row_checks.describe_reference(column, pointer.target)
     return RowsRejected(table.name, rule, len(rows), examples)
 
 

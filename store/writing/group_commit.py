@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from store.errors import RowsRejected
 from store.schema import row_checks
 from store.schema.catalog import Catalog
-from store.schema.row_checks import describe
+from store.schema.row_checks import describe_rows
 from store.schema.sql_text import quote_names
 from store.schema.tables import Column, Table
 from store.writing.bundle import Bundle
@@ -177,7 +177,7 @@ def _repeated_keys(staged: dict[str, _Staged], alive: set[int]) -> dict[int, Row
                 key in rows.stored or first.setdefault(key, position) != position
             ):
                 bad.setdefault(position, []).append(key)
-        rule = row_checks.unique_rule(rows.table)
+        rule = row_checks.describe_key(rows.table)
         rejected |= _refused(rows.table, rule, rows.table.key, bad)
     return rejected
 
@@ -224,7 +224,7 @@ def _referring(
         if position in alive and not missing.isdisjoint(pointed):
             shown = next(one for one in pointed if one in missing)
             bad.setdefault(position, []).append((*key, shown))
-    rule = row_checks.reference_rule(column, target)
+    rule = row_checks.describe_reference(column, target)
     return _refused(staged.table, rule, (*staged.table.key, column.name), bad)
 
 
@@ -233,7 +233,7 @@ def _refused(
 ) -> dict[int, RowsRejected]:
     return {
         position: RowsRejected(
-            table.name, rule, len(rows), describe(names, rows[: row_checks.EXAMPLES])
+            table.name, rule, len(rows), describe_rows(names, rows[: row_checks.EXAMPLES])
         )
         for position, rows in bad.items()
     }

@@ -150,7 +150,7 @@ class Writer:
             table = self._catalog.table(name)
             conformed = bundles.conform(table, rows)
             row_checks.check_rows(self._connection, self._catalog, table, conformed)
-            row_checks.check_repeats(table, conformed)
+            row_checks.check_keys(table, conformed)
             checked[name] = conformed
         return checked
 
@@ -179,8 +179,8 @@ class Writer:
             made.setdefault(one.bundle_id, one)
             lying.setdefault(one.bundle_id, []).append(file)
         snapshot = self._keys.follow(self._connection)
-        log = self._catalog.table("ingest_log")
-        done = self._keys.stored(self._connection, log, {(identity,) for identity in made})
+        ingest_log = self._catalog.table("ingest_log")
+        done = self._keys.stored(self._connection, ingest_log, {(identity,) for identity in made})
         fresh = [one for identity, one in made.items() if (identity,) not in done]
         if fresh:
             snapshot, rejected = self._commit(fresh)

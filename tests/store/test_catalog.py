@@ -206,7 +206,7 @@ def test_new_tables_and_columns_migrate_a_lake(writer: store.Writer, edited: Any
     for at in (old, old + 1, snapshot):
         with store.open(url, at) as opened:
             types = opened.sql("SELECT plain, listed, nested FROM kernels").arrow().schema.types
-            assert types == [tables.arrow_type(kind) for kind in kinds.values()]
+            assert types == [tables.to_arrow_type(kind) for kind in kinds.values()]
             assert opened.sql("FROM notes").arrow().num_rows == (at == snapshot)
     maintenance.compact(location.Location(Path(url)))
     for at in (old, snapshot):
