@@ -89,7 +89,7 @@ def _front_matter(dataset: Dataset, schema: pa.Schema, files: list[Path]) -> dic
         licence = {"license": str(names.copy().pop()).lower()}
     return licence | {
         "pretty_name": job.name,
-        "size_categories": [viewer.size_category(dataset.rows)],
+        "size_categories": [viewer.name_size(dataset.rows)],
         "task_categories": ["text-generation"],
         "tags": ["gpu", "kernels", "code-generation", "kernel-flywheel", "trl"],
         "configs": [
@@ -104,7 +104,7 @@ def _front_matter(dataset: Dataset, schema: pa.Schema, files: list[Path]) -> dic
         "dataset_info": [
             {
                 "config_name": CONFIG_NAME,
-                "features": viewer.features(schema),
+                "features": viewer.describe_features(schema),
                 "splits": [
                     {
                         "name": job.split,

@@ -18,7 +18,7 @@ from store.commandline import echo, members
 from store.commandline.members import Common, Format, Member
 from store.errors import FlywheelError
 from store.lake import sql_files
-from store.lake.exclusions import Including, note
+from store.lake.exclusions import Inclusions, describe_left_out
 from store.lake.limits import QueryLimits
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from store.lake.location import Location
 
 Form: TypeAlias = Literal["table", "json", "csv", "parquet"]
-Include: TypeAlias = Annotated[Including, Parameter(name="*", negative="")]
+Include: TypeAlias = Annotated[Inclusions, Parameter(name="*", negative="")]
 Limits: TypeAlias = Annotated[QueryLimits, Parameter(name="*")]
 At: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
 
 _DEFAULT = Common()
 _LIMITS = QueryLimits()
-_INCLUDING = Including()
+_INCLUDING = Inclusions()
 
 app = App(
     name="store",
@@ -135,7 +135,7 @@ def query(
         display.write(answer.rows, format, out)
         if answer.cut:
             echo.print_note(f"cut after {answer.rows.num_rows} rows; --max-rows 0 gives all")
-        told = note(answer.left_out)
+        told = describe_left_out(answer.left_out)
         if told and not common.quiet:
             echo.print_note(f"left out: {told}")
 
@@ -243,7 +243,7 @@ def log(*, limit: int = 20, format: Format = "table", common: Common = _DEFAULT)
     from store.upkeep import history
 
     with _open(common, None) as lake:
-        _write(history.log(lake).slice(0, limit), format)
+        _write(history.list_snapshots(lake).slice(0, limit), format)
 
 
 @tag_app.command(name="add")
@@ -282,7 +282,7 @@ def tag_list(*, format: Format = "table", common: Common = _DEFAULT) -> None:
     from store.upkeep import history
 
     with _open(common, None) as lake:
-        _write(history.tags(lake), format)
+        _write(history.list_tags(lake), format)
 
 
 @tag_app.command(name="rm")
@@ -333,9 +333,9 @@ def diff(
 
     with _open(common, before) as old, _open(common, after) as new:
         if table is not None:
-            _write(history.added_rows(old, new, table), format)
+            _write(history.list_added_rows(old, new, table), format)
             return
-        found = history.difference(old, new)
+        found = history.compare(old, new)
     if format == "csv":
         raise FlywheelError("a whole difference is not one CSV", "Add --table T, or use json.")
     if format == "json":
@@ -505,7 +505,7 @@ def _importer(one: Member) -> Callable[..., None]:
         from store.importers.reading import run as importing
 
         limits = parquet.ParquetLimits(file_gb=max_file_gb, total_gb=max_total_gb)
-        with parquet.limited(limits):
+        with parquet.use_limits(limits):
             importing.command(one, module, path, config or module.Config(), tag, common)
 
     command.__annotations__ |= {

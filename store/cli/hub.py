@@ -12,8 +12,8 @@ from store.commandline.members import Common, Format
 from store.hub import edition_writer
 
 if TYPE_CHECKING:
-    from store.hub.publish import Published
-    from store.hub.pull import Pulled
+    from store.hub.publish import Publication
+    from store.hub.pull import PullSummary
 
 _DEFAULT = Common()
 _CHANGES = {"new": "+", "changed": "~", "gone": "-", "same": "="}
@@ -152,7 +152,7 @@ def _progress(text: str) -> None:
         echo.print_note(f"{text} …")
 
 
-def _show(done: Published) -> None:
+def _show(done: Publication) -> None:
     """Print the card, then every file with its size and what would become of it."""
     echo.print_foreign(done.card)
     echo.print_lines("\nfiles (+ new, ~ changed, - gone, = there already)")
@@ -160,7 +160,7 @@ def _show(done: Published) -> None:
         echo.print_result(f"{_CHANGES[one.what]} {one.bytes:>12,}  {quote_name(one.path)}")
 
 
-def _line(done: Published, dry_run: bool) -> str:
+def _line(done: Publication, dry_run: bool) -> str:
     files = sum(one.what in ("new", "changed") for one in done.changes)
     rows = sum(done.tables.values())
     what = f"snapshot {done.snapshot} as {done.repo}@{done.tag}: {rows} rows"
@@ -170,7 +170,7 @@ def _line(done: Published, dry_run: bool) -> str:
     return f"would publish {what}; {sizes}" if dry_run else f"{what}; {sizes} → {done.revision}"
 
 
-def _tell(done: Pulled) -> None:
+def _tell(done: PullSummary) -> None:
     from store.commandline.display import cell
 
     for notice in done.notices:

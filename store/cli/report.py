@@ -10,13 +10,13 @@ from cyclopts import Parameter
 
 from store.commandline import echo
 from store.commandline.members import Common
-from store.lake.exclusions import Including
+from store.lake.exclusions import Inclusions
 
-Include: TypeAlias = Annotated[Including, Parameter(name="*", negative="")]
+Include: TypeAlias = Annotated[Inclusions, Parameter(name="*", negative="")]
 At: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
 
 _DEFAULT = Common()
-_INCLUDING = Including()
+_INCLUDING = Inclusions()
 
 
 def report(

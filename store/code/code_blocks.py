@@ -101,7 +101,7 @@ def _is_safe(path: str) -> bool:
     return "." in parts[-1] and all(part.strip(".") for part in parts)
 
 
-def text_outside(lines: Sequence[str], blocks: Sequence[Block]) -> str:
+def read_outside(lines: Sequence[str], blocks: Sequence[Block]) -> str:
     """Return the text between the blocks."""
     kept: list[str] = []
     place = 0

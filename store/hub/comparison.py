@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from store.errors import ImportFailed
 from store.hub.incoming import IncomingTable, replace_column
-from store.hub.redact import PSEUDONYM, VERBATIM, Redactor, scrubs
+from store.hub.redact import PSEUDONYM, VERBATIM, Redactor, is_scrubbed
 from store.lake.reader import Lake
 from store.schema import id_checks
 from store.schema.row_checks import EXAMPLES, describe_rows
@@ -105,7 +105,7 @@ def _find_conflicts(
     Neither are pseudonyms inside texts: each lake hashes the same name in its own way.
     """
     table = part.table
-    scrubbed = [name for name in compared if scrubs(table, table.columns[name])]
+    scrubbed = [name for name in compared if is_scrubbed(table, table.columns[name])]
     for name in scrubbed:
         column = table.columns[name]
         own = replace_column(own, name, redactor.clean(table, column, own.column(name)))

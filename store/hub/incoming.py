@@ -138,7 +138,7 @@ class Preparation:
         changed = 0
         listed = rows.to_pylist()
         for row in listed:
-            split = task_families.decided(str(row["suite"]), str(row["family"]))
+            split = task_families.find_split(str(row["suite"]), str(row["family"]))
             if split is not None and split != row["split"]:
                 row["split"] = split
                 changed += 1

@@ -75,7 +75,7 @@ _NAME_WORDS = frozenset(
 REMOVED = "<removed>"
 
 
-def salt(location: Location) -> bytes:
+def read_salt(location: Location) -> bytes:
     """Return the lake's salt; it is made at the first call, for its owner's eyes alone.
 
     Raises FlywheelError where it cannot be written or read.
@@ -185,18 +185,18 @@ class Redactor:
         place = f"{table.name}.{column.name}"
         if column.sensitivity == "pseudonymous":
             self.hashed[place] += len(values) - values.null_count
-            return _mapped(values, self.name, None)
-        if not scrubs(table, column):
+            return _map_values(values, self.name, None)
+        if not is_scrubbed(table, column):
             return values
         clean = self.clean(table, column, values)
-        self.scrubbed[place] += _differing(values, clean)
+        self.scrubbed[place] += _count_differences(values, clean)
         return clean
 
     def clean(self, table: Table, column: Column, values: pa.ChunkedArray) -> pa.ChunkedArray:
         """Return the texts of a column that is scrubbed as they leave."""
-        if not scrubs(table, column):
+        if not is_scrubbed(table, column):
             return values
-        return _mapped(values, self.json, _SUSPECT + r"|[{\[]")
+        return _map_values(values, self.json, _SUSPECT + r"|[{\[]")
 
     def _value(self, value: Any, key: str) -> Any:
         if isinstance(value, dict):
@@ -228,7 +228,7 @@ class Redactor:
         return f"{self.name(path[:place])}/{path[place + 1 :]}" if place > 0 else path
 
 
-def scrubs(table: Table, column: Column) -> bool:
+def is_scrubbed(table: Table, column: Column) -> bool:
     """Whether texts of a column are searched and cleaned: not ids, words of a list, or verbatim."""
     return (
         column.type in ("VARCHAR", "VARCHAR[]")
@@ -238,26 +238,26 @@ def scrubs(table: Table, column: Column) -> bool:
     )
 
 
-def secret_holders(table: Table, rows: pa.Table) -> list[str]:
+def find_secret_holders(table: Table, rows: pa.Table) -> list[str]:
     """Return the ids of rows in whose verbatim texts a secret stands, with the column."""
     found: list[str] = []
     for column in table.columns.values():
         if (table.name, column.name) not in VERBATIM or column.name not in rows.column_names:
             continue
-        for index in _matching(rows.column(column.name), SECRETS.pattern):
+        for index in _find_matching(rows.column(column.name), SECRETS.pattern):
             key = ", ".join(f"{name}={rows.column(name)[index]}" for name in table.key)
             found.append(f"{table.name}.{column.name} {key}")
     return found
 
 
-def secret_rows(rows: pa.Table) -> list[int]:
+def find_secret_rows(rows: pa.Table) -> list[int]:
     """Return the places of rows in any of whose texts a secret stands."""
     return sorted(
-        {place for column in rows.columns for place in _matching(column, SECRETS.pattern)}
+        {place for column in rows.columns for place in _find_matching(column, SECRETS.pattern)}
     )
 
 
-def _matching(values: Any, pattern: str) -> list[int]:
+def _find_matching(values: Any, pattern: str) -> list[int]:
     """Return the places of texts that hold a pattern, in lists and structs too."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -265,28 +265,30 @@ def _matching(values: Any, pattern: str) -> list[int]:
     whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if pa.types.is_struct(whole.type):
         parts = [pc.struct_field(whole, [at]) for at in range(whole.type.num_fields)]
-        return sorted({place for part in parts for place in _matching(part, pattern)})
+        return sorted({place for part in parts for place in _find_matching(part, pattern)})
     if pa.types.is_list(whole.type):
         parents = pc.list_parent_indices(whole)
-        inner = _matching(pc.list_flatten(whole), pattern)
+        inner = _find_matching(pc.list_flatten(whole), pattern)
         return sorted({int(parents[place].as_py()) for place in inner})
     if not pa.types.is_string(whole.type):
         return []
-    return _hits(whole, pattern)
+    return _find_hits(whole, pattern)
 
 
-def _mapped(values: Any, change: Any, suspect: str | None) -> pa.ChunkedArray:
+def _map_values(values: Any, change: Any, suspect: str | None) -> pa.ChunkedArray:
     """Return texts (or lists of them) with a function applied once to each that looks suspect."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if pa.types.is_list(whole.type):
-        inner = _mapped(pc.list_flatten(whole), change, suspect).combine_chunks()
-        made = pa.ListArray.from_arrays(_offsets(whole), inner, type=whole.type, mask=_nulls(whole))
+        inner = _map_values(pc.list_flatten(whole), change, suspect).combine_chunks()
+        made = pa.ListArray.from_arrays(
+            _read_offsets(whole), inner, type=whole.type, mask=_read_nulls(whole)
+        )
         return pa.chunked_array([made])
     distinct = pc.unique(whole)
-    places = range(len(distinct)) if suspect is None else _hits(distinct, suspect)
+    places = range(len(distinct)) if suspect is None else _find_hits(distinct, suspect)
     if not len(places):
         return pa.chunked_array([whole], whole.type)
     texts: list[Any] = distinct.to_pylist()
@@ -297,7 +299,7 @@ def _mapped(values: Any, change: Any, suspect: str | None) -> pa.ChunkedArray:
     return pa.chunked_array([changed.take(pc.index_in(whole, distinct))])
 
 
-def _hits(texts: Any, pattern: str) -> list[int]:
+def _find_hits(texts: Any, pattern: str) -> list[int]:
     """Return the places of texts that hold a pattern; NULL holds none."""
     import pyarrow.compute as pc
 
@@ -305,7 +307,7 @@ def _hits(texts: Any, pattern: str) -> list[int]:
     return found.to_pylist()
 
 
-def _offsets(lists: Any) -> Any:
+def _read_offsets(lists: Any) -> Any:
     """Return offsets of lists into their flattened values, where NULL lists are empty."""
     import numpy as np
     import pyarrow as pa
@@ -316,11 +318,11 @@ def _offsets(lists: Any) -> Any:
     return pa.array(np.concatenate([[0], ends]).astype(np.int32))
 
 
-def _nulls(lists: Any) -> Any:
+def _read_nulls(lists: Any) -> Any:
     return lists.is_null() if lists.null_count else None
 
 
-def _differing(before: Any, after: Any) -> int:
+def _count_differences(before: Any, after: Any) -> int:
     import pyarrow as pa
     import pyarrow.compute as pc
 

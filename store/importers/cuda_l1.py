@@ -65,7 +65,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         for row in one.rows:
             if row.reference not in family:
                 sources.check_task(row.reference, f"{row.where}, ref_code")
-                family[row.reference] = task_families.family(row.reference)
+                family[row.reference] = task_families.classify_family(row.reference)
         content = f"{one.file.name} {revision} {sources.digest([(one.origin, one.data)])}"
         identity = sources.bundle_id(NAME, IMPORTER_VERSION, content, config)
         message = f"{NAME} {one.file.name}: {len(one.rows)} tasks"

@@ -74,13 +74,13 @@ class Damage:
         return f"{self.file.path} ({self.file.snapshots}): {self.what}"
 
 
-def sha256_of(file: Path) -> str:
+def hash_file(file: Path) -> str:
     """Return the sha256 of a file's bytes."""
     with open(file, "rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def record(
+def record_checksums(
     connection: duckdb.DuckDBPyConnection, location: Location, files: Sequence[Path]
 ) -> None:
     """Take the checksums of new data files, in the transaction that commits them.
@@ -99,17 +99,17 @@ def record(
     ).fetchall()
     fresh = [file for file in files if (file.name,) not in known]
     if fresh:
-        insert(connection, location, fresh)
+        insert_checksums(connection, location, fresh)
 
 
-def insert(
+def insert_checksums(
     connection: duckdb.DuckDBPyConnection, location: Location, files: Sequence[Path]
 ) -> None:
     """Insert the checksums of data files."""
     import pyarrow as pa
 
     with ThreadPoolExecutor(_THREADS) as threads:
-        hashes = list(threads.map(sha256_of, files))
+        hashes = list(threads.map(hash_file, files))
     rows = pa.table(
         {
             "path": [file.relative_to(location.data).as_posix() for file in files],
@@ -123,12 +123,12 @@ def insert(
     connection.unregister("_checksums")
 
 
-def data_files(
+def list_attached_files(
     connection: duckdb.DuckDBPyConnection, location: Location, *, with_checksums: bool = True
 ) -> list[DataFile]:
     """Return the data files of an attached lake, with their checksums as far as there are any."""
     rows = connection.execute(read_sql(__file__, "data_files")).fetchall()
-    hashes = _recorded(connection) if with_checksums else {}
+    hashes = _read_checksums(connection) if with_checksums else {}
     return [
         DataFile(
             table=table,
@@ -145,16 +145,16 @@ def data_files(
 
 
 def list_files(location: Location) -> list[DataFile]:
-    """Return the data files of a lake, as `data_files` does."""
+    """Return the data files of a lake, as `list_attached_files` does."""
     connection = connect()
     try:
         attach(connection, location)
-        return data_files(connection, location)
+        return list_attached_files(connection, location)
     finally:
         connection.close()
 
 
-def _recorded(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
+def _read_checksums(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
     if not has_table(connection):
         return {}
     return dict(connection.execute(f"SELECT path, sha256 FROM lake.{TABLE}").fetchall())
@@ -169,14 +169,14 @@ def has_table(connection: duckdb.DuckDBPyConnection) -> bool:
     return row is not None and bool(row[0])
 
 
-def verify(files: Iterable[DataFile], progress: Progress | None = None) -> list[Damage]:
+def find_damage(files: Iterable[DataFile], progress: Progress | None = None) -> list[Damage]:
     """Compare files with what was committed: their bytes, or their form without a checksum."""
     listed = list(files)
     megabytes = sum(one.bytes for one in listed) // 1_000_000
     damaged: list[Damage] = []
     done = 0
     with ThreadPoolExecutor(_THREADS) as threads:
-        for one, what in zip(listed, threads.map(_damage, listed), strict=True):
+        for one, what in zip(listed, threads.map(_test_file, listed), strict=True):
             done += one.bytes
             if progress is not None:
                 progress(done // 1_000_000, megabytes, "MB of data files compared")
@@ -195,7 +195,7 @@ def require_whole(damaged: Sequence[Damage], what: str) -> None:
         )
 
 
-def undecodable(files: Iterable[DataFile]) -> Iterator[Damage]:
+def find_undecodable(files: Iterable[DataFile]) -> Iterator[Damage]:
     """Read files to their end and yield those that cannot be decoded."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -209,7 +209,7 @@ def undecodable(files: Iterable[DataFile]) -> Iterator[Damage]:
             yield Damage(file=one, what=f"cannot be decoded: {summarize_error(error)}")
 
 
-def _damage(one: DataFile) -> str | None:
+def _test_file(one: DataFile) -> str | None:
     """Return what is wrong with a file, or None."""
     try:
         size = one.file.stat().st_size
@@ -217,8 +217,8 @@ def _damage(one: DataFile) -> str | None:
             state = "is cut short" if size < one.bytes else "was replaced"
             return f"{state}: it has {size} bytes, {one.bytes} were committed"
         if one.sha256 is None:
-            return _misformed(one)
-        if sha256_of(one.file) != one.sha256:
+            return _test_footer(one)
+        if hash_file(one.file) != one.sha256:
             return "its bytes changed since they were committed (another sha256)"
     except FileNotFoundError:
         return "is missing"
@@ -227,7 +227,7 @@ def _damage(one: DataFile) -> str | None:
     return None
 
 
-def _misformed(one: DataFile) -> str | None:
+def _test_footer(one: DataFile) -> str | None:
     """Return what is wrong with the footer of a file whose checksum nobody took."""
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -116,9 +116,9 @@ def connect(spill: Path | None = None) -> duckdb.DuckDBPyConnection:
     for name in _EXTENSIONS:
         folder = Path(str(importlib.import_module(name).__file__)).parent
         extension = next(folder.glob("extensions/*/*.duckdb_extension"))
-        connection.execute(f"LOAD '{_escaped(extension)}'")
+        connection.execute(f"LOAD '{_escape(extension)}'")
     connection.execute("SET allow_unsigned_extensions = false")
-    connection.execute(f"SET temp_directory = '{_escaped(spill or _spill_folder())}'")
+    connection.execute(f"SET temp_directory = '{_escape(spill or _choose_spill_folder())}'")
     connection.execute("SET TimeZone = 'UTC'")
     # Rows with lists or structs come in chunks of a few, each of which counts as a full one: the
     # default of 1 MB is soon reached, and then all but one core wait for the reader.
@@ -132,7 +132,7 @@ def connect(spill: Path | None = None) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def _spill_folder() -> Path:
+def _choose_spill_folder() -> Path:
     """Return where a connection may spill: a new name in a folder that nobody else can read.
 
     DuckDB makes the folder when it spills and removes it when the connection ends.
@@ -162,7 +162,7 @@ def attach(
     import duckdb
 
     options = [
-        f"DATA_PATH '{_escaped(location.data)}'",
+        f"DATA_PATH '{_escape(location.data)}'",
         f"META_BUSY_TIMEOUT {LOCK_WAIT_MS}",
     ]
     if location.exists:
@@ -175,8 +175,7 @@ def attach(
         options.append("READ_ONLY")
     try:
         connection.execute(
-            f"ATTACH 'ducklake:sqlite:{_escaped(location.catalog)}' AS {name} "
-            f"({', '.join(options)})"
+            f"ATTACH 'ducklake:sqlite:{_escape(location.catalog)}' AS {name} ({', '.join(options)})"
         )
     except duckdb.Error as error:
         raise LakeUnreachable(
@@ -217,7 +216,7 @@ def _sync(path: str) -> None:
         os.close(descriptor)
 
 
-def newest_snapshot(connection: duckdb.DuckDBPyConnection, name: str = "lake") -> int:
+def find_newest_snapshot(connection: duckdb.DuckDBPyConnection, name: str = "lake") -> int:
     """Return the id of the newest snapshot of an attached lake."""
     row = connection.execute(f"FROM ducklake_current_snapshot('{name}')").fetchone()
     assert row is not None
@@ -231,7 +230,7 @@ def resolve_snapshot(
 
     Raises SnapshotNotFound, naming the nearest tag.
     """
-    newest = newest_snapshot(connection, name)
+    newest = find_newest_snapshot(connection, name)
     if at is None:
         return newest
     text = str(at)
@@ -271,5 +270,5 @@ def resolve_snapshot(
     return int(row[0])
 
 
-def _escaped(path: Path) -> str:
+def _escape(path: Path) -> str:
     return str(path).replace("'", "''")

@@ -244,17 +244,17 @@ def main() -> None:
                     cut = lake.sql(query).write(folder / _ANSWER)
                     reply({"cut": cut, "left_out": lake.left_out(query)})
                 except FlywheelError as error:
-                    reply(_described(error))
+                    reply(_describe_error(error))
                 except MemoryError:
-                    reply(_described(limits.out_of_memory()))
+                    reply(_describe_error(limits.out_of_memory()))
                 except Exception as error:
                     # A fault of ours or of a library: the caller says what it was.
-                    reply(_described(FlywheelError(f"the query failed: {error!r:.300}")))
+                    reply(_describe_error(FlywheelError(f"the query failed: {error!r:.300}")))
     except FlywheelError as error:
-        reply(_described(error))
+        reply(_describe_error(error))
 
 
-def _described(error: FlywheelError) -> dict[str, Any]:
+def _describe_error(error: FlywheelError) -> dict[str, Any]:
     return {"error": type(error).__name__, "message": error.message, "hint": error.hint}
 
 

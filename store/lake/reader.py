@@ -63,12 +63,12 @@ class Lake:
         """Number of the snapshot that is read."""
         self._connection.execute("DETACH newest")
         attach(self._connection, location, snapshot=self.snapshot)
-        self._stored = _stored(self._connection, self.snapshot)
+        self._stored = _read_stored_tables(self._connection, self.snapshot)
         self._known = (*self.catalog.tables, *list_views())
         self._made: set[str] = set()
         self._included = frozenset(include)
         self._counts: dict[str, int] = {}
-        self._derived = view_cache.Derived(self._connection, location, self.snapshot)
+        self._derived = view_cache.ViewCache(self._connection, location, self.snapshot)
         self._set_limits()
         self._lock_down()
         # A question asked again is not parsed again.
@@ -76,7 +76,7 @@ class Lake:
             lambda query: user_sql.check(self._connection, query, self._known)
         )
         self._prepared = functools.lru_cache(QUESTIONS)(
-            lambda query: self._prepare(user_sql.names(self._connection, query))
+            lambda query: self._prepare(user_sql.list_names(self._connection, query))
         )
 
     def __enter__(self) -> Lake:
@@ -174,7 +174,7 @@ class Lake:
 
         Those that are included, or asked for by name, have no number.
         """
-        named = user_sql.names(self._connection, query) & set(self._known)
+        named = user_sql.list_names(self._connection, query) & set(self._known)
         asked = named - set(self.catalog.tables)
         used = {part for name in asked for part in self._parts(name)} - named - self._included
         return {view: self._count(view) for view in exclusions.LEFT_OUT if view in used}
@@ -222,7 +222,7 @@ class Lake:
             for part in self._parts(name)
         ]
         return self._derived.sql(
-            view_cache.Question(
+            view_cache.ViewQuestion(
                 view=name,
                 tables=tables,
                 text="\n".join(made_of),
@@ -248,7 +248,7 @@ class Lake:
         """Return SQL that asks a view of the tables: as a whole, or about the keys in a table."""
         parts = self._parts(name)
         if keys is None:
-            self._prepare(user_sql.names(self._connection, read_view(name)))
+            self._prepare(user_sql.list_names(self._connection, read_view(name)))
             return _LAKE_TABLE.sub(self._committed, read_view(name))
         sources = view_cache.SOURCES[name]
         tables = set(self.catalog.tables)
@@ -283,7 +283,9 @@ class Lake:
     def _parts(self, view: str) -> list[str]:
         """Return the tables and views that a view is made of, each after its own; itself last."""
         parts: dict[str, None] = {}
-        for name in sorted(user_sql.names(self._connection, read_view(view)) & set(self._known)):
+        for name in sorted(
+            user_sql.list_names(self._connection, read_view(view)) & set(self._known)
+        ):
             mine = self._parts(name) if name in list_views() else [name]
             parts |= dict.fromkeys(mine)
         return [*parts, view]
@@ -322,7 +324,7 @@ class Lake:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Stored:
+class _StoredTable:
     """How a table with rows is stored at a snapshot."""
 
     columns: frozenset[str]
@@ -332,11 +334,13 @@ class _Stored:
     """Rows of the newest snapshot, hence at most so many in an older one."""
 
 
-def _stored(connection: duckdb.DuckDBPyConnection, snapshot: int) -> dict[str, _Stored]:
+def _read_stored_tables(
+    connection: duckdb.DuckDBPyConnection, snapshot: int
+) -> dict[str, _StoredTable]:
     # Put in as text: for a parameter DuckDB would import pandas, which takes half a second.
     query = read_sql(__file__, "stored").replace("$snapshot", str(snapshot))
     rows = connection.execute(query).fetchall()
     return {
-        table: _Stored(columns=frozenset(columns), files=files, rows=count)
+        table: _StoredTable(columns=frozenset(columns), files=files, rows=count)
         for table, columns, files, count in rows
     }

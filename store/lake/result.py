@@ -47,7 +47,7 @@ class Result:
             if self._limits is None:
                 return self._execute().to_arrow_table()
             answer = self._execute().to_arrow_reader(BATCH_ROWS)
-            batches = [batch for batch, _ in _bounded(answer, self._limits)]
+            batches = [batch for batch, _ in _limit_batches(answer, self._limits)]
             return pa.Table.from_batches(batches, answer.schema)
 
     def write(self, file: Path) -> bool:
@@ -63,7 +63,9 @@ class Result:
             # Anew, and not over an earlier answer, which the reader may still have mapped.
             file.unlink(missing_ok=True)
             with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, answer.schema) as out:
-                for batch, is_last in _bounded(answer, self._limits or QueryLimits(max_rows=0)):
+                for batch, is_last in _limit_batches(
+                    answer, self._limits or QueryLimits(max_rows=0)
+                ):
                     out.write_batch(batch)
                     was_cut = is_last
         return was_cut
@@ -96,7 +98,7 @@ class Result:
 
     def _execute(self) -> duckdb.DuckDBPyConnection:
         # A prepared plan is slower where a constant would have let whole files be skipped.
-        given = None if "pandas" in sys.modules else _literals(self._parameters)
+        given = None if "pandas" in sys.modules else _quote_parameters(self._parameters)
         if not given:
             return self._connection.execute(self._query, self._parameters)
         self._connection.execute(f"PREPARE _question AS {self._query}")
@@ -147,7 +149,7 @@ def translate_errors(limits: QueryLimits | None = None) -> Generator[None]:
         raise FlywheelError(text) from error
 
 
-def _bounded(
+def _limit_batches(
     answer: pa.RecordBatchReader, limits: QueryLimits
 ) -> Iterator[tuple[pa.RecordBatch, bool]]:
     """Yield batches within the limits, each with whether rows were cut off behind it."""
@@ -164,7 +166,7 @@ def _bounded(
         yield batch, False
 
 
-def _literals(parameters: Parameters) -> str | None:
+def _quote_parameters(parameters: Parameters) -> str | None:
     """Return parameters as SQL literals of the types that DuckDB would give them.
 
     None without any, or where one has no plain literal. To take parameters as Python objects DuckDB

@@ -32,7 +32,7 @@ GROWN = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class ViewQuestion:
     """A view of `SOURCES` as a reader would ask it of the tables."""
 
     view: str
@@ -46,10 +46,10 @@ class Question:
 
     def name(self, snapshot: int, moment: str) -> str:
         """Return the name of the file of a snapshot that was taken at a moment."""
-        return f"{self.view}-{_short(self.text)}-{snapshot}-{_short(moment)}.parquet"
+        return f"{self.view}-{_shorten_hash(self.text)}-{snapshot}-{_shorten_hash(moment)}.parquet"
 
 
-class Derived:
+class ViewCache:
     """Files of answers at some snapshot: a cache, never truth, and safe to delete.
 
     A file is named by its view, the SQL that made it, its snapshot and that snapshot's time: one
@@ -75,7 +75,7 @@ class Derived:
         for file in list(self._held):
             self._release(file)
 
-    def sql(self, question: Question, *, make: bool = True) -> str | None:
+    def sql(self, question: ViewQuestion, *, make: bool = True) -> str | None:
         """Return SQL that answers by a file, or None where there is none.
 
         `make` makes the file where it is missing or far behind.
@@ -92,12 +92,12 @@ class Derived:
         if make and behind > 1 / GROWN and not ahead:
             made = self._make(question, answer or question.asked(None))
             if made is not None:
-                return f"SELECT * FROM {_read(made)}"
+                return f"SELECT * FROM {_build_scan(made)}"
         return answer
 
-    def _answer(self, question: Question, file: Path, since: int) -> tuple[str, float]:
+    def _answer(self, question: ViewQuestion, file: Path, since: int) -> tuple[str, float]:
         """Return SQL that reads a file and asks about what it does not know; and that share."""
-        known = f"SELECT * FROM {_read(file)}"
+        known = f"SELECT * FROM {_build_scan(file)}"
         if since == self._snapshot:
             return known, 0.0
         touched = f"_touched_{question.view}"
@@ -107,7 +107,7 @@ class Derived:
         )
         self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {touched} AS {later}")
         row = self._connection.execute(
-            f"SELECT (SELECT count(*) FROM {touched}), count(*) FROM {_read(file)}"
+            f"SELECT (SELECT count(*) FROM {touched}), count(*) FROM {_build_scan(file)}"
         ).fetchone()
         assert row is not None
         if row[0] == 0:
@@ -117,7 +117,7 @@ class Derived:
             row[0] / max(1, row[1]),
         )
 
-    def _files(self, question: Question) -> dict[Path, int]:
+    def _files(self, question: ViewQuestion) -> dict[Path, int]:
         """Return the files that are of this view and lake, with their snapshots, newest first."""
         found: dict[Path, int] = {}
         for file in self._folder.glob(f"{question.view}-*-*-*.parquet"):
@@ -156,7 +156,7 @@ class Derived:
             if os.fstat(descriptor).st_nlink == 0:
                 raise FileNotFoundError(file)
             # One that is cut short lacks its footer.
-            self._connection.execute(f"SELECT count(*) FROM {_read(file)}").fetchall()
+            self._connection.execute(f"SELECT count(*) FROM {_build_scan(file)}").fetchall()
         except (OSError, duckdb.Error):
             os.close(descriptor)
             return False
@@ -166,7 +166,7 @@ class Derived:
     def _release(self, file: Path) -> None:
         os.close(self._held.pop(file))
 
-    def _make(self, question: Question, answer: str) -> Path | None:
+    def _make(self, question: ViewQuestion, answer: str) -> Path | None:
         """Write the answers of this snapshot; None where that cannot be done here."""
         import duckdb
 
@@ -174,12 +174,12 @@ class Derived:
         file = self._folder / question.name(self._snapshot, moment)
         partial = file.with_suffix(".partial")
         try:
-            with _sole_maker(self._folder):
+            with _lock_folder(self._folder):
                 if not self._hold(file):  # which another process has made in the meantime
                     # In order, so that equal values stand together: a third of the size.
                     self._connection.execute(
                         f"COPY (SELECT * FROM ({answer}\n) ORDER BY {KEY}) "
-                        f"TO '{_escaped(partial)}' (FORMAT parquet, COMPRESSION zstd)"
+                        f"TO '{_escape(partial)}' (FORMAT parquet, COMPRESSION zstd)"
                     )
                     _sync(partial)
                     partial.rename(file)
@@ -197,7 +197,7 @@ class Derived:
 
 
 @contextmanager
-def _sole_maker(folder: Path) -> Generator[None]:
+def _lock_folder(folder: Path) -> Generator[None]:
     """Hold the lock under which files are made and removed; OSError where another has it."""
     folder.mkdir(exist_ok=True)
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -230,13 +230,13 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _short(text: str) -> str:
+def _shorten_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _read(file: Path) -> str:
-    return f"read_parquet('{_escaped(file)}')"
+def _build_scan(file: Path) -> str:
+    return f"read_parquet('{_escape(file)}')"
 
 
-def _escaped(path: Path) -> str:
+def _escape(path: Path) -> str:
     return str(path).replace("'", "''")

@@ -11,7 +11,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from store.errors import RowsRejected
-from store.ids import of_row
+from store.ids import compute_row_id
 from store.schema.tables import Table
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def find_wrong_ids(table: Table, rows: pa.Table) -> list[str]:
         wrong += [
             str(one)
             for one, of, excuse in zip(stated, values, exempt, strict=False)
-            if excuse is None and one != of_row(made.form, made.kind, of)
+            if excuse is None and one != compute_row_id(made.form, made.kind, of)
         ]
     return wrong
 

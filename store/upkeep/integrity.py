@@ -19,7 +19,7 @@ from store.schema import id_checks, row_checks, sql_text
 from store.schema.catalog import Catalog
 from store.schema.tables import Table
 from store.upkeep import database
-from store.upkeep.maintenance import ORPHAN_AGE, list_orphans, maintained
+from store.upkeep.maintenance import ORPHAN_AGE, list_orphans, open_for_maintenance
 from store.writing.spool import SUFFIX
 
 if TYPE_CHECKING:
@@ -58,19 +58,19 @@ def check(location: Location, progress: Progress = unseen) -> list[Problem]:
     location.require()
     damage = database.find_damage(location)
     if damage is not None:
-        return [_unreadable_database(location, damage)]
+        return [_report_database(location, damage)]
     problems: list[Problem] = []
     try:
         # Without the lock: files never change, and to compare large ones takes long.
         files = checksums.list_files(location)
-        damaged = checksums.verify(files, progress)
+        damaged = checksums.find_damage(files, progress)
         _note_unrecorded(files)
-        with maintained(location, "store check") as connection:
+        with open_for_maintenance(location, "store check") as connection:
             _check_lake(connection, location, damaged, problems, progress)
     except (duckdb.Error, UnicodeDecodeError) as error:
-        problems.append(_unreadable_database(location, summarize_error(error)))
+        problems.append(_report_database(location, summarize_error(error)))
     if not problems:
-        problems += _check_kept(location)
+        problems += _check_view_cache(location)
     return problems + _check_rejected(location)
 
 
@@ -101,11 +101,11 @@ def _check_lake(
         raise FlywheelError(f"the lake has no {missing[0]} yet", "Run `store init` to migrate it.")
     # One transaction: DuckLake would read its catalog anew for every query.
     connection.execute("BEGIN")
-    files = checksums.data_files(connection, location, with_checksums=False)
+    files = checksums.list_attached_files(connection, location, with_checksums=False)
     now = {one.path for one in files}
     # Compaction may have removed some since they were compared.
     damaged = [one for one in damaged if one.file.path in now]
-    problems += [_damaged_file(one) for one in damaged]
+    problems += [_report_damage(one) for one in damaged]
     broken = {one.file.table for one in damaged if one.file.until is None}
     counts: dict[str, int] = {}
     for number, table in enumerate(tables):
@@ -141,7 +141,7 @@ def _check_readable(
         counts.pop(table.name, None)
         broken.add(table.name)
         mine = [one for one in files if one.table == table.name]
-        found = [_damaged_file(one) for one in checksums.undecodable(mine)]
+        found = [_report_damage(one) for one in checksums.find_undecodable(mine)]
         return found or [
             Problem(
                 table=table.name,
@@ -161,7 +161,7 @@ def _check_table(
     try:
         row_checks.check_relation(connection, catalog, table, relation)
     except RowsRejected as error:
-        problems.append(_problem(error))
+        problems.append(_report_error(error))
     problems += _check_ids(connection, table)
     key = sql_text.quote_names(table.key)
     repeated = connection.execute(
@@ -243,7 +243,7 @@ def _check_counts(connection: duckdb.DuckDBPyConnection, stored: dict[str, int])
     ]
 
 
-def _check_kept(location: Location) -> list[Problem]:
+def _check_view_cache(location: Location) -> list[Problem]:
     """Compare answers that are kept with those of the tables."""
     advice = f"Delete {location.derived}; it is made anew."
     problems: list[Problem] = []
@@ -272,19 +272,19 @@ def _check_rejected(location: Location) -> list[Problem]:
             table="spool",
             rule=f"no bundle was rejected (see {folder})",
             count=len(rejected),
-            examples=[_reason(file) for file in rejected[:3]],
+            examples=[_read_reason(file) for file in rejected[:3]],
         )
     ]
 
 
-def _reason(file: Path) -> str:
+def _read_reason(file: Path) -> str:
     try:
         return str(json.loads(file.read_text("utf-8"))["reason"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         return f"{file.name} cannot be read: {summarize_error(error)}"
 
 
-def _unreadable_database(location: Location, said: str) -> Problem:
+def _report_database(location: Location, said: str) -> Problem:
     return Problem(
         table="catalog",
         rule="the catalog database is whole",
@@ -295,7 +295,7 @@ def _unreadable_database(location: Location, said: str) -> Problem:
     )
 
 
-def _damaged_file(damage: Damage) -> Problem:
+def _report_damage(damage: Damage) -> Problem:
     return Problem(
         table=damage.file.table,
         rule="its files are as they were committed",
@@ -332,5 +332,5 @@ def _note_leftovers(connection: duckdb.DuckDBPyConnection, location: Location) -
         log.info("%d bundles wait in %s; the next append takes them in", waiting, location.spool)
 
 
-def _problem(error: RowsRejected) -> Problem:
+def _report_error(error: RowsRejected) -> Problem:
     return Problem(table=error.table, rule=error.rule, count=error.count, examples=error.examples)

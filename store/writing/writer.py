@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from store.errors import CommitConflict, FlywheelError, RowsRejected
 from store.lake import checksums
-from store.lake.location import Location, attach, connect, newest_snapshot, sync_files
+from store.lake.location import Location, attach, connect, find_newest_snapshot, sync_files
 from store.schema import catalog as catalogs
 from store.schema import row_checks
 from store.schema.migrate import migrate
 from store.writing import bulk_load, group_commit, spool
 from store.writing import bundle as bundles
 from store.writing.bundle import Bundle, Rows
-from store.writing.key_index import Keys
+from store.writing.key_index import KeyIndex
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +43,7 @@ class Writer:
         self.author = author
         self._catalog = catalogs.load()
         self._connection = connect()
-        self._keys = Keys(location, self._catalog)
+        self._keys = KeyIndex(location, self._catalog)
         try:
             with location.lock():
                 location.data.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ class Writer:
                 attach(self._connection, location, writable=True)
                 for line in migrate(self._connection, self._catalog):
                     log.log(logging.DEBUG if made else logging.INFO, "lake: %s", line)
-                self._seen = newest_snapshot(self._connection)
+                self._seen = find_newest_snapshot(self._connection)
         except BaseException:
             self.close()
             raise
@@ -91,7 +91,7 @@ class Writer:
             CommitConflict: another program holds the lake's catalog; the bundle stays spooled.
         """
         checked = self._check(tables)
-        identity = bundle_id or bundles.content_bundle_id(self.author, _as_given(tables, checked))
+        identity = bundle_id or bundles.hash_content(self.author, _select_given(tables, checked))
         made = Bundle(bundle_id=identity, message=message, author=self.author, tables=dict(checked))
         file = spool.write_bundle(self.location.spool, made)
         if not wait:
@@ -126,17 +126,17 @@ class Writer:
         """
         made = Bundle(bundle_id=bundle_id, message=message, author=self.author)
         with self.location.lock():
-            if group_commit.committed(self._connection, [bundle_id]):
+            if group_commit.find_committed(self._connection, [bundle_id]):
                 return None
             with self._transaction(message, bundles=1):
-                counts = bulk_load.stream(self._connection, self._catalog, tables)
-                group_commit.log(self._connection, [made], [counts])
-            self._seen = newest_snapshot(self._connection)
+                counts = bulk_load.load_tables(self._connection, self._catalog, tables)
+                group_commit.log_bundles(self._connection, [made], [counts])
+            self._seen = find_newest_snapshot(self._connection)
         return self._seen
 
     def stored(self, bundle_id: str) -> bool:
         """Whether a bundle of this identity has been committed."""
-        return bool(group_commit.committed(self._connection, [bundle_id]))
+        return bool(group_commit.find_committed(self._connection, [bundle_id]))
 
     def reader(self, at: str | int | None = None) -> Lake:
         """Open a pinned reader of the same lake."""
@@ -161,9 +161,9 @@ class Writer:
             # A file that has gone was taken along by the holder before us.
             if until is None or until.exists():
                 waiting = sorted(self.location.spool.glob(f"*{spool.SUFFIX}"))
-                for group in group_commit.groups(waiting):
+                for group in group_commit.cut_groups(waiting):
                     snapshot = self._commit_files(group)
-            self._seen = snapshot or newest_snapshot(self._connection)
+            self._seen = snapshot or find_newest_snapshot(self._connection)
         return self._seen
 
     def _commit_files(self, files: list[Path]) -> int:
@@ -202,7 +202,7 @@ class Writer:
             while True:
                 try:
                     with self._transaction(message, bundles=len(made), of=made):
-                        outcome = group_commit.group(
+                        outcome = group_commit.commit_group(
                             self._connection, self._catalog, self._keys, made
                         )
                     break
@@ -235,7 +235,9 @@ class Writer:
                 "CALL lake.set_commit_message(?, ?, extra_info => ?)",
                 [authors[0] if len(authors) == 1 else "committer", message, extra],
             )
-            checksums.record(self._connection, self.location, sync_files(self.location, began_s))
+            checksums.record_checksums(
+                self._connection, self.location, sync_files(self.location, began_s)
+            )
             self._connection.execute("COMMIT")
         except BaseException as error:
             self._rollback()
@@ -303,7 +305,9 @@ def _is_elsewhere(error: Exception) -> bool:
     return str(error).endswith(ends)
 
 
-def _as_given(tables: Mapping[str, Rows], checked: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+def _select_given(
+    tables: Mapping[str, Rows], checked: Mapping[str, pa.Table]
+) -> dict[str, pa.Table]:
     """Leave out the columns that the store filled in, which a retry would fill in anew."""
     given: dict[str, pa.Table] = {}
     for name, rows in tables.items():

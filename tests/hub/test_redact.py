@@ -112,15 +112,15 @@ def test_ids_texts_and_enumerations_are_never_cut() -> None:
     for name, table in known.tables.items():
         for column in table.columns.values():
             if column.name in table.key or column.references or column.enum:
-                assert not redact.scrubs(table, column), f"{name}.{column.name}"
-    assert not redact.scrubs(known.table("kernels"), known.table("kernels").columns["code"])
+                assert not redact.is_scrubbed(table, column), f"{name}.{column.name}"
+    assert not redact.is_scrubbed(known.table("kernels"), known.table("kernels").columns["code"])
 
 
 def test_the_salt_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
-    made = redact.salt(Location(tmp_path))
+    made = redact.read_salt(Location(tmp_path))
     file = tmp_path / redact.SALT
-    assert redact.salt(Location(tmp_path)) == made
+    assert redact.read_salt(Location(tmp_path)) == made
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     file.write_bytes(b"short")
     with pytest.raises(FlywheelError, match="not whole"):
-        redact.salt(Location(tmp_path))
+        redact.read_salt(Location(tmp_path))

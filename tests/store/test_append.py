@@ -377,7 +377,7 @@ def test_damaged_spool_files_are_set_aside_and_hold_up_nobody(writer: Writer) ->
 def test_rows_that_duckdb_cannot_store_hold_up_nobody(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    insert: Callable[..., int] = group_commit.insert
+    insert: Callable[..., int] = group_commit.insert_rows
 
     def failing(connection: Any, table: Any, rows: str) -> int:
         if (
@@ -389,7 +389,7 @@ def test_rows_that_duckdb_cannot_store_hold_up_nobody(
             raise duckdb.ConversionException("cannot convert")
         return insert(connection, table, rows)
 
-    monkeypatch.setattr(group_commit, "insert", failing)
+    monkeypatch.setattr(group_commit, "insert_rows", failing)
     for name in ("one", "poison", "two"):
         writer.append({"policies": [_policy(name)]}, name, wait=False)
     writer.flush()

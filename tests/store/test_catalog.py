@@ -255,7 +255,7 @@ def test_any_other_change_is_refused_and_changes_nothing(
         store.writer(str(writer.location.root), author="tests")
     connection = location.connect()
     location.attach(connection, writer.location)
-    assert location.newest_snapshot(connection) == snapshot
+    assert location.find_newest_snapshot(connection) == snapshot
     columns = connection.execute("DESCRIBE lake.tasks").fetchall()
     assert "fine" not in [row[0] for row in columns]
     connection.close()

@@ -192,7 +192,7 @@ def test_what_does_not_only_widen_is_refused_and_changes_nothing(
         follow(new)
     connection = location.connect()
     location.attach(connection, location.Location(tmp_path / "lake"))
-    assert location.newest_snapshot(connection) == OLD
+    assert location.find_newest_snapshot(connection) == OLD
     assert connection.execute("SELECT count(*) FROM lake.catalogs").fetchone() == (1,)
     assert ("fine",) not in connection.execute(
         "SELECT column_name FROM (DESCRIBE lake.things)"

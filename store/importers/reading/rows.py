@@ -52,7 +52,7 @@ class Gathered:
 
     def task(self, code: str) -> str:
         """Add a task with its default workload and return its id."""
-        text = ids.normalise(code)
+        text = ids.normalize(code)
         task_id = ids.task_id(text)
         self.add("tasks", (task_id,), {"task_id": task_id, "code": text, **self.origin()})
         workload_id = ids.workload_id(task_id)
