@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines._render import render
-from store.hub import viewer
-from store.lake.sql_files import list_views, read_view
+from store import list_views, read_view, viewer
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from pipelines import messages_json, prompt_id
 from pipelines._contract import Message
-from store.code.completion import ParsedCompletion, clean_text, parse_completion
+from store import ParsedCompletion, clean_text, parse_completion
 from store.ids import kernel_id, uuid7
 from trainers._policy import FAILED, Completion, Sampling
 
@@ -174,8 +174,7 @@ def _kernel(parsed: ParsedCompletion) -> Row | None:
 def _features(kernels: list[Row]) -> list[Row]:
     import pyarrow as pa
 
-    from store.code import features
-    from store.schema import catalog
+    from store import catalog, extract_features
 
     if not kernels:
         return []
@@ -183,4 +182,4 @@ def _features(kernels: list[Row]) -> list[Row]:
     names = ("kernel_id", "code", "path", "other_files")
     wanted = pa.schema([schema.field(name) for name in names])
     rows = [{name: row[name] for name in wanted.names} for row in kernels]
-    return features.extract_many(pa.Table.from_pylist(rows, schema=wanted)).to_pylist()
+    return extract_features(pa.Table.from_pylist(rows, schema=wanted)).to_pylist()

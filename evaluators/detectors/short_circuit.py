@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from evaluators.audit.source import Hit, Source
-from store.code import constant_answers
+from store import constant_answers
 
 VERSION = 1
 CLASS = "short_circuit"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from store.code.code_blocks import STARTS, Block, closes_fence, find_blocks, is_python, read_outside
-from store.code.python_syntax import parse as python_tree
+from store.code.python_syntax import parse_python as python_tree
 from store.code.sections import read_sections
 from store.code.techniques import TECHNIQUES
 from store.ids import normalize

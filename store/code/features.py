@@ -108,7 +108,7 @@ def _name_language(
     return PYTORCH.name
 
 
-def extract_many(kernels: pa.Table) -> pa.Table:
+def extract_features(kernels: pa.Table) -> pa.Table:
     """Return rows of table kernel_features for kernels: kernel_id, code, path, other_files.
 
     One row per input row, in order, without created_at; reads 2,000 kernels at a time.

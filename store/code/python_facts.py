@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from store.code import constant_answers
 from store.code.languages import TRITON
-from store.code.python_syntax import Names, collect, parse
+from store.code.python_syntax import Names, collect_syntax, parse_python
 
 
 def _prefix_words(names: str, *prefixes: str) -> frozenset[str]:
@@ -74,10 +74,10 @@ def read_python(code: str) -> PythonFacts:
     >>> read_python("# torch.compile(g)").uses_torch_compile
     False
     """
-    tree = parse(code)
+    tree = parse_python(code)
     if tree is None:
         return PythonFacts()
-    found = collect(tree, code)
+    found = collect_syntax(tree, code)
     facts = PythonFacts(parsed=True, strings=found.strings, prose=found.prose)
     names = Names(found)
     for call in found.calls:

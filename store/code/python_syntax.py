@@ -11,7 +11,7 @@ MAX_LENGTH = 1_000_000
 """Longer text is not parsed: no kernel is that long, and its tree would take gigabytes."""
 
 
-def parse(code: str) -> ast.Module | None:
+def parse_python(code: str) -> ast.Module | None:
     """Return the tree of Python text, or None where Python's parser refuses it.
 
     Null bytes, lone surrogates and nesting deeper than the parser's stack are refusals too.
@@ -82,7 +82,7 @@ _CHILDREN = {
 }
 
 
-def collect(tree: ast.Module, code: str) -> SyntaxParts:
+def collect_syntax(tree: ast.Module, code: str) -> SyntaxParts:
     """Walk the tree once with an own stack: ast.walk costs three times as much."""
     found = SyntaxParts()
     stack: list[ast.AST] = [tree]

@@ -7,7 +7,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from store.code.python_syntax import parse
+from store.code.python_syntax import parse_python
 
 NETWORK_LAYERS = 3
 """From so many convolutions or linear layers on, a task is a network rather than one operation."""
@@ -59,10 +59,11 @@ def classify_family(reference_code: str) -> str:
     convolution or product that is fused with more operations is named after the weightiest of
     them too (conv3d_norm). Text that cannot be parsed or that has no Model is "other".
 
-    >>> classify_family("class Model:\\n    def forward(self, a, b):\\n        return torch.matmul(a, b)")
+    >>> body = "def forward(self, a, b):\\n        return torch.matmul(a, b)"
+    >>> classify_family(f"class Model:\\n    {body}")
     'matmul'
     """
-    tree = parse(reference_code)
+    tree = parse_python(reference_code)
     if tree is None:
         return OTHER
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]

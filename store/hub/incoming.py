@@ -81,7 +81,7 @@ class IncomingFeatures(IncomingTable):
 
         for rows, mask in zip(self.kernels.batches(), self.fresh, strict=True):
             if mask.any():
-                yield features.extract_many(rows.filter(pa.array(mask)))
+                yield features.extract_features(rows.filter(pa.array(mask)))
 
 
 @dataclass(kw_only=True)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from store.code import task_families
-from store.code.python_syntax import parse
+from store.code.python_syntax import parse_python
 from store.ids import content_id
 from store.importers.reading import cuda_l1_files as files
 from store.importers.reading import sources
@@ -193,7 +193,7 @@ def _add(gathered: Gathered, row: ReleasedRow, family: str, gpu: str, run_id: st
 
 def _title(reference: str) -> str | None:
     """Return the first line of the model's docstring, which is what the release has for a name."""
-    tree = parse(reference)
+    tree = parse_python(reference)
     for node in tree.body if tree else ():
         if isinstance(node, ast.ClassDef) and node.name == "Model":
             lines = (ast.get_docstring(node) or "").strip().splitlines()

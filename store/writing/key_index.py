@@ -222,7 +222,7 @@ class KeyIndex:
 
 
 def hash_key(key: Key) -> bytes:
-    """Return the 16 bytes under which a key is remembered; `_build_hash_sql` computes the same in SQL."""
+    """Return the 16 bytes that stand for a key; `_build_hash_sql` computes the same in SQL."""
     # No key holds a NUL (catalog.py), so that it keeps the parts apart.
     return hashlib.sha256("\0".join(str(value) for value in key).encode()).digest()[:_DIGEST_BYTES]
 

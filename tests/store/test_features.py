@@ -8,7 +8,7 @@ import pytest
 
 from store.code import features, minhash
 from store.code.cuda_facts import read_cuda
-from store.code.features import Features, extract, extract_many
+from store.code.features import Features, extract, extract_features
 from store.code.techniques import TECHNIQUES
 from store.schema import catalog
 
@@ -270,7 +270,7 @@ def test_table_has_the_columns_of_the_catalog_and_keeps_order() -> None:
             ),
         }
     )
-    rows = extract_many(kernels)
+    rows = extract_features(kernels)
     schema = catalog.load().table("kernel_features").arrow_schema
     assert rows.schema.names == [name for name in schema.names if name != "created_at"]
     assert rows.column("kernel_id").to_pylist() == ["b", "a"]
@@ -280,7 +280,7 @@ def test_table_has_the_columns_of_the_catalog_and_keeps_order() -> None:
     assert {name for seen in rows.column("techniques").to_pylist() for name in seen or ()} <= set(
         TECHNIQUES
     )
-    assert extract_many(kernels.slice(0, 0)).num_rows == 0
+    assert extract_features(kernels.slice(0, 0)).num_rows == 0
     assert rows.column("extractor_version").to_pylist()[0] == features.EXTRACTOR_VERSION
 
 

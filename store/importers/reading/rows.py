@@ -173,7 +173,7 @@ class Gathered:
         self.add("runs", (bundle_id,), run)
         tables: dict[str, Any] = {name: list(rows.values()) for name, rows in self.tables.items()}
         if "kernels" in tables:
-            tables["kernel_features"] = features.extract_many(_texts(tables["kernels"]))
+            tables["kernel_features"] = features.extract_features(_texts(tables["kernels"]))
         return Bundle(bundle_id=bundle_id, message=message, tables=tables)
 
     def _rows(self, table: str) -> Iterable[dict[str, Any]]:
