@@ -149,7 +149,7 @@ def write(url: str, notes: Path, writer: int, bundles: int) -> None:
         for number in range(max(done - 1, 0), bundles):
             name = bundle_id(writer, number)
             # Only what is retried can have been committed without a note.
-            retried = number <= done and opened.stored(name)
+            retried = number <= done and opened.has_bundle(name)
             opened.append(rows(writer, number), name, bundle_id=name)
             if number >= done:
                 noted.write(f"{name} {'unacked' if retried else 'new'}\n".encode())

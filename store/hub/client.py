@@ -74,17 +74,17 @@ class Hub:
             library_version=__version__,
         )
 
-    def look(self, repo: str, revision: str | None = None) -> RepositoryState | None:
+    def find(self, repo: str, revision: str | None = None) -> RepositoryState | None:
         """Return what a repository holds at a revision (default: main), or None where it is not."""
         from huggingface_hub import RepoFile
         from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 
-        with self._told(f"{repo} cannot be read"):
+        with self._translate_errors(f"{repo} cannot be read"):
             try:
-                info = self._again(
+                info = self._retry(
                     lambda: self.api.repo_info(repo, repo_type=_KIND, revision=revision)
                 )
-                found = self._again(
+                found = self._retry(
                     lambda: list(
                         self.api.list_repo_tree(
                             repo, recursive=True, revision=info.sha, repo_type=_KIND
@@ -105,13 +105,13 @@ class Hub:
 
     def create(self, repo: str, *, private: bool) -> RepositoryState:
         """Make a repository and return what it holds then."""
-        with self._told(f"{repo} cannot be made"):
-            self._again(
+        with self._translate_errors(f"{repo} cannot be made"):
+            self._retry(
                 lambda: self.api.create_repo(
                     repo, repo_type=_KIND, private=private or None, exist_ok=True
                 )
             )
-        found = self.look(repo)
+        found = self.find(repo)
         if found is None:
             raise FlywheelError(f"{repo} was made, but cannot be seen", "Run it again.")
         return found
@@ -134,7 +134,7 @@ class Hub:
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
         def send() -> str:
-            head = self.look(repo)
+            head = self.find(repo)
             if head is not None and head.revision != parent and done(head):
                 return head.revision
             operations = [
@@ -150,13 +150,13 @@ class Hub:
             )
             return str(made.oid)
 
-        with self._told(f"nothing was published to {repo}"):
-            return self._again(send)
+        with self._translate_errors(f"nothing was published to {repo}"):
+            return self._retry(send)
 
     def tag(self, repo: str, name: str, revision: str) -> None:
         """Name a commit; nothing happens where it has that name."""
-        with self._told(f"{repo} has its files at {revision}, but no tag {name}"):
-            self._again(
+        with self._translate_errors(f"{repo} has its files at {revision}, but no tag {name}"):
+            self._retry(
                 lambda: self.api.create_tag(
                     repo, tag=name, revision=revision, repo_type=_KIND, exist_ok=True
                 )
@@ -164,15 +164,15 @@ class Hub:
 
     def download(self, repo: str, revision: str, paths: list[str]) -> Path:
         """Return a folder that holds files of a commit; what was downloaded before is reused."""
-        with self._told(f"{repo} cannot be downloaded"):
-            folder = self._again(
+        with self._translate_errors(f"{repo} cannot be downloaded"):
+            folder = self._retry(
                 lambda: self.api.snapshot_download(
                     repo, repo_type=_KIND, revision=revision, allow_patterns=paths
                 )
             )
         return Path(str(folder))
 
-    def _again(self, ask: Callable[[], _T]) -> _T:
+    def _retry(self, ask: Callable[[], _T]) -> _T:
         """Ask again after what may pass: a server error, silence, or a connection that was cut."""
         for number in range(TRIES):
             try:
@@ -180,12 +180,12 @@ class Hub:
             except Exception as error:
                 if number == TRIES - 1 or not _is_temporary(error):
                     raise
-                log.info("the Hub did not answer (%s); trying again", self.said(error))
+                log.info("the Hub did not answer (%s); trying again", self.describe_error(error))
                 time.sleep(PAUSE_S * 2**number)
         raise AssertionError("unreachable")
 
     @contextmanager
-    def _told(self, what: str) -> Generator[None]:
+    def _translate_errors(self, what: str) -> Generator[None]:
         """Turn what the client raises into a refusal with a next step, and without a token."""
         try:
             yield
@@ -194,9 +194,9 @@ class Hub:
         except Exception as error:
             if not _is_client_error(error):
                 raise
-            raise FlywheelError(f"{what}: {self.said(error)}", _suggest(error)) from None
+            raise FlywheelError(f"{what}: {self.describe_error(error)}", _suggest(error)) from None
 
-    def said(self, error: BaseException) -> str:
+    def describe_error(self, error: BaseException) -> str:
         """Return what an error says in a line, without tokens."""
         causes = [one for one in _list_causes(error) if str(one)]
         text = " ".join(str(causes[-1] if causes else error).split()) or type(error).__name__

@@ -108,8 +108,8 @@ def _find_conflicts(
     scrubbed = [name for name in compared if is_scrubbed(table, table.columns[name])]
     for name in scrubbed:
         column = table.columns[name]
-        own = replace_column(own, name, redactor.clean(table, column, own.column(name)))
-        clean = redactor.clean(table, column, incoming.column(name))
+        own = replace_column(own, name, redactor.redact_column(table, column, own.column(name)))
+        clean = redactor.redact_column(table, column, incoming.column(name))
         incoming = replace_column(incoming, name, clean)
     lake.register("_incoming", incoming)
     lake.register("_own", own)

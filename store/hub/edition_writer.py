@@ -240,13 +240,13 @@ def _write_table(
     gone = left_out.get(table.name)
     if gone is not None:
         made.left_out[table.name] = gone.num_rows
-    schema = redactor.schema(table)
+    schema = redactor.build_schema(table)
     if table.name == "kernels":
         schema = schema.append(pa.field("quarantined", pa.bool_()))
 
     def batches() -> Iterator[pa.RecordBatch]:
         if table.name == "tags":
-            rows = redactor.rows(table, _build_tag_row(table, made))
+            rows = redactor.redact_rows(table, _build_tag_row(table, made))
             yield from rows.to_batches()
             return
         query = _build_query(table, there, left_out=gone is not None)
@@ -254,7 +254,9 @@ def _write_table(
             whole = pa.Table.from_batches([batch])
             id_checks.check_ids(table, whole)
             holding.extend(find_secret_holders(table, whole))
-            rows = redactor.rows(table, whole.select(list(table.columns)).cast(table.open_schema))
+            rows = redactor.redact_rows(
+                table, whole.select(list(table.columns)).cast(table.open_schema)
+            )
             if table.name == "kernels":
                 rows = rows.append_column("quarantined", whole.column("quarantined"))
             yield from rows.to_batches()

@@ -144,7 +144,7 @@ def _place(
 ) -> Publication:
     """Bring an edition to the Hub: the files that differ in one commit, then the tag."""
     try:
-        there = hub.look(made.repo)
+        there = hub.find(made.repo)
     except FlywheelError as error:
         if not dry_run:
             raise
@@ -154,7 +154,7 @@ def _place(
         _check_owner(made, hub, there, private)
     changes = _list_changes(made, there)
     differs = any(one.what != "same" for one in changes)
-    tagged = hub.look(made.repo, made.tag) if there is not None else None
+    tagged = hub.find(made.repo, made.tag) if there is not None else None
     if tagged is not None:
         if any(one.what != "same" for one in _list_changes(made, tagged)):
             if not dry_run:
@@ -246,7 +246,7 @@ def _commit(made: Edition, hub: Hub, there: RepositoryState, say: Progress) -> s
     say(f"sending {len(sent)} files, {size / 1e6:.1f} MB")
     message = f"{made.tag}: snapshot {made.snapshot} of lake {made.lake_id}"
     revision = hub.commit(made.repo, there.revision, sent, gone, message, whole)
-    after = hub.look(made.repo, revision)
+    after = hub.find(made.repo, revision)
     if after is None or not whole(after):
         raise FlywheelError(
             f"{made.repo} does not hold at {revision} what was sent",

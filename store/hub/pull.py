@@ -97,7 +97,7 @@ def pull(
     if not REPO.fullmatch(repo):
         raise FlywheelError(f"{name[:90]!a} is not a repository", "Write ORG/NAME or ORG/NAME@v1.")
     hub = hub or Hub()
-    there = hub.look(repo, wanted or None)
+    there = hub.find(repo, wanted or None)
     if there is None:
         at = f" at {wanted}" if wanted else ""
         raise FlywheelError(

@@ -117,32 +117,33 @@ class Redactor:
         self.scrubbed: Counter[str] = Counter()
         """table.column to the number of texts from which something was cut."""
 
-    def columns(self, table: Table) -> list[Column]:
+    def list_columns(self, table: Table) -> list[Column]:
         """Return the columns of a table that leave, in order."""
         return [one for one in table.columns.values() if one.sensitivity != "private"]
 
-    def schema(self, table: Table) -> pa.Schema:
+    def build_schema(self, table: Table) -> pa.Schema:
         """Return the Arrow schema of a table's rows as they leave."""
         import pyarrow as pa
 
-        return pa.schema([table.open_schema.field(one.name) for one in self.columns(table)])
+        return pa.schema([table.open_schema.field(one.name) for one in self.list_columns(table)])
 
-    def rows(self, table: Table, rows: pa.Table) -> pa.Table:
+    def redact_rows(self, table: Table, rows: pa.Table) -> pa.Table:
         """Return rows of a table without private columns, with names hashed and texts scrubbed."""
         import pyarrow as pa
 
         kept = [
-            self._column(table, column, rows.column(column.name)) for column in self.columns(table)
+            self._scrub_column(table, column, rows.column(column.name))
+            for column in self.list_columns(table)
         ]
-        return pa.Table.from_arrays(kept, schema=self.schema(table))
+        return pa.Table.from_arrays(kept, schema=self.build_schema(table))
 
-    def name(self, value: str) -> str:
+    def hash_name(self, value: str) -> str:
         """Return what stands for a name; what is hashed already stays.
 
         >>> redactor = Redactor(b"salt", Catalog(tables={}, enums={}))
-        >>> redactor.name("alice") == redactor.name("alice") != redactor.name("bob")
+        >>> redactor.hash_name("alice") == redactor.hash_name("alice") != redactor.hash_name("bob")
         True
-        >>> redactor.name(redactor.name("alice")) == redactor.name("alice")
+        >>> redactor.hash_name(redactor.hash_name("alice")) == redactor.hash_name("alice")
         True
         """
         if PSEUDONYM.fullmatch(value):
@@ -150,25 +151,25 @@ class Redactor:
         digest = hmac.new(self._salt, value.encode(), hashlib.sha256).hexdigest()
         return f"anon-{digest[:16]}"
 
-    def text(self, value: str) -> str:
+    def scrub_text(self, value: str) -> str:
         """Return a text without secrets, addresses, hosts, cards and folders.
 
         Of a path the last part stays, of a public address all but its query.
 
         >>> redactor = Redactor(b"salt", Catalog(tables={}, enums={}))
-        >>> redactor.text("see /home/alice/runs/k.py, line 3").endswith("/k.py, line 3")
+        >>> redactor.scrub_text("see /home/alice/runs/k.py, line 3").endswith("/k.py, line 3")
         True
-        >>> redactor.text("https://arxiv.org/abs/2507.14111v4 and level1/12, 3/4")
+        >>> redactor.scrub_text("https://arxiv.org/abs/2507.14111v4 and level1/12, 3/4")
         'https://arxiv.org/abs/2507.14111v4 and level1/12, 3/4'
         """
         cut = SECRETS.sub(REMOVED, value)
-        cut = _URL.sub(lambda found: self._address(found[0]), cut)
-        cut = _EMAIL.sub(lambda found: self.name(found[0]), cut)
-        cut = _GPU.sub(lambda found: self.name(found[0]), cut)
-        cut = _ADDRESS.sub(lambda found: self.name(found[0]), cut)
-        return _PATH.sub(lambda found: self._path(found[0]), cut)
+        cut = _URL.sub(lambda found: self._scrub_address(found[0]), cut)
+        cut = _EMAIL.sub(lambda found: self.hash_name(found[0]), cut)
+        cut = _GPU.sub(lambda found: self.hash_name(found[0]), cut)
+        cut = _ADDRESS.sub(lambda found: self.hash_name(found[0]), cut)
+        return _PATH.sub(lambda found: self._scrub_path(found[0]), cut)
 
-    def json(self, value: str) -> str:
+    def scrub_json(self, value: str) -> str:
         """Return a JSON text without what its keys or values give away.
 
         Values under keys such as `out` or `endpoint` are hashed, those under `api_key` or `token`
@@ -177,43 +178,50 @@ class Redactor:
         try:
             found = json.loads(value)
         except (ValueError, RecursionError):
-            return self.text(value)
-        clean = self._value(found, "")
+            return self.scrub_text(value)
+        clean = self._scrub_value(found, "")
         return value if clean == found else json.dumps(clean, ensure_ascii=False)
 
-    def _column(self, table: Table, column: Column, values: pa.ChunkedArray) -> pa.ChunkedArray:
+    def _scrub_column(
+        self, table: Table, column: Column, values: pa.ChunkedArray
+    ) -> pa.ChunkedArray:
         place = f"{table.name}.{column.name}"
         if column.sensitivity == "pseudonymous":
             self.hashed[place] += len(values) - values.null_count
             return _map_values(values, self.name, None)
         if not is_scrubbed(table, column):
             return values
-        clean = self.clean(table, column, values)
+        clean = self.redact_column(table, column, values)
         self.scrubbed[place] += _count_differences(values, clean)
         return clean
 
-    def clean(self, table: Table, column: Column, values: pa.ChunkedArray) -> pa.ChunkedArray:
+    def redact_column(
+        self, table: Table, column: Column, values: pa.ChunkedArray
+    ) -> pa.ChunkedArray:
         """Return the texts of a column that is scrubbed as they leave."""
         if not is_scrubbed(table, column):
             return values
         return _map_values(values, self.json, _SUSPECT + r"|[{\[]")
 
-    def _value(self, value: Any, key: str) -> Any:
+    def _scrub_value(self, value: Any, key: str) -> Any:
         if isinstance(value, dict):
             pairs = cast("dict[str, Any]", value)
-            return {self.text(name): self._value(inner, name) for name, inner in pairs.items()}
+            return {
+                self.scrub_text(name): self._scrub_value(inner, name)
+                for name, inner in pairs.items()
+            }
         if isinstance(value, list):
-            return [self._value(inner, key) for inner in cast("list[Any]", value)]
+            return [self._scrub_value(inner, key) for inner in cast("list[Any]", value)]
         if not isinstance(value, str) or not value:
             return value
         words = {word.lower() for word in _WORDS.findall(key)}
         if words & _SECRET_WORDS:
             return REMOVED
         if words & _NAME_WORDS:
-            return self.name(value)
-        return self.text(value)
+            return self.hash_name(value)
+        return self.scrub_text(value)
 
-    def _address(self, address: str) -> str:
+    def _scrub_address(self, address: str) -> str:
         try:
             host = (urlsplit(address).hostname or "").lower()
         except ValueError:
@@ -221,11 +229,11 @@ class Redactor:
         if any(host == known or host.endswith(f".{known}") for known in PUBLIC_HOSTS):
             parts = urlsplit(address)
             return urlunsplit((parts.scheme, host, parts.path, "", parts.fragment))
-        return self.name(address)
+        return self.hash_name(address)
 
-    def _path(self, path: str) -> str:
+    def _scrub_path(self, path: str) -> str:
         place = max(path.rfind("/"), path.rfind("\\"))
-        return f"{self.name(path[:place])}/{path[place + 1 :]}" if place > 0 else path
+        return f"{self.hash_name(path[:place])}/{path[place + 1 :]}" if place > 0 else path
 
 
 def is_scrubbed(table: Table, column: Column) -> bool:

@@ -126,7 +126,7 @@ def interrupt_after(
         yield
     except Exception as error:
         if over.is_set():
-            raise limits.took_too_long() from error
+            raise limits.timeout_error() from error
         raise
     finally:
         timer.cancel()
@@ -145,7 +145,7 @@ def translate_errors(limits: QueryLimits | None = None) -> Generator[None]:
         if limits is not None and (
             isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in text
         ):
-            raise limits.out_of_memory() from error
+            raise limits.memory_error() from error
         raise FlywheelError(text) from error
 
 
@@ -157,7 +157,7 @@ def _limit_batches(
     for batch in answer:
         size += batch.nbytes
         if size > limits.max_result_gb * GB:
-            raise limits.too_large()
+            raise limits.size_error()
         left = limits.max_rows - rows if limits.max_rows else batch.num_rows
         if batch.num_rows > left:
             yield batch.slice(0, left), True

@@ -41,7 +41,7 @@ class ViewQuestion:
     text: str
     """All that decides its rows: its SQL, that of the views it is made of, and the tables' columns;
     part of the file's name."""
-    asked: Callable[[str | None], str]
+    build_query: Callable[[str | None], str]
     """Gives SQL about all keys, or about those in a table of that name."""
 
     def name(self, snapshot: int, moment: str) -> str:
@@ -68,34 +68,34 @@ class ViewCache:
         self._connection = connection
         self._folder = location.derived
         self._snapshot = snapshot
-        self._held: dict[Path, int] = {}
+        self._locked: dict[Path, int] = {}
 
     def close(self) -> None:
         """Let go of the files in use."""
-        for file in list(self._held):
+        for file in list(self._locked):
             self._release(file)
 
-    def sql(self, question: ViewQuestion, *, make: bool = True) -> str | None:
+    def find_sql(self, question: ViewQuestion, *, make: bool = True) -> str | None:
         """Return SQL that answers by a file, or None where there is none.
 
         `make` makes the file where it is missing or far behind.
         """
-        known = self._files(question)
+        known = self._find_files(question)
         file = next(
-            (one for one in known if known[one] <= self._snapshot and self._hold(one)), None
+            (one for one in known if known[one] <= self._snapshot and self._lock(one)), None
         )
         answer, behind = None, math.inf
         if file is not None:
-            answer, behind = self._answer(question, file, known[file])
+            answer, behind = self._combine(question, file, known[file])
         # Where there is a file of a later snapshot, most questions are not asked at this one.
         ahead = any(snapshot > self._snapshot for snapshot in known.values())
         if make and behind > 1 / GROWN and not ahead:
-            made = self._make(question, answer or question.asked(None))
+            made = self._make(question, answer or question.build_query(None))
             if made is not None:
                 return f"SELECT * FROM {_build_scan(made)}"
         return answer
 
-    def _answer(self, question: ViewQuestion, file: Path, since: int) -> tuple[str, float]:
+    def _combine(self, question: ViewQuestion, file: Path, since: int) -> tuple[str, float]:
         """Return SQL that reads a file and asks about what it does not know; and that share."""
         known = f"SELECT * FROM {_build_scan(file)}"
         if since == self._snapshot:
@@ -113,18 +113,18 @@ class ViewCache:
         if row[0] == 0:
             return known, 0.0
         return (
-            f"{known} ANTI JOIN {touched} USING ({KEY}) UNION ALL {question.asked(touched)}",
+            f"{known} ANTI JOIN {touched} USING ({KEY}) UNION ALL {question.build_query(touched)}",
             row[0] / max(1, row[1]),
         )
 
-    def _files(self, question: ViewQuestion) -> dict[Path, int]:
+    def _find_files(self, question: ViewQuestion) -> dict[Path, int]:
         """Return the files that are of this view and lake, with their snapshots, newest first."""
         found: dict[Path, int] = {}
         for file in self._folder.glob(f"{question.view}-*-*-*.parquet"):
             snapshot = file.stem.split("-")[2]
             if snapshot.isdecimal():
                 found[file] = int(snapshot)
-        moments = self._moments(list(found.values()))
+        moments = self._read_times(list(found.values()))
         own = [
             file
             for file, snapshot in found.items()
@@ -132,7 +132,7 @@ class ViewCache:
         ]
         return {file: found[file] for file in sorted(own, key=lambda file: -found[file])}
 
-    def _moments(self, snapshots: list[int]) -> dict[int, str]:
+    def _read_times(self, snapshots: list[int]) -> dict[int, str]:
         return dict(
             self._connection.execute(
                 "SELECT snapshot_id, snapshot_time::VARCHAR "
@@ -141,11 +141,11 @@ class ViewCache:
             ).fetchall()
         )
 
-    def _hold(self, file: Path) -> bool:
+    def _lock(self, file: Path) -> bool:
         """Lock a file against removal; whether it is there and can be read."""
         import duckdb
 
-        if file in self._held:
+        if file in self._locked:
             return True
         try:
             descriptor = os.open(file, os.O_RDONLY)
@@ -160,22 +160,22 @@ class ViewCache:
         except (OSError, duckdb.Error):
             os.close(descriptor)
             return False
-        self._held[file] = descriptor
+        self._locked[file] = descriptor
         return True
 
     def _release(self, file: Path) -> None:
-        os.close(self._held.pop(file))
+        os.close(self._locked.pop(file))
 
     def _make(self, question: ViewQuestion, answer: str) -> Path | None:
         """Write the answers of this snapshot; None where that cannot be done here."""
         import duckdb
 
-        moment = self._moments([self._snapshot])[self._snapshot]
+        moment = self._read_times([self._snapshot])[self._snapshot]
         file = self._folder / question.name(self._snapshot, moment)
         partial = file.with_suffix(".partial")
         try:
             with _lock_folder(self._folder):
-                if not self._hold(file):  # which another process has made in the meantime
+                if not self._lock(file):  # which another process has made in the meantime
                     # In order, so that equal values stand together: a third of the size.
                     self._connection.execute(
                         f"COPY (SELECT * FROM ({answer}\n) ORDER BY {KEY}) "
@@ -184,11 +184,11 @@ class ViewCache:
                     _sync(partial)
                     partial.rename(file)
                     _sync(self._folder)
-                    if not self._hold(file):
+                    if not self._lock(file):
                         return None
                 for other in self._folder.glob(f"{question.view}-*.parquet"):
                     if other != file:
-                        if other in self._held:
+                        if other in self._locked:
                             self._release(other)
                         _remove(other)
         except (OSError, duckdb.Error):

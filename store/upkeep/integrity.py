@@ -251,7 +251,7 @@ def _check_view_cache(location: Location) -> list[Problem]:
         for view in view_cache.SOURCES:
             rule = "kept answers are those of the tables"
             try:
-                count = reader.unlike_kept(view)
+                count = reader.count_stale_rows(view)
                 examples = [f"{count} rows differ"]
             except FlywheelError as error:
                 count, examples = 1, [summarize_error(error)]

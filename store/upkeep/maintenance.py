@@ -79,7 +79,7 @@ def compact(location: Location) -> Compaction:
         after = _measure_files(connection)
     with Lake(location) as reader:
         for view in view_cache.SOURCES:
-            reader.kept(view)
+            reader.find_cached(view)
     return Compaction(
         files_before=before[0], bytes_before=before[1], files_after=after[0], bytes_after=after[1]
     )

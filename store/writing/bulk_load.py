@@ -97,7 +97,7 @@ def _check_batches(
             piece = bundles.conform(table, given)
             row_checks.check_rows(cursor, catalog, table, piece)
             if table.duplicates == "skip":
-                piece = seen.first_of_each_key(cursor, piece)
+                piece = seen.select_first_of_each_key(cursor, piece)
             else:
                 keys.append(_copy_values(piece.select(list(table.key))))
             for pointer in pointers:
@@ -116,7 +116,9 @@ class _SeenKeys:
     keys: list[pa.Table] = field(default_factory=list["pa.Table"])
     hashes: set[Any] = field(default_factory=set[Any])
 
-    def first_of_each_key(self, connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> pa.Table:
+    def select_first_of_each_key(
+        self, connection: duckdb.DuckDBPyConnection, rows: pa.Table
+    ) -> pa.Table:
         """Return those of the next rows whose key has not been seen, once each."""
         import numpy as np
         import pyarrow as pa

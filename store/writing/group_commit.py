@@ -160,7 +160,7 @@ def _stage(
                 rows=rows,
                 keys=of_rows,
                 bundles=positions,
-                stored=keys.stored(connection, table, set(of_rows)),
+                stored=keys.find_stored(connection, table, set(of_rows)),
             )
     return staged
 
@@ -198,7 +198,7 @@ def _find_dangling(
             if target.name in staged:
                 values -= {key[0] for key in staged[target.name].of(alive)}
             unknown: set[Key] = {(value,) for value in values}
-            unknown -= keys.stored(connection, target, unknown)
+            unknown -= keys.find_stored(connection, target, unknown)
             if unknown:
                 missing = {key[0] for key in unknown}
                 rejected |= _find_referring(rows, column, target, missing, alive)

@@ -55,18 +55,18 @@ class KeyIndex:
 
     def follow(self, connection: duckdb.DuckDBPyConnection) -> int:
         """Bring the index to the newest snapshot of the attached lake; return that snapshot."""
-        return self._repaired(connection, lambda index: self._follow(index, connection))
+        return self._repair(connection, lambda index: self._follow(index, connection))
 
-    def stored(
+    def find_stored(
         self, connection: duckdb.DuckDBPyConnection, table: Table, keys: Collection[Key]
     ) -> set[Key]:
         """Return those of the keys that the lake holds, as of the last `follow` or `add`."""
         if not keys:
             return set()
         digests = {hash_key(key): key for key in keys}
-        found = self._repaired(connection, lambda index: _find_held(index, table, list(digests)))
+        found = self._repair(connection, lambda index: _find_held(index, table, list(digests)))
         held = {digests[one] for one in found}
-        return held | self._asked(connection, table, set(keys) - held)
+        return held | self._find_in_lake(connection, table, set(keys) - held)
 
     def add(self, connection: duckdb.DuckDBPyConnection, keys: Mapping[str, Iterable[Key]]) -> int:
         """Take over the keys of the commit that has just been made; return its snapshot."""
@@ -106,7 +106,7 @@ class KeyIndex:
             for table in self._catalog.tables.values():
                 index.execute(f"DELETE FROM {table.name}")
                 index.execute("DELETE FROM _packed WHERE name = ?", (table.name,))
-                self._take(index, connection, table, f"lake.{table.name}")
+                self._take_keys(index, connection, table, f"lake.{table.name}")
             self._mark(index, *newest)
         return newest[0]
 
@@ -121,9 +121,9 @@ class KeyIndex:
         for table in self._catalog.tables.values():
             if changed is None or table.name in changed:
                 rows = f"ducklake_table_insertions('lake', 'main', '{table.name}', "
-                self._take(index, connection, table, f"{rows}{since + 1}, {newest})")
+                self._take_keys(index, connection, table, f"{rows}{since + 1}, {newest})")
 
-    def _take(
+    def _take_keys(
         self,
         index: sqlite3.Connection,
         connection: duckdb.DuckDBPyConnection,
@@ -158,7 +158,7 @@ class KeyIndex:
         else:
             _pack(index, table.name, b"".join(digests))
 
-    def _asked(
+    def _find_in_lake(
         self, connection: duckdb.DuckDBPyConnection, table: Table, keys: set[Key]
     ) -> set[Key]:
         """Ask the lake about ids no later than the highest that was loaded in bulk."""
@@ -187,20 +187,20 @@ class KeyIndex:
         index.execute("INSERT INTO _state VALUES (?, ?)", (snapshot, moment))
         self._current = (snapshot, moment)
 
-    def _repaired(
+    def _repair(
         self, connection: duckdb.DuckDBPyConnection, work: Callable[[sqlite3.Connection], _T]
     ) -> _T:
         """Do work with the index; one that cannot be read is made anew first."""
         try:
-            return work(self._opened())
+            return work(self._open())
         except sqlite3.DatabaseError:
             self.close()
             for file in self._file.parent.glob(f"{self._file.name}*"):
                 file.unlink()
-            self._follow(self._opened(), connection)
-            return work(self._opened())
+            self._follow(self._open(), connection)
+            return work(self._open())
 
-    def _opened(self) -> sqlite3.Connection:
+    def _open(self) -> sqlite3.Connection:
         # A file that was deleted or replaced under us is not the one to write to.
         if self._index is not None and not self._file.exists():
             self.close()

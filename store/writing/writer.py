@@ -134,7 +134,7 @@ class Writer:
             self._seen = find_newest_snapshot(self._connection)
         return self._seen
 
-    def stored(self, bundle_id: str) -> bool:
+    def has_bundle(self, bundle_id: str) -> bool:
         """Whether a bundle of this identity has been committed."""
         return bool(group_commit.find_committed(self._connection, [bundle_id]))
 
@@ -180,7 +180,9 @@ class Writer:
             lying.setdefault(one.bundle_id, []).append(file)
         snapshot = self._keys.follow(self._connection)
         ingest_log = self._catalog.table("ingest_log")
-        done = self._keys.stored(self._connection, ingest_log, {(identity,) for identity in made})
+        done = self._keys.find_stored(
+            self._connection, ingest_log, {(identity,) for identity in made}
+        )
         fresh = [one for identity, one in made.items() if (identity,) not in done]
         if fresh:
             snapshot, rejected = self._commit(fresh)

@@ -280,7 +280,7 @@ def test_another_lake_is_refused_and_a_private_repository_hidden(
         publish(other, REPO, FEW, hub=hub)
     publish(other, "lab/hidden", FEW, private=True, hub=hub)
     assert server.repos["lab/hidden"].private
-    assert Hub(server.url).look("lab/hidden") is None
+    assert Hub(server.url).find("lab/hidden") is None
 
 
 def test_a_token_in_a_kernel_stops_everything(rich: str, server: HubServer, hub: Hub) -> None:

@@ -70,7 +70,7 @@ def _assert_as_scanned(location: Location) -> None:
             others = {(*key[:-1], f"{key[-1]}0") for key in stored[table.name]}
             others |= {(store.ids.uuid7(),)} if len(table.key) == 1 else set()
             asked = stored[table.name] | others
-            assert keys.stored(connection, table, asked) == stored[table.name], table.name
+            assert keys.find_stored(connection, table, asked) == stored[table.name], table.name
 
 
 @pytest.mark.parametrize("packed_rows", [1, 20, 10_000])

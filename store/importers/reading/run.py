@@ -78,7 +78,7 @@ def run_import(
     with writer.reader() as lake:
         for bundle in module.read(path, config, lake):
             # The reader is pinned, so bundles of this very import are asked of the writer.
-            fresh = not writer.stored(bundle.bundle_id) and (
+            fresh = not writer.has_bundle(bundle.bundle_id) and (
                 writer.load(bundle.tables, bundle.message, bundle_id=bundle.bundle_id) is not None
             )
             if fresh:
