@@ -1,4 +1,4 @@
-"""Identities: what a row is called is computed from what it is, or from when it was made."""
+"""Ids of rows: computed from their content, or from the time of their creation."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ FORMS: Mapping[str, Callable[..., str | None]] = {
 
 
 def compute_row_id(form: str, kind: str | None, values: Sequence[Any]) -> str | None:
-    """Return the id that a row with these values must have, or None where none would be right."""
+    """Return the id that a row with these values must have, or None where no id is valid."""
     try:
         return FORMS[form](kind, *values)
     except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
@@ -120,7 +120,7 @@ def compute_row_id(form: str, kind: str | None, values: Sequence[Any]) -> str | 
 
 
 def uuid7() -> str:
-    """Return a UUIDv7 (RFC 9562): ordered by time, so that new rows lie together in the files."""
+    """Return a UUIDv7 (RFC 9562): ordered by time, so that new rows are adjacent in the files."""
     milliseconds = time.time_ns() // 1_000_000
     value = (milliseconds << 80) | (0x7 << 76) | (secrets.randbits(12) << 64)
     value |= (0b10 << 62) | secrets.randbits(62)

@@ -1,11 +1,11 @@
-r"""What a completion says: its analysis, its design, its code, and which exemplar it calls fastest.
+r"""Parse completions: the analysis, the design, the code, and the exemplar called fastest.
 
     text ─▶ answer (no reasoning, no end tokens) ─▶ fenced blocks, headings ─▶ sections
                                                  └▶ candidates for the code ─▶ the best one
 
 Models do not keep to a form: several blocks, none, one that is never closed, JSON or a tool call
-around the code. Nothing is executed: whether a block defines the entry point is asked of Python's
-parser. Every step reads the text a fixed number of times, whatever stands in it.
+around the code. Nothing is executed: Python's parser decides whether a block defines the entry
+point. Every step reads the text a fixed number of times, whatever its content.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _find_code(
     code_line: int,
     finish_reason: str,
 ) -> tuple[str, Block | None] | str:
-    """Return the code with the block that it stands in, or why there is none."""
+    """Return the code with its block, or why there is none."""
     cut_off = finish_reason == "length"
     defining = [block for block in blocks if _DEFINES.search(block.text)]
     if defining:
@@ -179,7 +179,7 @@ def _rank_block(block: Block, code_line: int) -> tuple[bool, bool, bool, int]:
 
 
 def _defines_entry_point(text: str) -> bool:
-    """Whether text is Python and defines the entry point."""
+    """Return whether text is Python and defines the entry point."""
     if len(text) > LONGEST_CODE:
         return False
     tree = python_tree(text)
@@ -262,7 +262,7 @@ def _strip_fences(text: str) -> Iterator[str]:
 
 
 def _find_bare(answer: str, lines: Sequence[str], blocks: Sequence[Block]) -> str | None:
-    """Return code that stands in no block, or None."""
+    """Return code outside of blocks, or None."""
     text = read_outside(lines, blocks) if blocks else answer
     if not _DEFINES.search(text):
         return None

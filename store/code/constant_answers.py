@@ -23,12 +23,12 @@ Resolve = Callable[[ast.expr], str]
 
 
 def is_constructor(name: str) -> bool:
-    """Say whether a call of this resolved name builds a constant tensor."""
+    """Return whether a call of this resolved name builds a constant tensor."""
     return name in _BUILD or name.rpartition(".")[2] in _BUILD_METHODS
 
 
 def has_constant_answer(model: ast.ClassDef, resolve: Resolve) -> bool:
-    """Say whether `forward` or `__call__` of a class returns a constant on some path.
+    """Return whether `forward` or `__call__` of a class returns a constant on some path.
 
     Constant is a tensor built by zeros, ones or full from shapes alone, such a tensor kept in an
     attribute that nothing else writes, or a view of either. A return guarded by a test for empty
@@ -207,7 +207,7 @@ def _tests_emptiness(test: ast.expr) -> bool:
 
 
 def _reads_input(node: ast.expr, inputs: set[str]) -> bool:
-    """Say whether an expression uses an input for more than its shape, type or place."""
+    """Return whether an expression uses an input for more than its shape, type or place."""
     asked = {
         id(part.value)
         for part in ast.walk(node)

@@ -1,4 +1,4 @@
-"""What tree-sitter sees in C++ and CUDA text: functions, launches, streams, graphs, techniques."""
+"""Facts that tree-sitter finds in C++ and CUDA text: functions, launches, streams, techniques."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def read_cuda(text: str) -> CudaFacts:
 
 
 def _is_in_sentence(function: tree_sitter.Node) -> bool:
-    """Say whether words that are no C++ stand on the function's own first or last line."""
+    """Return whether words that are not C++ share the function's first or last line."""
     before, after = function.prev_sibling, function.next_sibling
     return (
         before is not None and before.is_error and before.end_point.row == function.start_point.row
@@ -151,7 +151,7 @@ def _find_techniques(
     shared: bool,
     bounds: bool,
 ) -> set[str]:
-    """Name the techniques whose syntax is there; the vocabulary stands in store.code.features."""
+    """Return the techniques whose syntax is there; the vocabulary is `store.code.techniques`."""
 
     def starts(names: set[str], *prefixes: str) -> bool:
         return any(name.startswith(prefixes) for name in names)

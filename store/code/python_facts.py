@@ -1,4 +1,4 @@
-"""What Python's own parser sees in a kernel: calls, flags, Triton kernels, embedded C++ text."""
+"""Facts that Python's parser finds in a kernel: calls, flags, Triton kernels, embedded C++."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def _flatten(target: ast.expr) -> Iterator[ast.expr]:
 
 
 def _has_address(node: ast.Subscript | ast.Compare) -> bool:
-    """Say whether a lookup or comparison is made with a tensor's address."""
+    """Return whether a lookup or comparison is made with a tensor's address."""
     parts = [node.slice] if isinstance(node, ast.Subscript) else [node.left, *node.comparators]
     return any(map(_is_address, parts))
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from store.code.python_syntax import parse_python
 
 NETWORK_LAYERS = 3
-"""From so many convolutions or linear layers on, a task is a network rather than one operation."""
+"""A task with at least this many convolutions or linear layers is a network."""
 
 FUSED_STEPS = 3
-"""From so many operations in `forward` on, a convolution or product counts as fused with them."""
+"""With at least this many operations in `forward`, a convolution or product counts as fused."""
 
 OTHER = "other"
 

@@ -1,4 +1,4 @@
-"""Parquet files that nobody vouches for: how far they may expand, checked before they are read.
+"""Untrusted Parquet files: check how far they expand before they are read.
 
 A file of a few hundred bytes can decode to gigabytes (a dictionary of one long text that every row
 points at), and its metadata need not say so. A child process with a memory limit decodes each file

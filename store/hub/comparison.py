@@ -40,7 +40,7 @@ ATTACHED = {
 
 
 def compare(lake: Lake, redactor: Redactor, part: IncomingTable) -> None:
-    """Find out which rows are new, which are here, and which are here with other content."""
+    """Find the rows that are new, the rows that are here, and the rows in conflict."""
     import numpy as np
     import pyarrow as pa
 
@@ -141,7 +141,7 @@ def _list_compared_columns(table: Table, given: list[str]) -> list[str]:
     """Return the columns in which a row may not differ from the one of the same key.
 
     Provenance (catalog.yaml) says where a row came from. Names were hashed on the way, private
-    columns are missing, and texts are held against their id.
+    columns are missing, and texts are checked against their id.
     """
     return [
         column.name
@@ -155,7 +155,7 @@ def _list_compared_columns(table: Table, given: list[str]) -> list[str]:
 
 
 def _check_ids(table: Table, rows: pa.Table) -> None:
-    """Raise ImportFailed where an id is not the hash of what it stands for."""
+    """Raise ImportFailed where an id is not the hash of its text."""
     wrong = id_checks.find_wrong_ids(table, rows)
     if wrong:
         raise ImportFailed(

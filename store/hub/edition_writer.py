@@ -181,7 +181,7 @@ def _merge_keys(parts: list[pa.Table | None]) -> pa.Table:
 def _find_left_out(
     lake: Lake, chosen: list[str], seeds: dict[str, pa.Table]
 ) -> dict[str, pa.Table]:
-    """Return the keys of all rows that stay behind: those given, and what refers to them.
+    """Return the keys of all rows that stay behind: the given ones, and rows that refer to them.
 
     A prompt in which a kernel was shown goes with it.
     """
@@ -305,7 +305,7 @@ def _build_query(table: Table, there: set[str], *, left_out: bool) -> str:
     if table.name == "kernels":
         joins += " LEFT JOIN _quarantined AS q ON q.kernel_id = t.kernel_id"
         columns.append("q.kernel_id IS NOT NULL AS quarantined")
-    # What publishing itself wrote says where else the rows lie, and would change every edition.
+    # Runs of `store publish` name other places of the rows, and would change every edition.
     where = " WHERE kind <> 'publish'" if table.name == "runs" else ""
     return (
         f"SELECT {', '.join(columns)} FROM (SELECT *, rowid AS _row FROM lake.main.{table.name}"

@@ -1,4 +1,4 @@
-"""May these rows be given away? What licence each text is under, and which licences allow it."""
+"""Licenses: find the license of each text, and refuse texts that may not be redistributed."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class Licences:
 
     @property
     def names(self) -> list[str]:
-        """The licences that stand in the rows, sorted."""
+        """The licenses of the rows, sorted."""
         return sorted({licence for _, licence, _ in self.counts})
 
 
 def is_redistributable(licence: str) -> bool:
-    """Whether an SPDX expression allows to pass a text on.
+    """Return whether an SPDX expression permits redistribution.
 
     All parts of an AND have to, one part of an OR.
 

@@ -50,7 +50,7 @@ class Publication:
     tables: dict[str, int]
     """Table or dataset to its number of rows."""
     fresh: bool
-    """Whether a commit was made (or would be)."""
+    """Whether publishing added a commit (or would add one)."""
 
     @property
     def sent_bytes(self) -> int:

@@ -1,9 +1,9 @@
-"""`store pull`: rows of a published lake merged into one's own, by content; nothing is overwritten.
+"""`store pull`: merge the rows of a published lake into one's own, and overwrite no row.
 
-Every file is held against the manifest's sha256 and against limits on what it expands to, every
-task, kernel, workload and prompt against the hash that is its id, and every row against the rules
-of the catalog, before one transaction stores what is new. A row whose key is here with other
-content stays out and is listed.
+Before one transaction stores the new rows, every file is checked against the manifest's sha256 and
+the limits on its expanded size, every task, kernel, workload and prompt against the hash that is
+its id, and every row against the rules of the catalog. A row whose key is here with other content
+stays out and is listed.
 
 Pulled rows inform and decide nothing that this lake has decided. Rows of tables that carry
 decisions or measurements state the repository in `origin`, and the views count this lake's own
@@ -58,7 +58,7 @@ class Conflict:
 
 @dataclass(frozen=True, kw_only=True)
 class PullSummary:
-    """What a pull did."""
+    """The result of a pull."""
 
     repo: str
     revision: str
@@ -161,7 +161,7 @@ def _check_size(there: RepositoryState, paths: list[str], most_bytes: int) -> No
 
 
 def _verify_file(folder: Path, stated: dict[str, Any]) -> None:
-    """Raise ImportFailed where a file is not the one that was published; it is downloaded anew."""
+    """Raise ImportFailed where a file is not the published one, and remove it from the cache."""
     file = folder / str(stated["path"])
     if file.exists() and hash_file(file) == stated["sha256"]:
         return

@@ -49,7 +49,7 @@ PUBLIC_HOSTS = frozenset({"arxiv.org", "github.com", "huggingface.co", "pytorch.
 """Addresses of these, and below them, stay in texts."""
 
 PSEUDONYM = re.compile(r"anon-[0-9a-f]{16}")
-"""What stands for a name; another lake has another for the same name."""
+"""The pseudonym of a name; another lake has another one for the same name."""
 _URL = re.compile(r"\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s\"'<>`|\\)\]}]+")
 _PATH = re.compile(
     r"(?<![\w.:/~-])(?:~|[A-Za-z]:(?=\\)|(?=/))(?:[\\/][^\s\\/:\"'<>|,;()\[\]{}*?]+)+"
@@ -138,7 +138,7 @@ class Redactor:
         return pa.Table.from_arrays(kept, schema=self.build_schema(table))
 
     def hash_name(self, value: str) -> str:
-        """Return what stands for a name; what is hashed already stays.
+        """Return the pseudonym of a name; a pseudonym stays as it is.
 
         >>> redactor = Redactor(b"salt", Catalog(tables={}, enums={}))
         >>> redactor.hash_name("alice") == redactor.hash_name("alice") != redactor.hash_name("bob")
@@ -237,7 +237,7 @@ class Redactor:
 
 
 def is_scrubbed(table: Table, column: Column) -> bool:
-    """Whether texts of a column are searched and cleaned: not ids, words of a list, or verbatim."""
+    """Return whether a column's texts are scrubbed: not ids, enumerations or verbatim texts."""
     return (
         column.type in ("VARCHAR", "VARCHAR[]")
         and column.enum is None
@@ -247,7 +247,7 @@ def is_scrubbed(table: Table, column: Column) -> bool:
 
 
 def find_secret_holders(table: Table, rows: pa.Table) -> list[str]:
-    """Return the ids of rows in whose verbatim texts a secret stands, with the column."""
+    """Return the ids of rows whose verbatim texts contain a secret, with the column."""
     found: list[str] = []
     for column in table.columns.values():
         if (table.name, column.name) not in VERBATIM or column.name not in rows.column_names:
@@ -259,7 +259,7 @@ def find_secret_holders(table: Table, rows: pa.Table) -> list[str]:
 
 
 def find_secret_rows(rows: pa.Table) -> list[int]:
-    """Return the places of rows in any of whose texts a secret stands."""
+    """Return the positions of rows whose texts contain a secret."""
     return sorted(
         {place for column in rows.columns for place in _find_matching(column, SECRETS.pattern)}
     )

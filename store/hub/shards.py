@@ -18,7 +18,7 @@ GROUP_BYTES = 2 << 20
 SHARD_BYTES = 2 << 20
 """A file ends with the row group that reaches this size, before compression, or …"""
 SHARE = 16
-"""… one part in so many of all before it: what a later edition changes stays a small part."""
+"""… one part in SHARE of all before it, so that a later edition changes a small part."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +140,7 @@ def _cut_files(
 
 
 def _count_bytes(values: Any) -> int:
-    """Return the size of values by what they hold, not by how they lie in memory."""
+    """Return the size of values by their content, not by their layout in memory."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

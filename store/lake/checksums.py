@@ -1,7 +1,7 @@
-"""Checksums of data files: taken in the commit that writes a file, compared ever after.
+"""Checksums of data files: computed in the commit that writes a file, compared later.
 
-The table `file_checksums` holds them. It stays in the lake's catalog database (compaction leaves it
-there), so that it goes with every backup and needs no file of its own.
+The table `file_checksums` stores them. It stays in the lake's catalog database (compaction leaves
+it there), so that every backup includes it and it needs no file of its own.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class DataFile:
         return f"snapshots {self.since} to {self.until - 1}"
 
     def is_read_at(self, snapshot: int) -> bool:
-        """Whether a snapshot reads it."""
+        """Return whether a snapshot reads it."""
         return self.since <= snapshot and (self.until is None or snapshot < self.until)
 
 
@@ -83,9 +83,9 @@ def hash_file(file: Path) -> str:
 def record_checksums(
     connection: duckdb.DuckDBPyConnection, location: Location, files: Sequence[Path]
 ) -> None:
-    """Take the checksums of new data files, in the transaction that commits them.
+    """Compute and insert checksums of new data files, in the transaction that commits them.
 
-    A catalog of one's own may lack the table: such a lake has no checksums.
+    A user's own catalog may lack the table: such a lake has no checksums.
     """
     if not files or not has_table(connection):
         return
@@ -161,7 +161,7 @@ def _read_checksums(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
 
 
 def has_table(connection: duckdb.DuckDBPyConnection) -> bool:
-    """Whether the attached lake has been migrated to hold checksums."""
+    """Return whether the attached lake has the table of checksums."""
     row = connection.execute(
         "SELECT count(*) FROM duckdb_tables() WHERE database_name = 'lake' "
         f"AND table_name = '{TABLE}'"
@@ -196,7 +196,7 @@ def require_whole(damaged: Sequence[Damage], what: str) -> None:
 
 
 def find_undecodable(files: Iterable[DataFile]) -> Iterator[Damage]:
-    """Read files to their end and yield those that cannot be decoded."""
+    """Read whole files and yield the ones that cannot be decoded."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -210,7 +210,7 @@ def find_undecodable(files: Iterable[DataFile]) -> Iterator[Damage]:
 
 
 def _test_file(one: DataFile) -> str | None:
-    """Return what is wrong with a file, or None."""
+    """Return the damage of a file, or None."""
     try:
         size = one.file.stat().st_size
         if size != one.bytes:
@@ -228,7 +228,7 @@ def _test_file(one: DataFile) -> str | None:
 
 
 def _test_footer(one: DataFile) -> str | None:
-    """Return what is wrong with the footer of a file whose checksum nobody took."""
+    """Return what is wrong with the footer of a file without a recorded checksum."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""Where a lake lies, how DuckDB attaches it, and who may write to it at a time."""
+"""The location of a lake, how DuckDB attaches it, and the lock for writing to it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Location:
 
     @property
     def exists(self) -> bool:
-        """Whether a lake has been made here."""
+        """Whether a lake exists here."""
         return self.catalog.exists()
 
     def require(self) -> None:
@@ -133,15 +133,15 @@ def connect(spill: Path | None = None) -> duckdb.DuckDBPyConnection:
 
 
 def _choose_spill_folder() -> Path:
-    """Return where a connection may spill: a new name in a folder that nobody else can read.
+    """Return the path to which a connection may spill: a new name in a private folder.
 
-    DuckDB makes the folder when it spills and removes it when the connection ends.
+    DuckDB creates the folder when it spills and removes it when the connection ends.
     """
     base = Path(tempfile.gettempdir()) / f"kernel-flywheel-{os.getuid()}"
     base.mkdir(mode=0o700, exist_ok=True)
     found = os.lstat(base)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        # Somebody else has taken the name, or opened it to others.
+        # Another user has taken the name, or has opened it to others.
         base = Path(tempfile.mkdtemp(prefix="kernel-flywheel-"))
     return base / f"{os.getpid()}-{secrets.token_hex(4)}"
 
@@ -156,7 +156,7 @@ def attach(
 ) -> None:
     """Attach the lake as `name`: pinned to a snapshot, read-only at its newest, or writable.
 
-    The data path is given anew each time, so that a lake may be moved or copied. Raises
+    The data path is passed on every call, so that a lake may be moved or copied. Raises
     LakeUnreachable where the catalog cannot be read.
     """
     import duckdb

@@ -1,4 +1,4 @@
-"""A pinned, read-only look at a lake: its tables and views as they were at one snapshot."""
+"""A pinned, read-only reader of a lake: its tables and views as of one snapshot."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LAKE_TABLE = re.compile(r"\blake\.main\.(\w+)")
 
 
 class Lake:
-    """A lake at one snapshot, read-only by construction; made by `store.open`.
+    """A lake at one snapshot, read-only by construction; `store.open` creates it.
 
     Tables of catalog.yaml and views of store/views are visible by their bare names. What the
     snapshot is too old to have (a table, a column) reads as typed NULLs.
@@ -37,8 +37,8 @@ class Lake:
     Args:
         location: Where the lake is.
         at: Tag, snapshot number or ISO time; None is the newest.
-        limits: What each question to `sql` may cost; None is without limits. A query that heeds no
-            interrupt outlives its time here: `store.lake.query_process` kills it.
+        limits: Time and size that each query of `sql` may use; None means no limits. A query that
+            ignores the interrupt outlives its time here; `store.lake.query_process` kills it.
         spill: Private folder for what does not fit into memory; None is the process's own.
         include: Views of `exclusions.LEFT_OUT` to read as empty, so that rankings and tables
             include what they leave out by default.
@@ -91,13 +91,13 @@ class Lake:
         self.close()
 
     def close(self) -> None:
-        """Let go of the lake."""
+        """Close the connection."""
         self._connection.close()
         self._view_cache.close()
 
     @property
     def url(self) -> str:
-        """Where the lake lies."""
+        """Folder of the lake."""
         return str(self.location.root)
 
     @functools.cached_property
@@ -139,7 +139,7 @@ class Lake:
         return Result(self._connection, query, parameters, limits)
 
     def run(self, query: str, parameters: Parameters = None) -> Result:
-        """Answer SQL of our own files, which may also read registered tables."""
+        """Run a query of our own SQL files, which may also read registered tables."""
         with translate_errors():
             self._prepared(query)
         return Result(self._connection, query, parameters)
@@ -150,9 +150,9 @@ class Lake:
         self._prepared_names.add(name)
 
     def keep(self, name: str, query: str, parameters: Parameters = None) -> None:
-        """Answer SQL of our own files into a table that `run` can read, in place of an earlier one.
+        """Store the result of a query of our own in a table that `run` can read; replace any other.
 
-        What the next question reads need not leave DuckDB in between.
+        The rows stay inside DuckDB between the two queries.
         """
         with translate_errors():
             self._prepared(query)
@@ -160,9 +160,9 @@ class Lake:
         self._prepared_names.add(name)
 
     def define(self, name: str, query: str) -> None:
-        """Let `run` read SQL of our own files under a name, in place of an earlier one.
+        """Define a view of a query of our own that `run` can read; replace any other.
 
-        It is asked anew each time, where `keep` holds the answer.
+        DuckDB computes it on every use, whereas `keep` stores the rows.
         """
         with translate_errors():
             self._prepared(query)
@@ -170,13 +170,14 @@ class Lake:
         self._prepared_names.add(name)
 
     def count_left_out(self, query: str) -> dict[str, int]:
-        """Return the number of rows of each view of `exclusions.LEFT_OUT` that a query goes through.
+        """Return the number of rows of each view of `exclusions.LEFT_OUT` that a query uses.
 
-        Those that are included, or asked for by name, have no number.
+        Views that are included, or that the query names, are left out.
         """
         named = user_sql.list_names(self._connection, query) & set(self._known)
         asked = named - set(self.catalog.tables)
-        used = {part for name in asked for part in self._list_parts(name)} - named - self._included
+        parts = {part for name in asked for part in self._list_parts(name)}
+        used = parts - named - self._included
         return {view: self._count_rows(view) for view in exclusions.LEFT_OUT if view in used}
 
     def _count_rows(self, view: str) -> int:
@@ -190,7 +191,7 @@ class Lake:
         return {name: read_description(read_view(name)) for name in list_views()}
 
     def _prepare(self, wanted: Set[str]) -> None:
-        """Create those temporary views that a query needs, once."""
+        """Create the temporary views that a query needs, once."""
         for name in self._known:
             if name in self._prepared_names or not ({"*", name} & wanted):
                 continue
@@ -202,15 +203,15 @@ class Lake:
             self._connection.execute(f"CREATE TEMP {kind} {name} AS {body}")
 
     def _build_view(self, name: str) -> str:
-        """Return SQL for a view; what it needs is there then."""
+        """Return SQL for a view, after creating the views that it needs."""
         kept = self.find_cached(name) if name in view_cache.SOURCES else None
         asked = kept or self._build_query(name)
         return f"SELECT * FROM ({asked}\n) WHERE false" if name in self._included else asked
 
     def find_cached(self, name: str, *, make: bool = True) -> str | None:
-        """Return SQL for a view by its kept answers (`store.lake.view_cache`), or None without any.
+        """Return SQL that reads a view from its cache, or None without one.
 
-        Those of few rows are not kept. `make` makes what is missing.
+        Views over few rows have no cache. With `make`, a missing cache is written.
         """
         tables = tuple(table for table in view_cache.SOURCES[name] if table in self._stored)
         if sum(self._stored[table].rows for table in tables) < view_cache.LARGE_ROWS:
@@ -232,7 +233,7 @@ class Lake:
         )
 
     def count_stale_rows(self, name: str) -> int:
-        """Return the number of rows by which kept answers differ from those of the tables."""
+        """Return the number of rows by which the cache of a view differs from the tables."""
         kept = self.find_cached(name, make=False)
         if kept is None:
             return 0
@@ -245,7 +246,7 @@ class Lake:
         return int(row["rows"])
 
     def _build_query(self, name: str, keys: str | None = None) -> str:
-        """Return SQL that asks a view of the tables: as a whole, or about the keys in a table."""
+        """Return SQL that computes a view from the tables, whole or for the keys in a table."""
         parts = self._list_parts(name)
         if keys is None:
             self._prepare(user_sql.list_names(self._connection, read_view(name)))
@@ -272,7 +273,7 @@ class Lake:
         return f"(SELECT {listed}, snapshot_id FROM lake.main.{name})"
 
     def _list_columns(self, name: str) -> str:
-        """Return a table's columns as SQL; those that this snapshot lacks are typed NULLs."""
+        """Return a table's columns as SQL, with typed NULLs for columns that the snapshot lacks."""
         stored = self._stored.get(name)
         there = frozenset[str]() if stored is None else stored.columns
         return ", ".join(
@@ -331,7 +332,7 @@ class _StoredTable:
     files: list[str] | None
     """Its Parquet files, below the data folder, where these alone hold it."""
     rows: int
-    """Rows of the newest snapshot, hence at most so many in an older one."""
+    """Rows of the newest snapshot; an older one has no more."""
 
 
 def _read_stored_tables(

@@ -71,7 +71,7 @@ class Result:
         return was_cut
 
     def reader(self, rows: int = 10_000) -> pa.RecordBatchReader:
-        """Return the answer as a stream of batches of at most so many rows.
+        """Return the answer as a stream of batches of at most `rows` rows.
 
         Read it to its end before the next query of the same lake.
         """
@@ -109,7 +109,7 @@ class Result:
 def interrupt_after(
     connection: duckdb.DuckDBPyConnection, limits: QueryLimits | None
 ) -> Generator[None]:
-    """Interrupt what the connection does inside the block when the time of the limits is up."""
+    """Interrupt the connection when the block exceeds the time limit."""
     if limits is None:
         yield
         return
@@ -134,7 +134,7 @@ def interrupt_after(
 
 @contextmanager
 def translate_errors(limits: QueryLimits | None = None) -> Generator[None]:
-    """Turn DuckDB's complaints about a query into ours, which the shell prints plainly."""
+    """Translate DuckDB's errors into FlywheelError, which the shell prints without a traceback."""
     import duckdb
     import pyarrow as pa
 
@@ -152,7 +152,7 @@ def translate_errors(limits: QueryLimits | None = None) -> Generator[None]:
 def _limit_batches(
     answer: pa.RecordBatchReader, limits: QueryLimits
 ) -> Iterator[tuple[pa.RecordBatch, bool]]:
-    """Yield batches within the limits, each with whether rows were cut off behind it."""
+    """Yield batches within the limits, each with whether rows after it were cut off."""
     rows = size = 0
     for batch in answer:
         size += batch.nbytes

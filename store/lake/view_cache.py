@@ -1,4 +1,4 @@
-"""Answers kept beside the lake: views that follow from each kernel's own rows, as Parquet."""
+"""A cache beside the lake: Parquet files of views that follow from each kernel's own rows."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ SOURCES = {
 (and from rows that those refer to, which were there before them)."""
 KEY = "kernel_id, task_id"
 LARGE_ROWS = 100_000
-"""Rows of its tables from which on the answers of a view are kept."""
+"""A view is cached when its tables have at least this many rows."""
 GROWN = 10
-"""A file is written anew when more than one key in so many has rows that it does not know."""
+"""A file is rewritten when more than one key in GROWN has rows that are not in the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,14 +71,14 @@ class ViewCache:
         self._locked: dict[Path, int] = {}
 
     def close(self) -> None:
-        """Let go of the files in use."""
+        """Release the files in use."""
         for file in list(self._locked):
             self._release(file)
 
     def find_sql(self, question: ViewQuestion, *, make: bool = True) -> str | None:
-        """Return SQL that answers by a file, or None where there is none.
+        """Return SQL that reads a view from its file, or None without a file.
 
-        `make` makes the file where it is missing or far behind.
+        With `make`, a file that is missing or far behind is written.
         """
         known = self._find_files(question)
         file = next(
@@ -96,7 +96,7 @@ class ViewCache:
         return answer
 
     def _combine(self, question: ViewQuestion, file: Path, since: int) -> tuple[str, float]:
-        """Return SQL that reads a file and asks about what it does not know; and that share."""
+        """Return SQL that reads a file and computes the rest, and the share of the rest."""
         known = f"SELECT * FROM {_build_scan(file)}"
         if since == self._snapshot:
             return known, 0.0
@@ -142,7 +142,7 @@ class ViewCache:
         )
 
     def _lock(self, file: Path) -> bool:
-        """Lock a file against removal; whether it is there and can be read."""
+        """Lock a file against removal; return whether it exists and is readable."""
         import duckdb
 
         if file in self._locked:
@@ -167,7 +167,7 @@ class ViewCache:
         os.close(self._locked.pop(file))
 
     def _make(self, question: ViewQuestion, answer: str) -> Path | None:
-        """Write the answers of this snapshot; None where that cannot be done here."""
+        """Write the file of this snapshot; return None where that is impossible."""
         import duckdb
 
         moment = self._read_times([self._snapshot])[self._snapshot]
@@ -198,7 +198,7 @@ class ViewCache:
 
 @contextmanager
 def _lock_folder(folder: Path) -> Generator[None]:
-    """Hold the lock under which files are made and removed; OSError where another has it."""
+    """Hold the lock for writing and removing files; raise OSError if another process has it."""
     folder.mkdir(exist_ok=True)
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:

@@ -32,7 +32,7 @@ class _Unsure(Exception):
 
 
 def is_surely_passed(check: str, rows: pa.Table) -> bool:
-    """Whether every row passes a check for certain; False says that DuckDB has to be asked.
+    """Return whether every row certainly passes a check; False means that DuckDB must decide.
 
     The rows have been seen to hold finite numbers only.
     """

@@ -173,7 +173,7 @@ def _build_table(name: str, spec: dict[str, Any], provenance: set[str]) -> Table
         if set(fields) - _COLUMN_FIELDS or not fields.get("about"):
             raise CatalogError(
                 f"column {name}.{column}: has an unknown field or no description",
-                f"Fields are {', '.join(sorted(_COLUMN_FIELDS))}; `about` must stand.",
+                f"Fields are {', '.join(sorted(_COLUMN_FIELDS))}; `about` is required.",
             )
         columns[column] = Column(name=column, provenance=column in provenance, **fields)
     return Table(

@@ -1,8 +1,8 @@
-"""Ids held against rows: a row whose id is not the hash of its content is found.
+"""Check ids against rows: find the rows whose id is not the hash of their content.
 
 catalog.yaml says per table which columns an id is the hash of. The hashes are those of `store.ids`,
 computed for a batch at a time: hashlib and json's encoder are several times as fast as DuckDB's
-sha256, and the rule for an id stands once.
+sha256, and there is one rule for an id.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BATCH_ROWS = 10_000
 
 
 def is_bound(table: Table) -> bool:
-    """Whether the ids of a table can be computed from its rows."""
+    """Return whether the ids of a table can be computed from its rows."""
     return table.id is not None and table.id.form is not None
 
 

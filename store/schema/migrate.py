@@ -1,6 +1,6 @@
 """A lake's tables follow catalog.yaml: made when missing, widened when it grew, else refused.
 
-DuckLake knows columns and types alone. Keys, references, enums and checks stand in the catalog that
+DuckLake knows columns and types alone. Keys, references, enums and checks are in the catalog that
 the lake keeps (table `catalogs`), and `store.schema.widening` holds them against the new one.
 """
 

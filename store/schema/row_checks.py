@@ -1,4 +1,4 @@
-"""The rules of the catalog, asked of rows in bulk: SQL over registered Arrow, never row by row."""
+"""Check rows in bulk against the catalog: SQL over registered Arrow, never row by row."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def check_rows(
 
 
 def _matches_declaration(catalog: Catalog, table: Table, column: Column, given: pa.Table) -> bool:
-    """Whether a column's values are there, enumerated, finite, and free of NUL, as declared.
+    """Return whether a column's values are there, enumerated, finite, and free of NUL, as declared.
 
     False may be wrong: the rules have the last word.
     """
@@ -103,7 +103,7 @@ def _matches_declaration(catalog: Catalog, table: Table, column: Column, given: 
 
 
 def _matches_enum(allowed: Enum, column: Column, given: pa.Table) -> bool:
-    """Whether all values are of the enumeration, and fit the column that it goes by."""
+    """Return whether all values are of the enumeration, and fit the column that it goes by."""
     import pyarrow.compute as pc
 
     if not set(pc.unique(given.column(column.name)).to_pylist()) <= {None, *allowed.values}:
@@ -120,7 +120,7 @@ def _matches_enum(allowed: Enum, column: Column, given: pa.Table) -> bool:
 
 
 def _has_nul(values: Any) -> bool:
-    """Whether a NUL stands in the bytes of texts, those inside lists and structs too."""
+    """Return whether texts contain a NUL byte, inside lists and structs too."""
     import numpy as np
     import pyarrow as pa
 
@@ -139,7 +139,7 @@ def _has_nul(values: Any) -> bool:
 
 
 def check_keys(table: Table, rows: pa.Table) -> None:
-    """Raise RowsRejected where one key stands twice among the rows and the table forbids it."""
+    """Raise RowsRejected where rows repeat a key and the table forbids it."""
     if table.duplicates == "skip":
         return
     import pyarrow.compute as pc
@@ -163,9 +163,9 @@ def check_keys(table: Table, rows: pa.Table) -> None:
 
 
 def is_ascending(table: Table, rows: pa.Table) -> bool:
-    """Whether keys plainly stand once each: few, or one column in which each exceeds the last.
+    """Return whether keys are clearly unique: at most one row, or one ascending column.
 
-    Ids that are UUIDv7 come so; to group many keys takes longer than to insert them.
+    UUIDv7 ids ascend. Grouping many keys takes longer than inserting them.
     """
     import pyarrow.compute as pc
 

@@ -27,11 +27,11 @@ class Column:
     references: str | None = None
     sensitivity: str = "public"
     provenance: bool = False
-    """Whether it says how the row came about: lakes that hold the same row may differ in it."""
+    """Whether it describes the row's origin: two lakes with the same row may differ in it."""
 
     @property
     def comment(self) -> str:
-        """The description with the unit, as it stands in the lake."""
+        """The description with the unit, as the lake stores it."""
         return self.about if self.unit is None else f"{self.about} [{self.unit}]"
 
 
@@ -101,7 +101,7 @@ class Table:
         return names[0] if names else None
 
     def is_looked_up(self, column: Column) -> bool:
-        """Whether rows are found by this column: it is of the key or points at one."""
+        """Return whether rows are found by this column: it is of the key or points at one."""
         return column.references is not None or column.name in self.key
 
     def ddl(self, qualified_name: str) -> str:
@@ -132,6 +132,6 @@ def to_arrow_type(type_name: str) -> pa.DataType:
     }
     if type_name not in simple:
         raise CatalogError(
-            f'type "{type_name}" cannot stand in a lake', f"Use one of {', '.join(simple)}."
+            f'there is no type "{type_name}" in a lake', f"Use one of {', '.join(simple)}."
         )
     return simple[type_name]

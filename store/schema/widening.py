@@ -1,4 +1,4 @@
-"""Which changes of catalog.yaml a lake takes over: those that only widen what a row may be.
+"""Apply changes of catalog.yaml to a lake where they only widen what a row may be.
 
 Every row that was stored, spooled or published under the old catalog has to be a row of the new
 one, and to mean the same: names, keys, types, units and references stay, values may be added.
@@ -115,7 +115,7 @@ def _check_checks(connection: duckdb.DuckDBPyConnection, old: Table, new: Table)
 
 
 def _holds_without(connection: duckdb.DuckDBPyConnection, added: list[Column], check: str) -> bool:
-    """Whether a check reads no column but the added ones, and holds where these are NULL."""
+    """Return whether a check reads no column but the added ones, and holds where these are NULL."""
     import duckdb
 
     nulls = ", ".join(f'NULL::{column.type} AS "{column.name}"' for column in added)
@@ -138,7 +138,7 @@ def _list_column_changes(old: Column, new: Column, table: str) -> Iterator[str]:
 def _widen_enum(
     held: Catalog, wanted: Catalog, table: Table, old: Column, new: Column
 ) -> Iterator[str]:
-    """Yield the values that a column may have from now on; refuse those that it no longer may."""
+    """Yield the values that a column newly accepts; refuse to remove values."""
     place = f"{table.name}.{old.name}"
     if old.enum is None or new.enum is None:
         if old.enum is not new.enum:

@@ -1,4 +1,4 @@
-"""What happened to a lake: its log, names for snapshots, and what differs between two of them."""
+"""The history of a lake: its snapshots, their tags, and the difference between two of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def list_snapshots(lake: Lake) -> pa.Table:
 
 
 def list_tags(lake: Lake) -> pa.Table:
-    """Return the names in use and the snapshots they stand for."""
+    """Return the tags in use and their snapshots."""
     return lake.run(read_sql(__file__, "tags")).arrow()
 
 
@@ -65,7 +65,7 @@ def _append(
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """What one snapshot has that an earlier one has not."""
+    """The difference between a snapshot and an earlier one."""
 
     before: int
     after: int

@@ -1,4 +1,4 @@
-"""`store check`: every rule of the catalog asked of every row, every file and every count."""
+"""`store check`: test every row, file and count of a lake against every rule of the catalog."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One thing that is wrong with a lake."""
+    """One defect of a lake."""
 
     table: str
     rule: str

@@ -1,4 +1,4 @@
-"""Keeping a lake in order: compaction, expiry and backups."""
+"""Maintenance of a lake: compaction, expiry and backups."""
 
 from __future__ import annotations
 

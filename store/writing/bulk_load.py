@@ -42,7 +42,7 @@ def load_tables(
     catalog: Catalog,
     tables: Mapping[str, Rows | pa.RecordBatchReader],
 ) -> dict[str, int]:
-    """Insert tables chunk by chunk, checking each; keys and references stand at the end.
+    """Insert tables chunk by chunk and check each; check keys and references at the end.
 
     Returns rows inserted per table. Memory is bounded by a chunk, a few pieces, and the narrow
     columns that are keys or point at other rows.
@@ -191,7 +191,7 @@ def _insert_chunk(
 
 
 def _check_keys(connection: duckdb.DuckDBPyConnection, table: Table, keys: list[pa.Table]) -> None:
-    """Raise RowsRejected where keys stand twice among the rows, or stood in the lake before."""
+    """Raise RowsRejected where keys repeat among the rows, or are in the lake already."""
     import pyarrow as pa
 
     rows = pa.concat_tables(keys)
@@ -217,7 +217,7 @@ def _check_keys(connection: duckdb.DuckDBPyConnection, table: Table, keys: list[
 
 
 def _has_repeats(connection: duckdb.DuckDBPyConnection, table: Table, rows: pa.Table) -> bool:
-    """Whether a key stands twice among the rows, or its hash."""
+    """Return whether a key, or its hash, repeats among the rows."""
     if row_checks.is_ascending(table, rows):
         return False
     row = connection.execute(

@@ -1,4 +1,4 @@
-"""What happens inside a group commit: keys and references against the lake, then the inserts.
+"""The group commit: check keys and references against the lake, then insert.
 
 Every function here runs under the lake's lock, and all but `cut_groups` inside the transaction.
 """
@@ -46,7 +46,7 @@ def cut_groups(files: list[Path]) -> Iterator[list[Path]]:
 
 
 def find_committed(connection: duckdb.DuckDBPyConnection, bundle_ids: list[str]) -> set[str]:
-    """Return those of the bundle ids that the lake already holds."""
+    """Return the bundle ids that are in the lake already."""
     rows = connection.execute(
         "SELECT bundle_id FROM lake.ingest_log WHERE bundle_id IN (SELECT unnest(?))", [bundle_ids]
     ).fetchall()
@@ -76,7 +76,7 @@ def log_bundles(
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of a group of bundles."""
+    """The result of a group commit."""
 
     rejected: dict[int, RowsRejected]
     """Position of a refused bundle to the rule that it broke."""

@@ -48,7 +48,7 @@ class KeyIndex:
         self._current: tuple[int, str] | None = None
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._index is not None:
             self._index.close()
             self._index = None
@@ -190,7 +190,7 @@ class KeyIndex:
     def _repair(
         self, connection: duckdb.DuckDBPyConnection, work: Callable[[sqlite3.Connection], _T]
     ) -> _T:
-        """Do work with the index; one that cannot be read is made anew first."""
+        """Do work with the index; rebuild it first where it cannot be read."""
         try:
             return work(self._open())
         except sqlite3.DatabaseError:

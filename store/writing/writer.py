@@ -1,4 +1,4 @@
-"""The one way in: bundles are checked, spooled, and committed by whoever holds the lock."""
+"""The writer: checks bundles, spools them, and commits the spool under the lake's lock."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LOCKED_S = 30.0
 
 
 class Writer:
-    """Appends rows to a lake; made by `store.writer`.
+    """Appends rows to a lake; `store.writer` creates it.
 
     Any number of processes may hold one. Use it as a context manager, or call `close`.
     """
@@ -68,7 +68,7 @@ class Writer:
         self.close()
 
     def close(self) -> None:
-        """Let go of the lake. What was appended without waiting stays in the spool."""
+        """Close the connection. Bundles that were appended without waiting stay in the spool."""
         self._keys.close()
         self._connection.close()
 
@@ -135,7 +135,7 @@ class Writer:
         return self._seen
 
     def has_bundle(self, bundle_id: str) -> bool:
-        """Whether a bundle of this identity has been committed."""
+        """Return whether a bundle of this identity has been committed."""
         return bool(group_commit.find_committed(self._connection, [bundle_id]))
 
     def reader(self, at: str | int | None = None) -> Lake:
@@ -168,7 +168,7 @@ class Writer:
 
     def _commit_files(self, files: list[Path]) -> int:
         made: dict[str, Bundle] = {}
-        # A bundle that was retried lies in several files, which share its fate.
+        # A retried bundle is in several files, which are committed or rejected together.
         lying: dict[str, list[Path]] = {}
         for file in files:
             try:
@@ -289,14 +289,14 @@ class Writer:
 
 
 def _is_interrupt(error: BaseException) -> bool:
-    """Whether an error is what DuckDB makes of a KeyboardInterrupt."""
+    """Return whether an error is what DuckDB makes of a KeyboardInterrupt."""
     return isinstance(error.__cause__, KeyboardInterrupt) or str(error).startswith(
         "KeyboardInterrupt"
     )
 
 
 def _is_elsewhere(error: Exception) -> bool:
-    """Whether the disk, memory or another program is at fault, rather than the rows."""
+    """Return whether the disk, memory or another program is at fault, rather than the rows."""
     import duckdb
 
     kinds = (duckdb.IOException, duckdb.OutOfMemoryException, duckdb.InterruptException)

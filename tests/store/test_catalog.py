@@ -306,7 +306,7 @@ MISTAKES: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
      lambda d: d["tables"]["runs"]["columns"]["kind"].pop("about"), "no description"),
     ("an unknown type",
      lambda d: d["tables"]["runs"]["columns"]["kind"].update(type="TEXT"),
-     r'type "TEXT" cannot stand in a lake\nUse one of VARCHAR'),
+     r'a lake has no type "TEXT"\nUse one of VARCHAR'),
     ("an unknown enum",
      lambda d: d["tables"]["runs"]["columns"]["kind"].update(enum="kinds"),
      "column runs.kind: no enum kinds"),
