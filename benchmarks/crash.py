@@ -77,7 +77,7 @@ def evaluations_in(number: int) -> int:
 def rows(writer: int, number: int) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of a bundle: the same whenever it is made, some shared between writers."""
     name = bundle_id(writer, number)
-    code = ids.normalise("class Model: pass\n")
+    code = ids.normalize("class Model: pass\n")
     task, device = ids.task_id(code), ids.content_id("device")
     workload = ids.workload_id(task)
     own, shared = f"# {name}\n" + "x = 1\n" * 300, f"# shared {number}\n"
@@ -149,7 +149,7 @@ def write(url: str, notes: Path, writer: int, bundles: int) -> None:
         for number in range(max(done - 1, 0), bundles):
             name = bundle_id(writer, number)
             # Only what is retried can have been committed without a note.
-            retried = number <= done and opened.stored(name)
+            retried = number <= done and opened.has_bundle(name)
             opened.append(rows(writer, number), name, bundle_id=name)
             if number >= done:
                 noted.write(f"{name} {'unacked' if retried else 'new'}\n".encode())

@@ -50,7 +50,7 @@ class Source:
         )
         for name, value in (vars(size) | {"given_texts": rows.num_rows}).items():
             self._database.execute(f"CREATE MACRO {name}() AS {value}::BIGINT")
-        for made in (ids.normalise, ids.task_id, workload_id, kernel_id):
+        for made in (ids.normalize, ids.task_id, workload_id, kernel_id):
             self._database.create_function(made.__name__, made, ["VARCHAR"], "VARCHAR")
         self._queries: dict[str, str] = {}
         statements = [part.strip() for part in SQL.read_text("utf-8").split(";\n")]

@@ -14,7 +14,7 @@ CREATE MACRO uuid7(row_number, kind) AS (
 CREATE TABLE made_tasks AS
 SELECT i, code, task_id(code) AS task_id, workload_id(task_id(code)) AS workload_id
 FROM (
-    SELECT i, normalise(
+    SELECT i, normalize(
         '"""Task ' || i || '."""' || chr(10) || 'ROWS = ' || (16 + i) || chr(10) || t.code
     ) AS code
     FROM range(tasks()) AS r(i)

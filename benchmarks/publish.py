@@ -28,7 +28,7 @@ import store
 from store.hub import frozen_catalog
 from store.hub.client import Hub
 from store.hub.edition import Options
-from store.hub.publish import Published, publish
+from store.hub.publish import Publication, publish
 
 REPO = "bench/lake"
 
@@ -75,7 +75,7 @@ def _more(lake: str, kernels: int, seed: int) -> int:
     return sum(counts)
 
 
-def _timed(lake: str, tag: str, hub: Hub, server: HubServer) -> tuple[Published, float, int]:
+def _timed(lake: str, tag: str, hub: Hub, server: HubServer) -> tuple[Publication, float, int]:
     """Publish an edition; return it, its seconds, and the bytes that the server received."""
     got = server.received_bytes
     began = time.perf_counter()

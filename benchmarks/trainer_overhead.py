@@ -60,7 +60,7 @@ def plain_grpo(folder: Path, steps: int) -> list[float]:
     from evaluators.scheduling.judge_process import Host
     from evaluators.timing.surprising_wins import ranking_rows
     from store import ids
-    from store.code.completion import parse
+    from store.code.completion import parse_completion
     from trainers import _judging, _model, contrastive
 
     preset = contrastive.PRESETS["tiny"]
@@ -87,7 +87,7 @@ def plain_grpo(folder: Path, steps: int) -> list[float]:
             ]
 
         def judged(text: str, task: str) -> float:
-            code = parse(text).code
+            code = parse_completion(text).code
             if code is None:
                 return -1.0
             if (code, task) not in known:

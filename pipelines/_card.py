@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines._render import render
-from store.hub import viewer
-from store.lake.sql_files import list_views, read_view
+from store import list_views, read_view, viewer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,7 +88,7 @@ def _front_matter(dataset: Dataset, schema: pa.Schema, files: list[Path]) -> dic
         licence = {"license": str(names.copy().pop()).lower()}
     return licence | {
         "pretty_name": job.name,
-        "size_categories": [viewer.size_category(dataset.rows)],
+        "size_categories": [viewer.name_size(dataset.rows)],
         "task_categories": ["text-generation"],
         "tags": ["gpu", "kernels", "code-generation", "kernel-flywheel", "trl"],
         "configs": [
@@ -104,7 +103,7 @@ def _front_matter(dataset: Dataset, schema: pa.Schema, files: list[Path]) -> dic
         "dataset_info": [
             {
                 "config_name": CONFIG_NAME,
-                "features": viewer.features(schema),
+                "features": viewer.describe_features(schema),
                 "splits": [
                     {
                         "name": job.split,

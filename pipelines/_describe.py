@@ -12,8 +12,8 @@ from typing import Any
 from pipelines._contract import Request
 from pipelines._render import template_hash
 from pipelines._select import OURS, OWN
+from store import read_description
 from store.commandline.members import Member
-from store.lake.sql_files import read_description
 
 
 def description(one: Member, module: ModuleType) -> str:

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from store.code.languages import find_fence
+from store import languages
 from store.errors import UnknownName
 
 if TYPE_CHECKING:
@@ -67,11 +67,11 @@ def fenced(text: str, language: str = "") -> str:
 def files(kernel: Kernel) -> str:
     """Return a kernel's files as code blocks; each is named where there is more than one."""
     if not kernel.other_files:
-        return fenced(kernel.code, find_fence(kernel.path))
+        return fenced(kernel.code, languages.find_fence(kernel.path))
     parts = [(kernel.path, kernel.code), *kernel.other_files]
     # A path is somebody's text too: as a code span of one line it stays inert.
     return "\n\n".join(
-        f"File {_span(path)}:\n\n{fenced(code, find_fence(path))}" for path, code in parts
+        f"File {_span(path)}:\n\n{fenced(code, languages.find_fence(path))}" for path, code in parts
     )
 
 

@@ -19,16 +19,78 @@ from store import errors, ids
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from store.code import constant_answers, cuda_facts, languages, python_syntax
+    from store.code.completion import ParsedCompletion, clean_text, parse_completion
+    from store.code.features import extract_features
+    from store.hub import viewer
+    from store.importers.reading.run import run_import
     from store.lake.limits import QueryLimits
+    from store.lake.location import Location
     from store.lake.reader import Lake
     from store.lake.result import Result
-    from store.lake.sql_files import read_sql
-    from store.writing.bundle import Bundle
+    from store.lake.sql_files import list_views, read_description, read_sql, read_view
+    from store.schema import catalog
+    from store.writing.bundle import Bundle, conform
     from store.writing.writer import Writer
 
 __version__ = "0.1.0"
 
-__all__ = ["Bundle", "Lake", "Result", "Writer", "errors", "ids", "open", "read_sql", "writer"]
+__all__ = [
+    "Bundle",
+    "Lake",
+    "Location",
+    "ParsedCompletion",
+    "QueryLimits",
+    "Result",
+    "Writer",
+    "catalog",
+    "clean_text",
+    "conform",
+    "constant_answers",
+    "cuda_facts",
+    "errors",
+    "extract_features",
+    "ids",
+    "languages",
+    "list_views",
+    "open",
+    "parse_completion",
+    "python_syntax",
+    "read_description",
+    "read_sql",
+    "read_view",
+    "run_import",
+    "viewer",
+    "writer",
+]
+
+_MODULES = {
+    "catalog": "store.schema.catalog",
+    "constant_answers": "store.code.constant_answers",
+    "cuda_facts": "store.code.cuda_facts",
+    "languages": "store.code.languages",
+    "python_syntax": "store.code.python_syntax",
+    "viewer": "store.hub.viewer",
+}
+_HOMES = {
+    "Bundle": "store.writing.bundle",
+    "Lake": "store.lake.reader",
+    "Location": "store.lake.location",
+    "ParsedCompletion": "store.code.completion",
+    "QueryLimits": "store.lake.limits",
+    "Result": "store.lake.result",
+    "Writer": "store.writing.writer",
+    "clean_text": "store.code.completion",
+    "conform": "store.writing.bundle",
+    "extract_features": "store.code.features",
+    "list_views": "store.lake.sql_files",
+    "parse_completion": "store.code.completion",
+    "read_description": "store.lake.sql_files",
+    "read_sql": "store.lake.sql_files",
+    "read_view": "store.lake.sql_files",
+    "run_import": "store.importers.reading.run",
+}
+"""Name of a class or function to the module that defines it."""
 
 
 def open(
@@ -43,12 +105,13 @@ def open(
     Args:
         url: Folder of the lake; None means FLYWHEEL_LAKE, else ./lake.
         at: Tag, snapshot number or ISO time (UTC unless it says otherwise); None is the newest.
-        limits: What each question to `Lake.sql` may cost; None is without limits.
-        include: What rankings and tables leave out by default and should include: "nonequivalent"
-            (kernels that are another function than their task's module), "weak_tasks".
+        limits: Time and size that each query of `Lake.sql` may use; None means no limits.
+        include: Rows that rankings and tables should include although they leave them out by
+            default: "nonequivalent" (kernels that are another function than their task's
+            module), "weak_tasks".
 
     Raises:
-        LakeNotFound: nothing there.
+        LakeNotFound: there is no lake.
         SnapshotNotFound: no such tag, number or time.
     """
     from store.lake.location import Location
@@ -58,11 +121,11 @@ def open(
 
 
 def writer(url: str | None = None, *, author: str) -> Writer:
-    """Open a lake for appending; it is made, or migrated to catalog.yaml, where needed.
+    """Open a lake for appending; create it, or migrate it to catalog.yaml, where needed.
 
     Args:
         url: Folder of the lake; None means FLYWHEEL_LAKE, else ./lake.
-        author: Command or member that writes; stands in every commit.
+        author: Command or member that writes; recorded in every commit.
 
     Raises:
         CatalogError: the lake cannot follow catalog.yaml.
@@ -74,16 +137,11 @@ def writer(url: str | None = None, *, author: str) -> Writer:
 
 
 def __getattr__(name: str) -> object:
-    """Load the classes on first use, so that `import store` stays free of DuckDB and Arrow."""
-    modules = {
-        "Bundle": "store.writing.bundle",
-        "Lake": "store.lake.reader",
-        "Result": "store.lake.reader",
-        "Writer": "store.writing.writer",
-        "read_sql": "store.lake.sql_files",
-    }
-    if name not in modules:
-        raise AttributeError(name)
+    """Load a public name on first use, so that `import store` stays free of DuckDB and Arrow."""
     import importlib
 
-    return getattr(importlib.import_module(modules[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(name)

@@ -1,17 +1,22 @@
-"""Everything this software raises on purpose.
+"""The errors that this software raises on purpose.
 
-FlywheelError            message and hint; the shell prints both and exits 1
-├── CatalogError         catalog.yaml is wrong, or a lake cannot follow it
-├── UnknownName          a member, table, tag or task that does not exist; suggests the nearest
-├── LakeNotFound         no lake at the URL
-├── LakeUnreachable      the URL names a kind of lake that cannot be opened
-├── SnapshotNotFound     no such tag, number or time
-├── UnsafeSQL            user SQL that is not one plain SELECT
-├── CommitConflict       another program holds the lake's catalog
-├── ImportFailed         a source that cannot be read
-├── RowsRejected         rows that break a rule: table, rule, count, three examples (exit 3)
-├── DatasetError         EmptyDataset, LeakageFound
-└── EvaluatorError       DeviceUnavailable, SandboxFailed
+FlywheelError                message and hint; the shell prints both and exits 1
+├── CatalogError             catalog.yaml is wrong, or a lake cannot be migrated to it
+├── UnknownName              no member, table, tag or task has the name; suggests the nearest
+├── LakeNotFound             no lake at the URL
+├── LakeUnreachable          this version cannot open the URL
+├── SnapshotNotFound         no such tag, number or time
+├── UnsafeSQL                user SQL that is not one plain SELECT
+├── CommitConflict           another program holds the lake's catalog
+├── ImportFailed             a source cannot be read
+├── ExportRefused            an export would overwrite a file, or write none
+├── RowsRejected             rows break a rule: table, rule, count, three examples (exit 3)
+├── DatasetError             a dataset must not be written
+│   ├── EmptyDataset         no row is left for it
+│   └── LeakageFound         a task of the test split would reach a training row
+└── EvaluatorError           our own measuring machinery failed
+    ├── DeviceUnavailable    the requested device is not there
+    └── SandboxFailed        a candidate could not be started under its limits
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from collections.abc import Iterable
 
 
 class FlywheelError(Exception):
-    """A refusal with its reason and what to do next."""
+    """An error with its reason and what to do next."""
 
     exit_code = 1
 
@@ -39,11 +44,11 @@ class CatalogError(FlywheelError):
 
 
 class UnknownName(FlywheelError):
-    """A name that nothing answers to."""
+    """No member, table, tag or task has the name."""
 
     @classmethod
     def among(cls, kind: str, name: str, known: Iterable[str]) -> UnknownName:
-        """Build the error with the nearest known name, or the first few, as the hint."""
+        """Return the error with the nearest known name, or the first few, as its hint."""
         names = sorted(known)
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
         if near:
@@ -54,11 +59,11 @@ class UnknownName(FlywheelError):
 
 
 class LakeNotFound(FlywheelError):
-    """Nothing at the URL is a lake."""
+    """There is no lake at the URL."""
 
 
 class LakeUnreachable(FlywheelError):
-    """The URL is not one that this version can open."""
+    """This version cannot open the URL."""
 
 
 class SnapshotNotFound(FlywheelError):
@@ -70,19 +75,19 @@ class UnsafeSQL(FlywheelError):
 
 
 class CommitConflict(FlywheelError):
-    """Another program holds the lake's catalog, and did not let go of it in time."""
+    """Another program holds the lake's catalog and has not released it in time."""
 
 
 class ImportFailed(FlywheelError):
-    """A source file or folder that cannot be read; nothing of it is stored."""
+    """A source file or folder cannot be read; none of its rows are stored."""
 
 
 class ExportRefused(FlywheelError):
-    """An export that would overwrite something, or hold nothing; nothing is written."""
+    """An export would overwrite a file, or write none; no file is written."""
 
 
 class RowsRejected(FlywheelError):
-    """Rows that break a rule of the catalog; nothing of their bundle is stored."""
+    """Rows break a rule of the catalog; no row of their bundle is stored."""
 
     exit_code = 3
 
@@ -99,7 +104,7 @@ class RowsRejected(FlywheelError):
 
 
 class DatasetError(FlywheelError):
-    """A dataset that must not be written."""
+    """A dataset must not be written."""
 
 
 class EmptyDataset(DatasetError):
@@ -115,8 +120,13 @@ class EvaluatorError(FlywheelError):
 
 
 class DeviceUnavailable(EvaluatorError):
-    """The device asked for is not there."""
+    """The requested device is not there."""
 
 
 class SandboxFailed(EvaluatorError):
     """A candidate could not be started under its limits."""
+
+
+def summarize_error(error: Exception) -> str:
+    """Return the first line of an error's message, at most 160 characters of it."""
+    return (str(error).splitlines() or [repr(error)])[0][:160]

@@ -1,4 +1,4 @@
-"""Identities: what a row is called is computed from what it is, or from when it was made."""
+"""Ids of rows: computed from their content, or from the time of their creation."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def content_id(*parts: str | None) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def normalise(code: str) -> str:
+def normalize(code: str) -> str:
     r"""Return task text as it is stored and hashed.
 
     The rule: no byte-order mark, newlines as LF, exactly one newline at the end; nothing else
     changes, so that whitespace inside the text still tells two tasks apart.
 
-    >>> normalise("\ufeffx = 1\r\ny = 2\n\n")
+    >>> normalize("\ufeffx = 1\r\ny = 2\n\n")
     'x = 1\ny = 2\n'
     """
     text = code.lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
@@ -34,7 +34,7 @@ def normalise(code: str) -> str:
 
 def task_id(code: str) -> str:
     """Return the id of a task: the sha256 of its normalised text as UTF-8."""
-    return hashlib.sha256(normalise(code).encode()).hexdigest()
+    return hashlib.sha256(normalize(code).encode()).hexdigest()
 
 
 def kernel_id(
@@ -68,16 +68,16 @@ def workload_id(task: str, axes: str = "{}", dtype: str | None = None) -> str:
     return content_id("workload", task, json.dumps(json.loads(axes), sort_keys=True), dtype)
 
 
-def _task_of_row(kind: str | None, code: str) -> str | None:
+def _compute_task_id(kind: str | None, code: str) -> str | None:
     # Of all texts with this normal form one is stored.
-    return task_id(code) if code == normalise(code) else None
+    return task_id(code) if code == normalize(code) else None
 
 
-def _text_of_row(kind: str | None, text: str) -> str:
+def _hash_text(kind: str | None, text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _kernel_of_row(
+def _compute_kernel_id(
     kind: str | None,
     code: str,
     path: str,
@@ -93,26 +93,26 @@ def _kernel_of_row(
     return kernel_id(files, path, entry_point, build_flags or ())
 
 
-def _workload_of_row(kind: str | None, task: str, axes: str, dtype: str | None) -> str:
+def _compute_workload_id(kind: str | None, task: str, axes: str, dtype: str | None) -> str:
     return workload_id(task, axes, dtype)
 
 
-def _parts_of_row(kind: str | None, *parts: object) -> str:
+def _hash_parts(kind: str | None, *parts: object) -> str:
     return content_id(kind, *(None if part is None else str(part) for part in parts))
 
 
 FORMS: Mapping[str, Callable[..., str | None]] = {
-    "task": _task_of_row,
-    "text": _text_of_row,
-    "kernel": _kernel_of_row,
-    "workload": _workload_of_row,
-    "parts": _parts_of_row,
+    "task": _compute_task_id,
+    "text": _hash_text,
+    "kernel": _compute_kernel_id,
+    "workload": _compute_workload_id,
+    "parts": _hash_parts,
 }
 """How catalog.yaml says that an id is made: name to a function of its `kind` and columns."""
 
 
-def of_row(form: str, kind: str | None, values: Sequence[Any]) -> str | None:
-    """Return the id that a row with these values must have, or None where none would be right."""
+def compute_row_id(form: str, kind: str | None, values: Sequence[Any]) -> str | None:
+    """Return the id that a row with these values must have, or None where no id is valid."""
     try:
         return FORMS[form](kind, *values)
     except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
@@ -120,7 +120,7 @@ def of_row(form: str, kind: str | None, values: Sequence[Any]) -> str | None:
 
 
 def uuid7() -> str:
-    """Return a UUIDv7 (RFC 9562): ordered by time, so that new rows lie together in the files."""
+    """Return a UUIDv7 (RFC 9562): ordered by time, so that new rows are adjacent in the files."""
     milliseconds = time.time_ns() // 1_000_000
     value = (milliseconds << 80) | (0x7 << 76) | (secrets.randbits(12) << 64)
     value |= (0b10 << 62) | secrets.randbits(62)

@@ -60,7 +60,7 @@ def at(minute: float) -> datetime:
 
 def task(name: str = "square", **columns: Any) -> Row:
     """Return a task whose text differs by its name."""
-    code = ids.normalise(TASK.format(name=name))
+    code = ids.normalize(TASK.format(name=name))
     return {
         "task_id": ids.task_id(code), "code": code, "source": "tests", "created_at": START,
     } | columns
@@ -109,7 +109,7 @@ def kernel(name: str = "fast", code: str | None = None, **columns: Any) -> Row:
         "created_at": START,
     } | columns
     names = ("code", "path", "entry_point", "other_files", "build_flags")
-    identity = ids.of_row("kernel", None, [row.get(name) for name in names])
+    identity = ids.compute_row_id("kernel", None, [row.get(name) for name in names])
     return {"kernel_id": identity} | row
 
 

@@ -75,7 +75,7 @@ def rows() -> dict[str, list[dict[str, Any]]]:
     """Return rows of which every free text is hostile."""
     task = b.task("square", license=EVIL, source=EVIL)
     task["code"] += f"\n# {EVIL}"
-    task["code"] = store.ids.normalise(task["code"])
+    task["code"] = store.ids.normalize(task["code"])
     task["task_id"] = store.ids.task_id(task["code"])
     label = b.label(task, EVIL, title=EVIL + WIDE, suite=EVIL, family="f")
     policy = b.policy(EVIL, output_terms=EVIL)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from pipelines import messages_json, prompt_id
 from pipelines._contract import Message
-from store.code.completion import Parsed, clean, parse
+from store import ParsedCompletion, clean_text, parse_completion
 from store.ids import kernel_id, uuid7
 from trainers._policy import FAILED, Completion, Sampling
 
@@ -76,9 +76,9 @@ def attempts(
     for index, completion in enumerate(completions, start=first):
         failed = completion.finish_reason == FAILED
         parsed = (
-            Parsed(parse_error=completion.error or "no answer")
+            ParsedCompletion(parse_error=completion.error or "no answer")
             if failed
-            else parse(completion.text, completion.finish_reason)
+            else parse_completion(completion.text, completion.finish_reason)
         )
         kernel = _kernel(parsed)
         if kernel is not None:
@@ -133,13 +133,13 @@ def attempts(
 
 def written(completion: Completion) -> str:
     """Return all that the policy wrote, as it is stored: reasoning given apart stands in front."""
-    text = clean(completion.text)
+    text = clean_text(completion.text)
     if not completion.reasoning:
         return text
-    return f"<think>\n{clean(completion.reasoning)}\n</think>\n\n{text}"
+    return f"<think>\n{clean_text(completion.reasoning)}\n</think>\n\n{text}"
 
 
-def fastest(parsed: Parsed, asked: Asked) -> str | None:
+def fastest(parsed: ParsedCompletion, asked: Asked) -> str | None:
     """Return the exemplar that an analysis names as the fastest, or None."""
     if parsed.fastest is None or not 1 <= parsed.fastest <= len(asked.exemplar_kernel_ids):
         return None
@@ -156,7 +156,7 @@ def _prompt(asked: Asked) -> Row:
     }
 
 
-def _kernel(parsed: Parsed) -> Row | None:
+def _kernel(parsed: ParsedCompletion) -> Row | None:
     if parsed.code is None:
         return None
     files = {parsed.path: parsed.code, **dict(parsed.other_files)}
@@ -174,8 +174,7 @@ def _kernel(parsed: Parsed) -> Row | None:
 def _features(kernels: list[Row]) -> list[Row]:
     import pyarrow as pa
 
-    from store.code import features
-    from store.schema import catalog
+    from store import catalog, extract_features
 
     if not kernels:
         return []
@@ -183,4 +182,4 @@ def _features(kernels: list[Row]) -> list[Row]:
     names = ("kernel_id", "code", "path", "other_files")
     wanted = pa.schema([schema.field(name) for name in names])
     rows = [{name: row[name] for name in wanted.names} for row in kernels]
-    return features.extract_many(pa.Table.from_pylist(rows, schema=wanted)).to_pylist()
+    return extract_features(pa.Table.from_pylist(rows, schema=wanted)).to_pylist()

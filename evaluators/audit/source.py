@@ -8,9 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, cast
 
-from store.code import languages
-from store.code.cuda_facts import MAX_BYTES
-from store.code.python_syntax import MAX_LENGTH, parse
+from store import cuda_facts, languages, python_syntax
 
 if TYPE_CHECKING:
     import tree_sitter
@@ -393,8 +391,8 @@ def read(code: str, other_files: Sequence[Mapping[str, str]] | None) -> Source:
 
 
 def _read_python(source: Source, path: str, code: str) -> None:
-    tree = parse(code)
-    lines = code.splitlines() if len(code) <= MAX_LENGTH else [code[:_QUOTE]]
+    tree = python_syntax.parse_python(code)
+    lines = code.splitlines() if len(code) <= python_syntax.MAX_LENGTH else [code[:_QUOTE]]
     if tree is None:
         source.unreadable.append(Hit(path, 1, quoted(lines, 1), 0.5))
         return
@@ -427,7 +425,7 @@ def _native(
     import tree_sitter
 
     data = text.encode(errors="replace")
-    if len(data) > MAX_BYTES or b"{" not in data or b"(" not in data:
+    if len(data) > cuda_facts.MAX_BYTES or b"{" not in data or b"(" not in data:
         return []
     parser, query = _language()
     tree = parser.parse(data)

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from evaluators.audit.source import Hit, Source
-from store.code import constant_answers
+from store import constant_answers
 
 VERSION = 1
 CLASS = "short_circuit"
@@ -18,7 +18,7 @@ def find(source: Source) -> Iterator[Hit]:
         if not any(constant_answers.is_constructor(name) for _, name in module.calls):
             continue
         for model in module.all(ast.ClassDef):
-            if constant_answers.found_in(model, module.name):
+            if constant_answers.has_constant_answer(model, module.name):
                 inner = [
                     node for node in module.entries if model in module.under(node, ast.ClassDef)
                 ]

@@ -282,7 +282,7 @@ def problem(task: str, lake_url: str | None) -> Problem:
         UnknownName: no such task, or several.
     """
     if task.endswith(".py") and Path(task).is_file():
-        return Problem(store.ids.normalise(Path(task).read_text("utf-8")), {})
+        return Problem(store.ids.normalize(Path(task).read_text("utf-8")), {})
     with store.open(lake_url) as lake:
         names = lake.run((_SQL / "tasks.sql").read_text("utf-8")).rows()
         asked = {

@@ -15,8 +15,8 @@ from store.commandline.members import Common, PageFormat
 from store.errors import FlywheelError
 
 if TYPE_CHECKING:
-    from store.hub.publish import Published
-    from store.hub.pull import Pulled
+    from store.hub.publish import Publication
+    from store.hub.pull import PullSummary
 
 _CHANGES = {"new": "+", "changed": "~", "gone": "-", "same": "="}
 
@@ -174,7 +174,7 @@ def _print_step(text: str) -> None:
         echo.print_note(f"{text} …")
 
 
-def _print_changes(done: Published) -> None:
+def _print_changes(done: Publication) -> None:
     """Print every file with its size and what publishing does to it."""
     echo.print_lines("files (+ new, ~ changed, - gone, = there already)")
     for one in done.changes:
@@ -190,7 +190,7 @@ def _print_card_summary(card: str) -> None:
         echo.print_foreign(heading.lstrip("#").strip())
 
 
-def _summarize(done: Published, dry_run: bool) -> str:
+def _summarize(done: Publication, dry_run: bool) -> str:
     files = sum(one.what in ("new", "changed") for one in done.changes)
     rows = sum(done.tables.values())
     what = f"snapshot {done.snapshot} as {done.repo}@{done.tag}: {rows} rows"
@@ -200,7 +200,7 @@ def _summarize(done: Published, dry_run: bool) -> str:
     return f"would publish {what}; {sizes}" if dry_run else f"{what}; {sizes} → {done.revision}"
 
 
-def _print_pulled(done: Pulled) -> None:
+def _print_pulled(done: PullSummary) -> None:
     from store.commandline.display import format_cell
 
     for notice in done.notices:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from cyclopts import Parameter
 
 from store.commandline.members import Common
-from store.lake.exclusions import Including
+from store.lake.exclusions import Inclusions
 from store.lake.limits import QueryLimits
 
 if TYPE_CHECKING:
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from store.lake.location import Location
 
 At: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
-Include: TypeAlias = Annotated[Including, Parameter(name="*", negative="")]
+Include: TypeAlias = Annotated[Inclusions, Parameter(name="*", negative="")]
 Limits: TypeAlias = Annotated[QueryLimits, Parameter(name="*")]
 QueryFormat: TypeAlias = Literal["table", "json", "csv", "parquet"]
 
 COMMON = Common()
-INCLUDING = Including()
+INCLUDING = Inclusions()
 LIMITS = QueryLimits()
 
 

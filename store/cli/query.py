@@ -22,7 +22,7 @@ from store.cli.options import (
 from store.commandline import echo
 from store.commandline.members import Common, Format
 from store.errors import FlywheelError
-from store.lake.exclusions import note
+from store.lake.exclusions import describe_left_out
 
 
 def add_to(app: App) -> None:
@@ -76,7 +76,7 @@ def query(
         display.write_rows(answer.rows, format, out)
         if answer.cut:
             echo.print_note(f"cut after {answer.rows.num_rows} rows; --max-rows 0 gives all")
-        left_out = note(answer.left_out)
+        left_out = describe_left_out(answer.left_out)
         if left_out and not common.quiet:
             echo.print_note(f"left out: {left_out}")
 

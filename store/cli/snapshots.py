@@ -46,7 +46,7 @@ def log(*, limit: int = 20, format: Format = "table", common: Common = COMMON) -
     from store.upkeep import history
 
     with open_lake(common) as lake:
-        print_rows(history.log(lake).slice(0, limit), format)
+        print_rows(history.list_snapshots(lake).slice(0, limit), format)
 
 
 def tag_add(
@@ -87,7 +87,7 @@ def tag_list(*, format: Format = "table", common: Common = COMMON) -> None:
     from store.upkeep import history
 
     with open_lake(common) as lake:
-        print_rows(history.tags(lake), format)
+        print_rows(history.list_tags(lake), format)
 
 
 def tag_rm(name: str, /, *, note: str | None = None, common: Common = COMMON) -> None:
@@ -143,9 +143,9 @@ def diff(
 
     with open_lake(common, before) as old, open_lake(common, after) as new:
         if table is not None:
-            print_rows(history.added_rows(old, new, table), format)
+            print_rows(history.list_added_rows(old, new, table), format)
             return
-        difference = history.difference(old, new)
+        difference = history.compare(old, new)
     if format == "csv":
         raise FlywheelError(
             "a difference between snapshots is more than one CSV", "Add --table T, or use json."

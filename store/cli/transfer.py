@@ -66,7 +66,7 @@ def _import_command(importer: Member) -> Callable[..., None]:
         from store.importers.reading import run as importing
 
         limits = parquet.ParquetLimits(file_gb=max_file_gb, total_gb=max_total_gb)
-        with parquet.limited(limits):
+        with parquet.use_limits(limits):
             importing.run_command(importer, module, path, config or module.Config(), tag, common)
 
     command.__annotations__ |= {

@@ -50,7 +50,7 @@ def find_blocks(lines: Sequence[str]) -> list[Block]:
 
 
 def _read_fence(line: str) -> tuple[str, int, str, str] | None:
-    """Return mark, length, what stands before it, and language of an opening fence."""
+    """Return an opening fence's mark and length, the text before it, and its language."""
     body = line.lstrip(" \t>")
     prefix = line[: len(line) - len(body)]
     mark = body[:1]
@@ -72,7 +72,7 @@ def _read_fence(line: str) -> tuple[str, int, str, str] | None:
 
 
 def closes_fence(line: str, mark: str, length: int) -> bool:
-    """Say whether a line closes a fence of this mark and length."""
+    """Return whether a line closes a fence of this mark and length."""
     body = line.strip(" \t>")
     return len(body) >= length and not body.strip(mark)
 
@@ -96,12 +96,12 @@ def _read_block(
 
 
 def _is_safe(path: str) -> bool:
-    """Whether a path that somebody wrote stays inside the kernel's own folder."""
+    """Return whether a path from a completion stays inside the kernel's own folder."""
     parts = path.split("/")
     return "." in parts[-1] and all(part.strip(".") for part in parts)
 
 
-def text_outside(lines: Sequence[str], blocks: Sequence[Block]) -> str:
+def read_outside(lines: Sequence[str], blocks: Sequence[Block]) -> str:
     """Return the text between the blocks."""
     kept: list[str] = []
     place = 0
@@ -112,7 +112,7 @@ def text_outside(lines: Sequence[str], blocks: Sequence[Block]) -> str:
 
 
 def is_python(block: Block) -> bool:
-    """Whether a block is Python by what it says it is, or by its looks."""
+    """Return whether a block is Python by its info string, or by its text."""
     if block.language in PYTHON_FENCES:
         return True
     return not block.language and any(map(STARTS.match, block.text.split("\n")))

@@ -1,11 +1,11 @@
-r"""What a completion says: its analysis, its design, its code, and which exemplar it calls fastest.
+r"""Parse completions: the analysis, the design, the code, and the exemplar called fastest.
 
     text ─▶ answer (no reasoning, no end tokens) ─▶ fenced blocks, headings ─▶ sections
                                                  └▶ candidates for the code ─▶ the best one
 
 Models do not keep to a form: several blocks, none, one that is never closed, JSON or a tool call
-around the code. Nothing is executed: whether a block defines the entry point is asked of Python's
-parser. Every step reads the text a fixed number of times, whatever stands in it.
+around the code. Nothing is executed: Python's parser decides whether a block defines the entry
+point. Every step reads the text a fixed number of times, whatever its content.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from store.code.code_blocks import STARTS, Block, closes_fence, find_blocks, is_python, text_outside
-from store.code.python_syntax import parse as python_tree
+from store.code.code_blocks import STARTS, Block, closes_fence, find_blocks, is_python, read_outside
+from store.code.python_syntax import parse_python as python_tree
 from store.code.sections import read_sections
 from store.code.techniques import TECHNIQUES
-from store.ids import normalise
+from store.ids import normalize
 
 ENTRY_POINT = "ModelNew"
 ENTRY_PATH = "kernel.py"
@@ -48,7 +48,7 @@ _CALLS = re.compile(r"<\|?tool_calls?\|?>|<function_call>|<\|python_tag\|>|\[TOO
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parsed:
+class ParsedCompletion:
     """The parts of one completion."""
 
     analysis: str | None = None
@@ -67,16 +67,16 @@ class Parsed:
     """Why there is no code: empty, truncated, only reasoning, no code, too long."""
 
 
-def clean(text: str) -> str:
+def clean_text(text: str) -> str:
     r"""Return text that can be stored: lone surrogates and NUL characters are replaced.
 
-    >>> clean("a\x00b\ud800c")
+    >>> clean_text("a\x00b\ud800c")
     'a\ufffdb?c'
     """
     return text.encode(errors="replace").decode().replace("\0", "\ufffd")
 
 
-def parse(text: str, finish_reason: str = "stop") -> Parsed:
+def parse_completion(text: str, finish_reason: str = "stop") -> ParsedCompletion:
     r"""Return the parts of a completion; never raises for any text.
 
     The code is the block that defines ModelNew; of several the last whole one. Where no block does,
@@ -84,21 +84,21 @@ def parse(text: str, finish_reason: str = "stop") -> Parsed:
     that sampling cut off (finish_reason length) counts only where it is Python and defines
     ModelNew. Code that is not Python is code: the judge says what is wrong with it.
 
-    >>> parse("### Code\n```python\nclass ModelNew: pass\n```").code
+    >>> parse_completion("### Code\n```python\nclass ModelNew: pass\n```").code
     'class ModelNew: pass\n'
-    >>> parse("I cannot help with that.").parse_error
+    >>> parse_completion("I cannot help with that.").parse_error
     'no code'
     """
-    whole = clean(text).replace("\r\n", "\n").replace("\r", "\n")
-    answer = _answer(whole)
+    whole = clean_text(text).replace("\r\n", "\n").replace("\r", "\n")
+    answer = _strip_reasoning(whole)
     if not answer:
         why = "only reasoning" if answer is None else "empty"
-        return Parsed(parse_error="truncated" if finish_reason == "length" else why)
+        return ParsedCompletion(parse_error="truncated" if finish_reason == "length" else why)
     lines = answer.split("\n")
     blocks = find_blocks(lines)
     sections, code_line = read_sections(lines, blocks)
     analysis, design = sections.get("analysis"), sections.get("design")
-    prose = text_outside(lines, blocks)
+    prose = read_outside(lines, blocks)
     named = _FASTEST.search(analysis or prose)
     words = f"{analysis or ''}\n{design or ''}"
     parts: dict[str, Any] = {
@@ -107,17 +107,17 @@ def parse(text: str, finish_reason: str = "stop") -> Parsed:
         "fastest": int(named[1]) if named else None,
         "techniques": tuple(name for name, one in TECHNIQUES.items() if one.phrase.search(words)),
     }
-    found = _code(answer, lines, blocks, code_line, finish_reason)
+    found = _find_code(answer, lines, blocks, code_line, finish_reason)
     if isinstance(found, str):
-        return Parsed(**parts, parse_error=found)
+        return ParsedCompletion(**parts, parse_error=found)
     code, chosen = found
     if len(code) > LONGEST_CODE:
-        return Parsed(**parts, parse_error="too long")
-    path, others = _files(chosen, blocks)
-    return Parsed(**parts, code=_ready(code), path=path, other_files=others)
+        return ParsedCompletion(**parts, parse_error="too long")
+    path, others = _find_files(chosen, blocks)
+    return ParsedCompletion(**parts, code=_normalize_code(code), path=path, other_files=others)
 
 
-def _answer(text: str) -> str | None:
+def _strip_reasoning(text: str) -> str | None:
     """Return what follows the reasoning, without end tokens; None where reasoning never ends."""
     final = text.rfind(_CHANNEL)
     if final >= 0:
@@ -137,32 +137,32 @@ def _answer(text: str) -> str | None:
     return text[:end]
 
 
-def _code(
+def _find_code(
     answer: str,
     lines: Sequence[str],
     blocks: Sequence[Block],
     code_line: int,
     finish_reason: str,
 ) -> tuple[str, Block | None] | str:
-    """Return the code with the block that it stands in, or why there is none."""
+    """Return the code with its block, or why there is none."""
     cut_off = finish_reason == "length"
     defining = [block for block in blocks if _DEFINES.search(block.text)]
     if defining:
-        best = max(defining[-_TRIES:], key=lambda block: _worth(block, code_line))
+        best = max(defining[-_TRIES:], key=lambda block: _rank_block(block, code_line))
         text = best.text
-        if not _defines(text):
+        if not _defines_entry_point(text):
             if best.closed:
-                text = _extended(lines, best) or text
+                text = _extend_block(lines, best) or text
             else:
-                text = _trimmed(text.rstrip().rstrip("`")) or text
-                if cut_off and not _defines(best.text):
+                text = _trim_to_python(text.rstrip().rstrip("`")) or text
+                if cut_off and not _defines_entry_point(best.text):
                     return "truncated"
         return text, best
-    wrapped = max(_wrapped(answer, blocks), key=len, default=None)
+    wrapped = max(_find_wrapped(answer, blocks), key=len, default=None)
     if wrapped is not None:
         return wrapped, None
-    bare = _bare(answer, lines, blocks)
-    if bare is not None and (not cut_off or _defines(bare)):
+    bare = _find_bare(answer, lines, blocks)
+    if bare is not None and (not cut_off or _defines_entry_point(bare)):
         return bare, None
     if cut_off:
         return "truncated"
@@ -173,13 +173,13 @@ def _code(
     return "no code"
 
 
-def _worth(block: Block, code_line: int) -> tuple[bool, bool, bool, int]:
+def _rank_block(block: Block, code_line: int) -> tuple[bool, bool, bool, int]:
     imports = re.search(r"^(?:import|from) ", block.text, re.MULTILINE) is not None
-    return _defines(block.text), imports, block.start > code_line >= 0, block.start
+    return _defines_entry_point(block.text), imports, block.start > code_line >= 0, block.start
 
 
-def _defines(text: str) -> bool:
-    """Whether text is Python and defines the entry point."""
+def _defines_entry_point(text: str) -> bool:
+    """Return whether text is Python and defines the entry point."""
     if len(text) > LONGEST_CODE:
         return False
     tree = python_tree(text)
@@ -195,7 +195,7 @@ def _defines(text: str) -> bool:
     return False
 
 
-def _extended(lines: Sequence[str], block: Block) -> str | None:
+def _extend_block(lines: Sequence[str], block: Block) -> str | None:
     """Return a block up to a later fence, where only then it is Python.
 
     Three backticks in a docstring look like the end of the block.
@@ -203,31 +203,31 @@ def _extended(lines: Sequence[str], block: Block) -> str | None:
     later = (n for n in range(block.end, len(lines)) if closes_fence(lines[n], "`", 3))
     for _, end in zip(range(_TRIES), later, strict=False):
         text = "\n".join(lines[block.start + 1 : end])
-        if _defines(text):
+        if _defines_entry_point(text):
             return text
     return None
 
 
-def _wrapped(answer: str, blocks: Sequence[Block]) -> Iterator[str]:
+def _find_wrapped(answer: str, blocks: Sequence[Block]) -> Iterator[str]:
     """Yield code that defines the entry point out of JSON, tool calls and tags."""
     texts = [block.text for block in blocks if block.language in ("json", "jsonc", "")]
     if answer.lstrip()[:1] in ("{", "["):
         texts.append(answer)
-    texts += [answer[at.end() :] for at in _first(_CALLS.finditer(answer))]
+    texts += [answer[at.end() :] for at in _take_first(_CALLS.finditer(answer))]
     for text in texts[-_TRIES:]:
-        yield from _in_json(text)
-    for at in _first(_TAGGED.finditer(answer)):
+        yield from _find_in_json(text)
+    for at in _take_first(_TAGGED.finditer(answer)):
         end = answer.find("</", at.end())
         inner = answer[at.end() : end if end >= 0 else len(answer)]
         if _DEFINES.search(inner):
-            yield from _unfenced(inner.strip("\n"))
+            yield from _strip_fences(inner.strip("\n"))
 
 
-def _first(found: Iterator[re.Match[str]]) -> list[re.Match[str]]:
+def _take_first(found: Iterator[re.Match[str]]) -> list[re.Match[str]]:
     return [match for _, match in zip(range(_TRIES), found, strict=False)]
 
 
-def _in_json(text: str) -> Iterator[str]:
+def _find_in_json(text: str) -> Iterator[str]:
     """Yield the strings inside the first JSON value of a text that define the entry point."""
     begin = min((at for at in (text.find("{"), text.find("[")) if at >= 0), default=-1)
     if begin < 0 or len(text) > LONGEST_CODE * 2:
@@ -245,7 +245,7 @@ def _in_json(text: str) -> Iterator[str]:
         elif isinstance(value, list):
             waiting += cast("list[Any]", value)
         elif isinstance(value, str) and _DEFINES.search(value):
-            yield from _unfenced(clean(value).replace("\r\n", "\n"))
+            yield from _strip_fences(clean_text(value).replace("\r\n", "\n"))
         elif isinstance(value, str) and value.lstrip()[:1] == "{" and opened < _TRIES:
             # The arguments of a tool call are JSON in a string.
             opened += 1
@@ -255,30 +255,30 @@ def _in_json(text: str) -> Iterator[str]:
                 continue
 
 
-def _unfenced(text: str) -> Iterator[str]:
+def _strip_fences(text: str) -> Iterator[str]:
     """Yield text that defines the entry point, out of its fences where it has some."""
     fenced = [one.text for one in find_blocks(text.split("\n")) if _DEFINES.search(one.text)]
     yield fenced[-1] if fenced else text
 
 
-def _bare(answer: str, lines: Sequence[str], blocks: Sequence[Block]) -> str | None:
-    """Return code that stands in no block, or None."""
-    text = text_outside(lines, blocks) if blocks else answer
+def _find_bare(answer: str, lines: Sequence[str], blocks: Sequence[Block]) -> str | None:
+    """Return code outside of blocks, or None."""
+    text = read_outside(lines, blocks) if blocks else answer
     if not _DEFINES.search(text):
         return None
     rows = text.split("\n")
     starts = [number for number, row in enumerate(rows) if STARTS.match(row)]
     for start in starts[:_TRIES]:
-        found = _trimmed("\n".join(rows[start:]))
+        found = _trim_to_python("\n".join(rows[start:]))
         if found is not None:
             return found
     return "\n".join(rows[starts[0] :]) if starts else text
 
 
-def _trimmed(text: str) -> str | None:
+def _trim_to_python(text: str) -> str | None:
     """Return text up to where it stops being Python, if that defines the entry point."""
     for _ in range(_TRIES):
-        if _defines(text):
+        if _defines_entry_point(text):
             return text
         if len(text) > LONGEST_CODE:
             return None
@@ -297,14 +297,14 @@ def _trimmed(text: str) -> str | None:
     return None
 
 
-def _files(
+def _find_files(
     chosen: Block | None, blocks: Sequence[Block]
 ) -> tuple[str, tuple[tuple[str, str], ...]]:
     """Return the path of the code and the other files of the answer."""
     if chosen is None or chosen.name is None:
         return ENTRY_PATH, ()
     others = {
-        block.name: _ready(block.text)
+        block.name: _normalize_code(block.text)
         for block in blocks
         if block.name not in (None, chosen.name) and block.closed and block.text.strip()
     }
@@ -313,8 +313,8 @@ def _files(
     return chosen.name, tuple(sorted((str(name), text) for name, text in others.items()))
 
 
-def _ready(code: str) -> str:
+def _normalize_code(code: str) -> str:
     """Return code as it is stored: no blank lines around it, one newline at the end."""
     rows = code.rstrip().split("\n")
     first = next((number for number, row in enumerate(rows) if row.strip()), 0)
-    return normalise("\n".join(rows[first:]))
+    return normalize("\n".join(rows[first:]))

@@ -23,12 +23,12 @@ Resolve = Callable[[ast.expr], str]
 
 
 def is_constructor(name: str) -> bool:
-    """Say whether a call of this resolved name builds a constant tensor."""
+    """Return whether a call of this resolved name builds a constant tensor."""
     return name in _BUILD or name.rpartition(".")[2] in _BUILD_METHODS
 
 
-def found_in(model: ast.ClassDef, resolve: Resolve) -> bool:
-    """Say whether `forward` or `__call__` of a class returns a constant on some path.
+def has_constant_answer(model: ast.ClassDef, resolve: Resolve) -> bool:
+    """Return whether `forward` or `__call__` of a class returns a constant on some path.
 
     Constant is a tensor built by zeros, ones or full from shapes alone, such a tensor kept in an
     attribute that nothing else writes, or a view of either. A return guarded by a test for empty
@@ -43,10 +43,10 @@ def found_in(model: ast.ClassDef, resolve: Resolve) -> bool:
         and isinstance(node.value, ast.Name)
         and any(isinstance(t, ast.Attribute) and t.attr in _ENTRY for t in node.targets)
     }
-    entries = [node for node in functions if node.name in _ENTRY | replacing and _inputs(node)]
+    entries = [node for node in functions if node.name in _ENTRY | replacing and _list_inputs(node)]
     if not entries:
         return False
-    written, touched = _attributes(nodes)
+    written, touched = _collect_attributes(nodes)
     constant = {
         name
         for name, values in written.items()
@@ -57,28 +57,28 @@ def found_in(model: ast.ClassDef, resolve: Resolve) -> bool:
     return any(_returns_constant(entry, constant, resolve) for entry in entries)
 
 
-def _inputs(function: ast.FunctionDef) -> set[str]:
+def _list_inputs(function: ast.FunctionDef) -> set[str]:
     arguments = function.args
     named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     extra = [a for a in (arguments.vararg, arguments.kwarg) if a is not None]
     return {argument.arg for argument in [*named, *extra]} - {"self", "cls"}
 
 
-def _attributes(nodes: list[ast.AST]) -> tuple[dict[str, list[ast.expr]], set[str]]:
+def _collect_attributes(nodes: list[ast.AST]) -> tuple[dict[str, list[ast.expr]], set[str]]:
     """Return each self attribute's assigned values, and those that anything else may write."""
     written: dict[str, list[ast.expr]] = {}
     touched: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Assign):
             for target in node.targets:
-                if (name := _self_attribute(target)) is not None:
+                if (name := _name_self_attribute(target)) is not None:
                     written.setdefault(name, []).append(node.value)
                 elif isinstance(target, ast.Subscript):
-                    touched |= _named(target.value)
+                    touched |= _collect_names(target.value)
                 elif isinstance(target, ast.Tuple):
-                    touched |= _named(target)
+                    touched |= _collect_names(target)
         elif isinstance(node, ast.AugAssign):
-            touched |= _named(node.target)
+            touched |= _collect_names(node.target)
         elif isinstance(node, ast.Call):
             function = node.func
             match node:
@@ -90,16 +90,16 @@ def _attributes(nodes: list[ast.AST]) -> tuple[dict[str, list[ast.expr]], set[st
                 case _:
                     pass
             if isinstance(function, ast.Attribute) and function.attr.endswith("_"):
-                touched |= _named(function.value)
+                touched |= _collect_names(function.value)
             # Given to a call, a buffer may be filled by it; asking for its address is the same.
             for value in [*node.args, *(keyword.value for keyword in node.keywords)]:
-                touched |= _named(value)
+                touched |= _collect_names(value)
             if isinstance(function, ast.Attribute) and function.attr == "data_ptr":
-                touched |= _named(function.value)
+                touched |= _collect_names(function.value)
     return written, touched
 
 
-def _self_attribute(node: ast.expr) -> str | None:
+def _name_self_attribute(node: ast.expr) -> str | None:
     if (
         isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)
@@ -109,8 +109,8 @@ def _self_attribute(node: ast.expr) -> str | None:
     return None
 
 
-def _named(node: ast.expr) -> set[str]:
-    names = (_self_attribute(part) for part in ast.walk(node) if isinstance(part, ast.expr))
+def _collect_names(node: ast.expr) -> set[str]:
+    names = (_name_self_attribute(part) for part in ast.walk(node) if isinstance(part, ast.expr))
     return {name for name in names if name is not None}
 
 
@@ -135,7 +135,7 @@ def _is_built(node: ast.expr, resolve: Resolve) -> bool:
 
 
 def _returns_constant(entry: ast.FunctionDef, constant: set[str], resolve: Resolve) -> bool:
-    inputs = _inputs(entry)
+    inputs = _list_inputs(entry)
     local: dict[str, list[ast.expr]] = {}
     loads: dict[str, int] = {}
     for node in ast.walk(entry):
@@ -157,18 +157,18 @@ def _returns_constant(entry: ast.FunctionDef, constant: set[str], resolve: Resol
             case ast.Name(id=name) if name in local and loads.get(name) == 1:
                 return all(is_constant(value, depth + 1) for value in local[name])
             case ast.Attribute():
-                return _self_attribute(node) in constant
+                return _name_self_attribute(node) in constant
             case ast.Call(func=ast.Attribute(attr=method, value=value)) if method in _RESHAPE:
                 return is_constant(value, depth + 1)
             case _:
-                return _is_built(node, resolve) and not _reads(node, inputs)
+                return _is_built(node, resolve) and not _reads_input(node, inputs)
 
     return any(
-        value.value is not None and is_constant(value.value) for value in _returns(entry.body)
+        value.value is not None and is_constant(value.value) for value in _list_returns(entry.body)
     )
 
 
-def _returns(body: list[ast.stmt]) -> Iterator[ast.Return]:
+def _list_returns(body: list[ast.stmt]) -> Iterator[ast.Return]:
     """Yield the function's own returns, without those guarded by a test for empty input."""
     for statement in body:
         match statement:
@@ -176,18 +176,18 @@ def _returns(body: list[ast.stmt]) -> Iterator[ast.Return]:
                 yield statement
             case ast.If(test=test, body=inner, orelse=orelse):
                 if not _tests_emptiness(test):
-                    yield from _returns(inner)
-                yield from _returns(orelse)
+                    yield from _list_returns(inner)
+                yield from _list_returns(orelse)
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 pass
             case ast.Try(body=inner, handlers=handlers, orelse=orelse, finalbody=final):
-                yield from _returns(inner + orelse + final)
+                yield from _list_returns(inner + orelse + final)
                 for handler in handlers:
-                    yield from _returns(handler.body)
+                    yield from _list_returns(handler.body)
             case ast.For() | ast.While():
-                yield from _returns(statement.body + statement.orelse)
+                yield from _list_returns(statement.body + statement.orelse)
             case ast.With():
-                yield from _returns(statement.body)
+                yield from _list_returns(statement.body)
             case _:
                 pass
 
@@ -206,8 +206,8 @@ def _tests_emptiness(test: ast.expr) -> bool:
     )
 
 
-def _reads(node: ast.expr, inputs: set[str]) -> bool:
-    """Say whether an expression uses an input for more than its shape, type or place."""
+def _reads_input(node: ast.expr, inputs: set[str]) -> bool:
+    """Return whether an expression uses an input for more than its shape, type or place."""
     asked = {
         id(part.value)
         for part in ast.walk(node)

@@ -1,4 +1,4 @@
-"""What tree-sitter sees in C++ and CUDA text: functions, launches, streams, graphs, techniques."""
+"""Facts that tree-sitter finds in C++ and CUDA text: functions, launches, streams, techniques."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class CudaFacts:
 
 
 @cache
-def _language() -> tuple[tree_sitter.Parser, tree_sitter.Query]:
+def _load_parser() -> tuple[tree_sitter.Parser, tree_sitter.Query]:
     import tree_sitter
     import tree_sitter_cuda
 
@@ -79,12 +79,12 @@ def read_cuda(text: str) -> CudaFacts:
     data = text.encode(errors="replace")
     if len(data) > MAX_BYTES or b"{" not in data:
         return CudaFacts()
-    parser, query = _language()
+    parser, query = _load_parser()
     tree = parser.parse(data)
     found = tree_sitter.QueryCursor(query).captures(tree.root_node)
-    if _bytes_in_error(found.get("error", [])) > _MOST_ERROR_SHARE * len(data.strip()):
+    if _count_error_bytes(found.get("error", [])) > _MOST_ERROR_SHARE * len(data.strip()):
         return CudaFacts()
-    functions = [node for node in found.get("function", []) if not _in_a_sentence(node)]
+    functions = [node for node in found.get("function", []) if not _is_in_sentence(node)]
     if not functions:
         return CudaFacts()
 
@@ -99,7 +99,7 @@ def read_cuda(text: str) -> CudaFacts:
     graphs = any(name.startswith("cudaGraph") for name in calls) or bool(
         calls & {"cudaStreamBeginCapture", "cudaStreamEndCapture"}
     )
-    techniques = _techniques(
+    techniques = _find_techniques(
         calls=calls,
         defined=names("defined"),
         types=names("type"),
@@ -115,7 +115,7 @@ def read_cuda(text: str) -> CudaFacts:
         techniques.add("cuda_graphs")
     return CudaFacts(
         functions=len(functions),
-        global_functions=sum(not _in_a_sentence(node) for node in found.get("global", [])),
+        global_functions=sum(not _is_in_sentence(node) for node in found.get("global", [])),
         launches=len(found.get("launch", [])),
         uses_streams=streams,
         uses_cuda_graphs=graphs,
@@ -123,15 +123,15 @@ def read_cuda(text: str) -> CudaFacts:
     )
 
 
-def _in_a_sentence(function: tree_sitter.Node) -> bool:
-    """Say whether words that are no C++ stand on the function's own first or last line."""
+def _is_in_sentence(function: tree_sitter.Node) -> bool:
+    """Return whether words that are not C++ share the function's first or last line."""
     before, after = function.prev_sibling, function.next_sibling
     return (
         before is not None and before.is_error and before.end_point.row == function.start_point.row
     ) or (after is not None and after.is_error and after.start_point.row == function.end_point.row)
 
 
-def _bytes_in_error(nodes: list[tree_sitter.Node]) -> int:
+def _count_error_bytes(nodes: list[tree_sitter.Node]) -> int:
     """Count the bytes under error nodes once, although the nodes nest."""
     total, reached = 0, 0
     for start, end in sorted((node.start_byte, node.end_byte) for node in nodes):
@@ -140,7 +140,7 @@ def _bytes_in_error(nodes: list[tree_sitter.Node]) -> int:
     return total
 
 
-def _techniques(
+def _find_techniques(
     *,
     calls: set[str],
     defined: set[str],
@@ -151,7 +151,7 @@ def _techniques(
     shared: bool,
     bounds: bool,
 ) -> set[str]:
-    """Name the techniques whose syntax is there; the vocabulary stands in store.code.features."""
+    """Return the techniques whose syntax is there; the vocabulary is `store.code.techniques`."""
 
     def starts(names: set[str], *prefixes: str) -> bool:
         return any(name.startswith(prefixes) for name in names)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from store.code.cuda_facts import CudaFacts, read_cuda
 from store.code.languages import CPP, CUDA, PYTORCH, TRITON, is_native, is_python
-from store.code.minhash import bands, c_tokens, python_tokens
+from store.code.minhash import compute_bands, tokenize_c, tokenize_python
 from store.code.python_facts import read_python
 
 if TYPE_CHECKING:
@@ -60,12 +60,12 @@ def extract(
     parsed = True
     if is_native(path):
         native.insert(0, code)
-        tokens = c_tokens(code.encode(errors="replace"))
+        tokens = tokenize_c(code.encode(errors="replace"))
     else:
         main = read_python(code)
         modules.insert(0, main)
         parsed = main.parsed
-        tokens = python_tokens(code.encode(errors="replace"), main.prose)
+        tokens = tokenize_python(code.encode(errors="replace"), main.prose)
     cuda = [read_cuda(text) for text in native]
     cuda += [read_cuda(text) for module in modules for text in module.strings]
 
@@ -75,12 +75,12 @@ def extract(
     global_functions = sum(facts.global_functions for facts in cuda)
     triton_kernels = sum(module.triton_kernels for module in modules)
     for name, text in files:
-        split = c_tokens if is_native(name) else python_tokens
+        split = tokenize_c if is_native(name) else tokenize_python
         tokens += split(text.encode(errors="replace"))
     texts = [code, *(text for _, text in files)]
     return Features(
         parsed=parsed,
-        language=_language(parsed, cuda, global_functions, triton_kernels),
+        language=_name_language(parsed, cuda, global_functions, triton_kernels),
         has_device_code=global_functions + triton_kernels > 0,
         global_functions=global_functions,
         triton_kernels=triton_kernels,
@@ -95,7 +95,7 @@ def extract(
     ), tokens
 
 
-def _language(
+def _name_language(
     parsed: bool, cuda: Sequence[CudaFacts], global_functions: int, triton_kernels: int
 ) -> str:
     if not parsed:
@@ -108,7 +108,7 @@ def _language(
     return PYTORCH.name
 
 
-def extract_many(kernels: pa.Table) -> pa.Table:
+def extract_features(kernels: pa.Table) -> pa.Table:
     """Return rows of table kernel_features for kernels: kernel_id, code, path, other_files.
 
     One row per input row, in order, without created_at; reads 2,000 kernels at a time.
@@ -121,13 +121,13 @@ def extract_many(kernels: pa.Table) -> pa.Table:
     schema = schema.remove(schema.get_field_index("created_at"))
     schema = pa.schema([column.with_nullable(True) for column in schema])
     batches = [
-        pa.Table.from_pylist(list(_rows(batch)), schema=schema)
+        pa.Table.from_pylist(list(_build_rows(batch)), schema=schema)
         for batch in kernels.to_batches(max_chunksize=_CHUNK)
     ]
     return pa.concat_tables(batches) if batches else schema.empty_table()
 
 
-def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+def _build_rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     ids: list[Any] = batch.column("kernel_id").to_pylist()
     codes: list[Any] = batch.column("code").to_pylist()
     others: list[Any] = (
@@ -143,7 +143,7 @@ def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     extracted = [
         extract(code, other, path) for code, other, path in zip(codes, others, paths, strict=True)
     ]
-    signatures = bands([tokens for _, tokens in extracted])
+    signatures = compute_bands([tokens for _, tokens in extracted])
     for kernel_id, (features, _), signature in zip(ids, extracted, signatures, strict=True):
         yield {
             "kernel_id": kernel_id,

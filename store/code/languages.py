@@ -74,13 +74,13 @@ def find_language(path: str) -> Language | None:
 
 
 def is_python(path: str) -> bool:
-    """Say whether a file is Python by its name."""
+    """Return whether a file is Python by its name."""
     language = find_language(path)
     return language is not None and language.parser == "python"
 
 
 def is_native(path: str) -> bool:
-    """Say whether a file is C++ or CUDA by its name."""
+    """Return whether a file is C++ or CUDA by its name."""
     language = find_language(path)
     return language is not None and language.parser == "c++"
 

@@ -33,13 +33,13 @@ _C_TOKEN = re.compile(
 )
 
 
-def python_tokens(code: bytes, prose: Sequence[tuple[int, int]] = ()) -> list[bytes]:
+def tokenize_python(code: bytes, prose: Sequence[tuple[int, int]] = ()) -> list[bytes]:
     """Return the tokens of Python text without comments and without the `prose` byte ranges.
 
     Prose is docstrings and bare strings, as the parser found them. Every other triple-quoted
     string is taken as embedded C++ and split too, since it is where kernels differ.
 
-    >>> python_tokens(b"x = 1  # one")
+    >>> tokenize_python(b"x = 1  # one")
     [b'x', b'=', b'1']
     """
     skipped = {start for start, _ in prose}
@@ -49,22 +49,22 @@ def python_tokens(code: bytes, prose: Sequence[tuple[int, int]] = ()) -> list[by
         if kind is None or match.start() in skipped:
             continue
         if kind == "block":
-            tokens += c_tokens(match.group()[3:-3])
+            tokens += tokenize_c(match.group()[3:-3])
         else:
             tokens.append(match.group())
     return tokens
 
 
-def c_tokens(code: bytes) -> list[bytes]:
+def tokenize_c(code: bytes) -> list[bytes]:
     """Return the tokens of C++ or CUDA text without comments.
 
-    >>> c_tokens(b"k<<<1, 2>>>(); // launch")
+    >>> tokenize_c(b"k<<<1, 2>>>(); // launch")
     [b'k', b'<<<', b'1', b',', b'2', b'>>>', b'(', b')', b';']
     """
     return [m.group() for m in _C_TOKEN.finditer(code) if m.lastgroup]
 
 
-def bands(texts: Sequence[Sequence[bytes]]) -> NDArray[np.int64]:
+def compute_bands(texts: Sequence[Sequence[bytes]]) -> NDArray[np.int64]:
     """Return the bands of each token list; shape (texts, BANDS), int64.
 
     Signatures are 128 minima (rensa's R-MinHash) over the shingles of 5 tokens, cut into 16
@@ -74,7 +74,7 @@ def bands(texts: Sequence[Sequence[bytes]]) -> NDArray[np.int64]:
     """
     if not texts:
         return np.empty((0, BANDS), dtype=np.int64)
-    hashed = [_shingles(tokens) for tokens in texts]
+    hashed = [_hash_shingles(tokens) for tokens in texts]
     offsets = np.concatenate([[0], np.cumsum([len(h) for h in hashed])]).astype(np.uint64)
     matrix = RMinHash.digest_matrix_from_flat_token_hashes(
         np.concatenate(hashed), offsets, PERMUTATIONS, SEED
@@ -89,7 +89,7 @@ def bands(texts: Sequence[Sequence[bytes]]) -> NDArray[np.int64]:
     return np.frombuffer(b"".join(digests), dtype="<i8").reshape(len(texts), BANDS)
 
 
-def _shingles(tokens: Sequence[bytes]) -> NDArray[np.uint64]:
+def _hash_shingles(tokens: Sequence[bytes]) -> NDArray[np.uint64]:
     """Hash every run of SHINGLE tokens into 64 bits, distinct and sorted."""
     codes: dict[bytes, int] = {token: zlib.crc32(token) for token in set(tokens)}
     values = np.array([codes[token] for token in tokens], dtype=np.uint64)

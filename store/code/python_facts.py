@@ -1,4 +1,4 @@
-"""What Python's own parser sees in a kernel: calls, flags, Triton kernels, embedded C++ text."""
+"""Facts that Python's parser finds in a kernel: calls, flags, Triton kernels, embedded C++."""
 
 from __future__ import annotations
 
@@ -8,36 +8,40 @@ from dataclasses import dataclass, field
 
 from store.code import constant_answers
 from store.code.languages import TRITON
-from store.code.python_syntax import Names, collect, parse
+from store.code.python_syntax import Names, collect_syntax, parse_python
 
 
-def _words(names: str, *prefixes: str) -> frozenset[str]:
+def _prefix_words(names: str, *prefixes: str) -> frozenset[str]:
     """Return the words of a text, each with every prefix."""
     return frozenset(f"{prefix}{name}" for prefix in prefixes or ("",) for name in names.split())
 
 
 _COMPILE = frozenset(("torch.compile", "torch._dynamo.optimize"))
-_JIT = _words(
+_JIT = _prefix_words(
     "script trace freeze trace_module script_method optimize_for_inference script_if_tracing",
     "torch.jit.",
 )
-_GRAPHS = _words("CUDAGraph graph make_graphed_callables", "torch.cuda.", "torch.cuda.graphs.")
-_STREAMS = _words(
+_GRAPHS = _prefix_words(
+    "CUDAGraph graph make_graphed_callables", "torch.cuda.", "torch.cuda.graphs."
+)
+_STREAMS = _prefix_words(
     "Stream stream ExternalStream StreamContext set_stream", "torch.cuda.", "torch.cuda.streams."
-) | _words("Stream ExternalStream", "cupy.cuda.")
+) | _prefix_words("Stream ExternalStream", "cupy.cuda.")
 _FLAGS = (
     "torch.backends.cudnn.",
     "torch.backends.cuda.matmul.",
     "torch.backends.fp32_precision",
 )
 _FLAG_CALLS = frozenset(("torch.set_float32_matmul_precision", "torch.backends.cudnn.flags"))
-_LOW_PRECISION = _words(
+_LOW_PRECISION = _prefix_words(
     "float16 half bfloat16 float8_e4m3fn float8_e5m2", "torch.", "triton.language."
 )
-_CHANNELS_LAST = _words("channels_last channels_last_3d", "torch.")
-_FUSED_CALLS = _words("addmm baddbmm addbmm addmv addcmul addcdiv scaled_dot_product_attention")
+_CHANNELS_LAST = _prefix_words("channels_last channels_last_3d", "torch.")
+_FUSED_CALLS = _prefix_words(
+    "addmm baddbmm addbmm addmv addcmul addcdiv scaled_dot_product_attention"
+)
 # Methods with a trailing underscore that make or annotate a tensor, rather than compute in place.
-_NOT_IN_PLACE = _words(
+_NOT_IN_PLACE = _prefix_words(
     "requires_grad_ fill_ zero_ copy_ uniform_ normal_ trunc_normal_ kaiming_uniform_ "
     "kaiming_normal_ xavier_uniform_ xavier_normal_ orthogonal_ constant_ zeros_ ones_ "
     "share_memory_ _init_weights_"
@@ -70,10 +74,10 @@ def read_python(code: str) -> PythonFacts:
     >>> read_python("# torch.compile(g)").uses_torch_compile
     False
     """
-    tree = parse(code)
+    tree = parse_python(code)
     if tree is None:
         return PythonFacts()
-    found = collect(tree, code)
+    found = collect_syntax(tree, code)
     facts = PythonFacts(parsed=True, strings=found.strings, prose=found.prose)
     names = Names(found)
     for call in found.calls:
@@ -83,10 +87,12 @@ def read_python(code: str) -> PythonFacts:
     for target in found.targets:
         _read_target(facts, names, target)
     for subscript in found.keyed:
-        if _holds_address(subscript):
+        if _has_address(subscript):
             facts.techniques.add("caching")
     builds = any(constant_answers.is_constructor(names.resolve(call.func)) for call in found.calls)
-    if builds and any(constant_answers.found_in(node, names.resolve) for node in found.classes):
+    if builds and any(
+        constant_answers.has_constant_answer(node, names.resolve) for node in found.classes
+    ):
         facts.techniques.add("short_circuit")
     for there, technique in (
         (facts.uses_cuda_graphs, "cuda_graphs"),
@@ -123,7 +129,7 @@ def _read_call(facts: PythonFacts, names: Names, call: ast.Call) -> None:
         given & _LOW_PRECISION
         or (method in ("half", "bfloat16") and not call.args)
         or (method == "autocast" and name.startswith("torch."))
-        or (name == "torch.set_float32_matmul_precision" and _first_text(call) != "highest")
+        or (name == "torch.set_float32_matmul_precision" and _find_first_text(call) != "highest")
     ):
         facts.techniques.add("reduced_precision")
     if method in _FUSED_CALLS or "fuse" in method.lower():
@@ -146,7 +152,7 @@ def _read_call(facts: PythonFacts, names: Names, call: ast.Call) -> None:
         facts.techniques.add("caching")
 
 
-def _first_text(call: ast.Call) -> object:
+def _find_first_text(call: ast.Call) -> object:
     return call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else None
 
 
@@ -180,7 +186,7 @@ def _read_target(
     facts: PythonFacts, names: Names, assigned: tuple[ast.expr, ast.expr | None]
 ) -> None:
     """Note what an assignment sets: library flags, and attributes that are called a cache."""
-    for target in _flat(assigned[0]):
+    for target in _flatten(assigned[0]):
         if not isinstance(target, ast.Attribute):
             continue
         name = names.resolve(target)
@@ -193,16 +199,16 @@ def _read_target(
             facts.techniques.add("caching")
 
 
-def _flat(target: ast.expr) -> Iterator[ast.expr]:
+def _flatten(target: ast.expr) -> Iterator[ast.expr]:
     if isinstance(target, ast.Tuple | ast.List):
         for item in target.elts:
-            yield from _flat(item)
+            yield from _flatten(item)
     else:
         yield target
 
 
-def _holds_address(node: ast.Subscript | ast.Compare) -> bool:
-    """Say whether a lookup or comparison is made with a tensor's address."""
+def _has_address(node: ast.Subscript | ast.Compare) -> bool:
+    """Return whether a lookup or comparison is made with a tensor's address."""
     parts = [node.slice] if isinstance(node, ast.Subscript) else [node.left, *node.comparators]
     return any(map(_is_address, parts))
 

@@ -11,7 +11,7 @@ MAX_LENGTH = 1_000_000
 """Longer text is not parsed: no kernel is that long, and its tree would take gigabytes."""
 
 
-def parse(code: str) -> ast.Module | None:
+def parse_python(code: str) -> ast.Module | None:
     """Return the tree of Python text, or None where Python's parser refuses it.
 
     Null bytes, lone surrogates and nesting deeper than the parser's stack are refusals too.
@@ -28,7 +28,7 @@ def parse(code: str) -> ast.Module | None:
 
 
 @dataclass(kw_only=True)
-class Found:
+class SyntaxParts:
     """The nodes of a tree that matter, by kind."""
 
     imports: list[ast.Import | ast.ImportFrom] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Found:
 class Names:
     """Dotted names with the module's import aliases undone."""
 
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: SyntaxParts) -> None:
         self._alias: dict[str, str] = {}
         for node in found.imports:
             if isinstance(node, ast.Import):
@@ -82,9 +82,9 @@ _CHILDREN = {
 }
 
 
-def collect(tree: ast.Module, code: str) -> Found:
+def collect_syntax(tree: ast.Module, code: str) -> SyntaxParts:
     """Walk the tree once with an own stack: ast.walk costs three times as much."""
-    found = Found()
+    found = SyntaxParts()
     stack: list[ast.AST] = [tree]
     starts: list[int] | None = None
     while stack:
@@ -106,8 +106,8 @@ def collect(tree: ast.Module, code: str) -> Found:
         elif isinstance(node, ast.Expr):
             text = node.value
             if isinstance(text, ast.Constant) and isinstance(text.value, str):
-                starts = starts or _line_starts(code)
-                found.prose.append(_byte_range(text, starts))
+                starts = starts or _list_line_starts(code)
+                found.prose.append(_find_byte_range(text, starts))
                 continue
         elif isinstance(node, ast.JoinedStr | ast.BinOp):
             joined = _fold(node)
@@ -136,7 +136,7 @@ def collect(tree: ast.Module, code: str) -> Found:
     return found
 
 
-def _line_starts(code: str) -> list[int]:
+def _list_line_starts(code: str) -> list[int]:
     """Return the byte at which each line of the UTF-8 text starts, as Python counts lines."""
     data = code.encode()
     starts, place = [0], 0
@@ -146,7 +146,7 @@ def _line_starts(code: str) -> list[int]:
     return starts
 
 
-def _byte_range(node: ast.Constant, starts: list[int]) -> tuple[int, int]:
+def _find_byte_range(node: ast.Constant, starts: list[int]) -> tuple[int, int]:
     end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or 0
     return starts[node.lineno - 1] + node.col_offset, starts[end_line - 1] + end_column
 

@@ -7,13 +7,13 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from store.code.python_syntax import parse
+from store.code.python_syntax import parse_python
 
 NETWORK_LAYERS = 3
-"""From so many convolutions or linear layers on, a task is a network rather than one operation."""
+"""A task with at least this many convolutions or linear layers is a network."""
 
 FUSED_STEPS = 3
-"""From so many operations in `forward` on, a convolution or product counts as fused with them."""
+"""With at least this many operations in `forward`, a convolution or product counts as fused."""
 
 OTHER = "other"
 
@@ -51,7 +51,7 @@ _TAILS = ("softmax", "norm", "pooling", "reduction")
 _TARGETS = frozenset(("target", "targets", "label", "labels", "negative"))
 
 
-def family(reference_code: str) -> str:
+def classify_family(reference_code: str) -> str:
     """Return the family of a task: its weightiest operation, or what kind of whole it is.
 
     The order: recurrent, attention, network (three or more convolutions or linear layers), scan,
@@ -59,21 +59,22 @@ def family(reference_code: str) -> str:
     convolution or product that is fused with more operations is named after the weightiest of
     them too (conv3d_norm). Text that cannot be parsed or that has no Model is "other".
 
-    >>> family("class Model:\\n    def forward(self, a, b):\\n        return torch.matmul(a, b)")
+    >>> body = "def forward(self, a, b):\\n        return torch.matmul(a, b)"
+    >>> classify_family(f"class Model:\\n    {body}")
     'matmul'
     """
-    tree = parse(reference_code)
+    tree = parse_python(reference_code)
     if tree is None:
         return OTHER
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     if not any(node.name == "Model" for node in classes):
         return OTHER
     nodes = [node for one in classes for node in ast.walk(one)]
-    operations = Counter(_operations(nodes))
+    operations = Counter(_list_operations(nodes))
     for name in ("rnn", "attention"):
         if operations[name]:
             return name
-    if _layers(nodes) >= NETWORK_LAYERS:
+    if _count_layers(nodes) >= NETWORK_LAYERS:
         return "network"
     arguments = {node.arg for node in nodes if isinstance(node, ast.arg)}
     divides = any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div) for n in nodes)
@@ -82,21 +83,25 @@ def family(reference_code: str) -> str:
             return "loss"
         if operations[name]:
             if name in _HEAVY:
-                return f"{name}_{_tail(operations)}" if _steps(classes) >= FUSED_STEPS else name
+                return (
+                    f"{name}_{_name_tail(operations)}"
+                    if _count_steps(classes) >= FUSED_STEPS
+                    else name
+                )
             # x / sum(|x|) and x / sqrt(mean(x²)) are norms that are written out.
             return "norm" if name == "reduction" and divides else name
     return "elementwise"
 
 
-def _operations(nodes: list[ast.AST]) -> Iterator[str]:
-    for name in _called(nodes):
+def _list_operations(nodes: list[ast.AST]) -> Iterator[str]:
+    for name in _list_called(nodes):
         if name in _FAMILY_OF:
             yield _FAMILY_OF[name]
     if any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.MatMult) for n in nodes):
         yield "matmul"
 
 
-def _called(nodes: list[ast.AST]) -> Iterator[str]:
+def _list_called(nodes: list[ast.AST]) -> Iterator[str]:
     """Yield the last part of each called name; a call of the model's own layer is none."""
     for node in nodes:
         if isinstance(node, ast.Call):
@@ -109,9 +114,9 @@ def _called(nodes: list[ast.AST]) -> Iterator[str]:
                 yield function.id.lower().replace("_", "")
 
 
-def _layers(nodes: list[ast.AST]) -> int:
+def _count_layers(nodes: list[ast.AST]) -> int:
     count = 0
-    for name in _called(nodes):
+    for name in _list_called(nodes):
         # A list of layers is filled in a loop: its length is not in the text.
         if name in ("sequential", "modulelist", "append"):
             count += NETWORK_LAYERS
@@ -120,12 +125,12 @@ def _layers(nodes: list[ast.AST]) -> int:
     return count
 
 
-def _tail(operations: Counter[str]) -> str:
+def _name_tail(operations: Counter[str]) -> str:
     """Return the weightiest operation that a convolution or product is fused with."""
     return next((name for name in _TAILS if operations[name]), "elementwise")
 
 
-def _steps(classes: list[ast.ClassDef]) -> int:
+def _count_steps(classes: list[ast.ClassDef]) -> int:
     """Count the operations in the forward methods: calls, and arithmetic between values."""
     return sum(
         isinstance(node, ast.Call | ast.BinOp)
@@ -139,11 +144,11 @@ def _steps(classes: list[ast.ClassDef]) -> int:
 def _calls_loss(nodes: list[ast.AST]) -> bool:
     return any(
         name.endswith(("loss", "crossentropy", "kldiv", "cosinesimilarity"))
-        for name in _called(nodes)
+        for name in _list_called(nodes)
     )
 
 
-def _words(text: str) -> frozenset[str]:
+def _split_words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
@@ -155,7 +160,7 @@ RULE = (
 # Decided once, by `choose_test` over the 250 tasks of revision v0: a part of the suite, or another
 # revision of it, is split as the whole was, in every lake.
 _DECIDED = {
-    "kernelbench": _words(
+    "kernelbench": _split_words(
         "conv1d conv3d conv3d_norm conv3d_softmax conv_transpose2d_norm conv_transpose2d_pooling "
         "conv_transpose2d_reduction conv_transpose2d_softmax conv_transpose3d "
         "conv_transpose3d_elementwise conv_transpose3d_reduction matmul_pooling pooling rnn"
@@ -186,7 +191,7 @@ def split_rows(
     ]
 
 
-def decided(suite: str, family: str) -> str | None:
+def find_split(suite: str, family: str) -> str | None:
     """Return the side of a family in a suite that is decided in every lake; None in others."""
     test = _DECIDED.get(suite)
     if test is None:

@@ -1,1 +1,1 @@
-"""Data from elsewhere, which nobody vouches for."""
+"""Untrusted data from other sources."""

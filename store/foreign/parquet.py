@@ -1,4 +1,4 @@
-"""Parquet files that nobody vouches for: how far they may expand, checked before they are read.
+"""Untrusted Parquet files: check how far they expand before they are read.
 
 A file of a few hundred bytes can decode to gigabytes (a dictionary of one long text that every row
 points at), and its metadata need not say so. A child process with a memory limit decodes each file
@@ -44,7 +44,7 @@ _LIMITS: ContextVar[ParquetLimits] = ContextVar("parquet_limits", default=DEFAUL
 
 
 @contextmanager
-def limited(limits: ParquetLimits) -> Generator[None]:
+def use_limits(limits: ParquetLimits) -> Generator[None]:
     """Set the limits for every check inside the block."""
     token = _LIMITS.set(limits)
     try:
@@ -53,12 +53,12 @@ def limited(limits: ParquetLimits) -> Generator[None]:
         _LIMITS.reset(token)
 
 
-def current() -> ParquetLimits:
+def get_limits() -> ParquetLimits:
     """Return the limits in force."""
     return _LIMITS.get()
 
 
-def check(files: Sequence[Path]) -> None:
+def check_files(files: Sequence[Path]) -> None:
     """Decode files in a child process and raise ImportFailed for the first that expands too far.
 
     Raises:
@@ -66,7 +66,7 @@ def check(files: Sequence[Path]) -> None:
     """
     if not files:
         return
-    limits = current()
+    limits = get_limits()
     asked = {
         "files": [str(file.resolve()) for file in files],
         "file_bytes": int(limits.file_gb * GB),
@@ -85,16 +85,16 @@ def check(files: Sequence[Path]) -> None:
         if one.get("damaged"):
             raise ImportFailed(f"{file.name} {one['error']}", "Copy or download it again.")
         if "error" in one:
-            raise _too_large(file, str(one["error"]))
+            raise _refuse_size(file, str(one["error"]))
     if len(found) < len(files):
         # The limits on memory or processor time ended the child in the middle of this file.
         size = f"{limits.file_gb:g} GB"
-        raise _too_large(
+        raise _refuse_size(
             files[len(found)], f"cannot be decoded in the memory and time that {size} may take"
         )
 
 
-def _too_large(file: Path, reason: str) -> ImportFailed:
+def _refuse_size(file: Path, reason: str) -> ImportFailed:
     return ImportFailed(
         f"{file.name} ({file.stat().st_size} bytes) {reason}",
         "Nothing of it was stored. If you trust its source, raise --max-file-gb or --max-total-gb.",

@@ -29,7 +29,7 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 _WIDTH_IN, _HEIGHT_IN, _DPI = 7.0, 3.6, 110
 
 
-def write(made: Edition) -> None:
+def write_card(made: Edition) -> None:
     """Write README.md and its figure into the folder of an edition.
 
     What they say is asked of the frozen lake that lies there, so that nothing but what leaves can
@@ -38,12 +38,12 @@ def write(made: Edition) -> None:
     from store.lake.location import Location
 
     with Lake(Location(made.folder)) as lake:
-        _figure(lake, made)
-        text = card(lake, made)
+        _draw_figure(lake, made)
+        text = render_card(lake, made)
     (made.folder / README).write_text(text, "utf-8")
 
 
-def card(lake: Lake, made: Edition) -> str:
+def render_card(lake: Lake, made: Edition) -> str:
     """Return the text of README.md."""
     import jinja2
     import yaml
@@ -55,20 +55,20 @@ def card(lake: Lake, made: Edition) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["inert"] = inert
-    configs = _configs(made)
+    environment.filters["inert"] = neutralize
+    configs = _list_configs(made)
     head = yaml.dump(
-        _front_matter(made, configs), Dumper=yaml.CSafeDumper, sort_keys=False, width=1000
+        _build_front_matter(made, configs), Dumper=yaml.CSafeDumper, sort_keys=False, width=1000
     )
     body = environment.get_template("card.md.j2").render(
         made=made,
         configs=configs,
-        example=_default(made, configs),
+        example=_choose_default(made, configs),
         empty=[name for name, files in made.tables.items() if not files],
         evaluators=lake.run(read_sql(__file__, "card_evaluators")).rows(),
         sources=lake.run(read_sql(__file__, "card_sources")).rows(),
         tables=[lake.catalog.table(name) for name in made.tables],
-        private=_private(lake, made),
+        private=_list_private(lake, made),
         version=__version__,
         manifest=MANIFEST,
         catalog=CATALOG,
@@ -77,10 +77,10 @@ def card(lake: Lake, made: Edition) -> str:
     return f"---\n{head}---\n\n{body}"
 
 
-def inert(value: object) -> str:
+def neutralize(value: object) -> str:
     """Return a text for the body of a card: one line, no markup, nothing that becomes a link.
 
-    >>> inert("<img src=x> [a](b) | `c`")
+    >>> neutralize("<img src=x> [a](b) | `c`")
     '&#60;img src&#61;x&#62; &#91;a&#93;&#40;b&#41; &#124; &#96;c&#96;'
     """
     text = format_cell(value)
@@ -90,7 +90,7 @@ def inert(value: object) -> str:
     return f"&#{ord(plain[0])};{plain[1:]}" if plain[:1] in ("-", " ") else plain
 
 
-def _configs(made: Edition) -> list[dict[str, Any]]:
+def _list_configs(made: Edition) -> list[dict[str, Any]]:
     """Return what the card says of each dataset and table with rows, datasets first."""
     found: list[dict[str, Any]] = []
     for name in (*made.datasets, *made.tables):
@@ -111,14 +111,14 @@ def _configs(made: Edition) -> list[dict[str, Any]]:
     return found
 
 
-def _front_matter(made: Edition, configs: list[dict[str, Any]]) -> dict[str, Any]:
+def _build_front_matter(made: Edition, configs: list[dict[str, Any]]) -> dict[str, Any]:
     most = max((one["rows"] for one in configs), default=0)
-    default = _default(made, configs)
+    default = _choose_default(made, configs)
     names = sorted({licence for _, licence, _ in made.licences})
     return {
-        **licences.hub_field(names),
+        **licences.build_hub_field(names),
         "pretty_name": made.repo.rpartition("/")[2],
-        "size_categories": [viewer.size_category(most)],
+        "size_categories": [viewer.name_size(most)],
         "task_categories": ["text-generation"],
         "language": ["code"],
         "tags": [
@@ -141,7 +141,7 @@ def _front_matter(made: Edition, configs: list[dict[str, Any]]) -> dict[str, Any
         "dataset_info": [
             {
                 "config_name": one["name"],
-                "features": viewer.features(made.schemas[one["name"]]),
+                "features": viewer.describe_features(made.schemas[one["name"]]),
                 "splits": [
                     {
                         "name": one["split"],
@@ -157,13 +157,13 @@ def _front_matter(made: Edition, configs: list[dict[str, Any]]) -> dict[str, Any
     }
 
 
-def _default(made: Edition, configs: list[dict[str, Any]]) -> str:
+def _choose_default(made: Edition, configs: list[dict[str, Any]]) -> str:
     """Return the config that is loaded where none is named: a dataset, else the kernels."""
     named = [str(one["name"]) for one in configs]
     return next((name for name in named if name in (*made.datasets, "kernels")), named[0])
 
 
-def _private(lake: Lake, made: Edition) -> list[str]:
+def _list_private(lake: Lake, made: Edition) -> list[str]:
     return [
         f"{name}.{column.name}"
         for name in made.tables
@@ -172,7 +172,7 @@ def _private(lake: Lake, made: Edition) -> list[str]:
     ]
 
 
-def _figure(lake: Lake, made: Edition) -> None:
+def _draw_figure(lake: Lake, made: Edition) -> None:
     """Draw the best speedup of every task by device, or else the rows of the tables."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -201,7 +201,7 @@ def _draw_speedups(axes: Any, rows: list[dict[str, Any]]) -> None:
             fmt="o",
             markersize=4,
             capsize=2,
-            label=_label(f"{device} ({len(own)} tasks)"),
+            label=_format_label(f"{device} ({len(own)} tasks)"),
         )
     axes.axhline(1.0, color="0.5", linewidth=0.8)
     axes.set_yscale("log")
@@ -219,6 +219,6 @@ def _draw_rows(axes: Any, made: Edition) -> None:
     axes.invert_yaxis()
 
 
-def _label(text: str) -> str:
+def _format_label(text: str) -> str:
     """Return a text that matplotlib does not read as a formula."""
     return json.dumps(format_cell(text))[1:-1].replace("\\", "").replace("$", r"\$")

@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class There:
+class RepositoryState:
     """What a repository holds at one revision."""
 
     revision: str
@@ -74,17 +74,17 @@ class Hub:
             library_version=__version__,
         )
 
-    def look(self, repo: str, revision: str | None = None) -> There | None:
+    def find(self, repo: str, revision: str | None = None) -> RepositoryState | None:
         """Return what a repository holds at a revision (default: main), or None where it is not."""
         from huggingface_hub import RepoFile
         from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 
-        with self._told(f"{repo} cannot be read"):
+        with self._translate_errors(f"{repo} cannot be read"):
             try:
-                info = self._again(
+                info = self._retry(
                     lambda: self.api.repo_info(repo, repo_type=_KIND, revision=revision)
                 )
-                found = self._again(
+                found = self._retry(
                     lambda: list(
                         self.api.list_repo_tree(
                             repo, recursive=True, revision=info.sha, repo_type=_KIND
@@ -101,17 +101,17 @@ class Hub:
             for one in found
             if isinstance(one, RepoFile)
         }
-        return There(revision=str(info.sha), private=bool(info.private), files=files)
+        return RepositoryState(revision=str(info.sha), private=bool(info.private), files=files)
 
-    def create(self, repo: str, *, private: bool) -> There:
+    def create(self, repo: str, *, private: bool) -> RepositoryState:
         """Make a repository and return what it holds then."""
-        with self._told(f"{repo} cannot be made"):
-            self._again(
+        with self._translate_errors(f"{repo} cannot be made"):
+            self._retry(
                 lambda: self.api.create_repo(
                     repo, repo_type=_KIND, private=private or None, exist_ok=True
                 )
             )
-        found = self.look(repo)
+        found = self.find(repo)
         if found is None:
             raise FlywheelError(f"{repo} was made, but cannot be seen", "Run it again.")
         return found
@@ -123,7 +123,7 @@ class Hub:
         files: Mapping[str, Path],
         gone: Iterable[str],
         message: str,
-        done: Callable[[There], bool],
+        done: Callable[[RepositoryState], bool],
     ) -> str:
         """Put files in place and take others away in one commit on top of a parent; return it.
 
@@ -134,7 +134,7 @@ class Hub:
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
         def send() -> str:
-            head = self.look(repo)
+            head = self.find(repo)
             if head is not None and head.revision != parent and done(head):
                 return head.revision
             operations = [
@@ -150,13 +150,13 @@ class Hub:
             )
             return str(made.oid)
 
-        with self._told(f"nothing was published to {repo}"):
-            return self._again(send)
+        with self._translate_errors(f"nothing was published to {repo}"):
+            return self._retry(send)
 
     def tag(self, repo: str, name: str, revision: str) -> None:
         """Name a commit; nothing happens where it has that name."""
-        with self._told(f"{repo} has its files at {revision}, but no tag {name}"):
-            self._again(
+        with self._translate_errors(f"{repo} has its files at {revision}, but no tag {name}"):
+            self._retry(
                 lambda: self.api.create_tag(
                     repo, tag=name, revision=revision, repo_type=_KIND, exist_ok=True
                 )
@@ -164,48 +164,48 @@ class Hub:
 
     def download(self, repo: str, revision: str, paths: list[str]) -> Path:
         """Return a folder that holds files of a commit; what was downloaded before is reused."""
-        with self._told(f"{repo} cannot be downloaded"):
-            folder = self._again(
+        with self._translate_errors(f"{repo} cannot be downloaded"):
+            folder = self._retry(
                 lambda: self.api.snapshot_download(
                     repo, repo_type=_KIND, revision=revision, allow_patterns=paths
                 )
             )
         return Path(str(folder))
 
-    def _again(self, ask: Callable[[], _T]) -> _T:
+    def _retry(self, ask: Callable[[], _T]) -> _T:
         """Ask again after what may pass: a server error, silence, or a connection that was cut."""
         for number in range(TRIES):
             try:
                 return ask()
             except Exception as error:
-                if number == TRIES - 1 or not _may_pass(error):
+                if number == TRIES - 1 or not _is_temporary(error):
                     raise
-                log.info("the Hub did not answer (%s); trying again", self.said(error))
+                log.info("the Hub did not answer (%s); trying again", self.describe_error(error))
                 time.sleep(PAUSE_S * 2**number)
         raise AssertionError("unreachable")
 
     @contextmanager
-    def _told(self, what: str) -> Generator[None]:
+    def _translate_errors(self, what: str) -> Generator[None]:
         """Turn what the client raises into a refusal with a next step, and without a token."""
         try:
             yield
         except FlywheelError:
             raise
         except Exception as error:
-            if not _of_client(error):
+            if not _is_client_error(error):
                 raise
-            raise FlywheelError(f"{what}: {self.said(error)}", _hint(error)) from None
+            raise FlywheelError(f"{what}: {self.describe_error(error)}", _suggest(error)) from None
 
-    def said(self, error: BaseException) -> str:
+    def describe_error(self, error: BaseException) -> str:
         """Return what an error says in a line, without tokens."""
-        causes = [one for one in _chain(error) if str(one)]
+        causes = [one for one in _list_causes(error) if str(one)]
         text = " ".join(str(causes[-1] if causes else error).split()) or type(error).__name__
         if self._token:
             text = text.replace(self._token, REMOVED)
         return SECRETS.sub(REMOVED, text)[:300]
 
 
-def identity(file: Path, known: tuple[str, int] | None) -> tuple[str, int]:
+def compute_identity(file: Path, known: tuple[str, int] | None) -> tuple[str, int]:
     """Return the identity of a local file as the Hub would give it, and its size.
 
     Which of the two it is depends on how the Hub keeps the file: that is known by what is there.
@@ -217,7 +217,7 @@ def identity(file: Path, known: tuple[str, int] | None) -> tuple[str, int]:
     return hashlib.sha256(data).hexdigest(), len(data)
 
 
-def _chain(error: BaseException) -> list[BaseException]:
+def _list_causes(error: BaseException) -> list[BaseException]:
     """Return an error and what it was raised from, outermost first."""
     found: list[BaseException] = []
     one: BaseException | None = error
@@ -227,36 +227,36 @@ def _chain(error: BaseException) -> list[BaseException]:
     return found
 
 
-def _status(error: BaseException) -> int | None:
+def _find_status(error: BaseException) -> int | None:
     """Return the HTTP status behind an error."""
-    for one in _chain(error):
+    for one in _list_causes(error):
         response: Any = getattr(one, "response", None)
         if response is not None:
             return int(response.status_code)
     return None
 
 
-def _of_client(error: BaseException) -> bool:
+def _is_client_error(error: BaseException) -> bool:
     return any(
         type(one).__module__.partition(".")[0] in ("huggingface_hub", "httpx", "httpx2")
         or isinstance(one, OSError)
-        for one in _chain(error)
+        for one in _list_causes(error)
     ) or (isinstance(error, ValueError) and "LFS" in str(error))
 
 
-def _may_pass(error: BaseException) -> bool:
-    status = _status(error)
+def _is_temporary(error: BaseException) -> bool:
+    status = _find_status(error)
     if status is not None:
         return status in (408, 429) or status >= 500
     return any(
         type(one).__module__.partition(".")[0] in ("httpx", "httpx2")
         or isinstance(one, ConnectionError | TimeoutError)
-        for one in _chain(error)
+        for one in _list_causes(error)
     )
 
 
-def _hint(error: BaseException) -> str:
-    status = _status(error)
+def _suggest(error: BaseException) -> str:
+    status = _find_status(error)
     if status in (401, 403):
         return (
             "The Hub does not accept the token, or it may not do this: `hf auth login`, or set "

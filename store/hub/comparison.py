@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from store.errors import ImportFailed
 from store.hub.incoming import IncomingTable, replace_column
-from store.hub.redact import PSEUDONYM, VERBATIM, Redactor, scrubs
+from store.hub.redact import PSEUDONYM, VERBATIM, Redactor, is_scrubbed
 from store.lake.reader import Lake
 from store.schema import id_checks
-from store.schema.row_checks import EXAMPLES, describe
+from store.schema.row_checks import EXAMPLES, describe_rows
 from store.schema.sql_text import quote_names
 from store.schema.tables import Table
 
@@ -40,7 +40,7 @@ ATTACHED = {
 
 
 def compare(lake: Lake, redactor: Redactor, part: IncomingTable) -> None:
-    """Find out which rows are new, which are here, and which are here with other content."""
+    """Find the rows that are new, the rows that are here, and the rows in conflict."""
     import numpy as np
     import pyarrow as pa
 
@@ -105,11 +105,11 @@ def _find_conflicts(
     Neither are pseudonyms inside texts: each lake hashes the same name in its own way.
     """
     table = part.table
-    scrubbed = [name for name in compared if scrubs(table, table.columns[name])]
+    scrubbed = [name for name in compared if is_scrubbed(table, table.columns[name])]
     for name in scrubbed:
         column = table.columns[name]
-        own = replace_column(own, name, redactor.clean(table, column, own.column(name)))
-        clean = redactor.clean(table, column, incoming.column(name))
+        own = replace_column(own, name, redactor.redact_column(table, column, own.column(name)))
+        clean = redactor.redact_column(table, column, incoming.column(name))
         incoming = replace_column(incoming, name, clean)
     lake.register("_incoming", incoming)
     lake.register("_own", own)
@@ -134,14 +134,14 @@ def _find_conflicts(
     part.differing |= {str(name) for row in found.to_pylist() for name in row["differs"]}
     room = EXAMPLES - len(part.conflicts)
     shown = found.slice(0, max(0, room)).select(list(table.key)).to_pylist()
-    part.conflicts += describe(table.key, [tuple(row.values()) for row in shown])
+    part.conflicts += describe_rows(table.key, [tuple(row.values()) for row in shown])
 
 
 def _list_compared_columns(table: Table, given: list[str]) -> list[str]:
     """Return the columns in which a row may not differ from the one of the same key.
 
     Provenance (catalog.yaml) says where a row came from. Names were hashed on the way, private
-    columns are missing, and texts are held against their id.
+    columns are missing, and texts are checked against their id.
     """
     return [
         column.name
@@ -155,8 +155,8 @@ def _list_compared_columns(table: Table, given: list[str]) -> list[str]:
 
 
 def _check_ids(table: Table, rows: pa.Table) -> None:
-    """Raise ImportFailed where an id is not the hash of what it stands for."""
-    wrong = id_checks.wrong_ids(table, rows)
+    """Raise ImportFailed where an id is not the hash of its text."""
+    wrong = id_checks.find_wrong_ids(table, rows)
     if wrong:
         raise ImportFailed(
             f"{table.name}: {len(wrong)} ids are not the hash of their text, such as "

@@ -1,4 +1,4 @@
-"""One edition of a lake: the folder of files that stands on the Hub, made of one snapshot.
+"""One edition of a lake: the folder of files that is published, written from one snapshot.
 
 The same lake, snapshot and options give the same bytes, so that publishing again finds everything
 in place, and an edition with more rows shares its older files with the one before.
@@ -36,20 +36,20 @@ class Options:
     tag: str
     """Name of the edition."""
     tables: tuple[str, ...] | None = None
-    """Tables; None is all, or with datasets those that the datasets refer to."""
+    """Tables; None is all, or with datasets the tables that the datasets refer to."""
     datasets: tuple[str, ...] = ()
     """Datasets made by pipelines, as NAME or NAME@TAG."""
     license: str | None = None
     """Licence granted for texts that this lake's own runs wrote and that state none."""
     quarantined: Quarantined = "mark"
-    """Whether quarantined kernels are marked, or left out with all that refers to them."""
+    """Whether quarantined kernels are marked, or left out with the rows that refer to them."""
     unlicensed: Unlicensed = "stop"
-    """Whether texts without a licence stop everything, or are left out likewise."""
+    """Whether texts without a license stop the command, or are left out likewise."""
 
 
 @dataclass(kw_only=True)
 class Edition:
-    """An edition that lies in a folder, ready to be uploaded."""
+    """An edition in a folder, ready to be uploaded."""
 
     folder: Path
     repo: str
@@ -72,7 +72,7 @@ class Edition:
     hashed: dict[str, int] = field(default_factory=dict[str, int])
     scrubbed: dict[str, int] = field(default_factory=dict[str, int])
     notices: list[str] = field(default_factory=list[str])
-    """What was decided on the way, for whoever publishes."""
+    """Decisions to tell the user."""
 
     def files(self) -> dict[str, Path]:
         """Return every file by its path in the repository, sorted."""

@@ -13,7 +13,7 @@ from store.commandline.escape import quote_name
 from store.errors import FlywheelError, UnknownName
 from store.hub import shards
 from store.hub.edition import BATCH_ROWS, Edition
-from store.hub.redact import secret_rows
+from store.hub.redact import find_secret_rows
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
 
@@ -48,7 +48,7 @@ def write_dataset(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    record = _record(lake, now, wanted)
+    record = _find_record(lake, now, wanted)
     name = str(record["name"])
     if name in lake.catalog.tables or name in made.datasets or not _SAFE_NAME.fullmatch(name):
         raise FlywheelError(
@@ -63,7 +63,7 @@ def write_dataset(
         [record["dataset_id"]],
     ).arrow()
     split = _check_folder(folder, files, record, rows)
-    facts = _facts_of_rows(lake, rows, left_out)
+    facts = _collect_facts(lake, rows, left_out)
     schema = pq.read_schema(files[0]).remove_metadata()
     schema = schema.append(pa.field("licenses", pa.list_(pa.string())))
     schema = schema.append(pa.field("quarantined", pa.bool_()))
@@ -73,14 +73,14 @@ def write_dataset(
         for file in files:
             for batch in pq.ParquetFile(file).iter_batches(BATCH_ROWS):
                 whole = pa.Table.from_batches([batch])
-                holding.extend(f"{name} row {place + at}" for at in secret_rows(whole))
+                holding.extend(f"{name} row {place + at}" for at in find_secret_rows(whole))
                 own = facts.slice(place, batch.num_rows)
                 place += batch.num_rows
                 for column in ("licenses", "quarantined"):
                     whole = whole.append_column(column, own.column(column))
                 yield from whole.filter(own.column("kept")).cast(schema).to_batches()
 
-    parts = shards.write(made.folder, f"data/{name}/{split}", schema, batches())
+    parts = shards.write_shards(made.folder, f"data/{name}/{split}", schema, batches())
     kept = sum(one.rows for one in parts)
     if kept < rows.num_rows:
         made.left_out[name] = rows.num_rows - kept
@@ -93,7 +93,7 @@ def write_dataset(
     }
 
 
-def _record(lake: Lake, now: Lake, wanted: str) -> dict[str, Any]:
+def _find_record(lake: Lake, now: Lake, wanted: str) -> dict[str, Any]:
     """Return the newest row of `datasets` for NAME or NAME@TAG, of a snapshot not too new."""
     name, _, tag = wanted.partition("@")
     snapshot: int | None = None
@@ -145,7 +145,7 @@ def _check_folder(
     return splits.pop()
 
 
-def _facts_of_rows(lake: Lake, rows: pa.Table, left_out: Mapping[str, pa.Table]) -> pa.Table:
+def _collect_facts(lake: Lake, rows: pa.Table, left_out: Mapping[str, pa.Table]) -> pa.Table:
     """Return for each row of a dataset its licences, whether a kernel is quarantined, and kept."""
     import pyarrow as pa
 

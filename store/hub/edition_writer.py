@@ -19,7 +19,7 @@ from store.errors import RowsRejected, UnknownName
 from store.hub import frozen_catalog, licences, shards
 from store.hub.edition import BATCH_ROWS, FORMAT, MANIFEST, SPLIT, Edition, Options
 from store.hub.edition_datasets import write_dataset
-from store.hub.redact import Redactor, secret_holders
+from store.hub.redact import Redactor, find_secret_holders
 from store.lake import checksums
 from store.lake.reader import Lake
 from store.schema import catalog, id_checks
@@ -60,26 +60,26 @@ def write_edition(
         tag=options.tag,
         lake_id=lake.lake_id,
         snapshot=lake.snapshot,
-        moment=_moment(lake),
+        moment=_read_moment(lake),
     )
-    chosen = _chosen(lake, options, made.notices)
+    chosen = _choose_tables(lake, options, made.notices)
     _require_whole(lake)
     found = licences.survey(lake, options.license)
     seeds: dict[str, pa.Table] = {}
     if options.unlicensed == "stop":
-        licences.refuse(_of_tables(found.wrong, chosen))
+        licences.refuse(_filter_tables(found.wrong, chosen))
     else:
-        seeds = _by_table(lake, found.wrong)
+        seeds = _group_by_table(lake, found.wrong)
     quarantined = lake.run("SELECT kernel_id FROM quarantined ORDER BY kernel_id").arrow()
     made.quarantined = quarantined.num_rows
     if options.quarantined == "leave-out":
-        seeds["kernels"] = _distinct([seeds.get("kernels"), quarantined])
-    left_out = _left_out(lake, chosen, seeds)
+        seeds["kernels"] = _merge_keys([seeds.get("kernels"), quarantined])
+    left_out = _find_left_out(lake, chosen, seeds)
     lake.register("_filled", found.filled)
     lake.register("_quarantined", quarantined)
     redactor = Redactor(salt, lake.catalog)
     holding: list[str] = []
-    there = _there(lake)
+    there = _list_stored_columns(lake)
     for name in chosen:
         table = lake.catalog.table(name)
         columns = there.get(name, set[str]())
@@ -92,7 +92,7 @@ def write_edition(
     made.licences = [one for one in found.counts if one[0] in chosen]
     made.hashed = {place: count for place, count in sorted(redactor.hashed.items()) if count}
     made.scrubbed = {place: count for place, count in sorted(redactor.scrubbed.items()) if count}
-    frozen_catalog.build(
+    frozen_catalog.write_catalog(
         folder,
         lake.catalog,
         {name: [one.path for one in files] for name, files in made.tables.items()},
@@ -104,12 +104,12 @@ def write_edition(
     return made
 
 
-def references(catalog: catalog.Catalog, table: Table) -> set[str]:
+def list_references(catalog: catalog.Catalog, table: Table) -> set[str]:
     """Return the tables that a table's columns point at."""
     return {target.name for _, target in catalog.references(table)}
 
 
-def _chosen(lake: Lake, options: Options, notices: list[str]) -> list[str]:
+def _choose_tables(lake: Lake, options: Options, notices: list[str]) -> list[str]:
     """Return the tables to publish, in the catalog's order: those asked for and all they need."""
     known = [name for name in lake.catalog.tables if name not in LOCAL]
     asked = options.tables
@@ -121,7 +121,9 @@ def _chosen(lake: Lake, options: Options, notices: list[str]) -> list[str]:
     wanted, more = set(asked), set(asked)
     while more:
         more = {
-            target for name in more for target in references(lake.catalog, lake.catalog.table(name))
+            target
+            for name in more
+            for target in list_references(lake.catalog, lake.catalog.table(name))
         } - wanted
         wanted |= more
     added = [name for name in known if name in wanted - set(asked)]
@@ -137,10 +139,10 @@ def _require_whole(lake: Lake) -> None:
     """
     files = checksums.list_files(lake.location)
     read = [one for one in files if one.is_read_at(lake.snapshot)]
-    checksums.require_whole(checksums.verify(read), "Nothing was published.")
+    checksums.require_whole(checksums.find_damage(read), "Nothing was published.")
 
 
-def _moment(lake: Lake) -> datetime:
+def _read_moment(lake: Lake) -> datetime:
     row = lake.run(
         "SELECT snapshot_time AS moment FROM __ducklake_metadata_lake.ducklake_snapshot "
         f"WHERE snapshot_id = {lake.snapshot}"
@@ -150,14 +152,14 @@ def _moment(lake: Lake) -> datetime:
     return datetime.fromisoformat(moment) if isinstance(moment, str) else moment
 
 
-def _of_tables(wrong: pa.Table, chosen: list[str]) -> pa.Table:
+def _filter_tables(wrong: pa.Table, chosen: list[str]) -> pa.Table:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     return wrong.filter(pc.is_in(wrong.column("table"), pa.array(chosen, pa.string())))
 
 
-def _by_table(lake: Lake, wrong: pa.Table) -> dict[str, pa.Table]:
+def _group_by_table(lake: Lake, wrong: pa.Table) -> dict[str, pa.Table]:
     """Return the keys of rows by table."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -169,18 +171,21 @@ def _by_table(lake: Lake, wrong: pa.Table) -> dict[str, pa.Table]:
     return found
 
 
-def _distinct(parts: list[pa.Table | None]) -> pa.Table:
+def _merge_keys(parts: list[pa.Table | None]) -> pa.Table:
     import pyarrow as pa
 
     whole = pa.concat_tables([one for one in parts if one is not None])
     return whole.group_by(whole.column_names, use_threads=False).aggregate([])
 
 
-def _left_out(lake: Lake, chosen: list[str], seeds: dict[str, pa.Table]) -> dict[str, pa.Table]:
-    """Return the keys of all rows that stay behind: those given, and what refers to them.
+def _find_left_out(
+    lake: Lake, chosen: list[str], seeds: dict[str, pa.Table]
+) -> dict[str, pa.Table]:
+    """Return the keys of all rows that stay behind: the given ones, and rows that refer to them.
 
     A prompt in which a kernel was shown goes with it.
     """
+    kernel_ids = _build_key_list(lake.catalog.table("kernels"))
     found = {name: rows for name, rows in seeds.items() if rows.num_rows}
     grown = set(found)
     while grown:
@@ -191,7 +196,7 @@ def _left_out(lake: Lake, chosen: list[str], seeds: dict[str, pa.Table]) -> dict
             table = lake.catalog.table(name)
             key = ", ".join(f'"{column}"' for column in table.key)
             conditions = [
-                f'list_has_any("{column.name}", {_keys(target)})'
+                f'list_has_any("{column.name}", {_build_key_list(target)})'
                 if column.type.endswith("[]")
                 else f'"{column.name}" IN (SELECT "{target.key[0]}" FROM _left_out_{target.name})'
                 for column, target in lake.catalog.references(table)
@@ -200,7 +205,7 @@ def _left_out(lake: Lake, chosen: list[str], seeds: dict[str, pa.Table]) -> dict
             if name == "prompts" and now & {"kernels", "generations"} and "kernels" in found:
                 conditions.append(
                     "prompt_id IN (SELECT prompt_id FROM generations WHERE "
-                    f"list_has_any(exemplar_kernel_ids, {_keys(lake.catalog.table('kernels'))}) "
+                    f"list_has_any(exemplar_kernel_ids, {kernel_ids}) "
                     "UNION ALL SELECT prompt_id FROM findings "
                     "WHERE kernel_id IN (SELECT kernel_id FROM _left_out_kernels))"
                 )
@@ -210,14 +215,14 @@ def _left_out(lake: Lake, chosen: list[str], seeds: dict[str, pa.Table]) -> dict
                 f"SELECT DISTINCT {key} FROM {name} WHERE {' OR '.join(conditions)}"
             ).arrow()
             before = found.get(name)
-            whole = _distinct([before, more])
+            whole = _merge_keys([before, more])
             if whole.num_rows > (before.num_rows if before is not None else 0):
                 found[name] = whole
                 grown.add(name)
     return found
 
 
-def _keys(target: Table) -> str:
+def _build_key_list(target: Table) -> str:
     return f'coalesce((SELECT list("{target.key[0]}") FROM _left_out_{target.name}), [])'
 
 
@@ -235,31 +240,33 @@ def _write_table(
     gone = left_out.get(table.name)
     if gone is not None:
         made.left_out[table.name] = gone.num_rows
-    schema = redactor.schema(table)
+    schema = redactor.build_schema(table)
     if table.name == "kernels":
         schema = schema.append(pa.field("quarantined", pa.bool_()))
 
     def batches() -> Iterator[pa.RecordBatch]:
         if table.name == "tags":
-            rows = redactor.rows(table, _tag_row(table, made))
+            rows = redactor.redact_rows(table, _build_tag_row(table, made))
             yield from rows.to_batches()
             return
-        query = _query(table, there, left_out=gone is not None)
+        query = _build_query(table, there, left_out=gone is not None)
         for batch in lake.run(query).reader(BATCH_ROWS):
             whole = pa.Table.from_batches([batch])
             id_checks.check_ids(table, whole)
-            holding.extend(secret_holders(table, whole))
-            rows = redactor.rows(table, whole.select(list(table.columns)).cast(table.open_schema))
+            holding.extend(find_secret_holders(table, whole))
+            rows = redactor.redact_rows(
+                table, whole.select(list(table.columns)).cast(table.open_schema)
+            )
             if table.name == "kernels":
                 rows = rows.append_column("quarantined", whole.column("quarantined"))
             yield from rows.to_batches()
 
     prefix = f"data/{table.name}/{SPLIT}"
-    made.tables[table.name] = shards.write(made.folder, prefix, schema, batches())
+    made.tables[table.name] = shards.write_shards(made.folder, prefix, schema, batches())
     made.schemas[table.name] = schema
 
 
-def _tag_row(table: Table, made: Edition) -> pa.Table:
+def _build_tag_row(table: Table, made: Edition) -> pa.Table:
     """Return the one tag that means something in the frozen lake: the edition's own."""
     from store.writing.bundle import conform
 
@@ -272,7 +279,7 @@ def _tag_row(table: Table, made: Edition) -> pa.Table:
     return conform(table, [row])
 
 
-def _query(table: Table, there: set[str], *, left_out: bool) -> str:
+def _build_query(table: Table, there: set[str], *, left_out: bool) -> str:
     """Return SQL for a table's rows in order of arrival; `there` are its columns at the time."""
     if not there:
         columns = [f'NULL::{c.type} AS "{c.name}"' for c in table.columns.values()]
@@ -298,7 +305,7 @@ def _query(table: Table, there: set[str], *, left_out: bool) -> str:
     if table.name == "kernels":
         joins += " LEFT JOIN _quarantined AS q ON q.kernel_id = t.kernel_id"
         columns.append("q.kernel_id IS NOT NULL AS quarantined")
-    # What publishing itself wrote says where else the rows lie, and would change every edition.
+    # Runs of `store publish` name other places of the rows, and would change every edition.
     where = " WHERE kind <> 'publish'" if table.name == "runs" else ""
     return (
         f"SELECT {', '.join(columns)} FROM (SELECT *, rowid AS _row FROM lake.main.{table.name}"
@@ -306,7 +313,7 @@ def _query(table: Table, there: set[str], *, left_out: bool) -> str:
     )
 
 
-def _there(lake: Lake) -> dict[str, set[str]]:
+def _list_stored_columns(lake: Lake) -> dict[str, set[str]]:
     """Return the tables of the snapshot with their columns; what was made later is not there."""
     rows = lake.run(
         "SELECT table_name, list(column_name) AS columns FROM duckdb_columns() "
@@ -325,7 +332,7 @@ def _write_manifest(made: Edition, options: Options) -> None:
             "snapshot_id": made.snapshot,
             "snapshot_time": made.moment.isoformat(),
             "tag": made.tag,
-            "catalog_sha256": hashlib.sha256(catalog.catalog_path().read_bytes()).hexdigest(),
+            "catalog_sha256": hashlib.sha256(catalog.find_catalog().read_bytes()).hexdigest(),
             "quarantined": options.quarantined,
             "licences": [list(one) for one in made.licences],
             "left_out": made.left_out,

@@ -21,7 +21,7 @@ from store.schema.catalog import Catalog
 CATALOG = "catalog.sqlite"
 
 
-def build(
+def write_catalog(
     folder: Path,
     catalog: Catalog,
     files: Mapping[str, Sequence[str]],
@@ -42,12 +42,12 @@ def build(
     """
     target = folder / CATALOG
     target.unlink(missing_ok=True)
-    _make(folder, catalog, files)
+    _create_tables(folder, catalog, files)
     _settle(target, lake_id, snapshot, moment)
     return target
 
 
-def _make(folder: Path, catalog: Catalog, files: Mapping[str, Sequence[str]]) -> None:
+def _create_tables(folder: Path, catalog: Catalog, files: Mapping[str, Sequence[str]]) -> None:
     """Let DuckLake make the tables and take over the files."""
     import duckdb
 
@@ -96,7 +96,7 @@ def _settle(file: Path, lake_id: str, snapshot: int, moment: datetime) -> None:
         "UPDATE ducklake_data_file SET path_is_relative = 1, "
         "path = replace(path, rtrim(path, replace(path, '/', '')), '')"
     )
-    content = _read(made)
+    content = _read_tables(made)
     statements = [
         str(row[0])
         for row in made.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name")
@@ -106,7 +106,7 @@ def _settle(file: Path, lake_id: str, snapshot: int, moment: datetime) -> None:
     _write(file, statements, content)
 
 
-def _read(made: sqlite3.Connection) -> dict[str, list[dict[str, Any]]]:
+def _read_tables(made: sqlite3.Connection) -> dict[str, list[dict[str, Any]]]:
     """Return every table of a catalog as rows."""
     made.row_factory = sqlite3.Row
     names = [row[0] for row in made.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
@@ -141,9 +141,9 @@ def _renumber(content: dict[str, list[dict[str, Any]]], lake_id: str, snapshot: 
                 elif column in ids:
                     row[column] = ids[column].get(row[column], row[column])
             if "table_uuid" in row:
-                row["table_uuid"] = _uuid(lake_id, str(row["table_name"]))
+                row["table_uuid"] = _derive_uuid(lake_id, str(row["table_name"]))
             if "schema_uuid" in row:
-                row["schema_uuid"] = _uuid(lake_id, "")
+                row["schema_uuid"] = _derive_uuid(lake_id, "")
         content[table] = sorted(rows, key=lambda row: repr(list(row.values())))
 
 
@@ -173,5 +173,5 @@ def _write(
     partial.replace(file)
 
 
-def _uuid(lake_id: str, name: str) -> str:
+def _derive_uuid(lake_id: str, name: str) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{lake_id}/{name}"))

@@ -81,7 +81,7 @@ class IncomingFeatures(IncomingTable):
 
         for rows, mask in zip(self.kernels.batches(), self.fresh, strict=True):
             if mask.any():
-                yield features.extract_many(rows.filter(pa.array(mask)))
+                yield features.extract_features(rows.filter(pa.array(mask)))
 
 
 @dataclass(kw_only=True)
@@ -101,9 +101,9 @@ class Preparation:
         import pyarrow as pa
 
         if table.name == "standings":
-            rows = self._standings(rows)
+            rows = self._prepare_standings(rows)
         elif table.name == "splits":
-            rows = self._splits(rows)
+            rows = self._prepare_splits(rows)
         elif table.name == "workloads":
             rows = _name_default(rows)
         if "origin" in table.columns:
@@ -114,7 +114,7 @@ class Preparation:
                 rows = rows.append_column("origin", origin)
         return clamp_times(table, rows, self.moment)
 
-    def _standings(self, rows: pa.Table) -> pa.Table:
+    def _prepare_standings(self, rows: pa.Table) -> pa.Table:
         """Keep decisions that the other lake made itself, under ids that none of ours can have.
 
         A pulled row must not take the id of a decision that an importer makes here later.
@@ -131,14 +131,14 @@ class Preparation:
         ]
         return replace_column(rows, "standing_id", pa.array(named, pa.string()))
 
-    def _splits(self, rows: pa.Table) -> pa.Table:
+    def _prepare_splits(self, rows: pa.Table) -> pa.Table:
         """Put this program's split in place of another one, where a suite has been decided."""
         import pyarrow as pa
 
         changed = 0
         listed = rows.to_pylist()
         for row in listed:
-            split = task_families.decided(str(row["suite"]), str(row["family"]))
+            split = task_families.find_split(str(row["suite"]), str(row["family"]))
             if split is not None and split != row["split"]:
                 row["split"] = split
                 changed += 1

@@ -1,4 +1,4 @@
-"""May these rows be given away? What licence each text is under, and which licences allow it."""
+"""Licenses: find the license of each text, and refuse texts that may not be redistributed."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ class Licences:
 
     @property
     def names(self) -> list[str]:
-        """The licences that stand in the rows, sorted."""
+        """The licenses of the rows, sorted."""
         return sorted({licence for _, licence, _ in self.counts})
 
 
-def redistributable(licence: str) -> bool:
-    """Whether an SPDX expression allows to pass a text on.
+def is_redistributable(licence: str) -> bool:
+    """Return whether an SPDX expression permits redistribution.
 
     All parts of an AND have to, one part of an OR.
 
-    >>> redistributable("apache-2.0"), redistributable("MIT AND Proprietary")
+    >>> is_redistributable("apache-2.0"), is_redistributable("MIT AND Proprietary")
     (True, False)
-    >>> redistributable("MIT OR Proprietary"), redistributable("see the website")
+    >>> is_redistributable("MIT OR Proprietary"), is_redistributable("see the website")
     (True, False)
     """
     parts = re.split(r"\s+AND\s+", licence.replace("(", " ").replace(")", " ").strip())
@@ -90,7 +90,7 @@ def survey(lake: Lake, own: str | None) -> Licences:
     bad = [
         row["license"]
         for row in grouped
-        if row["license"] is not None and not redistributable(row["license"])
+        if row["license"] is not None and not is_redistributable(row["license"])
     ]
     lake.register("_refused", pa.table({"license": pa.array(sorted(set(bad)), pa.string())}))
     wrong = lake.run(
@@ -106,7 +106,7 @@ def survey(lake: Lake, own: str | None) -> Licences:
         for row in grouped
         if row["license"] is not None and row["license"] not in bad
     ]
-    return Licences(counts=_merged(counts), filled=filled, wrong=wrong)
+    return Licences(counts=_merge_counts(counts), filled=filled, wrong=wrong)
 
 
 def refuse(wrong: pa.Table) -> None:
@@ -130,12 +130,12 @@ def refuse(wrong: pa.Table) -> None:
     raise RowsRejected(tables, rule, wrong.num_rows, listed)
 
 
-def hub_field(names: list[str]) -> dict[str, str]:
+def build_hub_field(names: list[str]) -> dict[str, str]:
     """Return the licence fields of a card: the one licence, or `other` with a name.
 
-    >>> hub_field(["Apache-2.0"])
+    >>> build_hub_field(["Apache-2.0"])
     {'license': 'apache-2.0'}
-    >>> hub_field(["Apache-2.0", "MIT"])
+    >>> build_hub_field(["Apache-2.0", "MIT"])
     {'license': 'other', 'license_name': 'several-see-below', 'license_link': 'README.md'}
     """
     if len(names) == 1:
@@ -147,7 +147,7 @@ def hub_field(names: list[str]) -> dict[str, str]:
     return {"license": "other", "license_name": name, "license_link": "README.md"}
 
 
-def _merged(counts: list[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
+def _merge_counts(counts: list[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
     total: dict[tuple[str, str], int] = {}
     for table, stated, count in counts:
         licence = _KNOWN.get(stated.lower(), stated)

@@ -15,9 +15,9 @@ import store
 from store.commandline.escape import quote_name
 from store.errors import FlywheelError
 from store.hub import card, edition_writer
-from store.hub.client import REPO, Hub, There, identity
+from store.hub.client import REPO, Hub, RepositoryState, compute_identity
 from store.hub.edition import MANIFEST, Edition, Options
-from store.hub.redact import salt
+from store.hub.redact import read_salt
 from store.lake.location import Location
 from store.lake.reader import Lake
 from store.upkeep import history
@@ -37,7 +37,7 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Published:
+class Publication:
     """What a publish did, or would do."""
 
     repo: str
@@ -51,7 +51,7 @@ class Published:
     tables: dict[str, int]
     """Table or dataset to its number of rows."""
     fresh: bool
-    """Whether a commit was made (or would be)."""
+    """Whether publishing added a commit (or would add one)."""
 
     @property
     def sent_bytes(self) -> int:
@@ -74,7 +74,7 @@ def publish(
     dry_run: bool = False,
     hub: Hub | None = None,
     progress: Progress | None = None,
-) -> Published:
+) -> Publication:
     """Publish a snapshot of a lake as ORG/NAME; what is there already is left as it is.
 
     Where the lake has a tag of the edition's name, that snapshot is published; otherwise the one
@@ -95,12 +95,14 @@ def publish(
     location.require()
     with (
         Lake(location) as now,
-        Lake(location, _snapshot(now, options.tag, at)) as lake,
+        Lake(location, _choose_snapshot(now, options.tag, at)) as lake,
         tempfile.TemporaryDirectory(prefix="flywheel-publish-") as scratch,
     ):
         say(f"snapshot {lake.snapshot}: writing files")
-        made = edition_writer.write_edition(lake, now, Path(scratch), repo, options, salt(location))
-        card.write(made)
+        made = edition_writer.write_edition(
+            lake, now, Path(scratch), repo, options, read_salt(location)
+        )
+        card.write_card(made)
         hub = hub or Hub()
         say(f"looking at {repo}")
         return _place(now, made, options, hub, private, dry_run, started_at, say)
@@ -116,9 +118,9 @@ def _check_names(repo: str, tag: str) -> None:
         )
 
 
-def _snapshot(now: Lake, tag: str, at: str | None) -> str:
+def _choose_snapshot(now: Lake, tag: str, at: str | None) -> str:
     """Return the snapshot to publish; a tag of the lake that has the name decides."""
-    named = {str(row["name"]): int(row["snapshot"]) for row in history.tags(now).to_pylist()}
+    named = {str(row["name"]): int(row["snapshot"]) for row in history.list_tags(now).to_pylist()}
     if tag not in named:
         return str(now.snapshot) if at is None else at
     if at is not None:
@@ -140,10 +142,10 @@ def _place(
     dry_run: bool,
     started_at: datetime,
     say: Progress,
-) -> Published:
+) -> Publication:
     """Bring an edition to the Hub: the files that differ in one commit, then the tag."""
     try:
-        there = hub.look(made.repo)
+        there = hub.find(made.repo)
     except FlywheelError as error:
         if not dry_run:
             raise
@@ -151,11 +153,11 @@ def _place(
         made.notices.append(f"not compared with what is there: {error.message}")
     if there is not None:
         _check_owner(made, hub, there, private)
-    changes = _changes(made, there)
+    changes = _list_changes(made, there)
     differs = any(one.what != "same" for one in changes)
-    tagged = hub.look(made.repo, made.tag) if there is not None else None
+    tagged = hub.find(made.repo, made.tag) if there is not None else None
     if tagged is not None:
-        if any(one.what != "same" for one in _changes(made, tagged)):
+        if any(one.what != "same" for one in _list_changes(made, tagged)):
             if not dry_run:
                 raise FlywheelError(
                     f"{made.repo} has {made.tag} already, with other content "
@@ -164,7 +166,7 @@ def _place(
                 )
             made.notices.append(f"{made.tag} is taken there by other content")
         else:
-            differs, there, changes = False, tagged, _changes(made, tagged)
+            differs, there, changes = False, tagged, _list_changes(made, tagged)
     revision = None if there is None or differs else there.revision
     if not dry_run:
         _name_snapshot(now, made)
@@ -173,15 +175,15 @@ def _place(
         assert revision is not None
         if tagged is None:
             hub.tag(made.repo, made.tag, revision)
-        _record(now, made, options, revision, started_at)
-    return Published(
+        _record_publication(now, made, options, revision, started_at)
+    return Publication(
         repo=made.repo,
         tag=made.tag,
         snapshot=made.snapshot,
         revision=revision,
         changes=changes,
         card=(made.folder / card.README).read_text("utf-8"),
-        notices=_notices(made),
+        notices=_list_notices(made),
         tables={
             name: sum(one.rows for one in made.shards(name))
             for name in (*made.datasets, *made.tables)
@@ -190,7 +192,7 @@ def _place(
     )
 
 
-def _check_owner(made: Edition, hub: Hub, there: There, private: bool) -> None:
+def _check_owner(made: Edition, hub: Hub, there: RepositoryState, private: bool) -> None:
     """Refuse to write over another lake, or to show what was to be private."""
     if private and not there.private:
         raise FlywheelError(
@@ -210,7 +212,7 @@ def _check_owner(made: Edition, hub: Hub, there: There, private: bool) -> None:
         )
 
 
-def _changes(made: Edition, there: There | None) -> list[Change]:
+def _list_changes(made: Edition, there: RepositoryState | None) -> list[Change]:
     """Compare an edition with what a repository holds, by content."""
     held = there.files if there is not None else {}
     found: list[Change] = []
@@ -219,7 +221,7 @@ def _changes(made: Edition, there: There | None) -> list[Change]:
         if known is None:
             found.append(Change(path=path, what="new", bytes=file.stat().st_size))
             continue
-        content, size = identity(file, known)
+        content, size = compute_identity(file, known)
         what = "same" if (content, size) == known else "changed"
         found.append(Change(path=path, what=what, bytes=size))
     ours = {one.path for one in found}
@@ -231,21 +233,21 @@ def _changes(made: Edition, there: There | None) -> list[Change]:
     return found
 
 
-def _commit(made: Edition, hub: Hub, there: There, say: Progress) -> str:
+def _commit(made: Edition, hub: Hub, there: RepositoryState, say: Progress) -> str:
     """Make the one commit, then hold what is there against what was meant."""
 
-    def whole(found: There) -> bool:
-        return all(one.what == "same" for one in _changes(made, found))
+    def whole(found: RepositoryState) -> bool:
+        return all(one.what == "same" for one in _list_changes(made, found))
 
     files = made.files()
-    changes = _changes(made, there)
+    changes = _list_changes(made, there)
     sent = {one.path: files[one.path] for one in changes if one.what in ("new", "changed")}
     gone = [one.path for one in changes if one.what == "gone"]
     size = sum(one.bytes for one in changes if one.path in sent)
     say(f"sending {len(sent)} files, {size / 1e6:.1f} MB")
     message = f"{made.tag}: snapshot {made.snapshot} of lake {made.lake_id}"
     revision = hub.commit(made.repo, there.revision, sent, gone, message, whole)
-    after = hub.look(made.repo, revision)
+    after = hub.find(made.repo, revision)
     if after is None or not whole(after):
         raise FlywheelError(
             f"{made.repo} does not hold at {revision} what was sent",
@@ -256,12 +258,12 @@ def _commit(made: Edition, hub: Hub, there: There, say: Progress) -> str:
 
 def _name_snapshot(now: Lake, made: Edition) -> None:
     """Give the snapshot the edition's name in the lake too, before anything is sent."""
-    if made.tag not in {row["name"] for row in history.tags(now).to_pylist()}:
+    if made.tag not in {row["name"] for row in history.list_tags(now).to_pylist()}:
         with store.writer(now.url, author="store publish") as writer:
             history.add_tag(writer, made.tag, made.snapshot, f"published as {made.repo}")
 
 
-def _record(
+def _record_publication(
     now: Lake, made: Edition, options: Options, revision: str, started_at: datetime
 ) -> None:
     """Append the run, once for each edition and commit."""
@@ -284,7 +286,7 @@ def _record(
         writer.append({"runs": [run]}, f"published {made.repo}@{made.tag}")
 
 
-def _notices(made: Edition) -> list[str]:
+def _list_notices(made: Edition) -> list[str]:
     told = list(made.notices)
     if made.left_out:
         gone = ", ".join(f"{count} of {name}" for name, count in made.left_out.items())

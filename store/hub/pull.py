@@ -1,9 +1,9 @@
-"""`store pull`: rows of a published lake merged into one's own, by content; nothing is overwritten.
+"""`store pull`: merge the rows of a published lake into one's own, and overwrite no row.
 
-Every file is held against the manifest's sha256 and against limits on what it expands to, every
-task, kernel, workload and prompt against the hash that is its id, and every row against the rules
-of the catalog, before one transaction stores what is new. A row whose key is here with other
-content stays out and is listed.
+Before one transaction stores the new rows, every file is checked against the manifest's sha256 and
+the limits on its expanded size, every task, kernel, workload and prompt against the hash that is
+its id, and every row against the rules of the catalog. A row whose key is here with other content
+stays out and is listed.
 
 Pulled rows inform and decide nothing that this lake has decided. Rows of tables that carry
 decisions or measurements state the repository in `origin`, and the views count this lake's own
@@ -27,12 +27,12 @@ from store.commandline.escape import quote_name
 from store.errors import FlywheelError, ImportFailed
 from store.foreign import parquet
 from store.foreign.parquet import ParquetLimits
-from store.hub.client import REPO, Hub, There
+from store.hub.client import REPO, Hub, RepositoryState
 from store.hub.comparison import compare
 from store.hub.edition import FORMAT, MANIFEST
 from store.hub.incoming import IncomingTable, Preparation, list_tables, replace_column
-from store.hub.redact import Redactor, salt
-from store.lake.checksums import sha256_of
+from store.hub.redact import Redactor, read_salt
+from store.lake.checksums import hash_file
 from store.lake.reader import Lake
 from store.schema import catalog as catalogs
 from store.schema.tables import Table
@@ -58,8 +58,8 @@ class Conflict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pulled:
-    """What a pull did."""
+class PullSummary:
+    """The result of a pull."""
 
     repo: str
     revision: str
@@ -79,7 +79,7 @@ def pull(
     hub: Hub | None = None,
     limits: ParquetLimits = parquet.DEFAULT,
     progress: Progress | None = None,
-) -> Pulled:
+) -> PullSummary:
     """Merge ORG/NAME or ORG/NAME@REV into a lake (made where there is none).
 
     Pulling the same again adds nothing. What came is a bundle with a row of `runs` that names the
@@ -100,7 +100,7 @@ def pull(
             f"{quote_name(name)} is not a repository", "Write ORG/NAME or ORG/NAME@v1."
         )
     hub = hub or Hub()
-    there = hub.look(repo, wanted or None)
+    there = hub.find(repo, wanted or None)
     if there is None:
         at = f" at {wanted}" if wanted else ""
         raise FlywheelError(
@@ -109,23 +109,23 @@ def pull(
         )
     _check_size(there, [MANIFEST], MANIFEST_BYTES)
     folder = hub.download(repo, there.revision, [MANIFEST])
-    manifest = _manifest(folder / MANIFEST, name)
+    manifest = _read_manifest(folder / MANIFEST, name)
     stated = [one for files in manifest["tables"].values() for one in files]
     say(f"{repo}: {len(stated)} files, {sum(int(one['bytes']) for one in stated) / 1e6:.1f} MB")
     paths = [str(one["path"]) for one in stated]
     _check_size(there, paths, int(limits.total_gb * parquet.GB))
     folder = hub.download(repo, there.revision, paths)
     for one in stated:
-        _verify(folder, one)
+        _verify_file(folder, one)
     say("checking what the files expand to")
-    with parquet.limited(limits):
-        parquet.check([folder / path for path in paths])
+    with parquet.use_limits(limits):
+        parquet.check_files([folder / path for path in paths])
     say("comparing rows")
     with store.writer(url, author="store pull") as writer:
         return _merge(writer, repo, there.revision, manifest, folder)
 
 
-def _manifest(file: Path, name: str) -> dict[str, Any]:
+def _read_manifest(file: Path, name: str) -> dict[str, Any]:
     """Read flywheel.json, trusting nothing in it."""
     try:
         found: Any = json.loads(file.read_text("utf-8"))
@@ -153,7 +153,7 @@ def _manifest(file: Path, name: str) -> dict[str, Any]:
     return cast("dict[str, Any]", found)
 
 
-def _check_size(there: There, paths: list[str], most_bytes: int) -> None:
+def _check_size(there: RepositoryState, paths: list[str], most_bytes: int) -> None:
     """Raise ImportFailed before more is downloaded than could be accepted."""
     size = sum(there.files[path][1] for path in paths if path in there.files)
     if size > most_bytes:
@@ -163,10 +163,10 @@ def _check_size(there: There, paths: list[str], most_bytes: int) -> None:
         )
 
 
-def _verify(folder: Path, stated: dict[str, Any]) -> None:
-    """Raise ImportFailed where a file is not the one that was published; it is downloaded anew."""
+def _verify_file(folder: Path, stated: dict[str, Any]) -> None:
+    """Raise ImportFailed where a file is not the published one, and remove it from the cache."""
     file = folder / str(stated["path"])
-    if file.exists() and sha256_of(file) == stated["sha256"]:
+    if file.exists() and hash_file(file) == stated["sha256"]:
         return
     # Left in the client's cache it would be taken for good the next time.
     for one in {file.resolve(), file}:
@@ -179,7 +179,7 @@ def _verify(folder: Path, stated: dict[str, Any]) -> None:
 
 def _merge(
     writer: store.Writer, repo: str, revision: str, manifest: dict[str, Any], folder: Path
-) -> Pulled:
+) -> PullSummary:
     import pyarrow as pa
 
     started_at = datetime.now(UTC)
@@ -197,8 +197,8 @@ def _merge(
             own_standings=frozenset(str(row["standing_id"]) for row in own),
         )
         parts = list_tables(manifest, folder, incoming)
-        before = _quarantined(lake)
-        redactor = Redactor(salt(lake.location), known)
+        before = _list_quarantined(lake)
+        redactor = Redactor(read_salt(lake.location), known)
         for part in parts:
             try:
                 compare(lake, redactor, part)
@@ -229,14 +229,14 @@ def _merge(
     for part in parts:
         if any(mask.any() for mask in part.fresh):
             own = [run] if part.table.name == "runs" else []
-            rows[part.table.name] = _reader(part, repo, revision, own)
+            rows[part.table.name] = _open_reader(part, repo, revision, own)
     rows.setdefault("runs", [run])
     message = f"{repo}@{revision[:12]}: snapshot {manifest['snapshot_id']} of another lake"
     # An unchanged lake and edition make no commit: the bundle is known.
     stored = writer.load(rows, message, bundle_id=bundle_id)
     with writer.reader() as lake:
-        after = _quarantined(lake)
-        added = _added(lake, bundle_id) if stored is not None else {}
+        after = _list_quarantined(lake)
+        added = _count_added(lake, bundle_id) if stored is not None else {}
         snapshot = lake.snapshot
     if after - before:
         notices.append(f"now in quarantine by pulled decisions: {len(after - before)} kernels")
@@ -248,7 +248,7 @@ def _merge(
             )
     if incoming.resplit:
         notices.append(f"splits replaced by those decided for the suite: {incoming.resplit}")
-    return Pulled(
+    return PullSummary(
         repo=repo,
         revision=revision,
         rows=added,
@@ -268,7 +268,7 @@ def _merge(
     )
 
 
-def _reader(
+def _open_reader(
     part: IncomingTable, repo: str, revision: str, own: list[dict[str, Any]]
 ) -> pa.RecordBatchReader:
     """Return the new rows of a table as a stream, with where they came from."""
@@ -278,7 +278,7 @@ def _reader(
 
     def batches() -> Iterator[pa.RecordBatch]:
         for rows in part.new_rows():
-            kept = _with_source(part.table, rows, repo, revision)
+            kept = _add_source(part.table, rows, repo, revision)
             yield from conform(part.table, kept).to_batches()
         if own:
             yield from conform(part.table, own).to_batches()
@@ -286,7 +286,7 @@ def _reader(
     return pa.RecordBatchReader.from_batches(part.table.open_schema, batches())
 
 
-def _with_source(table: Table, rows: pa.Table, repo: str, revision: str) -> pa.Table:
+def _add_source(table: Table, rows: pa.Table, repo: str, revision: str) -> pa.Table:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -303,11 +303,11 @@ def _with_source(table: Table, rows: pa.Table, repo: str, revision: str) -> pa.T
     return rows
 
 
-def _quarantined(lake: Lake) -> set[str]:
+def _list_quarantined(lake: Lake) -> set[str]:
     return {str(row["kernel_id"]) for row in lake.run("SELECT kernel_id FROM quarantined").rows()}
 
 
-def _added(lake: Lake, bundle_id: str) -> dict[str, int]:
+def _count_added(lake: Lake, bundle_id: str) -> dict[str, int]:
     row = lake.run("SELECT row_counts FROM ingest_log WHERE bundle_id = $1", [bundle_id]).one()
     counts = cast("dict[str, int]", json.loads(row["row_counts"])) if row else {}
     return {table: count for table, count in counts.items() if count}

@@ -49,7 +49,7 @@ PUBLIC_HOSTS = frozenset({"arxiv.org", "github.com", "huggingface.co", "pytorch.
 """Addresses of these, and below them, stay in texts."""
 
 PSEUDONYM = re.compile(r"anon-[0-9a-f]{16}")
-"""What stands for a name; another lake has another for the same name."""
+"""The pseudonym of a name; another lake has another one for the same name."""
 _URL = re.compile(r"\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s\"'<>`|\\)\]}]+")
 _PATH = re.compile(
     r"(?<![\w.:/~-])(?:~|[A-Za-z]:(?=\\)|(?=/))(?:[\\/][^\s\\/:\"'<>|,;()\[\]{}*?]+)+"
@@ -75,7 +75,7 @@ _NAME_WORDS = frozenset(
 REMOVED = "<removed>"
 
 
-def salt(location: Location) -> bytes:
+def read_salt(location: Location) -> bytes:
     """Return the lake's salt; it is made at the first call, for its owner's eyes alone.
 
     Raises FlywheelError where it cannot be written or read.
@@ -117,32 +117,33 @@ class Redactor:
         self.scrubbed: Counter[str] = Counter()
         """table.column to the number of texts from which something was cut."""
 
-    def columns(self, table: Table) -> list[Column]:
+    def list_columns(self, table: Table) -> list[Column]:
         """Return the columns of a table that leave, in order."""
         return [one for one in table.columns.values() if one.sensitivity != "private"]
 
-    def schema(self, table: Table) -> pa.Schema:
+    def build_schema(self, table: Table) -> pa.Schema:
         """Return the Arrow schema of a table's rows as they leave."""
         import pyarrow as pa
 
-        return pa.schema([table.open_schema.field(one.name) for one in self.columns(table)])
+        return pa.schema([table.open_schema.field(one.name) for one in self.list_columns(table)])
 
-    def rows(self, table: Table, rows: pa.Table) -> pa.Table:
+    def redact_rows(self, table: Table, rows: pa.Table) -> pa.Table:
         """Return rows of a table without private columns, with names hashed and texts scrubbed."""
         import pyarrow as pa
 
         kept = [
-            self._column(table, column, rows.column(column.name)) for column in self.columns(table)
+            self._scrub_column(table, column, rows.column(column.name))
+            for column in self.list_columns(table)
         ]
-        return pa.Table.from_arrays(kept, schema=self.schema(table))
+        return pa.Table.from_arrays(kept, schema=self.build_schema(table))
 
-    def name(self, value: str) -> str:
-        """Return what stands for a name; what is hashed already stays.
+    def hash_name(self, value: str) -> str:
+        """Return the pseudonym of a name; a pseudonym stays as it is.
 
         >>> redactor = Redactor(b"salt", Catalog(tables={}, enums={}))
-        >>> redactor.name("alice") == redactor.name("alice") != redactor.name("bob")
+        >>> redactor.hash_name("alice") == redactor.hash_name("alice") != redactor.hash_name("bob")
         True
-        >>> redactor.name(redactor.name("alice")) == redactor.name("alice")
+        >>> redactor.hash_name(redactor.hash_name("alice")) == redactor.hash_name("alice")
         True
         """
         if PSEUDONYM.fullmatch(value):
@@ -150,25 +151,25 @@ class Redactor:
         digest = hmac.new(self._salt, value.encode(), hashlib.sha256).hexdigest()
         return f"anon-{digest[:16]}"
 
-    def text(self, value: str) -> str:
+    def scrub_text(self, value: str) -> str:
         """Return a text without secrets, addresses, hosts, cards and folders.
 
         Of a path the last part stays, of a public address all but its query.
 
         >>> redactor = Redactor(b"salt", Catalog(tables={}, enums={}))
-        >>> redactor.text("see /home/alice/runs/k.py, line 3").endswith("/k.py, line 3")
+        >>> redactor.scrub_text("see /home/alice/runs/k.py, line 3").endswith("/k.py, line 3")
         True
-        >>> redactor.text("https://arxiv.org/abs/2507.14111v4 and level1/12, 3/4")
+        >>> redactor.scrub_text("https://arxiv.org/abs/2507.14111v4 and level1/12, 3/4")
         'https://arxiv.org/abs/2507.14111v4 and level1/12, 3/4'
         """
         cut = SECRETS.sub(REMOVED, value)
-        cut = _URL.sub(lambda found: self._address(found[0]), cut)
-        cut = _EMAIL.sub(lambda found: self.name(found[0]), cut)
-        cut = _GPU.sub(lambda found: self.name(found[0]), cut)
-        cut = _ADDRESS.sub(lambda found: self.name(found[0]), cut)
-        return _PATH.sub(lambda found: self._path(found[0]), cut)
+        cut = _URL.sub(lambda found: self._scrub_address(found[0]), cut)
+        cut = _EMAIL.sub(lambda found: self.hash_name(found[0]), cut)
+        cut = _GPU.sub(lambda found: self.hash_name(found[0]), cut)
+        cut = _ADDRESS.sub(lambda found: self.hash_name(found[0]), cut)
+        return _PATH.sub(lambda found: self._scrub_path(found[0]), cut)
 
-    def json(self, value: str) -> str:
+    def scrub_json(self, value: str) -> str:
         """Return a JSON text without what its keys or values give away.
 
         Values under keys such as `out` or `endpoint` are hashed, those under `api_key` or `token`
@@ -177,43 +178,50 @@ class Redactor:
         try:
             found = json.loads(value)
         except (ValueError, RecursionError):
-            return self.text(value)
-        clean = self._value(found, "")
+            return self.scrub_text(value)
+        clean = self._scrub_value(found, "")
         return value if clean == found else json.dumps(clean, ensure_ascii=False)
 
-    def _column(self, table: Table, column: Column, values: pa.ChunkedArray) -> pa.ChunkedArray:
+    def _scrub_column(
+        self, table: Table, column: Column, values: pa.ChunkedArray
+    ) -> pa.ChunkedArray:
         place = f"{table.name}.{column.name}"
         if column.sensitivity == "pseudonymous":
             self.hashed[place] += len(values) - values.null_count
-            return _mapped(values, self.name, None)
-        if not scrubs(table, column):
+            return _map_values(values, self.name, None)
+        if not is_scrubbed(table, column):
             return values
-        clean = self.clean(table, column, values)
-        self.scrubbed[place] += _differing(values, clean)
+        clean = self.redact_column(table, column, values)
+        self.scrubbed[place] += _count_differences(values, clean)
         return clean
 
-    def clean(self, table: Table, column: Column, values: pa.ChunkedArray) -> pa.ChunkedArray:
+    def redact_column(
+        self, table: Table, column: Column, values: pa.ChunkedArray
+    ) -> pa.ChunkedArray:
         """Return the texts of a column that is scrubbed as they leave."""
-        if not scrubs(table, column):
+        if not is_scrubbed(table, column):
             return values
-        return _mapped(values, self.json, _SUSPECT + r"|[{\[]")
+        return _map_values(values, self.json, _SUSPECT + r"|[{\[]")
 
-    def _value(self, value: Any, key: str) -> Any:
+    def _scrub_value(self, value: Any, key: str) -> Any:
         if isinstance(value, dict):
             pairs = cast("dict[str, Any]", value)
-            return {self.text(name): self._value(inner, name) for name, inner in pairs.items()}
+            return {
+                self.scrub_text(name): self._scrub_value(inner, name)
+                for name, inner in pairs.items()
+            }
         if isinstance(value, list):
-            return [self._value(inner, key) for inner in cast("list[Any]", value)]
+            return [self._scrub_value(inner, key) for inner in cast("list[Any]", value)]
         if not isinstance(value, str) or not value:
             return value
         words = {word.lower() for word in _WORDS.findall(key)}
         if words & _SECRET_WORDS:
             return REMOVED
         if words & _NAME_WORDS:
-            return self.name(value)
-        return self.text(value)
+            return self.hash_name(value)
+        return self.scrub_text(value)
 
-    def _address(self, address: str) -> str:
+    def _scrub_address(self, address: str) -> str:
         try:
             host = (urlsplit(address).hostname or "").lower()
         except ValueError:
@@ -221,15 +229,15 @@ class Redactor:
         if any(host == known or host.endswith(f".{known}") for known in PUBLIC_HOSTS):
             parts = urlsplit(address)
             return urlunsplit((parts.scheme, host, parts.path, "", parts.fragment))
-        return self.name(address)
+        return self.hash_name(address)
 
-    def _path(self, path: str) -> str:
+    def _scrub_path(self, path: str) -> str:
         place = max(path.rfind("/"), path.rfind("\\"))
-        return f"{self.name(path[:place])}/{path[place + 1 :]}" if place > 0 else path
+        return f"{self.hash_name(path[:place])}/{path[place + 1 :]}" if place > 0 else path
 
 
-def scrubs(table: Table, column: Column) -> bool:
-    """Whether texts of a column are searched and cleaned: not ids, words of a list, or verbatim."""
+def is_scrubbed(table: Table, column: Column) -> bool:
+    """Return whether a column's texts are scrubbed: not ids, enumerations or verbatim texts."""
     return (
         column.type in ("VARCHAR", "VARCHAR[]")
         and column.enum is None
@@ -238,26 +246,26 @@ def scrubs(table: Table, column: Column) -> bool:
     )
 
 
-def secret_holders(table: Table, rows: pa.Table) -> list[str]:
-    """Return the ids of rows in whose verbatim texts a secret stands, with the column."""
+def find_secret_holders(table: Table, rows: pa.Table) -> list[str]:
+    """Return the ids of rows whose verbatim texts contain a secret, with the column."""
     found: list[str] = []
     for column in table.columns.values():
         if (table.name, column.name) not in VERBATIM or column.name not in rows.column_names:
             continue
-        for index in _matching(rows.column(column.name), SECRETS.pattern):
+        for index in _find_matching(rows.column(column.name), SECRETS.pattern):
             key = ", ".join(f"{name}={rows.column(name)[index]}" for name in table.key)
             found.append(f"{table.name}.{column.name} {key}")
     return found
 
 
-def secret_rows(rows: pa.Table) -> list[int]:
-    """Return the places of rows in any of whose texts a secret stands."""
+def find_secret_rows(rows: pa.Table) -> list[int]:
+    """Return the positions of rows whose texts contain a secret."""
     return sorted(
-        {place for column in rows.columns for place in _matching(column, SECRETS.pattern)}
+        {place for column in rows.columns for place in _find_matching(column, SECRETS.pattern)}
     )
 
 
-def _matching(values: Any, pattern: str) -> list[int]:
+def _find_matching(values: Any, pattern: str) -> list[int]:
     """Return the places of texts that hold a pattern, in lists and structs too."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -265,28 +273,30 @@ def _matching(values: Any, pattern: str) -> list[int]:
     whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if pa.types.is_struct(whole.type):
         parts = [pc.struct_field(whole, [at]) for at in range(whole.type.num_fields)]
-        return sorted({place for part in parts for place in _matching(part, pattern)})
+        return sorted({place for part in parts for place in _find_matching(part, pattern)})
     if pa.types.is_list(whole.type):
         parents = pc.list_parent_indices(whole)
-        inner = _matching(pc.list_flatten(whole), pattern)
+        inner = _find_matching(pc.list_flatten(whole), pattern)
         return sorted({int(parents[place].as_py()) for place in inner})
     if not pa.types.is_string(whole.type):
         return []
-    return _hits(whole, pattern)
+    return _find_hits(whole, pattern)
 
 
-def _mapped(values: Any, change: Any, suspect: str | None) -> pa.ChunkedArray:
+def _map_values(values: Any, change: Any, suspect: str | None) -> pa.ChunkedArray:
     """Return texts (or lists of them) with a function applied once to each that looks suspect."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if pa.types.is_list(whole.type):
-        inner = _mapped(pc.list_flatten(whole), change, suspect).combine_chunks()
-        made = pa.ListArray.from_arrays(_offsets(whole), inner, type=whole.type, mask=_nulls(whole))
+        inner = _map_values(pc.list_flatten(whole), change, suspect).combine_chunks()
+        made = pa.ListArray.from_arrays(
+            _read_offsets(whole), inner, type=whole.type, mask=_read_nulls(whole)
+        )
         return pa.chunked_array([made])
     distinct = pc.unique(whole)
-    places = range(len(distinct)) if suspect is None else _hits(distinct, suspect)
+    places = range(len(distinct)) if suspect is None else _find_hits(distinct, suspect)
     if not len(places):
         return pa.chunked_array([whole], whole.type)
     texts: list[Any] = distinct.to_pylist()
@@ -297,7 +307,7 @@ def _mapped(values: Any, change: Any, suspect: str | None) -> pa.ChunkedArray:
     return pa.chunked_array([changed.take(pc.index_in(whole, distinct))])
 
 
-def _hits(texts: Any, pattern: str) -> list[int]:
+def _find_hits(texts: Any, pattern: str) -> list[int]:
     """Return the places of texts that hold a pattern; NULL holds none."""
     import pyarrow.compute as pc
 
@@ -305,7 +315,7 @@ def _hits(texts: Any, pattern: str) -> list[int]:
     return found.to_pylist()
 
 
-def _offsets(lists: Any) -> Any:
+def _read_offsets(lists: Any) -> Any:
     """Return offsets of lists into their flattened values, where NULL lists are empty."""
     import numpy as np
     import pyarrow as pa
@@ -316,11 +326,11 @@ def _offsets(lists: Any) -> Any:
     return pa.array(np.concatenate([[0], ends]).astype(np.int32))
 
 
-def _nulls(lists: Any) -> Any:
+def _read_nulls(lists: Any) -> Any:
     return lists.is_null() if lists.null_count else None
 
 
-def _differing(before: Any, after: Any) -> int:
+def _count_differences(before: Any, after: Any) -> int:
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from store.lake.checksums import sha256_of
+from store.lake.checksums import hash_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,7 +18,7 @@ GROUP_BYTES = 2 << 20
 SHARD_BYTES = 2 << 20
 """A file ends with the row group that reaches this size, before compression, or …"""
 SHARE = 16
-"""… one part in so many of all before it: what a later edition changes stays a small part."""
+"""… one part in SHARE of all before it, so that a later edition changes a small part."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Shard:
     rows: int
 
 
-def write(
+def write_shards(
     folder: Path, prefix: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> list[Shard]:
     """Write rows as `<prefix>-00000.parquet` and so on below a folder; return the files.
@@ -46,7 +46,7 @@ def write(
     import pyarrow.parquet as pq
 
     made: list[Shard] = []
-    for rows_of_file in _files(_groups(_blocks(schema, batches))):
+    for rows_of_file in _cut_files(_cut_groups(_cut_blocks(schema, batches))):
         path = f"{prefix}-{len(made):05d}.parquet"
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ def write(
         made.append(
             Shard(
                 path=path,
-                sha256=sha256_of(file),
+                sha256=hash_file(file),
                 bytes=file.stat().st_size,
                 raw_bytes=raw,
                 rows=rows,
@@ -74,7 +74,7 @@ def write(
     return made
 
 
-def _blocks(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def _cut_blocks(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Yield tables of exactly BLOCK_ROWS rows, however the batches came; the last has the rest."""
     import pyarrow as pa
 
@@ -89,7 +89,7 @@ def _blocks(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
         yield waiting
 
 
-def _groups(blocks: Iterator[pa.Table]) -> Iterator[tuple[pa.Table, int]]:
+def _cut_groups(blocks: Iterator[pa.Table]) -> Iterator[tuple[pa.Table, int]]:
     """Join blocks to row groups of about GROUP_BYTES; yield each with its size."""
     import pyarrow as pa
 
@@ -97,7 +97,7 @@ def _groups(blocks: Iterator[pa.Table]) -> Iterator[tuple[pa.Table, int]]:
     size = 0
     for block in blocks:
         parts.append(block)
-        size += sum(_bytes(column) for column in block.columns)
+        size += sum(_count_bytes(column) for column in block.columns)
         if size >= GROUP_BYTES:
             yield pa.concat_tables(parts).combine_chunks(), size
             parts, size = [], 0
@@ -105,7 +105,7 @@ def _groups(blocks: Iterator[pa.Table]) -> Iterator[tuple[pa.Table, int]]:
         yield pa.concat_tables(parts).combine_chunks(), size
 
 
-def _files(
+def _cut_files(
     groups: Iterator[tuple[pa.Table, int]],
 ) -> Iterator[Iterator[tuple[pa.Table, int]]]:
     """Yield one iterator of row groups per file; each is to be read to its end."""
@@ -139,16 +139,16 @@ def _files(
         first = following[0] if following else None
 
 
-def _bytes(values: Any) -> int:
-    """Return the size of values by what they hold, not by how they lie in memory."""
+def _count_bytes(values: Any) -> int:
+    """Return the size of values by their content, not by their layout in memory."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     kind = values.type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return 4 * len(values) + _bytes(pc.list_flatten(values))
+        return 4 * len(values) + _count_bytes(pc.list_flatten(values))
     if pa.types.is_struct(kind):
-        return sum(_bytes(pc.struct_field(values, [at])) for at in range(kind.num_fields))
+        return sum(_count_bytes(pc.struct_field(values, [at])) for at in range(kind.num_fields))
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return 4 * len(values) + int(pc.sum(pc.binary_length(values)).as_py() or 0)
     return len(values) * (kind.bit_width + 7) // 8

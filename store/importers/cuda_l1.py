@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from store.code import task_families
-from store.code.python_syntax import parse
+from store.code.python_syntax import parse_python
 from store.ids import content_id
 from store.importers.reading import cuda_l1_files as files
 from store.importers.reading import sources
@@ -66,7 +66,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         for row in one.rows:
             if row.reference not in family:
                 sources.check_task(row.reference, f"{row.where}, ref_code")
-                family[row.reference] = task_families.family(row.reference)
+                family[row.reference] = task_families.classify_family(row.reference)
         content = f"{one.file.name} {revision} {sources.digest([(one.origin, one.data)])}"
         identity = sources.bundle_id(NAME, IMPORTER_VERSION, content, config)
         message = f"{NAME} {one.file.name}: {len(one.rows)} tasks"
@@ -194,7 +194,7 @@ def _add(gathered: BundleRows, row: ReleasedRow, family: str, gpu: str, run_id: 
 
 def _title(reference: str) -> str | None:
     """Return the first line of the model's docstring, which serves as its title in the release."""
-    tree = parse(reference)
+    tree = parse_python(reference)
     for node in tree.body if tree else ():
         if isinstance(node, ast.ClassDef) and node.name == "Model":
             lines = (ast.get_docstring(node) or "").strip().splitlines()

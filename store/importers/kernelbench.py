@@ -61,7 +61,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     groups = [_folder(where, files, folder) for where, files in _levels(root)]
     if not groups:
         files = _parquet_files(root)
-        parquet.check(files)
+        parquet.check_files(files)
         groups = [_parquet(file, folder) for file in files]
     if not groups:
         raise ImportFailed(
@@ -181,7 +181,7 @@ def _parquet(file: Path, root: Path) -> _Group:
 
 def _task(code: str, level: int, problem_id: int, title: str, where: str) -> _Task:
     sources.check_task(code, where)
-    family = task_families.family(code)
+    family = task_families.classify_family(code)
     return _Task(code=code, level=level, problem_id=problem_id, title=title, family=family)
 
 

@@ -68,7 +68,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     for found in _find(root):
         code = sources.read_text(found.file, root)
         sources.check_task(code, f"{found.file}")
-        tasks.append((found, code, task_families.family(code)))
+        tasks.append((found, code, task_families.classify_family(code)))
     splits = decide_splits(suite, [family for _, _, family in tasks], lake)
     for found, code, family in tasks:
         candidates = {

@@ -51,7 +51,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
             f"{path} is no folder of Parquet files",
             f"Each file is named after its table: {', '.join(TABLES)}.",
         )
-    parquet.check([file for file in files if file.stem in TABLES])
+    parquet.check_files([file for file in files if file.stem in TABLES])
     known, now = catalog.load(), datetime.now(UTC)
     tables: dict[str, pa.Table] = {}
     left_out: list[str] = []

@@ -62,7 +62,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         for code in parquet.read_distinct(file, "PyTorch_Code_Module"):
             sources.check_task(code, f"{file.name}, PyTorch_Code_Module")
             wanted.add(code)
-    family = {code: task_families.family(code) for code in wanted}
+    family = {code: task_families.classify_family(code) for code in wanted}
     splits = decide_splits(SUITE, set(family.values()), lake)
     for file in files:
         digest = parquet.digest(file)

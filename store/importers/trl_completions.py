@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from store import ids
-from store.code.completion import parse
+from store.code.completion import parse_completion
 from store.errors import ImportFailed, UnknownName
 from store.importers.reading import parquet, sources
 from store.importers.reading.rows import BundleRows
@@ -145,7 +145,7 @@ def _add(
     groups: _Groups,
 ) -> None:
     text = _text(row["completion"], place)
-    parsed = parse(text, str(row.get("finish_reason") or "stop"))
+    parsed = parse_completion(text, str(row.get("finish_reason") or "stop"))
     kernel_id = None
     if parsed.code is not None:
         files = {parsed.path: parsed.code, **dict(parsed.other_files)}

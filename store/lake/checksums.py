@@ -1,7 +1,7 @@
-"""Checksums of data files: taken in the commit that writes a file, compared ever after.
+"""Checksums of data files: computed in the commit that writes a file, compared later.
 
-The table `file_checksums` holds them. It stays in the lake's catalog database (compaction leaves it
-there), so that it goes with every backup and needs no file of its own.
+The table `file_checksums` stores them. It stays in the lake's catalog database (compaction leaves
+it there), so that every backup includes it and it needs no file of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store.errors import FlywheelError
+from store.errors import FlywheelError, summarize_error
 from store.lake.location import Location, attach, connect
 from store.lake.sql_files import read_sql
 from store.schema.sql_text import quote_values
@@ -59,7 +59,7 @@ class DataFile:
         return f"snapshots {self.since} to {self.until - 1}"
 
     def is_read_at(self, snapshot: int) -> bool:
-        """Whether a snapshot reads it."""
+        """Return whether a snapshot reads it."""
         return self.since <= snapshot and (self.until is None or snapshot < self.until)
 
 
@@ -74,18 +74,18 @@ class Damage:
         return f"{self.file.path} ({self.file.snapshots}): {self.what}"
 
 
-def sha256_of(file: Path) -> str:
+def hash_file(file: Path) -> str:
     """Return the sha256 of a file's bytes."""
     with open(file, "rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def record(
+def record_checksums(
     connection: duckdb.DuckDBPyConnection, location: Location, files: Sequence[Path]
 ) -> None:
-    """Take the checksums of new data files, in the transaction that commits them.
+    """Compute and insert checksums of new data files, in the transaction that commits them.
 
-    A catalog of one's own may lack the table: such a lake has no checksums.
+    A user's own catalog may lack the table: such a lake has no checksums.
     """
     if not files or not has_table(connection):
         return
@@ -99,17 +99,17 @@ def record(
     ).fetchall()
     fresh = [file for file in files if (file.name,) not in known]
     if fresh:
-        insert(connection, location, fresh)
+        insert_checksums(connection, location, fresh)
 
 
-def insert(
+def insert_checksums(
     connection: duckdb.DuckDBPyConnection, location: Location, files: Sequence[Path]
 ) -> None:
     """Insert the checksums of data files."""
     import pyarrow as pa
 
     with ThreadPoolExecutor(_THREADS) as threads:
-        hashes = list(threads.map(sha256_of, files))
+        hashes = list(threads.map(hash_file, files))
     rows = pa.table(
         {
             "path": [file.relative_to(location.data).as_posix() for file in files],
@@ -123,12 +123,12 @@ def insert(
     connection.unregister("_checksums")
 
 
-def data_files(
+def list_attached_files(
     connection: duckdb.DuckDBPyConnection, location: Location, *, with_checksums: bool = True
 ) -> list[DataFile]:
     """Return the data files of an attached lake, with their checksums as far as there are any."""
     rows = connection.execute(read_sql(__file__, "data_files")).fetchall()
-    hashes = _recorded(connection) if with_checksums else {}
+    hashes = _read_checksums(connection) if with_checksums else {}
     return [
         DataFile(
             table=table,
@@ -145,23 +145,23 @@ def data_files(
 
 
 def list_files(location: Location) -> list[DataFile]:
-    """Return the data files of a lake, as `data_files` does."""
+    """Return the data files of a lake, as `list_attached_files` does."""
     connection = connect()
     try:
         attach(connection, location)
-        return data_files(connection, location)
+        return list_attached_files(connection, location)
     finally:
         connection.close()
 
 
-def _recorded(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
+def _read_checksums(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
     if not has_table(connection):
         return {}
     return dict(connection.execute(f"SELECT path, sha256 FROM lake.{TABLE}").fetchall())
 
 
 def has_table(connection: duckdb.DuckDBPyConnection) -> bool:
-    """Whether the attached lake has been migrated to hold checksums."""
+    """Return whether the attached lake has the table of checksums."""
     row = connection.execute(
         "SELECT count(*) FROM duckdb_tables() WHERE database_name = 'lake' "
         f"AND table_name = '{TABLE}'"
@@ -169,14 +169,14 @@ def has_table(connection: duckdb.DuckDBPyConnection) -> bool:
     return row is not None and bool(row[0])
 
 
-def verify(files: Iterable[DataFile], progress: Progress | None = None) -> list[Damage]:
+def find_damage(files: Iterable[DataFile], progress: Progress | None = None) -> list[Damage]:
     """Compare files with what was committed: their bytes, or their form without a checksum."""
     listed = list(files)
     megabytes = sum(one.bytes for one in listed) // 1_000_000
     damaged: list[Damage] = []
     done = 0
     with ThreadPoolExecutor(_THREADS) as threads:
-        for one, what in zip(listed, threads.map(_damage, listed), strict=True):
+        for one, what in zip(listed, threads.map(_test_file, listed), strict=True):
             done += one.bytes
             if progress is not None:
                 progress(done // 1_000_000, megabytes, "MB of data files compared")
@@ -195,8 +195,8 @@ def require_whole(damaged: Sequence[Damage], what: str) -> None:
         )
 
 
-def undecodable(files: Iterable[DataFile]) -> Iterator[Damage]:
-    """Read files to their end and yield those that cannot be decoded."""
+def find_undecodable(files: Iterable[DataFile]) -> Iterator[Damage]:
+    """Read whole files and yield the ones that cannot be decoded."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -206,19 +206,19 @@ def undecodable(files: Iterable[DataFile]) -> Iterator[Damage]:
                 for batch in opened.iter_batches():
                     batch.validate(full=True)
         except (pa.ArrowException, OSError, ValueError) as error:
-            yield Damage(file=one, what=f"cannot be decoded: {first_line(error)}")
+            yield Damage(file=one, what=f"cannot be decoded: {summarize_error(error)}")
 
 
-def _damage(one: DataFile) -> str | None:
-    """Return what is wrong with a file, or None."""
+def _test_file(one: DataFile) -> str | None:
+    """Return the damage of a file, or None."""
     try:
         size = one.file.stat().st_size
         if size != one.bytes:
             state = "is cut short" if size < one.bytes else "was replaced"
             return f"{state}: it has {size} bytes, {one.bytes} were committed"
         if one.sha256 is None:
-            return _misformed(one)
-        if sha256_of(one.file) != one.sha256:
+            return _test_footer(one)
+        if hash_file(one.file) != one.sha256:
             return "its bytes changed since they were committed (another sha256)"
     except FileNotFoundError:
         return "is missing"
@@ -227,18 +227,13 @@ def _damage(one: DataFile) -> str | None:
     return None
 
 
-def _misformed(one: DataFile) -> str | None:
-    """Return what is wrong with the footer of a file whose checksum nobody took."""
+def _test_footer(one: DataFile) -> str | None:
+    """Return what is wrong with the footer of a file without a recorded checksum."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         count = pq.read_metadata(one.file).num_rows
     except (pa.ArrowException, OSError, ValueError) as error:
-        return f"is not a whole Parquet file: {first_line(error)}"
+        return f"is not a whole Parquet file: {summarize_error(error)}"
     return None if count == one.rows else f"holds {count} rows, {one.rows} were committed"
-
-
-def first_line(error: Exception) -> str:
-    """Return what an error says in one line."""
-    return (str(error).splitlines() or [repr(error)])[0][:160]

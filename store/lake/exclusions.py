@@ -14,7 +14,7 @@ _OPTIONS = {"nonequivalent": "--include-nonequivalent", "weak_tasks": "--include
 
 
 @dataclass(frozen=True, kw_only=True)
-class Including:
+class Inclusions:
     """Options of every command that shows kernels."""
 
     include_nonequivalent: bool = False
@@ -28,10 +28,10 @@ class Including:
         return tuple(view for view, included in asked.items() if included)
 
 
-def note(counts: Mapping[str, int]) -> str | None:
+def describe_left_out(counts: Mapping[str, int]) -> str | None:
     """Say how much an answer leaves out, by view, and which options include it; None for nothing.
 
-    >>> note({"weak_tasks": 3, "nonequivalent": 0})
+    >>> describe_left_out({"weak_tasks": 3, "nonequivalent": 0})
     '3 weak tasks, which an answer without work passes (--include-weak)'
     """
     parts = [

@@ -41,21 +41,21 @@ class QueryLimits:
             "max_temp_directory_size": f"{int(self.spill_gb * GB)}B",
         }
 
-    def took_too_long(self) -> FlywheelError:
+    def timeout_error(self) -> FlywheelError:
         """Return the error for a query that was ended for its time."""
         return FlywheelError(
             f"the query was ended: it took longer than {self.timeout:g} s",
             "Ask for less (a filter, an aggregate), or raise --timeout.",
         )
 
-    def too_large(self) -> FlywheelError:
+    def size_error(self) -> FlywheelError:
         """Return the error for an answer that was refused for its size."""
         return FlywheelError(
             f"the answer is larger than {self.max_result_gb:g} GB",
             "Select fewer columns or rows, or raise --max-result-gb.",
         )
 
-    def out_of_memory(self) -> FlywheelError:
+    def memory_error(self) -> FlywheelError:
         """Return the error for a query that needs more memory or spill than it may use."""
         return FlywheelError(
             f"the query needs more than {self.memory_gb:g} GB of memory, or more than "

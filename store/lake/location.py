@@ -1,4 +1,4 @@
-"""Where a lake lies, how DuckDB attaches it, and who may write to it at a time."""
+"""The location of a lake, how DuckDB attaches it, and the lock for writing to it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Location:
 
     @property
     def exists(self) -> bool:
-        """Whether a lake has been made here."""
+        """Whether a lake exists here."""
         return self.catalog.exists()
 
     def require(self) -> None:
@@ -140,9 +140,9 @@ def connect(spill: Path | None = None) -> duckdb.DuckDBPyConnection:
     for name in _EXTENSIONS:
         folder = Path(str(importlib.import_module(name).__file__)).parent
         extension = next(folder.glob("extensions/*/*.duckdb_extension"))
-        connection.execute(f"LOAD '{_escaped(extension)}'")
+        connection.execute(f"LOAD '{_escape(extension)}'")
     connection.execute("SET allow_unsigned_extensions = false")
-    connection.execute(f"SET temp_directory = '{_escaped(spill or _spill_folder())}'")
+    connection.execute(f"SET temp_directory = '{_escape(spill or _choose_spill_folder())}'")
     connection.execute("SET TimeZone = 'UTC'")
     # Rows with lists or structs come in chunks of a few, each of which counts as a full one: the
     # default of 1 MB is soon reached, and then all but one core wait for the reader.
@@ -156,16 +156,16 @@ def connect(spill: Path | None = None) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def _spill_folder() -> Path:
-    """Return where a connection may spill: a new name in a folder that nobody else can read.
+def _choose_spill_folder() -> Path:
+    """Return the path to which a connection may spill: a new name in a private folder.
 
-    DuckDB makes the folder when it spills and removes it when the connection ends.
+    DuckDB creates the folder when it spills and removes it when the connection ends.
     """
     base = Path(tempfile.gettempdir()) / f"kernel-flywheel-{os.getuid()}"
     base.mkdir(mode=0o700, exist_ok=True)
     found = os.lstat(base)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        # Somebody else has taken the name, or opened it to others.
+        # Another user has taken the name, or has opened it to others.
         base = Path(tempfile.mkdtemp(prefix="kernel-flywheel-"))
     return base / f"{os.getpid()}-{secrets.token_hex(4)}"
 
@@ -180,13 +180,13 @@ def attach(
 ) -> None:
     """Attach the lake as `name`: pinned to a snapshot, read-only at its newest, or writable.
 
-    The data path is given anew each time, so that a lake may be moved or copied. Raises
+    The data path is passed on every call, so that a lake may be moved or copied. Raises
     LakeUnreachable where the catalog cannot be read, or a published edition is to be written.
     """
     import duckdb
 
     options = [
-        f"DATA_PATH '{_escaped(location.data)}'",
+        f"DATA_PATH '{_escape(location.data)}'",
         f"META_BUSY_TIMEOUT {LOCK_WAIT_MS}",
     ]
     if location.exists:
@@ -200,8 +200,7 @@ def attach(
         options.append("READ_ONLY")
     try:
         connection.execute(
-            f"ATTACH 'ducklake:sqlite:{_escaped(location.catalog)}' AS {name} "
-            f"({', '.join(options)})"
+            f"ATTACH 'ducklake:sqlite:{_escape(location.catalog)}' AS {name} ({', '.join(options)})"
         )
     except duckdb.Error as error:
         raise LakeUnreachable(
@@ -242,7 +241,7 @@ def _sync(path: str) -> None:
         os.close(descriptor)
 
 
-def newest_snapshot(connection: duckdb.DuckDBPyConnection, name: str = "lake") -> int:
+def find_newest_snapshot(connection: duckdb.DuckDBPyConnection, name: str = "lake") -> int:
     """Return the id of the newest snapshot of an attached lake."""
     row = connection.execute(f"FROM ducklake_current_snapshot('{name}')").fetchone()
     assert row is not None
@@ -256,7 +255,7 @@ def resolve_snapshot(
 
     Raises SnapshotNotFound, naming the nearest tag.
     """
-    newest = newest_snapshot(connection, name)
+    newest = find_newest_snapshot(connection, name)
     if at is None:
         return newest
     text = str(at)
@@ -296,5 +295,5 @@ def resolve_snapshot(
     return int(row[0])
 
 
-def _escaped(path: Path) -> str:
+def _escape(path: Path) -> str:
     return str(path).replace("'", "''")

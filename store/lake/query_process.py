@@ -52,7 +52,7 @@ class Answer:
     cut: bool
     """Whether rows beyond the limit were left out."""
     left_out: dict[str, int]
-    """What the views that it goes through leave out, by the views of `including.LEFT_OUT`."""
+    """What the views that it goes through leave out, by the views of `exclusions.LEFT_OUT`."""
 
 
 class QueryProcess:
@@ -105,12 +105,12 @@ class QueryProcess:
     @property
     def snapshot(self) -> int:
         """Number of the snapshot that is read; raises what opening the lake raises."""
-        return self._opened()[0]
+        return self._wait_until_open()[0]
 
     @property
     def url(self) -> str:
         """Where the lake is; raises what opening the lake raises."""
-        return self._opened()[1]
+        return self._wait_until_open()[1]
 
     def ask(self, query: str) -> Answer:
         """Answer one SELECT-like statement within the limits.
@@ -121,7 +121,7 @@ class QueryProcess:
         """
         if self._child is None:
             self._start()
-        self._opened()
+        self._wait_until_open()
         try:
             self._send({"query": query})
             import pyarrow as pa  # while the child works
@@ -147,7 +147,7 @@ class QueryProcess:
         asked = {"url": self._url, "at": at, "folder": str(self._folder)}
         self._send(asked | {"limits": asdict(self.limits), "include": self._include})
 
-    def _opened(self) -> tuple[int, str]:
+    def _wait_until_open(self) -> tuple[int, str]:
         if not self._is_open:
             try:
                 reply = self._receive(OPEN_S)
@@ -177,10 +177,10 @@ class QueryProcess:
         while b"\n" not in self._unread:
             left = until - time.monotonic()
             if left <= 0 or not select.select([stream], [], [], left)[0]:
-                raise self.limits.took_too_long()
+                raise self.limits.timeout_error()
             piece = os.read(stream, 65_536)
             if not piece:
-                raise self._ended()
+                raise self._explain_end()
             self._unread += piece
         line, _, self._unread = self._unread.partition(b"\n")
         reply = cast("dict[str, Any]", json.loads(line))
@@ -189,12 +189,12 @@ class QueryProcess:
             raise kind(reply["message"], reply["hint"])
         return reply
 
-    def _ended(self) -> FlywheelError:
+    def _explain_end(self) -> FlywheelError:
         """Say why the child has ended in the middle of a question."""
         assert self._child is not None
         code = self._child.wait()
         if code == -signal.SIGABRT:  # an allocation failed where DuckDB cannot say so
-            return self.limits.out_of_memory()
+            return self.limits.memory_error()
         name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         return FlywheelError(
             f"DuckDB crashed on this query ({name}); the lake is unharmed",
@@ -242,19 +242,19 @@ def main() -> None:
                 query = str(json.loads(questions.get())["query"])
                 try:
                     cut = lake.sql(query).write(folder / _ANSWER)
-                    reply({"cut": cut, "left_out": lake.left_out(query)})
+                    reply({"cut": cut, "left_out": lake.count_left_out(query)})
                 except FlywheelError as error:
-                    reply(_described(error))
+                    reply(_describe_error(error))
                 except MemoryError:
-                    reply(_described(limits.out_of_memory()))
+                    reply(_describe_error(limits.memory_error()))
                 except Exception as error:
                     # A fault of ours or of a library: the caller says what it was.
-                    reply(_described(FlywheelError(f"the query failed: {error!r:.300}")))
+                    reply(_describe_error(FlywheelError(f"the query failed: {error!r:.300}")))
     except FlywheelError as error:
-        reply(_described(error))
+        reply(_describe_error(error))
 
 
-def _described(error: FlywheelError) -> dict[str, Any]:
+def _describe_error(error: FlywheelError) -> dict[str, Any]:
     return {"error": type(error).__name__, "message": error.message, "hint": error.hint}
 
 

@@ -1,4 +1,4 @@
-"""A pinned, read-only look at a lake: its tables and views as they were at one snapshot."""
+"""A pinned, read-only reader of a lake: its tables and views as of one snapshot."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LAKE_TABLE = re.compile(r"\blake\.main\.(\w+)")
 
 
 class Lake:
-    """A lake at one snapshot, read-only by construction; made by `store.open`.
+    """A lake at one snapshot, read-only by construction; `store.open` creates it.
 
     Tables of catalog.yaml and views of store/views are visible by their bare names. What the
     snapshot is too old to have (a table, a column) reads as typed NULLs.
@@ -37,10 +37,10 @@ class Lake:
     Args:
         location: Where the lake is.
         at: Tag, snapshot number or ISO time; None is the newest.
-        limits: What each question to `sql` may cost; None is without limits. A query that heeds no
-            interrupt outlives its time here: `store.lake.query_process` kills it.
+        limits: Time and size that each query of `sql` may use; None means no limits. A query that
+            ignores the interrupt outlives its time here; `store.lake.query_process` kills it.
         spill: Private folder for what does not fit into memory; None is the process's own.
-        include: Views of `including.LEFT_OUT` to read as empty, so that rankings and tables
+        include: Views of `exclusions.LEFT_OUT` to read as empty, so that rankings and tables
             include what they leave out by default.
     """
 
@@ -63,12 +63,12 @@ class Lake:
         """Number of the snapshot that is read."""
         self._connection.execute("DETACH newest")
         attach(self._connection, location, snapshot=self.snapshot)
-        self._stored = _stored(self._connection, self.snapshot)
+        self._stored = _read_stored_tables(self._connection, self.snapshot)
         self._known = (*self.catalog.tables, *list_views())
-        self._made: set[str] = set()
+        self._prepared_names: set[str] = set()
         self._included = frozenset(include)
         self._counts: dict[str, int] = {}
-        self._derived = view_cache.Derived(self._connection, location, self.snapshot)
+        self._view_cache = view_cache.ViewCache(self._connection, location, self.snapshot)
         self._set_limits()
         self._lock_down()
         # A question asked again is not parsed again.
@@ -76,7 +76,7 @@ class Lake:
             lambda query: user_sql.check(self._connection, query, self._known)
         )
         self._prepared = functools.lru_cache(QUESTIONS)(
-            lambda query: self._prepare(user_sql.names(self._connection, query))
+            lambda query: self._prepare(user_sql.list_names(self._connection, query))
         )
 
     def __enter__(self) -> Lake:
@@ -91,13 +91,13 @@ class Lake:
         self.close()
 
     def close(self) -> None:
-        """Let go of the lake."""
+        """Close the connection."""
         self._connection.close()
-        self._derived.close()
+        self._view_cache.close()
 
     @property
     def url(self) -> str:
-        """Where the lake lies."""
+        """Folder of the lake."""
         return str(self.location.root)
 
     @functools.cached_property
@@ -139,7 +139,7 @@ class Lake:
         return Result(self._connection, query, parameters, limits)
 
     def run(self, query: str, parameters: Parameters = None) -> Result:
-        """Answer SQL of our own files, which may also read registered tables."""
+        """Run a query of our own SQL files, which may also read registered tables."""
         with translate_errors():
             self._prepared(query)
         return Result(self._connection, query, parameters)
@@ -147,39 +147,40 @@ class Lake:
     def register(self, name: str, rows: pa.Table) -> None:
         """Make an Arrow table visible to `run` under a name."""
         self._connection.register(name, rows)
-        self._made.add(name)
+        self._prepared_names.add(name)
 
     def keep(self, name: str, query: str, parameters: Parameters = None) -> None:
-        """Answer SQL of our own files into a table that `run` can read, in place of an earlier one.
+        """Store the result of a query of our own in a table that `run` can read; replace any other.
 
-        What the next question reads need not leave DuckDB in between.
+        The rows stay inside DuckDB between the two queries.
         """
         with translate_errors():
             self._prepared(query)
             self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {query}", parameters)
-        self._made.add(name)
+        self._prepared_names.add(name)
 
     def define(self, name: str, query: str) -> None:
-        """Let `run` read SQL of our own files under a name, in place of an earlier one.
+        """Define a view of a query of our own that `run` can read; replace any other.
 
-        It is asked anew each time, where `keep` holds the answer.
+        DuckDB computes it on every use, whereas `keep` stores the rows.
         """
         with translate_errors():
             self._prepared(query)
             self._connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {query}")
-        self._made.add(name)
+        self._prepared_names.add(name)
 
-    def left_out(self, query: str) -> dict[str, int]:
-        """Return the number of rows of each view of `including.LEFT_OUT` that a query goes through.
+    def count_left_out(self, query: str) -> dict[str, int]:
+        """Return the number of rows of each view of `exclusions.LEFT_OUT` that a query uses.
 
-        Those that are included, or asked for by name, have no number.
+        Views that are included, or that the query names, are left out.
         """
-        named = user_sql.names(self._connection, query) & set(self._known)
+        named = user_sql.list_names(self._connection, query) & set(self._known)
         asked = named - set(self.catalog.tables)
-        used = {part for name in asked for part in self._parts(name)} - named - self._included
-        return {view: self._count(view) for view in exclusions.LEFT_OUT if view in used}
+        parts = {part for name in asked for part in self._list_parts(name)}
+        used = parts - named - self._included
+        return {view: self._count_rows(view) for view in exclusions.LEFT_OUT if view in used}
 
-    def _count(self, view: str) -> int:
+    def _count_rows(self, view: str) -> int:
         if view not in self._counts:
             row = self.run(f"SELECT count(*) AS rows FROM {view}").one()
             self._counts[view] = 0 if row is None else int(row["rows"])
@@ -190,27 +191,27 @@ class Lake:
         return {name: read_description(read_view(name)) for name in list_views()}
 
     def _prepare(self, wanted: Set[str]) -> None:
-        """Create those temporary views that a query needs, once."""
+        """Create the temporary views that a query needs, once."""
         for name in self._known:
-            if name in self._made or not ({"*", name} & wanted):
+            if name in self._prepared_names or not ({"*", name} & wanted):
                 continue
-            self._made.add(name)
+            self._prepared_names.add(name)
             if name in self.catalog.tables:
-                kind, body = self._table(name)
+                kind, body = self._build_table(name)
             else:
-                kind, body = "VIEW", self._view(name)
+                kind, body = "VIEW", self._build_view(name)
             self._connection.execute(f"CREATE TEMP {kind} {name} AS {body}")
 
-    def _view(self, name: str) -> str:
-        """Return SQL for a view; what it needs is there then."""
-        kept = self.kept(name) if name in view_cache.SOURCES else None
-        asked = kept or self._asked(name)
+    def _build_view(self, name: str) -> str:
+        """Return SQL for a view, after creating the views that it needs."""
+        kept = self.find_cached(name) if name in view_cache.SOURCES else None
+        asked = kept or self._build_query(name)
         return f"SELECT * FROM ({asked}\n) WHERE false" if name in self._included else asked
 
-    def kept(self, name: str, *, make: bool = True) -> str | None:
-        """Return SQL for a view by its kept answers (`store.lake.view_cache`), or None without any.
+    def find_cached(self, name: str, *, make: bool = True) -> str | None:
+        """Return SQL that reads a view from its cache, or None without one.
 
-        Those of few rows are not kept. `make` makes what is missing.
+        Views over few rows have no cache. With `make`, a missing cache is written.
         """
         tables = tuple(table for table in view_cache.SOURCES[name] if table in self._stored)
         if sum(self._stored[table].rows for table in tables) < view_cache.LARGE_ROWS:
@@ -219,24 +220,24 @@ class Lake:
             f"{part} {[(one.name, one.type) for one in self.catalog.tables[part].columns.values()]}"
             if part in self.catalog.tables
             else read_view(part)
-            for part in self._parts(name)
+            for part in self._list_parts(name)
         ]
-        return self._derived.sql(
-            view_cache.Question(
+        return self._view_cache.find_sql(
+            view_cache.ViewQuestion(
                 view=name,
                 tables=tables,
                 text="\n".join(made_of),
-                asked=functools.partial(self._asked, name),
+                build_query=functools.partial(self._build_query, name),
             ),
             make=make,
         )
 
-    def unlike_kept(self, name: str) -> int:
-        """Return the number of rows by which kept answers differ from those of the tables."""
-        kept = self.kept(name, make=False)
+    def count_stale_rows(self, name: str) -> int:
+        """Return the number of rows by which the cache of a view differs from the tables."""
+        kept = self.find_cached(name, make=False)
         if kept is None:
             return 0
-        live = self._asked(name)
+        live = self._build_query(name)
         row = self.run(
             f"WITH kept AS ({kept}\n), live AS ({live}\n) SELECT count(*) AS rows FROM "
             "((FROM kept EXCEPT ALL FROM live) UNION ALL (FROM live EXCEPT ALL FROM kept))"
@@ -244,35 +245,35 @@ class Lake:
         assert row is not None
         return int(row["rows"])
 
-    def _asked(self, name: str, keys: str | None = None) -> str:
-        """Return SQL that asks a view of the tables: as a whole, or about the keys in a table."""
-        parts = self._parts(name)
+    def _build_query(self, name: str, keys: str | None = None) -> str:
+        """Return SQL that computes a view from the tables, whole or for the keys in a table."""
+        parts = self._list_parts(name)
         if keys is None:
-            self._prepare(user_sql.names(self._connection, read_view(name)))
-            return _LAKE_TABLE.sub(self._committed, read_view(name))
+            self._prepare(user_sql.list_names(self._connection, read_view(name)))
+            return _LAKE_TABLE.sub(self._replace_mention, read_view(name))
         sources = view_cache.SOURCES[name]
         tables = set(self.catalog.tables)
         self._prepare(set(parts) & tables)
         only = f"SEMI JOIN {keys} USING ({view_cache.KEY})"
-        own = {part: f"SELECT * FROM ({self._table(part)[1]}) {only}" for part in sources} | {
+        own = {part: f"SELECT * FROM ({self._build_table(part)[1]}) {only}" for part in sources} | {
             part: read_view(part) for part in parts if part not in tables
         }
         listed = ", ".join(f"{part} AS ({body}\n)" for part, body in own.items() if part != name)
         return f"SELECT * FROM (WITH {listed} SELECT * FROM ({own[name]}\n))"
 
-    def _committed(self, mention: re.Match[str]) -> str:
+    def _replace_mention(self, mention: re.Match[str]) -> str:
         """Return SQL for `lake.main.TABLE` in a view: its rows, each with DuckLake's `snapshot_id`.
 
         A table that this snapshot is too old to have is empty.
         """
         name = mention[1]
-        listed = self._columns(name)
+        listed = self._list_columns(name)
         if name not in self._stored:
             return f"(SELECT {listed}, NULL::BIGINT AS snapshot_id WHERE false)"
         return f"(SELECT {listed}, snapshot_id FROM lake.main.{name})"
 
-    def _columns(self, name: str) -> str:
-        """Return a table's columns as SQL; those that this snapshot lacks are typed NULLs."""
+    def _list_columns(self, name: str) -> str:
+        """Return a table's columns as SQL, with typed NULLs for columns that the snapshot lacks."""
         stored = self._stored.get(name)
         there = frozenset[str]() if stored is None else stored.columns
         return ", ".join(
@@ -280,22 +281,24 @@ class Lake:
             for c in self.catalog.tables[name].columns.values()
         )
 
-    def _parts(self, view: str) -> list[str]:
+    def _list_parts(self, view: str) -> list[str]:
         """Return the tables and views that a view is made of, each after its own; itself last."""
         parts: dict[str, None] = {}
-        for name in sorted(user_sql.names(self._connection, read_view(view)) & set(self._known)):
-            mine = self._parts(name) if name in list_views() else [name]
+        for name in sorted(
+            user_sql.list_names(self._connection, read_view(view)) & set(self._known)
+        ):
+            mine = self._list_parts(name) if name in list_views() else [name]
             parts |= dict.fromkeys(mine)
         return [*parts, view]
 
-    def _table(self, name: str) -> tuple[str, str]:
+    def _build_table(self, name: str) -> tuple[str, str]:
         """Return SQL for a table at this snapshot, and whether it is made a VIEW or a TABLE.
 
         What the snapshot is too old to have reads as typed NULLs. Where Parquet files alone hold
         the table, they are read as they are. Few rows are copied, which takes one scan through
         DuckLake in place of one for every mention in a view.
         """
-        listed = self._columns(name)
+        listed = self._list_columns(name)
         stored = self._stored.get(name)
         if stored is None:
             return "VIEW", f"SELECT {listed} WHERE false"
@@ -322,21 +325,23 @@ class Lake:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Stored:
+class _StoredTable:
     """How a table with rows is stored at a snapshot."""
 
     columns: frozenset[str]
     files: list[str] | None
     """Its Parquet files, below the data folder, where these alone hold it."""
     rows: int
-    """Rows of the newest snapshot, hence at most so many in an older one."""
+    """Rows of the newest snapshot; an older one has no more."""
 
 
-def _stored(connection: duckdb.DuckDBPyConnection, snapshot: int) -> dict[str, _Stored]:
+def _read_stored_tables(
+    connection: duckdb.DuckDBPyConnection, snapshot: int
+) -> dict[str, _StoredTable]:
     # Put in as text: for a parameter DuckDB would import pandas, which takes half a second.
     query = read_sql(__file__, "stored").replace("$snapshot", str(snapshot))
     rows = connection.execute(query).fetchall()
     return {
-        table: _Stored(columns=frozenset(columns), files=files, rows=count)
+        table: _StoredTable(columns=frozenset(columns), files=files, rows=count)
         for table, columns, files, count in rows
     }

@@ -47,7 +47,7 @@ class Result:
             if self._limits is None:
                 return self._execute().to_arrow_table()
             answer = self._execute().to_arrow_reader(BATCH_ROWS)
-            batches = [batch for batch, _ in _bounded(answer, self._limits)]
+            batches = [batch for batch, _ in _limit_batches(answer, self._limits)]
             return pa.Table.from_batches(batches, answer.schema)
 
     def write(self, file: Path) -> bool:
@@ -63,13 +63,15 @@ class Result:
             # Anew, and not over an earlier answer, which the reader may still have mapped.
             file.unlink(missing_ok=True)
             with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, answer.schema) as out:
-                for batch, is_last in _bounded(answer, self._limits or QueryLimits(max_rows=0)):
+                for batch, is_last in _limit_batches(
+                    answer, self._limits or QueryLimits(max_rows=0)
+                ):
                     out.write_batch(batch)
                     was_cut = is_last
         return was_cut
 
     def reader(self, rows: int = 10_000) -> pa.RecordBatchReader:
-        """Return the answer as a stream of batches of at most so many rows.
+        """Return the answer as a stream of batches of at most `rows` rows.
 
         Read it to its end before the next query of the same lake.
         """
@@ -96,7 +98,7 @@ class Result:
 
     def _execute(self) -> duckdb.DuckDBPyConnection:
         # A prepared plan is slower where a constant would have let whole files be skipped.
-        given = None if "pandas" in sys.modules else _literals(self._parameters)
+        given = None if "pandas" in sys.modules else _quote_parameters(self._parameters)
         if not given:
             return self._connection.execute(self._query, self._parameters)
         self._connection.execute(f"PREPARE _question AS {self._query}")
@@ -107,7 +109,7 @@ class Result:
 def interrupt_after(
     connection: duckdb.DuckDBPyConnection, limits: QueryLimits | None
 ) -> Generator[None]:
-    """Interrupt what the connection does inside the block when the time of the limits is up."""
+    """Interrupt the connection when the block exceeds the time limit."""
     if limits is None:
         yield
         return
@@ -124,7 +126,7 @@ def interrupt_after(
         yield
     except Exception as error:
         if over.is_set():
-            raise limits.took_too_long() from error
+            raise limits.timeout_error() from error
         raise
     finally:
         timer.cancel()
@@ -132,7 +134,7 @@ def interrupt_after(
 
 @contextmanager
 def translate_errors(limits: QueryLimits | None = None) -> Generator[None]:
-    """Turn DuckDB's complaints about a query into ours, which the shell prints plainly."""
+    """Translate DuckDB's errors into FlywheelError, which the shell prints without a traceback."""
     import duckdb
     import pyarrow as pa
 
@@ -143,19 +145,19 @@ def translate_errors(limits: QueryLimits | None = None) -> Generator[None]:
         if limits is not None and (
             isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in text
         ):
-            raise limits.out_of_memory() from error
+            raise limits.memory_error() from error
         raise FlywheelError(text) from error
 
 
-def _bounded(
+def _limit_batches(
     answer: pa.RecordBatchReader, limits: QueryLimits
 ) -> Iterator[tuple[pa.RecordBatch, bool]]:
-    """Yield batches within the limits, each with whether rows were cut off behind it."""
+    """Yield batches within the limits, each with whether rows after it were cut off."""
     rows = size = 0
     for batch in answer:
         size += batch.nbytes
         if size > limits.max_result_gb * GB:
-            raise limits.too_large()
+            raise limits.size_error()
         left = limits.max_rows - rows if limits.max_rows else batch.num_rows
         if batch.num_rows > left:
             yield batch.slice(0, left), True
@@ -164,7 +166,7 @@ def _bounded(
         yield batch, False
 
 
-def _literals(parameters: Parameters) -> str | None:
+def _quote_parameters(parameters: Parameters) -> str | None:
     """Return parameters as SQL literals of the types that DuckDB would give them.
 
     None without any, or where one has no plain literal. To take parameters as Python objects DuckDB

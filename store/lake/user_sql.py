@@ -55,7 +55,7 @@ def check(connection: duckdb.DuckDBPyConnection, query: str, known: Collection[s
     if statements[0].type != duckdb.StatementType.SELECT:
         kind = str(statements[0].type).rpartition(".")[2]
         raise UnsafeSQL(f"a {kind} statement cannot be run here", _HINT)
-    for node, own in _nodes(_parsed(connection, query)):
+    for node, own in _walk_nodes(_parse(connection, query)):
         if _CRASHING_TYPE in (node.get("id"), str(node.get("name")).upper()):
             raise UnsafeSQL(
                 f"a cast to {_CRASHING_TYPE} can crash DuckDB",
@@ -69,12 +69,12 @@ def check(connection: duckdb.DuckDBPyConnection, query: str, known: Collection[s
             _check_function(node)
 
 
-def names(connection: duckdb.DuckDBPyConnection, query: str) -> frozenset[str]:
+def list_names(connection: duckdb.DuckDBPyConnection, query: str) -> frozenset[str]:
     """Return every table or view name that a query mentions; `*` when it may see all of them."""
     found = _NAMES.get(query)
     if found is None:
-        nodes = [node for node, _ in _nodes(_parsed(connection, query))]
-        tables = {_folded(node["table_name"]) for node in nodes if node.get("type") == "BASE_TABLE"}
+        nodes = [node for node, _ in _walk_nodes(_parse(connection, query))]
+        tables = {_fold(node["table_name"]) for node in nodes if node.get("type") == "BASE_TABLE"}
         shown = any(node.get("type") == "SHOW_REF" and not node.get("query") for node in nodes)
         found = frozenset(tables | {"*"} if shown else tables)
         if len(_NAMES) >= _MOST_NAMES:
@@ -88,7 +88,7 @@ def _check_table(node: dict[str, Any], own: frozenset[str], known: Collection[st
     name = ".".join(str(part) for part in parts if part)
     if node.get("catalog_name") or node.get("schema_name"):
         raise UnsafeSQL(f"{name} is not a table or view of the lake", _HINT)
-    if _folded(name) in own or _folded(name) in known:
+    if _fold(name) in own or _fold(name) in known:
         return
     if not name.isidentifier():
         raise UnsafeSQL(f"'{name}' is a file or no name at all", _HINT)
@@ -122,12 +122,12 @@ def _check_function(node: dict[str, Any]) -> None:
         )
 
 
-def _folded(name: object) -> str:
+def _fold(name: object) -> str:
     """Fold ASCII letters as DuckDB does; it tells others apart, such as k and the Kelvin sign."""
     return str(name).translate(_LOWER)
 
 
-def _parsed(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
+def _parse(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
     # As a literal: for a parameter DuckDB would import pandas, which takes half a second.
     literal = query.replace("'", "''")
     row = connection.execute(f"SELECT json_serialize_sql('{literal}'::VARCHAR)").fetchone()
@@ -141,7 +141,7 @@ def _parsed(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]
     return parsed
 
 
-def _nodes(tree: object) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
+def _walk_nodes(tree: object) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
     """Yield tables, SHOWs, functions and named types, with the WITH names that they can see.
 
     A WITH part sees those before it, and itself only where it is recursive; a name that is out of
@@ -157,9 +157,9 @@ def _nodes(tree: object) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
         node = cast("dict[str, Any]", value)
         for entry in node.get("cte_map", {}).get("map", []):
             waiting.append((entry["value"], own))
-            own |= {_folded(entry["key"])}
+            own |= {_fold(entry["key"])}
         if node.get("type") == "RECURSIVE_CTE_NODE":
-            own |= {_folded(node["cte_name"])}
+            own |= {_fold(node["cte_name"])}
         if node.get("type") in _CHECKED or node.get("id") == _CRASHING_TYPE:
             yield node, own
         waiting += [(part, own) for key, part in node.items() if key != "cte_map"]

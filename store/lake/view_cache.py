@@ -1,4 +1,4 @@
-"""Answers kept beside the lake: views that follow from each kernel's own rows, as Parquet."""
+"""A cache beside the lake: Parquet files of views that follow from each kernel's own rows."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ SOURCES = {
 (and from rows that those refer to, which were there before them)."""
 KEY = "kernel_id, task_id"
 LARGE_ROWS = 100_000
-"""Rows of its tables from which on the answers of a view are kept."""
+"""A view is cached when its tables have at least this many rows."""
 GROWN = 10
-"""A file is written anew when more than one key in so many has rows that it does not know."""
+"""A file is rewritten when more than one key in GROWN has rows that are not in the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class ViewQuestion:
     """A view of `SOURCES` as a reader would ask it of the tables."""
 
     view: str
@@ -41,15 +41,15 @@ class Question:
     text: str
     """All that decides its rows: its SQL, that of the views it is made of, and the tables' columns;
     part of the file's name."""
-    asked: Callable[[str | None], str]
+    build_query: Callable[[str | None], str]
     """Gives SQL about all keys, or about those in a table of that name."""
 
     def name(self, snapshot: int, moment: str) -> str:
         """Return the name of the file of a snapshot that was taken at a moment."""
-        return f"{self.view}-{_short(self.text)}-{snapshot}-{_short(moment)}.parquet"
+        return f"{self.view}-{_shorten_hash(self.text)}-{snapshot}-{_shorten_hash(moment)}.parquet"
 
 
-class Derived:
+class ViewCache:
     """Files of answers at some snapshot: a cache, never truth, and safe to delete.
 
     A file is named by its view, the SQL that made it, its snapshot and that snapshot's time: one
@@ -68,36 +68,36 @@ class Derived:
         self._connection = connection
         self._folder = location.derived
         self._snapshot = snapshot
-        self._held: dict[Path, int] = {}
+        self._locked: dict[Path, int] = {}
 
     def close(self) -> None:
-        """Let go of the files in use."""
-        for file in list(self._held):
+        """Release the files in use."""
+        for file in list(self._locked):
             self._release(file)
 
-    def sql(self, question: Question, *, make: bool = True) -> str | None:
-        """Return SQL that answers by a file, or None where there is none.
+    def find_sql(self, question: ViewQuestion, *, make: bool = True) -> str | None:
+        """Return SQL that reads a view from its file, or None without a file.
 
-        `make` makes the file where it is missing or far behind.
+        With `make`, a file that is missing or far behind is written.
         """
-        known = self._files(question)
+        known = self._find_files(question)
         file = next(
-            (one for one in known if known[one] <= self._snapshot and self._hold(one)), None
+            (one for one in known if known[one] <= self._snapshot and self._lock(one)), None
         )
         answer, behind = None, math.inf
         if file is not None:
-            answer, behind = self._answer(question, file, known[file])
+            answer, behind = self._combine(question, file, known[file])
         # Where there is a file of a later snapshot, most questions are not asked at this one.
         ahead = any(snapshot > self._snapshot for snapshot in known.values())
         if make and behind > 1 / GROWN and not ahead:
-            made = self._make(question, answer or question.asked(None))
+            made = self._make(question, answer or question.build_query(None))
             if made is not None:
-                return f"SELECT * FROM {_read(made)}"
+                return f"SELECT * FROM {_build_scan(made)}"
         return answer
 
-    def _answer(self, question: Question, file: Path, since: int) -> tuple[str, float]:
-        """Return SQL that reads a file and asks about what it does not know; and that share."""
-        known = f"SELECT * FROM {_read(file)}"
+    def _combine(self, question: ViewQuestion, file: Path, since: int) -> tuple[str, float]:
+        """Return SQL that reads a file and computes the rest, and the share of the rest."""
+        known = f"SELECT * FROM {_build_scan(file)}"
         if since == self._snapshot:
             return known, 0.0
         touched = f"_touched_{question.view}"
@@ -107,24 +107,24 @@ class Derived:
         )
         self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {touched} AS {later}")
         row = self._connection.execute(
-            f"SELECT (SELECT count(*) FROM {touched}), count(*) FROM {_read(file)}"
+            f"SELECT (SELECT count(*) FROM {touched}), count(*) FROM {_build_scan(file)}"
         ).fetchone()
         assert row is not None
         if row[0] == 0:
             return known, 0.0
         return (
-            f"{known} ANTI JOIN {touched} USING ({KEY}) UNION ALL {question.asked(touched)}",
+            f"{known} ANTI JOIN {touched} USING ({KEY}) UNION ALL {question.build_query(touched)}",
             row[0] / max(1, row[1]),
         )
 
-    def _files(self, question: Question) -> dict[Path, int]:
+    def _find_files(self, question: ViewQuestion) -> dict[Path, int]:
         """Return the files that are of this view and lake, with their snapshots, newest first."""
         found: dict[Path, int] = {}
         for file in self._folder.glob(f"{question.view}-*-*-*.parquet"):
             snapshot = file.stem.split("-")[2]
             if snapshot.isdecimal():
                 found[file] = int(snapshot)
-        moments = self._moments(list(found.values()))
+        moments = self._read_times(list(found.values()))
         own = [
             file
             for file, snapshot in found.items()
@@ -132,7 +132,7 @@ class Derived:
         ]
         return {file: found[file] for file in sorted(own, key=lambda file: -found[file])}
 
-    def _moments(self, snapshots: list[int]) -> dict[int, str]:
+    def _read_times(self, snapshots: list[int]) -> dict[int, str]:
         return dict(
             self._connection.execute(
                 "SELECT snapshot_id, snapshot_time::VARCHAR "
@@ -141,11 +141,11 @@ class Derived:
             ).fetchall()
         )
 
-    def _hold(self, file: Path) -> bool:
-        """Lock a file against removal; whether it is there and can be read."""
+    def _lock(self, file: Path) -> bool:
+        """Lock a file against removal; return whether it exists and is readable."""
         import duckdb
 
-        if file in self._held:
+        if file in self._locked:
             return True
         try:
             descriptor = os.open(file, os.O_RDONLY)
@@ -156,39 +156,39 @@ class Derived:
             if os.fstat(descriptor).st_nlink == 0:
                 raise FileNotFoundError(file)
             # One that is cut short lacks its footer.
-            self._connection.execute(f"SELECT count(*) FROM {_read(file)}").fetchall()
+            self._connection.execute(f"SELECT count(*) FROM {_build_scan(file)}").fetchall()
         except (OSError, duckdb.Error):
             os.close(descriptor)
             return False
-        self._held[file] = descriptor
+        self._locked[file] = descriptor
         return True
 
     def _release(self, file: Path) -> None:
-        os.close(self._held.pop(file))
+        os.close(self._locked.pop(file))
 
-    def _make(self, question: Question, answer: str) -> Path | None:
-        """Write the answers of this snapshot; None where that cannot be done here."""
+    def _make(self, question: ViewQuestion, answer: str) -> Path | None:
+        """Write the file of this snapshot; return None where that is impossible."""
         import duckdb
 
-        moment = self._moments([self._snapshot])[self._snapshot]
+        moment = self._read_times([self._snapshot])[self._snapshot]
         file = self._folder / question.name(self._snapshot, moment)
         partial = file.with_suffix(".partial")
         try:
-            with _sole_maker(self._folder):
-                if not self._hold(file):  # which another process has made in the meantime
+            with _lock_folder(self._folder):
+                if not self._lock(file):  # which another process has made in the meantime
                     # In order, so that equal values stand together: a third of the size.
                     self._connection.execute(
                         f"COPY (SELECT * FROM ({answer}\n) ORDER BY {KEY}) "
-                        f"TO '{_escaped(partial)}' (FORMAT parquet, COMPRESSION zstd)"
+                        f"TO '{_escape(partial)}' (FORMAT parquet, COMPRESSION zstd)"
                     )
                     _sync(partial)
                     partial.rename(file)
                     _sync(self._folder)
-                    if not self._hold(file):
+                    if not self._lock(file):
                         return None
                 for other in self._folder.glob(f"{question.view}-*.parquet"):
                     if other != file:
-                        if other in self._held:
+                        if other in self._locked:
                             self._release(other)
                         _remove(other)
         except (OSError, duckdb.Error):
@@ -197,8 +197,8 @@ class Derived:
 
 
 @contextmanager
-def _sole_maker(folder: Path) -> Generator[None]:
-    """Hold the lock under which files are made and removed; OSError where another has it."""
+def _lock_folder(folder: Path) -> Generator[None]:
+    """Hold the lock for writing and removing files; raise OSError if another process has it."""
     folder.mkdir(exist_ok=True)
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -230,13 +230,13 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _short(text: str) -> str:
+def _shorten_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _read(file: Path) -> str:
-    return f"read_parquet('{_escaped(file)}')"
+def _build_scan(file: Path) -> str:
+    return f"read_parquet('{_escape(file)}')"
 
 
-def _escaped(path: Path) -> str:
+def _escape(path: Path) -> str:
     return str(path).replace("'", "''")

@@ -31,8 +31,8 @@ class _Unsure(Exception):
     """Arrow has no answer, or one that might differ from DuckDB's."""
 
 
-def surely_hold(check: str, rows: pa.Table) -> bool:
-    """Whether every row passes a check for certain; False says that DuckDB has to be asked.
+def is_surely_passed(check: str, rows: pa.Table) -> bool:
+    """Return whether every row certainly passes a check; False means that DuckDB must decide.
 
     The rows have been seen to hold finite numbers only.
     """
@@ -40,28 +40,28 @@ def surely_hold(check: str, rows: pa.Table) -> bool:
     import pyarrow.compute as pc
 
     try:
-        passed = _value(_parsed(check), rows)
+        passed = _evaluate(_parse(check), rows)
         return pc.all(passed, skip_nulls=False).as_py() is True
     except (_Unsure, pa.ArrowException, KeyError):
         return False
 
 
 @functools.lru_cache(maxsize=1024)
-def _parsed(check: str) -> dict[str, Any]:
+def _parse(check: str) -> dict[str, Any]:
     query = [f"SELECT ({check})"]
-    row = _parser().cursor().execute("SELECT json_serialize_sql(?::VARCHAR)", query).fetchone()
+    row = _connect().cursor().execute("SELECT json_serialize_sql(?::VARCHAR)", query).fetchone()
     assert row is not None
     return json.loads(row[0])["statements"][0]["node"]["select_list"][0]
 
 
 @functools.lru_cache(maxsize=1)
-def _parser() -> duckdb.DuckDBPyConnection:
+def _connect() -> duckdb.DuckDBPyConnection:
     import duckdb
 
     return duckdb.connect()
 
 
-def _value(node: dict[str, Any], rows: pa.Table) -> Any:
+def _evaluate(node: dict[str, Any], rows: pa.Table) -> Any:
     """Compute a parsed expression: a column, or a scalar for a constant."""
     import pyarrow.compute as pc
 
@@ -69,16 +69,16 @@ def _value(node: dict[str, Any], rows: pa.Table) -> Any:
     if kind == "COLUMN_REF":
         return rows.column(node["column_names"][-1])
     if kind == "VALUE_CONSTANT":
-        return _constant(node["value"])
+        return _read_constant(node["value"])
     if kind in _COMPARED:
-        sides = [_value(node[side], rows) for side in ("left", "right")]
+        sides = [_evaluate(node[side], rows) for side in ("left", "right")]
         return pc.call_function(_COMPARED[kind], sides)
     if kind == "COMPARE_BETWEEN":
-        value, lower, upper = (_value(node[part], rows) for part in ("input", "lower", "upper"))
+        value, lower, upper = (_evaluate(node[part], rows) for part in ("input", "lower", "upper"))
         return pc.and_kleene(pc.greater_equal(value, lower), pc.less_equal(value, upper))
     if kind == "FUNCTION":
-        return _function(node, rows)
-    parts = [_value(part, rows) for part in node["children"]]
+        return _call_function(node, rows)
+    parts = [_evaluate(part, rows) for part in node["children"]]
     if kind in _JOINED:
         return functools.reduce(lambda a, b: pc.call_function(_JOINED[kind], [a, b]), parts)
     if kind == "COMPARE_IN":
@@ -92,7 +92,7 @@ def _value(node: dict[str, Any], rows: pa.Table) -> Any:
     raise _Unsure
 
 
-def _constant(value: dict[str, Any]) -> pa.Scalar:
+def _read_constant(value: dict[str, Any]) -> pa.Scalar:
     import pyarrow as pa
 
     kind = value["type"]["id"]
@@ -103,12 +103,12 @@ def _constant(value: dict[str, Any]) -> pa.Scalar:
     raise _Unsure
 
 
-def _function(node: dict[str, Any], rows: pa.Table) -> Any:
+def _call_function(node: dict[str, Any], rows: pa.Table) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     name = node["function_name"]
-    given = [_value(part, rows) for part in node["children"]]
+    given = [_evaluate(part, rows) for part in node["children"]]
     if name == "regexp_full_match" and len(given) == 2:
         pattern = str(given[1].as_py())
         # What a dot matches is a setting, which differs.
@@ -121,11 +121,11 @@ def _function(node: dict[str, Any], rows: pa.Table) -> Any:
     if name == "isfinite":
         return pc.is_finite(given[0])
     if name in ("list_min", "list_max"):
-        return _extreme(given[0], name.removeprefix("list_"))
+        return _find_extremes(given[0], name.removeprefix("list_"))
     raise _Unsure
 
 
-def _extreme(lists: Any, which: str) -> pa.ChunkedArray:
+def _find_extremes(lists: Any, which: str) -> pa.ChunkedArray:
     """Return the least or greatest element of each list."""
     import numpy as np
     import pyarrow as pa

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from store.errors import CatalogError, UnknownName
 from store.ids import FORMS
 from store.schema.sql_text import quote_values
-from store.schema.tables import Column, ContentId, Enum, Table, arrow_type
+from store.schema.tables import Column, ContentId, Enum, Table, to_arrow_type
 
 if TYPE_CHECKING:
     pass
@@ -94,7 +94,7 @@ class Catalog:
         ]
 
 
-def catalog_path() -> Path:
+def find_catalog() -> Path:
     """Return the catalog file: FLYWHEEL_CATALOG, the installed one, or the checkout's."""
     named = os.environ.get("FLYWHEEL_CATALOG")
     if named:
@@ -104,8 +104,8 @@ def catalog_path() -> Path:
 
 
 def load(path: Path | None = None) -> Catalog:
-    """Read a catalog file (default: `catalog_path()`); raises CatalogError where it is wrong."""
-    file = path or catalog_path()
+    """Read a catalog file (default: `find_catalog()`); raises CatalogError where it is wrong."""
+    file = path or find_catalog()
     try:
         return _parse(file, file.stat().st_mtime_ns)
     except OSError as error:
@@ -123,26 +123,26 @@ def _parse(file: Path, _modified: int) -> Catalog:
         document = yaml.load(file.read_text("utf-8"), Loader=yaml.CSafeLoader)
     except yaml.YAMLError as error:
         raise CatalogError(f"{file} is not a catalog: {error!r}") from error
-    return _catalog(document, str(file))
+    return _build_catalog(document, str(file))
 
 
-def from_definition(definition: str, origin: str) -> Catalog:
+def read_definition(definition: str, origin: str) -> Catalog:
     """Return the catalog that a lake keeps as JSON; raises CatalogError, naming `origin`."""
     try:
         document = json.loads(definition)
     except ValueError as error:
         raise CatalogError(f"{origin} is not a catalog: {error!r}") from error
-    return _catalog(document, origin)
+    return _build_catalog(document, origin)
 
 
-def _catalog(document: dict[str, Any], origin: str) -> Catalog:
+def _build_catalog(document: dict[str, Any], origin: str) -> Catalog:
     try:
-        enums = {name: _enum(name, spec) for name, spec in document["enums"].items()}
+        enums = {name: _build_enum(name, spec) for name, spec in document["enums"].items()}
         provenance: dict[str, set[str]] = {
             name: set(columns) for name, columns in document.get("provenance", {}).items()
         }
         tables = {
-            name: _table(name, spec, provenance.get("*", set()) | provenance.get(name, set()))
+            name: _build_table(name, spec, provenance.get("*", set()) | provenance.get(name, set()))
             for name, spec in document["tables"].items()
         }
         definition = json.dumps(document, ensure_ascii=False)
@@ -150,11 +150,11 @@ def _catalog(document: dict[str, Any], origin: str) -> Catalog:
         raise CatalogError(f"{origin} is not a catalog: {error!r}") from error
     catalog = Catalog(tables=tables, enums=enums, definition=definition)
     for table in tables.values():
-        _check(table, catalog)
+        _check_table(table, catalog)
     return catalog
 
 
-def _enum(name: str, spec: list[str] | dict[str, Any]) -> Enum:
+def _build_enum(name: str, spec: list[str] | dict[str, Any]) -> Enum:
     if isinstance(spec, list):
         return Enum(values=tuple(spec), allowed={})
     allowed = {key: tuple(values) for key, values in spec.items() if key != "by"}
@@ -164,7 +164,7 @@ def _enum(name: str, spec: list[str] | dict[str, Any]) -> Enum:
     return Enum(values=values, by=str(spec["by"]), allowed=allowed)
 
 
-def _table(name: str, spec: dict[str, Any], provenance: set[str]) -> Table:
+def _build_table(name: str, spec: dict[str, Any], provenance: set[str]) -> Table:
     unknown = set(spec) - _TABLE_FIELDS
     if unknown:
         raise CatalogError(f"table {name}: unknown field {', '.join(sorted(unknown))}")
@@ -173,7 +173,7 @@ def _table(name: str, spec: dict[str, Any], provenance: set[str]) -> Table:
         if set(fields) - _COLUMN_FIELDS or not fields.get("about"):
             raise CatalogError(
                 f"column {name}.{column}: has an unknown field or no description",
-                f"Fields are {', '.join(sorted(_COLUMN_FIELDS))}; `about` must stand.",
+                f"Fields are {', '.join(sorted(_COLUMN_FIELDS))}; `about` is required.",
             )
         columns[column] = Column(name=column, provenance=column in provenance, **fields)
     return Table(
@@ -186,11 +186,11 @@ def _table(name: str, spec: dict[str, Any], provenance: set[str]) -> Table:
         row_group=spec.get("row_group"),
         inline=spec["inline"],
         checks=spec.get("checks", {}),
-        id=_content_id(name, spec["id"]) if "id" in spec else None,
+        id=_build_id(name, spec["id"]) if "id" in spec else None,
     )
 
 
-def _content_id(table: str, spec: dict[str, Any]) -> ContentId:
+def _build_id(table: str, spec: dict[str, Any]) -> ContentId:
     if set(spec) != {"unbound"} and not {"form", "of"} <= set(spec) <= _ID_FIELDS:
         raise CatalogError(
             f"table {table}: id does not say what it is the hash of",
@@ -205,9 +205,9 @@ def _content_id(table: str, spec: dict[str, Any]) -> ContentId:
     )
 
 
-def _check(table: Table, catalog: Catalog) -> None:
+def _check_table(table: Table, catalog: Catalog) -> None:
     for column in table.columns.values():
-        arrow_type(column.type)
+        to_arrow_type(column.type)
         if column.sensitivity not in SENSITIVITIES:
             raise CatalogError(f"column {table.name}.{column.name}: sensitivity is no such word")
         if column.enum is not None and column.enum not in catalog.enums:

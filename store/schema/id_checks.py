@@ -1,8 +1,8 @@
-"""Ids held against rows: a row whose id is not the hash of its content is found.
+"""Check ids against rows: find the rows whose id is not the hash of their content.
 
 catalog.yaml says per table which columns an id is the hash of. The hashes are those of `store.ids`,
 computed for a batch at a time: hashlib and json's encoder are several times as fast as DuckDB's
-sha256, and the rule for an id stands once.
+sha256, and there is one rule for an id.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from store.errors import RowsRejected
-from store.ids import of_row
+from store.ids import compute_row_id
 from store.schema.tables import Table
 
 if TYPE_CHECKING:
@@ -22,24 +22,24 @@ BATCH_ROWS = 10_000
 
 
 def is_bound(table: Table) -> bool:
-    """Whether the ids of a table can be computed from its rows."""
+    """Return whether the ids of a table can be computed from its rows."""
     return table.id is not None and table.id.form is not None
 
 
-def columns(table: Table) -> tuple[str, ...]:
+def list_columns(table: Table) -> tuple[str, ...]:
     """Return the columns that say whether the ids of a table are right, the id first."""
     if table.id is None or table.id.form is None:
         return ()
     return (*table.key, *table.id.of, *filter(None, [table.id.unless]))
 
 
-def rule(table: Table) -> str:
+def describe_id(table: Table) -> str:
     """Return the sentence that names what an id is."""
     hashed = ", ".join(table.id.of) if table.id is not None else ""
     return f"{table.key[0]} is the hash of {hashed}"
 
 
-def wrong_ids(table: Table, rows: pa.Table) -> list[str]:
+def find_wrong_ids(table: Table, rows: pa.Table) -> list[str]:
     """Return the ids that are not the hash of their row; a column that is missing is NULL."""
     made = table.id
     if made is None or made.form is None:
@@ -48,25 +48,25 @@ def wrong_ids(table: Table, rows: pa.Table) -> list[str]:
     for start in range(0, rows.num_rows, BATCH_ROWS):
         batch = rows.slice(start, BATCH_ROWS)
         stated = batch.column(table.key[0]).to_pylist()
-        values = zip(*(_values(batch, name) for name in made.of), strict=False)
-        exempt = repeat(None) if made.unless is None else _values(batch, made.unless)
+        values = zip(*(_read_values(batch, name) for name in made.of), strict=False)
+        exempt = repeat(None) if made.unless is None else _read_values(batch, made.unless)
         wrong += [
             str(one)
             for one, of, excuse in zip(stated, values, exempt, strict=False)
-            if excuse is None and one != of_row(made.form, made.kind, of)
+            if excuse is None and one != compute_row_id(made.form, made.kind, of)
         ]
     return wrong
 
 
 def check_ids(table: Table, rows: pa.Table) -> None:
     """Raise RowsRejected where an id is not the hash of its row."""
-    wrong = wrong_ids(table, rows)
+    wrong = find_wrong_ids(table, rows)
     if wrong:
         examples = [f"{table.key[0]}={one!a:.90}" for one in wrong[:EXAMPLES]]
-        raise RowsRejected(table.name, rule(table), len(wrong), examples)
+        raise RowsRejected(table.name, describe_id(table), len(wrong), examples)
 
 
-def _values(rows: pa.Table, name: str) -> Any:
+def _read_values(rows: pa.Table, name: str) -> Any:
     """Return a column as Python values."""
     if name not in rows.column_names:
         return repeat(None)

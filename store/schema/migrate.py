@@ -1,6 +1,6 @@
 """A lake's tables follow catalog.yaml: made when missing, widened when it grew, else refused.
 
-DuckLake knows columns and types alone. Keys, references, enums and checks stand in the catalog that
+DuckLake knows columns and types alone. Keys, references, enums and checks are in the catalog that
 the lake keeps (table `catalogs`), and `store.schema.widening` holds them against the new one.
 """
 
@@ -32,22 +32,22 @@ def migrate(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[str
     Raises:
         CatalogError: any other change; nothing is changed then.
     """
-    stored = _stored_columns(connection)
-    types = _canonical_types(connection, catalog)
+    stored = _list_stored_columns(connection)
+    types = _list_canonical_types(connection, catalog)
     steps: list[tuple[str, str]] = []
     for table in catalog.tables.values():
         if table.name not in stored:
-            steps += _create(table)
+            steps += _create_table(table)
         else:
-            steps += _widen(table, stored[table.name], types)
+            steps += _widen_table(table, stored[table.name], types)
     held = _read_kept_catalog(connection) if "catalogs" in stored else None
     if held is not None and held.definition != catalog.definition:
         steps += [(line, "") for line in widening.widen(connection, held, catalog)]
-        steps += _describe(held, catalog)
+        steps += _describe_changes(held, catalog)
     if "catalogs" in catalog.tables and (held is None or held.definition != catalog.definition):
-        steps.append(("", _keep(catalog)))
+        steps.append(("", _store_definition(catalog)))
     if steps:
-        _change(connection, steps, new_lake="lakes" not in stored)
+        _apply_changes(connection, steps, new_lake="lakes" not in stored)
     _set_options(connection, catalog)
     return [line for line, _ in steps if line]
 
@@ -62,7 +62,7 @@ def _read_kept_catalog(connection: duckdb.DuckDBPyConnection) -> Catalog | None:
         return None
     definition, version = row
     try:
-        return catalogs.from_definition(definition, "the catalog that the lake keeps")
+        return catalogs.read_definition(definition, "the catalog that the lake keeps")
     except CatalogError as error:
         raise CatalogError(
             f"this version cannot read the catalog that the lake follows: {error.message}",
@@ -70,15 +70,15 @@ def _read_kept_catalog(connection: duckdb.DuckDBPyConnection) -> Catalog | None:
         ) from error
 
 
-def _keep(catalog: Catalog) -> str:
+def _store_definition(catalog: Catalog) -> str:
     """Return the statement that stores the catalog in the lake."""
     return (
-        f"INSERT INTO lake.catalogs VALUES ({_literal(uuid7())}, {_literal(catalog.definition)}, "
-        f"{_literal(__version__)}, now())"
+        f"INSERT INTO lake.catalogs VALUES ({_quote(uuid7())}, {_quote(catalog.definition)}, "
+        f"{_quote(__version__)}, now())"
     )
 
 
-def _describe(held: Catalog, catalog: Catalog) -> list[tuple[str, str]]:
+def _describe_changes(held: Catalog, catalog: Catalog) -> list[tuple[str, str]]:
     """Return the steps for tables that are described or sorted in another way than before."""
     steps: list[tuple[str, str]] = []
     for table in catalog.tables.values():
@@ -86,13 +86,13 @@ def _describe(held: Catalog, catalog: Catalog) -> list[tuple[str, str]]:
         if old is None:
             continue
         if old.about != table.about:
-            steps.append((f"description of {table.name}", _table_comment(table)))
+            steps.append((f"description of {table.name}", _describe_table(table)))
         if old.sort != table.sort:
-            steps.append((f"order of {table.name}", _sort(table)))
+            steps.append((f"order of {table.name}", _describe_sort(table)))
     return steps
 
 
-def _change(
+def _apply_changes(
     connection: duckdb.DuckDBPyConnection, steps: list[tuple[str, str]], *, new_lake: bool
 ) -> None:
     """Run the statements in one commit, which also gives a new lake its identity."""
@@ -114,16 +114,16 @@ def _change(
         raise
 
 
-def _create(table: Table) -> list[tuple[str, str]]:
+def _create_table(table: Table) -> list[tuple[str, str]]:
     steps = [
         (f"table {table.name}", table.ddl(f"lake.{table.name}")),
-        ("", _sort(table)),
-        ("", _table_comment(table)),
+        ("", _describe_sort(table)),
+        ("", _describe_table(table)),
     ]
-    return steps + [("", _comment(table, column)) for column in table.columns.values()]
+    return steps + [("", _describe_column(table, column)) for column in table.columns.values()]
 
 
-def _widen(
+def _widen_table(
     table: Table, stored: dict[str, tuple[str, str | None]], types: dict[str, str]
 ) -> list[tuple[str, str]]:
     gone = [name for name in stored if name not in table.columns]
@@ -142,7 +142,7 @@ def _widen(
                 )
             add = f'ALTER TABLE lake.{table.name} ADD COLUMN "{column.name}" {column.type}'
             steps.append((f"column {table.name}.{column.name}", add))
-            steps.append(("", _comment(table, column)))
+            steps.append(("", _describe_column(table, column)))
             continue
         kind, comment = stored[column.name]
         if kind != types[column.type]:
@@ -152,11 +152,13 @@ def _widen(
                 "Types never change. Add a column with another name.",
             )
         if comment != column.comment:
-            steps.append((f"description of {table.name}.{column.name}", _comment(table, column)))
+            steps.append(
+                (f"description of {table.name}.{column.name}", _describe_column(table, column))
+            )
     return steps
 
 
-def _stored_columns(
+def _list_stored_columns(
     connection: duckdb.DuckDBPyConnection,
 ) -> dict[str, dict[str, tuple[str, str | None]]]:
     rows = connection.execute(
@@ -169,7 +171,9 @@ def _stored_columns(
     return stored
 
 
-def _canonical_types(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> dict[str, str]:
+def _list_canonical_types(
+    connection: duckdb.DuckDBPyConnection, catalog: Catalog
+) -> dict[str, str]:
     """Map each type as the catalog writes it to DuckDB's own spelling."""
     written = sorted({c.type for t in catalog.tables.values() for c in t.columns.values()})
     spelled = ", ".join(f"typeof(NULL::{kind})" for kind in written)
@@ -217,18 +221,18 @@ def _set_options(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> Non
     connection.execute("COMMIT")
 
 
-def _sort(table: Table) -> str:
+def _describe_sort(table: Table) -> str:
     columns = ", ".join(f'"{column}"' for column in table.sort)
     return f"ALTER TABLE lake.{table.name} SET SORTED BY ({columns})"
 
 
-def _table_comment(table: Table) -> str:
-    return f"COMMENT ON TABLE lake.{table.name} IS {_literal(table.about)}"
+def _describe_table(table: Table) -> str:
+    return f"COMMENT ON TABLE lake.{table.name} IS {_quote(table.about)}"
 
 
-def _comment(table: Table, column: Column) -> str:
-    return f'COMMENT ON COLUMN lake.{table.name}."{column.name}" IS {_literal(column.comment)}'
+def _describe_column(table: Table, column: Column) -> str:
+    return f'COMMENT ON COLUMN lake.{table.name}."{column.name}" IS {_quote(column.comment)}'
 
 
-def _literal(text: str) -> str:
+def _quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"

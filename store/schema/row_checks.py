@@ -1,4 +1,4 @@
-"""The rules of the catalog, asked of rows in bulk: SQL over registered Arrow, never row by row."""
+"""Check rows in bulk against the catalog: SQL over registered Arrow, never row by row."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from store.errors import RowsRejected
-from store.schema.arrow_checks import surely_hold
+from store.schema.arrow_checks import is_surely_passed
 from store.schema.catalog import Catalog
 from store.schema.id_checks import check_ids
 from store.schema.sql_text import quote_names
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EXAMPLES = 3
 
 
-def check_rules(
+def check_relation(
     connection: duckdb.DuckDBPyConnection, catalog: Catalog, table: Table, relation: str
 ) -> None:
     """Raise RowsRejected for the first rule on single rows that rows of `relation` break.
@@ -40,7 +40,7 @@ def check_rules(
     for (name, rule), count in zip(rules.items(), row, strict=True):
         if count:
             broken = f"NOT coalesce(TRY({rule}), false)"
-            examples = _examples(connection, table, relation, rule, broken)
+            examples = _find_examples(connection, table, relation, rule, broken)
             raise RowsRejected(table.name, name, int(count), examples)
 
 
@@ -55,9 +55,11 @@ def check_rows(
     checks are seen by Arrow, the other checks are one question, and only where one of them says no
     are all rules asked one by one.
     """
-    good = all(_as_declared(catalog, table, column, given) for column in table.columns.values())
+    good = all(
+        _matches_declaration(catalog, table, column, given) for column in table.columns.values()
+    )
     if good:
-        asked = [check for check in table.checks.values() if not surely_hold(check, given)]
+        asked = [check for check in table.checks.values() if not is_surely_passed(check, given)]
         if asked:
             together = " AND ".join(f"({check})" for check in asked)
             # DuckDB finds `given` in this frame; registering it would cost as much as the question.
@@ -68,14 +70,14 @@ def check_rows(
     if not good:
         connection.register("_rows", given)
         try:
-            check_rules(connection, catalog, table, "_rows")
+            check_relation(connection, catalog, table, "_rows")
         finally:
             connection.unregister("_rows")
     check_ids(table, given)
 
 
-def _as_declared(catalog: Catalog, table: Table, column: Column, given: pa.Table) -> bool:
-    """Whether a column's values are there, enumerated, finite, and free of NUL, as declared.
+def _matches_declaration(catalog: Catalog, table: Table, column: Column, given: pa.Table) -> bool:
+    """Return whether a column's values are there, enumerated, finite, and free of NUL, as declared.
 
     False may be wrong: the rules have the last word.
     """
@@ -86,7 +88,7 @@ def _as_declared(catalog: Catalog, table: Table, column: Column, given: pa.Table
         return not (column.required and len(values))
     if column.required and values.null_count:
         return False
-    if column.enum is not None and not _enumerated(catalog.enums[column.enum], column, given):
+    if column.enum is not None and not _matches_enum(catalog.enums[column.enum], column, given):
         return False
     flat: Any = values
     if column.type.endswith("[]"):
@@ -96,12 +98,12 @@ def _as_declared(catalog: Catalog, table: Table, column: Column, given: pa.Table
     if column.type.removesuffix("[]") in ("DOUBLE", "FLOAT"):
         return pc.all(pc.is_finite(flat)).as_py() is not False
     if "VARCHAR" in column.type and (column.type != "VARCHAR" or table.is_looked_up(column)):
-        return not any(_holds_nul(chunk) for chunk in flat.chunks)
+        return not any(_has_nul(chunk) for chunk in flat.chunks)
     return True
 
 
-def _enumerated(allowed: Enum, column: Column, given: pa.Table) -> bool:
-    """Whether all values are of the enumeration, and fit the column that it goes by."""
+def _matches_enum(allowed: Enum, column: Column, given: pa.Table) -> bool:
+    """Return whether all values are of the enumeration, and fit the column that it goes by."""
     import pyarrow.compute as pc
 
     if not set(pc.unique(given.column(column.name)).to_pylist()) <= {None, *allowed.values}:
@@ -117,15 +119,15 @@ def _enumerated(allowed: Enum, column: Column, given: pa.Table) -> bool:
     )
 
 
-def _holds_nul(values: Any) -> bool:
-    """Whether a NUL stands in the bytes of texts, those inside lists and structs too."""
+def _has_nul(values: Any) -> bool:
+    """Return whether texts contain a NUL byte, inside lists and structs too."""
     import numpy as np
     import pyarrow as pa
 
     if pa.types.is_struct(values.type):
-        return any(_holds_nul(part) for part in values.flatten())
+        return any(_has_nul(part) for part in values.flatten())
     if pa.types.is_list(values.type):
-        return _holds_nul(values.flatten())
+        return _has_nul(values.flatten())
     if not pa.types.is_string(values.type):
         return False
     _, places, texts = values.buffers()
@@ -136,13 +138,13 @@ def _holds_nul(values: Any) -> bool:
     return not np.frombuffer(texts, np.uint8)[start:end].all()
 
 
-def check_repeats(table: Table, rows: pa.Table) -> None:
-    """Raise RowsRejected where one key stands twice among the rows and the table forbids it."""
+def check_keys(table: Table, rows: pa.Table) -> None:
+    """Raise RowsRejected where rows repeat a key and the table forbids it."""
     if table.duplicates == "skip":
         return
     import pyarrow.compute as pc
 
-    if ascends(table, rows):
+    if is_ascending(table, rows):
         return
     keys = rows.select(list(table.key))
     groups = keys.group_by(keys.column_names).aggregate([([], "count_all")])
@@ -154,16 +156,16 @@ def check_repeats(table: Table, rows: pa.Table) -> None:
     shown = list(zip(*(repeated.column(name).to_pylist() for name in table.key), strict=True))
     raise RowsRejected(
         table.name,
-        unique_rule(table),
+        describe_key(table),
         keys.num_rows - groups.num_rows,
-        describe(table.key, shown[:EXAMPLES]),
+        describe_rows(table.key, shown[:EXAMPLES]),
     )
 
 
-def ascends(table: Table, rows: pa.Table) -> bool:
-    """Whether keys plainly stand once each: few, or one column in which each exceeds the last.
+def is_ascending(table: Table, rows: pa.Table) -> bool:
+    """Return whether keys are clearly unique: at most one row, or one ascending column.
 
-    Ids that are UUIDv7 come so; to group many keys takes longer than to insert them.
+    UUIDv7 ids ascend. Grouping many keys takes longer than inserting them.
     """
     import pyarrow.compute as pc
 
@@ -177,7 +179,7 @@ def ascends(table: Table, rows: pa.Table) -> bool:
 
 
 @dataclass(frozen=True)
-class Need:
+class Reference:
     """One reference of a batch: values that must be keys of the target."""
 
     table: Table
@@ -187,30 +189,32 @@ class Need:
     """SQL that yields the distinct values as one column named v."""
 
 
-def needs(catalog: Catalog, table: Table, relation: str) -> list[Need]:
+def list_references(catalog: Catalog, table: Table, relation: str) -> list[Reference]:
     """Return the references that rows of `relation` make, lists element by element."""
-    found: list[Need] = []
+    found: list[Reference] = []
     for column, target in catalog.references(table):
         value = f'"{column.name}"'
         if column.type.endswith("[]"):
             values = f"SELECT DISTINCT unnest({value}) AS v FROM {relation}"
         else:
             values = f"SELECT DISTINCT {value} AS v FROM {relation}"
-        found.append(Need(table, column, target, f"SELECT v FROM ({values}) WHERE v IS NOT NULL"))
+        found.append(
+            Reference(table, column, target, f"SELECT v FROM ({values}) WHERE v IS NOT NULL")
+        )
     return found
 
 
-def reference_rule(column: Column, target: Table) -> str:
+def describe_reference(column: Column, target: Table) -> str:
     """Return the sentence that names a reference."""
     return f"{column.name} is a {target.key[0]} of {target.name}"
 
 
-def unique_rule(table: Table) -> str:
+def describe_key(table: Table) -> str:
     """Return the sentence that names a key."""
     return f"({', '.join(table.key)}) identifies one row"
 
 
-def describe(names: tuple[str, ...], rows: list[tuple[object, ...]]) -> list[str]:
+def describe_rows(names: tuple[str, ...], rows: list[tuple[object, ...]]) -> list[str]:
     """Return rows as short texts for an error message."""
     return [
         ", ".join(f"{name}={str(value)!a:.90}" for name, value in zip(names, row, strict=True))
@@ -218,7 +222,7 @@ def describe(names: tuple[str, ...], rows: list[tuple[object, ...]]) -> list[str
     ]
 
 
-def _examples(
+def _find_examples(
     connection: duckdb.DuckDBPyConnection, table: Table, relation: str, rule: str, broken: str
 ) -> list[str]:
     mentioned = [name for name in table.columns if re.search(rf"\b{name}\b", rule)]
@@ -226,4 +230,4 @@ def _examples(
     rows = connection.execute(
         f"SELECT {quote_names(names)} FROM {relation} WHERE {broken} LIMIT {EXAMPLES}"
     ).fetchall()
-    return describe(names, rows)
+    return describe_rows(names, rows)

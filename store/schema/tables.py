@@ -27,11 +27,11 @@ class Column:
     references: str | None = None
     sensitivity: str = "public"
     provenance: bool = False
-    """Whether it says how the row came about: lakes that hold the same row may differ in it."""
+    """Whether it describes the row's origin: two lakes with the same row may differ in it."""
 
     @property
     def comment(self) -> str:
-        """The description with the unit, as it stands in the lake."""
+        """The description with the unit, as the lake stores it."""
         return self.about if self.unit is None else f"{self.about} [{self.unit}]"
 
 
@@ -82,7 +82,7 @@ class Table:
 
         return pa.schema(
             [
-                pa.field(column.name, arrow_type(column.type), nullable=not column.required)
+                pa.field(column.name, to_arrow_type(column.type), nullable=not column.required)
                 for column in self.columns.values()
             ]
         )
@@ -101,7 +101,7 @@ class Table:
         return names[0] if names else None
 
     def is_looked_up(self, column: Column) -> bool:
-        """Whether rows are found by this column: it is of the key or points at one."""
+        """Return whether rows are found by this column: it is of the key or points at one."""
         return column.references is not None or column.name in self.key
 
     def ddl(self, qualified_name: str) -> str:
@@ -110,16 +110,16 @@ class Table:
         return f"CREATE TABLE {qualified_name} ({columns})"
 
 
-def arrow_type(type_name: str) -> pa.DataType:
+def to_arrow_type(type_name: str) -> pa.DataType:
     """Return the Arrow type of a DuckDB type of the catalog; raises CatalogError for others."""
     import pyarrow as pa
 
     if type_name.endswith("[]"):
-        return pa.list_(arrow_type(type_name[:-2]))
+        return pa.list_(to_arrow_type(type_name[:-2]))
     struct = re.fullmatch(r"STRUCT\((.*)\)", type_name)
     if struct:
         fields = [field.split() for field in struct[1].split(",")]
-        return pa.struct([pa.field(name, arrow_type(kind)) for name, kind in fields])
+        return pa.struct([pa.field(name, to_arrow_type(kind)) for name, kind in fields])
     simple: dict[str, pa.DataType] = {
         "VARCHAR": pa.string(),
         "BOOLEAN": pa.bool_(),
@@ -132,6 +132,6 @@ def arrow_type(type_name: str) -> pa.DataType:
     }
     if type_name not in simple:
         raise CatalogError(
-            f'type "{type_name}" cannot stand in a lake', f"Use one of {', '.join(simple)}."
+            f'there is no type "{type_name}" in a lake', f"Use one of {', '.join(simple)}."
         )
     return simple[type_name]

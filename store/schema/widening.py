@@ -1,4 +1,4 @@
-"""Which changes of catalog.yaml a lake takes over: those that only widen what a row may be.
+"""Apply changes of catalog.yaml to a lake where they only widen what a row may be.
 
 Every row that was stored, spooled or published under the old catalog has to be a row of the new
 one, and to mean the same: names, keys, types, units and references stay, values may be added.
@@ -41,7 +41,7 @@ def widen(connection: duckdb.DuckDBPyConnection, held: Catalog, wanted: Catalog)
             changed = new.columns[column.name]
             _check_column(old, column, changed)
             lines |= dict.fromkeys(_list_column_changes(column, changed, old.name))
-            lines |= dict.fromkeys(_widened_enum(held, wanted, old, column, changed))
+            lines |= dict.fromkeys(_widen_enum(held, wanted, old, column, changed))
     return list(lines)
 
 
@@ -95,10 +95,10 @@ def _check_column(table: Table, old: Column, new: Column) -> None:
 
 def _check_checks(connection: duckdb.DuckDBPyConnection, old: Table, new: Table) -> None:
     """Compare checks by their SQL: a name is only what an error message calls one."""
-    before = {_plain(check) for check in old.checks.values()}
-    after = {_plain(check) for check in new.checks.values()}
+    before = {_normalize_check(check) for check in old.checks.values()}
+    after = {_normalize_check(check) for check in new.checks.values()}
     for name, check in old.checks.items():
-        if _plain(check) not in after:
+        if _normalize_check(check) not in after:
             now = f"`{new.checks[name]}`" if name in new.checks else "no such check"
             raise CatalogError(
                 f'the check "{name}" of {old.name} is `{check}` in this lake and {now} in '
@@ -107,7 +107,7 @@ def _check_checks(connection: duckdb.DuckDBPyConnection, old: Table, new: Table)
             )
     added = [column for column in new.columns.values() if column.name not in old.columns]
     for name, check in new.checks.items():
-        if _plain(check) not in before and not _holds_without(connection, added, check):
+        if _normalize_check(check) not in before and not _holds_without(connection, added, check):
             raise CatalogError(
                 f'the check "{name}" of {old.name} is new, and stored rows may break it: `{check}`',
                 "Check new columns alone, and let it hold where they are NULL, or leave it out.",
@@ -115,7 +115,7 @@ def _check_checks(connection: duckdb.DuckDBPyConnection, old: Table, new: Table)
 
 
 def _holds_without(connection: duckdb.DuckDBPyConnection, added: list[Column], check: str) -> bool:
-    """Whether a check reads no column but the added ones, and holds where these are NULL."""
+    """Return whether a check reads no column but the added ones, and holds where these are NULL."""
     import duckdb
 
     nulls = ", ".join(f'NULL::{column.type} AS "{column.name}"' for column in added)
@@ -135,15 +135,16 @@ def _list_column_changes(old: Column, new: Column, table: str) -> Iterator[str]:
         yield f"sensitivity {new.sensitivity} of {table}.{old.name}"
 
 
-def _widened_enum(
+def _widen_enum(
     held: Catalog, wanted: Catalog, table: Table, old: Column, new: Column
 ) -> Iterator[str]:
-    """Yield the values that a column may have from now on; refuse those that it no longer may."""
+    """Yield the values that a column newly accepts; refuse to remove values."""
     place = f"{table.name}.{old.name}"
     if old.enum is None or new.enum is None:
         if old.enum is not new.enum:
             raise CatalogError(
-                f"{place} is of {_enum(old)} in this lake and of {_enum(new)} in catalog.yaml",
+                f"{place} is of {_name_enum(old)} in this lake and of {_name_enum(new)} in "
+                "catalog.yaml",
                 f"A column neither gains nor loses its enum. {_ANOTHER}",
             )
         return
@@ -160,7 +161,7 @@ def _widened_enum(
             f"{after.by or 'no column'} in catalog.yaml",
             "`by` never changes. Put it back.",
         )
-    for value in _deciding(held, table, before, after):
+    for value in _list_deciding(held, table, before, after):
         lost = [one for one in _list_values(before, value) if one not in _list_values(after, value)]
         if lost:
             raise CatalogError(
@@ -175,7 +176,7 @@ def _widened_enum(
             yield f"value {value} of {place}"
 
 
-def _deciding(held: Catalog, table: Table, before: Enum, after: Enum) -> list[str]:
+def _list_deciding(held: Catalog, table: Table, before: Enum, after: Enum) -> list[str]:
     """Return the values of the deciding column that stored rows may have and an enum names."""
     if before.by is None:
         return []
@@ -190,9 +191,9 @@ def _list_values(enum: Enum, value: str) -> tuple[str, ...]:
     return enum.allowed.get(value, enum.values)
 
 
-def _enum(column: Column) -> str:
+def _name_enum(column: Column) -> str:
     return "any value" if column.enum is None else f"enum {column.enum}"
 
 
-def _plain(check: str) -> str:
+def _normalize_check(check: str) -> str:
     return " ".join(check.split())

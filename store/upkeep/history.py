@@ -1,4 +1,4 @@
-"""What happened to a lake: its log, names for snapshots, and what differs between two of them."""
+"""The history of a lake: its snapshots, their tags, and the difference between two of them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def log(lake: Lake) -> pa.Table:
+def list_snapshots(lake: Lake) -> pa.Table:
     """Return one row per snapshot, newest first: time, author, message, tags, extra."""
     return lake.run(read_sql(__file__, "log")).arrow()
 
 
-def tags(lake: Lake) -> pa.Table:
-    """Return the names in use and the snapshots they stand for."""
+def list_tags(lake: Lake) -> pa.Table:
+    """Return the tags in use and their snapshots."""
     return lake.run(read_sql(__file__, "tags")).arrow()
 
 
@@ -44,7 +44,7 @@ def add_tag(writer: Writer, name: str, at: str | int | None, note: str | None) -
 def remove_tag(writer: Writer, name: str, note: str | None) -> None:
     """Take a name away; its history stays. Raises UnknownName where nothing has it."""
     with writer.reader() as lake:
-        known = [row["name"] for row in tags(lake).to_pylist()]
+        known = [row["name"] for row in list_tags(lake).to_pylist()]
     if name not in known:
         raise UnknownName.among("tag", name, known)
     _append(writer, name, None, note, f"remove tag {name}")
@@ -65,7 +65,7 @@ def _append(
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """What one snapshot has that an earlier one has not."""
+    """The difference between a snapshot and an earlier one."""
 
     before: int
     after: int
@@ -77,14 +77,16 @@ class Difference:
     """Best kernels that are new, changed, or measured anew."""
 
 
-def difference(before: Lake, after: Lake) -> Difference:
+def compare(before: Lake, after: Lake) -> Difference:
     """Compare two pinned readers of one lake. Rows are only ever added, so counts suffice."""
     if before.snapshot > after.snapshot:
         raise FlywheelError(
             f"snapshot {before.snapshot} is newer than {after.snapshot}",
             "Name the older one first.",
         )
-    counts = {name: (_count(before, name), _count(after, name)) for name in after.catalog.tables}
+    counts = {
+        name: (_count_rows(before, name), _count_rows(after, name)) for name in after.catalog.tables
+    }
     after.register("_verdicts_before", before.run("FROM verdicts").arrow())
     after.register("_best_before", before.run("FROM best_kernels").arrow())
     return Difference(
@@ -96,7 +98,7 @@ def difference(before: Lake, after: Lake) -> Difference:
     )
 
 
-def added_rows(before: Lake, after: Lake, table: str) -> pa.Table:
+def list_added_rows(before: Lake, after: Lake, table: str) -> pa.Table:
     """Return the rows of a table that the later snapshot added, without long texts."""
     spec = after.catalog.table(table)
     key = ", ".join(f'"{name}"' for name in spec.key)
@@ -110,6 +112,6 @@ def added_rows(before: Lake, after: Lake, table: str) -> pa.Table:
 _LONG = frozenset({"code", "other_files", "messages", "completion", "log", "body", "samples_ms"})
 
 
-def _count(lake: Lake, table: str) -> int:
+def _count_rows(lake: Lake, table: str) -> int:
     row = lake.run(f"SELECT count(*) AS n FROM {table}").one()
     return int(row["n"]) if row else 0

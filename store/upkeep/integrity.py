@@ -1,4 +1,4 @@
-"""`store check`: every rule of the catalog asked of every row, every file and every count."""
+"""`store check`: test every row, file and count of a lake against every rule of the catalog."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store.commandline.progress import Progress, ignore_progress
-from store.errors import FlywheelError, RowsRejected
+from store.errors import FlywheelError, RowsRejected, summarize_error
 from store.lake import checksums, view_cache
-from store.lake.checksums import RESTORE, Damage, DataFile, first_line
+from store.lake.checksums import RESTORE, Damage, DataFile
 from store.lake.location import Location
 from store.lake.reader import Lake
 from store.schema import catalog as catalogs
@@ -19,7 +19,7 @@ from store.schema import id_checks, row_checks, sql_text
 from store.schema.catalog import Catalog
 from store.schema.tables import Table
 from store.upkeep import database
-from store.upkeep.maintenance import ORPHAN_AGE, list_orphans, maintained
+from store.upkeep.maintenance import ORPHAN_AGE, list_orphans, open_for_maintenance
 from store.writing.spool import SUFFIX
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One thing that is wrong with a lake."""
+    """One defect of a lake."""
 
     table: str
     rule: str
@@ -61,19 +61,19 @@ def check(location: Location, progress: Progress = ignore_progress) -> list[Prob
     location.require_writable()
     damage = database.find_damage(location)
     if damage is not None:
-        return [_unreadable_database(location, damage)]
+        return [_report_database(location, damage)]
     problems: list[Problem] = []
     try:
         # Without the lock: files never change, and to compare large ones takes long.
         files = checksums.list_files(location)
-        damaged = checksums.verify(files, progress)
+        damaged = checksums.find_damage(files, progress)
         _note_unrecorded(files)
-        with maintained(location, "store check") as connection:
+        with open_for_maintenance(location, "store check") as connection:
             _check_lake(connection, location, damaged, problems, progress)
     except (duckdb.Error, UnicodeDecodeError) as error:
-        problems.append(_unreadable_database(location, first_line(error)))
+        problems.append(_report_database(location, summarize_error(error)))
     if not problems:
-        problems += _check_kept(location)
+        problems += _check_view_cache(location)
     return problems + _check_rejected(location)
 
 
@@ -104,11 +104,11 @@ def _check_lake(
         raise FlywheelError(f"the lake has no {missing[0]} yet", "Run `store init` to migrate it.")
     # One transaction: DuckLake would read its catalog anew for every query.
     connection.execute("BEGIN")
-    files = checksums.data_files(connection, location, with_checksums=False)
+    files = checksums.list_attached_files(connection, location, with_checksums=False)
     now = {one.path for one in files}
     # Compaction may have removed some since they were compared.
     damaged = [one for one in damaged if one.file.path in now]
-    problems += [_damaged_file(one) for one in damaged]
+    problems += [_report_damage(one) for one in damaged]
     broken = {one.file.table for one in damaged if one.file.until is None}
     counts: dict[str, int] = {}
     for number, table in enumerate(tables):
@@ -144,13 +144,13 @@ def _check_readable(
         counts.pop(table.name, None)
         broken.add(table.name)
         mine = [one for one in files if one.table == table.name]
-        found = [_damaged_file(one) for one in checksums.undecodable(mine)]
+        found = [_report_damage(one) for one in checksums.find_undecodable(mine)]
         return found or [
             Problem(
                 table=table.name,
                 rule="its rows can be read",
                 count=1,
-                examples=[first_line(error)],
+                examples=[summarize_error(error)],
                 advice=RESTORE,
             )
         ]
@@ -162,9 +162,9 @@ def _check_table(
     relation = f"lake.{table.name}"
     problems: list[Problem] = []
     try:
-        row_checks.check_rules(connection, catalog, table, relation)
+        row_checks.check_relation(connection, catalog, table, relation)
     except RowsRejected as error:
-        problems.append(_problem(error))
+        problems.append(_report_error(error))
     problems += _check_ids(connection, table)
     key = sql_text.quote_names(table.key)
     repeated = connection.execute(
@@ -174,12 +174,12 @@ def _check_table(
         problems.append(
             Problem(
                 table=table.name,
-                rule=row_checks.unique_rule(table),
+                rule=row_checks.describe_key(table),
                 count=len(repeated),
-                examples=row_checks.describe((*table.key, "rows"), repeated[:3]),
+                examples=row_checks.describe_rows((*table.key, "rows"), repeated[:3]),
             )
         )
-    for need in row_checks.needs(catalog, table, relation):
+    for need in row_checks.list_references(catalog, table, relation):
         if need.target.name in broken:
             continue
         dangling = connection.execute(
@@ -190,9 +190,9 @@ def _check_table(
             problems.append(
                 Problem(
                     table=table.name,
-                    rule=row_checks.reference_rule(need.column, need.target),
+                    rule=row_checks.describe_reference(need.column, need.target),
                     count=len(dangling),
-                    examples=row_checks.describe((need.column.name,), dangling[:3]),
+                    examples=row_checks.describe_rows((need.column.name,), dangling[:3]),
                 )
             )
     return problems
@@ -204,19 +204,19 @@ def _check_ids(connection: duckdb.DuckDBPyConnection, table: Table) -> list[Prob
 
     if not id_checks.is_bound(table):
         return []
-    names = sql_text.quote_names(id_checks.columns(table))
+    names = sql_text.quote_names(id_checks.list_columns(table))
     answer = connection.execute(f"SELECT {names} FROM lake.{table.name}")
     wrong: list[str] = []
     for batch in answer.to_arrow_reader(id_checks.BATCH_ROWS):
-        wrong += id_checks.wrong_ids(table, pa.Table.from_batches([batch]))
+        wrong += id_checks.find_wrong_ids(table, pa.Table.from_batches([batch]))
     if not wrong:
         return []
     return [
         Problem(
             table=table.name,
-            rule=id_checks.rule(table),
+            rule=id_checks.describe_id(table),
             count=len(wrong),
-            examples=row_checks.describe(table.key, [(one,) for one in sorted(wrong)[:3]]),
+            examples=row_checks.describe_rows(table.key, [(one,) for one in sorted(wrong)[:3]]),
             advice=f"These rows are not what was committed, or were never checked. {RESTORE}",
         )
     ]
@@ -246,7 +246,7 @@ def _check_counts(connection: duckdb.DuckDBPyConnection, stored: dict[str, int])
     ]
 
 
-def _check_kept(location: Location) -> list[Problem]:
+def _check_view_cache(location: Location) -> list[Problem]:
     """Compare answers that are kept with those of the tables."""
     advice = f"Delete {location.derived}; it is made anew."
     problems: list[Problem] = []
@@ -254,10 +254,10 @@ def _check_kept(location: Location) -> list[Problem]:
         for view in view_cache.SOURCES:
             rule = "kept answers are those of the tables"
             try:
-                count = reader.unlike_kept(view)
+                count = reader.count_stale_rows(view)
                 examples = [f"{count} rows differ"]
             except FlywheelError as error:
-                count, examples = 1, [first_line(error)]
+                count, examples = 1, [summarize_error(error)]
             if count:
                 problems.append(
                     Problem(table=view, rule=rule, count=count, examples=examples, advice=advice)
@@ -275,19 +275,19 @@ def _check_rejected(location: Location) -> list[Problem]:
             table="spool",
             rule=f"no bundle was rejected (see {folder})",
             count=len(rejected),
-            examples=[_reason(file) for file in rejected[:3]],
+            examples=[_read_reason(file) for file in rejected[:3]],
         )
     ]
 
 
-def _reason(file: Path) -> str:
+def _read_reason(file: Path) -> str:
     try:
         return str(json.loads(file.read_text("utf-8"))["reason"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return f"{file.name} cannot be read: {first_line(error)}"
+        return f"{file.name} cannot be read: {summarize_error(error)}"
 
 
-def _unreadable_database(location: Location, said: str) -> Problem:
+def _report_database(location: Location, said: str) -> Problem:
     return Problem(
         table="catalog",
         rule="the catalog database is whole",
@@ -298,7 +298,7 @@ def _unreadable_database(location: Location, said: str) -> Problem:
     )
 
 
-def _damaged_file(damage: Damage) -> Problem:
+def _report_damage(damage: Damage) -> Problem:
     return Problem(
         table=damage.file.table,
         rule="its files are as they were committed",
@@ -335,5 +335,5 @@ def _note_leftovers(connection: duckdb.DuckDBPyConnection, location: Location) -
         log.info("%d bundles wait in %s; the next append takes them in", waiting, location.spool)
 
 
-def _problem(error: RowsRejected) -> Problem:
+def _report_error(error: RowsRejected) -> Problem:
     return Problem(table=error.table, rule=error.rule, count=error.count, examples=error.examples)

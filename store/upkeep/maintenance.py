@@ -1,4 +1,4 @@
-"""Keeping a lake in order: compaction, expiry and backups."""
+"""Maintenance of a lake: compaction, expiry and backups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from store.errors import FlywheelError
 from store.lake import checksums, view_cache
-from store.lake.checksums import sha256_of
+from store.lake.checksums import hash_file
 from store.lake.location import Location, attach, connect, sync_files
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
@@ -62,8 +62,8 @@ def compact(location: Location) -> Compaction:
     Raises FlywheelError, with nothing changed, where a file that would be merged is damaged: the
     merged file would hide that.
     """
-    with maintained(location, "store compact") as connection:
-        before = _sizes(connection)
+    with open_for_maintenance(location, "store compact") as connection:
+        before = _measure_files(connection)
         _require_whole(connection, location)
         _flush(connection, location)
         # Merging wide texts takes memory per thread.
@@ -76,10 +76,10 @@ def compact(location: Location) -> Compaction:
         )
         _record_checksums(connection, location)
         _clean(connection, location)
-        after = _sizes(connection)
+        after = _measure_files(connection)
     with Lake(location) as reader:
         for view in view_cache.SOURCES:
-            reader.kept(view)
+            reader.find_cached(view)
     return Compaction(
         files_before=before[0], bytes_before=before[1], files_after=after[0], bytes_after=after[1]
     )
@@ -102,7 +102,7 @@ def expire(location: Location, older_than: timedelta, *, dry_run: bool = False) 
     limit = datetime.now(UTC) - older_than
     spared: dict[int, list[str]] = {}
     # The lock comes first: a tag that is set meanwhile waits, and finds its snapshot or is refused.
-    with maintained(location, "store expire") as connection:
+    with open_for_maintenance(location, "store expire") as connection:
         with Lake(location) as reader:
             own = {"lake_id": reader.lake_id}
             for row in reader.run(read_sql(__file__, "spared"), own).rows():
@@ -143,7 +143,7 @@ def backup(location: Location, target: Path) -> tuple[int, int]:
             there.parent.mkdir(parents=True, exist_ok=True)
             partial = there.with_suffix(".partial")
             shutil.copy2(file, partial)
-            if recorded.get(file) not in (None, sha256_of(partial)):
+            if recorded.get(file) not in (None, hash_file(partial)):
                 partial.unlink()
                 raise FlywheelError(
                     f"{file} is damaged: its sha256 is not the one recorded when it was committed",
@@ -180,7 +180,7 @@ def _check_target(location: Location, target: Path) -> None:
 
 
 @contextmanager
-def maintained(location: Location, author: str) -> Generator[duckdb.DuckDBPyConnection]:
+def open_for_maintenance(location: Location, author: str) -> Generator[duckdb.DuckDBPyConnection]:
     """Hold the lake's lock and a connection to it that may write."""
     location.require()
     connection = connect()
@@ -195,9 +195,9 @@ def maintained(location: Location, author: str) -> Generator[duckdb.DuckDBPyConn
 
 def _require_whole(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
     """Raise FlywheelError where a file that might be merged, or get a checksum, is damaged."""
-    files = checksums.data_files(connection, location)
+    files = checksums.list_attached_files(connection, location)
     touched = [one for one in files if one.sha256 is None or one.bytes < SMALL_FILE]
-    checksums.require_whole(checksums.verify(touched), "Nothing was compacted.")
+    checksums.require_whole(checksums.find_damage(touched), "Nothing was compacted.")
 
 
 def _flush(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
@@ -216,12 +216,14 @@ def _record_checksums(connection: duckdb.DuckDBPyConnection, location: Location)
     if not checksums.has_table(connection):
         log.info("the lake has no table for checksums yet; `store init` makes it")
         return
-    files = [one for one in checksums.data_files(connection, location) if one.sha256 is None]
+    files = [
+        one for one in checksums.list_attached_files(connection, location) if one.sha256 is None
+    ]
     if not files:
         return
     connection.execute("BEGIN")
     connection.execute(_MESSAGE)
-    checksums.insert(connection, location, [one.file for one in files])
+    checksums.insert_checksums(connection, location, [one.file for one in files])
     connection.execute("COMMIT")
 
 
@@ -247,7 +249,7 @@ def _clean(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
             file.unlink()
 
 
-def _sizes(connection: duckdb.DuckDBPyConnection) -> tuple[int, int]:
+def _measure_files(connection: duckdb.DuckDBPyConnection) -> tuple[int, int]:
     row = connection.execute(
         "SELECT sum(file_count)::BIGINT, sum(file_size_bytes)::BIGINT "
         "FROM ducklake_table_info('lake')"
@@ -258,7 +260,7 @@ def _sizes(connection: duckdb.DuckDBPyConnection) -> tuple[int, int]:
 
 def list_leftovers(location: Location) -> list[str]:
     """Return the data files that no snapshot refers to: those of commits that were killed."""
-    with maintained(location, "store check") as connection:
+    with open_for_maintenance(location, "store check") as connection:
         return list_orphans(connection)
 
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from store.errors import RowsRejected
 from store.schema import row_checks
 from store.schema.catalog import Catalog
-from store.schema.row_checks import describe
+from store.schema.row_checks import describe_rows
 from store.schema.sql_text import quote_names, quote_values
 from store.schema.tables import Column, Table
 from store.writing import bundle as bundles
 from store.writing.bundle import Rows
-from store.writing.group_commit import insert
+from store.writing.group_commit import insert_rows
 
 if TYPE_CHECKING:
     import duckdb
@@ -37,12 +37,12 @@ _SAMPLE = 1_000
 _T = TypeVar("_T")
 
 
-def stream(
+def load_tables(
     connection: duckdb.DuckDBPyConnection,
     catalog: Catalog,
     tables: Mapping[str, Rows | pa.RecordBatchReader],
 ) -> dict[str, int]:
-    """Insert tables chunk by chunk, checking each; keys and references stand at the end.
+    """Insert tables chunk by chunk and check each; check keys and references at the end.
 
     Returns rows inserted per table. Memory is bounded by a chunk, a few pieces, and the narrow
     columns that are keys or point at other rows.
@@ -55,10 +55,10 @@ def stream(
         table = catalog.table(name)
         keys: list[pa.Table] = []
         of_table = [_Pointers(table, *reference) for reference in catalog.references(table)]
-        checked = _checked(connection, catalog, table, keys, of_table, rows)
-        with closing(_ahead(checked)) as pieces:
+        checked = _check_batches(connection, catalog, table, keys, of_table, rows)
+        with closing(_read_ahead(checked)) as pieces:
             counts[name] = sum(
-                _insert_chunk(connection, table, _chunk(first, pieces)) for first in pieces
+                _insert_chunk(connection, table, _collect_chunk(first, pieces)) for first in pieces
             )
         if table.duplicates == "reject":
             _check_keys(connection, table, keys)
@@ -77,7 +77,7 @@ class _Pointers:
     values: list[pa.Array] = field(default_factory=list["pa.Array"])
 
 
-def _checked(
+def _check_batches(
     connection: duckdb.DuckDBPyConnection,
     catalog: Catalog,
     table: Table,
@@ -90,38 +90,40 @@ def _checked(
     Notes their keys and what they point at. Where an equal key means an equal row, a chunk holds
     each key once.
     """
-    seen = _Seen(table)
+    seen = _SeenKeys(table)
     # Of its own, for it runs beside the inserts.
     with connection.cursor() as cursor:
-        for given, last in _ahead(_pieces(rows)):
+        for given, last in _read_ahead(_cut_pieces(rows)):
             piece = bundles.conform(table, given)
             row_checks.check_rows(cursor, catalog, table, piece)
             if table.duplicates == "skip":
-                piece = seen.first_of_each_key(cursor, piece)
+                piece = seen.select_first_of_each_key(cursor, piece)
             else:
-                keys.append(_copied(piece.select(list(table.key))))
+                keys.append(_copy_values(piece.select(list(table.key))))
             for pointer in pointers:
-                pointed = _pointed(piece.column(pointer.column.name))
+                pointed = _list_pointed(piece.column(pointer.column.name))
                 pointer.values.extend(pointed.chunks)
             yield piece, last
             if last:
-                seen = _Seen(table)
+                seen = _SeenKeys(table)
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _SeenKeys:
     """The keys of a chunk so far."""
 
     table: Table
     keys: list[pa.Table] = field(default_factory=list["pa.Table"])
     hashes: set[Any] = field(default_factory=set[Any])
 
-    def first_of_each_key(self, connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> pa.Table:
+    def select_first_of_each_key(
+        self, connection: duckdb.DuckDBPyConnection, rows: pa.Table
+    ) -> pa.Table:
         """Return those of the next rows whose key has not been seen, once each."""
         import numpy as np
         import pyarrow as pa
 
-        keys = _copied(rows.select(list(self.table.key)))
+        keys = _copy_values(rows.select(list(self.table.key)))
         answer = connection.execute(f"SELECT hash({quote_names(self.table.key)}) FROM keys")
         hashes = set[Any](answer.to_arrow_table().column(0).to_pylist())
         repeats = len(hashes) < rows.num_rows or not self.hashes.isdisjoint(hashes)
@@ -137,7 +139,7 @@ class _Seen:
         return rows.filter(pa.array(kept[whole.num_rows - rows.num_rows :]))
 
 
-def _copied(values: Any) -> Any:
+def _copy_values(values: Any) -> Any:
     """Return a table or column in memory of its own: it may share that of the batch it came in."""
     import numpy as np
 
@@ -173,7 +175,9 @@ def _insert_chunk(
     new = f" WHERE ({key}) NOT IN (SELECT ({key}) FROM lake.{table.name})"
     connection.register("_chunk", pa.RecordBatchReader.from_batches(table.open_schema, batches()))
     try:
-        return insert(connection, table, f"FROM _chunk{new if table.duplicates == 'skip' else ''}")
+        return insert_rows(
+            connection, table, f"FROM _chunk{new if table.duplicates == 'skip' else ''}"
+        )
     except duckdb.Error:
         # DuckDB passes on an error of the stream as text.
         if refused:
@@ -187,7 +191,7 @@ def _insert_chunk(
 
 
 def _check_keys(connection: duckdb.DuckDBPyConnection, table: Table, keys: list[pa.Table]) -> None:
-    """Raise RowsRejected where keys stand twice among the rows, or stood in the lake before."""
+    """Raise RowsRejected where keys repeat among the rows, or are in the lake already."""
     import pyarrow as pa
 
     rows = pa.concat_tables(keys)
@@ -195,8 +199,8 @@ def _check_keys(connection: duckdb.DuckDBPyConnection, table: Table, keys: list[
         return
     # Of its own, for it does not see what this transaction has inserted.
     with connection.cursor() as cursor:
-        if _repeats(cursor, table, rows):
-            row_checks.check_repeats(table, rows)
+        if _has_repeats(cursor, table, rows):
+            row_checks.check_keys(table, rows)
         key = quote_names(table.key)
         stored = f"FROM lake.{table.name} SEMI JOIN rows USING ({key})"
         row = cursor.execute(f"SELECT count(*) {stored}").fetchone()
@@ -206,15 +210,15 @@ def _check_keys(connection: duckdb.DuckDBPyConnection, table: Table, keys: list[
             ).fetchall()
             raise RowsRejected(
                 table.name,
-                row_checks.unique_rule(table),
+                row_checks.describe_key(table),
                 int(row[0]),
-                describe(table.key, examples),
+                describe_rows(table.key, examples),
             )
 
 
-def _repeats(connection: duckdb.DuckDBPyConnection, table: Table, rows: pa.Table) -> bool:
-    """Whether a key stands twice among the rows, or its hash."""
-    if row_checks.ascends(table, rows):
+def _has_repeats(connection: duckdb.DuckDBPyConnection, table: Table, rows: pa.Table) -> bool:
+    """Return whether a key, or its hash, repeats among the rows."""
+    if row_checks.is_ascending(table, rows):
         return False
     row = connection.execute(
         f"SELECT count(*) > count(DISTINCT hash({quote_names(table.key)})) FROM rows"
@@ -247,10 +251,10 @@ def _check_references(connection: duckdb.DuckDBPyConnection, pointers: list[_Poi
     if missing:
         first = min(number for number, _ in missing)
         dangling = sorted({str(value) for number, value in missing if number == first})
-        raise _dangling(connection, pointers[first], dangling)
+        raise _find_dangling(connection, pointers[first], dangling)
 
 
-def _dangling(
+def _find_dangling(
     connection: duckdb.DuckDBPyConnection, pointer: _Pointers, missing: list[str]
 ) -> RowsRejected:
     """Find the rows with missing references: they have just been inserted."""
@@ -263,12 +267,12 @@ def _dangling(
         f"FROM lake.{table.name}) WHERE v IN (SELECT unnest(?)) GROUP BY {key} ORDER BY ALL",
         [missing],
     ).fetchall()
-    examples = describe((*table.key, column.name), rows[: row_checks.EXAMPLES])
-    rule = row_checks.reference_rule(column, pointer.target)
+    examples = describe_rows((*table.key, column.name), rows[: row_checks.EXAMPLES])
+    rule = row_checks.describe_reference(column, pointer.target)
     return RowsRejected(table.name, rule, len(rows), examples)
 
 
-def _pointed(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _list_pointed(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the values of a column, or the elements of its lists; once each where many repeat."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -276,11 +280,11 @@ def _pointed(column: pa.ChunkedArray) -> pa.ChunkedArray:
     flat: Any = pc.list_flatten(column) if pa.types.is_list(column.type) else column
     some = flat.slice(0, _SAMPLE)
     if 2 * pc.count_distinct(some).as_py() > len(some):
-        return _copied(flat.drop_null())
+        return _copy_values(flat.drop_null())
     return pa.chunked_array([pc.unique(flat).drop_null()])
 
 
-def _ahead(items: Generator[_T]) -> Generator[_T]:
+def _read_ahead(items: Generator[_T]) -> Generator[_T]:
     """Yield items, making the next one while the present one is worked on."""
     with closing(items), ThreadPoolExecutor(1) as maker:
         coming = maker.submit(next, items, None)
@@ -289,7 +293,7 @@ def _ahead(items: Generator[_T]) -> Generator[_T]:
             yield item
 
 
-def _chunk(
+def _collect_chunk(
     first: tuple[pa.Table, bool], following: Iterator[tuple[pa.Table, bool]]
 ) -> Iterator[pa.Table]:
     """Yield the rows of a chunk; to be read to its end."""
@@ -299,7 +303,7 @@ def _chunk(
             return
 
 
-def _pieces(rows: Rows | pa.RecordBatchReader) -> Generator[tuple[Rows, bool]]:
+def _cut_pieces(rows: Rows | pa.RecordBatchReader) -> Generator[tuple[Rows, bool]]:
     """Cut rows to pieces; yield each with whether a chunk ends there. There is at least one."""
     import pyarrow as pa
 

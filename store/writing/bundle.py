@@ -94,26 +94,28 @@ def _from_mappings(table: Table, rows: Sequence[Mapping[str, Any]], schema: pa.S
     for name in names:
         wanted = schema.field(name).type
         try:
-            arrays[name] = pa.array([_moment(row.get(name), wanted) for row in rows], type=wanted)
+            arrays[name] = pa.array(
+                [_parse_time(row.get(name), wanted) for row in rows], type=wanted
+            )
         except (ValueError, TypeError, OverflowError) as error:
-            rule = _type_rule(table, name)
-            bad = [row for row in rows if not _fits(row.get(name), wanted)]
+            rule = _describe_type(table, name)
+            bad = [row for row in rows if not _fits_type(row.get(name), wanted)]
             examples = [ascii(row.get(name))[:120] for row in bad[:3]]
             raise RowsRejected(table.name, rule, len(bad), examples) from error
     return pa.table(arrays)
 
 
-def _fits(value: object, wanted: pa.DataType) -> bool:
+def _fits_type(value: object, wanted: pa.DataType) -> bool:
     import pyarrow as pa
 
     try:
-        pa.array([_moment(value, wanted)], type=wanted)
+        pa.array([_parse_time(value, wanted)], type=wanted)
     except (ValueError, TypeError, OverflowError):
         return False
     return True
 
 
-def _moment(value: object, wanted: pa.DataType) -> object:
+def _parse_time(value: object, wanted: pa.DataType) -> object:
     """Read a time that came as ISO text, as it does from JSON; anything else stays as it is."""
     import pyarrow as pa
 
@@ -126,9 +128,9 @@ def _moment(value: object, wanted: pa.DataType) -> object:
 def _cast(table: Table, column: pa.ChunkedArray, wanted: pa.Field) -> pa.ChunkedArray:
     import pyarrow as pa
 
-    rule = _type_rule(table, wanted.name)
+    rule = _describe_type(table, wanted.name)
     same = column.type == wanted.type
-    if not same and _kind(column.type) not in ("null", "other", _kind(wanted.type)):
+    if not same and _name_kind(column.type) not in ("null", "other", _name_kind(wanted.type)):
         examples = [f"the column given is {column.type}"]
         raise RowsRejected(table.name, rule, len(column), examples)
     try:
@@ -136,11 +138,11 @@ def _cast(table: Table, column: pa.ChunkedArray, wanted: pa.Field) -> pa.Chunked
         return column if same else column.cast(wanted.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         bad = [value for value in column if not _scalar_fits(value, wanted.type)]
-        examples = [_shown(value) for value in bad[:3]] or [str(error)[:200]]
+        examples = [_format_value(value) for value in bad[:3]] or [str(error)[:200]]
         raise RowsRejected(table.name, rule, len(bad) or len(column), examples) from error
 
 
-def _kind(kind: pa.DataType) -> str:
+def _name_kind(kind: pa.DataType) -> str:
     """Name the family of a type; Arrow would turn text into numbers and numbers into text."""
     import pyarrow as pa
 
@@ -148,9 +150,9 @@ def _kind(kind: pa.DataType) -> str:
     if types.is_null(kind):
         return "null"
     if types.is_dictionary(kind):
-        return _kind(kind.value_type)
+        return _name_kind(kind.value_type)
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        inner = _kind(kind.value_type)
+        inner = _name_kind(kind.value_type)
         return "null" if inner == "null" else f"list of {inner}"
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return "text"
@@ -175,19 +177,19 @@ def _scalar_fits(value: pa.Scalar, wanted: pa.DataType) -> bool:
     return True
 
 
-def _shown(value: pa.Scalar) -> str:
+def _format_value(value: pa.Scalar) -> str:
     try:
         return ascii(value.as_py())[:120]
     except UnicodeDecodeError as error:
         return ascii(error.object)[:120]
 
 
-def _type_rule(table: Table, column: str) -> str:
+def _describe_type(table: Table, column: str) -> str:
     kind = table.columns[column].type
     return f"{column} is {kind}" + (", valid UTF-8" if "VARCHAR" in kind else "")
 
 
-def content_bundle_id(author: str, tables: Mapping[str, pa.Table]) -> str:
+def hash_content(author: str, tables: Mapping[str, pa.Table]) -> str:
     """Return the sha256 of a bundle's rows and author."""
     digest = hashlib.sha256(author.encode())
     for name in sorted(tables):

@@ -1,6 +1,6 @@
-"""What happens inside a group commit: keys and references against the lake, then the inserts.
+"""The group commit: check keys and references against the lake, then insert.
 
-Every function here runs under the lake's lock, and all but `groups` inside the transaction.
+Every function here runs under the lake's lock, and all but `cut_groups` inside the transaction.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from store.errors import RowsRejected
 from store.schema import row_checks
 from store.schema.catalog import Catalog
-from store.schema.row_checks import describe
+from store.schema.row_checks import describe_rows
 from store.schema.sql_text import quote_names
 from store.schema.tables import Column, Table
 from store.writing.bundle import Bundle
-from store.writing.key_index import Key, Keys
+from store.writing.key_index import Key, KeyIndex
 
 if TYPE_CHECKING:
     import duckdb
@@ -30,7 +30,7 @@ GROUP_BUNDLES = 256
 GROUP_BYTES = 256 << 20
 
 
-def groups(files: list[Path]) -> Iterator[list[Path]]:
+def cut_groups(files: list[Path]) -> Iterator[list[Path]]:
     """Cut waiting spool files into groups that are committed in one transaction each."""
     group: list[Path] = []
     size = 0
@@ -45,15 +45,15 @@ def groups(files: list[Path]) -> Iterator[list[Path]]:
         yield group
 
 
-def committed(connection: duckdb.DuckDBPyConnection, bundle_ids: list[str]) -> set[str]:
-    """Return those of the bundle ids that the lake already holds."""
+def find_committed(connection: duckdb.DuckDBPyConnection, bundle_ids: list[str]) -> set[str]:
+    """Return the bundle ids that are in the lake already."""
     rows = connection.execute(
         "SELECT bundle_id FROM lake.ingest_log WHERE bundle_id IN (SELECT unnest(?))", [bundle_ids]
     ).fetchall()
     return {str(row[0]) for row in rows}
 
 
-def log(
+def log_bundles(
     connection: duckdb.DuckDBPyConnection, stored: list[Bundle], counts: list[dict[str, int]]
 ) -> None:
     """Write the ingest_log rows of bundles."""
@@ -76,7 +76,7 @@ def log(
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of a group of bundles."""
+    """The result of a group commit."""
 
     rejected: dict[int, RowsRejected]
     """Position of a refused bundle to the rule that it broke."""
@@ -84,8 +84,8 @@ class Outcome:
     """Table to the keys that the lake holds once the transaction is committed."""
 
 
-def group(
-    connection: duckdb.DuckDBPyConnection, catalog: Catalog, keys: Keys, made: list[Bundle]
+def commit_group(
+    connection: duckdb.DuckDBPyConnection, catalog: Catalog, keys: KeyIndex, made: list[Bundle]
 ) -> Outcome:
     """Insert the rows of the bundles that keep keys and references, and log these bundles."""
     staged = _stage(connection, catalog, keys, made)
@@ -94,7 +94,8 @@ def group(
     # A bundle may point at rows of another one that is refused, or only seem to repeat its keys:
     # again until nothing falls.
     while more := (
-        _dangling(connection, catalog, keys, staged, alive) or _repeated_keys(staged, alive)
+        _find_dangling(connection, catalog, keys, staged, alive)
+        or _find_repeated_keys(staged, alive)
     ):
         rejected |= more
         alive -= more.keys()
@@ -104,13 +105,13 @@ def group(
             counts[position][name] = count
     kept = [made[position] for position in counts]
     if kept:
-        log(connection, kept, list(counts.values()))
+        log_bundles(connection, kept, list(counts.values()))
     held = {name: list(rows.of(alive)) for name, rows in staged.items()}
     held["ingest_log"] = [(one.bundle_id,) for one in kept]
     return Outcome(rejected=rejected, keys=held)
 
 
-def insert(connection: duckdb.DuckDBPyConnection, table: Table, rows: str) -> int:
+def insert_rows(connection: duckdb.DuckDBPyConnection, table: Table, rows: str) -> int:
     """Insert the rows of a relation with the table's columns; return how many."""
     names = quote_names(tuple(table.columns))
     inserted = connection.execute(
@@ -139,7 +140,7 @@ class _Staged:
 
 
 def _stage(
-    connection: duckdb.DuckDBPyConnection, catalog: Catalog, keys: Keys, made: list[Bundle]
+    connection: duckdb.DuckDBPyConnection, catalog: Catalog, keys: KeyIndex, made: list[Bundle]
 ) -> dict[str, _Staged]:
     import pyarrow as pa
 
@@ -159,12 +160,12 @@ def _stage(
                 rows=rows,
                 keys=of_rows,
                 bundles=positions,
-                stored=keys.stored(connection, table, set(of_rows)),
+                stored=keys.find_stored(connection, table, set(of_rows)),
             )
     return staged
 
 
-def _repeated_keys(staged: dict[str, _Staged], alive: set[int]) -> dict[int, RowsRejected]:
+def _find_repeated_keys(staged: dict[str, _Staged], alive: set[int]) -> dict[int, RowsRejected]:
     """Find bundles that repeat a key of the lake or of an earlier bundle where that is refused."""
     rejected: dict[int, RowsRejected] = {}
     for rows in staged.values():
@@ -177,15 +178,15 @@ def _repeated_keys(staged: dict[str, _Staged], alive: set[int]) -> dict[int, Row
                 key in rows.stored or first.setdefault(key, position) != position
             ):
                 bad.setdefault(position, []).append(key)
-        rule = row_checks.unique_rule(rows.table)
-        rejected |= _refused(rows.table, rule, rows.table.key, bad)
+        rule = row_checks.describe_key(rows.table)
+        rejected |= _refuse(rows.table, rule, rows.table.key, bad)
     return rejected
 
 
-def _dangling(
+def _find_dangling(
     connection: duckdb.DuckDBPyConnection,
     catalog: Catalog,
-    keys: Keys,
+    keys: KeyIndex,
     staged: dict[str, _Staged],
     alive: set[int],
 ) -> dict[int, RowsRejected]:
@@ -193,18 +194,18 @@ def _dangling(
     rejected: dict[int, RowsRejected] = {}
     for rows in staged.values():
         for column, target in catalog.references(rows.table):
-            values = _distinct(rows.rows.column(column.name))
+            values = _list_distinct(rows.rows.column(column.name))
             if target.name in staged:
                 values -= {key[0] for key in staged[target.name].of(alive)}
             unknown: set[Key] = {(value,) for value in values}
-            unknown -= keys.stored(connection, target, unknown)
+            unknown -= keys.find_stored(connection, target, unknown)
             if unknown:
                 missing = {key[0] for key in unknown}
-                rejected |= _referring(rows, column, target, missing, alive)
+                rejected |= _find_referring(rows, column, target, missing, alive)
     return rejected
 
 
-def _distinct(column: pa.ChunkedArray) -> set[object]:
+def _list_distinct(column: pa.ChunkedArray) -> set[object]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -213,7 +214,7 @@ def _distinct(column: pa.ChunkedArray) -> set[object]:
     return values - {None}
 
 
-def _referring(
+def _find_referring(
     staged: _Staged, column: Column, target: Table, missing: set[object], alive: set[int]
 ) -> dict[int, RowsRejected]:
     """Refuse the surviving bundles in which a reference has one of the missing values."""
@@ -224,16 +225,16 @@ def _referring(
         if position in alive and not missing.isdisjoint(pointed):
             shown = next(one for one in pointed if one in missing)
             bad.setdefault(position, []).append((*key, shown))
-    rule = row_checks.reference_rule(column, target)
-    return _refused(staged.table, rule, (*staged.table.key, column.name), bad)
+    rule = row_checks.describe_reference(column, target)
+    return _refuse(staged.table, rule, (*staged.table.key, column.name), bad)
 
 
-def _refused(
+def _refuse(
     table: Table, rule: str, names: tuple[str, ...], bad: dict[int, list[Key]]
 ) -> dict[int, RowsRejected]:
     return {
         position: RowsRejected(
-            table.name, rule, len(rows), describe(names, rows[: row_checks.EXAMPLES])
+            table.name, rule, len(rows), describe_rows(names, rows[: row_checks.EXAMPLES])
         )
         for position, rows in bad.items()
     }
@@ -258,6 +259,6 @@ def _insert_staged(
     if any(wanted):
         rows = staged.rows if all(wanted) else staged.rows.filter(pa.array(wanted))
         connection.register("_staged", rows)
-        insert(connection, staged.table, "FROM _staged")
+        insert_rows(connection, staged.table, "FROM _staged")
         connection.unregister("_staged")
     return Counter(position for position, kept in zip(staged.bundles, wanted, strict=True) if kept)

@@ -27,7 +27,7 @@ _PACKED_ROWS = 10_000
 _BLOCK_DIGESTS = 120
 
 
-class Keys:
+class KeyIndex:
     """Digests of the stored keys, in `keys.sqlite`: 16 bytes each, one B-tree for each table.
 
     Those of many rows that came at once lie packed instead: sorted, in blocks, a run for each time.
@@ -48,35 +48,35 @@ class Keys:
         self._current: tuple[int, str] | None = None
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._index is not None:
             self._index.close()
             self._index = None
 
     def follow(self, connection: duckdb.DuckDBPyConnection) -> int:
         """Bring the index to the newest snapshot of the attached lake; return that snapshot."""
-        return self._repaired(connection, lambda index: self._follow(index, connection))
+        return self._repair(connection, lambda index: self._follow(index, connection))
 
-    def stored(
+    def find_stored(
         self, connection: duckdb.DuckDBPyConnection, table: Table, keys: Collection[Key]
     ) -> set[Key]:
         """Return those of the keys that the lake holds, as of the last `follow` or `add`."""
         if not keys:
             return set()
-        digests = {digest(key): key for key in keys}
-        found = self._repaired(connection, lambda index: _held(index, table, list(digests)))
+        digests = {hash_key(key): key for key in keys}
+        found = self._repair(connection, lambda index: _find_held(index, table, list(digests)))
         held = {digests[one] for one in found}
-        return held | self._asked(connection, table, set(keys) - held)
+        return held | self._find_in_lake(connection, table, set(keys) - held)
 
     def add(self, connection: duckdb.DuckDBPyConnection, keys: Mapping[str, Iterable[Key]]) -> int:
         """Take over the keys of the commit that has just been made; return its snapshot."""
-        snapshot, moment = _newest(connection)
+        snapshot, moment = _read_newest(connection)
         # Were there other commits in between, the next `follow` finds them.
         if self._index is not None and self._current and snapshot == self._current[0] + 1:
             try:
                 with self._index as index:
                     for name, rows in keys.items():
-                        _insert(index, name, ((digest(key),) for key in rows))
+                        _insert(index, name, ((hash_key(key),) for key in rows))
                     self._mark(index, snapshot, moment)
             except sqlite3.Error:
                 # The rows are committed; an index left behind catches up, a broken one is rebuilt.
@@ -86,14 +86,14 @@ class Keys:
     def _follow(self, index: sqlite3.Connection, connection: duckdb.DuckDBPyConnection) -> int:
         import duckdb
 
-        newest = _newest(connection)
+        newest = _read_newest(connection)
         self._current = index.execute("SELECT snapshot, moment FROM _state").fetchone()
         if self._current == newest:
             return newest[0]
         if self._current and self._current[0] < newest[0]:
             since, moment = self._current
             # The time tells a lake that was put back to a backup from one that went on.
-            if _moment(connection, since) == moment:
+            if _read_time(connection, since) == moment:
                 try:
                     with index:
                         self._take_since(index, connection, since, newest[0])
@@ -106,7 +106,7 @@ class Keys:
             for table in self._catalog.tables.values():
                 index.execute(f"DELETE FROM {table.name}")
                 index.execute("DELETE FROM _packed WHERE name = ?", (table.name,))
-                self._take(index, connection, table, f"lake.{table.name}")
+                self._take_keys(index, connection, table, f"lake.{table.name}")
             self._mark(index, *newest)
         return newest[0]
 
@@ -117,13 +117,13 @@ class Keys:
         since: int,
         newest: int,
     ) -> None:
-        changed = _changed(connection, since, newest)
+        changed = _list_changed(connection, since, newest)
         for table in self._catalog.tables.values():
             if changed is None or table.name in changed:
                 rows = f"ducklake_table_insertions('lake', 'main', '{table.name}', "
-                self._take(index, connection, table, f"{rows}{since + 1}, {newest})")
+                self._take_keys(index, connection, table, f"{rows}{since + 1}, {newest})")
 
-    def _take(
+    def _take_keys(
         self,
         index: sqlite3.Connection,
         connection: duckdb.DuckDBPyConnection,
@@ -150,7 +150,7 @@ class Keys:
             if not others:
                 return
         found = connection.execute(
-            f"SELECT {_digest_sql(table)} AS digest FROM {rows} WHERE {kept} ORDER BY 1"
+            f"SELECT {_build_hash_sql(table)} AS digest FROM {rows} WHERE {kept} ORDER BY 1"
         ).to_arrow_table()
         digests: list[Any] = found.column(0).to_pylist()
         if len(digests) < _PACKED_ROWS:
@@ -158,7 +158,7 @@ class Keys:
         else:
             _pack(index, table.name, b"".join(digests))
 
-    def _asked(
+    def _find_in_lake(
         self, connection: duckdb.DuckDBPyConnection, table: Table, keys: set[Key]
     ) -> set[Key]:
         """Ask the lake about ids no later than the highest that was loaded in bulk."""
@@ -179,7 +179,7 @@ class Keys:
             [min(unsure), max(unsure), unsure],
         ).fetchall()
         with self._index as index:
-            _insert(index, table.name, ((digest(row),) for row in rows))
+            _insert(index, table.name, ((hash_key(row),) for row in rows))
         return set(rows)
 
     def _mark(self, index: sqlite3.Connection, snapshot: int, moment: str) -> None:
@@ -187,20 +187,20 @@ class Keys:
         index.execute("INSERT INTO _state VALUES (?, ?)", (snapshot, moment))
         self._current = (snapshot, moment)
 
-    def _repaired(
+    def _repair(
         self, connection: duckdb.DuckDBPyConnection, work: Callable[[sqlite3.Connection], _T]
     ) -> _T:
-        """Do work with the index; one that cannot be read is made anew first."""
+        """Do work with the index; rebuild it first where it cannot be read."""
         try:
-            return work(self._opened())
+            return work(self._open())
         except sqlite3.DatabaseError:
             self.close()
             for file in self._file.parent.glob(f"{self._file.name}*"):
                 file.unlink()
-            self._follow(self._opened(), connection)
-            return work(self._opened())
+            self._follow(self._open(), connection)
+            return work(self._open())
 
-    def _opened(self) -> sqlite3.Connection:
+    def _open(self) -> sqlite3.Connection:
         # A file that was deleted or replaced under us is not the one to write to.
         if self._index is not None and not self._file.exists():
             self.close()
@@ -221,34 +221,34 @@ class Keys:
         return self._index
 
 
-def digest(key: Key) -> bytes:
-    """Return the 16 bytes under which a key is remembered; `_digest_sql` says the same in SQL."""
+def hash_key(key: Key) -> bytes:
+    """Return the 16 bytes that stand for a key; `_build_hash_sql` computes the same in SQL."""
     # No key holds a NUL (catalog.py), so that it keeps the parts apart.
     return hashlib.sha256("\0".join(str(value) for value in key).encode()).digest()[:_DIGEST_BYTES]
 
 
-def _digest_sql(table: Table) -> str:
+def _build_hash_sql(table: Table) -> str:
     parts = [f'"{name}"::VARCHAR' for name in table.key]
     whole = parts[0] if len(parts) == 1 else f"concat_ws(chr(0), {', '.join(parts)})"
     return f"unhex(sha256({whole})[:32])"
 
 
-def _held(index: sqlite3.Connection, table: Table, digests: list[bytes]) -> list[bytes]:
+def _find_held(index: sqlite3.Connection, table: Table, digests: list[bytes]) -> list[bytes]:
     found: list[bytes] = []
     for start in range(0, len(digests), _VARIABLES):
         some = digests[start : start + _VARIABLES]
         marks = ", ".join("?" * len(some))
         query = f"SELECT digest FROM {table.name} WHERE digest IN ({marks})"
         found += [row[0] for row in index.execute(query, some)]
-    return found + _held_packed(index, table, set(digests).difference(found))
+    return found + _find_packed(index, table, set(digests).difference(found))
 
 
-def _held_packed(index: sqlite3.Connection, table: Table, digests: set[bytes]) -> list[bytes]:
-    runs = _runs(index, table.name)
-    return [one for one in digests if any(_in_run(index, table.name, run, one) for run in runs)]
+def _find_packed(index: sqlite3.Connection, table: Table, digests: set[bytes]) -> list[bytes]:
+    runs = _list_runs(index, table.name)
+    return [one for one in digests if any(_is_in_run(index, table.name, run, one) for run in runs)]
 
 
-def _in_run(index: sqlite3.Connection, name: str, run: int, digest: bytes) -> bool:
+def _is_in_run(index: sqlite3.Connection, name: str, run: int, digest: bytes) -> bool:
     row = index.execute(
         "SELECT digests FROM _packed WHERE name = ? AND run = ? AND first <= ? "
         "ORDER BY first DESC LIMIT 1",
@@ -260,14 +260,14 @@ def _in_run(index: sqlite3.Connection, name: str, run: int, digest: bytes) -> bo
     return place >= 0
 
 
-def _runs(index: sqlite3.Connection, name: str) -> range:
+def _list_runs(index: sqlite3.Connection, name: str) -> range:
     row = index.execute("SELECT max(run) FROM _packed WHERE name = ?", (name,)).fetchone()
     return range(0 if row[0] is None else row[0] + 1)
 
 
 def _pack(index: sqlite3.Connection, name: str, digests: bytes) -> None:
     """Store sorted digests as a run of their own."""
-    run = len(_runs(index, name))
+    run = len(_list_runs(index, name))
     size = _BLOCK_DIGESTS * _DIGEST_BYTES
     blocks = (digests[start : start + size] for start in range(0, len(digests), size))
     index.executemany(
@@ -280,7 +280,7 @@ def _insert(index: sqlite3.Connection, name: str, digests: Iterable[tuple[bytes,
     index.executemany(f"INSERT OR IGNORE INTO {name} VALUES (?)", digests)
 
 
-def _newest(connection: duckdb.DuckDBPyConnection) -> tuple[int, str]:
+def _read_newest(connection: duckdb.DuckDBPyConnection) -> tuple[int, str]:
     row = connection.execute(
         f"SELECT snapshot_id, {_MOMENT} FROM {_SNAPSHOTS} ORDER BY 1 DESC LIMIT 1"
     ).fetchone()
@@ -288,14 +288,16 @@ def _newest(connection: duckdb.DuckDBPyConnection) -> tuple[int, str]:
     return int(row[0]), str(row[1])
 
 
-def _moment(connection: duckdb.DuckDBPyConnection, snapshot: int) -> str | None:
+def _read_time(connection: duckdb.DuckDBPyConnection, snapshot: int) -> str | None:
     row = connection.execute(
         f"SELECT {_MOMENT} FROM {_SNAPSHOTS} WHERE snapshot_id = ?", [snapshot]
     ).fetchone()
     return None if row is None else str(row[0])
 
 
-def _changed(connection: duckdb.DuckDBPyConnection, since: int, newest: int) -> set[str] | None:
+def _list_changed(
+    connection: duckdb.DuckDBPyConnection, since: int, newest: int
+) -> set[str] | None:
     """Return the tables that got rows after a snapshot; None where some snapshots have expired."""
     rows = connection.execute(
         """

@@ -76,7 +76,7 @@ def decode(catalog: Catalog, data: bytes) -> Bundle:
         tables: dict[str, pa.Table] = {}
         for name, length in header["tables"].items():
             rows = _read_ipc(data[place : place + length])
-            tables[name] = _grown(catalog.table(name), rows)
+            tables[name] = _add_columns(catalog.table(name), rows)
             place += length
     except FlywheelError:
         raise
@@ -85,7 +85,7 @@ def decode(catalog: Catalog, data: bytes) -> Bundle:
     return Bundle(tables=tables, **words)
 
 
-def _grown(table: Table, rows: pa.Table) -> pa.Table:
+def _add_columns(table: Table, rows: pa.Table) -> pa.Table:
     """Return rows that were checked when they were spooled, with columns added since."""
     return rows if rows.schema.equals(table.open_schema) else conform(table, rows)
 

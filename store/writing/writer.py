@@ -1,4 +1,4 @@
-"""The one way in: bundles are checked, spooled, and committed by whoever holds the lock."""
+"""The writer: checks bundles, spools them, and commits the spool under the lake's lock."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from store.errors import CommitConflict, FlywheelError, RowsRejected
 from store.lake import checksums
-from store.lake.location import Location, attach, connect, newest_snapshot, sync_files
+from store.lake.location import Location, attach, connect, find_newest_snapshot, sync_files
 from store.schema import catalog as catalogs
 from store.schema import row_checks
 from store.schema.migrate import migrate
 from store.writing import bulk_load, group_commit, spool
 from store.writing import bundle as bundles
 from store.writing.bundle import Bundle, Rows
-from store.writing.key_index import Keys
+from store.writing.key_index import KeyIndex
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +33,7 @@ LOCKED_S = 30.0
 
 
 class Writer:
-    """Appends rows to a lake; made by `store.writer`.
+    """Appends rows to a lake; `store.writer` creates it.
 
     Any number of processes may hold one. Use it as a context manager, or call `close`.
     """
@@ -43,7 +43,7 @@ class Writer:
         self.author = author
         self._catalog = catalogs.load()
         self._connection = connect()
-        self._keys = Keys(location, self._catalog)
+        self._keys = KeyIndex(location, self._catalog)
         try:
             with location.lock():
                 location.data.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ class Writer:
                 attach(self._connection, location, writable=True)
                 for line in migrate(self._connection, self._catalog):
                     log.log(logging.DEBUG if made else logging.INFO, "lake: %s", line)
-                self._seen = newest_snapshot(self._connection)
+                self._seen = find_newest_snapshot(self._connection)
         except BaseException:
             self.close()
             raise
@@ -68,7 +68,7 @@ class Writer:
         self.close()
 
     def close(self) -> None:
-        """Let go of the lake. What was appended without waiting stays in the spool."""
+        """Close the connection. Bundles that were appended without waiting stay in the spool."""
         self._keys.close()
         self._connection.close()
 
@@ -91,7 +91,7 @@ class Writer:
             CommitConflict: another program holds the lake's catalog; the bundle stays spooled.
         """
         checked = self._check(tables)
-        identity = bundle_id or bundles.content_bundle_id(self.author, _as_given(tables, checked))
+        identity = bundle_id or bundles.hash_content(self.author, _select_given(tables, checked))
         made = Bundle(bundle_id=identity, message=message, author=self.author, tables=dict(checked))
         file = spool.write_bundle(self.location.spool, made)
         if not wait:
@@ -126,17 +126,17 @@ class Writer:
         """
         made = Bundle(bundle_id=bundle_id, message=message, author=self.author)
         with self.location.lock():
-            if group_commit.committed(self._connection, [bundle_id]):
+            if group_commit.find_committed(self._connection, [bundle_id]):
                 return None
             with self._transaction(message, bundles=1):
-                counts = bulk_load.stream(self._connection, self._catalog, tables)
-                group_commit.log(self._connection, [made], [counts])
-            self._seen = newest_snapshot(self._connection)
+                counts = bulk_load.load_tables(self._connection, self._catalog, tables)
+                group_commit.log_bundles(self._connection, [made], [counts])
+            self._seen = find_newest_snapshot(self._connection)
         return self._seen
 
-    def stored(self, bundle_id: str) -> bool:
-        """Whether a bundle of this identity has been committed."""
-        return bool(group_commit.committed(self._connection, [bundle_id]))
+    def has_bundle(self, bundle_id: str) -> bool:
+        """Return whether a bundle of this identity has been committed."""
+        return bool(group_commit.find_committed(self._connection, [bundle_id]))
 
     def reader(self, at: str | int | None = None) -> Lake:
         """Open a pinned reader of the same lake."""
@@ -150,7 +150,7 @@ class Writer:
             table = self._catalog.table(name)
             conformed = bundles.conform(table, rows)
             row_checks.check_rows(self._connection, self._catalog, table, conformed)
-            row_checks.check_repeats(table, conformed)
+            row_checks.check_keys(table, conformed)
             checked[name] = conformed
         return checked
 
@@ -161,14 +161,14 @@ class Writer:
             # A file that has gone was taken along by the holder before us.
             if until is None or until.exists():
                 waiting = sorted(self.location.spool.glob(f"*{spool.SUFFIX}"))
-                for group in group_commit.groups(waiting):
+                for group in group_commit.cut_groups(waiting):
                     snapshot = self._commit_files(group)
-            self._seen = snapshot or newest_snapshot(self._connection)
+            self._seen = snapshot or find_newest_snapshot(self._connection)
         return self._seen
 
     def _commit_files(self, files: list[Path]) -> int:
         made: dict[str, Bundle] = {}
-        # A bundle that was retried lies in several files, which share its fate.
+        # A retried bundle is in several files, which are committed or rejected together.
         lying: dict[str, list[Path]] = {}
         for file in files:
             try:
@@ -179,8 +179,10 @@ class Writer:
             made.setdefault(one.bundle_id, one)
             lying.setdefault(one.bundle_id, []).append(file)
         snapshot = self._keys.follow(self._connection)
-        log = self._catalog.table("ingest_log")
-        done = self._keys.stored(self._connection, log, {(identity,) for identity in made})
+        ingest_log = self._catalog.table("ingest_log")
+        done = self._keys.find_stored(
+            self._connection, ingest_log, {(identity,) for identity in made}
+        )
         fresh = [one for identity, one in made.items() if (identity,) not in done]
         if fresh:
             snapshot, rejected = self._commit(fresh)
@@ -202,7 +204,7 @@ class Writer:
             while True:
                 try:
                     with self._transaction(message, bundles=len(made), of=made):
-                        outcome = group_commit.group(
+                        outcome = group_commit.commit_group(
                             self._connection, self._catalog, self._keys, made
                         )
                     break
@@ -235,7 +237,9 @@ class Writer:
                 "CALL lake.set_commit_message(?, ?, extra_info => ?)",
                 [authors[0] if len(authors) == 1 else "committer", message, extra],
             )
-            checksums.record(self._connection, self.location, sync_files(self.location, began_s))
+            checksums.record_checksums(
+                self._connection, self.location, sync_files(self.location, began_s)
+            )
             self._connection.execute("COMMIT")
         except BaseException as error:
             self._rollback()
@@ -285,14 +289,14 @@ class Writer:
 
 
 def _is_interrupt(error: BaseException) -> bool:
-    """Whether an error is what DuckDB makes of a KeyboardInterrupt."""
+    """Return whether an error is what DuckDB makes of a KeyboardInterrupt."""
     return isinstance(error.__cause__, KeyboardInterrupt) or str(error).startswith(
         "KeyboardInterrupt"
     )
 
 
 def _is_elsewhere(error: Exception) -> bool:
-    """Whether the disk, memory or another program is at fault, rather than the rows."""
+    """Return whether the disk, memory or another program is at fault, rather than the rows."""
     import duckdb
 
     kinds = (duckdb.IOException, duckdb.OutOfMemoryException, duckdb.InterruptException)
@@ -303,7 +307,9 @@ def _is_elsewhere(error: Exception) -> bool:
     return str(error).endswith(ends)
 
 
-def _as_given(tables: Mapping[str, Rows], checked: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+def _select_given(
+    tables: Mapping[str, Rows], checked: Mapping[str, pa.Table]
+) -> dict[str, pa.Table]:
     """Leave out the columns that the store filled in, which a retry would fill in anew."""
     given: dict[str, pa.Table] = {}
     for name, rows in tables.items():

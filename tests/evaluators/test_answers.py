@@ -326,7 +326,7 @@ def kept(
     """Return a function that stores the rows of a case, and gives what the lake then holds."""
     url = str(tmp_path / "lake")
     shutil.copytree(empty_lake, url)
-    code = store.ids.normalise("a task")
+    code = store.ids.normalize("a task")
     task_id = store.ids.task_id(code)
     kernel_id = store.ids.kernel_id({"kernel.py": "code"}, "kernel.py")
     case = {

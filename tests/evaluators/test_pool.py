@@ -27,7 +27,7 @@ QUICK = Config(
 
 def task_rows(code: str) -> dict[str, Any]:
     """Return the rows of a task."""
-    code = store.ids.normalise(code)
+    code = store.ids.normalize(code)
     task_id = store.ids.task_id(code)
     return {
         "tasks": {"task_id": task_id, "code": code, "source": "tests"},

@@ -77,7 +77,7 @@ def kernel_rows(
 
 def task_rows(code: str, name: str, suite: str = "starter") -> dict[str, list[dict[str, Any]]]:
     """Rows of one task with its two workloads."""
-    code = store.ids.normalise(code)
+    code = store.ids.normalize(code)
     task_id = store.ids.task_id(code)
     settings = {"default": "{}", "cuda": '{"N": 64}'}
     return {

@@ -28,7 +28,7 @@ def lake_with_tasks(lake_url: str) -> str:
         "policies": [{"policy_id": "someone", "name": "someone", "kind": "person"}],
     }  # fmt: skip
     for name, forward in TASKS.items():
-        code = store.ids.normalise(MODEL.format(forward))
+        code = store.ids.normalize(MODEL.format(forward))
         task_id = store.ids.task_id(code)
         rows["tasks"].append({"task_id": task_id, "code": code, "source": "starter"})
         rows["task_labels"].append(

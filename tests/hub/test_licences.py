@@ -28,7 +28,7 @@ REPO = "lab/kernels"
     ],
 )  # fmt: skip
 def test_which_licences_allow_redistribution(licence: str, allowed: bool) -> None:
-    assert licences.redistributable(licence) is allowed
+    assert licences.is_redistributable(licence) is allowed
 
 
 def test_a_text_without_a_licence_stops_everything_and_is_named(

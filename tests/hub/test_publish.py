@@ -27,7 +27,7 @@ from store.errors import FlywheelError, LakeUnreachable, RowsRejected, UnknownNa
 from store.hub import card, frozen_catalog, shards
 from store.hub.client import TRIES, Hub
 from store.hub.edition import MANIFEST, Options
-from store.hub.publish import Published, publish
+from store.hub.publish import Publication, publish
 from store.lake import location as lake
 from store.lake.location import Location
 from store.upkeep import integrity, maintenance
@@ -45,7 +45,7 @@ class Edition:
 
     lake: str
     files: dict[str, bytes]
-    done: Published
+    done: Publication
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ def test_a_hostile_text_stays_text_in_the_card(edition: Edition) -> None:
     [lakes.HOSTILE, "www.evil.example", "https://evil.example", "- x", "a@b.example", "**b**"],
 )
 def test_nothing_inert_can_be_markup_or_a_link(text: str) -> None:
-    made = card.inert(text)
+    made = card.neutralize(text)
     assert "\n" not in made
     bare = re.sub(r"&#\d+;", "", made)
     assert re.fullmatch(r"[A-Za-z0-9 .,-]*", bare)
@@ -286,7 +286,7 @@ def test_another_lake_is_refused_and_a_private_repository_hidden(
         publish(other, REPO, FEW, hub=hub)
     publish(other, "lab/hidden", FEW, private=True, hub=hub)
     assert server.repos["lab/hidden"].private
-    assert Hub(server.url).look("lab/hidden") is None
+    assert Hub(server.url).find("lab/hidden") is None
 
 
 def test_a_token_in_a_kernel_stops_everything(rich: str, server: HubServer, hub: Hub) -> None:

@@ -22,7 +22,9 @@ def rows(texts: list[str | None]) -> pa.Table:
 
 
 def written(folder: Path, table: pa.Table, batch: int) -> list[shards.Shard]:
-    return shards.write(folder, "data/t/train", SCHEMA, table.to_batches(max_chunksize=batch))
+    return shards.write_shards(
+        folder, "data/t/train", SCHEMA, table.to_batches(max_chunksize=batch)
+    )
 
 
 @settings(max_examples=25, deadline=None)

@@ -10,7 +10,7 @@ from pipeline_lakes import Known, Rows, code_of
 
 from pipelines import _materialise, preference_pairs, rl_prompts, self_supervised, sft
 from pipelines._contract import Request
-from store.code.completion import parse
+from store.code.completion import parse_completion
 from store.errors import DatasetError, EmptyDataset
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -87,7 +87,7 @@ def test_sft_in_the_protocol_is_read_as_answers_of_the_policy_are(
     assert {row["kernel_id"] for row in found} == {row["kernel_id"] for row in plain}
     asked = {row["task"]: row["prompt"] for row in rows_of(make_job(lake, rl_prompts))}
     for row in found:
-        parsed = parse(row["completion"][0]["content"])
+        parsed = parse_completion(row["completion"][0]["content"])
         assert parsed.parse_error is None
         assert parsed.analysis == f"It waits for memory.\n\n- {names[row['kernel_id']]}"
         assert parsed.design == "One pass. {{ it }}"
@@ -143,7 +143,7 @@ def test_of_several_attempts_at_one_kernel_one_speaks(
     for name, attempt in zip("dba", rows.tables["generations"][1:], strict=True):
         attempt |= {"generation_id": name, "analysis": f"It is {name}.", "design": f"Not {name}."}
     [row] = rows_of(make_job(lake_of(rows), sft, form="protocol"))
-    parsed = parse(row["completion"][0]["content"])
+    parsed = parse_completion(row["completion"][0]["content"])
     assert (parsed.analysis, parsed.design) == ("It is a.", "Not a.")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipelines import rl_prompts, self_supervised
-from store.code.completion import parse
+from store.code.completion import parse_completion
 
 
 def test_a_success_is_learnt_as_the_answer_to_the_prompt_that_was_asked(
@@ -23,6 +23,6 @@ def test_a_success_is_learnt_as_the_answer_to_the_prompt_that_was_asked(
     job = make_job(lake, self_supervised, select="successes", form="protocol", per_policy=9)
     [row] = rows_of(job)
     assert (row["kernel_id"], row["prompt"]) == (spoken, asked["relu"])
-    parsed = parse(row["completion"][0]["content"])
+    parsed = parse_completion(row["completion"][0]["content"])
     assert (parsed.analysis, parsed.design) == ("It waits for memory.", "One pass.")
     assert parsed.parse_error is None

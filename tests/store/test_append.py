@@ -213,7 +213,7 @@ def test_what_is_left_out_is_filled_in(writer: Writer) -> None:
     assert before <= rows[0]["created_at"] <= datetime.now(UTC)
     writer.append({}, "nothing", bundle_id="nothing")
     writer.append({"policies": []}, "no rows", bundle_id="no rows")
-    assert writer.stored("nothing")
+    assert writer.has_bundle("nothing")
     assert integrity.check(writer.location) == []
 
 
@@ -221,8 +221,8 @@ def test_a_bundle_is_stored_once_however_often_it_comes(writer: Writer) -> None:
     first = writer.append({"policies": [_policy("a")]}, "a", bundle_id="../odd id/")
     again = writer.append({"policies": [_policy("b")]}, "b", bundle_id="../odd id/")
     assert first == again
-    assert writer.stored("../odd id/")
-    assert not writer.stored("other")
+    assert writer.has_bundle("../odd id/")
+    assert not writer.has_bundle("other")
     # Without an id the rows are the identity, though the store fills in the time.
     runs = [builders.run("r")]
     writer.append({"runs": runs}, "runs")
@@ -254,7 +254,7 @@ def test_files_of_one_bundle_share_its_fate(writer: Writer) -> None:
     with pytest.raises(RowsRejected):
         writer.append(bad, "bad", bundle_id="same")
     assert len(list((writer.location.spool / "rejected").glob("*.json"))) == 1
-    assert not writer.stored("same")
+    assert not writer.has_bundle("same")
 
 
 def test_a_bundle_falls_with_the_one_it_refers_to_and_no_other(writer: Writer) -> None:
@@ -377,7 +377,7 @@ def test_damaged_spool_files_are_set_aside_and_hold_up_nobody(writer: Writer) ->
 def test_rows_that_duckdb_cannot_store_hold_up_nobody(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    insert: Callable[..., int] = group_commit.insert
+    insert: Callable[..., int] = group_commit.insert_rows
 
     def failing(connection: Any, table: Any, rows: str) -> int:
         if (
@@ -389,7 +389,7 @@ def test_rows_that_duckdb_cannot_store_hold_up_nobody(
             raise duckdb.ConversionException("cannot convert")
         return insert(connection, table, rows)
 
-    monkeypatch.setattr(group_commit, "insert", failing)
+    monkeypatch.setattr(group_commit, "insert_rows", failing)
     for name in ("one", "poison", "two"):
         writer.append({"policies": [_policy(name)]}, name, wait=False)
     writer.flush()

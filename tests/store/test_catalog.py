@@ -206,7 +206,7 @@ def test_new_tables_and_columns_migrate_a_lake(writer: store.Writer, edited: Any
     for at in (old, old + 1, snapshot):
         with store.open(url, at) as opened:
             types = opened.sql("SELECT plain, listed, nested FROM kernels").arrow().schema.types
-            assert types == [tables.arrow_type(kind) for kind in kinds.values()]
+            assert types == [tables.to_arrow_type(kind) for kind in kinds.values()]
             assert opened.sql("FROM notes").arrow().num_rows == (at == snapshot)
     maintenance.compact(location.Location(Path(url)))
     for at in (old, snapshot):
@@ -255,7 +255,7 @@ def test_any_other_change_is_refused_and_changes_nothing(
         store.writer(str(writer.location.root), author="tests")
     connection = location.connect()
     location.attach(connection, writer.location)
-    assert location.newest_snapshot(connection) == snapshot
+    assert location.find_newest_snapshot(connection) == snapshot
     columns = connection.execute("DESCRIBE lake.tasks").fetchall()
     assert "fine" not in [row[0] for row in columns]
     connection.close()
@@ -306,7 +306,7 @@ MISTAKES: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
      lambda d: d["tables"]["runs"]["columns"]["kind"].pop("about"), "no description"),
     ("an unknown type",
      lambda d: d["tables"]["runs"]["columns"]["kind"].update(type="TEXT"),
-     r'type "TEXT" cannot stand in a lake\nUse one of VARCHAR'),
+     r'a lake has no type "TEXT"\nUse one of VARCHAR'),
     ("an unknown enum",
      lambda d: d["tables"]["runs"]["columns"]["kind"].update(enum="kinds"),
      "column runs.kind: no enum kinds"),

@@ -116,15 +116,15 @@ def test_every_byte_of_a_file_counts(writer: store.Writer) -> None:
     _fill(writer)
     files = checksums.list_files(writer.location)
     assert {one.table for one in files} == {"kernels", "evaluations", "timings"}
-    assert checksums.verify(files) == []
+    assert checksums.find_damage(files) == []
     (one,) = [one for one in files if one.table == "timings"]
     whole = one.file.read_bytes()
     for place in range(0, len(whole), 37):
         _flip(one.file, place)
-        (damage,) = checksums.verify([one])
+        (damage,) = checksums.find_damage([one])
         assert "another sha256" in damage.what
         one.file.write_bytes(whole)
-    assert checksums.verify([one]) == []
+    assert checksums.find_damage([one]) == []
 
 
 def test_a_changed_text_is_found_even_without_a_checksum(writer: store.Writer) -> None:
@@ -248,7 +248,7 @@ def test_damage_in_what_old_snapshots_read_is_found_too(writer: store.Writer) ->
     # The commit that drops the table follows the one that wrote it.
     assert one.snapshots == f"snapshot {first}"
     assert not one.is_read_at(first + 1)
-    assert [damage.file.path for damage in checksums.verify([one])] == [one.path]
+    assert [damage.file.path for damage in checksums.find_damage([one])] == [one.path]
 
 
 def _truncate(file: Path) -> None:

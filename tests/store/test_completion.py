@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store.code import completion, cuda_facts, python_facts, techniques
-from store.code.completion import parse
+from store.code.completion import parse_completion
 
 KERNEL = """import torch
 from torch import nn
@@ -38,7 +38,7 @@ def answer(code: str = FENCED, analysis: str = "Fastest: Kernel 2\nIt is fused."
 
 
 def test_the_asked_form_is_read_into_its_parts() -> None:
-    found = parse(answer())
+    found = parse_completion(answer())
     assert found.code == KERNEL
     assert (found.path, found.entry_point, found.other_files) == ("kernel.py", "ModelNew", ())
     assert found.analysis == "Fastest: Kernel 2\nIt is fused."
@@ -70,14 +70,18 @@ def test_the_asked_form_is_read_into_its_parts() -> None:
     ],
 )
 def test_headings_are_known_in_many_spellings(heading: str) -> None:
-    found = parse(f"{heading}\nMemory bound.\n\n## Design\nTile it.\n\n## Code\n{FENCED}")
+    found = parse_completion(
+        f"{heading}\nMemory bound.\n\n## Design\nTile it.\n\n## Code\n{FENCED}"
+    )
     assert found.analysis is not None
     assert found.analysis.endswith("Memory bound.")
     assert (found.design, found.code) == ("Tile it.", KERNEL)
 
 
 def test_a_heading_may_have_its_text_behind_it() -> None:
-    found = parse(f"**Performance Analysis:** Fastest: Kernel 3.\n\n**Design:** Tile.\n\n{FENCED}")
+    found = parse_completion(
+        f"**Performance Analysis:** Fastest: Kernel 3.\n\n**Design:** Tile.\n\n{FENCED}"
+    )
     assert (found.analysis, found.design) == ("Fastest: Kernel 3.", "Tile.")
     assert found.fastest == 3
 
@@ -87,7 +91,7 @@ def test_a_heading_may_have_its_text_behind_it() -> None:
     ["Design choices matter here.", "The code is below.", "Code that runs: none", "analysis"],
 )
 def test_prose_that_begins_like_a_heading_is_none(line: str) -> None:
-    found = parse(f"### Performance Analysis\nOne.\n{line}\n\n{FENCED}")
+    found = parse_completion(f"### Performance Analysis\nOne.\n{line}\n\n{FENCED}")
     assert found.analysis == f"One.\n{line}"
 
 
@@ -105,7 +109,7 @@ def test_prose_that_begins_like_a_heading_is_none(line: str) -> None:
     ],
 )
 def test_the_exemplar_called_fastest(words: str, place: int | None) -> None:
-    assert parse(answer(analysis=words)).fastest == place
+    assert parse_completion(answer(analysis=words)).fastest == place
 
 
 MESSY: dict[str, str] = {
@@ -162,18 +166,18 @@ MESSY: dict[str, str] = {
 
 @pytest.mark.parametrize("text", MESSY.values(), ids=MESSY.keys())
 def test_code_is_found_in_messy_answers(text: str) -> None:
-    found = parse(text)
+    found = parse_completion(text)
     assert found.code == KERNEL
     assert found.parse_error is None
 
 
 def test_backticks_in_a_docstring_do_not_end_the_code() -> None:
     code = KERNEL.replace("    def", '    """Use:\n```\nModelNew()\n```\n    """\n\n    def')
-    assert parse(f"```python\n{code}```\nDone.").code == code
+    assert parse_completion(f"```python\n{code}```\nDone.").code == code
 
 
 def test_several_named_files_make_one_kernel() -> None:
-    found = parse(
+    found = parse_completion(
         f"File `model.py`:\n\n{FENCED}\n\nFile `src/square.cu`:\n\n{NATIVE}\n\n"
         "File `../escape.cu`:\n\n```cuda\nint x;\n```\n"
     )
@@ -182,17 +186,19 @@ def test_several_named_files_make_one_kernel() -> None:
 
 
 def test_a_single_named_file_is_the_same_kernel_as_an_unnamed_one() -> None:
-    assert parse(f"File `anything.py`:\n\n{FENCED}").path == "kernel.py"
+    assert parse_completion(f"File `anything.py`:\n\n{FENCED}").path == "kernel.py"
 
 
 def test_code_that_is_no_python_is_code_for_the_judge() -> None:
     broken = KERNEL.replace("(self, x):", "(self, x:")
-    found = parse(f"```python\n{broken}```")
+    found = parse_completion(f"```python\n{broken}```")
     assert (found.code, found.parse_error) == (broken, None)
 
 
 def test_without_the_entry_point_the_longest_python_block_is_taken() -> None:
-    found = parse("```python\nx = 1\n```\n```python\nimport torch\n\n\nclass Model: ...\n```")
+    found = parse_completion(
+        "```python\nx = 1\n```\n```python\nimport torch\n\n\nclass Model: ...\n```"
+    )
     assert found.code == "import torch\n\n\nclass Model: ...\n"
 
 
@@ -215,17 +221,17 @@ def test_without_the_entry_point_the_longest_python_block_is_taken() -> None:
     ],
 )  # fmt: skip
 def test_why_there_is_no_code(text: str, finish_reason: str, why: str) -> None:
-    found = parse(text, finish_reason)
+    found = parse_completion(text, finish_reason)
     assert (found.code, found.parse_error) == (None, why)
 
 
 def test_code_that_was_whole_when_sampling_ended_counts() -> None:
-    assert parse(FENCED.removesuffix("```"), "length").code == KERNEL
-    assert parse(FENCED + "\nIt is fast bec", "length").code == KERNEL
+    assert parse_completion(FENCED.removesuffix("```"), "length").code == KERNEL
+    assert parse_completion(FENCED + "\nIt is fast bec", "length").code == KERNEL
 
 
 def test_an_analysis_without_code_is_kept() -> None:
-    found = parse(
+    found = parse_completion(
         "### Performance Analysis\nFastest: Kernel 1\n\n### Code\n```python\nimport", "length"
     )
     assert (found.analysis, found.fastest, found.parse_error) == (
@@ -234,14 +240,16 @@ def test_an_analysis_without_code_is_kept() -> None:
 
 
 def test_nul_and_lone_surrogates_are_replaced() -> None:
-    found = parse(answer().replace("fused", "fu\0sed\ud800"))
+    found = parse_completion(answer().replace("fused", "fu\0sed\ud800"))
     assert found.analysis == "Fastest: Kernel 2\nIt is fu\ufffdsed?."
-    wrapped = parse('{"code": "' + KERNEL.replace("\n", "\\n") + '# \\ud800\\u0000"}')
+    wrapped = parse_completion('{"code": "' + KERNEL.replace("\n", "\\n") + '# \\ud800\\u0000"}')
     assert wrapped.code == KERNEL + "# ?\ufffd\n"
 
 
 def test_techniques_are_in_the_vocabulary_of_the_features() -> None:
-    parsed = parse("### Performance Analysis\nFuse it, use shared memory and CUDA graphs.\n")
+    parsed = parse_completion(
+        "### Performance Analysis\nFuse it, use shared memory and CUDA graphs.\n"
+    )
     assert parsed.techniques == ("cuda_graphs", "fusion", "shared_memory")
     assert set(parsed.techniques) <= set(techniques.TECHNIQUES)
     for parser in (cuda_facts, python_facts):
@@ -271,7 +279,7 @@ PIECES = [
     st.one_of(st.text(), st.lists(st.sampled_from(PIECES), max_size=30).map("".join)), st.booleans()
 )
 def test_no_text_breaks_it(text: str, cut_off: bool) -> None:
-    found = parse(text, "length" if cut_off else "stop")
+    found = parse_completion(text, "length" if cut_off else "stop")
     assert (found.code is None) == (found.parse_error is not None)
     for part in (found.code, found.analysis, found.design):
         assert part is None or part.encode().decode() == part
@@ -312,8 +320,8 @@ def steps_of(call: Callable[[], Any]) -> Counter[str]:
 
 @pytest.mark.parametrize("piece", REPEATS, ids=repr)
 def test_the_work_grows_no_faster_than_the_text(piece: str) -> None:
-    once = steps_of(lambda: parse(piece * 300))
-    thrice = steps_of(lambda: parse(piece * 900))
+    once = steps_of(lambda: parse_completion(piece * 300))
+    thrice = steps_of(lambda: parse_completion(piece * 900))
     assert thrice.total() <= 3.2 * once.total() + 200
 
 
@@ -322,4 +330,4 @@ def test_the_work_grows_no_faster_than_the_text(piece: str) -> None:
     [("`", 1_000_000), ("```\n", 50_000), ("{", 300_000), ("<code>", 50_000), ("\ud800", 300_000)],
 )
 def test_long_repeats_end(piece: str, times: int) -> None:
-    assert parse(piece * times).code is None
+    assert parse_completion(piece * times).code is None

@@ -280,7 +280,7 @@ def test_the_whole_release_comes_back(tmp_path: Path) -> None:
             given = [json.loads(line) for line in text.split("\n") if line.strip()]
             assert len(lines) == 250
             for line, row in zip(lines, given, strict=True):
-                row["ref_code"] = store.ids.normalise(row["ref_code"])
+                row["ref_code"] = store.ids.normalize(row["ref_code"])
                 absent = {field for field in row if row[field] in ("None", "")}
                 assert line == row | dict.fromkeys(absent)
         with imported(tmp_path, cuda_l1_importer, tmp_path / "out", config) as again:

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from store.code.task_families import choose_test, family, split_rows
+from store.code.task_families import choose_test, classify_family, split_rows
 
 TASK = """
 import torch
@@ -60,17 +60,17 @@ class Model(nn.Module):
 )
 def test_family_of_a_task(layers: str, arguments: str, result: str, expected: str) -> None:
     code = TASK.format(layers=layers, arguments=arguments, result=result)
-    assert family(code) == expected
+    assert classify_family(code) == expected
 
 
 @pytest.mark.parametrize("code", ["", "def broken(:", "\0", "class Other:\n    pass\n"])
 def test_what_is_no_task_is_other(code: str) -> None:
-    assert family(code) == "other"
+    assert classify_family(code) == "other"
 
 
 def test_comments_do_not_name_a_family() -> None:
     code = TASK.format(layers="pass  # nn.LSTM(3, 4)", arguments="x", result="torch.relu(x)")
-    assert family(code) == "elementwise"
+    assert classify_family(code) == "elementwise"
 
 
 def levelled() -> tuple[list[str], list[int]]:

@@ -8,7 +8,7 @@ import pytest
 
 from store.code import features, minhash
 from store.code.cuda_facts import read_cuda
-from store.code.features import Features, extract, extract_many
+from store.code.features import Features, extract, extract_features
 from store.code.techniques import TECHNIQUES
 from store.schema import catalog
 
@@ -246,7 +246,7 @@ def test_making_a_tensor_is_not_in_place(line: str) -> None:
 def test_hostile_text_is_described_not_raised(code: str) -> None:
     seen, tokens = extract(code)
     assert seen.language in {"unknown", "pytorch"}
-    assert minhash.bands([tokens]).shape == (1, minhash.BANDS)
+    assert minhash.compute_bands([tokens]).shape == (1, minhash.BANDS)
 
 
 def test_a_text_too_long_to_be_a_kernel_is_measured_but_not_parsed() -> None:
@@ -270,7 +270,7 @@ def test_table_has_the_columns_of_the_catalog_and_keeps_order() -> None:
             ),
         }
     )
-    rows = extract_many(kernels)
+    rows = extract_features(kernels)
     schema = catalog.load().table("kernel_features").arrow_schema
     assert rows.schema.names == [name for name in schema.names if name != "created_at"]
     assert rows.column("kernel_id").to_pylist() == ["b", "a"]
@@ -280,12 +280,12 @@ def test_table_has_the_columns_of_the_catalog_and_keeps_order() -> None:
     assert {name for seen in rows.column("techniques").to_pylist() for name in seen or ()} <= set(
         TECHNIQUES
     )
-    assert extract_many(kernels.slice(0, 0)).num_rows == 0
+    assert extract_features(kernels.slice(0, 0)).num_rows == 0
     assert rows.column("extractor_version").to_pylist()[0] == features.EXTRACTOR_VERSION
 
 
 def shared_bands(one: str, other: str) -> int:
-    first, second = minhash.bands([extract(one)[1], extract(other)[1]])
+    first, second = minhash.compute_bands([extract(one)[1], extract(other)[1]])
     return len(set(first.tolist()) & set(second.tolist()))
 
 
@@ -317,7 +317,7 @@ def test_bands_follow_their_probability() -> None:
     ]
     for share, low, high in ((0.9, 198, 200), (0.7, 100, 140), (0.4, 0, 8)):
         # A run of a text of distinct words has that share of its 1,000 shingles.
-        signatures = minhash.bands(
+        signatures = minhash.compute_bands(
             [one for text in words for one in (text, text[: int(1000 * share) + 4])]
         )
         pairs = zip(signatures[::2].tolist(), signatures[1::2].tolist(), strict=True)
@@ -326,6 +326,6 @@ def test_bands_follow_their_probability() -> None:
 
 def test_signature_is_the_same_everywhere() -> None:
     """Stored bands stay comparable: a new rensa or lexer has to raise EXTRACTOR_VERSION."""
-    bands = minhash.bands([[b"a", b"b", b"c", b"d", b"e", b"f"], []])
+    bands = minhash.compute_bands([[b"a", b"b", b"c", b"d", b"e", b"f"], []])
     assert bands[0, :2].tolist() == [-3363048384346790321, -5186370345763401307]
     assert bands.dtype == np.int64

@@ -48,23 +48,23 @@ def test_a_small_file_that_decodes_to_gigabytes_is_refused_outside_this_process(
     assert file.stat().st_size < 2000
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(ImportFailed, match=r"bomb\.parquet \(\d+ bytes\).*\n.*--max-file-gb"):
-        parquet.check([file])
+        parquet.check_files([file])
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024
 
 
 def test_limits_hold_for_each_file_and_for_all_together(tmp_path: Path) -> None:
     files = [dictionary_bomb(tmp_path / f"{n}.parquet", 10, MB) for n in range(3)]
-    parquet.check(files)
-    with parquet.limited(ParquetLimits(file_gb=0.02, total_gb=0.025)):
-        parquet.check(files[:2])
+    parquet.check_files(files)
+    with parquet.use_limits(ParquetLimits(file_gb=0.02, total_gb=0.025)):
+        parquet.check_files(files[:2])
         with pytest.raises(ImportFailed, match=r"2\.parquet .* all files"):
-            parquet.check(files)
+            parquet.check_files(files)
     with (
-        parquet.limited(ParquetLimits(file_gb=0.005)),
+        parquet.use_limits(ParquetLimits(file_gb=0.005)),
         pytest.raises(ImportFailed, match=r"0\.parquet .* this file"),
     ):
-        parquet.check(files)
-    assert parquet.current() == ParquetLimits()
+        parquet.check_files(files)
+    assert parquet.get_limits() == ParquetLimits()
     with pytest.raises(FlywheelError, match="above 0"):
         ParquetLimits(file_gb=0)
 
@@ -74,7 +74,7 @@ def test_what_is_no_parquet_is_said_to_be_none(data: bytes, tmp_path: Path) -> N
     file = tmp_path / "x.parquet"
     file.write_bytes(data)
     with pytest.raises(ImportFailed, match="cannot be read as Parquet"):
-        parquet.check([file])
+        parquet.check_files([file])
 
 
 def test_importers_refuse_such_files(lake_url: str, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_the_log_says_who_and_why_newest_first(writer: store.Writer) -> None:
     history.add_tag(writer, "v1", snapshot, "first")
     history.add_tag(writer, "also", snapshot, None)
     with writer.reader() as lake:
-        rows = history.log(lake).to_pylist()
+        rows = history.list_snapshots(lake).to_pylist()
     assert [row["snapshot"] for row in rows] == sorted(
         (row["snapshot"] for row in rows), reverse=True
     )
@@ -110,11 +110,11 @@ def test_a_tag_moves_and_goes_and_its_history_stays(writer: store.Writer) -> Non
     assert history.add_tag(writer, "best", first, "one") == first
     assert history.add_tag(writer, "best", second, "two") == second
     with writer.reader() as lake:
-        (tag,) = history.tags(lake).to_pylist()
+        (tag,) = history.list_tags(lake).to_pylist()
         assert (tag["name"], tag["snapshot"], tag["note"]) == ("best", second, "two")
     history.remove_tag(writer, "best", "gone")
     with writer.reader() as lake:
-        assert history.tags(lake).num_rows == 0
+        assert history.list_tags(lake).num_rows == 0
         notes = lake.sql("SELECT note FROM tags ORDER BY created_at, tag_id").rows()
         assert [row["note"] for row in notes] == ["one", "two", "gone"]
     with pytest.raises(SnapshotNotFound):
@@ -123,7 +123,7 @@ def test_a_tag_moves_and_goes_and_its_history_stays(writer: store.Writer) -> Non
         history.remove_tag(writer, "best", None)
     assert history.add_tag(writer, "best", None, None) > second
     with writer.reader() as lake:
-        assert history.tags(lake).num_rows == 1
+        assert history.list_tags(lake).num_rows == 1
 
 
 def test_a_name_that_could_be_a_number_or_time_is_no_tag(writer: store.Writer) -> None:
@@ -152,22 +152,22 @@ def test_a_difference_counts_rows_and_names_changed_verdicts_and_best_kernels(
     arms = builders.session(judged, [1.0] * 20, eager=[2.0] * 20)
     second = writer.append({"evaluations": [judged], "timings": arms}, "judged")
     with writer.reader(first) as before, writer.reader(second) as after:
-        found = history.difference(before, after)
+        found = history.compare(before, after)
         assert found.rows_added == {"evaluations": 1, "timings": len(arms), "ingest_log": 1}
         (verdict,) = found.verdicts.to_pylist()
         assert (verdict["status_before"], verdict["status_after"]) == (None, "correct")
         (best,) = found.best_kernels.to_pylist()
         assert (best["kernel_before"], best["kernel_after"]) == (None, kernel["kernel_id"])
         assert best["speedup_after"] == pytest.approx(2.0)
-        (row,) = history.added_rows(before, after, "evaluations").to_pylist()
+        (row,) = history.list_added_rows(before, after, "evaluations").to_pylist()
         assert row["evaluation_id"] == judged["evaluation_id"]
-        assert history.added_rows(before, after, "kernels").num_rows == 0
-        same = history.difference(after, after)
+        assert history.list_added_rows(before, after, "kernels").num_rows == 0
+        same = history.compare(after, after)
         assert (same.rows_added, same.verdicts.num_rows, same.best_kernels.num_rows) == ({}, 0, 0)
         with pytest.raises(FlywheelError, match="Name the older one first"):
-            history.difference(after, before)
+            history.compare(after, before)
         with pytest.raises(UnknownName, match='Did you mean "kernels"'):
-            history.added_rows(before, after, "kernel")
+            history.list_added_rows(before, after, "kernel")
 
 
 def test_a_snapshot_number_belongs_to_one_lake(writer: store.Writer, lake_url: str) -> None:

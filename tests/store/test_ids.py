@@ -122,8 +122,8 @@ def test_a_forged_row_in_a_stream_of_many_batches_is_found(writer: store.Writer)
 def test_texts_of_every_kind_have_the_id_that_producers_give_them(
     text: str, writer: store.Writer
 ) -> None:
-    code = ids.normalise(text)
-    assert ids.normalise(code) == code
+    code = ids.normalize(text)
+    assert ids.normalize(code) == code
     rows = {
         "tasks": [{"task_id": ids.task_id(text), "code": code, "source": "tests"}],
         "kernels": [builders.kernel(code=text)],

@@ -20,7 +20,7 @@ from store.errors import RowsRejected
 from store.lake.location import Location, attach, connect
 from store.schema import catalog
 from store.upkeep import maintenance
-from store.writing.key_index import Key, Keys
+from store.writing.key_index import Key, KeyIndex
 
 
 def _rows(count: int, start: int = 0) -> dict[str, list[builders.Row]]:
@@ -42,10 +42,10 @@ def _rows(count: int, start: int = 0) -> dict[str, list[builders.Row]]:
 
 
 @contextmanager
-def _index(location: Location) -> Iterator[tuple[Keys, duckdb.DuckDBPyConnection]]:
+def _index(location: Location) -> Iterator[tuple[KeyIndex, duckdb.DuckDBPyConnection]]:
     connection = connect()
     attach(connection, location, writable=True)
-    keys = Keys(location, catalog.load())
+    keys = KeyIndex(location, catalog.load())
     try:
         with location.lock():
             keys.follow(connection)
@@ -70,7 +70,7 @@ def _assert_as_scanned(location: Location) -> None:
             others = {(*key[:-1], f"{key[-1]}0") for key in stored[table.name]}
             others |= {(store.ids.uuid7(),)} if len(table.key) == 1 else set()
             asked = stored[table.name] | others
-            assert keys.stored(connection, table, asked) == stored[table.name], table.name
+            assert keys.find_stored(connection, table, asked) == stored[table.name], table.name
 
 
 @pytest.mark.parametrize("packed_rows", [1, 20, 10_000])

@@ -151,11 +151,11 @@ def test_weak_tasks_are_left_out_of_tables_and_counted(board: store.Lake) -> Non
         )
         assert (share["count"], share["n"]) == (1, 2)
         assert "B" not in {row["task"] for row in rows(lake, "FROM best_kernels")}
-        assert lake.left_out("FROM best_kernels") == {"nonequivalent": 0, "weak_tasks": 1}
-        assert lake.left_out("FROM kernels") == {}
-        assert lake.left_out("FROM weak_tasks") == {}
+        assert lake.count_left_out("FROM best_kernels") == {"nonequivalent": 0, "weak_tasks": 1}
+        assert lake.count_left_out("FROM kernels") == {}
+        assert lake.count_left_out("FROM weak_tasks") == {}
     assert "B" in {row["task"] for row in rows(board, "FROM best_kernels")}
-    assert board.left_out("FROM best_kernels") == {"nonequivalent": 0}
+    assert board.count_left_out("FROM best_kernels") == {"nonequivalent": 0}
 
 
 @pytest.fixture
@@ -218,11 +218,11 @@ def test_another_function_is_not_ranked_unless_it_is_asked_for(another: str) -> 
         assert {names[row["kernel_id"]] for row in rows(lake, "FROM history")} <= same
         solved = rows(lake, "FROM leaderboard WHERE level IS NULL AND success > 0 AND n > 0")
         assert {row["policy"] for row in solved} == same | {"any"}
-        assert lake.left_out("FROM leaderboard") == {"nonequivalent": 6, "weak_tasks": 0}
+        assert lake.count_left_out("FROM leaderboard") == {"nonequivalent": 6, "weak_tasks": 0}
     with store.open(another, include=("nonequivalent",)) as lake:
         [best] = rows(lake, "FROM best_kernels")
         assert names[best["kernel_id"]] == "said so"
-        assert lake.left_out("FROM best_kernels") == {"weak_tasks": 0}
+        assert lake.count_left_out("FROM best_kernels") == {"weak_tasks": 0}
 
 
 def test_leaderboard_reads_missing_values_in_both_ways(board: store.Lake) -> None:

@@ -192,7 +192,7 @@ def test_what_does_not_only_widen_is_refused_and_changes_nothing(
         follow(new)
     connection = location.connect()
     location.attach(connection, location.Location(tmp_path / "lake"))
-    assert location.newest_snapshot(connection) == OLD
+    assert location.find_newest_snapshot(connection) == OLD
     assert connection.execute("SELECT count(*) FROM lake.catalogs").fetchone() == (1,)
     assert ("fine",) not in connection.execute(
         "SELECT column_name FROM (DESCRIBE lake.things)"
@@ -314,11 +314,11 @@ def test_a_lake_of_an_earlier_version_keeps_its_catalog_from_now_on(
 
 def test_the_installed_catalog_keeps_and_reads_itself() -> None:
     one = catalog.load()
-    again = catalog.from_definition(one.definition, "itself")
+    again = catalog.read_definition(one.definition, "itself")
     assert again == one
     assert widen(duckdb.connect(), one, again) == []
     with pytest.raises(CatalogError, match="itself is not a catalog"):
-        catalog.from_definition("{", "itself")
+        catalog.read_definition("{", "itself")
 
 
 # ---- any catalog, any change ---------------------------------------------------------------------
@@ -399,7 +399,7 @@ ROWS = st.lists(
 
 
 def read(content: Document) -> Catalog:
-    return catalog.from_definition(json.dumps(content), "drawn")
+    return catalog.read_definition(json.dumps(content), "drawn")
 
 
 def is_row(connection: duckdb.DuckDBPyConnection, of: Catalog, row: dict[str, Any]) -> bool:
@@ -407,7 +407,7 @@ def is_row(connection: duckdb.DuckDBPyConnection, of: Catalog, row: dict[str, An
     rows = pa.Table.from_pylist([given], of.tables["t"].open_schema)
     connection.register("_drawn", rows)
     try:
-        row_checks.check_rules(connection, of, of.tables["t"], "_drawn")
+        row_checks.check_relation(connection, of, of.tables["t"], "_drawn")
     except RowsRejected:
         return False
     return True

@@ -18,7 +18,7 @@ pytest.importorskip("trl", reason="TRL is not installed")
 
 import store
 import trainers
-from store.code.completion import parse
+from store.code.completion import parse_completion
 from store.errors import LakeNotFound
 from trainers import _tiny
 
@@ -178,7 +178,7 @@ def check_exemplars(done: Done) -> None:
 def test_every_answer_of_the_preset_parses() -> None:
     for task in _tiny.TEMPLATES:
         for answer in _tiny.answers(task):
-            parsed = parse(answer)
+            parsed = parse_completion(answer)
             assert parsed.parse_error is None
             assert parsed.code is not None
             assert parsed.fastest in (1, 2)

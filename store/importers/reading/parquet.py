@@ -20,7 +20,7 @@ def find(root: Path) -> list[Path]:
     Raises ImportFailed if there is none, or one exceeds the limits of `store.foreign.parquet`.
     """
     if root.is_file():
-        parquet.check([root])
+        parquet.check_files([root])
         return [root]
     found = sorted(file for file in root.rglob("*.parquet") if file.is_file())
     inside = root.resolve()
@@ -29,7 +29,7 @@ def find(root: Path) -> list[Path]:
             raise ImportFailed(f"{file} is a link out of {root}", "Copy the file into the folder.")
     if not found:
         raise ImportFailed(f"{root} holds no .parquet file", "Name a file or a folder of them.")
-    parquet.check(found)
+    parquet.check_files(found)
     return found
 
 

@@ -52,7 +52,7 @@ class BundleRows:
 
     def add_task(self, code: str) -> str:
         """Add a task with its default workload and return its id."""
-        text = ids.normalise(code)
+        text = ids.normalize(code)
         task_id = ids.task_id(text)
         self.add("tasks", (task_id,), {"task_id": task_id, "code": text, **self.origin()})
         workload_id = ids.workload_id(task_id)
@@ -173,7 +173,7 @@ class BundleRows:
         self.add("runs", (bundle_id,), run)
         tables: dict[str, Any] = {name: list(rows.values()) for name, rows in self.tables.items()}
         if "kernels" in tables:
-            tables["kernel_features"] = features.extract_many(_texts(tables["kernels"]))
+            tables["kernel_features"] = features.extract_features(_texts(tables["kernels"]))
         return Bundle(bundle_id=bundle_id, message=message, tables=tables)
 
     def _rows(self, table: str) -> Iterable[dict[str, Any]]:

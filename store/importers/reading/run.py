@@ -79,7 +79,7 @@ def run_import(
     with writer.reader() as lake:
         for bundle in module.read(path, config, lake):
             # The reader is pinned: only the writer knows the bundles of this import.
-            fresh = not writer.stored(bundle.bundle_id) and (
+            fresh = not writer.has_bundle(bundle.bundle_id) and (
                 writer.load(bundle.tables, bundle.message, bundle_id=bundle.bundle_id) is not None
             )
             if fresh:

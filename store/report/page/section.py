@@ -86,7 +86,7 @@ def ask(lake: Lake, name: str, **values: str | int) -> Answer:
     sql = re.sub(r"\$(\w+)", lambda found: _literal(values[found[1]]), asked.sql)
     rows = lake.sql(sql).rows()
     sentence = asked.sentence if rows else asked.empty
-    left_out = exclusions.note(lake.left_out(sql))
+    left_out = exclusions.describe_left_out(lake.count_left_out(sql))
     return Answer(
         name=name,
         title=asked.title,
