@@ -104,8 +104,8 @@ def pull(
     if there is None:
         at = f" at {wanted}" if wanted else ""
         raise FlywheelError(
-            f"nothing to be seen at {repo}{at}",
-            "Look at the name and the revision; a private one needs a token that may read it.",
+            f"{repo}{at} does not exist, or you have no access to it",
+            "Check the name and the revision; a private one needs a token that may read it.",
         )
     _check_size(there, [MANIFEST], MANIFEST_BYTES)
     folder = hub.download(repo, there.revision, [MANIFEST])

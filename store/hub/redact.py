@@ -188,7 +188,7 @@ class Redactor:
         place = f"{table.name}.{column.name}"
         if column.sensitivity == "pseudonymous":
             self.hashed[place] += len(values) - values.null_count
-            return _map_values(values, self.name, None)
+            return _map_values(values, self.hash_name, None)
         if not is_scrubbed(table, column):
             return values
         clean = self.redact_column(table, column, values)
@@ -201,7 +201,7 @@ class Redactor:
         """Return the texts of a column that is scrubbed as they leave."""
         if not is_scrubbed(table, column):
             return values
-        return _map_values(values, self.json, _SUSPECT + r"|[{\[]")
+        return _map_values(values, self.scrub_json, _SUSPECT + r"|[{\[]")
 
     def _scrub_value(self, value: Any, key: str) -> Any:
         if isinstance(value, dict):

@@ -273,12 +273,12 @@ def test_what_is_not_there_or_no_edition_is_refused(
     server: HubServer, hub: Hub, tmp_path: Path
 ) -> None:
     mine = str(tmp_path / "mine")
-    with pytest.raises(FlywheelError, match="nothing to be seen"):
+    with pytest.raises(FlywheelError, match="lab/nothing does not exist"):
         pull(mine, "lab/nothing", hub=hub)
     server.hold("lab/other", {"README.md": b"# another kind of dataset\n"})
     with pytest.raises(ImportFailed, match="no flywheel"):
         pull(mine, "lab/other", hub=hub)
-    with pytest.raises(FlywheelError, match="nothing to be seen at lab/other at v9"):
+    with pytest.raises(FlywheelError, match="lab/other at v9 does not exist"):
         pull(mine, "lab/other@v9", hub=hub)
 
 
