@@ -128,7 +128,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hostile")
     sections = (claims, findings, best)
     with store.open(str(lake_of(folder / "lake", rows(hostile=True)))) as lake:
-        page = render.build_page(lake, NAME, [one.section(lake) for one in sections])
+        page = render.build_page(lake, NAME, [one.build_section(lake) for one in sections])
         render.write_page(page, folder / "out")
     return folder / "out"
 
@@ -325,7 +325,7 @@ def test_a_run_has_its_curves_lineage_and_costs(plain: Path, tmp_path: Path) -> 
     )
     for file in out.rglob("*.*"):
         assert file.read_bytes() == (tmp_path / "again" / file.relative_to(out)).read_bytes()
-    with store.open(str(plain)) as lake, pytest.raises(UnknownName, match="no run begins"):
+    with store.open(str(plain)) as lake, pytest.raises(UnknownName, match="no run id begins"):
         contents.build_page(lake, "nothing")
 
 
