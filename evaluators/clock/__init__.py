@@ -1,1 +1,1 @@
-"""The judge's clock on a GPU, which the code under test cannot reach."""
+"""The judge's clock on a GPU, out of reach of the code under test."""

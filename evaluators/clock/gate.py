@@ -1,8 +1,8 @@
-"""A gate between the GPU streams of two processes, which both see in host memory.
+"""A gate between the GPU streams of two processes, in host memory that both see.
 
-The worker's stream waits at the gate, and says when it has done what is behind it. The judge's
-stream opens the gate and waits for that. No process has to run while the GPU goes from one to the
-other: the worker can be frozen with its calls launched.
+The worker's stream waits at the gate and reports when its call behind the gate is done. The judge's
+stream opens the gate and waits for the report. No process has to run while the GPU switches between
+them: the worker can be frozen with its calls launched.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from evaluators.memory import cuda_driver
 
 GATE_BYTES = mmap.PAGESIZE
 _OPENED, _DONE = 0, 16
-"""Places of the two words: 64 bytes apart, so that they share no cache line."""
+"""Indices of the two words, 64 bytes apart so that they share no cache line."""
 _PORTABLE_AND_MAPPED = 3
 _AT_LEAST = 0
 _PLAIN = 0
@@ -48,32 +48,32 @@ class Gate:
         self._device = address.value
 
     def wait_for_opening(self, number: int) -> None:
-        """Make the current stream wait until the judge lets a call through."""
+        """Make the current stream wait until the judge opens the gate for a call."""
         self._wait(_OPENED, number)
 
     def report(self, number: int) -> None:
-        """Make the current stream tell the judge that a call is done."""
+        """Make the current stream report to the judge that a call is done."""
         self._write(_DONE, number)
 
     def open(self, number: int) -> None:
-        """Make the current stream let a call through."""
+        """Make the current stream open the gate for a call."""
         self._write(_OPENED, number)
 
     def wait_for_report(self, number: int) -> None:
-        """Make the current stream wait until a call is done."""
+        """Make the current stream wait for the report of a call."""
         self._wait(_DONE, number)
 
     def open_now(self, number: int) -> None:
-        """Let calls up to this one through, whatever the streams do."""
+        """Open the gate for calls up to this one, independently of the streams."""
         self._words[_OPENED] = number
 
     def give_up(self, number: int) -> None:
-        """Free the judge's stream of waiting for calls up to this one."""
+        """Release the judge's stream from waiting for calls up to this one."""
         self._words[_OPENED] = number
         self._words[_DONE] = number
 
     def close(self) -> None:
-        """Take the memory from the driver again. No stream may wait at the gate any more."""
+        """Unregister the memory from the driver. No stream may be waiting at the gate."""
         if self._device:
             self._device = 0
             cuda_driver.call("cuMemHostUnregister", self._host)

@@ -1,13 +1,14 @@
 """The judge's clock on a GPU: events of its own stream around calls that a worker has launched.
 
-A round hands over fresh inputs, flushes the caches, lets one call through the gate, waits until it
-is done, and copies the answer into memory of the judge. The call's time runs from the gate being
-opened to the call being reported as done, between two events of the judge's own stream.
+A round writes fresh inputs, flushes the caches, opens the gate for one call, waits for its report,
+and copies the answer into memory of the judge. The call's time runs from opening the gate to the
+report, between two events of the judge's own stream.
 
-Contexts take turns on a GPU: it goes over to the worker's context and back in that time, which an
-empty call takes as well and is taken off. Work that the worker hides elsewhere, on other streams or
-in other contexts, before the gate is opened or after the report, needs two further turns in what
-is left of the round. A round that takes so much longer than an empty one has it counted.
+Contexts take turns on a GPU: within that time it switches to the worker's context and back. An
+empty call takes these switches as well, and they are subtracted. Work that the worker hides on
+other streams or in other contexts, before the gate opens or after the report, needs two further
+switches in the rest of the round. A rest that is that much longer than an empty round's counts as
+time of the call.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ _SOONEST = 0.9
 
 
 class Unfinished(Exception):
-    """A call that was let through is not done in time."""
+    """A call behind an open gate is not done in time."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """What one call is given and what it leaves."""
+    """Memory to copy before and after one call."""
 
     inputs: Sequence[tuple[Tensor, Tensor]]
-    """Memory of the worker, and what the judge writes there."""
+    """Pairs of the worker's memory and what the judge writes there."""
     outputs: Sequence[tuple[Tensor, Tensor]]
-    """Memory of the judge, and where in the worker's memory the answer is."""
+    """Pairs of the judge's memory and the answer in the worker's memory."""
 
 
 @dataclass(frozen=True)
@@ -45,40 +46,40 @@ class RoundTime:
     """Time of one round in nanoseconds."""
 
     call_ns: int
-    """From the gate being opened to the call being reported as done."""
+    """From opening the gate to the report that the call is done."""
     rest_ns: int
-    """Before that, while inputs are written and caches flushed, and after it, while the answer is
-    copied."""
+    """Before that, writing inputs and flushing caches; and after it, copying the answer."""
 
 
 class EmptyRounds:
-    """Rounds of a call that does nothing, which those of other calls are held against."""
+    """Rounds of a call that does nothing, as a baseline for other rounds."""
 
     def __init__(self) -> None:
         self._least_call_ns = 0
         self._longest_rest_ns = 0
 
     def add(self, rounds: Sequence[RoundTime]) -> None:
-        """Take note of further empty rounds."""
+        """Add empty rounds."""
         calls_ns = [one.call_ns for one in rounds]
         known = [self._least_call_ns] if self._least_call_ns else []
         self._least_call_ns = min(calls_ns + known)
         self._longest_rest_ns = max(self._longest_rest_ns, *(one.rest_ns for one in rounds))
 
     def elapsed_ns(self, rounds: Sequence[RoundTime]) -> int:
-        """Time of the calls of other rounds, with work that is hidden in the rest of a round.
+        """Return the time of the calls of other rounds, and of work hidden in the rest of a round.
 
-        That takes two turns of the GPU, as long as an empty call. Half of it is no chance.
+        Hidden work takes two switches of the GPU, as long as an empty call. An excess of more than
+        half of that counts, since noise does not explain it.
         """
         excess_ns = [one.rest_ns - self._longest_rest_ns for one in rounds]
         hidden_ns = sum(one for one in excess_ns if 2 * one > self._least_call_ns)
         return sum(one.call_ns for one in rounds) + hidden_ns
 
     def has_early_report(self, rounds: Sequence[RoundTime]) -> bool:
-        """Whether a call is reported as done before the GPU can have turned to it and back.
+        """Whether a call is reported as done before the GPU can have switched to it and back.
 
-        Nothing honest is done sooner than a call that does nothing: its report was there before it
-        was let through.
+        No honest call is faster than an empty one: such a report was written before the gate
+        opened.
         """
         return any(one.call_ns < _SOONEST * self._least_call_ns for one in rounds)
 
@@ -88,8 +89,7 @@ def time_rounds(
 ) -> list[RoundTime]:
     """Time calls that a worker has launched behind a gate, numbered from `first`.
 
-    The worker may be frozen. `flushed` is written before each call, to push all else out of the
-    caches.
+    The worker may be frozen. `flushed` is written before each call, to flush the caches.
 
     Raises:
         Unfinished: the calls are not done after `limit_s` seconds. All gates are open then.

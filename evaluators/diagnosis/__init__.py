@@ -1,1 +1,1 @@
-"""Why a kernel takes the time that it takes: profiles, and NVIDIA's own tools."""
+"""Profiles of one call, and the bottleneck that follows from one."""

@@ -1,7 +1,7 @@
-"""Why a kernel takes the time that it takes: from a profile to a share, a text and a bottleneck.
+"""What limits a kernel: a share of own code, a bottleneck and a text, computed from a profile.
 
-The profile comes from the candidate's process. It is read as foreign data, and what follows from it
-is an analysis, a flag and a share in the row; no verdict rests on it.
+The profile comes from the candidate's process and is read as foreign data. It yields an analysis, a
+flag and a share in the row; no verdict rests on it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 _TEMPLATES = Path(__file__).parent / "templates"
 _LARGEST = 10**15
 _DECIDES = 0.3
-"""Share of the time from which a cause is named as the bottleneck."""
+"""Least share of the time at which a cause counts as the bottleneck."""
 _COPIED = 128 << 20
 _MATRIX = 1024
 _TRIES = 3
 
-# Names of kernels that torch and its libraries bring, those that torch.compile writes among them.
+# Names of kernels of torch and its libraries, including those that torch.compile writes.
 _LIBRARY = re.compile(
     r"at::|at_cuda|c10::|cub::|thrust::|cublas|cudnn|cutlass|cufft|cusparse|cusolver|curand|nccl"
     r"|^Mem(cpy|set)\b|nvjet|xmma|cask|fmha|flash_(fwd|bwd)|multi_tensor"
@@ -47,7 +47,7 @@ _LIBRARY = re.compile(
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel of the device, or an operator of the processor, over all its calls."""
+    """A kernel of the device, or an operator on the processor, over all its calls."""
 
     name: str
     ns: int
@@ -56,7 +56,7 @@ class Kernel:
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """What a worker has told of one call (`_profile.gather`)."""
+    """A worker's profile of one call (`profile.gather`)."""
 
     kernels: tuple[Kernel, ...]
     busy_ns: int
@@ -68,14 +68,14 @@ class Profile:
 
 @dataclass(frozen=True, kw_only=True)
 class Peaks:
-    """What a device can do at most: bytes per second, and float32 operations per second."""
+    """Peaks of a device: bytes per second, and float32 operations per second."""
 
     bandwidth: float | None
     float_peak: float | None
 
 
 def read_profile(answer: Mapping[str, Any]) -> Profile:
-    """The profile in a worker's answer. Raises ValueError for anything else."""
+    """Return the profile in a worker's answer. Raises ValueError for other forms."""
     kernels = answer.get("kernels")
     if not isinstance(kernels, list) or len(kernels) > MOST_KERNELS:
         raise ValueError("kernels")
@@ -104,11 +104,11 @@ def _read_number(value: Any) -> int:
 
 
 def share(profile: Profile, device: str) -> float | None:
-    """Share of the time in code of the kernel's own; None where the profiler has seen nothing.
+    """Return the share of the time in the kernel's own code; None where the profile is empty.
 
-    On a GPU of the device's time, by the names of kernels. On a processor of the call's time
-    outside of torch's operators, Python's included, and zero where no native code of its own is
-    loaded.
+    On a GPU, this is a share of the device's time, by the names of kernels. On a processor, it is
+    the share of the call outside of torch's operators, including Python, and zero without native
+    code of its own.
     """
     if device == "cuda":
         total_ns = sum(kernel.ns for kernel in profile.kernels)
@@ -121,7 +121,7 @@ def share(profile: Profile, device: str) -> float | None:
 
 
 def peaks(device: str, bandwidth: float | None, float_peak: float | None) -> Peaks:
-    """A GPU's figures as given; a processor's by measuring a copy and a product of matrices."""
+    """Return a GPU's given figures, or measure a copy and a matrix product on a processor."""
     return (
         _measure_peaks() if device == "cpu" else Peaks(bandwidth=bandwidth, float_peak=float_peak)
     )
@@ -148,17 +148,23 @@ def _measure_peaks() -> Peaks:
 def analysis(
     profile: Profile, time_ms: float, work: Floor, peaks: Peaks, *, device: str
 ) -> dict[str, Any]:
-    """The row of `analyses`, without kernel_id and author: text and bottleneck.
+    """Return a row of `analyses` without kernel_id and author: text and bottleneck.
 
-    time_ms: time of a call as it was measured without the profiler; work: bytes and operations of
-    the task. The bottleneck is the largest of three shares of the time (the memory's at its full
-    bandwidth, the multiprocessors' at their peak, the device's idle time), or unknown below 30 %.
+    The bottleneck is the largest of three shares of the time (moving the task's bytes at full
+    bandwidth, its operations at peak, idle time of the device), or unknown below 30 %.
+
+    Args:
+        profile: Profile of one call.
+        time_ms: Time of a call, measured without the profiler.
+        work: Least bytes and operations of the task.
+        peaks: Peaks of the device.
+        device: "cuda" or "cpu".
     """
     cuda = device == "cuda"
     total_ns = sum(kernel.ns for kernel in profile.kernels)
     memory = _compute_part(work.moved_bytes, peaks.bandwidth, time_ms)
     compute = _compute_part(work.operations, peaks.float_peak, time_ms)
-    # Faster than the device can do the reference's operations: the kernel does fewer of them.
+    # The device cannot be that fast, so the kernel does fewer operations than the reference.
     fewer = compute is not None and compute > 1
     gaps = None
     if cuda and total_ns:

@@ -1,7 +1,7 @@
 """One profiled call inside a worker: which kernels ran, how long, and what the device waited for.
 
-What this returns was gathered in the candidate's own process, so it is told and not known: it
-describes a kernel and decides nothing.
+The profile comes from the candidate's own process, so it cannot be trusted: it describes a kernel
+and decides nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _IN_MEMORY = ("/memfd:", "/dev/shm/")
 
 
 def list_own_folders() -> list[str]:
-    """Where native code of a candidate's own lies; ask before any of its text has run."""
+    """Return the folders of a candidate's own native code; call it before any of its code runs."""
     return [os.getcwd() + "/", os.environ.get("TORCH_EXTENSIONS_DIR", os.getcwd()) + "/"]
 
 
@@ -36,12 +36,12 @@ def gather(
     synchronize: Callable[[], None],
     folders: Iterable[str],
 ) -> dict[str, Any]:
-    """Profile one call after a first one that is not looked at; `before` is run between them.
+    """Profile a call after a first one whose profile is dropped; `before` runs between them.
 
     Returns `kernels` (name, nanoseconds and calls, the longest first: device kernels, or operators
     with their own time on a processor), `busy_ns` in which any of them ran, `wall_ns` of the call,
-    `launches`, `waits` (synchronisations that work of the call was launched after), and `own_code`:
-    whether code from `folders` is loaded.
+    `launches`, `waits` (synchronizations before the last launch), and `own_code`: whether code from
+    `folders` is loaded.
     """
     device = "cuda" if cuda else None
     with _silence_stderr():
@@ -82,7 +82,7 @@ def gather(
 
 @contextlib.contextmanager
 def _silence_stderr() -> Generator[None]:
-    """Drop what is written to stderr: the profiler's remarks are none of the candidate's."""
+    """Discard stderr: the profiler's remarks do not belong in the candidate's log."""
     held = os.dup(2)
     with open(os.devnull, "wb") as nothing:
         os.dup2(nothing.fileno(), 2)
@@ -94,7 +94,7 @@ def _silence_stderr() -> Generator[None]:
 
 
 def _measure_union(spans: list[tuple[float, float]]) -> float:
-    """Length of the union of intervals."""
+    """Return the length of the union of intervals."""
     total, until = 0.0, float("-inf")
     for start, end in sorted(spans):
         total += max(0.0, end - max(start, until))
@@ -103,7 +103,7 @@ def _measure_union(spans: list[tuple[float, float]]) -> float:
 
 
 def _has_own_code(folders: list[str]) -> bool:
-    """Whether a file below one of these folders is mapped to be run, other than torch.compile's."""
+    """Whether a file below these folders is mapped as code, other than torch.compile's."""
     compiled = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "/nowhere") + "/"
     mapped = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines()]
     files = [fields[5] for fields in mapped if len(fields) == 6 and "x" in fields[1]]

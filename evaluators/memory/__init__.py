@@ -1,1 +1,1 @@
-"""Values that cross a process border, and reading them from frozen processes."""
+"""Values that pass between processes in shared memory, or are read from a frozen process."""

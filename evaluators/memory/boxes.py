@@ -1,10 +1,10 @@
-"""Shared memory that grows with what a task gives, by order of the judge.
+"""Shared memory that grows with a task's values, by order of the judge.
 
-How large a task's inputs and answers are is known only once they are there. What does not fit is
-kept by the task's worker, which names the bytes it needs; the judge then orders a larger box, or
-refuses. On a processor a box is the beginning of a sealed file without pages. On a GPU it is memory
-of the worker's context, as for every worker: to open memory, CUDA connects to a socket of the
-process that owns it, and a worker may connect to nothing outside.
+The size of a task's inputs and answers is unknown until they exist. The task's worker keeps a value
+that does not fit and names the bytes it needs; the judge then orders a larger box, or refuses. On a
+processor a box is the beginning of a sealed file without pages. On a GPU it is memory of the
+worker's context: to open memory, CUDA connects to a socket of the process that owns it, and a
+worker may not connect to anything outside.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from evaluators.memory.cuda_memory import OpenedMemory, SharedMemory
 from evaluators.memory.tensors import ALIGN_BYTES, Box, tensors_of
 
 Side: TypeAlias = Literal["inbox", "outbox"]
-"""Which way values go, as the worker sees it."""
+"""Direction in which values pass, as the worker sees it."""
 _PAGE_BYTES = 1 << 21
 
 
@@ -30,7 +30,7 @@ class MappedBox:
         self.box = Box(torch.frombuffer(self._mapped, dtype=torch.uint8))
 
     def close(self) -> None:
-        """Give the pages of the file back; the mapping goes with the last tensor in it."""
+        """Free the pages of the file; the mapping ends with the last tensor in it."""
         self._mapped.madvise(mmap.MADV_REMOVE)
 
 
@@ -43,7 +43,7 @@ class OwnedBox:
         self.box = Box(self._memory.bytes)
 
     def close(self) -> None:
-        """Free the memory, which no other process may have open any more."""
+        """Free the memory; no other process may have it open."""
         self._memory.close()
 
 
@@ -55,12 +55,12 @@ class OpenedBox:
         self.box = Box(self._memory.bytes)
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Close the memory."""
         self._memory.close()
 
 
 def find_place(value: object, device: str) -> str:
-    """Where a value passes: on the device if all of its tensors are there, else on the processor.
+    """Return where a value passes: the device if all its tensors are on it, else the processor.
 
     >>> find_place([torch.zeros(1), 2.0], "cuda")
     'cpu'
@@ -70,7 +70,7 @@ def find_place(value: object, device: str) -> str:
 
 
 def round_up(size_bytes: int) -> int:
-    """Bytes of a box that holds so many, with some to spare: another draw may need a few more.
+    """Return the size of a box for these bytes, with room for a slightly larger value.
 
     >>> round_up(100), round_up(64 << 20) > 64 << 20
     (2097152, True)

@@ -1,4 +1,4 @@
-"""Calls of CUDA's driver for what torch has no words for."""
+"""Calls of the CUDA driver that torch does not provide."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 def call(name: str, *arguments: Any) -> None:
     """Call a function of the driver by its name.
 
-    Raises RuntimeError with the driver's words where it fails, AttributeError where the driver is
+    Raises RuntimeError with the driver's message where it fails, AttributeError where the driver is
     too old to have it, and OSError where there is no driver.
     """
     code = getattr(_load_driver(), name)(*arguments)

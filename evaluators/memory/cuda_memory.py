@@ -1,7 +1,7 @@
-"""GPU memory that two processes share: allocated by one, opened by the other through CUDA IPC.
+"""GPU memory that one process allocates and another opens through CUDA IPC.
 
-The driver's own calls are used, since torch's sharing of storages keeps counters in files and
-expects the other side to run torch's protocol. A handle is 64 bytes that name the allocation.
+This calls the driver directly, since torch's sharing of storages keeps counters in files and needs
+torch's protocol on the other side. A handle is 64 bytes that name the allocation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _Handle(ctypes.Structure):
 
 
 class _Exposed:
-    """Raw device memory as an object that torch takes for an array."""
+    """Raw device memory with the interface of an array, for torch."""
 
     def __init__(self, address: int, size_bytes: int) -> None:
         self.__cuda_array_interface__ = {
@@ -48,7 +48,7 @@ class SharedMemory:
         self.bytes = wrap_memory(self._address.value, size_bytes)
 
     def close(self) -> None:
-        """Free the memory, once no other process has it open; its tensors are not to be used."""
+        """Free the memory; no other process may have it open, and its tensors become invalid."""
         if self._address.value:
             torch.cuda.synchronize()
             cuda_driver.call("cuMemFree_v2", self._address)
@@ -56,10 +56,10 @@ class SharedMemory:
 
 
 def name_pieces(addresses: Iterable[int]) -> list[tuple[int, int, str]]:
-    """Begin, bytes and handle of each allocation of this process that holds one of the addresses.
+    """Return begin, bytes and handle of each allocation that contains one of the addresses.
 
-    The calls must not wait for the GPU: launches behind the judge's gate are named with them.
-    Raises RuntimeError where memory is of a kind that cannot be shared.
+    The calls do not wait for the GPU, since launches wait behind the judge's gate meanwhile. Raises
+    RuntimeError where memory is of a kind that cannot be shared.
     """
     found: dict[int, tuple[int, int, str]] = {}
     for address in addresses:
@@ -93,7 +93,7 @@ class OpenedMemory:
         self.bytes = wrap_memory(self._address.value, size_bytes)
 
     def close(self) -> None:
-        """Let go of the memory; its tensors must not be used any more."""
+        """Close the memory; its tensors become invalid."""
         if self._address.value:
             torch.cuda.synchronize()
             cuda_driver.call("cuIpcCloseMemHandle", self._address)

@@ -1,7 +1,7 @@
 """Reading a value from a frozen worker's GPU memory, by handle, address, shape and strides.
 
-The worker names the pieces of memory that its answer is in. The judge opens them and reads the
-answer itself, so that nothing of the worker runs when it is read.
+The worker names the allocations that its answer is in. The judge opens them and reads the answer
+itself, while nothing of the worker runs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_OPEN = 32
 class Pieces:
     """Pieces of one worker's GPU memory that are open in this process.
 
-    `running` lets the worker run for a moment: CUDA opens memory with the help of its owner.
+    `running` lets the worker run meanwhile: CUDA needs the owner's process to open memory.
     """
 
     def __init__(self, running: Callable[[], AbstractContextManager[None]]) -> None:
@@ -47,7 +47,7 @@ class Pieces:
         self._at = {address: (size, self._open[handle]) for address, size, handle in pieces}
 
     def trim(self) -> None:
-        """Let go of all pieces where there are many. No view of them may be in use any more."""
+        """Close all pieces if there are many; views of them become invalid."""
         if len(self._open) > _MOST_OPEN:
             self.close()
 
@@ -60,7 +60,7 @@ class Pieces:
             raise Unreadable(str(error)) from error
 
     def view(self, entry: TensorEntry) -> Tensor:
-        """The tensor of a description in the worker's own memory. Raises Unreadable."""
+        """Return a described tensor in the worker's own memory. Raises Unreadable."""
         dtype, shape, strides, address = entry
         if math.prod(shape) == 0:
             return torch.empty(shape, dtype=dtype, device="cuda")
@@ -73,7 +73,7 @@ class Pieces:
         raise Unreadable("it is in none of the pieces of memory that the worker names")
 
     def close(self) -> None:
-        """Let go of all of them."""
+        """Close all pieces."""
         for memory in self._open.values():
             memory.close()
         self._open.clear()

@@ -1,8 +1,8 @@
 """Reading a value from the memory of a frozen worker, by address, shape and strides.
 
-The worker says where its tensors are; what they hold is read by the judge while nothing of the
-worker runs. Memory that cannot be read this way, such as a page whose access a handler would
-answer, holds no answer.
+The worker says where its tensors are, and the judge reads their contents while nothing of the
+worker runs. An answer in memory that cannot be read this way, such as a page that a fault handler
+would fill, is refused.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class _Span(ctypes.Structure):
 
 
 class Unreadable(Exception):
-    """Memory that a worker names as its answer cannot be read."""
+    """The memory of an answer cannot be read."""
 
 
 def can_read_memory(pid: int) -> bool:
-    """Whether this process may read the memory of another one."""
+    """Whether this process may read the memory of another."""
     span = _Span(None, 1)
     held = (ctypes.c_char * 1)()
     ours = _Span(ctypes.addressof(held), 1)
@@ -52,7 +52,7 @@ def can_read_memory(pid: int) -> bool:
 def read_value(pid: int, spec: Any, limit_bytes: int) -> Any:
     """Return the value that a worker describes, its tensors copied from its memory.
 
-    Tensors that are larger than `limit_bytes` together come without data, on the device `meta`.
+    Tensors that exceed `limit_bytes` together come without data, on the device `meta`.
 
     Args:
         pid: The frozen worker.
@@ -68,7 +68,7 @@ def read_value(pid: int, spec: Any, limit_bytes: int) -> Any:
 
 
 def build_value(spec: Any, read: Callable[[TensorEntry], torch.Tensor], limit_bytes: int) -> Any:
-    """Return the value that a worker describes, its tensors as `read` gives them.
+    """Return the value that a worker describes, with tensors from `read`.
 
     Takes and raises what `read_value` does.
     """
@@ -78,7 +78,7 @@ def build_value(spec: Any, read: Callable[[TensorEntry], torch.Tensor], limit_by
 
 
 def list_memory_spans(spec: Any) -> list[tuple[int, int]]:
-    """First and past-the-last address of each tensor of a description. Raises Malformed."""
+    """Return the first and the past-the-last address of each described tensor. Raises Malformed."""
     return [
         (address, address + count_extent(shape, strides) * dtype.itemsize)
         for dtype, shape, strides, address in _iterate_entries(spec, 0)
@@ -104,7 +104,7 @@ def _make_without_data(entry: TensorEntry) -> torch.Tensor:
 
 
 def _iterate_entries(spec: Any, depth: int) -> Iterator[TensorEntry]:
-    """Yield the tensors of a description, and check all of its form."""
+    """Yield the tensors of a description, and check its whole form."""
     if not isinstance(spec, dict) or len(spec) != 1 or depth > MOST_DEPTH:
         raise Malformed("a value has no known structure")
     [(kind, body)] = spec.items()
@@ -156,12 +156,12 @@ def _read_tensor(pid: int, entry: TensorEntry) -> torch.Tensor:
 
 
 def count_extent(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Elements from the first to the last of a tensor that is not empty."""
+    """Return the number of elements from the first to the last of a tensor that is not empty."""
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
 def _split_dimensions(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
-    """Elements that lie side by side in the last dimensions, and the number of the others."""
+    """Return the contiguous elements of the last dimensions, and the number of other dimensions."""
     run, outer = 1, len(shape)
     while outer and (strides[outer - 1] == run or shape[outer - 1] == 1):
         run *= shape[outer - 1]
@@ -177,7 +177,7 @@ def _iterate_offsets(shape: Sequence[int], strides: Sequence[int]) -> Iterator[i
 
 
 def _read(pid: int, spans: Sequence[tuple[int, int]]) -> bytearray:
-    """Bytes of another process, span after span. Raises Unreadable."""
+    """Return bytes of another process, span after span. Raises Unreadable."""
     held = bytearray(sum(length for _, length in spans))
     target = (ctypes.c_char * len(held)).from_buffer(held)
     at = 0
@@ -197,7 +197,7 @@ def _read(pid: int, spans: Sequence[tuple[int, int]]) -> bytearray:
 
 
 def _iterate_rest(spans: Sequence[tuple[int, int]], done: int) -> Iterator[tuple[int, int]]:
-    """Yield what is left of spans once so many bytes of them are read."""
+    """Yield the rest of the spans after the first `done` bytes."""
     for base, length in spans:
         taken = min(done, length)
         done -= taken

@@ -1,6 +1,6 @@
-"""Values that cross a process border: their structure as JSON, their tensors in shared memory.
+"""Values that pass between processes: structure as JSON, tensors in shared memory.
 
-The memory is a sealed file for the processor, and memory of the worker's own context for a GPU.
+The memory is a sealed file on a processor, and memory of the worker's own context on a GPU.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from evaluators.memory.cuda_memory import wrap_memory
 from evaluators.processes.messages import Malformed
 
 ALIGN_BYTES = 512
-"""As torch aligns its own tensors in GPU memory."""
+"""Alignment of tensors, the same as torch's in GPU memory."""
 MOST_DEPTH = 8
-"""How deep containers of a value may be nested."""
+"""Nesting limit of containers in a value."""
 _NAMES = (
     "float64 float32 float16 bfloat16 complex128 complex64 int64 int32 int16 int8 uint8 bool "
     "float8_e4m3fn float8_e5m2"
@@ -29,8 +29,8 @@ _NAMES = (
 DTYPES: dict[str, torch.dtype] = {n: getattr(torch, n) for n in _NAMES.split() if hasattr(torch, n)}
 
 
-# As they were before a candidate's text ran: a name that it has replaced would otherwise compute an
-# answer only once it is fetched, when no clock runs.
+# Bound before any code of a candidate runs: a replaced method could otherwise compute an answer
+# only when it is fetched, while no clock runs.
 _COPY, _DETACH = Tensor.copy_, Tensor.detach
 _NO_FUNCTION_MODES = torch._C.DisableTorchFunction  # pyright: ignore[reportPrivateUsage]
 _NO_DISPATCH_MODES = torch._C._DisableTorchDispatch  # pyright: ignore[reportPrivateUsage]
@@ -38,20 +38,20 @@ _NO_DISPATCH_MODES = torch._C._DisableTorchDispatch  # pyright: ignore[reportPri
 
 @contextlib.contextmanager
 def suspend_modes() -> Generator[None]:
-    """Run no mode of torch that a candidate has left in force."""
+    """Suspend torch modes that a candidate has left active."""
     with _NO_FUNCTION_MODES(), _NO_DISPATCH_MODES():
         yield
 
 
 class BoxFull(Exception):
-    """The value is larger than the shared memory made for it."""
+    """A value is larger than its shared memory."""
 
 
 class Box:
     """A piece of shared memory that holds the tensors of one value at a time."""
 
     def __init__(self, memory: Tensor) -> None:
-        """Take a flat tensor of bytes that both processes see."""
+        """Use a flat tensor of bytes that both processes see."""
         self._memory = memory
         self.size_bytes = memory.numel()
         self.device = memory.device.type
@@ -71,7 +71,7 @@ class Box:
         return spec
 
     def queue(self, value: Any, at: int = 0) -> dict[str, Any]:
-        """Do as `put` does, but do not wait for the copies on a GPU."""
+        """Like `put`, without waiting for the copies on a GPU."""
         spec, end = layout(value, at)
         if end > self.size_bytes:
             raise BoxFull(f"{end} bytes do not fit into {self.size_bytes}")
@@ -80,11 +80,10 @@ class Box:
         return spec
 
     def get(self, spec: Any, device: str = "cpu") -> Any:
-        """The value of a structure, its tensors copied out to a device. Raises Malformed.
+        """Return the value of a structure, its tensors copied to a device. Raises Malformed.
 
-        On the device `meta` the tensors have shape and element type and no data. Elsewhere they are
-        no larger together than the memory: many that lie over one another would be copied out
-        until the reader's own memory is full.
+        On the device `meta` the tensors have no data. Elsewhere their total size may not exceed the
+        memory, since overlapping tensors could otherwise fill the reader's own memory.
         """
         if device != "meta" and _count_stated_bytes(spec, 0) > self.size_bytes:
             raise Malformed("the tensors of a value are larger than its memory")
@@ -93,18 +92,17 @@ class Box:
         return value
 
     def view(self, spec: Any) -> Any:
-        """The value of a structure with its tensors in the shared memory. Raises Malformed."""
+        """Return the value of a structure, its tensors in the shared memory. Raises Malformed."""
         return self._get(spec, "here", 0)
 
     def views(self, spec: Any) -> list[Tensor]:
-        """The tensors of a structure as they are in the shared memory, not copied."""
+        """Return the tensors of a structure in the shared memory."""
         return [self._view(entry) for entry in _iterate_tensor_entries(spec)]
 
     def share(self, spec: Any) -> Any:
-        """The value of a structure whose tensors are the shared memory itself, not copied.
+        """Return the value of a structure whose tensors have storages in the shared memory.
 
-        Each tensor has a storage of its own that begins with it, as one made by torch has. Raises
-        Malformed.
+        Each storage begins and ends with its tensor, as if torch had made it. Raises Malformed.
         """
         return self._get(spec, "shared", 0)
 
@@ -141,18 +139,18 @@ class Box:
         return self._memory[at : at + count * dtype.itemsize].view(dtype).view(shape)
 
     def _settle(self) -> None:
-        """Wait for copies on a GPU: the other process knows nothing of this one's streams."""
+        """Wait for copies on a GPU: the other process cannot see this one's streams."""
         if self._memory.is_cuda:
             torch.cuda.synchronize()
 
 
 def _give_own_storage(view: Tensor) -> Tensor:
-    """A contiguous view of shared memory as a tensor whose storage is just that piece."""
+    """Return a contiguous view of shared memory as a tensor with a storage of its own."""
     size = view.numel() * view.element_size()
     if view.is_cuda:  # the box lives as long as its process
         return wrap_memory(view.data_ptr(), size).view(view.dtype).view(view.shape)
     piece = (ctypes.c_char * size).from_address(view.data_ptr())
-    vars(piece)["box"] = view  # keeps the memory mapped as long as the tensor is there
+    vars(piece)["box"] = view  # keeps the memory mapped while the tensor exists
     return torch.frombuffer(piece, dtype=view.dtype).view(view.shape)
 
 
@@ -165,7 +163,7 @@ def _read_key(pair: Any) -> str:
 
 
 def _count_stated_bytes(spec: Any, depth: int) -> int:
-    """Bytes of all tensors of a structure. Raises Malformed where a tensor's entry is none."""
+    """Return the bytes of all tensors of a structure. Raises Malformed."""
     if not isinstance(spec, dict) or depth > MOST_DEPTH:
         return 0
     held = 0
@@ -181,7 +179,7 @@ def _count_stated_bytes(spec: Any, depth: int) -> int:
 
 
 def _check_entry(entry: Any) -> tuple[torch.dtype, list[int], int]:
-    """Element type, shape and offset of a tensor's entry. Raises Malformed for anything else."""
+    """Return element type, shape and offset of a tensor's entry. Raises Malformed."""
     match entry:
         case [str(name), [*shape], int(at)] if (
             name in DTYPES and at >= 0 and all(type(n) is int and 0 <= n < 2**40 for n in shape)
@@ -192,12 +190,12 @@ def _check_entry(entry: Any) -> tuple[torch.dtype, list[int], int]:
 
 
 def get_dtype_name(dtype: torch.dtype) -> str:
-    """The name that stands for an element type, such as float32."""
+    """Return the name of an element type, such as float32."""
     return str(dtype).removeprefix("torch.")
 
 
 def tensors_of(value: Any) -> Iterator[Tensor]:
-    """The tensors in a value, in order."""
+    """Yield the tensors in a value, in order."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, list | tuple | dict):
@@ -206,7 +204,7 @@ def tensors_of(value: Any) -> Iterator[Tensor]:
 
 
 def layout(value: Any, at: int = 0) -> tuple[dict[str, Any], int]:
-    """Structure of a value laid out from an offset, and the offset behind it, in bytes.
+    """Return the structure of a value laid out from an offset, and the end offset, in bytes.
 
     Raises TypeError for what is neither a tensor nor a plain value.
     """
@@ -232,12 +230,12 @@ def layout(value: Any, at: int = 0) -> tuple[dict[str, Any], int]:
 
 
 def move_to_device(value: Any, device: str) -> Any:
-    """The value with its tensors on a device."""
+    """Return the value with its tensors on a device."""
     return map_tensors(value, lambda tensor: tensor.to(device))
 
 
 def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """The value with every tensor changed; a named tuple becomes a tuple."""
+    """Return the value with every tensor changed; a named tuple becomes a tuple."""
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, list | tuple):
@@ -249,12 +247,12 @@ def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors hold the same bytes, so that NaN equals itself."""
+    """Whether two tensors have the same bytes, so that NaN equals itself."""
     if one.shape != other.shape:
         return False
     held = [_view_bytes(one), _view_bytes(other).to(one.device)]
     if all(each.numel() % 8 == 0 and each.storage_offset() % 8 == 0 for each in held):
-        held = [each.view(torch.int64) for each in held]  # single bytes are compared far slower
+        held = [each.view(torch.int64) for each in held]  # comparing single bytes is far slower
     return torch.equal(*held)
 
 
@@ -265,7 +263,7 @@ def _view_bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def with_gaps(value: Any) -> Any:
-    """The value with every tensor of two or more dimensions spread over twice its memory."""
+    """Return the value with tensors of two or more dimensions spread over twice their memory."""
 
     def spread(tensor: Tensor) -> Tensor:
         if tensor.dim() < 2 or tensor.numel() == 0:

@@ -1,1 +1,1 @@
-"""Trees of processes: messages between them, their limits, freezing them, ending them."""
+"""Trees of processes: messages between them, limits, freezing and ending them."""

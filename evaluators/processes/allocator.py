@@ -1,4 +1,4 @@
-"""How the C library of a process deals with memory that is freed."""
+"""Settings of the C library's memory allocator."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
 
 def reuse_memory() -> None:
-    """Keep what is freed for the next allocation, as CUDA's allocator in torch does.
+    """Keep freed memory for the next allocation, as torch's CUDA allocator does.
 
-    Else large blocks are given back and come again page by page, in some calls and not in others,
-    as chance has it: the faults for an output take about as long as computing it. Forks inherit
-    this. C libraries other than glibc have no such setting and are left as they are.
+    Otherwise large blocks are returned to the system and faulted in again page by page, in some
+    calls and not in others, which can take as long as computing an output. Forks inherit this. C
+    libraries other than glibc have no such setting and keep theirs.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

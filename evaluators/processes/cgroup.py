@@ -1,8 +1,8 @@
-"""Control groups (version 2): one write that ends a whole tree of processes, whatever it forks.
+"""Control groups (version 2): one write ends a whole tree of processes, whatever it forks.
 
-Groups are made below that of this process, which has to be allowed to. A group with processes of
-its own cannot hand controllers down, so a judge's own process is in a leaf of the judge's group,
-and the groups of its workers are beside that leaf.
+Groups are made below the group of this process, which needs permission for that. A group with
+processes of its own cannot delegate controllers, so the judge process is in a leaf of the judge's
+group, and the groups of its workers are beside that leaf.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _TRIED_S = 1.0
 
 
 class Group:
-    """A group of processes, without any at first."""
+    """A group of processes, empty at first."""
 
     def __init__(self, *, holds_groups: bool = False) -> None:
-        """Make it.
+        """Make the group.
 
         Args:
-            holds_groups: Its processes make groups with limits of their own.
+            holds_groups: Whether its processes make groups with limits of their own.
 
         Raises:
-            OSError: that is not allowed, or there are no such groups.
+            OSError: this process may not make groups, or the system has none.
         """
         parent = find_own_group()
         if parent.name == _LEAF:
@@ -48,7 +48,7 @@ class Group:
                 (self.folder / "cgroup.subtree_control").write_text("+" + _MEMORY)
                 held = self.folder / _LEAF
                 held.mkdir()
-            # Open, so that a process can use them that may not open a file any more.
+            # Kept open for processes that may no longer open files.
             self._kill = os.open(self.folder / "cgroup.kill", os.O_WRONLY)
             self._processes = os.open(held / "cgroup.procs", os.O_WRONLY)
         except OSError:  # before Linux 5.14 there is no cgroup.kill
@@ -56,15 +56,15 @@ class Group:
             raise
 
     def take(self, pid: int = 0) -> None:
-        """Move a process into the group, by default this one; what it forks will be there too."""
+        """Move a process, by default this one, into the group, where its forks will be as well."""
         os.write(self._processes, str(pid).encode())
 
     def kill(self) -> None:
-        """Kill every process in the group and in the groups below at one moment."""
+        """Kill every process in the group and in the groups below at once."""
         os.write(self._kill, b"1")
 
     def remove(self) -> None:
-        """Remove the group; one with processes left stays, and is removed later by another."""
+        """Remove the group; another process removes it later if processes are left in it."""
         os.close(self._processes)
         os.close(self._kill)
         with contextlib.suppress(OSError):
@@ -72,7 +72,7 @@ class Group:
 
 
 def find_own_group() -> Path:
-    """The folder of the group that this process is in. Raises OSError where there is none."""
+    """Return the folder of this process's group. Raises OSError where there is none."""
     lines = Path("/proc/self/cgroup").read_text("utf-8").splitlines()
     path = next((line[3:] for line in lines if line.startswith("0::")), None)
     for line in Path("/proc/self/mountinfo").read_text("utf-8").splitlines():
@@ -86,7 +86,7 @@ def find_own_group() -> Path:
 
 
 def is_available() -> bool:
-    """Whether a group can be made here, entered and killed, found by trying."""
+    """Whether groups can be made, entered and killed here."""
     try:
         try_kill()
     except OSError:
@@ -95,7 +95,7 @@ def is_available() -> bool:
 
 
 def try_kill() -> None:
-    """Make a group, enter it and kill it. Raises OSError where that cannot be done."""
+    """Make a group, enter it and kill it. Raises OSError where that fails."""
     group = Group()
     child = os.fork()
     if child == 0:
@@ -112,7 +112,7 @@ def try_kill() -> None:
 
 
 def try_freezer() -> None:
-    """Freeze a forked child, hear of it, and thaw it. Raises OSError where that cannot be done."""
+    """Freeze a forked child, wait for the report, and thaw it. Raises OSError where that fails."""
     group = Group()
     child = os.fork()
     if child == 0:
@@ -139,10 +139,10 @@ def _wait_for(file: Path, line: str) -> None:
 
 
 def _hand_down_memory(parent: Path) -> None:
-    """Let groups below one have limits of memory where that is possible.
+    """Let groups below this one have memory limits where that is possible.
 
-    A group that was made for this process alone, as by `systemd-run --scope`, is left for a leaf of
-    it first. Groups that have other processes stay as they are.
+    A process that has its group to itself, as under `systemd-run --scope`, moves to a leaf first.
+    Groups with other processes stay as they are.
     """
     if _MEMORY not in _read_words(parent / "cgroup.controllers"):
         return
@@ -168,7 +168,7 @@ def _read_words(file: Path) -> list[str]:
 
 
 def _remove_stale(parent: Path) -> None:
-    """Remove groups that killed processes have left behind."""
+    """Remove groups that killed processes left behind."""
     for folder in parent.glob(_PREFIX + "*"):
         with contextlib.suppress(OSError):
             if time.time() - folder.stat().st_ctime > _STALE_S:

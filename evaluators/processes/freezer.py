@@ -1,8 +1,8 @@
-"""Freezing everything a worker has started, so that it runs only while a request is pending.
+"""Freezing a worker and everything it has started while no request is pending.
 
-A control group (version 2) freezes all of its processes, clones and grandchildren included, and
-says when the last one has stopped. Where there is none, the processes below the worker are stopped
-by signals one by one, which a process that forks at that moment can escape.
+A control group (version 2) freezes all its processes, including clones and grandchildren, and
+reports when the last one has stopped. Without one, signals stop the processes below the worker one
+by one, which a process that forks at that moment can escape.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class Freezer(Protocol):
         ...
 
     def cpu_ns(self) -> int:
-        """Processor time in nanoseconds that all processes have used so far."""
+        """Return the processor time in nanoseconds that all processes have used so far."""
         ...
 
     def processes(self) -> set[int]:
-        """Numbers of all processes, the worker's own among them."""
+        """Return the numbers of all processes, including the worker's own."""
         ...
 
     def close(self) -> None:
-        """Release what the freezer holds; the processes stay as they are."""
+        """Release the freezer's resources; the processes stay as they are."""
         ...
 
 
@@ -74,7 +74,7 @@ class GroupFreezer:
                 waited = time.monotonic() - begin
                 if waited > _LIMIT_S:
                     raise StillRunning(f"processes still run {_LIMIT_S:g} s after they were frozen")
-                # Yielding takes the core from nobody who still has to reach its stop.
+                # Yielding leaves the core to processes that still have to stop.
                 time.sleep(0 if waited < _SPIN_S else _PAUSE_S)
         except OSError:
             return  # the group is gone, and its processes with it
@@ -85,7 +85,7 @@ class GroupFreezer:
             os.pwrite(self._freeze, b"0", 0)
 
     def cpu_ns(self) -> int:
-        """Processor time in nanoseconds that all processes have used so far."""
+        """Return the processor time in nanoseconds that all processes have used so far."""
         with contextlib.suppress(OSError):
             for line in os.pread(self._usage, 512, 0).splitlines():
                 name, _, value = line.partition(b" ")
@@ -94,7 +94,7 @@ class GroupFreezer:
         return 0
 
     def processes(self) -> set[int]:
-        """Numbers of all processes, the worker's own among them."""
+        """Return the numbers of all processes, including the worker's own."""
         found = b""
         with contextlib.suppress(OSError):
             while part := os.pread(self._processes, 1 << 16, len(found)):
@@ -114,7 +114,7 @@ class SignalFreezer:
         self._stopped: set[int] = set()
 
     def freeze(self) -> None:
-        """Stop the process and its descendants, until a look finds none that is not stopped."""
+        """Stop the process and its descendants, until every descendant found has been stopped."""
         begin = time.monotonic()
         self._stopped = set()
         while fresh := {self._pid, *find_descendants(self._pid)} - self._stopped:
@@ -136,7 +136,7 @@ class SignalFreezer:
                 os.kill(pid, signal.SIGCONT)
 
     def cpu_ns(self) -> int:
-        """Processor time in nanoseconds of the worker's own process over all its threads."""
+        """Return the processor time in nanoseconds of all threads of the worker's own process."""
         per_process_clock = (~self._pid << 3) | 2
         try:
             return time.clock_gettime_ns(per_process_clock)
@@ -144,15 +144,15 @@ class SignalFreezer:
             return 0
 
     def processes(self) -> set[int]:
-        """Numbers of all processes, the worker's own among them."""
+        """Return the numbers of all processes, including the worker's own."""
         return {self._pid, *find_descendants(self._pid)}
 
     def close(self) -> None:
-        """Do nothing: a signal needs nothing open."""
+        """Do nothing: signals need no open file."""
 
 
 def open_freezer(group: str | None, pid: int) -> Freezer:
-    """Return the freezer of a worker: of its control group, or by signals where it has none."""
+    """Return a freezer by the worker's control group, or by signals where it has none."""
     if group is not None:
         with contextlib.suppress(OSError):
             return GroupFreezer(Path(group))

@@ -1,9 +1,9 @@
-"""Limits of memory by control groups: all that a tree of processes holds, files in memory included.
+"""Memory limits by control groups, for all memory of a tree of processes including files in it.
 
-Address space bounds one process, and resident memory leaves out files that nobody maps, such as
-those of memfd_create. A control group counts every page for the group that touched it first, and
-ends a process of the group where no page can be had any more. Version 2 where the worker's group
-has been given the controller, and else version 1.
+A limit of address space bounds one process only, and resident memory leaves out files that no
+process maps, such as those of memfd_create. A control group charges every page to the group that
+touched it first, and ends a process of the group when no page is left. This uses version 2 where
+the worker's group has the controller, and otherwise version 1.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pathlib import Path
 _PREFIX = "flywheel-"
 _STALE_S = 3600.0
 _KERNEL_BYTES = 64 << 20
-"""Page tables and buffers of the kernel are counted too, and no candidate asks for them."""
+"""Allowance for page tables and kernel buffers, which are charged as well."""
 _TRIED_BYTES = 16 << 20
 _TRIED_S = 10.0
 
 
 class MemoryGroup:
-    """A group whose processes may hold so much memory together."""
+    """A group whose processes have a common memory limit."""
 
     def __init__(self, limit_bytes: int, group: Path | None) -> None:
         """Set the limit.
@@ -34,55 +34,55 @@ class MemoryGroup:
             group: The worker's group of version 2, if it has one.
 
         Raises:
-            OSError: there is no memory controller, or it is not allowed to use it.
+            OSError: there is no memory controller, or this process may not use it.
         """
         allowed = limit_bytes + _KERNEL_BYTES
-        self._made: Path | None = None
+        self._own_folder: Path | None = None
         if group is not None and (group / "memory.max").exists():
             (group / "memory.max").write_text(str(allowed))
             (group / "memory.oom.group").write_text("1")
-            with contextlib.suppress(OSError):  # there where the kernel counts swap
+            with contextlib.suppress(OSError):  # exists where the kernel counts swap
                 (group / "memory.swap.max").write_text("0")
             self._open(group, "memory.events")
             return
         parent = find_own_group()
         _remove_stale(parent)
-        self._made = parent / (_PREFIX + secrets.token_hex(8))
-        self._made.mkdir()
+        self._own_folder = parent / (_PREFIX + secrets.token_hex(8))
+        self._own_folder.mkdir()
         try:
-            (self._made / "memory.limit_in_bytes").write_text(str(allowed))
+            (self._own_folder / "memory.limit_in_bytes").write_text(str(allowed))
             with contextlib.suppress(OSError):
-                (self._made / "memory.memsw.limit_in_bytes").write_text(str(allowed))
-            self._open(self._made, "memory.oom_control")
+                (self._own_folder / "memory.memsw.limit_in_bytes").write_text(str(allowed))
+            self._open(self._own_folder, "memory.oom_control")
         except OSError:
-            self._made.rmdir()
+            self._own_folder.rmdir()
             raise
 
     def _open(self, folder: Path, events: str) -> None:
-        # Open, so that a process can use them that may not open a file any more.
+        # Kept open for processes that may no longer open files.
         self._processes = os.open(folder / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
         self._events = os.open(folder / events, os.O_RDONLY | os.O_CLOEXEC)
 
     def take(self, pid: int = 0) -> None:
-        """Move a process into the group, by default this one; what it forks will be there too."""
+        """Move a process, by default this one, into the group, where its forks will be as well."""
         os.write(self._processes, str(pid).encode())
 
     def is_exceeded(self) -> bool:
-        """Whether a process has been ended for want of memory."""
+        """Whether the kernel has ended a process of the group at the limit."""
         lines = os.pread(self._events, 4096, 0).splitlines()
         return any(line.startswith(b"oom_kill ") and line != b"oom_kill 0" for line in lines)
 
     def remove(self) -> None:
-        """Remove the group; one with processes left stays, and is removed later by another."""
+        """Remove the group; another process removes it later if processes are left in it."""
         os.close(self._processes)
         os.close(self._events)
-        if self._made is not None:
+        if self._own_folder is not None:
             with contextlib.suppress(OSError):
-                self._made.rmdir()
+                self._own_folder.rmdir()
 
 
 def find_own_group() -> Path:
-    """The folder of the group of version 1 that counts this process's memory. Raises OSError."""
+    """Return the version 1 group that counts this process's memory. Raises OSError."""
     lines = Path("/proc/self/cgroup").read_text("utf-8").splitlines()
     fields = [line.split(":", 2) for line in lines]
     path = next((path for _, names, path in fields if "memory" in names.split(",")), None)
@@ -101,14 +101,14 @@ def find_own_group() -> Path:
 
 
 def make_group() -> Path:
-    """Make a group of version 1 without a limit, in which others can be made. Raises OSError."""
+    """Make a version 1 group without a limit, to hold other groups. Raises OSError."""
     folder = find_own_group() / (_PREFIX + secrets.token_hex(8))
     folder.mkdir()
     return folder
 
 
 def remove_group(folder: Path) -> None:
-    """Remove a group made by `make_folder` with those below it, as far as they are empty."""
+    """Remove a group made by `make_group` and the groups below it, unless they have processes."""
     for below in folder.glob(_PREFIX + "*"):
         remove_group(below)
     with contextlib.suppress(OSError):
@@ -116,14 +116,14 @@ def remove_group(folder: Path) -> None:
 
 
 def try_limit(group: Path | None) -> None:
-    """Give a forked child a limit and see it end there. Raises OSError where it does not."""
+    """Let a forked child exceed a limit. Raises OSError where the limit does not end it."""
     memory = MemoryGroup(_TRIED_BYTES - _KERNEL_BYTES, group)
     try:
         child = os.fork()
         if child == 0:
             try:
                 memory.take()
-                # Pages of a file in memory, that nobody maps.
+                # Pages of a file in memory that no process maps.
                 fd = os.memfd_create("flywheel")
                 for _ in range(4 * _TRIED_BYTES >> 20):
                     os.write(fd, bytes(1 << 20))
@@ -144,7 +144,7 @@ def try_limit(group: Path | None) -> None:
 
 
 def _remove_stale(parent: Path) -> None:
-    """Remove groups that killed processes have left behind."""
+    """Remove groups that killed processes left behind."""
     for folder in parent.glob(_PREFIX + "*"):
         with contextlib.suppress(OSError):
             if time.time() - folder.stat().st_ctime > _STALE_S:

@@ -1,4 +1,4 @@
-"""What a tree of processes holds in memory, counted without a control group."""
+"""Memory of a tree of processes, counted without a control group."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _WITHOUT_NAME = "/memfd:"
 
 
 def count_held_bytes(pids: Iterable[int], excluded: Collection[int] = ()) -> int:
-    """Return private pages, and files in memory that are mapped, open or in an own /dev/shm.
+    """Return the bytes of private pages and of files in memory: mapped, open, or in a /dev/shm.
 
-    A file counts once, whoever has it open. What several processes have mapped without a descriptor
-    counts as much as the process with most of it has. Processes that may not be looked into count
-    with their private pages alone.
+    A file counts once, even if several processes have it open. Of memory that is mapped without a
+    descriptor, the process with the most counts. Processes that cannot be inspected count with
+    their private pages only.
 
     Args:
         pids: Processes of the tree.
@@ -63,12 +63,12 @@ def _read_mapped_bytes(pid: int) -> int:
 
 
 def _find_open_files(pid: int) -> dict[int, int]:
-    """Inodes of files in memory that a process has open, with their bytes."""
+    """Return the bytes of each file in memory that a process has open, by inode."""
     found: dict[int, int] = {}
     with contextlib.suppress(OSError):
         for entry in os.scandir(f"/proc/{pid}/fd"):
             with contextlib.suppress(OSError):
-                # What has a name is counted in its folder.
+                # A file with a name is counted in its folder.
                 if os.readlink(entry.path).startswith(_WITHOUT_NAME):
                     known = os.stat(entry.path)
                     found[known.st_ino] = known.st_blocks * _BLOCK_BYTES

@@ -1,7 +1,7 @@
-"""Messages between the judge and its workers: one JSON object per packet, and no other format.
+"""Messages between the judge and its workers: one JSON object per packet.
 
-Packets keep their boundaries (SOCK_SEQPACKET), so nothing that a candidate writes can be mistaken
-for the middle of an honest message. Nothing received is ever unpickled or evaluated.
+Packets keep their boundaries (SOCK_SEQPACKET), so that no bytes of a candidate can pass for a part
+of an honest message. Nothing that is received is ever unpickled or evaluated.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ PACKET_LIMIT_BYTES = 128 * 1024
 
 
 class Closed(Exception):
-    """The other end is gone."""
+    """The other end is closed."""
 
 
 class Malformed(Exception):
-    """What arrived is not a message of this protocol."""
+    """A packet is not a message of this protocol."""
 
 
 def make_pair() -> tuple[socket.socket, socket.socket]:
-    """Two connected ends of a packet channel."""
+    """Return two connected ends of a packet channel."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 def send(end: socket.socket, message: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
-    """Send one message, and file descriptors with it. Raises Closed, ValueError when too long."""
+    """Send one message and file descriptors. Raises Closed, and ValueError when it is too long."""
     packet = json.dumps(message).encode()
     if len(packet) > PACKET_LIMIT_BYTES:
         raise ValueError(f"a message of {len(packet)} bytes exceeds {PACKET_LIMIT_BYTES}")
@@ -43,7 +43,7 @@ def send(end: socket.socket, message: Mapping[str, Any], fds: Sequence[int] = ()
 
 
 def receive(end: socket.socket) -> dict[str, Any]:
-    """The next message. File descriptors sent along are not accepted. Raises Closed, Malformed."""
+    """Return the next message without file descriptors. Raises Closed, Malformed."""
     try:
         packet, _, flags, _ = end.recvmsg(PACKET_LIMIT_BYTES)
     except OSError as error:
@@ -52,7 +52,7 @@ def receive(end: socket.socket) -> dict[str, Any]:
 
 
 def receive_with_fds(end: socket.socket, most: int) -> tuple[dict[str, Any], list[int]]:
-    """The next message of a trusted sender with its file descriptors. Raises Closed, Malformed."""
+    """Return a trusted sender's next message and file descriptors. Raises Closed, Malformed."""
     try:
         packet, fds, flags, _ = socket.recv_fds(end, PACKET_LIMIT_BYTES, most)
     except OSError as error:

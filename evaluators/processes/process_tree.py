@@ -1,4 +1,4 @@
-"""Which processes stand below a process, as /proc tells it, and the end of them."""
+"""The processes below a process, read from /proc, and ending them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LOOK_S = 0.002
 
 
 def count_threads_below(root: int) -> dict[int, int]:
-    """Processes below a process that have not ended, with the number of their threads."""
+    """Return the running processes below a process, each with its number of threads."""
     parents: dict[int, int] = {}
     threads: dict[int, int] = {}
     for name in os.listdir("/proc"):
@@ -23,7 +23,7 @@ def count_threads_below(root: int) -> dict[int, int]:
             with open(f"/proc/{name}/stat", "rb") as file:
                 fields = file.read().rpartition(b")")[2].split()
         except OSError:
-            continue  # it ended meanwhile
+            continue  # it has ended
         parents[int(name)] = int(fields[1])
         threads[int(name)] = 0 if fields[0] in (b"Z", b"X") else int(fields[17])
     found: set[int] = set()
@@ -35,15 +35,15 @@ def count_threads_below(root: int) -> dict[int, int]:
 
 
 def find_descendants(root: int) -> set[int]:
-    """Processes below a process that have not ended."""
+    """Return the running processes below a process."""
     return set(count_threads_below(root))
 
 
 def end_descendants(spared: Iterable[int] = ()) -> None:
-    """Kill and reap every process below this one, also what has moved to another session.
+    """Kill and reap every process below this one, including those in other sessions.
 
-    This process is a subreaper, so orphans come to it, and one without children has nothing below.
-    What is spared stays, with all that it has forked.
+    This process has to be a subreaper, so that orphans become its children. Processes in `spared`
+    stay, with everything that they have forked.
     """
     until = time.monotonic() + _SWEEP_LIMIT_S
     kept = set(spared)

@@ -1,9 +1,9 @@
-"""Indices that a task's module chooses: by which numbers, and which other index is as good.
+"""Indices that a task's module chooses: from which numbers, and which other index is as good.
 
-A kernel may choose another of several equal numbers than torch does. Whether it may cannot be told
-from inputs and indices: the numbers compared may be any function of the inputs, and an input that
-is constant would explain every index. So the module's own call is recorded: each operation that
-chooses, with the numbers that it chose by.
+Of several equal numbers, a kernel may choose another than torch does. Inputs and indices do not
+show whether it may: the compared numbers can be any function of the inputs, and a constant input
+would explain every index. Therefore the module's own call is recorded: each operation that chooses,
+with the numbers that it chose from.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 _MOST_CHOICES = 16
 _MOST_BYTES = 1 << 30
 _EAGER_ERRORS = 4
-"""How many times the error of the module's own numbers may decide between two of them."""
+"""Numbers within this multiple of the module's own error count as equal."""
 _FEWEST_TIED = 2
 _ONE_IN_TIED = 4
 _HALF_TIED = 2
@@ -39,29 +39,29 @@ _OPERATIONS = (
 
 @dataclass(frozen=True)
 class Choice:
-    """One operation that has chosen indices."""
+    """One operation that chooses indices."""
 
     places: torch.Tensor
-    """What it chose, in the operation's own shape."""
+    """Indices that it chose, in the operation's own shape."""
     values: torch.Tensor
-    """The numbers that it chose from."""
+    """Numbers that it chose from."""
     dim: int
-    """The dimension along which it chose."""
+    """Dimension along which it chose."""
     ordered: bool = True
-    """Whether the order of several places counts."""
+    """Whether the order of several indices counts."""
     exact: torch.Tensor | None = None
-    """The numbers in double precision, where they can be had."""
+    """The numbers in double precision, where the module runs in it."""
 
 
 def record(call: Callable[[], Any]) -> list[Choice]:
-    """Run a call and return what it chooses, the last 16 choices."""
+    """Run a call and return its last 16 choices."""
     with _Recorder() as recorder:
         call()
     return recorder.choices[-_MOST_CHOICES:]
 
 
 def add_exact_values(own: Sequence[Choice], double: Sequence[Choice]) -> list[Choice]:
-    """Choices with the numbers of a call in double precision that has chosen in the same way."""
+    """Return choices with numbers from a call in double precision that makes the same choices."""
     if [_describe_form(one) for one in own] != [_describe_form(one) for one in double]:
         return list(own)
     pairs = zip(own, double, strict=True)
@@ -69,9 +69,9 @@ def add_exact_values(own: Sequence[Choice], double: Sequence[Choice]) -> list[Ch
 
 
 def read_choice(entry: Any) -> Choice:
-    """The choice of an entry that a task's worker gives: the fields of Choice in order.
+    """Return the choice that a task's worker describes by the fields of Choice in order.
 
-    Raises ValueError where it is none: the worker runs the task's text.
+    Raises ValueError for other forms, since the worker runs the task's code.
     """
     match entry:
         case [
@@ -108,19 +108,19 @@ def explain(
     *,
     few: bool = True,
 ) -> bool:
-    """Whether indices that differ where `wrong` says so are as good as the wanted ones.
+    """Whether indices that differ where `wrong` is set are as good as the wanted ones.
 
-    One of the choices has to have made all the wanted indices. Each differing one has to name a
-    number equal to the one chosen, up to 4 times the error of the module's own numbers, of which
-    there are few: two, or a quarter of those there are to choose from (half of them where several
-    places are chosen). Numbers of two values at most, as a mask has, have no ties: which of them
-    is chosen is then all that there is to choose. Without `few` any number of them may be equal.
+    One choice has to have made all the wanted indices. Each differing index has to name a number
+    equal to the chosen one, up to 4 times the error of the module's own numbers. With `few`, only a
+    few numbers may be equal: two, or a quarter of the candidates (half of them where several
+    indices are chosen). Numbers with at most two values, such as a mask, have no ties, because the
+    choice among equal ones is then the whole answer.
     """
     return any(_is_explained_by(one, wanted, given, wrong, few=few) for one in choices)
 
 
 class _Recorder(TorchDispatchMode):
-    """Keeps the operands of operations that choose."""
+    """Records the operands of operations that choose."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ class _Recorder(TorchDispatchMode):
     def _keep(self, name: str, given: dict[str, Any], result: Any) -> None:
         values = given["self"]
         if given.get("stable") or values.is_complex() or not values.numel():
-            return  # which of several equal ones comes first is part of a stable answer
+            return  # a stable answer fixes the order of equal numbers
         dim = given.get("dim")
         if dim is None:
             values, dim = values.reshape(-1), 0
@@ -199,7 +199,7 @@ def _are_equal(
     *,
     ordered: bool,
 ) -> bool:
-    """Whether two sets of places hold the same numbers, each place once."""
+    """Whether two sets of places have the same numbers, each place once."""
     if theirs.shape[1] > 1 and bool((theirs.sort(1).values.diff(dim=1) == 0).any()):
         return False
     chosen, other = rows.gather(1, ours), rows.gather(1, theirs)
@@ -216,7 +216,7 @@ def _are_few(
     *,
     ordered: bool,
 ) -> bool:
-    """Whether few numbers equal those chosen, wherever another place is named."""
+    """Whether few numbers equal the chosen ones, wherever another place is named."""
     if not bool(((rows > rows.min()) & (rows < rows.max())).any()):
         return False
     chosen = rows.gather(1, ours)
@@ -229,7 +229,7 @@ def _are_few(
 
 
 def _list_parts(choice: Choice, count: int) -> list[torch.Tensor]:
-    """The places, and their first and last ones along the dimension where fewer are wanted."""
+    """Return the places, or their first and last part along the dimension if fewer are wanted."""
     places = choice.places
     if places.dim() != choice.values.dim():  # the dimension was dropped
         return [places.unsqueeze(choice.dim)] if places.numel() == count else []
@@ -243,11 +243,11 @@ def _list_parts(choice: Choice, count: int) -> list[torch.Tensor]:
 
 
 def _to_rows(tensor: torch.Tensor, dim: int) -> torch.Tensor:
-    """A matrix whose rows run along a dimension."""
+    """Return a matrix whose rows run along a dimension."""
     moved = tensor.movedim(dim, -1)
     return moved.reshape(-1, moved.shape[-1])
 
 
 def _to_whole(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements in order as int64."""
+    """Return the elements in order as int64."""
     return tensor.reshape(-1).to(torch.int64)

@@ -1,9 +1,9 @@
-"""A task's own code at work: its inputs, its answers, its weights. Runs in the task's worker alone.
+"""A task's own code: its inputs, answers and weights. Runs in the task's worker only.
 
-A module may remember: batch statistics, a hidden state. Both sides then have to be called alike, so
-the reference answers once for every call of a candidate, in the same order, after a `reset` at the
-candidate's start. A module may draw numbers in its call, as dropout does: both sides are seeded
-before every call with a number that the candidate may know.
+A module may remember earlier calls, for example in batch statistics. The reference therefore
+answers once for every call of a candidate, in the same order, after a `reset` at the candidate's
+start. A module may draw random numbers in its call, as dropout does. Both sides are therefore
+seeded before every call, with a number that the candidate may know.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from evaluators.memory.tensors import layout, move_to_device, same_bits, tensors
 from evaluators.references.choices import Choice, add_exact_values, record
 
 WEIGHT_SEED = 42
-"""Seed under which both sides construct their module. Public: kernels match weights by it."""
+"""Seed under which both sides construct their module; kernels match weights by it."""
 
 _MODULE_NAME = "flywheel_task"
 
 
 class TaskFailed(Exception):
-    """The task's own code cannot be run; the text says which part of it."""
+    """The task's own code fails; the text says which part."""
 
 
 class TaskModule:
@@ -43,7 +43,7 @@ class TaskModule:
             self._get_inputs = module.get_inputs
             torch.manual_seed(WEIGHT_SEED)
             self.arguments: list[Any] = list(module.get_init_inputs())
-            # Seeded again right before: get_init_inputs may have drawn numbers of its own.
+            # Seeded again, because get_init_inputs may have drawn numbers of its own.
             torch.manual_seed(WEIGHT_SEED)
             self._pristine = module.Model(*self.arguments)
             layout(self.arguments)
@@ -58,16 +58,16 @@ class TaskModule:
         self._double_device = self._device
 
     def module(self) -> torch.nn.Module:
-        """A copy of the module as it was made, on the device."""
+        """Return a copy of the module as it was made, on the device."""
         return copy.deepcopy(self._pristine).to(self._device)
 
     def state(self, *, now: bool = False) -> dict[str, torch.Tensor]:
-        """Parameters and buffers by name: as they were made, or as they are after the calls."""
+        """Return parameters and buffers by name: as made, or with `now` as after the calls."""
         held = (self._model if now else self._pristine).state_dict().items()
         return {name: value for name, value in held if isinstance(value, torch.Tensor)}
 
     def parameters(self) -> set[str]:
-        """Names in the state that are parameters and no buffers."""
+        """Return the names in the state that are parameters and not buffers."""
         named = self._pristine.named_parameters(remove_duplicate=False)
         return {name for name, _ in named}
 
@@ -80,7 +80,7 @@ class TaskModule:
                     held[name].copy_(value)
 
     def inputs(self, seed: int) -> list[Any]:
-        """Inputs of the task's own distribution."""
+        """Return inputs of the task's own distribution."""
         self._seed(seed)
         try:
             with torch.device(self._device):
@@ -91,9 +91,9 @@ class TaskModule:
         return made
 
     def answer(self, inputs: list[Any], seed: int) -> tuple[Any, list[torch.Tensor | None]]:
-        """The reference's answer, and its tensors in double precision where they can be had.
+        """Return the reference's answer, and its tensors in double precision where that works.
 
-        `seed` is what the module's own random numbers follow from.
+        `seed` is the seed of the module's own random numbers.
         """
         given = inputs if self.mutates is False else _clone_inputs(inputs)
         self._seed(seed)
@@ -113,7 +113,7 @@ class TaskModule:
             return value, self._exact(inputs, list(tensors_of(value)))
 
     def choices(self, inputs: list[Any], seed: int) -> list[Choice]:
-        """What a call chooses indices by; a call of a copy, which nothing remembers."""
+        """Return the choices of indices in a call of a copy, which leaves no memory of it."""
         self._seed(seed)
         model = copy.deepcopy(self._model)
         try:
@@ -130,7 +130,7 @@ class TaskModule:
             with torch.no_grad():
                 wide = record(lambda: double(*_clone_inputs(inputs, double=True, device=device)))
         except Exception:
-            return own  # code that fixes its element type has no other numbers to choose by
+            return own  # code that fixes its element type has no numbers in double precision
         finally:
             torch.set_default_dtype(default)
         return add_exact_values(own, wide)
@@ -138,8 +138,8 @@ class TaskModule:
     def _seed(self, seed: int) -> None:
         """Seed the generators that the task may draw from, as `torch.manual_seed` would.
 
-        For every kind of device that is not in use, that one keeps the stack as text for later: on
-        a processor it would take longer than to draw a small input.
+        On a processor, torch.manual_seed takes longer than drawing a small input, since it records
+        the stack for every kind of device that is not in use.
         """
         if self._device == "cuda":
             torch.manual_seed(seed)
@@ -147,10 +147,10 @@ class TaskModule:
             torch.default_generator.manual_seed(seed)
 
     def _exact(self, inputs: list[Any], own: list[torch.Tensor]) -> list[torch.Tensor | None]:
-        """The answer in double precision; what cannot be had so is exact as it stands.
+        """Return the answer in double precision, or its own numbers where that is impossible.
 
-        That is so for code that fixes its element type, and for code that draws numbers, since
-        another element type draws others.
+        It is impossible for code that fixes its element type, and for code that draws numbers,
+        since another element type draws others.
         """
         if not self.draws:
             try:
@@ -170,7 +170,7 @@ class TaskModule:
         except torch.OutOfMemoryError:
             if self._double_device == "cpu":
                 raise
-            # Twice the memory is not there on every card; the processor is slow and has it.
+            # Not every GPU has twice the memory; the processor is slow but has it.
             self._double_device = "cpu"
             self._double = _to_double(self._double.to("cpu"))
             if torch.cuda.is_available():
@@ -181,7 +181,7 @@ class TaskModule:
 
 
 def _classify(tensor: torch.Tensor) -> str:
-    """Whether numbers are compared exactly (whole) or within a tolerance."""
+    """Return the kind of numbers; whole ones are compared exactly, others with a tolerance."""
     if tensor.is_complex():
         return "complex"
     return "floating" if tensor.is_floating_point() else "whole"
@@ -196,13 +196,13 @@ def _to_exact(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def _read_generators(device: str) -> list[torch.Tensor]:
-    """States of the generators that a call can draw from."""
+    """Return the states of the generators that a call can draw from."""
     states = [torch.get_rng_state()]
     return [*states, torch.cuda.get_rng_state()] if device == "cuda" else states
 
 
 def _to_double(model: torch.nn.Module) -> torch.nn.Module:
-    """The module in double precision, tensors that are plain attributes included."""
+    """Return the module in double precision, including tensors that are plain attributes."""
     model = model.double()
     for part in model.modules():
         for name, value in vars(part).items():
@@ -212,7 +212,7 @@ def _to_double(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def _execute(code: str, axes: Mapping[str, Any]) -> ModuleType:
-    """The task's text as a module. An axis replaces a module-level name of the same meaning."""
+    """Run the task's code as a module; axes replace module-level names."""
     module = ModuleType(_MODULE_NAME)
     sys.modules[_MODULE_NAME] = module
     exec(compile(code, f"<{_MODULE_NAME}>", "exec"), module.__dict__)
@@ -226,7 +226,7 @@ def _execute(code: str, axes: Mapping[str, Any]) -> ModuleType:
 def _clone_inputs(
     inputs: list[Any], *, double: bool = False, device: str | None = None
 ) -> list[Any]:
-    """Copies for one call, since a reference may write into its inputs."""
+    """Return copies for one call, since a reference may write into its inputs."""
 
     def copied(value: Any) -> Any:
         if isinstance(value, torch.Tensor):

@@ -1,7 +1,7 @@
-"""The loop of a task's worker: the task's text runs here, behind the walls of every worker.
+"""The loop of a task's worker, which runs the task's code behind the walls of every worker.
 
-It answers the judge's requests by JSON packets and shared memory. Nothing it says is believed
-unchecked, and all that it can make wrong are verdicts of its own task.
+It answers the judge's requests by JSON packets and shared memory. The judge checks every answer; a
+forged one can only falsify verdicts of its own task.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _PAGE_BYTES = 1 << 30
 _PAGE_NAMES = 1 << 16
 _TEXT_LIMIT = 4000
 _CACHE_BYTES = 2 << 30
-"""GPU memory that may lie unused in this process while the candidate's works."""
+"""Unused GPU memory that this process may keep while the candidate runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What a task's worker is told when it starts."""
+    """Settings of a task's worker, as the judge sends them at its start."""
 
     device: str
     threads: int
@@ -47,7 +47,7 @@ class TaskWorker:
         self._waiting: Any = None
 
     def box(self, side: Side, place: str, size: int) -> dict[str, Any]:
-        """Exchange a box for one of another size, or for none where the size is 0."""
+        """Replace a box by one of another size, or remove it where the size is 0."""
         held = self._boxes.pop((side, place), None)
         if isinstance(held, OwnedBox):
             held.close()
@@ -62,7 +62,7 @@ class TaskWorker:
         return {"handle": made.handle}
 
     def load(self, path: str, axes: dict[str, Any]) -> dict[str, Any]:
-        """Run the task's text and make its module; gives the constructor's arguments."""
+        """Run the task's code and make its module; returns the constructor's arguments."""
         torch.set_num_threads(self._setting.threads)
         if self._setting.device == "cuda":
             torch.backends.cudnn.allow_tf32 = False
@@ -73,30 +73,30 @@ class TaskWorker:
 
     def reset(self) -> dict[str, Any]:
         """Forget every call and every weight loaded."""
-        self._own.reset()
+        self._loaded.reset()
         return {}
 
     def inputs(self, seed: int) -> dict[str, Any]:
         """Draw inputs."""
-        return self._give(self._own.inputs(seed))
+        return self._give(self._loaded.inputs(seed))
 
     def answer(self, place: str, inputs: dict[str, Any], seed: int) -> dict[str, Any]:
         """Answer inputs, in the task's own precision and in double precision."""
-        task = self._own
+        task = self._loaded
         given = self._boxes["inbox", place].box.get(inputs, self._setting.device)
         answer = self._give([*task.answer(given, seed)])
         return {**answer, "draws": task.draws, "mutates": task.mutates}
 
     def choices(self, place: str, inputs: dict[str, Any], seed: int) -> dict[str, Any]:
-        """Say what a call chooses indices by: the fields of every `Choice`."""
+        """Return the choices of indices in a call, each as the fields of `Choice`."""
         given = self._boxes["inbox", place].box.get(inputs, self._setting.device)
-        found = self._own.choices(given, seed)
+        found = self._loaded.choices(given, seed)
         return self._give([[c.places, c.values, c.dim, c.ordered, c.exact] for c in found])
 
     def state(self, start: int, now: bool) -> dict[str, Any]:
-        """A page of parameters and buffers: name, whether a parameter, and whose memory it is."""
-        held = self._own.state(now=now)
-        parameters = self._own.parameters()
+        """Return a page of the state: name, whether it is a parameter, owner of the memory."""
+        held = self._loaded.state(now=now)
+        parameters = self._loaded.parameters()
         names = list(held)
         owners: dict[int, int] = {}
         first = [owners.setdefault(value.data_ptr(), at) for at, value in enumerate(held.values())]
@@ -115,29 +115,29 @@ class TaskWorker:
     def adopt(self, place: str, names: list[str], values: dict[str, Any]) -> dict[str, Any]:
         """Overwrite parameters and buffers by name until the next reset."""
         given = self._boxes["inbox", place].box.get(values)
-        self._own.load(dict(zip(names, given, strict=True)))
+        self._loaded.load(dict(zip(names, given, strict=True)))
         return {}
 
     def count(self, seeds: list[int]) -> dict[str, Any]:
-        """Count what a call has to do, given two draws of inputs; see `_roofline.count`."""
-        task = self._own
+        """Count the least work of a call, on two draws of inputs; see `device.roofline.count`."""
+        task = self._loaded
         one, other = (task.inputs(seed) for seed in seeds)
         with torch.enable_grad():
             found = count(task.module(), one, other)
         return vars(found)
 
     def fetch(self) -> dict[str, Any]:
-        """Give once more what did not fit."""
+        """Return the value that did not fit before."""
         return self._give(self._waiting)
 
     @property
-    def _own(self) -> TaskModule:
+    def _loaded(self) -> TaskModule:
         if self._task is None:
             raise ValueError("no task is loaded")
         return self._task
 
     def _give(self, value: Any) -> dict[str, Any]:
-        """Put a value into the outbox; where that is too small, keep it and say what it needs."""
+        """Put a value into the outbox, or keep it and report the bytes that it needs."""
         place = find_place(value, self._setting.device)
         needed = layout(value)[1]
         held = self._boxes.get(("outbox", place))
@@ -177,7 +177,7 @@ def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: in
 
 
 def _is_lost(device: str) -> bool:
-    """Whether an error has broken the GPU's context, in which nothing can run any more."""
+    """Whether an error has broken the GPU's context, so that nothing can run in it."""
     if device != "cuda":
         return False
     try:
@@ -188,7 +188,7 @@ def _is_lost(device: str) -> bool:
 
 
 def _describe_error(error: Exception) -> str:
-    """What is said of an error, which may fail even at telling what it is."""
+    """Return an error's text; even reading that may fail."""
     text = type(error).__name__
     with contextlib.suppress(Exception):
         text = str(error) if isinstance(error, TaskFailed) else f"{text}: {error}"

@@ -1,1 +1,1 @@
-"""Walls around processes that run untrusted code."""
+"""Starting worker processes, and the walls around processes that run untrusted code."""

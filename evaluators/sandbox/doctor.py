@@ -1,4 +1,4 @@
-"""The walls around workers: what each stops, how a machine allows it, what follows without it."""
+"""The walls around workers: what each stops, how to allow it, and what follows without it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LANDLOCK = "Linux 5.13 or later, with landlock in the list of the boot paramete
 
 @dataclass(frozen=True)
 class Wall:
-    """One wall, as `sandbox_level` and `sandbox_missing` name it."""
+    """One wall, under its name in `sandbox_level` and `sandbox_missing`."""
 
     name: str
     stops: str
@@ -120,11 +120,11 @@ WALLS = (
         "memory is counted ten times a second, so that a fast one may take more for a moment",
     ),
 )
-"""Every wall that a machine may refuse, with those first that keep files."""
+"""Every wall that a machine may refuse, starting with those that protect files."""
 
 
 def list_missing(limits: Iterable[str]) -> list[str]:
-    """Return the walls that are not among those in force.
+    """Return the walls that are not in force.
 
     >>> list_missing([wall.name for wall in WALLS if wall.name != "cgroup"])
     ['cgroup']
@@ -134,7 +134,7 @@ def list_missing(limits: Iterable[str]) -> list[str]:
 
 
 def describe_walls(limits: Iterable[str], reasons: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return a row per wall: wall, holds, stops, and where it does not hold why, allow, follows."""
+    """Return a row per wall: wall, holds, stops, and for a missing wall why, allow, follows."""
     absent = set(list_missing(limits))
     return [
         {
@@ -150,7 +150,7 @@ def describe_walls(limits: Iterable[str], reasons: Mapping[str, str]) -> list[di
 
 
 def format_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the report for a terminal."""
+    """Yield the lines of the report for a terminal."""
     for row in rows:
         yield f"{'yes' if row['holds'] else 'NO ':3}  {row['wall']:17} {row['stops']}"
         if not row["holds"]:
@@ -160,7 +160,7 @@ def format_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def format_warning(limits: Iterable[str]) -> str | None:
-    """Return one line that names what cannot be enforced; None where everything can.
+    """Return one line that names the missing walls; None where there is none.
 
     >>> format_warning(wall.name for wall in WALLS) is None
     True

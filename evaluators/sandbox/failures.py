@@ -1,4 +1,4 @@
-"""Every way in which a worker can fail, as the status and reason that stand for it."""
+"""The status and reason of every failure of a worker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MEMORY_TEXTS = ("can't allocate memory", "out of memory", "not enough memory")
 
 
 class Failed(Exception):
-    """A worker failed at a request, with the status and reason that stand for it."""
+    """A worker failed at a request, with a status and a reason."""
 
     def __init__(self, status: str, reason: str, message: str, detail: str = "") -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class Failed(Exception):
 
 
 def explain_timeout(stage: Stage, limit_s: float, build_s: float, compiling: bool) -> Failed:
-    """Return the failure of a worker that has not answered in time."""
+    """Return the failure of a worker that missed its deadline."""
     if compiling:
         message = f"still building after {build_s:g} s"
         return Failed("timeout", "build_timeout", message)
@@ -39,7 +39,7 @@ def explain_timeout(stage: Stage, limit_s: float, build_s: float, compiling: boo
 
 
 def explain_end(ended: Ended) -> Failed:
-    """Return the failure of a worker that has ended in place of answering."""
+    """Return the failure of a worker that ended instead of answering."""
     if ended.excess:
         reason = "out_of_memory" if "memory" in ended.excess else "signal"
         return Failed("crash", reason, f"ended for using too much: {ended.excess}")
@@ -56,7 +56,7 @@ def explain_end(ended: Ended) -> Failed:
 
 
 def explain_error(stage: Stage, error: Any) -> Failed:
-    """Return the failure of a worker that describes an exception."""
+    """Return the failure of a worker that reported an exception."""
     if not isinstance(error, dict):
         return Failed("rejected", "malformed_output", "an error is not described")
     named = error.get("types")

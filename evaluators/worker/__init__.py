@@ -1,1 +1,1 @@
-"""The worker process that runs a candidate, and the judge's handle to it."""
+"""The worker process that runs a candidate, the fork server that starts it, and its handle."""

@@ -1,8 +1,7 @@
-"""Ways to run the reference that a kernel is held against. Trusted side only: no candidate's
-worker ever asks for one.
+"""Baselines: ways to run the reference that a kernel is compared to. A candidate's worker has none.
 
-What a caller has to pay for in use is inside the timed call: a CUDA graph copies the given inputs
-into its own before it replays, and leaves its output where the next call overwrites it, as
+Costs that a caller has in use are inside the timed call: a CUDA graph copies the given inputs into
+its own before it replays. It leaves its output where the next call overwrites it, as
 torch.compile's reduce-overhead mode does.
 """
 
@@ -23,7 +22,7 @@ Call = Callable[..., Any]
 
 
 def names(device: str) -> tuple[str, ...]:
-    """The baselines that exist on a device: CUDA graphs and cuDNN do not on a processor."""
+    """Return the baselines of a device; a processor has no CUDA graphs and no cuDNN."""
     return NAMES if device == "cuda" else NAMES[:2]
 
 
@@ -42,7 +41,7 @@ def prepare(module: Any, name: str, inputs: list[Any]) -> Call:
         case "cuda_graph":
             call = _capture_graph(module, inputs)
         case "cudnn":
-            # For the whole process, which has no other baseline (`_bench`).
+            # Set for the whole process, which has no other baseline (`judging.bench`).
             torch.backends.cudnn.benchmark = True
             call = module
         case _:
@@ -55,8 +54,8 @@ def prepare(module: Any, name: str, inputs: list[Any]) -> Call:
 def _compile(module: Any, mode: str | None) -> Call:
     from torch._inductor import config
 
-    # A pool of compilers beside the session would take the cores that it is timed on, and needs
-    # more of the machine than a worker may touch.
+    # A pool of compilers would take cores from the timing session, and needs more of the machine
+    # than a worker may use.
     config.compile_threads = 1
     return torch.compile(module, mode=mode)
 
@@ -74,13 +73,13 @@ def _capture_graph(module: Any, inputs: list[Any]) -> Call:
         output = module(*held)
     targets = list(tensors_of(held))
 
-    def replayed(*given: Any) -> Any:
+    def replay(*given: Any) -> Any:
         for target, source in zip(targets, tensors_of(list(given)), strict=True):
             target.copy_(source)
         graph.replay()
         return output
 
-    return replayed
+    return replay
 
 
 def _copy_value(value: Any) -> Any:

@@ -1,17 +1,15 @@
-"""Compiled extensions kept by what they were made from, so that no kernel is compiled twice.
+"""The build cache: compiled extensions by their sources, so that no kernel is compiled twice.
 
-What is built is written by hostile code, so that a kept build is used for nothing but the same
-kernel at the same task: its key is the sha256 over the kernel's files, the task's text and axes
-(which give the constructor its arguments), and the toolchain. Whatever a kernel or a task puts
-there, no other verdict sees it.
+Hostile code writes builds, so a kept build is used only for the same kernel at the same task. Its
+key is the sha256 of the kernel's files, the task's code and axes (which determine the constructor's
+arguments), and the toolchain. No other verdict sees what a kernel or a task writes there.
 
-A build directory has a path that depends on its key alone, since ninja and the compilers remember
-paths: what one process built there, another finds up to date. One process holds a directory at a
-time, by a lock of the operating system that ends with the process. It is made here and given to the
-sandbox as an open descriptor; a sandboxed process can write to it and to nothing beside it. What
-was built is published once the sandbox's processes are dead, by copying plain files from that
-descriptor, with their digests in a manifest. They are verified whenever they are used again. No
-link is followed in any of these steps.
+The path of a build directory depends on its key alone, since ninja and the compilers remember
+paths: a build of one process is up to date for another. One process holds a directory at a time, by
+a lock of the operating system that ends with the process. The sandbox gets the directory as an open
+descriptor and can write to nothing beside it. Once its processes have ended, the build is
+published: plain files are copied from that descriptor, with their digests in a manifest. Every use
+verifies them. None of these steps follows a link.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ from store.errors import SandboxFailed
 log = logging.getLogger(__name__)
 
 KEPT_BYTES = 10 << 30
-"""Size above which the oldest builds are dropped."""
+"""Size of the cache above which the oldest builds are removed."""
 BUILD_LIMIT_BYTES = 512 << 20
 _BUILD_FILES = 2000
 _BUILD_ENTRIES = 20_000
@@ -63,7 +61,7 @@ class _Entry:
 
 
 def default_root() -> Path:
-    """Return the folder of this user's builds: FLYWHEEL_CACHE, or the usual place of caches."""
+    """Return the folder of this user's builds: in FLYWHEEL_CACHE, or the usual place of caches."""
     given = os.environ.get("FLYWHEEL_CACHE")
     if given:
         return Path(given).absolute() / "builds"
@@ -72,13 +70,13 @@ def default_root() -> Path:
 
 
 def make_folders(root: Path) -> None:
-    """Make the folders of kept builds and of those at work, closed to other users."""
+    """Make the folders of kept builds and of builds in use, closed to other users."""
     for name in ("kept", "live"):
         (root / name).mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
 class Builds:
-    """Kept builds of one toolchain: any text that tells compilers, torch and architecture."""
+    """Kept builds of one toolchain, named by any text for compilers, torch and architecture."""
 
     def __init__(self, root: Path, toolchain: str) -> None:
         self.root = root
@@ -88,7 +86,7 @@ class Builds:
     def key(self, files: Mapping[str, str], task: str, axes: str) -> str:
         """Return the sha256 over a kernel's files, the task's text and axes, and the toolchain.
 
-        `axes` is the JSON object of the workload, in whatever order.
+        `axes` is the workload's JSON object; the order of its keys does not matter.
         """
         axes = json.dumps(json.loads(axes), sort_keys=True)
         digest = hashlib.sha256()
@@ -99,10 +97,10 @@ class Builds:
         return digest.hexdigest()
 
     def claim(self, files: Mapping[str, str], task: str, axes: str) -> Build:
-        """Take the build directory of a kernel at a task, filled with what is kept of it.
+        """Lock the build directory of a kernel at a task, filled with its kept build.
 
-        Where another process holds it, the directory is an empty one of its own. Raises
-        SandboxFailed where there is none to be had.
+        If another process holds it, return an empty directory of its own. Raises SandboxFailed
+        where no directory can be made.
         """
         try:
             return self._claim(self.key(files, task, axes))
@@ -126,7 +124,7 @@ class Builds:
             return Build(folder, self.root / "kept" / key, lock, hit)
 
     def trim(self, most_bytes: int = KEPT_BYTES) -> None:
-        """Drop the builds that were used longest ago, until the rest is no larger than this."""
+        """Remove the least recently used builds until the rest is no larger than this."""
         found = [(entry.lstat().st_mtime, entry) for entry in (self.root / "kept").iterdir()]
         held = 0
         for _, folder in sorted(found, reverse=True):
@@ -135,7 +133,7 @@ class Builds:
                 remove_folder(folder)
 
     def _fill(self, live: int, key: str) -> tuple[OpenFolder, bool]:
-        """A directory with what is kept under a key, and whether anything was."""
+        """Return a directory with the kept build of a key, and whether there was one."""
         kept = self.root / "kept" / key
         remove_folder(self.root / "live" / key)  # left behind by a process that was killed
         folder = self._make_folder(live, key)
@@ -157,7 +155,7 @@ class Builds:
 
 
 class Build:
-    """One build directory in use; `keep` it where the build is good, `release` it in any case."""
+    """One build directory in use; `keep` a good build, and `release` it in any case."""
 
     def __init__(
         self, folder: OpenFolder, kept: Path | None, lock: int | None, hit: bool = False
@@ -170,9 +168,9 @@ class Build:
         self._is_released = False
 
     def keep(self) -> bool:
-        """Publish what was built, in one step; returns whether anything was.
+        """Publish the build in one step; returns whether there was one.
 
-        Called when nothing of the candidate runs any more.
+        Call it once no process of the candidate runs.
         """
         if self._kept is None or self.hit or self._kept.exists():
             return False
@@ -195,7 +193,7 @@ class Build:
         return True
 
     def release(self) -> None:
-        """Remove the directory and let others have its path; may be called again."""
+        """Remove the directory and unlock its path; may be called again."""
         if self._is_released:
             return
         self._is_released = True
@@ -206,7 +204,7 @@ class Build:
 
 
 class _Unfit(Exception):
-    """A build that is not kept, or one that is not what was kept."""
+    """A build that cannot be kept, or a kept build that has changed."""
 
 
 @contextlib.contextmanager
@@ -220,7 +218,7 @@ def _open_folder(folder: Path) -> Generator[int]:
 
 @contextlib.contextmanager
 def _open_below(top: int, parts: tuple[str, ...], *, make: bool = False) -> Generator[int]:
-    """Open a folder below another one by one name after the other, none of them a link."""
+    """Open a folder below another name by name, without following links."""
     fd = os.dup(top)
     try:
         for part in parts:
@@ -237,9 +235,9 @@ def _open_below(top: int, parts: tuple[str, ...], *, make: bool = False) -> Gene
 
 
 def _publish(source: int, target: int) -> Iterator[_Entry]:
-    """Copy the plain files that a build leaves from one open folder into another.
+    """Copy the plain files of a build from one open folder into another.
 
-    Raises _Unfit where there are too many or too much, or they lie too deep.
+    Raises _Unfit where they are too many, too large or too deep.
     """
     held = count = seen = 0
     waiting: list[tuple[str, ...]] = [()]
@@ -264,7 +262,7 @@ def _publish(source: int, target: int) -> Iterator[_Entry]:
 
 
 def _check_name(name: str) -> None:
-    """Raise _Unfit for what is not the name of one entry of a folder."""
+    """Raise _Unfit unless this is the name of one entry of a folder."""
     if name in ("", ".", "..") or "/" in name:
         raise _Unfit(f"{name!a} is no name of a file")
 
@@ -299,7 +297,7 @@ def _copy_file(parts: tuple[str, ...], source: int, target: int, most_bytes: int
 def _restore(kept: Path, target: int) -> None:
     """Copy a kept build into an open, empty folder.
 
-    Raises OSError, ValueError, TypeError, RecursionError, _Unfit where it is not as it was kept.
+    Raises OSError, ValueError, TypeError, RecursionError, _Unfit where it has changed.
     """
     with _open_folder(kept) as top:
         with open(os.open(_MANIFEST, _READ, dir_fd=top), "rb") as file:
@@ -314,4 +312,4 @@ def _restore(kept: Path, target: int) -> None:
                     copied = _copy_file((*folder, name), source, into, entry.size)
                 if copied.sha256 != entry.sha256:
                     raise _Unfit(f"{name!a} is not what was kept")
-        os.utime(top)  # the oldest go first
+        os.utime(top)  # `trim` removes the oldest first

@@ -1,10 +1,10 @@
-"""Order among all streams of a process, those that a candidate made behind torch's back included.
+"""Order among all streams of a process, including streams that a candidate makes without torch.
 
-What is timed has to begin after the flushes ahead of it and to end with the last of its work.
-Events on the current stream say nothing of other streams, which may be at work beside the flushes
-and after the end. The driver knows them all: since CUDA 12.5 (driver 555) it records and waits for
-events of a whole context. With an older one the host waits: nothing escapes there either, but what
-is timed of a short call is its launches.
+A timed call has to begin after the flushes before it and to end with the last of its work. Events
+on the current stream do not cover other streams, which may work during the flushes and after the
+end. The driver knows all streams: since CUDA 12.5 (driver 555) it records and waits for events of a
+whole context. With an older driver the host waits; then nothing escapes either, but the time of a
+short call is the time of its launches.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class Streams:
 
     def __init__(self) -> None:
         self._event = torch.cuda.Event()
-        self._event.record()  # makes it, and the device's context current
+        self._event.record()  # creates it, and makes the device's context current
         self._context = ctypes.c_void_p()
         cuda_driver.call("cuCtxGetCurrent", ctypes.byref(self._context))
         self.knows_all = cuda_driver.has_function("cuCtxWaitEvent")
 
     def hold(self) -> None:
-        """Let whatever is launched from here on wait for what the current stream has been given."""
+        """Make everything launched from now on wait for the present work of the current stream."""
         if self.knows_all:
             self._event.record()
             cuda_driver.call("cuCtxWaitEvent", self._context, self._handle())
@@ -35,7 +35,7 @@ class Streams:
             torch.cuda.synchronize()
 
     def join(self) -> None:
-        """Let the current stream wait for whatever has been launched on any stream."""
+        """Make the current stream wait for everything launched on any stream."""
         if self.knows_all:
             cuda_driver.call("cuCtxRecordEvent", self._context, self._handle())
             self._event.wait()

@@ -1,8 +1,8 @@
-"""Telling the judge where an output is: kinds, element types, shapes, strides and addresses.
+"""Describes to the judge where an output is: kinds, element types, shapes, strides and addresses.
 
-This runs beside the candidate, inside the time that counts. Containers are read by the operations
-of their plain types, so that a subclass cannot compute while it is looked through, and everything
-that tensors are asked is kept from before the candidate's text ran.
+This runs in the candidate's process, inside the timed call. It reads containers by the operations
+of their plain types, so that a subclass cannot compute meanwhile, and tensors by methods that were
+bound before any code of the candidate ran.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _LOOKED_THROUGH = ("__iter__", "__getitem__", "__len__", "__getattribute__")
 
 
 class OddOutput(Exception):
-    """Part of an output is no plain tensor, container or value.
+    """A part of an output is no plain tensor, container or value.
 
-    `lazy` says that it may compute later, which an answer must not.
+    `lazy` means that it may compute later, which an answer must not.
     """
 
     def __init__(self, name: str, *, lazy: bool) -> None:
@@ -37,9 +37,9 @@ class OddOutput(Exception):
 
 
 def describe(value: Any) -> dict[str, Any]:
-    """Return {"output": description, "devices": kinds of devices}, or {"odd": what it is instead}.
+    """Return {"output": description, "devices": kinds of devices}, or {"odd": type and laziness}.
 
-    The description is what `frozen_memory.read_value` takes.
+    `memory.frozen_memory.read_value` documents the description.
     """
     devices: set[str] = set()
     try:
@@ -73,7 +73,7 @@ def _describe(value: Any, devices: set[str], depth: int) -> dict[str, Any]:
 
 
 def _describe_tensor(tensor: Tensor, devices: set[str]) -> list[Any]:
-    # Attributes of its own are harmless unless they hide those of the class.
+    # Its own attributes are harmless unless they hide attributes of the class.
     hidden = [name for name in vars(tensor) if hasattr(Tensor, name)]
     if hidden:
         raise OddOutput(f"tensor with its own {hidden[0]}", lazy=True)
@@ -87,7 +87,7 @@ def _describe_tensor(tensor: Tensor, devices: set[str]) -> list[Any]:
 
 
 def _is_record(kind: type) -> bool:
-    """Whether a type is a named tuple, such as torch.topk returns, that is read as any tuple."""
+    """Whether a type is a named tuple, such as torch.topk returns, without methods of its own."""
     if not issubclass(kind, tuple):
         return False
     named = hasattr(kind, "_fields") or hasattr(kind, "n_sequence_fields")

@@ -1,8 +1,8 @@
-"""Extensions whose compilation has failed fail again at once, as the same sources do.
+"""Remembers failed builds, so that identical sources fail immediately.
 
-Ninja remembers what it has built and not what it could not build: the file in which an extension
-fails is compiled anew each time. Half of the released CUDA-L1 kernels that call load_inline have
-such an extension, and go on without it.
+Ninja remembers successful builds but not failed ones, so that it compiles the failing file of an
+extension every time. Half of the released CUDA-L1 kernels that call load_inline have such an
+extension, and continue without it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pathlib import Path
 RECORD = "failed.json"
 _SOURCES = {".ninja", ".cpp", ".cc", ".cu", ".cuh", ".h", ".hpp"}
 _UNLUCKY = ("Killed", "No space left", "out of memory", "annot allocate", "bad_alloc")
-"""What a compiler says where the machine has failed it, and not the sources."""
+"""Messages of a compiler that fails because of the machine, not because of the sources."""
 _MOST_BYTES = 1 << 20
 
 
 def remember_failures() -> None:
-    """Have torch.utils.cpp_extension look for a record of the failure first, and leave one.
+    """Make torch.utils.cpp_extension record failed builds and repeat a recorded failure.
 
-    The record lies in the build directory, and holds for the sources and commands that stand there.
+    The record is in the build directory and applies to its present sources and commands.
     """
     from torch.utils import cpp_extension
 
@@ -33,9 +33,9 @@ def remember_failures() -> None:
         record = Path(build_directory, RECORD)
         made_of = _compute_digest(Path(build_directory))
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            told = json.loads(record.read_text("utf-8"))
-            if told["made_of"] == made_of:
-                raise RuntimeError(told["message"])
+            failure = json.loads(record.read_text("utf-8"))
+            if failure["made_of"] == made_of:
+                raise RuntimeError(failure["message"])
         try:
             build(build_directory, verbose, error_prefix)
         except RuntimeError as error:

@@ -1,7 +1,7 @@
-"""One call of a kernel in a fresh process, for tools that have to start what they look at.
+"""One call of a kernel in a fresh process, for tools that have to start the process they inspect.
 
-The loop of a worker without its channel: the same operations, read from a file, under the walls of
-the judge that started it and a folder of its own. A keeper above ends whatever is left.
+It runs the operations of a worker's loop from a file instead of a channel, under the walls of its
+judge and in a folder of its own. `keep` runs it and ends every process that is left.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OUTBOX_BYTES = 64
 
 
 def keep(limit_s: float, command: list[str]) -> None:
-    """Run a command, and end it and all that it has started. Exits with its code, 124 past time."""
+    """Run a command, end all that it has started, and exit with its code; 124 after the limit."""
     privileges.die_with_parent()
     privileges.adopt_orphans()
     code = 124
@@ -42,11 +42,11 @@ def keep(limit_s: float, command: list[str]) -> None:
 
 
 def main(order: str) -> None:
-    """Make the requests of an order, the last one where a profiler is told to look."""
-    told: dict[str, Any] = json.loads(Path(order).read_text("utf-8"))
-    folder = told["folder"]
-    setting = loop.Setting(**told["setting"])
-    with open(told["inbox"], "r+b") as file:
+    """Make the requests in the file `order`, with the profiler active for the last one."""
+    content: dict[str, Any] = json.loads(Path(order).read_text("utf-8"))
+    folder = content["folder"]
+    setting = loop.Setting(**content["setting"])
+    with open(content["inbox"], "r+b") as file:
         inbox = Box.mapped(file.fileno(), setting.inbox_bytes)
     outbox = Box(torch.zeros(_OUTBOX_BYTES, dtype=torch.uint8))
     os.chdir(folder)
@@ -60,7 +60,7 @@ def main(order: str) -> None:
 
     if is_possible(walls):
         walls()
-    *before, (last, fields) = told["requests"]
+    *before, (last, fields) = content["requests"]
     with torch.no_grad():
         for name, given in before:
             getattr(worker, name)(**given)

@@ -1,7 +1,7 @@
-"""Landlock: what files, TCP ports and processes a process and its descendants may reach.
+"""Landlock: which files, TCP ports and processes a process and its descendants may reach.
 
-Raw system calls (landlock(7)), since the C library wraps none. What no rule names is refused; rules
-can only be narrowed afterwards. Requires no_new_privs.
+Raw system calls (landlock(7)), since the C library wraps none. The kernel refuses everything that
+no rule names; later rules can only restrict further. Requires no_new_privs.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ class _Beneath(ctypes.Structure):
 
 
 def read_version() -> int:
-    """Version of the kernel's interface; 0 where there is none."""
+    """Return the version of the kernel's interface; 0 where there is none."""
     return max(0, _C.syscall(_CREATE_RULESET, None, 0, _ASK_VERSION))
 
 
 def scopes_signals() -> bool:
-    """Whether the kernel can keep signals inside."""
+    """Whether the kernel can restrict signals to processes inside."""
     return read_version() >= _FIRST_WITH_SCOPES
 
 
 def restrict(read: Iterable[Place], write: Iterable[Place]) -> None:
-    """Leave this process the places named, no TCP, and signals to processes restricted with it.
+    """Restrict this process to the named places, no TCP, and signals to processes below it.
 
-    `read` includes execution, `write` all but the making of device nodes. Paths that do not exist
-    are passed over. Raises OSError where the kernel refuses.
+    `read` includes execution; `write` includes everything but making device nodes. Paths that do
+    not exist are skipped. Raises OSError where the kernel refuses.
     """
     known = read_version()
     handled = (1 << _RIGHTS.get(known, _ALL_RIGHTS)) - 1
@@ -76,8 +76,8 @@ def restrict(read: Iterable[Place], write: Iterable[Place]) -> None:
 
 
 def restrict_signals() -> None:
-    """Keep signals and abstract sockets inside, and nothing else. Raises OSError."""
-    # Renaming from folder to folder is refused by every ruleset that does not allow it.
+    """Restrict signals and abstract sockets to processes inside, nothing else. Raises OSError."""
+    # Every ruleset refuses renames between folders unless it allows them.
     ruleset = _create_ruleset(read_version(), _REFER, 0)
     try:
         _allow(ruleset, "/", _REFER)

@@ -1,14 +1,14 @@
-"""The files that a worker sees: a root of its own in which nothing but its own folders is writable.
+"""The files that a worker sees: a root of its own in which only its own folders are writable.
 
-A root holds the system, Python, its packages and compilers, all read-only, a /proc and a /dev/shm
-of its own, and the folders of one worker. A file that is not in it can be neither read nor
-changed. On a read-only mount a change of mode, owner, times or attributes fails with EROFS;
-Landlock has no right that stands for such changes.
+A root contains the system, Python, its packages and compilers, all read-only, a /proc and a
+/dev/shm of its own, and the folders of one worker. Other files can be neither read nor changed. On
+a read-only mount, changing mode, owner, times or attributes fails with EROFS; Landlock cannot
+restrict such changes.
 
-A process under Landlock may not mount anything, and a judge is under Landlock. So a server is
-forked before: it keeps the capabilities that mounting takes, never runs foreign code, and makes
-one mount namespace per request, which the worker's first process then enters. It takes only
-folders below those that it was started with.
+A process under Landlock may not mount anything, and a judge is under Landlock. Therefore a server
+is forked first: it keeps the capabilities for mounting, never runs foreign code, and makes one
+mount namespace per request, which the worker's first process then enters. It accepts only folders
+below those that it was started with.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _AT_FDCWD = -100
 _PROC, _SHM = "/proc", "/dev/shm"
 _TREES = ("/dev", "/sys")
 _PLACES = ("/media", "/srv", "/mnt", _SHM)
-"""Folders on which no folder of a worker is expected, in the order in which they are taken."""
+"""Mount points to try, in order; folders of workers are not expected below them."""
 _ROOT_OPTIONS = "mode=755,size=4m,nr_inodes=16384"
 _HIDING = ("hidepid=ptraceable", "hidepid=2")
 
@@ -56,14 +56,14 @@ class _Attributes(ctypes.Structure):
 
 
 class MountServer:
-    """The process that makes roots, as its clients see it. It ends with its last client."""
+    """A client's connection to the process that makes roots, which ends with its last client."""
 
     def __init__(self, readable: Iterable[str], below: Sequence[str] | None, *, gpu: bool) -> None:
-        """Fork it.
+        """Fork the process.
 
         Args:
-            readable: Files and folders that every root holds.
-            below: Folders that hold all folders of workers; None where any may be asked for.
+            readable: Files and folders that every root contains.
+            below: Folders that contain all folders of workers; None allows any folder.
             gpu: Keep the machine's /dev/shm, and let CUDA name its threads in /proc.
 
         Raises:
@@ -99,18 +99,18 @@ class Root:
         """Descriptor of its /proc."""
 
     def enter(self) -> None:
-        """Move this process, which must have one thread, to the root. Raises OSError."""
+        """Move this process, which must have one thread, into the root. Raises OSError."""
         _check(_C.setns(self._namespace, _NEWNS))
         self.close()
 
     def close(self) -> None:
-        """Let go of the descriptors."""
+        """Close the descriptors."""
         os.close(self._namespace)
         os.close(self.proc)
 
 
 def request_root(requests: socket.socket, own: Sequence[str], shm_bytes: int | None) -> Root:
-    """Ask a server for a root.
+    """Request a root from a server.
 
     Args:
         requests: The server's socket.
@@ -121,14 +121,14 @@ def request_root(requests: socket.socket, own: Sequence[str], shm_bytes: int | N
         OSError: the root cannot be made.
     """
     ours, theirs = messages.make_pair()
-    # Of the first process of a PID namespace it is that one, and else that of everybody.
+    # The namespace whose processes the root's /proc shows.
     namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     try:
         message = {"own": list(own), "shm_bytes": shm_bytes}
         messages.send(requests, message, [theirs.fileno(), namespace])
         theirs.close()
         answer, fds = messages.receive_with_fds(ours, 2)
-        ours.recv(1)  # until nothing of the server is left in the namespace
+        ours.recv(1)  # returns once no process of the server is left in the namespace
     except messages.Closed as error:
         raise OSError(errno.ECONNRESET, "the process that mounts is gone") from error
     finally:
@@ -143,7 +143,7 @@ def request_root(requests: socket.socket, own: Sequence[str], shm_bytes: int | N
 def _serve(
     requests: socket.socket, readable: list[str], below: Sequence[str] | None, *, gpu: bool
 ) -> None:
-    """Answer requests until every client is gone. Each is a process that may fail alone."""
+    """Answer requests until every client has closed; each runs in a process of its own."""
     _C.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
         _check(_C.unshare(_NEWNS))
@@ -169,7 +169,7 @@ def _serve(
 
 
 def _build_template(readable: list[str]) -> str:
-    """Put together what all roots share, at a place of this process's own namespace."""
+    """Mount what all roots share, in this process's own namespace; returns the place."""
     scratch = os.path.realpath(os.environ.get("TMPDIR", "/tmp")) + "/"
     free = (one for one in _PLACES if os.path.isdir(one) and not scratch.startswith(one + "/"))
     top = next(free, None)
@@ -185,7 +185,7 @@ def _build_template(readable: list[str]) -> str:
     for path, fd in held.items():
         _bind(fd, _make_mount_point(top, path, stat.S_ISDIR(os.fstat(fd).st_mode)))
         os.close(fd)
-    _bind(shm, top + _SHM)  # what is mounted there may be this template by now
+    _bind(shm, top + _SHM)  # the template itself may be mounted there
     os.close(shm)
     os.makedirs(top + "/tmp", 0o755, exist_ok=True)
     _make_all_readonly(top)
@@ -201,7 +201,7 @@ def _answer(
     *,
     gpu: bool,
 ) -> None:
-    """Make one root. A /proc tells of the PID namespace of the process that mounts it."""
+    """Make one root; the process that mounts its /proc has to be in the worker's PID namespace."""
     _check(_C.unshare(_NEWNS))
     made = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     inside = os.stat("/proc/self/ns/pid").st_ino != os.fstat(namespace).st_ino
@@ -223,7 +223,7 @@ def _answer(
 
 
 def _open_own_folder(path: str, holders: list[str] | None) -> tuple[str, int]:
-    """A folder of a worker, which no link leads to. Raises OSError."""
+    """Open a folder of a worker without following links. Raises OSError."""
     if os.path.realpath(path) != path or (
         holders is not None and not any(path.startswith(one + "/") for one in holders)
     ):
@@ -239,7 +239,7 @@ def _assemble(
     inside: bool,
     gpu: bool,
 ) -> int:
-    """Mount what one root has for itself and make it the root; returns its /proc."""
+    """Mount a root's own parts and make it the root; returns a descriptor of its /proc."""
     for path, fd in own:
         place = _make_mount_point(top, path, True)
         _bind(fd, place)
@@ -266,7 +266,7 @@ def _assemble(
 
 
 def _make_mount_point(top: str, path: str, folder: bool) -> str:
-    """Make the folder or file that something is mounted on, and name it."""
+    """Make the folder or file to mount something on, and return its path."""
     place = top + path
     os.makedirs(place if folder else os.path.dirname(place), 0o755, exist_ok=True)
     if not folder:
@@ -279,7 +279,7 @@ def _bind(fd: int, place: str) -> None:
 
 
 def _make_all_readonly(top: str) -> None:
-    """Make a folder's mount read-only with all below it, and then itself writable again."""
+    """Make all mounts below a folder read-only, but not the folder's own."""
     try:
         _set_attributes(top, _AT_RECURSIVE, _MS_RDONLY | _MS_NOSUID, 0)
         _set_attributes(top, 0, 0, _MS_RDONLY)
@@ -299,21 +299,21 @@ def _set_attributes(place: str, flags: int, wanted: int, cleared: int) -> None:
 
 
 def _make_readonly(place: str) -> None:
-    """Make one mount read-only; what is mounted below it stays as it is."""
+    """Make one mount read-only; mounts below it stay as they are."""
     try:
         _set_attributes(place, 0, _MS_RDONLY | _MS_NOSUID, 0)
         return
     except OSError as error:
         if error.errno != errno.ENOSYS:
             raise
-    # Before Linux 5.12. What a mount has already must be named again: it may be locked.
+    # Before Linux 5.12. Present flags must be named again, since they may be locked.
     held = os.statvfs(place).f_flag & (_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
     flags = _MS_REMOUNT | _MS_BIND | _MS_RDONLY | _MS_NOSUID | held
     _mount(None, place, None, flags, None)
 
 
 def _list_mounts_below(top: str) -> list[str]:
-    """Places of all mounts below a folder, itself not among them."""
+    """Return the paths of all mounts below a folder."""
     lines = Path("/proc/self/mountinfo").read_text("utf-8").splitlines()
     places = [line.split()[4].encode().decode("unicode_escape") for line in lines]
     return [place for place in dict.fromkeys(places) if place.startswith(top + "/")]

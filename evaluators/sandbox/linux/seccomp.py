@@ -1,11 +1,10 @@
 """Seccomp filters: which system calls a worker and a judge may make.
 
-A worker may make the calls that torch, CUDA, Triton and compilers make, and no others
-(`allow_only`). A judge is refused what starting workers does not need (`refuse`). Refused means
-EPERM, so that a library that only tries goes on; a call that is newer than the list gives ENOSYS,
-so that the C library takes an older one. A refused call costs its caller nothing else; an allowed
-one is decided by the kernel's cached bitmap unless its arguments are looked at. Requires
-no_new_privs.
+A worker may make only the calls that torch, CUDA, Triton and compilers make (`restrict_worker`). A
+judge may not make calls that starting workers does not need (`restrict_judge`). A refused call
+fails with EPERM, so that a library that only tries it continues; a call that is newer than the list
+fails with ENOSYS, so that the C library uses an older one. The kernel allows calls by a cached
+bitmap unless the filter tests their arguments. Requires no_new_privs.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Literal, TypeAlias
 from evaluators.sandbox.linux import syscalls
 
 Test: TypeAlias = tuple[int, Literal["is", "is not", "has any of"], int]
-"""Number of an argument, and what to ask of its lower 32 bits."""
+"""Number of an argument, and a condition on its lower 32 bits."""
 _Line: TypeAlias = tuple[int, int, int, int]
 
 _NAMESPACES = 0x7E020000  # the flags of clone that make one
@@ -37,10 +36,10 @@ _TESTED: dict[str, list[Test]] = {
     "clone": [(0, "has any of", _NAMESPACES)],
     "ioctl": [(1, "is", _TIOCSTI), (1, "is", _TIOCLINUX)],
     "kill": [(0, "is", _EVERY_PROCESS)],
-    "prctl": [(0, "is", _PR_SET_SECCOMP)],  # a filter of its own could answer for the clock
+    "prctl": [(0, "is", _PR_SET_SECCOMP)],  # a filter of its own could fake the clock
     "prlimit64": [(0, "is not", 0)],
 }
-"""Calls that are refused where one of these holds."""
+"""Calls that are refused where one of these conditions holds."""
 _TESTED_OF_WORKERS: dict[str, list[Test]] = {
     **_TESTED,
     "fcntl": [(1, "is", _F_NOTIFY), (1, "is", _F_SETLEASE)],
@@ -50,11 +49,11 @@ _TESTED_OF_WORKERS: dict[str, list[Test]] = {
         (1, "is", _SET_EXTENDED_FLAGS),
     ],
     "ioprio_set": [(0, "is not", _IOPRIO_WHO_PROCESS), (1, "is not", 0)],
-    # Pages that no control group counts.
+    # Huge pages, which no control group counts.
     "memfd_create": [(1, "has any of", _MFD_HUGETLB)],
     "mmap": [(3, "has any of", _MAP_HUGETLB)],
     "personality": [(0, "is not", _ASK_PERSONALITY)],
-    # The calling thread has the number 0; any other number could be somebody else's.
+    # The number 0 is the calling thread; any other may belong to another process.
     "sched_setaffinity": [(0, "is not", 0)],
     "sched_setattr": [(0, "is not", 0)],
     "sched_setparam": [(0, "is not", 0)],
@@ -76,12 +75,13 @@ class _Program(ctypes.Structure):
 
 
 def restrict_judge(*, sockets: bool, kills_all: bool) -> None:
-    """Put the filter of a judge over this process and its descendants.
+    """Install the filter of a judge for this process and its descendants. Raises OSError.
 
-    It leaves the calls that make namespaces and further filters. `sockets` leaves sockets of
-    AF_UNIX, which CUDA binds; network sockets are refused in any case. `kills_all` leaves the
-    signal to every process, for one that is shut in with its own descendants. Raises OSError where
-    the filter cannot be put up.
+    It allows calls that make namespaces and further filters.
+
+    Args:
+        sockets: Allow AF_UNIX sockets, which CUDA binds. Network sockets are always refused.
+        kills_all: Allow the signal to every process, where signals reach only descendants.
     """
     names = syscalls.list_names("not_judge")
     if sockets:
@@ -99,12 +99,12 @@ def restrict_judge(*, sockets: bool, kills_all: bool) -> None:
 
 
 def restrict_worker(*, sockets: bool, modes: bool, memory_files: bool) -> None:
-    """Put the filter of a worker over this process and its descendants.
+    """Install the filter of a worker for this process and its descendants. Raises OSError.
 
-    `sockets` leaves sockets of AF_UNIX and System V memory, for CUDA. `modes` leaves changes of
-    modes, owners and times of files, for where a mount keeps them from files of others.
-    `memory_files` leaves files that are in memory and have no name, for where a control group
-    counts them. Raises OSError where the filter cannot be put up.
+    Args:
+        sockets: Allow AF_UNIX sockets and System V memory, for CUDA.
+        modes: Allow changes of modes, owners and times, where mounts protect other files.
+        memory_files: Allow nameless files in memory, where a control group counts them.
     """
     known = syscalls.map_numbers(_find_machine())
     tests = {**_TESTED_OF_WORKERS, "socket": _make_socket_tests(sockets=sockets)}
@@ -120,10 +120,10 @@ def restrict_worker(*, sockets: bool, modes: bool, memory_files: bool) -> None:
     lines = _write_head()
     for name in sorted(names & set(tests) & set(known)):
         lines += _write_refusal(known[name], errno.EPERM, tests[name])
-    # As on a file system without extended attributes, which programs that copy take.
+    # The error of a file system without extended attributes, which copying programs accept.
     for name in sorted(syscalls.list_names("attributes")):
         lines += _write_refusal(known[name], errno.EOPNOTSUPP, [])
-    # The flags of clone3 are in memory; without it the C library takes clone.
+    # A filter cannot test clone3's flags, which are in memory; the C library falls back to clone.
     lines += _write_refusal(known["clone3"], errno.ENOSYS, [])
     for first, last in _find_ranges({known[name] for name in names if name in known}):
         lines += [
@@ -152,7 +152,7 @@ def _find_machine() -> str:
 
 
 def _write_head() -> list[_Line]:
-    """Refuse calls of another architecture, and load the number of the call."""
+    """Return instructions that refuse other architectures and load the number of the call."""
     machine = _find_machine()
     refused = _REFUSE | errno.EPERM
     lines: list[_Line] = [
@@ -167,7 +167,7 @@ def _write_head() -> list[_Line]:
 
 
 def _write_refusal(number: int, error: int, tests: list[Test]) -> list[_Line]:
-    """Refuse a call where one of the tests holds, or always where there is none."""
+    """Return instructions that refuse a call where a test holds, or always without tests."""
     answer = _REFUSE | error
     if not tests:
         return [(_JUMP_EQUAL, 0, 1, number), (_RETURN, 0, 0, answer)]
@@ -186,7 +186,7 @@ def _write_refusal(number: int, error: int, tests: list[Test]) -> list[_Line]:
 
 
 def _find_ranges(allowed: set[int]) -> list[tuple[int, int]]:
-    """Runs of neighboring numbers, so that the kernel has fewer comparisons to make."""
+    """Return ranges of consecutive numbers, which need fewer comparisons."""
     found: list[tuple[int, int]] = []
     for number in sorted(allowed):
         if found and found[-1][1] == number - 1:

@@ -1,15 +1,15 @@
 """Linux system calls by number, and who may make them.
 
-A line of the table: name, number on x86_64 and on aarch64 (a minus where there is no such call),
-and words. A `worker` may make it; `modes`, `system_v` and `attributes` are calls of workers that
-depend on what the machine grants (`_seccomp`); `not_judge` is refused to a judge. Numbers are
-those of the kernel's own headers. A call without a word of workers is refused to them.
+Each line of the table has a name, the number on x86_64 and on aarch64 (a minus where there is no
+such call), and words. `worker`: a worker may make the call. `modes`, `system_v`, `attributes`: a
+worker may make it where the machine allows (`seccomp`). `not_judge`: a judge may not make it.
+Workers may not make any other call. The numbers are from the kernel's headers.
 """
 
 from __future__ import annotations
 
 LAST = 469
-"""The newest call that this table was written with, of Linux 6.17."""
+"""The newest call in this table, of Linux 6.17."""
 
 _TABLE = """
 accept 43 202 worker
@@ -321,7 +321,7 @@ writev 20 66 worker
 
 
 def map_numbers(machine: str) -> dict[str, int]:
-    """Return the number of each call on a machine (x86_64 or aarch64) that has it.
+    """Return the numbers of calls on a machine (x86_64 or aarch64) by name.
 
     >>> x86_64, aarch64 = map_numbers("x86_64"), map_numbers("aarch64")
     >>> x86_64["mount"], aarch64["mount"], "fork" in aarch64
@@ -332,7 +332,7 @@ def map_numbers(machine: str) -> dict[str, int]:
 
 
 def list_names(word: str) -> set[str]:
-    """Return the calls that a word stands by.
+    """Return the names of the calls with a word.
 
     >>> list_names("attributes") & {"setxattr", "getxattr"}
     {'setxattr'}
