@@ -16,10 +16,10 @@ import store
 from pipelines import contrastive_batch
 from pipelines._contract import Request, Row
 from pipelines._materialise import Job, selected
-from pipelines._scores import Baseline
 from pipelines._texts import with_texts
 from pipelines._tokens import counter
 from store.errors import EmptyDataset, LeakageFound
+from store.schema.baselines import Baseline
 from trainers._attempts import Asked
 
 Arm: TypeAlias = Literal["bucket", "random", "island", "none", "shuffled"]

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import store
-from pipelines._scores import Baseline
 from store.errors import FlywheelError, LakeNotFound, UnknownName
+from store.schema.baselines import Baseline
 from trainers import _dataset, _judging, _model, _ranks, _record, _rewards, _tiny, _trl, _words
 from trainers._contract import Job, Training
 from trainers._dataset import Dataset

@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 
+from evaluators.device.cache_flush import read_last_level_cache_bytes
 from store.errors import DeviceUnavailable
 from store.ids import content_id
 
-_MIB = 1 << 20
 # Bits of NVML's throttle reasons: slowdown by hardware or heat, thermal and power brake. That the
 # power limit holds the clock is no such reason: it is the normal state of a busy GPU.
 _SLOWDOWNS = 0x08 | 0x20 | 0x40 | 0x80
@@ -83,14 +83,6 @@ def architecture(device: str) -> str | None:
     # Workers take it from the environment, so that those without a GPU build the same.
     os.environ["TORCH_CUDA_ARCH_LIST"] = arch = f"{major}.{minor}"
     return arch
-
-
-def flush_bytes(device: str) -> int:
-    """Memory that has to be written to push everything else out of the caches."""
-    if device == "cuda":
-        l2_bytes = int(torch.cuda.get_device_properties(0).L2_cache_size)
-        return max(256 * _MIB, 4 * l2_bytes)
-    return min(max(2 * (_last_level_cache_bytes() or 0), 32 * _MIB), 256 * _MIB)
 
 
 def short_name(model: str) -> str:
@@ -209,19 +201,8 @@ def _cpu() -> dict[str, Any]:
         "model": model,
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "l2_bytes": _last_level_cache_bytes(),
+        "l2_bytes": read_last_level_cache_bytes(),
     }
-
-
-def _last_level_cache_bytes() -> int | None:
-    """Largest cache that the first processor sees, as the kernel describes it."""
-    sizes: list[int] = []
-    for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        with contextlib.suppress(OSError, ValueError):
-            text = file.read_text().strip()
-            unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 1)
-            sizes.append(int(text.rstrip("KMG")) * unit)
-    return max(sizes, default=None)
 
 
 def _driver() -> str | None:

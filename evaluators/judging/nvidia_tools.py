@@ -221,7 +221,7 @@ def write_order(case: Case, bench: Bench, scratch: Path) -> Path:
     from evaluators.references.module import WEIGHT_SEED
     from evaluators.sandbox.launcher import write_files
 
-    reference = bench.reference(case.task_code, json.loads(case.axes))
+    reference = bench.open_reference(case.task_code, json.loads(case.axes))
     values = [reference.arguments, reference.inputs(secrets.randbits(48))]
     size = max(layout(values)[1], ALIGN_BYTES)
     folder = scratch / "work"

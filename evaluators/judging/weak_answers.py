@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from evaluators.judging.compare import compare
+from evaluators.judging.comparison.outputs import compare
 from evaluators.memory.tensors import tensors_of
 from evaluators.references.task import Expected, Reference, ReferenceFailed, call_seed
 

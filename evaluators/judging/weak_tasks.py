@@ -18,7 +18,7 @@ def row(task: Mapping[str, str], bench: Bench) -> dict[str, Any]:
     """The row of `task_audits` for a task of tasks_pending.sql. Raises ReferenceFailed."""
     from evaluators.judging.weak_answers import audit
 
-    found = audit(bench.reference(task["task_code"], json.loads(task["axes"])))
+    found = audit(bench.open_reference(task["task_code"], json.loads(task["axes"])))
     return {
         "task_id": task["task_id"],
         "workload_id": task["workload_id"],

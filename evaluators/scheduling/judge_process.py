@@ -417,7 +417,7 @@ def _answer(
 ) -> dict[str, Any]:
     """Do what a message of the parent asks for."""
     if "walls" in fields:
-        return bench.walls()
+        return bench.read_isolation()
     if "audit" in fields:
         return _audited(fields["audit"], bench)
     if "remeasure" in fields:
@@ -425,7 +425,7 @@ def _answer(
     if "look" in fields:
         return _looked_at(_case(fields["look"]), bench, fields["tool"])
     tables = member.judge(_case(fields), bench, config)
-    return {"tables": tables, "sick": bench.ailment() if _is_lost(tables) else None}
+    return {"tables": tables, "sick": bench.find_device_fault() if _is_lost(tables) else None}
 
 
 class _Ended(SystemExit):
@@ -473,7 +473,7 @@ def _remeasured(member: ModuleType, case: Case, bench: Bench, config: Any) -> di
     return {
         "timings": rows,
         "failed": vars(failed) if failed is not None else None,
-        "sick": bench.ailment() if lost else None,
+        "sick": bench.find_device_fault() if lost else None,
     }
 
 

@@ -7,6 +7,8 @@ from typing import Any
 from store.lake import reader
 from store.schema.catalog import Catalog, ContentId, Table
 
+_ABOUT_BASELINES = "Ways to run a task's own module that kernels are compared with."
+
 
 def columns(table: Table) -> list[dict[str, Any]]:
     """Return one row per column: type, whether required, unit, reference, sensitivity, about."""
@@ -71,6 +73,10 @@ def tables_page(catalog: Catalog) -> str:
             parts.append(f"| {column['column']} | {column['type']} | {note} | {about} |")
         if table.checks:
             parts += ["", "Checks: " + "; ".join(table.checks) + "."]
+    parts += ["", "## Baselines", "", _ABOUT_BASELINES, ""]
+    parts += ["| baseline | in prompts | about |", "|---|---|---|"]
+    for name, baseline in catalog.baselines.items():
+        parts.append(f"| {name} | {baseline.words} | {baseline.about} |")
     parts += ["", "## Enumerations", "", "| name | values |", "|---|---|"]
     for name, enum in catalog.enums.items():
         if enum.by is None:

@@ -6,7 +6,7 @@ import functools
 import json
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ SENSITIVITIES = ("public", "pseudonymous", "private")
 _COLUMN_FIELDS = {
     *("type", "required", "null_elements", "unit", "enum", "references", "sensitivity", "about")
 }
+_BASELINE_FIELDS = {"words", "about"}
 _ID_FIELDS = {"form", "of", "kind", "unless"}
 _TABLE_FIELDS = {
     *("about", "key", "id", "duplicates", "sort", "row_group", "inline", "columns", "checks")
@@ -115,11 +116,22 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """One way to run a task's own module that kernels are compared with."""
+
+    words: str
+    """What a prompt calls it."""
+    about: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Catalog:
     """Every table and enumeration of a lake."""
 
     tables: dict[str, Table]
     enums: dict[str, Enum]
+    baselines: dict[str, Baseline] = field(default_factory=dict[str, Baseline])
+    """By name, the plainest first."""
     definition: str = ""
     """The content of the file as JSON, which each lake keeps in its table `catalogs`."""
 
@@ -265,7 +277,12 @@ def from_definition(definition: str, origin: str) -> Catalog:
 
 def _catalog(document: dict[str, Any], origin: str) -> Catalog:
     try:
-        enums = {name: _enum(name, spec) for name, spec in document["enums"].items()}
+        baselines = {
+            name: _baseline(name, spec) for name, spec in document.get("baselines", {}).items()
+        }
+        enums = {
+            name: _enum(name, spec, tuple(baselines)) for name, spec in document["enums"].items()
+        }
         provenance: dict[str, set[str]] = {
             name: set(columns) for name, columns in document.get("provenance", {}).items()
         }
@@ -276,15 +293,23 @@ def _catalog(document: dict[str, Any], origin: str) -> Catalog:
         definition = json.dumps(document, ensure_ascii=False)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise CatalogError(f"{origin} is not a catalog: {error!r}") from error
-    catalog = Catalog(tables=tables, enums=enums, definition=definition)
+    catalog = Catalog(tables=tables, enums=enums, baselines=baselines, definition=definition)
     for table in tables.values():
         _check(table, catalog)
     return catalog
 
 
-def _enum(name: str, spec: list[str] | dict[str, Any]) -> Enum:
+def _baseline(name: str, spec: dict[str, str]) -> Baseline:
+    if set(spec) != _BASELINE_FIELDS:
+        raise CatalogError(f"baseline {name}: its fields are {', '.join(sorted(_BASELINE_FIELDS))}")
+    return Baseline(**spec)
+
+
+def _enum(name: str, spec: list[str] | dict[str, Any], baselines: tuple[str, ...]) -> Enum:
     if isinstance(spec, list):
         return Enum(values=tuple(spec), allowed={})
+    if spec.get("baselines") is True:
+        return Enum(values=(*spec.get("before", ()), *baselines), allowed={})
     allowed = {key: tuple(values) for key, values in spec.items() if key != "by"}
     values = tuple(dict.fromkeys(value for group in allowed.values() for value in group))
     if "by" not in spec:

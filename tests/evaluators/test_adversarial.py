@@ -311,7 +311,7 @@ def assert_can_be_stored(row: dict[str, Any]) -> None:
 
 def assert_nothing_is_left(bench: Bench) -> None:
     """No process below the nursery or with its mark, and no file in its folder."""
-    nursery = bench._untrusted
+    nursery = bench.candidate_server
     assert nursery is not None
     if not nursery.alive:  # a new one is started for the next candidate
         return
