@@ -6,8 +6,8 @@
 -- mean_with_degenerate is the mean with them, mean_without_degenerate the one without them also
 -- where --include-weak takes them into all other figures. A mean is read in two ways:
 -- over the n measured tasks, and over all tasks with 1.0 for each that has no speedup. p50_low and
--- p50_high are the exact order-statistic 95 % interval of the median over tasks (rank as in
--- speedups; under 6 tasks it is the smallest and largest value).
+-- p50_high are the exact order-statistic 95 % interval of the median over tasks (rank by the formula
+-- in speedups, with two tails of 5 %; under 6 tasks it is the smallest and largest value).
 WITH results AS (
     SELECT
         suite, suite_revision, "level", device, baseline, policy_id, policy,

@@ -2,10 +2,12 @@
 -- Samples of the two arms are paired by block, so that drift of the device cancels out.
 -- speedup = exp(median(ln(baseline / kernel))): over sorted ratios the geometric mean of the middle
 -- two. The interval is a pair of order statistics (r-th smallest and r-th largest ratio), exact for
--- the median of any distribution; r is the largest rank whose two binomial tails hold 5 % or less.
+-- the median of any distribution; r is the largest rank whose two binomial tails hold 1.8 % or less.
+-- That is the judge's own level: it looks at a session up to four times before it stops, and an
+-- interval of 98.2 % keeps 95 % over the four looks (evaluators/timing/intervals.py).
 -- The formula for r is Cornish and Fisher's expansion of the Binomial(n, 1/2) quantile and equals
--- the exact rank for every n up to 1,000,000. Under 6 pairs no such rank exists: the interval is
--- the smallest and largest ratio and covers 1 - 2^(1-n), less than 95 %.
+-- the exact rank for every n up to 1,000,000. Under 7 pairs no such rank exists: the interval is
+-- the smallest and largest ratio and covers 1 - 2^(1-n), less than that.
 -- Kernel and baseline run in two processes, and two processes that do the same differ as well. Where
 -- a session has such a control (eager in two processes), both bounds are moved outwards by the far
 -- end of its interval: what differs for a whole session is not averaged out by more blocks.
@@ -57,9 +59,9 @@ paired AS (
 ranked AS (
     SELECT
         *,
-        greatest(1, floor((n + 1) / 2 - 0.979982 * sqrt(greatest(n, 1) - 0.473576)))::BIGINT AS r,
+        greatest(1, floor((n + 1) / 2 - 1.182809063 * sqrt(greatest(n, 1) - 0.766024854)))::BIGINT AS r,
         len(control) AS m,
-        greatest(1, floor((m + 1) / 2 - 0.979982 * sqrt(greatest(m, 1) - 0.473576)))::BIGINT AS q,
+        greatest(1, floor((m + 1) / 2 - 1.182809063 * sqrt(greatest(m, 1) - 0.766024854)))::BIGINT AS q,
         coalesce(
             greatest(CAST(control[m + 1 - q] AS DOUBLE), 1 / CAST(control[q] AS DOUBLE)), 1
         ) AS apart
