@@ -200,7 +200,7 @@ def _judge_sessions(case: Case, bench: Bench, config: Config, outcome: Outcome) 
         return
     second: list[dict[str, Any]] = []
     if not case.elsewhere:
-        with outcome.part("second_session"):
+        with outcome.time_part("second_session"):
             second = remeasure(case, bench, config)
     flag = "confirmed_win" if is_confirmed(first, second) else "unconfirmed_win"
     outcome.flags.add(flag)

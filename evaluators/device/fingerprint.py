@@ -44,7 +44,7 @@ _IDENTITY = (
 )
 
 
-def threads() -> int:
+def count_threads() -> int:
     """Threads of every worker, the same for kernel and baseline.
 
     One core is left to the judge and the system: a parallel loop ends with its slowest thread, so
@@ -53,13 +53,13 @@ def threads() -> int:
     return max(1, min(len(os.sched_getaffinity(0)) - 1, 4))
 
 
-def fingerprint(device: str) -> dict[str, Any]:
+def read_fingerprint(device: str) -> dict[str, Any]:
     """The `devices` row of this process's `cpu` or `cuda`. Raises DeviceUnavailable."""
-    row = _cuda() if device == "cuda" else _cpu()
+    row = _describe_gpu() if device == "cuda" else _describe_processor()
     row |= {
         "torch": torch.__version__,
-        "triton": _version("triton"),
-        "compiler": _compiler(),
+        "triton": _find_version("triton"),
+        "compiler": _read_compiler_version(),
         "python": platform.python_version(),
         "system": platform.platform(),
     }
@@ -72,7 +72,7 @@ def fingerprint(device: str) -> dict[str, Any]:
     }
 
 
-def architecture(device: str) -> str | None:
+def find_architecture(device: str) -> str | None:
     """Return what extensions are compiled for on this process's GPU, such as 9.0."""
     given = os.environ.get("TORCH_CUDA_ARCH_LIST")
     if device != "cuda" or given:
@@ -85,12 +85,12 @@ def architecture(device: str) -> str | None:
     return arch
 
 
-def short_name(model: str) -> str:
+def shorten_name(model: str) -> str:
     """The name used in tables.
 
-    >>> short_name("NVIDIA H100 80GB HBM3"), short_name("NVIDIA GeForce RTX 3090")
+    >>> shorten_name("NVIDIA H100 80GB HBM3"), shorten_name("NVIDIA GeForce RTX 3090")
     ('H100', 'RTX 3090')
-    >>> short_name("Intel(R) Xeon(R) CPU E5-2670 0 @ 2.60GHz")
+    >>> shorten_name("Intel(R) Xeon(R) CPU E5-2670 0 @ 2.60GHz")
     'Intel Xeon E5-2670'
     """
     gpu = re.search(r"\b(RTX \w+(?: Ti)?|[A-Z]{1,2}\d{2,4}[A-Z]?)\b", model)
@@ -144,7 +144,7 @@ class Clocks:
         except nvml.NVMLError:
             return None
 
-    def bandwidth(self) -> float | None:
+    def read_bandwidth(self) -> float | None:
         """The most bytes per second that the GPU's memory can move: clock, both edges, width."""
         nvml = self._nvml
         if nvml is None:
@@ -156,7 +156,7 @@ class Clocks:
             return None
         return mhz * 1e6 * 2 * bits / 8 or None  # nothing is known where a driver says 0
 
-    def float_peak(self) -> float | None:
+    def read_float_peak(self) -> float | None:
         """The most float32 operations per second outside of tensor cores, a fused pair as two."""
         nvml = self._nvml
         if nvml is None:
@@ -170,7 +170,7 @@ class Clocks:
         return mhz * 1e6 * 2 * lanes * properties.multi_processor_count
 
 
-def _cuda() -> dict[str, Any]:
+def _describe_gpu() -> dict[str, Any]:
     if not torch.cuda.is_available():
         raise DeviceUnavailable(
             f"no CUDA device is visible to torch {torch.__version__}",
@@ -178,25 +178,25 @@ def _cuda() -> dict[str, Any]:
         )
     properties = torch.cuda.get_device_properties(0)
     return {
-        "name": short_name(properties.name),
+        "name": shorten_name(properties.name),
         "kind": "cuda",
         "model": properties.name,
         "cores": properties.multi_processor_count,
         "memory_bytes": properties.total_memory,
         "l2_bytes": int(properties.L2_cache_size),
         "gpu_uuid": str(getattr(properties, "uuid", "")) or None,
-        "driver": _driver(),
+        "driver": _read_driver_version(),
         "cuda": torch.version.cuda,
     }
 
 
-def _cpu() -> dict[str, Any]:
+def _describe_processor() -> dict[str, Any]:
     model = platform.processor() or platform.machine()
     with contextlib.suppress(OSError):
         found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M)
         model = found[1].strip() if found else model
     return {
-        "name": short_name(model),
+        "name": shorten_name(model),
         "kind": "cpu",
         "model": model,
         "cores": len(os.sched_getaffinity(0)),
@@ -205,7 +205,7 @@ def _cpu() -> dict[str, Any]:
     }
 
 
-def _driver() -> str | None:
+def _read_driver_version() -> str | None:
     with contextlib.suppress(OSError):
         text = Path("/proc/driver/nvidia/version").read_text()
         found = re.search(r"\b(\d+\.\d+(?:\.\d+)?)\b", text)
@@ -213,7 +213,7 @@ def _driver() -> str | None:
     return None
 
 
-def _compiler() -> str | None:
+def _read_compiler_version() -> str | None:
     path = shutil.which("c++") or shutil.which("g++")
     if path is None:
         return None
@@ -221,7 +221,7 @@ def _compiler() -> str | None:
     return (answer.stdout.splitlines() or [None])[0]
 
 
-def _version(distribution: str) -> str | None:
+def _find_version(distribution: str) -> str | None:
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

@@ -31,7 +31,7 @@ class Layout:
     """Cores of each builder; none on the processor, where compiling would disturb the timing."""
 
 
-def layout(device: str, workers: int = 1) -> Layout:
+def divide_machine(device: str, workers: int = 1) -> Layout:
     """Divide this machine.
 
     Args:
@@ -43,7 +43,7 @@ def layout(device: str, workers: int = 1) -> Layout:
         DeviceUnavailable: an unknown name, or more workers than cores.
     """
     cores = tuple(sorted(os.sched_getaffinity(0)))
-    names = _names(device)
+    names = _read_names(device)
     if names in (["cpu"], ["auto"]):
         if workers > len(cores):
             raise DeviceUnavailable(
@@ -66,7 +66,7 @@ def layout(device: str, workers: int = 1) -> Layout:
     return Layout(tuple(places), tuple(builders))
 
 
-def gpus() -> list[str]:
+def list_gpus() -> list[str]:
     """Return the GPUs that this process may use, as cuda:0, cuda:1 …"""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
@@ -80,14 +80,14 @@ def gpus() -> list[str]:
     return [f"cuda:{index}" for index in range(len(found))]
 
 
-def _names(device: str) -> list[str]:
+def _read_names(device: str) -> list[str]:
     if device == "auto":
         # Without nvidia-smi torch itself has to be asked, which the judge's process does.
-        return gpus() or (["cpu"] if shutil.which("nvidia-smi") else ["auto"])
+        return list_gpus() or (["cpu"] if shutil.which("nvidia-smi") else ["auto"])
     if device == "cpu":
         return ["cpu"]
     if device == "cuda":
-        return gpus() or ["cuda:0"]
+        return list_gpus() or ["cuda:0"]
     names = [name.strip() for name in device.split(",")]
     for name in names:
         kind, _, number = name.partition(":")

@@ -48,21 +48,21 @@ class Counts:
     """Whether all floating inputs are float32."""
 
 
-def count(module: torch.nn.Module, inputs: list[Any], others: list[Any]) -> Counts:
+def count_work(module: torch.nn.Module, inputs: list[Any], others: list[Any]) -> Counts:
     """What a call of the module has to do, given two draws of inputs; nothing where it fails.
 
     It runs the task's code, and so it is called in the task's worker alone. The module is not used
     again: gradients are left in it.
     """
-    with _spared():
-        moved = moved_bytes(module, inputs, others)
-        operations = _operations(module, inputs)
+    with _tolerate_failure():
+        moved = count_moved_bytes(module, inputs, others)
+        operations = _count_operations(module, inputs)
         single = all(t.dtype is torch.float32 for t in tensors_of(inputs) if t.is_floating_point())
         return Counts(moved, operations, single)
     return Counts()
 
 
-def floor(
+def compute_floor(
     counts: Counts, *, cache_bytes: int, bandwidth: float | None, float_peak: float | None
 ) -> Floor:
     """Least times of one call of which this is counted.
@@ -82,9 +82,9 @@ def floor(
     )
 
 
-def moved_bytes(module: torch.nn.Module, inputs: list[Any], others: list[Any]) -> int:
+def count_moved_bytes(module: torch.nn.Module, inputs: list[Any], others: list[Any]) -> int:
     """Bytes of the inputs that have to be read and of the answer that have to be written."""
-    given = [_watched(value) for value in inputs]
+    given = [_require_gradients(value) for value in inputs]
     with torch.enable_grad():
         value = module(*given)
         answers = [t for t in tensors_of(value) if t.is_floating_point()]
@@ -94,28 +94,32 @@ def moved_bytes(module: torch.nn.Module, inputs: list[Any], others: list[Any]) -
     read = sum(
         int(((tensor.grad != 0) & (tensor.detach() != other)).sum()) * tensor.element_size()
         for tensor, other in zip(tensors_of(given), tensors_of(others), strict=True)
-        if tensor.grad is not None and tensor.shape == other.shape and not _symmetric(tensor)
+        if tensor.grad is not None and tensor.shape == other.shape and not _is_symmetric(tensor)
     )
     held = list(tensors_of(inputs))
-    written = sum(_distinct(t.detach()) * t.element_size() for t in answers if not _taken(t, held))
+    written = sum(
+        _count_distinct(t.detach()) * t.element_size()
+        for t in answers
+        if not _is_taken_over(t, held)
+    )
     return read + written
 
 
-def _watched(value: Any) -> Any:
+def _require_gradients(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.detach().clone().requires_grad_(value.is_floating_point())
     if isinstance(value, list | tuple):
-        return type(value)(_watched(item) for item in value)
+        return type(value)(_require_gradients(item) for item in value)
     return value
 
 
-def _symmetric(tensor: torch.Tensor) -> bool:
+def _is_symmetric(tensor: torch.Tensor) -> bool:
     """Whether one half tells the other; then a kernel may read less than all."""
     square = tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2]
     return square and torch.equal(tensor, tensor.mT)
 
 
-def _distinct(tensor: torch.Tensor) -> int:
+def _count_distinct(tensor: torch.Tensor) -> int:
     """Elements left when what repeats along a dimension is counted once: the rest may be a view."""
     for dim, size in enumerate(tensor.shape):
         first = tensor.narrow(dim, 0, 1) if size else tensor
@@ -124,7 +128,7 @@ def _distinct(tensor: torch.Tensor) -> int:
     return tensor.numel()
 
 
-def _taken(answer: torch.Tensor, inputs: list[torch.Tensor]) -> bool:
+def _is_taken_over(answer: torch.Tensor, inputs: list[torch.Tensor]) -> bool:
     """Whether the answer may be a view of the inputs: sampled values all occur among theirs."""
     flat = answer.detach().flatten()
     if not flat.numel():
@@ -137,7 +141,7 @@ def _taken(answer: torch.Tensor, inputs: list[torch.Tensor]) -> bool:
     return bool(found.all())
 
 
-def _operations(module: torch.nn.Module, inputs: list[Any]) -> int:
+def _count_operations(module: torch.nn.Module, inputs: list[Any]) -> int:
     with torch.no_grad(), _OperationCounter() as counter:
         module(*inputs)
     return counter.total
@@ -177,7 +181,7 @@ class _OperationCounter(TorchDispatchMode):
 
 
 @contextlib.contextmanager
-def _spared() -> Generator[None]:
+def _tolerate_failure() -> Generator[None]:
     """Let a task whose gradient cannot be had, for want of memory say, go without a floor."""
     try:
         yield

@@ -21,7 +21,7 @@ import torch
 from evaluators.device import fingerprint
 from evaluators.device.cache_flush import CacheFlush, compute_flush_bytes
 from evaluators.device.lock import DeviceLock
-from evaluators.device.roofline import Floor, floor
+from evaluators.device.roofline import Floor, compute_floor
 from evaluators.diagnosis.bottleneck import Peaks, peaks
 from evaluators.judging.baseline_workers import (
     TASK_FILE,
@@ -61,10 +61,10 @@ class Bench:
         self.lock = lock if lock is not None else DeviceLock()
         """Shared by judges that ask for answers, held alone by one that times."""
         self._builds = builds
-        self.row = fingerprint.fingerprint(device)
+        self.row = fingerprint.read_fingerprint(device)
         """The `devices` row of this bench."""
         self.clocks = fingerprint.Clocks(device)
-        self._threads = fingerprint.threads()
+        self._threads = fingerprint.count_threads()
         torch.set_num_threads(self._threads)
         if device == "cuda":
             torch.backends.cudnn.allow_tf32 = False
@@ -297,17 +297,17 @@ class Bench:
     def compute_floor(self) -> Floor:
         """Return the least times of a call at the task at hand; none on a processor."""
         if self._floor is None and self._reference is not None:
-            self._floor = floor(
+            self._floor = compute_floor(
                 self._reference.count([secrets.randbits(48), secrets.randbits(48)]),
                 cache_bytes=self.row["l2_bytes"] or 0,
-                bandwidth=self.clocks.bandwidth(),
-                float_peak=self.clocks.float_peak(),
+                bandwidth=self.clocks.read_bandwidth(),
+                float_peak=self.clocks.read_float_peak(),
             )
         return self._floor or Floor()
 
     def compute_peaks(self) -> Peaks:
         """Return the most that the device can do: what NVML says, or what a processor reaches."""
-        return peaks(self.device, self.clocks.bandwidth(), self.clocks.float_peak())
+        return peaks(self.device, self.clocks.read_bandwidth(), self.clocks.read_float_peak())
 
     def end_baselines(self) -> None:
         """End the baselines' workers, so that the next session starts new ones."""

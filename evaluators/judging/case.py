@@ -56,7 +56,7 @@ class Evidence:
     compared_as_function: bool = False
     """Whether every check that tells another function has run to its end."""
 
-    def equivalent(self) -> bool | None:
+    def is_equivalent(self) -> bool | None:
         """Whether the candidate is the function that the task's module is.
 
         None where no flag says otherwise, but not every check has run.

@@ -86,7 +86,7 @@ class Complaint:
     where: str
 
 
-def program(tool: Tool) -> str:
+def find_program(tool: Tool) -> str:
     """Path of a tool's program. Raises EvaluatorError where it is not installed."""
     name = _PROGRAMS[tool]
     home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
@@ -96,24 +96,24 @@ def program(tool: Tool) -> str:
     return found
 
 
-def version(text: str) -> str:
+def parse_version(text: str) -> str:
     """The version in what a tool answers to --version.
 
-    >>> version("Version 2025.3.0.0 (build 36273991) (public-release)")
+    >>> parse_version("Version 2025.3.0.0 (build 36273991) (public-release)")
     '2025.3.0'
     """
     found = re.search(r"Version (\d+\.\d+(?:\.\d+)?)", text)
     return found[1] if found else "unknown"
 
 
-def launches(text: str) -> list[Launch]:
+def parse_launches(text: str) -> list[Launch]:
     """Launches in Nsight Compute's CSV, in order; values that are no numbers are left out."""
     lines = text.splitlines()
     begin = next((at for at, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
     found: dict[str, Launch] = {}
     for row in csv.DictReader(lines[begin:]):
         name, unit = row.get("Metric Name") or "", row.get("Metric Unit") or ""
-        launch = found.setdefault(row["ID"], Launch(_plain(row.get("Kernel Name") or "")))
+        launch = found.setdefault(row["ID"], Launch(_escape(row.get("Kernel Name") or "")))
         with contextlib.suppress(ValueError):
             value = float((row.get("Metric Value") or "").replace(",", ""))
             if name == "Duration" and unit in _NANOSECONDS:
@@ -127,18 +127,18 @@ def launches(text: str) -> list[Launch]:
     return list(found.values())
 
 
-def complaints(text: str) -> list[Complaint]:
+def parse_complaints(text: str) -> list[Complaint]:
     """Different complaints of compute-sanitizer with their places, in order."""
     found: dict[Complaint, None] = {}
     lines = text.splitlines()
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
         what, where = _COMPLAINT.match(line), _PLACE.match(following)
         if what:
-            found[Complaint(_plain(what[1]), _plain(where[1]) if where else "")] = None
+            found[Complaint(_escape(what[1]), _escape(where[1]) if where else "")] = None
     return list(found)[:_MOST_FINDINGS]
 
 
-def analysis(found: Sequence[Launch]) -> dict[str, Any]:
+def build_analysis(found: Sequence[Launch]) -> dict[str, Any]:
     """The row of `analyses` without kernel_id and author: each launch, and the larger limit.
 
     The figures of the limit are means over the launches weighted by their time; the bottleneck is
@@ -150,7 +150,7 @@ def analysis(found: Sequence[Launch]) -> dict[str, Any]:
     bottleneck = "memory_bandwidth" if memory >= compute else "compute"
     if max(memory, compute) < _DECIDES:
         bottleneck = "unknown"
-    body = _template().render(
+    body = _load_template().render(
         launches=sorted(found, key=lambda launch: -launch.ns),
         total_ns=total_ns,
         memory=memory,
@@ -165,7 +165,9 @@ def analysis(found: Sequence[Launch]) -> dict[str, Any]:
     }
 
 
-def findings(found: Sequence[Complaint], kernel_id: str, released: str) -> list[dict[str, Any]]:
+def build_findings(
+    found: Sequence[Complaint], kernel_id: str, released: str
+) -> list[dict[str, Any]]:
     """Rows of `findings`; the version 2025.3.0 is 202503."""
     major, minor = [*re.findall(r"\d+", released), "0", "0"][:2]
     number = int(major) * 100 + int(minor)
@@ -186,33 +188,39 @@ def findings(found: Sequence[Complaint], kernel_id: str, released: str) -> list[
     ]
 
 
-def look(case: Case, bench: Bench, tool: Tool) -> dict[str, list[dict[str, Any]]]:
+def run_tool(case: Case, bench: Bench, tool: Tool) -> dict[str, list[dict[str, Any]]]:
     """Rows of `analyses` and `findings` of one kernel.
 
     Raises SandboxFailed where the tool says nothing that can be read, EvaluatorError without it,
     ReferenceFailed where the task cannot be run.
     """
-    path = program(tool)
+    path = find_program(tool)
     told = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-    released = version(told.stdout)
+    released = parse_version(told.stdout)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         order = write_order(case, bench, Path(scratch))
         if tool == "ncu":
             options = ("--set", "basic", "--csv", "--target-processes", "application-only")
             wanted = ("--profile-from-start", "off", "--launch-count", str(_MOST_LAUNCHES))
-            text = _run([path, *options, *wanted], order, Path(scratch))
-            found = launches(text)
+            text = _run_on_one_call([path, *options, *wanted], order, Path(scratch))
+            found = parse_launches(text)
             if not found:
-                raise SandboxFailed(f"{_PROGRAMS[tool]} has seen no kernel", _last(text))
-            row = {**analysis(found), "kernel_id": case.kernel_id, "author": f"ncu {released}"}
+                raise SandboxFailed(
+                    f"{_PROGRAMS[tool]} has seen no kernel", _quote_last_lines(text)
+                )
+            row = {
+                **build_analysis(found),
+                "kernel_id": case.kernel_id,
+                "author": f"ncu {released}",
+            }
             return {"analyses": [row], "findings": []}
         seen: dict[Complaint, None] = {}
         for check in _CHECKS:
-            text = _run([path, "--tool", check], order, Path(scratch))
+            text = _run_on_one_call([path, "--tool", check], order, Path(scratch))
             if "ERROR SUMMARY" not in text:
-                raise SandboxFailed(f"{check} has not come to its end", _last(text))
-            seen.update(dict.fromkeys(complaints(text)))
-    return {"analyses": [], "findings": findings(list(seen), case.kernel_id, released)}
+                raise SandboxFailed(f"{check} has not come to its end", _quote_last_lines(text))
+            seen.update(dict.fromkeys(parse_complaints(text)))
+    return {"analyses": [], "findings": build_findings(list(seen), case.kernel_id, released)}
 
 
 def write_order(case: Case, bench: Bench, scratch: Path) -> Path:
@@ -248,35 +256,43 @@ def write_order(case: Case, bench: Bench, scratch: Path) -> Path:
     return order
 
 
-def replayed(order: Path) -> list[str]:
+def build_replay_command(order: Path) -> list[str]:
     """The command that makes the requests of an order."""
     return [sys.executable, "-I", "-c", _START + "main(sys.argv[2])", _PACKAGE, str(order)]
 
 
-def kept(limit_s: float) -> list[str]:
+def build_keeper_command(limit_s: float) -> list[str]:
     """What to put before a command so that nothing of it outlives it, or the limit."""
     keeper = f"keep({limit_s}, sys.argv[2:])"
     return [sys.executable, "-I", "-c", _START + keeper, _PACKAGE]
 
 
-def _run(command: Sequence[str], order: Path, scratch: Path) -> str:
+def _run_on_one_call(command: Sequence[str], order: Path, scratch: Path) -> str:
     """What a tool writes about one call: its log, which the kernel's own words do not reach."""
     folder, log, said = scratch / "work", scratch / "log", scratch / "said"
     log.unlink(missing_ok=True)
     with open(said, "wb") as output:
         subprocess.run(
-            [*kept(_LIMIT_S), *command, "--log-file", str(log), *replayed(order)],
-            env=_environment(folder),
+            [
+                *build_keeper_command(_LIMIT_S),
+                *command,
+                "--log-file",
+                str(log),
+                *build_replay_command(order),
+            ],
+            env=_build_environment(folder),
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             check=False,
         )
-    return "\n".join(_text(file) for file in (log, said) if file.exists() and file.stat().st_size)
+    return "\n".join(
+        _read_text(file) for file in (log, said) if file.exists() and file.stat().st_size
+    )
 
 
-def _environment(folder: Path) -> Mapping[str, str]:
+def _build_environment(folder: Path) -> Mapping[str, str]:
     passed = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "CC", "CXX")
     kept = {n: os.environ[n] for n in (*passed, "TORCH_CUDA_ARCH_LIST") if n in os.environ}
     inside = {"TMPDIR": "tmp", "TORCH_EXTENSIONS_DIR": "extensions", "TRITON_CACHE_DIR": "triton"}
@@ -290,21 +306,21 @@ def _environment(folder: Path) -> Mapping[str, str]:
     }
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     with open(file, "rb") as opened:
         return opened.read(_LOG_BYTES).decode("utf-8", "backslashreplace")
 
 
-def _last(text: str) -> str:
-    return " / ".join(_plain(line) for line in text.strip().splitlines()[-3:])
+def _quote_last_lines(text: str) -> str:
+    return " / ".join(_escape(line) for line in text.strip().splitlines()[-3:])
 
 
-def _plain(text: str) -> str:
+def _escape(text: str) -> str:
     return escape_terminal(text[:_MOST_NAME])
 
 
 @functools.cache
-def _template() -> jinja2.Template:
+def _load_template() -> jinja2.Template:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES), undefined=jinja2.StrictUndefined
     )

@@ -47,7 +47,7 @@ class Outcome(Evidence):
     """What the text and the calls show of a hack; rows without evaluation_id."""
 
     @contextlib.contextmanager
-    def part(self, name: str) -> Generator[None]:
+    def time_part(self, name: str) -> Generator[None]:
         """Add the time inside to a part, also where it fails."""
         begin = time.perf_counter()
         try:
@@ -83,7 +83,7 @@ def build_tables(
         "message": outcome.message,
         "log": log[:LOG_LIMIT] or None,
         "flags": sorted(outcome.flags),
-        "equivalent": outcome.equivalent() if outcome.status == "correct" else None,
+        "equivalent": outcome.is_equivalent() if outcome.status == "correct" else None,
         "seeds": outcome.seeds,
         **_build_figures(outcome),
         "custom_kernel_share": outcome.custom_kernel_share,

@@ -31,7 +31,7 @@ class Audit:
     """Whether an answer follows from the inputs alone."""
 
 
-def audit(reference: Reference) -> Audit:
+def audit_task(reference: Reference) -> Audit:
     """Hold answers without work against the reference. Raises ReferenceFailed.
 
     They are zeros, ones, the mean of the right answer, each input of the right size (input_0 …),
@@ -45,20 +45,20 @@ def audit(reference: Reference) -> Audit:
         inputs = reference.inputs(seed)
         expected = reference.answer(inputs, call_seed(seed))
         again = reference.answer(inputs, call_seed(seed))
-        if not _passes(reference, inputs, expected, call_seed(seed), again.value):
+        if not _is_right(reference, inputs, expected, call_seed(seed), again.value):
             reference.remembers = True
-        answers = _answers(reference, inputs, expected, call_seed(seed))
+        answers = _iterate_answers(reference, inputs, expected, call_seed(seed))
         found = {
             name
             for name, answer in answers
-            if _passes(reference, inputs, expected, call_seed(seed), answer)
+            if _is_right(reference, inputs, expected, call_seed(seed), answer)
         }
         passes = found if passes is None else passes & found
     reference.reset()
     return Audit(sorted(passes or ()), reference.repeatable)
 
 
-def _passes(
+def _is_right(
     reference: Reference, inputs: list[Any], expected: Expected, seed: int, answer: Any
 ) -> bool:
     """Whether an answer would be right."""
@@ -66,19 +66,19 @@ def _passes(
     return compare(expected, answer, choices=choices).reason is None
 
 
-def _answers(
+def _iterate_answers(
     reference: Reference, inputs: list[Any], expected: Expected, seed: int
 ) -> Iterator[tuple[str, Any]]:
     value = expected.value
-    yield "zeros", _mapped(torch.zeros_like, value)
-    yield "ones", _mapped(torch.ones_like, value)
-    yield "mean", _mapped(_mean, value)
+    yield "zeros", _map_tensors(torch.zeros_like, value)
+    yield "ones", _map_tensors(torch.ones_like, value)
+    yield "mean", _map_tensors(_fill_with_mean, value)
     wanted = list(tensors_of(value))
     if len(wanted) == 1:
         for number, tensor in enumerate(tensors_of(inputs)):
             if tensor.numel() == wanted[0].numel():
                 answer = tensor.to(wanted[0].dtype).reshape(wanted[0].shape)
-                yield f"input_{number}", _mapped(lambda _, answer=answer: answer, value)
+                yield f"input_{number}", _map_tensors(lambda _, answer=answer: answer, value)
     yield "other_inputs", reference.answer(reference.inputs(secrets.randbits(48)), seed).value
     if reference.parameters():
         reference.load(reference.perturbed(secrets.randbits(48)))
@@ -90,15 +90,15 @@ def _answers(
             reference.reset()
 
 
-def _mean(tensor: torch.Tensor) -> torch.Tensor:
+def _fill_with_mean(tensor: torch.Tensor) -> torch.Tensor:
     wide = torch.complex128 if tensor.is_complex() else torch.float64
     mean = tensor.to(wide).mean() if tensor.numel() else torch.zeros((), dtype=wide)
     return mean.to(tensor.device, tensor.dtype).expand(tensor.shape)
 
 
-def _mapped(change: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
+def _map_tensors(change: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, list | tuple):
-        return type(value)(_mapped(change, item) for item in value)
+        return type(value)(_map_tensors(change, item) for item in value)
     return value

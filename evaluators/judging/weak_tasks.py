@@ -14,11 +14,11 @@ VERSION = 1
 """Version of the rules in `weak_answers`; tasks that an older one has audited are audited again."""
 
 
-def row(task: Mapping[str, str], bench: Bench) -> dict[str, Any]:
+def build_audit_row(task: Mapping[str, str], bench: Bench) -> dict[str, Any]:
     """The row of `task_audits` for a task of tasks_pending.sql. Raises ReferenceFailed."""
-    from evaluators.judging.weak_answers import audit
+    from evaluators.judging.weak_answers import audit_task
 
-    found = audit(bench.open_reference(task["task_code"], json.loads(task["axes"])))
+    found = audit_task(bench.open_reference(task["task_code"], json.loads(task["axes"])))
     return {
         "task_id": task["task_id"],
         "workload_id": task["workload_id"],

@@ -364,7 +364,7 @@ def main(fd: int) -> None:
         write=[os.environ["TMPDIR"], str(builds / "live"), str(builds / "kept"), *order["groups"]],
     )
 
-    from evaluators.device.fingerprint import architecture
+    from evaluators.device.fingerprint import find_architecture
     from evaluators.judging.bench import Bench
     from evaluators.scheduling.prebuild import toolchain
     from evaluators.worker.build_cache import Builds
@@ -386,7 +386,7 @@ def main(fd: int) -> None:
     try:
         # One after the other: drivers have failed where several processes began to use a GPU.
         with lock.exclusive():
-            arch = architecture(device)
+            arch = find_architecture(device)
             tools = toolchain(arch)
             bench = Bench(device, Builds(builds, tools), lock)
     except EvaluatorError as error:
@@ -478,11 +478,11 @@ def _remeasured(member: ModuleType, case: Case, bench: Bench, config: Any) -> di
 
 
 def _looked_at(case: Case, bench: Bench, tool: Tool) -> dict[str, Any]:
-    from evaluators.judging.nvidia_tools import look
+    from evaluators.judging.nvidia_tools import run_tool
     from evaluators.references.task import ReferenceFailed
 
     try:
-        return {"tables": look(case, bench, tool), "why": None}
+        return {"tables": run_tool(case, bench, tool), "why": None}
     except EvaluatorError as error:
         return {"tables": {}, "why": [error.message, error.hint]}
     except ReferenceFailed as failed:
@@ -490,11 +490,11 @@ def _looked_at(case: Case, bench: Bench, tool: Tool) -> dict[str, Any]:
 
 
 def _audited(task: Mapping[str, Any], bench: Bench) -> dict[str, Any]:
-    from evaluators.judging.weak_tasks import row
+    from evaluators.judging.weak_tasks import build_audit_row
     from evaluators.references.task import ReferenceFailed
 
     try:
-        return {"row": row(task, bench), "why": ""}
+        return {"row": build_audit_row(task, bench), "why": ""}
     except (ReferenceFailed, SandboxFailed) as failed:
         return {"row": None, "why": str(failed)}
 

@@ -639,7 +639,7 @@ def test_a_kernel_is_the_same_function_or_not(name: str, checked: Checked) -> No
     task, code, equivalent = SAME_FUNCTION[name]
     found = checked(code, task)
     assert (found.status, found.reason) == ("correct", None), found
-    assert found.evidence.equivalent() is equivalent, found.flags
+    assert found.evidence.is_equivalent() is equivalent, found.flags
 
 
 def test_the_view_repeats_the_rule_of_the_judge() -> None:

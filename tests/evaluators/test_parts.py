@@ -188,7 +188,7 @@ def test_a_closed_channel_says_so() -> None:
 
 
 def test_a_fingerprint_is_stable_and_names_what_was_used() -> None:
-    one, other = fingerprint.fingerprint("cpu"), fingerprint.fingerprint("cpu")
+    one, other = fingerprint.read_fingerprint("cpu"), fingerprint.read_fingerprint("cpu")
     assert one["device_id"] == other["device_id"]
     assert one["kind"] == "cpu"
     assert one["torch"] == torch.__version__
@@ -208,7 +208,7 @@ def test_a_fingerprint_is_stable_and_names_what_was_used() -> None:
     ],
 )
 def test_devices_have_short_names(model: str, name: str) -> None:
-    assert fingerprint.short_name(model) == name
+    assert fingerprint.shorten_name(model) == name
 
 
 def test_inputs_follow_their_seed_and_weights_theirs(references: Any) -> None:

@@ -14,7 +14,7 @@ import torch
 from evaluators.cli import verdict_text
 from evaluators.clock.rounds import EmptyRounds, RoundTime
 from evaluators.device.fingerprint import Reading
-from evaluators.device.roofline import Floor, count, floor, moved_bytes
+from evaluators.device.roofline import Floor, compute_floor, count_moved_bytes, count_work
 from evaluators.judge import Config, judge, remeasure, settle
 from evaluators.judging.baseline_workers import BaselineWorkers, Sizes
 from evaluators.judging.bench import Bench
@@ -229,32 +229,38 @@ def test_only_bytes_that_cannot_be_avoided_are_counted(name: str) -> None:
     torch.manual_seed(5)
     count = function.__code__.co_argcount
     inputs, others = ([torch.randn(N, N) for _ in range(count)] for _ in range(2))
-    assert least <= moved_bytes(Called(function), inputs, others) <= most
+    assert least <= count_moved_bytes(Called(function), inputs, others) <= most
 
 
 def test_what_a_kernel_can_know_before_is_not_counted() -> None:
     torch.manual_seed(6)
     twice = [[torch.randn(N, N).triu(), torch.ones(N, N)] for _ in range(2)]
     summed = Called(lambda x, mask: (x * mask).sum())
-    assert moved_bytes(summed, *twice) <= SQUARE // 2 + 512
+    assert count_moved_bytes(summed, *twice) <= SQUARE // 2 + 512
     symmetric = [[(x := torch.randn(N, N)) + x.t()] for _ in range(2)]
-    assert moved_bytes(Called(lambda x: x.sum()), *symmetric) == 4
+    assert count_moved_bytes(Called(lambda x: x.sum()), *symmetric) == 4
 
 
 def test_the_floor_follows_from_the_device() -> None:
     torch.manual_seed(8)
     inputs, others = ([torch.randn(N, N), torch.randn(N, N)] for _ in range(2))
     product = Called(lambda x, y: x @ y)
-    found = floor(count(product, inputs, others), cache_bytes=SQUARE, bandwidth=1e6, float_peak=1e9)
+    found = compute_floor(
+        count_work(product, inputs, others), cache_bytes=SQUARE, bandwidth=1e6, float_peak=1e9
+    )
     assert found.memory_ms == pytest.approx(2 * SQUARE / 1e6 * 1000)
     assert found.compute_ms == pytest.approx(2 * N**3 / 1e9 * 1000)
-    counted = floor(count(product, inputs, others), cache_bytes=0, bandwidth=None, float_peak=1.0)
+    counted = compute_floor(
+        count_work(product, inputs, others), cache_bytes=0, bandwidth=None, float_peak=1.0
+    )
     assert counted == Floor(moved_bytes=3 * SQUARE, operations=2 * N**3)
 
     def fails(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("CUDA out of memory")
 
-    none = floor(count(Called(fails), inputs, others), cache_bytes=0, bandwidth=1.0, float_peak=1.0)
+    none = compute_floor(
+        count_work(Called(fails), inputs, others), cache_bytes=0, bandwidth=1.0, float_peak=1.0
+    )
     assert none == Floor()
 
 
@@ -562,7 +568,7 @@ def test_all_five_baselines_on_a_gpu(right: str, task: str) -> None:
         [evaluation] = tables["evaluations"]
         assert evaluation["status"] == "correct", evaluation
         assert gpu.unavailable == {}
-        assert gpu.clocks.bandwidth() is not None
+        assert gpu.clocks.read_bandwidth() is not None
     for clock in CLOCKS["cuda"]:
         timed = [row for row in tables["timings"] if row["clock"] == clock]
         assert {row["arm"] for row in timed} == {"kernel", *BASELINES}
