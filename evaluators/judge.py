@@ -40,52 +40,52 @@ _FEW_CALLS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """How long to look, and what a candidate may use."""
+    """How long to measure, and what a candidate may use."""
 
     policy: Policy = "fp32_strict"
-    """allow_tf32 lets kernel and baselines compute float32 in TF32, and judges by its tolerance."""
+    """allow_tf32 lets kernel and baselines compute float32 in TF32, and uses TF32's tolerance."""
     kernels: Kernels = "any"
-    """custom_required ranks no kernel that spends all of its time in those of torch's libraries."""
+    """custom_required ranks no kernel that spends all of its time in torch's own kernels."""
     calls: int = 22
-    """Calls whose answers decide; five where one takes more than a second."""
+    """Calls whose answers decide the verdict; five where one takes more than a second."""
     robustness: bool = True
-    """Look for flags on inputs and weights that the task does not promise."""
+    """Call the kernel on inputs and weights that the task does not promise, and raise flags."""
     diagnosis: bool = True
-    """Profile a call of a correct kernel: its own share of the time, and the bottleneck."""
+    """Profile a call of a correct kernel for its own share of the time and its bottleneck."""
     timing_s: float | None = None
-    """Stop timing a kernel after this, once it has 20 blocks, though its interval is still too wide
-    (default: 1 on a processor, 2 on a GPU)."""
+    """Seconds of timing after which a kernel with 20 blocks gets no more, even if its interval is
+    too wide (default: 1 on a processor, 2 on a GPU)."""
     timing_limit_s: float = 6.0
-    """Stop timing a kernel past this whatever has been measured."""
+    """Seconds of timing after which a kernel gets no more blocks in any case."""
     blocks: int = 160
-    """Most blocks of a session, 20 at the least."""
+    """Blocks of a session, at most; 20 or more."""
     half_width: float | None = None
-    """Half-width of the speedups' intervals that is narrow enough to stop at, as a log ratio
-    (default: 0.03 on a processor, 0.01 on a GPU)."""
+    """Stop once the intervals of all speedups have this half-width, as a log ratio (default: 0.03
+    on a processor, 0.01 on a GPU)."""
     baselines: tuple[Baseline, ...] | None = None
-    """What to time a kernel against besides eager (default: nothing on a processor, which could
-    have compile; all of them on a GPU)."""
+    """Baselines besides eager (default: all on a GPU, none on a processor, where compile is also
+    available)."""
     rank_unfrozen: bool = False
-    """Rank kernels of other authors also where workers can only be stopped by signals, so that a
-    process that forks at that moment may go on unseen (`evaluators doctor`)."""
+    """Also rank kernels of other authors where only signals can stop workers, so that a process
+    that forks at that moment may keep running (`evaluators doctor`)."""
     import_s: float = 30.0
-    """Longest time to import or construct a candidate in which no compiler is at work."""
+    """Deadline for importing or constructing a candidate while no compiler runs."""
     build_s: float = 180.0
-    """Longest time to import or construct a candidate in all."""
+    """Deadline for importing or constructing a candidate, compilers included."""
     first_call_s: float = 60.0
-    """Longest first call, unless a compiler is at work."""
+    """Deadline of the first call while no compiler runs."""
     call_s: float = 5.0
-    """Longest further call; fifty times the eager baseline where that is more."""
+    """Deadline of each further call; fifty times the reference's answer where that is more."""
     total_s: float = 600.0
-    """Longest evaluation of a candidate."""
+    """Deadline of the whole evaluation."""
     memory_gb: float = 8.0
-    """Address space of a candidate on the processor, beyond what torch itself takes."""
+    """Address space of a candidate on the processor, besides that of torch itself."""
     file_mb: float = 256.0
-    """Largest file that a candidate may write, its printed output included."""
+    """Largest file that a candidate may write, including its printed output."""
 
 
 def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, Any]]]:
-    """Judge one candidate; rows of the tables that it concerns, without their run_id.
+    """Judge one candidate; returns rows by table, without their run_id.
 
     A failing candidate is a row. So is a fault of our own, with the status evaluator_error.
     """
@@ -154,7 +154,7 @@ def settle(
 
 
 def remeasure(case: Case, bench: Bench, config: Config) -> list[dict[str, Any]]:
-    """Time a kernel in a fresh process; rows of `timings` without evaluation_id.
+    """Time a kernel in a fresh process; returns rows of `timings` without evaluation_id.
 
     Raises Failed where it fails there: what a kernel shows once it has to show again.
     """

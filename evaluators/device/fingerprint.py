@@ -1,4 +1,4 @@
-"""What a measurement was taken with: the fingerprint of a device, its caches and its clocks."""
+"""The fingerprint of a device: model, versions and clocks that a measurement was taken with."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from store.ids import content_id
 _SLOWDOWNS = 0x08 | 0x20 | 0x40 | 0x80
 # Compute capabilities whose multiprocessors have 64 float32 lanes and not 128.
 _HALF_AS_WIDE = {(7, 0), (7, 2), (7, 5), (8, 0)}
-# What two measurements must share to be of the same device and environment. Host name and memory
-# describe a machine without changing what it measures.
+# Two measurements with equal values of these are of the same device and environment. Host name and
+# memory describe a machine without changing what it measures.
 _IDENTITY = (
     "kind",
     "model",
@@ -45,7 +45,7 @@ _IDENTITY = (
 
 
 def count_threads() -> int:
-    """Threads of every worker, the same for kernel and baseline.
+    """Return the number of threads of every worker, the same for kernel and baseline.
 
     One core is left to the judge and the system: a parallel loop ends with its slowest thread, so
     that a single interruption of one core would otherwise count as time of the kernel.
@@ -54,7 +54,7 @@ def count_threads() -> int:
 
 
 def read_fingerprint(device: str) -> dict[str, Any]:
-    """The `devices` row of this process's `cpu` or `cuda`. Raises DeviceUnavailable."""
+    """Return the `devices` row of this process's `cpu` or `cuda`. Raises DeviceUnavailable."""
     row = _describe_gpu() if device == "cuda" else _describe_processor()
     row |= {
         "torch": torch.__version__,
@@ -86,7 +86,7 @@ def find_architecture(device: str) -> str | None:
 
 
 def shorten_name(model: str) -> str:
-    """The name used in tables.
+    """Return the short name of a model, which tables use.
 
     >>> shorten_name("NVIDIA H100 80GB HBM3"), shorten_name("NVIDIA GeForce RTX 3090")
     ('H100', 'RTX 3090')
@@ -102,7 +102,7 @@ def shorten_name(model: str) -> str:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a GPU says of itself at one moment."""
+    """State of a GPU at one moment, as NVML reports it."""
 
     sm_mhz: int
     memory_mhz: int
@@ -113,7 +113,7 @@ class Reading:
 
 
 class Clocks:
-    """The state of a GPU by NVML; answers None where there is none to ask."""
+    """Reads the state of a GPU from NVML; every method returns None without NVML."""
 
     def __init__(self, device: str) -> None:
         self._nvml: Any = None
@@ -126,7 +126,7 @@ class Clocks:
                 self._nvml = nvml
 
     def read(self) -> Reading | None:
-        """Clocks, temperature, power, and whether the hardware slows itself down."""
+        """Return clocks, temperature, power, and whether the hardware slows itself down."""
         nvml = self._nvml
         if nvml is None:
             return None
@@ -145,7 +145,7 @@ class Clocks:
             return None
 
     def read_bandwidth(self) -> float | None:
-        """The most bytes per second that the GPU's memory can move: clock, both edges, width."""
+        """Return the GPU memory's peak in bytes per second: clock, both edges, bus width."""
         nvml = self._nvml
         if nvml is None:
             return None
@@ -154,10 +154,10 @@ class Clocks:
             bits = int(nvml.nvmlDeviceGetMemoryBusWidth(self._handle))
         except nvml.NVMLError:
             return None
-        return mhz * 1e6 * 2 * bits / 8 or None  # nothing is known where a driver says 0
+        return mhz * 1e6 * 2 * bits / 8 or None  # some drivers report 0
 
     def read_float_peak(self) -> float | None:
-        """The most float32 operations per second outside of tensor cores, a fused pair as two."""
+        """Return the peak of float32 operations per second without tensor cores, an FMA as two."""
         nvml = self._nvml
         if nvml is None:
             return None

@@ -168,9 +168,8 @@ class Bench:
         if not self.candidate_server.alive:
             self.candidate_server.close()
             self.candidate_server = Nursery(self._threads, self._environment)
-        build = None
-        if self._builds is not None:
-            build = self._builds.claim(files, *(self._task or ("", "{}")))
+        task = self._task or ("", "{}")
+        build = None if self._builds is None else self._builds.claim(files, *task)
         return self._start(self.candidate_server, files, sizes, limits, patience, build)
 
     def flush(self) -> None:
@@ -265,8 +264,7 @@ class Bench:
 
     def _warm_up(self, names: Sequence[str]) -> None:
         """Start the fork servers of some baselines; they import torch side by side."""
-        count = 2 + count_own_processes(self.device, names)
-        while len(self._baseline_servers) < count:
+        while len(self._baseline_servers) < 2 + count_own_processes(self.device, names):
             server = start_server(self.device, names, self._threads, self._environment)
             self._baseline_servers.append(server)
 

@@ -1,7 +1,7 @@
-"""Deep looks at a correct kernel: Nsight Compute's figures, compute-sanitizer's complaints.
+"""NVIDIA's tools on a correct kernel: Nsight Compute's figures, compute-sanitizer's complaints.
 
-Both start the process that they look at, so a kernel is called once more in a fresh one
-(`_replay`). What they write may hold what the kernel wrote: it is read as foreign data.
+Both start the process that they examine, so the kernel is called once more in a fresh process
+(`worker.replay`). Their output may contain text of the kernel: it is read as foreign data.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LIMIT_S = 300.0
 _DECIDES = 30.0
 _TEMPLATES = Path(__file__).parent / "templates"
 _PACKAGE = str(Path(__file__).resolve().parent.parent / "__init__.py")
-# The package by its path, as for a nursery: the folder above is not to be listed.
+# The package by its path, as in a fork server: the folder above is not to be listed.
 _START = """
 import importlib.util, sys
 spec = importlib.util.spec_from_file_location("evaluators", sys.argv[1])
@@ -69,7 +69,7 @@ _PLACE = re.compile(r"^=========\s+at (.*)")
 
 @dataclass
 class Launch:
-    """One launch as Nsight Compute saw it: percentages of what the device can do."""
+    """One launch by Nsight Compute; memory, compute and occupancy are percentages of the peak."""
 
     name: str
     ns: float = 0.0
@@ -80,24 +80,24 @@ class Launch:
 
 @dataclass(frozen=True)
 class Complaint:
-    """A wrong access, and where."""
+    """A wrong access, and its place."""
 
     what: str
     where: str
 
 
 def find_program(tool: Tool) -> str:
-    """Path of a tool's program. Raises EvaluatorError where it is not installed."""
+    """Return the path of a tool's program. Raises EvaluatorError where it is not installed."""
     name = _PROGRAMS[tool]
     home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
     found = shutil.which(name) or shutil.which(name, path=f"{home}/bin")
     if found is None:
-        raise EvaluatorError(f"there is no {name} on this machine", _HINTS[tool])
+        raise EvaluatorError(f"{name} is not installed on this machine", _HINTS[tool])
     return found
 
 
 def parse_version(text: str) -> str:
-    """The version in what a tool answers to --version.
+    """Return the version in a tool's answer to --version.
 
     >>> parse_version("Version 2025.3.0.0 (build 36273991) (public-release)")
     '2025.3.0'
@@ -107,7 +107,7 @@ def parse_version(text: str) -> str:
 
 
 def parse_launches(text: str) -> list[Launch]:
-    """Launches in Nsight Compute's CSV, in order; values that are no numbers are left out."""
+    """Return the launches in Nsight Compute's CSV, in order, without values that are no numbers."""
     lines = text.splitlines()
     begin = next((at for at, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
     found: dict[str, Launch] = {}
@@ -128,7 +128,7 @@ def parse_launches(text: str) -> list[Launch]:
 
 
 def parse_complaints(text: str) -> list[Complaint]:
-    """Different complaints of compute-sanitizer with their places, in order."""
+    """Return the distinct complaints of compute-sanitizer with their places, in order."""
     found: dict[Complaint, None] = {}
     lines = text.splitlines()
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
@@ -139,7 +139,7 @@ def parse_complaints(text: str) -> list[Complaint]:
 
 
 def build_analysis(found: Sequence[Launch]) -> dict[str, Any]:
-    """The row of `analyses` without kernel_id and author: each launch, and the larger limit.
+    """Return the row of `analyses` without kernel_id and author: launches and the larger limit.
 
     The figures of the limit are means over the launches weighted by their time; the bottleneck is
     the larger one, or unknown below 30 %.
@@ -168,7 +168,7 @@ def build_analysis(found: Sequence[Launch]) -> dict[str, Any]:
 def build_findings(
     found: Sequence[Complaint], kernel_id: str, released: str
 ) -> list[dict[str, Any]]:
-    """Rows of `findings`; the version 2025.3.0 is 202503."""
+    """Return rows of `findings`; version 2025.3.0 becomes 202503."""
     major, minor = [*re.findall(r"\d+", released), "0", "0"][:2]
     number = int(major) * 100 + int(minor)
     detector = _PROGRAMS["sanitizer"]
@@ -189,10 +189,10 @@ def build_findings(
 
 
 def run_tool(case: Case, bench: Bench, tool: Tool) -> dict[str, list[dict[str, Any]]]:
-    """Rows of `analyses` and `findings` of one kernel.
+    """Run a tool on one kernel; returns rows of `analyses` and `findings`.
 
-    Raises SandboxFailed where the tool says nothing that can be read, EvaluatorError without it,
-    ReferenceFailed where the task cannot be run.
+    Raises SandboxFailed where the tool's output cannot be read, EvaluatorError where it is not
+    installed, ReferenceFailed where the task cannot run.
     """
     path = find_program(tool)
     told = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
@@ -206,7 +206,7 @@ def run_tool(case: Case, bench: Bench, tool: Tool) -> dict[str, list[dict[str, A
             found = parse_launches(text)
             if not found:
                 raise SandboxFailed(
-                    f"{_PROGRAMS[tool]} has seen no kernel", _quote_last_lines(text)
+                    f"{_PROGRAMS[tool]} reported no kernel", _quote_last_lines(text)
                 )
             row = {
                 **build_analysis(found),
@@ -218,13 +218,13 @@ def run_tool(case: Case, bench: Bench, tool: Tool) -> dict[str, list[dict[str, A
         for check in _CHECKS:
             text = _run_on_one_call([path, "--tool", check], order, Path(scratch))
             if "ERROR SUMMARY" not in text:
-                raise SandboxFailed(f"{check} has not come to its end", _quote_last_lines(text))
+                raise SandboxFailed(f"{check} did not finish", _quote_last_lines(text))
             seen.update(dict.fromkeys(parse_complaints(text)))
     return {"analyses": [], "findings": build_findings(list(seen), case.kernel_id, released)}
 
 
 def write_order(case: Case, bench: Bench, scratch: Path) -> Path:
-    """Write files, inputs and requests of one call; returns the file with the requests."""
+    """Write the files, inputs and requests of one call; returns the file with the requests."""
     from evaluators.memory.tensors import ALIGN_BYTES, Box, layout
     from evaluators.references.module import WEIGHT_SEED
     from evaluators.sandbox.launcher import write_files
@@ -257,18 +257,18 @@ def write_order(case: Case, bench: Bench, scratch: Path) -> Path:
 
 
 def build_replay_command(order: Path) -> list[str]:
-    """The command that makes the requests of an order."""
+    """Return the command that makes the requests of an order."""
     return [sys.executable, "-I", "-c", _START + "main(sys.argv[2])", _PACKAGE, str(order)]
 
 
 def build_keeper_command(limit_s: float) -> list[str]:
-    """What to put before a command so that nothing of it outlives it, or the limit."""
+    """Return a prefix for a command that ends all of its processes with it, or at the limit."""
     keeper = f"keep({limit_s}, sys.argv[2:])"
     return [sys.executable, "-I", "-c", _START + keeper, _PACKAGE]
 
 
 def _run_on_one_call(command: Sequence[str], order: Path, scratch: Path) -> str:
-    """What a tool writes about one call: its log, which the kernel's own words do not reach."""
+    """Return the log that a tool writes about one call, which the kernel cannot write to."""
     folder, log, said = scratch / "work", scratch / "log", scratch / "said"
     log.unlink(missing_ok=True)
     with open(said, "wb") as output:
@@ -301,7 +301,7 @@ def _build_environment(folder: Path) -> Mapping[str, str]:
         **{name: str(folder / part) for name, part in inside.items()},
         "HOME": str(folder),
         "LANG": "C.UTF-8",
-        # Each tensor its own allocation, so that a step beyond it is seen.
+        # Each tensor has its own allocation, so that the tool sees an access beyond it.
         "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
     }
 

@@ -1,7 +1,7 @@
-"""Answers without work: zeros, an input handed back, the answer to other inputs.
+"""Weak answers: zeros, a copy of an input, the answer to other inputs, and others without work.
 
-Where any of them is within the tolerance of a task, being correct shows nothing about a kernel. The
-audit asks the reference alone; it needs no kernel.
+Where one of them is within the tolerance of a task, a correct verdict shows nothing about a kernel.
+The audit calls the reference alone; it needs no kernel.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _TRIALS = 3
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit has shown of one task."""
+    """The result of auditing one task."""
 
     passes: list[str]
-    """Answers without work that pass every time, sorted."""
+    """Weak answers that pass every time, sorted."""
     repeatable: bool
-    """Whether an answer follows from the inputs alone."""
+    """Whether answers depend on the inputs alone."""
 
 
 def audit_task(reference: Reference) -> Audit:
-    """Hold answers without work against the reference. Raises ReferenceFailed.
+    """Compare weak answers with the reference. Raises ReferenceFailed.
 
-    They are zeros, ones, the mean of the right answer, each input of the right size (input_0 …),
-    the answer to other inputs, and the answer under other parameters. One passes where it does on
-    three sets of inputs, since a verdict takes right answers to all of them.
+    Weak answers are zeros, ones, the mean of the right answer, each input of the right size
+    (input_0 …), the answer to other inputs, and the answer under other parameters. One of them
+    passes where it does on three sets of inputs: a verdict takes right answers to all inputs.
     """
     reference.reset()
     passes: set[str] | None = None
@@ -85,7 +85,7 @@ def _iterate_answers(
         try:
             yield "other_parameters", reference.answer(inputs, seed).value
         except ReferenceFailed:
-            pass  # under weights that it cannot run with, it gives no answer that could pass
+            pass  # the module cannot run with these weights, so no answer could pass
         finally:
             reference.reset()
 

@@ -1,4 +1,4 @@
-"""Weak tasks: those that an answer without work passes. Importing this loads no torch."""
+"""Weak tasks: tasks that a weak answer passes. Importing this module loads no torch."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from evaluators.judging.bench import Bench
 
 VERSION = 1
-"""Version of the rules in `weak_answers`; tasks that an older one has audited are audited again."""
+"""Version of the rules in `weak_answers`; a new version audits every task again."""
 
 
 def build_audit_row(task: Mapping[str, str], bench: Bench) -> dict[str, Any]:
-    """The row of `task_audits` for a task of tasks_pending.sql. Raises ReferenceFailed."""
+    """Return the row of `task_audits` for a task of tasks_pending.sql. Raises ReferenceFailed."""
     from evaluators.judging.weak_answers import audit_task
 
     found = audit_task(bench.open_reference(task["task_code"], json.loads(task["axes"])))
