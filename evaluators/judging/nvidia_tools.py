@@ -90,10 +90,10 @@ def find_program(tool: Tool) -> str:
     """Return the path of a tool's program. Raises EvaluatorError where it is not installed."""
     name = _PROGRAMS[tool]
     home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
-    found = shutil.which(name) or shutil.which(name, path=f"{home}/bin")
-    if found is None:
+    path = shutil.which(name) or shutil.which(name, path=f"{home}/bin")
+    if path is None:
         raise EvaluatorError(f"{name} is not installed on this machine", _HINTS[tool])
-    return found
+    return path
 
 
 def parse_version(text: str) -> str:
@@ -102,18 +102,18 @@ def parse_version(text: str) -> str:
     >>> parse_version("Version 2025.3.0.0 (build 36273991) (public-release)")
     '2025.3.0'
     """
-    found = re.search(r"Version (\d+\.\d+(?:\.\d+)?)", text)
-    return found[1] if found else "unknown"
+    match = re.search(r"Version (\d+\.\d+(?:\.\d+)?)", text)
+    return match[1] if match else "unknown"
 
 
 def parse_launches(text: str) -> list[Launch]:
     """Return the launches in Nsight Compute's CSV, in order, without values that are no numbers."""
     lines = text.splitlines()
     begin = next((at for at, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
-    found: dict[str, Launch] = {}
+    launches: dict[str, Launch] = {}
     for row in csv.DictReader(lines[begin:]):
         name, unit = row.get("Metric Name") or "", row.get("Metric Unit") or ""
-        launch = found.setdefault(row["ID"], Launch(_escape(row.get("Kernel Name") or "")))
+        launch = launches.setdefault(row["ID"], Launch(_escape(row.get("Kernel Name") or "")))
         with contextlib.suppress(ValueError):
             value = float((row.get("Metric Value") or "").replace(",", ""))
             if name == "Duration" and unit in _NANOSECONDS:
@@ -124,34 +124,34 @@ def parse_launches(text: str) -> list[Launch]:
                 launch.compute = value
             elif name == "Achieved Occupancy" and unit == "%":
                 launch.occupancy = value
-    return list(found.values())
+    return list(launches.values())
 
 
 def parse_complaints(text: str) -> list[Complaint]:
     """Return the distinct complaints of compute-sanitizer with their places, in order."""
-    found: dict[Complaint, None] = {}
+    complaints: dict[Complaint, None] = {}
     lines = text.splitlines()
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
         what, where = _COMPLAINT.match(line), _PLACE.match(following)
         if what:
-            found[Complaint(_escape(what[1]), _escape(where[1]) if where else "")] = None
-    return list(found)[:_MOST_FINDINGS]
+            complaints[Complaint(_escape(what[1]), _escape(where[1]) if where else "")] = None
+    return list(complaints)[:_MOST_FINDINGS]
 
 
-def build_analysis(found: Sequence[Launch]) -> dict[str, Any]:
+def build_analysis(launches: Sequence[Launch]) -> dict[str, Any]:
     """Return the row of `analyses` without kernel_id and author: launches and the larger limit.
 
     The figures of the limit are means over the launches weighted by their time; the bottleneck is
     the larger one, or unknown below 30 %.
     """
-    total_ns = sum(launch.ns for launch in found) or 1.0
-    memory = sum(launch.ns * launch.memory for launch in found) / total_ns
-    compute = sum(launch.ns * launch.compute for launch in found) / total_ns
+    total_ns = sum(launch.ns for launch in launches) or 1.0
+    memory = sum(launch.ns * launch.memory for launch in launches) / total_ns
+    compute = sum(launch.ns * launch.compute for launch in launches) / total_ns
     bottleneck = "memory_bandwidth" if memory >= compute else "compute"
     if max(memory, compute) < _DECIDES:
         bottleneck = "unknown"
     body = _load_template().render(
-        launches=sorted(found, key=lambda launch: -launch.ns),
+        launches=sorted(launches, key=lambda launch: -launch.ns),
         total_ns=total_ns,
         memory=memory,
         compute=compute,
@@ -166,7 +166,7 @@ def build_analysis(found: Sequence[Launch]) -> dict[str, Any]:
 
 
 def build_findings(
-    found: Sequence[Complaint], kernel_id: str, released: str
+    complaints: Sequence[Complaint], kernel_id: str, released: str
 ) -> list[dict[str, Any]]:
     """Return rows of `findings`; version 2025.3.0 becomes 202503."""
     major, minor = [*re.findall(r"\d+", released), "0", "0"][:2]
@@ -175,16 +175,24 @@ def build_findings(
     return [
         {
             "finding_id": content_id(
-                "finding", kernel_id, detector, str(number), "memory_error", one.what, one.where
+                "finding",
+                kernel_id,
+                detector,
+                str(number),
+                "memory_error",
+                complaint.what,
+                complaint.where,
             ),
             "kernel_id": kernel_id,
             "detector": detector,
             "detector_version": number,
             "class": "memory_error",
-            "quote": f"{one.what} at {one.where}" if one.where else one.what,
+            "quote": f"{complaint.what} at {complaint.where}"
+            if complaint.where
+            else complaint.what,
             "confidence": 1.0,
         }
-        for one in found
+        for complaint in complaints
     ]
 
 
@@ -195,32 +203,32 @@ def run_tool(case: Case, bench: Bench, tool: Tool) -> dict[str, list[dict[str, A
     installed, ReferenceFailed where the task cannot run.
     """
     path = find_program(tool)
-    told = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-    released = parse_version(told.stdout)
+    answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+    released = parse_version(answer.stdout)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         order = write_order(case, bench, Path(scratch))
         if tool == "ncu":
             options = ("--set", "basic", "--csv", "--target-processes", "application-only")
             wanted = ("--profile-from-start", "off", "--launch-count", str(_MOST_LAUNCHES))
             text = _run_on_one_call([path, *options, *wanted], order, Path(scratch))
-            found = parse_launches(text)
-            if not found:
+            launches = parse_launches(text)
+            if not launches:
                 raise SandboxFailed(
                     f"{_PROGRAMS[tool]} reported no kernel", _quote_last_lines(text)
                 )
             row = {
-                **build_analysis(found),
+                **build_analysis(launches),
                 "kernel_id": case.kernel_id,
                 "author": f"ncu {released}",
             }
             return {"analyses": [row], "findings": []}
-        seen: dict[Complaint, None] = {}
+        complaints: dict[Complaint, None] = {}
         for check in _CHECKS:
             text = _run_on_one_call([path, "--tool", check], order, Path(scratch))
             if "ERROR SUMMARY" not in text:
                 raise SandboxFailed(f"{check} did not finish", _quote_last_lines(text))
-            seen.update(dict.fromkeys(parse_complaints(text)))
-    return {"analyses": [], "findings": build_findings(list(seen), case.kernel_id, released)}
+            complaints.update(dict.fromkeys(parse_complaints(text)))
+    return {"analyses": [], "findings": build_findings(list(complaints), case.kernel_id, released)}
 
 
 def write_order(case: Case, bench: Bench, scratch: Path) -> Path:
@@ -251,8 +259,8 @@ def write_order(case: Case, bench: Bench, scratch: Path) -> Path:
         ("call", {"slot": 0}),
     ]
     order = scratch / "order.json"
-    told = {"folder": str(folder), "inbox": str(inbox), "setting": setting, "requests": requests}
-    order.write_text(json.dumps(told), "utf-8")
+    content = {"folder": str(folder), "inbox": str(inbox), "setting": setting, "requests": requests}
+    order.write_text(json.dumps(content), "utf-8")
     return order
 
 

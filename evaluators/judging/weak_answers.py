@@ -44,16 +44,16 @@ def audit_task(reference: Reference) -> Audit:
         seed = secrets.randbits(48)
         inputs = reference.inputs(seed)
         expected = reference.answer(inputs, call_seed(seed))
-        again = reference.answer(inputs, call_seed(seed))
-        if not _is_right(reference, inputs, expected, call_seed(seed), again.value):
+        repeated = reference.answer(inputs, call_seed(seed))
+        if not _is_right(reference, inputs, expected, call_seed(seed), repeated.value):
             reference.remembers = True
         answers = _iterate_answers(reference, inputs, expected, call_seed(seed))
-        found = {
+        passing = {
             name
             for name, answer in answers
             if _is_right(reference, inputs, expected, call_seed(seed), answer)
         }
-        passes = found if passes is None else passes & found
+        passes = passing if passes is None else passes & passing
     reference.reset()
     return Audit(sorted(passes or ()), reference.repeatable)
 

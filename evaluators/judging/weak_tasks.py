@@ -18,14 +18,14 @@ def build_audit_row(task: Mapping[str, str], bench: Bench) -> dict[str, Any]:
     """Return the row of `task_audits` for a task of tasks_pending.sql. Raises ReferenceFailed."""
     from evaluators.judging.weak_answers import audit_task
 
-    found = audit_task(bench.open_reference(task["task_code"], json.loads(task["axes"])))
+    audit = audit_task(bench.open_reference(task["task_code"], json.loads(task["axes"])))
     return {
         "task_id": task["task_id"],
         "workload_id": task["workload_id"],
         "auditor_version": VERSION,
         "device_id": bench.row["device_id"],
-        "passes": found.passes,
-        "weak": bool(found.passes),
-        "repeatable": found.repeatable,
+        "passes": audit.passes,
+        "weak": bool(audit.passes),
+        "repeatable": audit.repeatable,
         "created_at": datetime.now(UTC).isoformat(),
     }
