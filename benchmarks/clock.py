@@ -24,8 +24,8 @@ import torch
 from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
-from evaluators.timing.intervals import verdict
-from evaluators.timing.surprising_wins import speedups
+from evaluators.timing.intervals import classify_speedup
+from evaluators.timing.surprising_wins import compute_speedups
 
 TASK = """
 import time, torch
@@ -141,8 +141,8 @@ def main() -> None:
         with load(options.load):
             for _ in range(options.sessions):
                 rows = session(bench, EAGER)
-                low, _, high = speedups(rows)["eager"]
-                told = "noisy" if rows[0]["noisy"] else verdict(low, high)
+                low, _, high = compute_speedups(rows)["eager"]
+                told = "noisy" if rows[0]["noisy"] else classify_speedup(low, high)
                 counts[told] = counts.get(told, 0) + 1
         seconds = time.perf_counter() - begin
         listed = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))

@@ -58,7 +58,7 @@ def plain_grpo(folder: Path, steps: int) -> list[float]:
     from trl.trainer.grpo_trainer import GRPOTrainer
 
     from evaluators.scheduling.judge_process import Host
-    from evaluators.timing.surprising_wins import ranking_rows
+    from evaluators.timing.surprising_wins import select_ranking_rows
     from store import ids
     from store.code.completion import parse_completion
     from trainers import _judging, _model, contrastive
@@ -109,7 +109,7 @@ def plain_grpo(folder: Path, steps: int) -> list[float]:
             )
             if tables["evaluations"][0]["status"] != "correct":
                 return -1.0
-            ranking = ranking_rows(tables["timings"])
+            ranking = select_ranking_rows(tables["timings"])
             arms = {arm: row["samples_ms"] for arm, row in ranking.items()}
             ratios = [a / b for a, b in zip(arms["eager"], arms["kernel"], strict=True)]
             return 2.0 if statistics.median(ratios) > 1.05 else 1.0

@@ -8,20 +8,12 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from pipelines._contract import Request
 from pipelines._select import sql
 from store.errors import EmptyDataset
+from store.schema.baselines import Baseline
 
 if TYPE_CHECKING:
     import store
 
 Evidence: TypeAlias = Literal["measured", "claimed"]
-Baseline: TypeAlias = Literal["eager", "compile", "compile_reduce_overhead", "cuda_graph", "cudnn"]
-
-BASELINE_WORDS = {
-    "eager": "PyTorch eager",
-    "compile": "torch.compile",
-    "compile_reduce_overhead": "torch.compile in its reduce-overhead mode",
-    "cuda_graph": "replayed as a CUDA graph",
-    "cudnn": "with tuned cuDNN flags",
-}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 import pipelines
 from pipelines._contract import Message, Request, Row, Selection
 from pipelines._sampling import Strategy, check, draw
-from pipelines._scores import BASELINE_WORDS, Baseline, Evidence, Scores, device_kind, scores
+from pipelines._scores import Evidence, Scores, device_kind, scores
 from pipelines._select import asked_tasks, find_task
+from store.schema.baselines import Baseline, describe_baseline
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -139,7 +140,7 @@ def render(row: Row) -> dict[str, list[Message]]:
         evidence=columns["evidence"],
         device=columns["device"],
         device_kind=columns["_device_kind"],
-        baseline_words=BASELINE_WORDS[columns["baseline"]],
+        baseline_words=describe_baseline(columns["baseline"]),
     )
     return {"prompt": [{"role": "user", "content": text}]}
 

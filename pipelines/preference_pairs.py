@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Literal
 import pipelines
 from pipelines import _answers
 from pipelines._contract import Message, Request, Row, Selection
-from pipelines._scores import Baseline, Evidence, device_kind, scores
+from pipelines._scores import Evidence, device_kind, scores
 from pipelines._select import asked_tasks
 from store.errors import DatasetError
+from store.schema.baselines import Baseline
 
 if TYPE_CHECKING:
     import store

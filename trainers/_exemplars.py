@@ -16,13 +16,13 @@ import store
 from pipelines import contrastive_batch
 from pipelines._contract import Request, Row
 from pipelines._materialise import Job, selected
-from pipelines._scores import Baseline
 from pipelines._texts import with_texts
 from pipelines._tokens import counter
 from store.errors import EmptyDataset, LeakageFound
+from store.schema.baselines import Baseline
 from trainers._attempts import Asked
 
-Arm: TypeAlias = Literal["bucket", "random", "island", "none", "shuffled"]
+WorkerHandle: TypeAlias = Literal["bucket", "random", "island", "none", "shuffled"]
 _PURPOSE = "train"
 
 
@@ -30,7 +30,7 @@ _PURPOSE = "train"
 class Draw:
     """How exemplars are drawn."""
 
-    arm: Arm
+    arm: WorkerHandle
     """bucket, random, island and none are strategies of contrastive-batch; shuffled is bucket with
     the scores of a prompt dealt out anew among its kernels."""
     exemplars: int

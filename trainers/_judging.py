@@ -40,7 +40,7 @@ def place(device: str) -> str:
         return device
     from evaluators.device import placement
 
-    there = placement.gpus()
+    there = placement.list_gpus()
     return ",".join(there[_training() :] or there[:1]) or "cpu"
 
 

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from store.commandline import members
 from store.commandline.escape import quote_name
 from store.errors import FlywheelError, UnknownName
+from store.schema.baselines import list_baselines
+from store.schema.catalog import quoted
 from trainers.rewards._terms import Terms, figures
 
 if TYPE_CHECKING:
@@ -376,7 +378,8 @@ def _inputs(lake: store.Lake, terms: Terms, generation_ids: Sequence[str]) -> pa
         "kernels": kernels,
         "include_nonequivalent": terms.include_nonequivalent,
     }
-    rows = lake.run(_question("reward_inputs"), asked).arrow().combine_chunks()
+    text = _question("reward_inputs").replace("($baselines)", f"({quoted(list_baselines())})")
+    rows = lake.run(text, asked).arrow().combine_chunks()
     places = pc.index_in(wanted, rows["generation_id"].combine_chunks())
     missing = wanted.filter(pc.is_null(places))
     if len(missing):

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import store
-from pipelines._scores import Baseline
 from store.errors import FlywheelError, LakeNotFound, UnknownName
+from store.schema.baselines import Baseline
 from trainers import _dataset, _judging, _model, _ranks, _record, _rewards, _tiny, _trl, _words
 from trainers._contract import Job, Training
 from trainers._dataset import Dataset
-from trainers._exemplars import Arm, Draw, bare
+from trainers._exemplars import Draw, WorkerHandle, bare
 from trainers._policy import Sampling
 from trainers._record import Run, begin
 
@@ -93,7 +93,7 @@ class Config(Training):
 
     tasks: tuple[str, ...] = ()
     """Names or ids of the tasks to train on (default: all of the train split)."""
-    arm: Arm = "bucket"
+    arm: WorkerHandle = "bucket"
     """Exemplars of the prompts. bucket: CUDA-L1's softmax over score buckets. random, island, none:
     its ablations. shuffled: those of bucket with their scores dealt out anew."""
     exemplars: int = 2

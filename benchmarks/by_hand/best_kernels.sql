@@ -29,8 +29,9 @@ scored AS (
     SELECT
         *,
         exp((ln(ratios[(len(ratios) + 1) // 2]) + ln(ratios[len(ratios) // 2 + 1])) / 2) AS speedup,
-        ratios[greatest(1, floor((len(ratios) + 1) / 2 - 0.979982 * sqrt(len(ratios) - 0.473576)))::INT]
-            AS speedup_low
+        ratios[greatest(
+            1, floor((len(ratios) + 1) / 2 - 1.182809063 * sqrt(len(ratios) - 0.766024854))
+        )::INT] AS speedup_low
     FROM sessions
     JOIN judged USING (kernel_id, task_id, workload_id, device_id)
     JOIN (SELECT evaluation_id, status FROM evaluations) USING (evaluation_id)

@@ -115,7 +115,7 @@ def run(
     from evaluators.scheduling.judge_process import Host
     from evaluators.scheduling.prebuild import Builder
 
-    layout = placement.layout(device, workers if ray is None else 1)
+    layout = placement.divide_machine(device, workers if ray is None else 1)
     member = members.find_member("evaluators", evaluator).load()
     settings = config if member.Config is Config else member.Config()
     wanted = pending_module.Wanted(
@@ -184,7 +184,7 @@ def doctor(
     from evaluators.sandbox import doctor as walls
     from evaluators.scheduling.judge_process import Host
 
-    place = placement.layout(device).places[0]
+    place = placement.divide_machine(device).places[0]
     with Host("judge", place.device, _CONFIG, place.cores) as host:
         rows = walls.describe_walls(*host.walls())
         name = host.row["name"]
@@ -232,7 +232,7 @@ def tasks(
     from evaluators.scheduling import task_audits
     from evaluators.scheduling.judge_process import Host
 
-    place = placement.layout(device).places[0]
+    place = placement.divide_machine(device).places[0]
     store.open(common.lake).close()  # a lake that is not there is refused before torch is loaded
     with Host("judge", place.device, _CONFIG, place.cores) as host:
         tally = task_audits.run(common.lake, host, task)
@@ -283,7 +283,7 @@ def check(
     from evaluators.scheduling import pending as pending_module
     from evaluators.scheduling.judge_process import Host
 
-    place = placement.layout(device).places[0]
+    place = placement.divide_machine(device).places[0]
     if not file.is_file():
         raise FlywheelError(f"no file {file}", "Give the path of a Python file.")
     problem = pending_module.problem(task, common.lake)

@@ -58,8 +58,8 @@ def diagnose(
     from evaluators.scheduling import pending
     from evaluators.scheduling.judge_process import Host
 
-    nvidia_tools.program(tool)
-    place = placement.layout(device).places[0]
+    nvidia_tools.find_program(tool)
+    place = placement.divide_machine(device).places[0]
     with store.writer(common.lake, author="evaluators diagnose") as writer:
         with Host("judge", place.device, Config(), place.cores) as host:
             if host.row["kind"] != "cuda":

@@ -7,8 +7,12 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from evaluators.timing.intervals import verdict
-from evaluators.timing.surprising_wins import best_baseline, ranking_rows, speedups
+from evaluators.timing.intervals import classify_speedup
+from evaluators.timing.surprising_wins import (
+    compute_speedups,
+    find_best_baseline,
+    select_ranking_rows,
+)
 from store.commandline.escape import escape_lines, escape_terminal, quote_name
 
 _COLOURS = {
@@ -76,8 +80,8 @@ def _sessions(timings: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 def _speedup_lines(session: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
     """Text and meaning of each baseline's line; the baseline hardest to beat is marked."""
-    ranking = ranking_rows(session)
-    found = speedups(session)
+    ranking = select_ranking_rows(session)
+    found = compute_speedups(session)
     kernel = ranking["kernel"]
     for baseline, (low, middle, high) in found.items():
         baseline_ms = statistics.median(ranking[baseline]["samples_ms"])
@@ -91,7 +95,9 @@ def _speedup_lines(session: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
                 notes.append(f"{clock} {ratio:.2f}")
         if kernel["noisy"]:
             notes.append("noisy, not for ranking")
-        mark = " (best baseline)" if len(found) > 1 and baseline == best_baseline(found) else ""
+        mark = (
+            " (best baseline)" if len(found) > 1 and baseline == find_best_baseline(found) else ""
+        )
         bounds = f"[{math.exp(low):.2f}, {math.exp(high):.2f}]"
         text = f"speedup {math.exp(middle):.2f} {bounds} over {baseline}{mark}"
-        yield f"{text} ({', '.join(notes)})", verdict(low, high)
+        yield f"{text} ({', '.join(notes)})", classify_speedup(low, high)

@@ -1,1 +1,1 @@
-"""The device that kernels run on: its fingerprint, limits and lock, and load on its host."""
+"""The device that kernels run on: fingerprint, limits, lock, cache flush, load of its host."""

@@ -1,4 +1,4 @@
-"""What a measurement was taken with: the fingerprint of a device, its caches and its clocks."""
+"""The fingerprint of a device: model, versions and clocks that a measurement was taken with."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from typing import Any
 
 import torch
 
+from evaluators.device.cache_flush import read_last_level_cache_bytes
 from store.errors import DeviceUnavailable
 from store.ids import content_id
 
-_MIB = 1 << 20
 # Bits of NVML's throttle reasons: slowdown by hardware or heat, thermal and power brake. That the
 # power limit holds the clock is no such reason: it is the normal state of a busy GPU.
 _SLOWDOWNS = 0x08 | 0x20 | 0x40 | 0x80
 # Compute capabilities whose multiprocessors have 64 float32 lanes and not 128.
 _HALF_AS_WIDE = {(7, 0), (7, 2), (7, 5), (8, 0)}
-# What two measurements must share to be of the same device and environment. Host name and memory
-# describe a machine without changing what it measures.
+# Two measurements with equal values of these are of the same device and environment. Host name and
+# memory describe a machine without changing what it measures.
 _IDENTITY = (
     "kind",
     "model",
@@ -44,8 +44,8 @@ _IDENTITY = (
 )
 
 
-def threads() -> int:
-    """Threads of every worker, the same for kernel and baseline.
+def count_threads() -> int:
+    """Return the number of threads of every worker, the same for kernel and baseline.
 
     One core is left to the judge and the system: a parallel loop ends with its slowest thread, so
     that a single interruption of one core would otherwise count as time of the kernel.
@@ -53,13 +53,13 @@ def threads() -> int:
     return max(1, min(len(os.sched_getaffinity(0)) - 1, 4))
 
 
-def fingerprint(device: str) -> dict[str, Any]:
-    """The `devices` row of this process's `cpu` or `cuda`. Raises DeviceUnavailable."""
-    row = _cuda() if device == "cuda" else _cpu()
+def read_fingerprint(device: str) -> dict[str, Any]:
+    """Return the `devices` row of this process's `cpu` or `cuda`. Raises DeviceUnavailable."""
+    row = _describe_gpu() if device == "cuda" else _describe_processor()
     row |= {
         "torch": torch.__version__,
-        "triton": _version("triton"),
-        "compiler": _compiler(),
+        "triton": _find_version("triton"),
+        "compiler": _read_compiler_version(),
         "python": platform.python_version(),
         "system": platform.platform(),
     }
@@ -72,7 +72,7 @@ def fingerprint(device: str) -> dict[str, Any]:
     }
 
 
-def architecture(device: str) -> str | None:
+def find_architecture(device: str) -> str | None:
     """Return what extensions are compiled for on this process's GPU, such as 9.0."""
     given = os.environ.get("TORCH_CUDA_ARCH_LIST")
     if device != "cuda" or given:
@@ -85,20 +85,12 @@ def architecture(device: str) -> str | None:
     return arch
 
 
-def flush_bytes(device: str) -> int:
-    """Memory that has to be written to push everything else out of the caches."""
-    if device == "cuda":
-        l2_bytes = int(torch.cuda.get_device_properties(0).L2_cache_size)
-        return max(256 * _MIB, 4 * l2_bytes)
-    return min(max(2 * (_last_level_cache_bytes() or 0), 32 * _MIB), 256 * _MIB)
+def shorten_name(model: str) -> str:
+    """Return the short name of a model, which tables use.
 
-
-def short_name(model: str) -> str:
-    """The name used in tables.
-
-    >>> short_name("NVIDIA H100 80GB HBM3"), short_name("NVIDIA GeForce RTX 3090")
+    >>> shorten_name("NVIDIA H100 80GB HBM3"), shorten_name("NVIDIA GeForce RTX 3090")
     ('H100', 'RTX 3090')
-    >>> short_name("Intel(R) Xeon(R) CPU E5-2670 0 @ 2.60GHz")
+    >>> shorten_name("Intel(R) Xeon(R) CPU E5-2670 0 @ 2.60GHz")
     'Intel Xeon E5-2670'
     """
     gpu = re.search(r"\b(RTX \w+(?: Ti)?|[A-Z]{1,2}\d{2,4}[A-Z]?)\b", model)
@@ -110,7 +102,7 @@ def short_name(model: str) -> str:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a GPU says of itself at one moment."""
+    """State of a GPU at one moment, as NVML reports it."""
 
     sm_mhz: int
     memory_mhz: int
@@ -121,7 +113,7 @@ class Reading:
 
 
 class Clocks:
-    """The state of a GPU by NVML; answers None where there is none to ask."""
+    """Reads the state of a GPU from NVML; every method returns None without NVML."""
 
     def __init__(self, device: str) -> None:
         self._nvml: Any = None
@@ -134,7 +126,7 @@ class Clocks:
                 self._nvml = nvml
 
     def read(self) -> Reading | None:
-        """Clocks, temperature, power, and whether the hardware slows itself down."""
+        """Return clocks, temperature, power, and whether the hardware slows itself down."""
         nvml = self._nvml
         if nvml is None:
             return None
@@ -152,8 +144,8 @@ class Clocks:
         except nvml.NVMLError:
             return None
 
-    def bandwidth(self) -> float | None:
-        """The most bytes per second that the GPU's memory can move: clock, both edges, width."""
+    def read_bandwidth(self) -> float | None:
+        """Return the GPU memory's peak in bytes per second: clock, both edges, bus width."""
         nvml = self._nvml
         if nvml is None:
             return None
@@ -162,10 +154,10 @@ class Clocks:
             bits = int(nvml.nvmlDeviceGetMemoryBusWidth(self._handle))
         except nvml.NVMLError:
             return None
-        return mhz * 1e6 * 2 * bits / 8 or None  # nothing is known where a driver says 0
+        return mhz * 1e6 * 2 * bits / 8 or None  # some drivers report 0
 
-    def float_peak(self) -> float | None:
-        """The most float32 operations per second outside of tensor cores, a fused pair as two."""
+    def read_float_peak(self) -> float | None:
+        """Return the peak of float32 operations per second without tensor cores, an FMA as two."""
         nvml = self._nvml
         if nvml is None:
             return None
@@ -178,7 +170,7 @@ class Clocks:
         return mhz * 1e6 * 2 * lanes * properties.multi_processor_count
 
 
-def _cuda() -> dict[str, Any]:
+def _describe_gpu() -> dict[str, Any]:
     if not torch.cuda.is_available():
         raise DeviceUnavailable(
             f"no CUDA device is visible to torch {torch.__version__}",
@@ -186,45 +178,34 @@ def _cuda() -> dict[str, Any]:
         )
     properties = torch.cuda.get_device_properties(0)
     return {
-        "name": short_name(properties.name),
+        "name": shorten_name(properties.name),
         "kind": "cuda",
         "model": properties.name,
         "cores": properties.multi_processor_count,
         "memory_bytes": properties.total_memory,
         "l2_bytes": int(properties.L2_cache_size),
         "gpu_uuid": str(getattr(properties, "uuid", "")) or None,
-        "driver": _driver(),
+        "driver": _read_driver_version(),
         "cuda": torch.version.cuda,
     }
 
 
-def _cpu() -> dict[str, Any]:
+def _describe_processor() -> dict[str, Any]:
     model = platform.processor() or platform.machine()
     with contextlib.suppress(OSError):
         found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M)
         model = found[1].strip() if found else model
     return {
-        "name": short_name(model),
+        "name": shorten_name(model),
         "kind": "cpu",
         "model": model,
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "l2_bytes": _last_level_cache_bytes(),
+        "l2_bytes": read_last_level_cache_bytes(),
     }
 
 
-def _last_level_cache_bytes() -> int | None:
-    """Largest cache that the first processor sees, as the kernel describes it."""
-    sizes: list[int] = []
-    for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        with contextlib.suppress(OSError, ValueError):
-            text = file.read_text().strip()
-            unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 1)
-            sizes.append(int(text.rstrip("KMG")) * unit)
-    return max(sizes, default=None)
-
-
-def _driver() -> str | None:
+def _read_driver_version() -> str | None:
     with contextlib.suppress(OSError):
         text = Path("/proc/driver/nvidia/version").read_text()
         found = re.search(r"\b(\d+\.\d+(?:\.\d+)?)\b", text)
@@ -232,7 +213,7 @@ def _driver() -> str | None:
     return None
 
 
-def _compiler() -> str | None:
+def _read_compiler_version() -> str | None:
     path = shutil.which("c++") or shutil.which("g++")
     if path is None:
         return None
@@ -240,7 +221,7 @@ def _compiler() -> str | None:
     return (answer.stdout.splitlines() or [None])[0]
 
 
-def _version(distribution: str) -> str | None:
+def _find_version(distribution: str) -> str | None:
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

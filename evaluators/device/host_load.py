@@ -1,7 +1,7 @@
-"""Whether other work shares the host while a session is timed.
+"""The load of the host: whether other work shares it while a session is timed.
 
-Read between samples, when every worker is frozen: whatever is running then, besides the process
-that reads, is somebody else's. A process that shares the cores delays launches and calls, and time
+The judge reads the load between samples, when every worker is frozen. Every other running thread
+then belongs to somebody else. A process that shares the cores delays launches and calls, and time
 that a hypervisor gives to other guests is missing from every clock.
 """
 
@@ -18,15 +18,15 @@ _MOST_STOLEN = 0.05
 _LOAD = Path("/proc/loadavg")
 _TIMES = Path("/proc/stat")
 _STEAL = 8
-"""Place of the time that a hypervisor gave to others, among the times of all cores."""
+"""Position of the time that a hypervisor gave to others, in a line of /proc/stat."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """What the host does at one moment."""
+    """The load of the host at one moment."""
 
     others: int
-    """Running threads besides the one that reads; 0 where they cannot be told."""
+    """Running threads besides the reading one; 0 where they are not known."""
     stolen_ticks: int
     """Time that all cores were taken away, since the machine started."""
     total_ticks: int
@@ -34,10 +34,10 @@ class Load:
 
 
 def read_load() -> Load:
-    """Read what the host does now; what the system does not tell is 0.
+    """Read the load of the host; figures that the system does not report are 0.
 
-    Where this process may not use every core, running threads of the machine say nothing of the
-    cores that it has.
+    Where this process may not use every core, the running threads of the machine say nothing about
+    the cores that it may use.
     """
     others = stolen = total = 0
     with contextlib.suppress(OSError, ValueError, IndexError):
@@ -50,7 +50,7 @@ def read_load() -> Load:
 
 
 def is_contended(loads: Sequence[Load]) -> bool:
-    """Whether others needed every core at half of the moments, or took 5 % of the time away.
+    """Whether others needed every core in half of the readings, or took 5 % of the time.
 
     >>> is_contended([Load(10**6, 0, 100), Load(10**6, 0, 200)])
     True

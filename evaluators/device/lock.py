@@ -1,6 +1,6 @@
-"""Locks between the judges of one machine: a timed section has its device for itself.
+"""Locks between the judges of one machine: a timed section has its device to itself.
 
-Judges that answer calls share a device, a judge that times has it alone. The locks are files of the
+Judges that make calls share a device; a judge that times has it alone. The locks are files of the
 machine, so they hold between commands, lakes and users, and end with the process that holds them.
 """
 
@@ -16,23 +16,23 @@ from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 
 _FOLDER = "flywheel-locks"
-_EVERYBODY = 0o666
+_EVERY_USER = 0o666
 
 
 class DeviceLock:
     """The locks of one device: a turnstile and a lock for each part of it.
 
-    Who waits for a device stands in its turnstile, so that a stream of judges that share it cannot
-    keep one that times waiting for ever.
+    A judge that waits for a device holds its turnstile, so that a stream of judges that share the
+    device cannot keep one that times waiting forever.
     """
 
     def __init__(self, fds: Sequence[tuple[int, int]] = ()) -> None:
-        """Take descriptors of turnstiles and locks, in an order that all judges keep."""
+        """Take descriptors of turnstiles and locks, in the same order in every judge."""
         self._fds = list(fds)
 
     @classmethod
     def of(cls, names: Iterable[str]) -> DeviceLock:
-        """Open the locks of parts of a device; where files cannot be had, there are none."""
+        """Open the locks of parts of a device; a part whose files cannot be opened has no lock."""
         opened: list[tuple[int, int]] = []
         for name in sorted(names):
             with contextlib.suppress(OSError):
@@ -41,23 +41,23 @@ class DeviceLock:
 
     @property
     def fds(self) -> list[tuple[int, int]]:
-        """Descriptors to hand to another process, which makes a DeviceLock of them."""
+        """Descriptors to pass to another process, which makes a DeviceLock of them."""
         return list(self._fds)
 
     @contextlib.contextmanager
     def shared(self) -> Generator[float]:
-        """Hold the device together with others; yields the seconds that it was waited for."""
-        with self._held(fcntl.LOCK_SH) as waited_s:
+        """Hold the device together with others; yields the seconds of waiting."""
+        with self._hold(fcntl.LOCK_SH) as waited_s:
             yield waited_s
 
     @contextlib.contextmanager
     def exclusive(self) -> Generator[float]:
-        """Hold the device alone; yields the seconds that it was waited for."""
-        with self._held(fcntl.LOCK_EX) as waited_s:
+        """Hold the device alone; yields the seconds of waiting."""
+        with self._hold(fcntl.LOCK_EX) as waited_s:
             yield waited_s
 
     @contextlib.contextmanager
-    def _held(self, how: int) -> Generator[float]:
+    def _hold(self, how: int) -> Generator[float]:
         begin = time.monotonic()
         with contextlib.ExitStack() as held:
             for turnstile, lock in self._fds:
@@ -87,10 +87,10 @@ def _open(name: str) -> int:
     try:
         fd = os.open(folder / name, flags)
     except FileNotFoundError:
-        fd = os.open(folder / name, flags | os.O_CREAT, _EVERYBODY)
+        fd = os.open(folder / name, flags | os.O_CREAT, _EVERY_USER)
         with contextlib.suppress(OSError):
-            os.fchmod(fd, _EVERYBODY)
+            os.fchmod(fd, _EVERY_USER)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise OSError(f"{folder / name} is no plain file")
+        raise OSError(f"{folder / name} is not a regular file")
     return fd

@@ -1,4 +1,4 @@
-"""Which devices a run uses, and which processor cores go to judging and which to compiling."""
+"""The placement of a run: its devices, and the processor cores for judging and for compiling."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Place:
     """One device with the processor cores of its judge."""
 
     device: str
-    """cpu, cuda:0, cuda:1 …, or auto where nothing tells."""
+    """cpu, cuda:0, cuda:1 …, or auto where only torch can tell."""
     cores: tuple[int, ...]
 
 
@@ -31,27 +31,28 @@ class Layout:
     """Cores of each builder; none on the processor, where compiling would disturb the timing."""
 
 
-def layout(device: str, workers: int = 1) -> Layout:
-    """Divide this machine.
+def divide_machine(device: str, workers: int = 1) -> Layout:
+    """Return the devices and cores of a run on this machine.
 
     Args:
         device: auto (every GPU where there is one, else the processor), cpu, cuda (every GPU), or
-            names with commas between: cuda:0,cuda:1.
-        workers: Judges on the processor; each has its own cores.
+            names separated by commas: cuda:0,cuda:1.
+        workers: Judges on the processor, each with its own cores.
 
     Raises:
         DeviceUnavailable: an unknown name, or more workers than cores.
     """
     cores = tuple(sorted(os.sched_getaffinity(0)))
-    names = _names(device)
+    names = _read_names(device)
     if names in (["cpu"], ["auto"]):
         if workers > len(cores):
             raise DeviceUnavailable(
-                f"{workers} workers on {len(cores)} cores", "Give each worker a core of its own."
+                f"there are {workers} workers and {len(cores)} cores",
+                "Each worker needs a core of its own: lower --workers.",
             )
         size = len(cores) // workers
         parts = [cores[index * size : (index + 1) * size] for index in range(workers)]
-        # With one judge the cores stay as they are, those that are left over included.
+        # A single judge keeps every core, including those that a division would leave over.
         places = [Place(names[0], cores if workers == 1 else part) for part in parts]
         return Layout(tuple(places), ())
     per_gpu = max(1, min(_CORES_PER_GPU, len(cores) // (2 * len(names))))
@@ -66,8 +67,8 @@ def layout(device: str, workers: int = 1) -> Layout:
     return Layout(tuple(places), tuple(builders))
 
 
-def gpus() -> list[str]:
-    """Return the GPUs that this process may use, as cuda:0, cuda:1 …"""
+def list_gpus() -> list[str]:
+    """Return the GPUs that this process may use, as cuda:0, cuda:1 and so on."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         names = [name for name in visible.split(",") if name and name != "-1"]
@@ -80,14 +81,14 @@ def gpus() -> list[str]:
     return [f"cuda:{index}" for index in range(len(found))]
 
 
-def _names(device: str) -> list[str]:
+def _read_names(device: str) -> list[str]:
     if device == "auto":
-        # Without nvidia-smi torch itself has to be asked, which the judge's process does.
-        return gpus() or (["cpu"] if shutil.which("nvidia-smi") else ["auto"])
+        # Without nvidia-smi only torch can tell; the judge process asks it.
+        return list_gpus() or (["cpu"] if shutil.which("nvidia-smi") else ["auto"])
     if device == "cpu":
         return ["cpu"]
     if device == "cuda":
-        return gpus() or ["cuda:0"]
+        return list_gpus() or ["cuda:0"]
     names = [name.strip() for name in device.split(",")]
     for name in names:
         kind, _, number = name.partition(":")
@@ -96,5 +97,7 @@ def _names(device: str) -> list[str]:
                 f'no device "{name}"', "Choose cpu, auto, cuda, or names such as cuda:0,cuda:1."
             )
     if len(set(names)) < len(names):
-        raise DeviceUnavailable(f"{device} names a device twice", "A GPU times one at a time.")
+        raise DeviceUnavailable(
+            f"{device} names a device twice", "A GPU times one kernel at a time: name it once."
+        )
     return names

@@ -1,9 +1,10 @@
-"""How fast any kernel can be at most: the bytes that an answer has to move, and its operations.
+"""The roofline of a task: the least time of a call, by the bytes it has to move and its operations.
 
-A floor that is too high rejects an honest kernel, so that only what cannot be avoided is counted:
-elements of the inputs that differ from one draw to the next and on which the answer depends (by its
-gradient, which is zero in what a short circuit, a triangle or a maximum leaves out), and elements
-of the answer that are neither taken over from the inputs nor repeated along a dimension.
+A floor that is too high would reject an honest kernel, so only unavoidable traffic counts. Of the
+inputs these are the elements that differ from one draw to the next and on which the answer depends
+(by its gradient, which is zero where a short circuit, a triangle or a maximum leaves elements out).
+Of the answer these are the elements that are neither copied from the inputs nor repeated along a
+dimension.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _SAMPLED = 64
 
 @dataclass(frozen=True)
 class Floor:
-    """Times that no call can beat, in milliseconds."""
+    """Times that no call can be faster than, in milliseconds."""
 
     memory_ms: float = 0.0
     """Bytes that any answer has to move, over the bandwidth of the memory."""
@@ -38,7 +39,7 @@ class Floor:
 
 @dataclass(frozen=True)
 class Counts:
-    """What a call has to do at the least, whatever the device."""
+    """The least work of a call, on any device."""
 
     moved_bytes: int = 0
     """Bytes that any answer has to move."""
@@ -48,26 +49,26 @@ class Counts:
     """Whether all floating inputs are float32."""
 
 
-def count(module: torch.nn.Module, inputs: list[Any], others: list[Any]) -> Counts:
-    """What a call of the module has to do, given two draws of inputs; nothing where it fails.
+def count_work(module: torch.nn.Module, inputs: list[Any], others: list[Any]) -> Counts:
+    """Count the least work of a call of the module from two draws of inputs; 0 where it fails.
 
-    It runs the task's code, and so it is called in the task's worker alone. The module is not used
-    again: gradients are left in it.
+    This runs the task's code, so only the task's worker calls it. Gradients stay in the module,
+    which nothing may use afterwards.
     """
-    with _spared():
-        moved = moved_bytes(module, inputs, others)
-        operations = _operations(module, inputs)
+    with _tolerate_failure():
+        moved = count_moved_bytes(module, inputs, others)
+        operations = _count_operations(module, inputs)
         single = all(t.dtype is torch.float32 for t in tensors_of(inputs) if t.is_floating_point())
         return Counts(moved, operations, single)
     return Counts()
 
 
-def floor(
+def compute_floor(
     counts: Counts, *, cache_bytes: int, bandwidth: float | None, float_peak: float | None
 ) -> Floor:
-    """Least times of one call of which this is counted.
+    """Return the least times of a call with this work.
 
-    cache_bytes: what may lie in a cache in place of the memory, before or after the call;
+    cache_bytes: bytes that may be in a cache instead of the memory, before or after the call;
     bandwidth: bytes per second; float_peak: float32 operations per second. With either None there
     is no bound, only the counts.
     """
@@ -82,9 +83,9 @@ def floor(
     )
 
 
-def moved_bytes(module: torch.nn.Module, inputs: list[Any], others: list[Any]) -> int:
-    """Bytes of the inputs that have to be read and of the answer that have to be written."""
-    given = [_watched(value) for value in inputs]
+def count_moved_bytes(module: torch.nn.Module, inputs: list[Any], others: list[Any]) -> int:
+    """Return the bytes of the inputs that have to be read and of the answer to be written."""
+    given = [_require_gradients(value) for value in inputs]
     with torch.enable_grad():
         value = module(*given)
         answers = [t for t in tensors_of(value) if t.is_floating_point()]
@@ -94,29 +95,33 @@ def moved_bytes(module: torch.nn.Module, inputs: list[Any], others: list[Any]) -
     read = sum(
         int(((tensor.grad != 0) & (tensor.detach() != other)).sum()) * tensor.element_size()
         for tensor, other in zip(tensors_of(given), tensors_of(others), strict=True)
-        if tensor.grad is not None and tensor.shape == other.shape and not _symmetric(tensor)
+        if tensor.grad is not None and tensor.shape == other.shape and not _is_symmetric(tensor)
     )
     held = list(tensors_of(inputs))
-    written = sum(_distinct(t.detach()) * t.element_size() for t in answers if not _taken(t, held))
+    written = sum(
+        _count_distinct(t.detach()) * t.element_size()
+        for t in answers
+        if not _is_taken_over(t, held)
+    )
     return read + written
 
 
-def _watched(value: Any) -> Any:
+def _require_gradients(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.detach().clone().requires_grad_(value.is_floating_point())
     if isinstance(value, list | tuple):
-        return type(value)(_watched(item) for item in value)
+        return type(value)(_require_gradients(item) for item in value)
     return value
 
 
-def _symmetric(tensor: torch.Tensor) -> bool:
-    """Whether one half tells the other; then a kernel may read less than all."""
+def _is_symmetric(tensor: torch.Tensor) -> bool:
+    """Whether a matrix is symmetric; a kernel may then read half of it."""
     square = tensor.dim() >= 2 and tensor.shape[-1] == tensor.shape[-2]
     return square and torch.equal(tensor, tensor.mT)
 
 
-def _distinct(tensor: torch.Tensor) -> int:
-    """Elements left when what repeats along a dimension is counted once: the rest may be a view."""
+def _count_distinct(tensor: torch.Tensor) -> int:
+    """Return the elements without repetitions along a dimension, which may be a view."""
     for dim, size in enumerate(tensor.shape):
         first = tensor.narrow(dim, 0, 1) if size else tensor
         if size > 1 and bool((tensor == first).all()):
@@ -124,7 +129,7 @@ def _distinct(tensor: torch.Tensor) -> int:
     return tensor.numel()
 
 
-def _taken(answer: torch.Tensor, inputs: list[torch.Tensor]) -> bool:
+def _is_taken_over(answer: torch.Tensor, inputs: list[torch.Tensor]) -> bool:
     """Whether the answer may be a view of the inputs: sampled values all occur among theirs."""
     flat = answer.detach().flatten()
     if not flat.numel():
@@ -137,17 +142,17 @@ def _taken(answer: torch.Tensor, inputs: list[torch.Tensor]) -> bool:
     return bool(found.all())
 
 
-def _operations(module: torch.nn.Module, inputs: list[Any]) -> int:
+def _count_operations(module: torch.nn.Module, inputs: list[Any]) -> int:
     with torch.no_grad(), _OperationCounter() as counter:
         module(*inputs)
     return counter.total
 
 
 class _OperationCounter(TorchDispatchMode):
-    """Adds up operations by torch's own table of them.
+    """Counts operations by torch's own table.
 
-    As `FlopCounterMode` does, which imports torch's compiler at its first call: two seconds for
-    every task.
+    `FlopCounterMode` does the same, but imports torch's compiler at its first call, which takes two
+    seconds for every task.
     """
 
     def __init__(self) -> None:
@@ -177,8 +182,8 @@ class _OperationCounter(TorchDispatchMode):
 
 
 @contextlib.contextmanager
-def _spared() -> Generator[None]:
-    """Let a task whose gradient cannot be had, for want of memory say, go without a floor."""
+def _tolerate_failure() -> Generator[None]:
+    """Leave a task without a floor where its gradient fails, for example for lack of memory."""
     try:
         yield
     except (RuntimeError, TypeError, ValueError, NotImplementedError):

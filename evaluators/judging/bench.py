@@ -1,11 +1,8 @@
-"""The place where kernels are judged: one device, its fork servers, and the task at hand.
+"""The bench: one device, the fork servers of its workers, and the task at hand.
 
-One fork server runs the task for the judge, one runs candidates, and two run the baselines, one
-worker each: the first in every way that is asked for, the second as eager again. Two, because the
-noise of a session is what two processes differ by that do the same. The baseline `cudnn` has a
-third: a process keeps the plan that it has first found for a convolution, whether cudnn.benchmark
-was set or not, so that eager beside it would run what the benchmark chose. The baselines outlive
-the candidates of their task, so that each is compiled once.
+One fork server runs the task for the judge, one runs candidates, and at least two run the baselines
+(`judging.baseline_workers`). The baselines outlive the candidates of their task, so that each is
+compiled once.
 """
 
 from __future__ import annotations
@@ -14,105 +11,44 @@ import contextlib
 import json
 import math
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from types import TracebackType
+from dataclasses import replace
 from typing import Any, Self
 
 import torch
 
 from evaluators.device import fingerprint
+from evaluators.device.cache_flush import CacheFlush, compute_flush_bytes
 from evaluators.device.lock import DeviceLock
-from evaluators.device.roofline import Floor, floor
+from evaluators.device.roofline import Floor, compute_floor
 from evaluators.diagnosis.bottleneck import Peaks, peaks
+from evaluators.judging.baseline_workers import (
+    TASK_FILE,
+    BaselineWorkers,
+    Sizes,
+    await_workers,
+    count_own_processes,
+    explain_unimplemented,
+    list_own_processes,
+    load_task,
+    prepare_baseline,
+    start_server,
+)
 from evaluators.judging.case import Policy
-from evaluators.judging.compare import compare
-from evaluators.references.module import WEIGHT_SEED
+from evaluators.judging.device_trial import find_gpu_fault
 from evaluators.references.task import Reference, ReferenceFailed
 from evaluators.sandbox import isolation
 from evaluators.sandbox.doctor import list_missing
 from evaluators.sandbox.launcher import ForkServer, Limits
-from evaluators.worker import baselines as variants
+from evaluators.worker import baselines as implementations
 from evaluators.worker.build_cache import Build, Builds
-from evaluators.worker.handle import Deadlines, Failed, Sample, WorkerHandle
+from evaluators.worker.handle import Deadlines, Failed, WorkerHandle
 from store.errors import SandboxFailed
 
-_TASK_FILE = "task.py"
-_APART = "cudnn"
-_COMPILED = ("compile", "compile_reduce_overhead")
-_COMPILERS = ("triton", "torch._dynamo", "torch._inductor.compile_fx")
-"""What torch.compile imports in its first call, which takes seconds."""
-_COMPILING = {
-    # A pool of compilers would outlive the fork in which it works.
-    "TORCHINDUCTOR_COMPILE_THREADS": "1",
-    # Whether there is a GPU is asked at import; the answer must not start CUDA before the fork.
-    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-}
-_PROBED = 1 << 28
-_PROBE = """
-import torch
-
-
-class Model:
-    def __call__(self):
-        ones = torch.ones(1 << 28, dtype=torch.float32, device="cuda").view(1 << 14, 1 << 14)
-        return (ones[:4096, :1024] @ ones[:1024, :1024]).double().sum().view(1) / 16
-"""
 _ENDLESS_S = 10**7
-_LEFT_OUT_ON_A_GPU = (("own_root", "own_procfs"), ("own_root", "own_procfs", "seccomp"))
-"""What is left out where a worker behind all walls, and then behind these, cannot use a GPU."""
-_MOST_SLOTS = 256
-_SLOTS_BYTES = 256 << 20
-_TWO_SLOTS_BYTES = 1 << 30
-"""Calls on other memory than the last are worth so much."""
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Shared memory that the inputs and outputs of one call need, in bytes."""
-
-    inputs: int
-    outputs: int
-    slots: int = 4
-    """Sets of inputs that a worker holds beside each other."""
-
-    @classmethod
-    def of(cls, inputs: int, outputs: int) -> Self:
-        """Sizes for a task's inputs and outputs, with as many slots as are affordable."""
-        affordable = _SLOTS_BYTES // max(1, inputs)
-        fewest = 2 if inputs <= _TWO_SLOTS_BYTES else 1
-        return cls(inputs, outputs, max(fewest, min(_MOST_SLOTS, affordable)))
-
-
-@dataclass
-class Baselines:
-    """The workers that run the task's own module, and the ways in which they can."""
-
-    arm: WorkerHandle
-    """Every baseline but `cudnn`; None stands for eager in its requests."""
-    again: WorkerHandle
-    """Eager once more, in a process of its own."""
-    apart: WorkerHandle | None = None
-    """`cudnn`, where it is asked for."""
-    prepared: dict[str, float] = field(default_factory=dict)
-    """Seconds that each baseline took to be compiled and warmed up; eager takes none."""
-
-    @property
-    def arms(self) -> list[WorkerHandle]:
-        """Every worker."""
-        return [arm for arm in (self.arm, self.again, self.apart) if arm is not None]
-
-    def of(self, name: str) -> WorkerHandle:
-        """The worker of a baseline."""
-        return self.apart if name == _APART and self.apart is not None else self.arm
-
-    def time(
-        self, name: str, slots: list[int], *, cold: bool = False, gated: bool = False
-    ) -> Sample:
-        """Call one baseline once per slot named. Raises ReferenceFailed, LaunchBlocked."""
-        variant = None if name == "eager" else name
-        return self.of(name).time(slots, variant, cold=cold, gated=gated)
+_LEFT_OUT_ON_GPU = (("own_root", "own_procfs"), ("own_root", "own_procfs", "seccomp"))
+"""Parts of the isolation that are left out, in two steps, until a worker can use a GPU."""
 
 
 class Bench:
@@ -125,44 +61,38 @@ class Bench:
         self.lock = lock if lock is not None else DeviceLock()
         """Shared by judges that ask for answers, held alone by one that times."""
         self._builds = builds
-        self.row = fingerprint.fingerprint(device)
+        self.row = fingerprint.read_fingerprint(device)
         """The `devices` row of this bench."""
         self.clocks = fingerprint.Clocks(device)
-        self._threads = fingerprint.threads()
+        self._threads = fingerprint.count_threads()
         torch.set_num_threads(self._threads)
         if device == "cuda":
             torch.backends.cudnn.allow_tf32 = False
-        # The judge flushes the caches, while every worker is frozen.
-        words = fingerprint.flush_bytes(device) // 4
-        self._flushed = torch.zeros(words, dtype=torch.int32, device=device)
+        self._cache_flush = CacheFlush(device)
         self._environment: dict[str, str] = {}
-        self._tasks = ForkServer(self._threads)  # the first that is needed
-        self._trusted: list[ForkServer] = []
+        self._task_server = ForkServer(self._threads)  # the first that is needed
+        self._baseline_servers: list[ForkServer] = []
         # They import torch while the caller is still looking for its first candidate.
-        self._untrusted = ForkServer(self._threads)
+        self.candidate_server = ForkServer(self._threads)
+        """Fork server of the candidates' workers."""
         if device != "cuda":  # where what they import besides depends on the baselines asked for
             self._warm_up(("eager",))
         self._side = ThreadPoolExecutor(2, "bench")
         self._starting: list[Future[WorkerHandle]] = []
         self._task: tuple[str, str] | None = None
         self._reference: Reference | None = None
-        self._baselines: Baselines | None = None
+        self._baselines: BaselineWorkers | None = None
         self._baseline_sizes = Sizes(0, 0)
         self._floor: Floor | None = None
         self._policy: Policy = "fp32_strict"
         self.unavailable: dict[str, str] = {}
         """Baselines that cannot be had of the task at hand, each with the reason."""
-        self._leave_walls_out()
+        self._relax_isolation()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -170,35 +100,35 @@ class Bench:
         with contextlib.suppress(SandboxFailed):
             self.end_baselines()
         self._end_reference()
-        self._tasks.close()
+        self._task_server.close()
         self._side.shutdown()
-        for fork_server in self._trusted:
-            fork_server.close()
-        self._untrusted.close()
+        for server in self._baseline_servers:
+            server.close()
+        self.candidate_server.close()
 
     @property
     def sandbox_level(self) -> str:
         """Isolation in force, as it is written into every row."""
-        return " ".join(self._untrusted.limits)
+        return " ".join(self.candidate_server.limits)
 
     @property
     def sandbox_missing(self) -> str | None:
         """Isolation that the machine does not grant; None while that is not known yet."""
-        limits = self._untrusted.limits
+        limits = self.candidate_server.limits
         return " ".join(list_missing(limits)) if limits else None
 
-    def walls(self) -> dict[str, Any]:
-        """Walls around candidates that hold, and why others do not. Raises SandboxFailed."""
-        self._untrusted.wait_ready()
-        reasons = {**isolation.missing, **self._untrusted.missing}
-        return {"holds": self._untrusted.limits, "reasons": reasons}
+    def read_isolation(self) -> dict[str, Any]:
+        """Return the isolation in force and why the rest is missing. Raises SandboxFailed."""
+        self.candidate_server.wait_ready()
+        reasons = {**isolation.missing, **self.candidate_server.missing}
+        return {"holds": self.candidate_server.limits, "reasons": reasons}
 
     @property
     def freezes(self) -> bool:
         """Whether everything that a worker starts is frozen surely while it is not asked."""
-        return "freezer" in self._untrusted.limits
+        return "freezer" in self.candidate_server.limits
 
-    def reference(self, code: str, axes: Mapping[str, Any]) -> Reference:
+    def open_reference(self, code: str, axes: Mapping[str, Any]) -> Reference:
         """The task's reference, in a worker that stays as long as the task, or until it fails.
 
         Raises ReferenceFailed, SandboxFailed.
@@ -212,10 +142,10 @@ class Bench:
             self._floor = None
         if self._reference is None or not self._reference.is_alive:
             self._end_reference()
-            if not self._tasks.is_alive:
-                self._tasks.close()
-                self._tasks = ForkServer(self._threads, self._environment)
-            self._reference = Reference(code, axes, self.device, self._tasks, self._threads)
+            if not self._task_server.is_alive:
+                self._task_server.close()
+                self._task_server = ForkServer(self._threads, self._environment)
+            self._reference = Reference(code, axes, self.device, self._task_server, self._threads)
         return self._reference
 
     def _end_reference(self) -> None:
@@ -224,72 +154,48 @@ class Bench:
         if held is not None:
             held.close()
 
-    def use(self, policy: Policy) -> None:
+    def set_policy(self, policy: Policy) -> None:
         """Judge under a policy from here on, which holds for candidates and baselines alike."""
         if policy != self._policy:
             self.end_baselines()
             self.unavailable = {}
         self._policy = policy
 
-    def candidate(
+    def start_candidate(
         self, files: Mapping[str, str], sizes: Sizes, limits: Limits, deadlines: Deadlines
     ) -> WorkerHandle:
         """Start the worker of one candidate of the task at hand. Raises SandboxFailed."""
-        if not self._untrusted.is_alive:
-            self._untrusted.close()
-            self._untrusted = ForkServer(self._threads, self._environment)
-        build = None
-        if self._builds is not None:
-            build = self._builds.claim(files, *(self._task or ("", "{}")))
-        return self._start(self._untrusted, files, sizes, limits, deadlines, build)
+        if not self.candidate_server.is_alive:
+            self.candidate_server.close()
+            self.candidate_server = ForkServer(self._threads, self._environment)
+        task = self._task or ("", "{}")
+        build = None if self._builds is None else self._builds.claim(files, *task)
+        return self._start(self.candidate_server, files, sizes, limits, deadlines, build)
 
     def flush(self) -> None:
-        """Push everything out of the caches of a processor; an arm flushes those of a GPU."""
+        """Flush the caches of a processor; a worker's handle flushes those of a GPU."""
         if self.device != "cuda":
-            self._flushed.add_(1)
+            self._cache_flush.flush()
 
-    def _leave_walls_out(self) -> None:
-        """Find out which walls a GPU's driver works behind, and leave the others out.
+    def _relax_isolation(self) -> None:
+        """Find out behind which isolation a GPU's driver works, and leave the rest out.
 
-        `sandbox_missing` of every verdict names them.
+        `sandbox_missing` of every verdict names what is left out.
         """
-        for walls in _LEFT_OUT_ON_A_GPU:
-            if self.ailment() is None:
+        for parts in _LEFT_OUT_ON_GPU:
+            if self.find_device_fault() is None:
                 return
-            self._environment = {isolation.WITHOUT: ",".join(walls)}
-            self._untrusted.close()
-            self._tasks.close()
-            self._untrusted = ForkServer(self._threads, self._environment)
-            self._tasks = ForkServer(self._threads, self._environment)
+            self._environment = {isolation.WITHOUT: ",".join(parts)}
+            self.candidate_server.close()
+            self._task_server.close()
+            self.candidate_server = ForkServer(self._threads, self._environment)
+            self._task_server = ForkServer(self._threads, self._environment)
 
-    def ailment(self) -> str | None:
-        """Try the device after a candidate has crashed on it; returns what is wrong, if anything.
+    def find_device_fault(self) -> str | None:
+        """Try the device after a crash; returns what is wrong with it, if anything."""
+        return find_gpu_fault(self.start_candidate) if self.device == "cuda" else None
 
-        A fresh worker multiplies matrices, and this process waits for its own work: a fault of the
-        device would have broken its context as well.
-        """
-        if self.device != "cuda":
-            return None
-        limits = Limits(memory_bytes=None, file_bytes=1 << 20, open_files=256, cpu_s=60)
-        deadlines = Deadlines(import_s=20, build_s=20, first_call_s=20, call_s=20, total_s=60)
-        try:
-            arm = self.candidate({_TASK_FILE: _PROBE}, Sizes(0, 64), limits, deadlines)
-        except SandboxFailed as failed:
-            return f"no worker can use it: {failed}"
-        try:
-            arm.load(_TASK_FILE, "Model", {})
-            arm.construct(WEIGHT_SEED, [])
-            arm.fill(0, [])
-            if int(arm.call(0, first=True)) != _PROBED:
-                return "it multiplies matrices wrongly"
-            torch.cuda.synchronize()
-        except (Failed, ReferenceFailed, RuntimeError) as failed:
-            return f"it does not answer: {failed}"
-        finally:
-            arm.end()
-        return None
-
-    def expect(
+    def expect_baselines(
         self,
         code: str,
         axes: Mapping[str, Any],
@@ -298,20 +204,22 @@ class Bench:
         deadlines: Deadlines,
         names: Sequence[str] = ("eager",),
     ) -> None:
-        """Begin to start eager's two workers, unless they run: `baselines` will ask for them.
+        """Begin to start eager's two workers, unless they run: `start_baselines` will ask for them.
 
-        Their processes, and those that the ways named need besides, come up while a candidate is
+        Their processes, and those that these baselines need besides, start while a candidate is
         built and gives its answers.
         """
-        self.reference(code, axes)
+        self.open_reference(code, axes)
         if self._baseline_sizes != sizes:
             self.end_baselines()
         if self._baselines is None and not self._starting:
             self._baseline_sizes = sizes
             self._warm_up(names)
-            self._starting = self._reference_arms(code, axes, sizes, limits, deadlines, range(2))
+            self._starting = self._start_reference_workers(
+                code, axes, sizes, limits, deadlines, range(2)
+            )
 
-    def baselines(
+    def start_baselines(
         self,
         code: str,
         axes: Mapping[str, Any],
@@ -319,88 +227,85 @@ class Bench:
         limits: Limits,
         deadlines: Deadlines,
         names: Sequence[str] = ("eager",),
-    ) -> Baselines:
-        """Workers that run the task's own module in the ways named, eager among them in any case.
+    ) -> BaselineWorkers:
+        """Return workers that run the task's own module as these baselines, and as eager anyway.
 
-        A way that fails, or gives a wrong answer, is left out, and `unavailable` says why. Raises
-        ReferenceFailed where eager itself fails, SandboxFailed.
+        A baseline that fails, or gives a wrong answer, is left out, and `unavailable` says why.
+        Raises ReferenceFailed where eager itself fails, SandboxFailed.
         """
-        reference = self.reference(code, axes)
-        wanted = [name for name in reversed(variants.names(self.device)) if name in names]
+        reference = self.open_reference(code, axes)
+        self.unavailable |= explain_unimplemented(names)
+        available = implementations.list_baselines(self.device)
+        wanted = [name for name in reversed(available) if name in names]
         while True:
-            self.expect(code, axes, sizes, limits, deadlines, names)
+            self.expect_baselines(code, axes, sizes, limits, deadlines, names)
             if self._baselines is None:
                 starting, self._starting = self._starting, []
-                arm, again = _started(starting)
-                self._baselines = Baselines(arm, again)
-            missing = [n for n in wanted if n not in {*self._baselines.prepared, *self.unavailable}]
-            if not missing:
+                main, control = await_workers(starting)
+                self._baselines = BaselineWorkers(main, control)
+            known = {*self._baselines.prepared, *self.unavailable}
+            name = next((name for name in wanted if name not in known), None)
+            if name is None:
                 return self._baselines
-            if missing[0] == _APART and self._baselines.apart is None:
+            if name in list_own_processes(wanted) and name not in self._baselines.owned:
+                number = 2 + list_own_processes(available).index(name)
                 self._warm_up(names)
-                [self._baselines.apart] = _started(
-                    self._reference_arms(code, axes, sizes, limits, deadlines, range(2, 3))
+                [self._baselines.owned[name]] = await_workers(
+                    self._start_reference_workers(code, axes, sizes, limits, deadlines, [number])
                 )
             try:
-                arm = self._baselines.of(missing[0])
-                seconds = _prepared(arm, missing[0], reference, self._policy)
-                self._baselines.prepared[missing[0]] = seconds
+                worker = self._baselines.get_worker(name)
+                seconds = prepare_baseline(worker, name, reference, self._policy)
+                self._baselines.prepared[name] = seconds
             except (Failed, ReferenceFailed) as failed:
                 # What is left of a failed capture or compiler is not to be timed in.
-                self.unavailable[missing[0]] = str(failed)
+                self.unavailable[name] = str(failed)
                 self.end_baselines()
 
     def _warm_up(self, names: Sequence[str]) -> None:
-        """See to fork servers for these ways to run the task; they import torch side by side."""
-        compiled = self.device == "cuda" and any(name in names for name in _COMPILED)
-        warm = _COMPILERS if compiled else ()
-        while len(self._trusted) < (3 if _APART in names else 2):
-            self._trusted.append(ForkServer(self._threads, _COMPILING | self._environment, warm))
+        """Start the fork servers of some baselines; they import torch side by side."""
+        while len(self._baseline_servers) < 2 + count_own_processes(self.device, names):
+            server = start_server(self.device, names, self._threads, self._environment)
+            self._baseline_servers.append(server)
 
-    def _reference_arms(
+    def _start_reference_workers(
         self,
         code: str,
         axes: Mapping[str, Any],
         sizes: Sizes,
         limits: Limits,
         deadlines: Deadlines,
-        which: range,
+        numbers: Iterable[int],
     ) -> list[Future[WorkerHandle]]:
-        """Begin workers with the task's module in them, of the trusted fork servers numbered so."""
-        arguments = self.reference(code, axes).arguments
+        """Start workers with the task's module in them, each of the fork server of its number."""
+        arguments = self.open_reference(code, axes).arguments
         # They outlive evaluations, and a compiler may be at work in them without a process of its
         # own: the limits of one candidate are not theirs.
         deadlines = replace(deadlines, import_s=deadlines.build_s, total_s=math.inf)
         limits = replace(limits, memory_bytes=None, cpu_s=_ENDLESS_S)
 
-        def started(number: int) -> WorkerHandle:
-            files = {_TASK_FILE: code}
-            arm = self._start(self._trusted[number], files, sizes, limits, deadlines)
-            try:
-                arm.load(_TASK_FILE, "Model", axes)
-                arm.construct(WEIGHT_SEED, arguments)
-            except (ReferenceFailed, SandboxFailed):
-                arm.end()
-                raise
-            return arm
+        def start(number: int) -> WorkerHandle:
+            server = self._baseline_servers[number]
+            worker = self._start(server, {TASK_FILE: code}, sizes, limits, deadlines)
+            load_task(worker, axes, arguments)
+            return worker
 
-        return [self._side.submit(started, number) for number in which]
+        return [self._side.submit(start, number) for number in numbers]
 
-    def floor(self) -> Floor:
-        """Least times of one call at the task at hand, computed once; none on a processor."""
-        reference = self._reference
-        if self._floor is None and reference is not None:
-            self._floor = floor(
-                reference.count([secrets.randbits(48), secrets.randbits(48)]),
+    def compute_floor(self) -> Floor:
+        """Return the least times of a call at the task at hand; none on a processor."""
+        if self._floor is None and self._reference is not None:
+            self._floor = compute_floor(
+                self._reference.count([secrets.randbits(48), secrets.randbits(48)]),
                 cache_bytes=self.row["l2_bytes"] or 0,
-                bandwidth=self.clocks.bandwidth(),
-                float_peak=self.clocks.float_peak(),
+                bandwidth=self.clocks.read_bandwidth(),
+                float_peak=self.clocks.read_float_peak(),
             )
         return self._floor or Floor()
 
-    def peaks(self) -> Peaks:
-        """The most that the device can do: what NVML says, or what a processor reaches."""
-        return peaks(self.device, self.clocks.bandwidth(), self.clocks.float_peak())
+    def compute_peaks(self) -> Peaks:
+        """Return the most that the device can do: what NVML says, or what a processor reaches."""
+        return peaks(self.device, self.clocks.read_bandwidth(), self.clocks.read_float_peak())
 
     def end_baselines(self) -> None:
         """End the baselines' workers, so that the next session starts new ones."""
@@ -410,12 +315,12 @@ class Bench:
                 future.result().end()
         held, self._baselines = self._baselines, None
         if held is not None:
-            for arm in held.arms:
-                arm.end()
+            for worker in held.workers:
+                worker.end()
 
     def _start(
         self,
-        fork_server: ForkServer,
+        server: ForkServer,
         files: Mapping[str, str],
         sizes: Sizes,
         limits: Limits,
@@ -425,57 +330,21 @@ class Bench:
         setting = {
             "device": self.device,
             "threads": self._threads,
-            "flush_bytes": fingerprint.flush_bytes(self.device),
+            "flush_bytes": compute_flush_bytes(self.device),
             "allow_tf32": self._policy == "allow_tf32",
         }
-        arm = WorkerHandle(
-            fork_server,
+        worker = WorkerHandle(
+            server,
             files,
             setting=setting,
             limits=limits,
             deadlines=deadlines,
             inbox_bytes=sizes.inputs,
             outbox_bytes=sizes.outputs,
-            trusted=fork_server is not self._untrusted,
+            trusted=server is not self.candidate_server,
             slots=sizes.slots,
             build=build,
-            flushed=self._flushed if self.device == "cuda" else None,
+            flushed=self._cache_flush.memory if self.device == "cuda" else None,
         )
-        arm.prepare()
-        return arm
-
-
-def _started(starting: Sequence[Future[WorkerHandle]]) -> list[WorkerHandle]:
-    """Wait for workers. Raises ReferenceFailed or SandboxFailed where one of them has failed."""
-    arms: list[WorkerHandle] = []
-    failed: Exception | None = None
-    for future in starting:
-        try:
-            arms.append(future.result())
-        except (ReferenceFailed, SandboxFailed) as error:
-            failed = error
-    if failed is not None:
-        for arm in arms:
-            arm.end()
-        raise failed
-    return arms
-
-
-def _prepared(arm: WorkerHandle, name: str, reference: Reference, policy: Policy) -> float:
-    """Prepare one way to run the reference and check its answer to inputs that it has not seen.
-
-    Returns the seconds it took. Raises ReferenceFailed where it cannot be prepared or is wrong.
-    """
-    if name == "eager":
-        return 0.0
-    arm.fill(0, reference.inputs(secrets.randbits(48)))
-    seconds = arm.prepare_variant(name, 0)
-    inputs = reference.inputs(secrets.randbits(48))
-    arm.fill(0, inputs)
-    arm.time([0], name)
-    wanted, output = reference.answer(inputs), arm.output(0)
-    found = compare(wanted, output, policy, lambda: reference.choices(inputs))
-    # What draws numbers or remembers answers otherwise in every way that it is run.
-    if found.reason is not None and reference.repeatable:
-        raise ReferenceFailed(f"its answer is wrong: {found.message}")
-    return seconds
+        worker.prepare()
+        return worker

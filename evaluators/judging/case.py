@@ -1,4 +1,4 @@
-"""What an evaluator is given, one kernel and its task, and what it may note about it."""
+"""A case, which is one kernel with its task, and the evidence that an evaluator gathers on it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, Literal, TypeAlias
 from evaluators.judging.flags import NONEQUIVALENT
 
 Policy: TypeAlias = Literal["fp32_strict", "allow_tf32"]
-"""fp32_strict: no precision below the task's own. allow_tf32: float32 may be computed in TF32."""
+"""fp32_strict: no precision below the task's own. allow_tf32: TF32 may compute float32."""
 
 Kernels: TypeAlias = Literal["any", "custom_required"]
-"""any: a rewrite in PyTorch is a kernel too. custom_required: it is right, and is not ranked."""
+"""any: a rewrite in PyTorch ranks. custom_required: such a rewrite is correct and does not rank."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One candidate, the task and workload that it is judged on, and their identities."""
+    """One candidate with its task and workload, and their ids."""
 
     kernel_id: str
     task_id: str
@@ -29,22 +29,22 @@ class Case:
     """Path and text of further files of the kernel."""
     task_code: str
     axes: str = "{}"
-    """JSON object of module-level names of the task and the values that replace them."""
+    """JSON object: module-level names of the task, and the values that replace theirs."""
     best_speedup: float | None = None
-    """Best speedup over eager measured so far at this task, workload and device; None for none."""
+    """Best speedup over eager measured so far for this task, workload and device, if any."""
     build: Mapping[str, Any] | None = None
-    """What compiling it ahead has shown: seconds, hit, failure."""
+    """Result of compiling it ahead: seconds, hit, failure."""
     weak: bool = False
-    """Whether an audit has found answers without work that pass the task."""
+    """Whether trivial answers pass the task, by an audit."""
     trusted: bool = False
-    """Whether it is the starter suite's, a generated task's teacher's, or one's own file."""
+    """Whether it is of the starter suite, a generated task's teacher, or the user's own file."""
     elsewhere: bool = False
-    """Whether somebody else measures a surprising win again; until then it is unconfirmed."""
+    """Whether another judge measures a surprising win again; until then it is unconfirmed."""
 
 
 @dataclass(kw_only=True)
 class Evidence:
-    """What correctness calls have shown so far."""
+    """What the calls have shown so far."""
 
     seeds: list[int] = field(default_factory=list)
     """Input seeds, secret until the verdict."""
@@ -54,12 +54,12 @@ class Evidence:
     notes: list[str] = field(default_factory=list[str])
     """Lines for the row's log."""
     compared_as_function: bool = False
-    """Whether every check that tells another function has run to its end."""
+    """Whether every check for a different function has run to its end."""
 
-    def equivalent(self) -> bool | None:
-        """Whether the candidate is the function that the task's module is.
+    def is_equivalent(self) -> bool | None:
+        """Whether the candidate computes the same function as the task's module.
 
-        None where no flag says otherwise, but not every check has run.
+        None where no flag denies it and not every check has run.
         """
         if self.flags & NONEQUIVALENT:
             return False

@@ -1,7 +1,7 @@
-"""Deep looks at a correct kernel: Nsight Compute's figures, compute-sanitizer's complaints.
+"""NVIDIA's tools on a correct kernel: Nsight Compute's figures, compute-sanitizer's complaints.
 
-Both start the process that they look at, so a kernel is called once more in a fresh one
-(`_replay`). What they write may hold what the kernel wrote: it is read as foreign data.
+Both start the process that they examine, so the kernel is called once more in a fresh process
+(`worker.replay`). Their output may contain text of the kernel: it is read as foreign data.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LIMIT_S = 300.0
 _DECIDES = 30.0
 _TEMPLATES = Path(__file__).parent / "templates"
 _PACKAGE = str(Path(__file__).resolve().parent.parent / "__init__.py")
-# The package by its path, as for a fork server: the folder above is not to be listed.
+# The package by its path, as in a fork server: the folder above is not to be listed.
 _START = """
 import importlib.util, sys
 spec = importlib.util.spec_from_file_location("evaluators", sys.argv[1])
@@ -69,7 +69,7 @@ _PLACE = re.compile(r"^=========\s+at (.*)")
 
 @dataclass
 class Launch:
-    """One launch as Nsight Compute saw it: percentages of what the device can do."""
+    """One launch by Nsight Compute; memory, compute and occupancy are percentages of the peak."""
 
     name: str
     ns: float = 0.0
@@ -80,40 +80,40 @@ class Launch:
 
 @dataclass(frozen=True)
 class Complaint:
-    """A wrong access, and where."""
+    """A wrong access, and its place."""
 
     what: str
     where: str
 
 
-def program(tool: Tool) -> str:
-    """Path of a tool's program. Raises EvaluatorError where it is not installed."""
+def find_program(tool: Tool) -> str:
+    """Return the path of a tool's program. Raises EvaluatorError where it is not installed."""
     name = _PROGRAMS[tool]
     home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
-    found = shutil.which(name) or shutil.which(name, path=f"{home}/bin")
-    if found is None:
-        raise EvaluatorError(f"there is no {name} on this machine", _HINTS[tool])
-    return found
+    path = shutil.which(name) or shutil.which(name, path=f"{home}/bin")
+    if path is None:
+        raise EvaluatorError(f"{name} is not installed on this machine", _HINTS[tool])
+    return path
 
 
-def version(text: str) -> str:
-    """The version in what a tool answers to --version.
+def parse_version(text: str) -> str:
+    """Return the version in a tool's answer to --version.
 
-    >>> version("Version 2025.3.0.0 (build 36273991) (public-release)")
+    >>> parse_version("Version 2025.3.0.0 (build 36273991) (public-release)")
     '2025.3.0'
     """
-    found = re.search(r"Version (\d+\.\d+(?:\.\d+)?)", text)
-    return found[1] if found else "unknown"
+    match = re.search(r"Version (\d+\.\d+(?:\.\d+)?)", text)
+    return match[1] if match else "unknown"
 
 
-def launches(text: str) -> list[Launch]:
-    """Launches in Nsight Compute's CSV, in order; values that are no numbers are left out."""
+def parse_launches(text: str) -> list[Launch]:
+    """Return the launches in Nsight Compute's CSV, in order, without values that are no numbers."""
     lines = text.splitlines()
     begin = next((at for at, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
-    found: dict[str, Launch] = {}
+    launches: dict[str, Launch] = {}
     for row in csv.DictReader(lines[begin:]):
         name, unit = row.get("Metric Name") or "", row.get("Metric Unit") or ""
-        launch = found.setdefault(row["ID"], Launch(_plain(row.get("Kernel Name") or "")))
+        launch = launches.setdefault(row["ID"], Launch(_escape(row.get("Kernel Name") or "")))
         with contextlib.suppress(ValueError):
             value = float((row.get("Metric Value") or "").replace(",", ""))
             if name == "Duration" and unit in _NANOSECONDS:
@@ -124,34 +124,34 @@ def launches(text: str) -> list[Launch]:
                 launch.compute = value
             elif name == "Achieved Occupancy" and unit == "%":
                 launch.occupancy = value
-    return list(found.values())
+    return list(launches.values())
 
 
-def complaints(text: str) -> list[Complaint]:
-    """Different complaints of compute-sanitizer with their places, in order."""
-    found: dict[Complaint, None] = {}
+def parse_complaints(text: str) -> list[Complaint]:
+    """Return the distinct complaints of compute-sanitizer with their places, in order."""
+    complaints: dict[Complaint, None] = {}
     lines = text.splitlines()
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
         what, where = _COMPLAINT.match(line), _PLACE.match(following)
         if what:
-            found[Complaint(_plain(what[1]), _plain(where[1]) if where else "")] = None
-    return list(found)[:_MOST_FINDINGS]
+            complaints[Complaint(_escape(what[1]), _escape(where[1]) if where else "")] = None
+    return list(complaints)[:_MOST_FINDINGS]
 
 
-def analysis(found: Sequence[Launch]) -> dict[str, Any]:
-    """The row of `analyses` without kernel_id and author: each launch, and the larger limit.
+def build_analysis(launches: Sequence[Launch]) -> dict[str, Any]:
+    """Return the row of `analyses` without kernel_id and author: launches and the larger limit.
 
     The figures of the limit are means over the launches weighted by their time; the bottleneck is
     the larger one, or unknown below 30 %.
     """
-    total_ns = sum(launch.ns for launch in found) or 1.0
-    memory = sum(launch.ns * launch.memory for launch in found) / total_ns
-    compute = sum(launch.ns * launch.compute for launch in found) / total_ns
+    total_ns = sum(launch.ns for launch in launches) or 1.0
+    memory = sum(launch.ns * launch.memory for launch in launches) / total_ns
+    compute = sum(launch.ns * launch.compute for launch in launches) / total_ns
     bottleneck = "memory_bandwidth" if memory >= compute else "compute"
     if max(memory, compute) < _DECIDES:
         bottleneck = "unknown"
-    body = _template().render(
-        launches=sorted(found, key=lambda launch: -launch.ns),
+    body = _load_template().render(
+        launches=sorted(launches, key=lambda launch: -launch.ns),
         total_ns=total_ns,
         memory=memory,
         compute=compute,
@@ -165,63 +165,79 @@ def analysis(found: Sequence[Launch]) -> dict[str, Any]:
     }
 
 
-def findings(found: Sequence[Complaint], kernel_id: str, released: str) -> list[dict[str, Any]]:
-    """Rows of `findings`; the version 2025.3.0 is 202503."""
+def build_findings(
+    complaints: Sequence[Complaint], kernel_id: str, released: str
+) -> list[dict[str, Any]]:
+    """Return rows of `findings`; version 2025.3.0 becomes 202503."""
     major, minor = [*re.findall(r"\d+", released), "0", "0"][:2]
     number = int(major) * 100 + int(minor)
     detector = _PROGRAMS["sanitizer"]
     return [
         {
             "finding_id": content_id(
-                "finding", kernel_id, detector, str(number), "memory_error", one.what, one.where
+                "finding",
+                kernel_id,
+                detector,
+                str(number),
+                "memory_error",
+                complaint.what,
+                complaint.where,
             ),
             "kernel_id": kernel_id,
             "detector": detector,
             "detector_version": number,
             "class": "memory_error",
-            "quote": f"{one.what} at {one.where}" if one.where else one.what,
+            "quote": f"{complaint.what} at {complaint.where}"
+            if complaint.where
+            else complaint.what,
             "confidence": 1.0,
         }
-        for one in found
+        for complaint in complaints
     ]
 
 
-def look(case: Case, bench: Bench, tool: Tool) -> dict[str, list[dict[str, Any]]]:
-    """Rows of `analyses` and `findings` of one kernel.
+def run_tool(case: Case, bench: Bench, tool: Tool) -> dict[str, list[dict[str, Any]]]:
+    """Run a tool on one kernel; returns rows of `analyses` and `findings`.
 
-    Raises SandboxFailed where the tool says nothing that can be read, EvaluatorError without it,
-    ReferenceFailed where the task cannot be run.
+    Raises SandboxFailed where the tool's output cannot be read, EvaluatorError where it is not
+    installed, ReferenceFailed where the task cannot run.
     """
-    path = program(tool)
-    told = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-    released = version(told.stdout)
+    path = find_program(tool)
+    answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+    released = parse_version(answer.stdout)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         order = write_order(case, bench, Path(scratch))
         if tool == "ncu":
             options = ("--set", "basic", "--csv", "--target-processes", "application-only")
             wanted = ("--profile-from-start", "off", "--launch-count", str(_MOST_LAUNCHES))
-            text = _run([path, *options, *wanted], order, Path(scratch))
-            found = launches(text)
-            if not found:
-                raise SandboxFailed(f"{_PROGRAMS[tool]} has seen no kernel", _last(text))
-            row = {**analysis(found), "kernel_id": case.kernel_id, "author": f"ncu {released}"}
+            text = _run_on_one_call([path, *options, *wanted], order, Path(scratch))
+            launches = parse_launches(text)
+            if not launches:
+                raise SandboxFailed(
+                    f"{_PROGRAMS[tool]} reported no kernel", _quote_last_lines(text)
+                )
+            row = {
+                **build_analysis(launches),
+                "kernel_id": case.kernel_id,
+                "author": f"ncu {released}",
+            }
             return {"analyses": [row], "findings": []}
-        seen: dict[Complaint, None] = {}
+        complaints: dict[Complaint, None] = {}
         for check in _CHECKS:
-            text = _run([path, "--tool", check], order, Path(scratch))
+            text = _run_on_one_call([path, "--tool", check], order, Path(scratch))
             if "ERROR SUMMARY" not in text:
-                raise SandboxFailed(f"{check} has not come to its end", _last(text))
-            seen.update(dict.fromkeys(complaints(text)))
-    return {"analyses": [], "findings": findings(list(seen), case.kernel_id, released)}
+                raise SandboxFailed(f"{check} did not finish", _quote_last_lines(text))
+            complaints.update(dict.fromkeys(parse_complaints(text)))
+    return {"analyses": [], "findings": build_findings(list(complaints), case.kernel_id, released)}
 
 
 def write_order(case: Case, bench: Bench, scratch: Path) -> Path:
-    """Write files, inputs and requests of one call; returns the file with the requests."""
+    """Write the files, inputs and requests of one call; returns the file with the requests."""
     from evaluators.memory.tensors import ALIGN_BYTES, Box, layout
     from evaluators.references.module import WEIGHT_SEED
     from evaluators.sandbox.folders import write_files
 
-    reference = bench.reference(case.task_code, json.loads(case.axes))
+    reference = bench.open_reference(case.task_code, json.loads(case.axes))
     values = [reference.arguments, reference.inputs(secrets.randbits(48))]
     size = max(layout(values)[1], ALIGN_BYTES)
     folder = scratch / "work"
@@ -243,40 +259,48 @@ def write_order(case: Case, bench: Bench, scratch: Path) -> Path:
         ("call", {"slot": 0}),
     ]
     order = scratch / "order.json"
-    told = {"folder": str(folder), "inbox": str(inbox), "setting": setting, "requests": requests}
-    order.write_text(json.dumps(told), "utf-8")
+    content = {"folder": str(folder), "inbox": str(inbox), "setting": setting, "requests": requests}
+    order.write_text(json.dumps(content), "utf-8")
     return order
 
 
-def replayed(order: Path) -> list[str]:
-    """The command that makes the requests of an order."""
+def build_replay_command(order: Path) -> list[str]:
+    """Return the command that makes the requests of an order."""
     return [sys.executable, "-I", "-c", _START + "main(sys.argv[2])", _PACKAGE, str(order)]
 
 
-def kept(limit_s: float) -> list[str]:
-    """What to put before a command so that nothing of it outlives it, or the limit."""
+def build_keeper_command(limit_s: float) -> list[str]:
+    """Return a prefix for a command that ends all of its processes with it, or at the limit."""
     keeper = f"keep({limit_s}, sys.argv[2:])"
     return [sys.executable, "-I", "-c", _START + keeper, _PACKAGE]
 
 
-def _run(command: Sequence[str], order: Path, scratch: Path) -> str:
-    """What a tool writes about one call: its log, which the kernel's own words do not reach."""
+def _run_on_one_call(command: Sequence[str], order: Path, scratch: Path) -> str:
+    """Return the log that a tool writes about one call, which the kernel cannot write to."""
     folder, log, said = scratch / "work", scratch / "log", scratch / "said"
     log.unlink(missing_ok=True)
     with open(said, "wb") as output:
         subprocess.run(
-            [*kept(_LIMIT_S), *command, "--log-file", str(log), *replayed(order)],
-            env=_environment(folder),
+            [
+                *build_keeper_command(_LIMIT_S),
+                *command,
+                "--log-file",
+                str(log),
+                *build_replay_command(order),
+            ],
+            env=_build_environment(folder),
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             check=False,
         )
-    return "\n".join(_text(file) for file in (log, said) if file.exists() and file.stat().st_size)
+    return "\n".join(
+        _read_text(file) for file in (log, said) if file.exists() and file.stat().st_size
+    )
 
 
-def _environment(folder: Path) -> Mapping[str, str]:
+def _build_environment(folder: Path) -> Mapping[str, str]:
     passed = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "CC", "CXX")
     kept = {n: os.environ[n] for n in (*passed, "TORCH_CUDA_ARCH_LIST") if n in os.environ}
     inside = {"TMPDIR": "tmp", "TORCH_EXTENSIONS_DIR": "extensions", "TRITON_CACHE_DIR": "triton"}
@@ -285,26 +309,26 @@ def _environment(folder: Path) -> Mapping[str, str]:
         **{name: str(folder / part) for name, part in inside.items()},
         "HOME": str(folder),
         "LANG": "C.UTF-8",
-        # Each tensor its own allocation, so that a step beyond it is seen.
+        # Each tensor has its own allocation, so that the tool sees an access beyond it.
         "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
     }
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     with open(file, "rb") as opened:
         return opened.read(_LOG_BYTES).decode("utf-8", "backslashreplace")
 
 
-def _last(text: str) -> str:
-    return " / ".join(_plain(line) for line in text.strip().splitlines()[-3:])
+def _quote_last_lines(text: str) -> str:
+    return " / ".join(_escape(line) for line in text.strip().splitlines()[-3:])
 
 
-def _plain(text: str) -> str:
+def _escape(text: str) -> str:
     return escape_terminal(text[:_MOST_NAME])
 
 
 @functools.cache
-def _template() -> jinja2.Template:
+def _load_template() -> jinja2.Template:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES), undefined=jinja2.StrictUndefined
     )

@@ -1,7 +1,7 @@
-"""Answers without work: zeros, an input handed back, the answer to other inputs.
+"""Weak answers: zeros, a copy of an input, the answer to other inputs, and others without work.
 
-Where any of them is within the tolerance of a task, being correct shows nothing about a kernel. The
-audit asks the reference alone; it needs no kernel.
+Where one of them is within the tolerance of a task, a correct verdict shows nothing about a kernel.
+The audit calls the reference alone; it needs no kernel.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from evaluators.judging.compare import compare
+from evaluators.judging.comparison.outputs import compare
 from evaluators.memory.tensors import tensors_of
 from evaluators.references.task import Expected, Reference, ReferenceFailed, call_seed
 
@@ -23,20 +23,20 @@ _TRIALS = 3
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit has shown of one task."""
+    """The result of auditing one task."""
 
     passes: list[str]
-    """Answers without work that pass every time, sorted."""
+    """Weak answers that pass every time, sorted."""
     repeatable: bool
-    """Whether an answer follows from the inputs alone."""
+    """Whether answers depend on the inputs alone."""
 
 
-def audit(reference: Reference) -> Audit:
-    """Hold answers without work against the reference. Raises ReferenceFailed.
+def audit_task(reference: Reference) -> Audit:
+    """Compare weak answers with the reference. Raises ReferenceFailed.
 
-    They are zeros, ones, the mean of the right answer, each input of the right size (input_0 …),
-    the answer to other inputs, and the answer under other parameters. One passes where it does on
-    three sets of inputs, since a verdict takes right answers to all of them.
+    Weak answers are zeros, ones, the mean of the right answer, each input of the right size
+    (input_0 …), the answer to other inputs, and the answer under other parameters. One of them
+    passes where it does on three sets of inputs: a verdict takes right answers to all inputs.
     """
     reference.reset()
     passes: set[str] | None = None
@@ -44,21 +44,21 @@ def audit(reference: Reference) -> Audit:
         seed = secrets.randbits(48)
         inputs = reference.inputs(seed)
         expected = reference.answer(inputs, call_seed(seed))
-        again = reference.answer(inputs, call_seed(seed))
-        if not _passes(reference, inputs, expected, call_seed(seed), again.value):
+        repeated = reference.answer(inputs, call_seed(seed))
+        if not _is_right(reference, inputs, expected, call_seed(seed), repeated.value):
             reference.remembers = True
-        answers = _answers(reference, inputs, expected, call_seed(seed))
-        found = {
+        answers = _iterate_answers(reference, inputs, expected, call_seed(seed))
+        passing = {
             name
             for name, answer in answers
-            if _passes(reference, inputs, expected, call_seed(seed), answer)
+            if _is_right(reference, inputs, expected, call_seed(seed), answer)
         }
-        passes = found if passes is None else passes & found
+        passes = passing if passes is None else passes & passing
     reference.reset()
     return Audit(sorted(passes or ()), reference.repeatable)
 
 
-def _passes(
+def _is_right(
     reference: Reference, inputs: list[Any], expected: Expected, seed: int, answer: Any
 ) -> bool:
     """Whether an answer would be right."""
@@ -66,39 +66,39 @@ def _passes(
     return compare(expected, answer, choices=choices).reason is None
 
 
-def _answers(
+def _iterate_answers(
     reference: Reference, inputs: list[Any], expected: Expected, seed: int
 ) -> Iterator[tuple[str, Any]]:
     value = expected.value
-    yield "zeros", _mapped(torch.zeros_like, value)
-    yield "ones", _mapped(torch.ones_like, value)
-    yield "mean", _mapped(_mean, value)
+    yield "zeros", _map_tensors(torch.zeros_like, value)
+    yield "ones", _map_tensors(torch.ones_like, value)
+    yield "mean", _map_tensors(_fill_with_mean, value)
     wanted = list(tensors_of(value))
     if len(wanted) == 1:
         for number, tensor in enumerate(tensors_of(inputs)):
             if tensor.numel() == wanted[0].numel():
                 answer = tensor.to(wanted[0].dtype).reshape(wanted[0].shape)
-                yield f"input_{number}", _mapped(lambda _, answer=answer: answer, value)
+                yield f"input_{number}", _map_tensors(lambda _, answer=answer: answer, value)
     yield "other_inputs", reference.answer(reference.inputs(secrets.randbits(48)), seed).value
     if reference.parameters():
         reference.load(reference.perturb(secrets.randbits(48)))
         try:
             yield "other_parameters", reference.answer(inputs, seed).value
         except ReferenceFailed:
-            pass  # under weights that it cannot run with, it gives no answer that could pass
+            pass  # the module cannot run with these weights, so no answer could pass
         finally:
             reference.reset()
 
 
-def _mean(tensor: torch.Tensor) -> torch.Tensor:
+def _fill_with_mean(tensor: torch.Tensor) -> torch.Tensor:
     wide = torch.complex128 if tensor.is_complex() else torch.float64
     mean = tensor.to(wide).mean() if tensor.numel() else torch.zeros((), dtype=wide)
     return mean.to(tensor.device, tensor.dtype).expand(tensor.shape)
 
 
-def _mapped(change: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
+def _map_tensors(change: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, list | tuple):
-        return type(value)(_mapped(change, item) for item in value)
+        return type(value)(_map_tensors(change, item) for item in value)
     return value

@@ -1,4 +1,4 @@
-"""Weak tasks: those that an answer without work passes. Importing this loads no torch."""
+"""Weak tasks: tasks that a weak answer passes. Importing this module loads no torch."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ if TYPE_CHECKING:
     from evaluators.judging.bench import Bench
 
 VERSION = 1
-"""Version of the rules in `weak_answers`; tasks that an older one has audited are audited again."""
+"""Version of the rules in `weak_answers`; a new version audits every task again."""
 
 
-def row(task: Mapping[str, str], bench: Bench) -> dict[str, Any]:
-    """The row of `task_audits` for a task of tasks_pending.sql. Raises ReferenceFailed."""
-    from evaluators.judging.weak_answers import audit
+def build_audit_row(task: Mapping[str, str], bench: Bench) -> dict[str, Any]:
+    """Return the row of `task_audits` for a task of tasks_pending.sql. Raises ReferenceFailed."""
+    from evaluators.judging.weak_answers import audit_task
 
-    found = audit(bench.reference(task["task_code"], json.loads(task["axes"])))
+    audit = audit_task(bench.open_reference(task["task_code"], json.loads(task["axes"])))
     return {
         "task_id": task["task_id"],
         "workload_id": task["workload_id"],
         "auditor_version": VERSION,
         "device_id": bench.row["device_id"],
-        "passes": found.passes,
-        "weak": bool(found.passes),
-        "repeatable": found.repeatable,
+        "passes": audit.passes,
+        "weak": bool(audit.passes),
+        "repeatable": audit.repeatable,
         "created_at": datetime.now(UTC).isoformat(),
     }

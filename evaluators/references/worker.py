@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from evaluators.device.roofline import count
+from evaluators.device.roofline import count_work
 from evaluators.memory.boxes import MappedBox, OwnedBox, Side, find_place
 from evaluators.memory.tensors import layout
 from evaluators.processes import messages
@@ -123,7 +123,7 @@ class TaskWorker:
         task = self._loaded
         one, other = (task.inputs(seed) for seed in seeds)
         with torch.enable_grad():
-            found = count(task.module(), one, other)
+            found = count_work(task.module(), one, other)
         return vars(found)
 
     def fetch(self) -> dict[str, Any]:

@@ -364,7 +364,7 @@ def main(fd: int) -> None:
         write=[os.environ["TMPDIR"], str(builds / "live"), str(builds / "kept"), *order["groups"]],
     )
 
-    from evaluators.device.fingerprint import architecture
+    from evaluators.device.fingerprint import find_architecture
     from evaluators.judging.bench import Bench
     from evaluators.scheduling.prebuild import toolchain
     from evaluators.worker.build_cache import Builds
@@ -386,7 +386,7 @@ def main(fd: int) -> None:
     try:
         # One after the other: drivers have failed where several processes began to use a GPU.
         with lock.exclusive():
-            arch = architecture(device)
+            arch = find_architecture(device)
             tools = toolchain(arch)
             bench = Bench(device, Builds(builds, tools), lock)
     except EvaluatorError as error:
@@ -417,7 +417,7 @@ def _answer(
 ) -> dict[str, Any]:
     """Do what a message of the parent asks for."""
     if "walls" in fields:
-        return bench.walls()
+        return bench.read_isolation()
     if "audit" in fields:
         return _audited(fields["audit"], bench)
     if "remeasure" in fields:
@@ -425,7 +425,7 @@ def _answer(
     if "look" in fields:
         return _looked_at(_case(fields["look"]), bench, fields["tool"])
     tables = member.judge(_case(fields), bench, config)
-    return {"tables": tables, "sick": bench.ailment() if _is_lost(tables) else None}
+    return {"tables": tables, "sick": bench.find_device_fault() if _is_lost(tables) else None}
 
 
 class _Ended(SystemExit):
@@ -473,16 +473,16 @@ def _remeasured(member: ModuleType, case: Case, bench: Bench, config: Any) -> di
     return {
         "timings": rows,
         "failed": vars(failed) if failed is not None else None,
-        "sick": bench.ailment() if lost else None,
+        "sick": bench.find_device_fault() if lost else None,
     }
 
 
 def _looked_at(case: Case, bench: Bench, tool: Tool) -> dict[str, Any]:
-    from evaluators.judging.nvidia_tools import look
+    from evaluators.judging.nvidia_tools import run_tool
     from evaluators.references.task import ReferenceFailed
 
     try:
-        return {"tables": look(case, bench, tool), "why": None}
+        return {"tables": run_tool(case, bench, tool), "why": None}
     except EvaluatorError as error:
         return {"tables": {}, "why": [error.message, error.hint]}
     except ReferenceFailed as failed:
@@ -490,11 +490,11 @@ def _looked_at(case: Case, bench: Bench, tool: Tool) -> dict[str, Any]:
 
 
 def _audited(task: Mapping[str, Any], bench: Bench) -> dict[str, Any]:
-    from evaluators.judging.weak_tasks import row
+    from evaluators.judging.weak_tasks import build_audit_row
     from evaluators.references.task import ReferenceFailed
 
     try:
-        return {"row": row(task, bench), "why": ""}
+        return {"row": build_audit_row(task, bench), "why": ""}
     except (ReferenceFailed, SandboxFailed) as failed:
         return {"row": None, "why": str(failed)}
 

@@ -98,7 +98,7 @@ class Pool:
             remeasure: Judge again what this version has judged on these devices.
         """
         self._lake_url = lake_url
-        self._layout = placement.layout(device, workers)
+        self._layout = placement.divide_machine(device, workers)
         self._config = config
         self._evaluator = evaluator
         self._remeasure = remeasure

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from evaluators.judge import settled
+from evaluators.judge import settle
 from store.commandline.escape import quote_name
 from store.errors import DeviceUnavailable, EvaluatorError, SandboxFailed
 
@@ -258,7 +258,7 @@ def _judged(
                         continue
                     result = Judged(case, judge.row, tables)
                 else:
-                    tables = settled(look.tables, *judge.remeasure(case))
+                    tables = settle(look.tables, *judge.remeasure(case))
                     result = Judged(case, look.device, tables)
             except SandboxFailed as failed:
                 path = quote_name(case["path"])

@@ -1,4 +1,4 @@
-"""Processor time that a kernel's worker takes while other arms have their turn."""
+"""The CPU watch: processor time that a kernel's worker takes while other arms have their turn."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _CPU_SLACK_NS = 2_000_000
 _AFTER_SHARE = {"cuda": 0.05, "cpu": 0.0}
 
 
-class Watch:
-    """Looks at the processor time of the kernel's worker while others have their turn."""
+class CpuWatch:
+    """Measures the processor time of the kernel's worker in its turns and in those of others."""
 
     def __init__(self, kernel: WorkerHandle) -> None:
         self._kernel = kernel
@@ -25,19 +25,19 @@ class Watch:
         self._idle_ns = 0
 
     @contextlib.contextmanager
-    def beside(self, arm: WorkerHandle) -> Generator[None]:
-        """Count what the kernel's worker does meanwhile, apart from what it does in its turns."""
+    def watch(self, worker: WorkerHandle) -> Generator[None]:
+        """Count the time of the kernel's worker during a turn of this worker, its own or not."""
         cpu_ns, begin_ns = self._kernel.cpu_ns(), time.perf_counter_ns()
         yield
         worked_ns = self._kernel.cpu_ns() - cpu_ns
-        if arm is self._kernel:
+        if worker is self._kernel:
             self._own_ns += worked_ns
             self._own_wall_ns += time.perf_counter_ns() - begin_ns
         else:
             self._busy_ns += worked_ns
             self._idle_ns += time.perf_counter_ns() - begin_ns
 
-    def refuse_busy(self) -> None:
+    def reject_busy(self) -> None:
         """Raise Failed where it worked while it was not called, beyond a share of its turns."""
         after_ns = _AFTER_SHARE[self._kernel.device] * self._own_ns
         if self._busy_ns > _BUSY_SHARE * self._idle_ns + after_ns:

@@ -1,4 +1,4 @@
-"""Speedups of stored samples, and whether a surprising one is found again in another process.
+"""Surprising wins: speedups that have to show again in another process before they rank.
 
 Rule 7 of CUDA-L1 (arXiv 2507.14111, section 2.4.4): a speedup above 3, or above twice the best one
 so far, is measured a second time, on another device of the kind where there is one, and two
@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from evaluators.timing.intervals import bias, interval, log_ratios, widened
+from evaluators.timing.intervals import bound_median, compute_bias, compute_log_ratios, widen
 
 Rows: TypeAlias = Sequence[dict[str, Any]]
 """Rows of `timings` of one session, those of the clock that ranks first."""
@@ -20,61 +20,62 @@ Bounds: TypeAlias = tuple[float, float, float]
 
 _SURPRISING = math.log(3)
 _LEAP = math.log(2)
-_APART = math.log(1.10)
+_MOST_DIFFERENCE = math.log(1.10)
 _WIDEST = math.log(1.25)
 
 
-def ranking_rows(session: Rows) -> dict[str, dict[str, Any]]:
-    """The rows of the clock that ranks, by arm."""
+def select_ranking_rows(session: Rows) -> dict[str, dict[str, Any]]:
+    """Return the rows of the clock that ranks, by arm."""
     return {row["arm"]: row for row in session if row["clock"] == session[0]["clock"]}
 
 
 def is_noisy(session: Rows) -> bool:
     """Whether a row of the clock that ranks may not rank."""
-    return any(row["noisy"] for row in ranking_rows(session).values())
+    return any(row["noisy"] for row in select_ranking_rows(session).values())
 
 
-def speedups(session: Rows) -> dict[str, Bounds]:
-    """Logs of the speedups over every baseline of a session by the clock that ranks, blocks paired.
+def compute_speedups(session: Rows) -> dict[str, Bounds]:
+    """Return the log speedup over every baseline of a session, by the clock that ranks.
 
-    Widened by what the session's two eager processes differ by.
+    Samples are paired by block. The intervals are widened by what the session's two eager processes
+    differ by.
 
     >>> arm = {"clock": "gpu", "blocks": list(range(9))}
     >>> rows = [{"arm": "kernel", "samples_ms": [1.0] * 9} | arm]
     >>> rows += [{"arm": "eager", "samples_ms": [1.0] * 9} | arm]
-    >>> speedups(rows)
+    >>> compute_speedups(rows)
     {'eager': (0.0, 0.0, 0.0)}
     """
-    ranking = ranking_rows(session)
+    ranking = select_ranking_rows(session)
     kernel = ranking.pop("kernel", None)
     if kernel is None:
         return {}
     control = kernel.get("control_ratios")
-    apart = bias(control) if control else 0.0
+    bias = compute_bias(control) if control else 0.0
     return {
-        name: widened(interval(log_ratios(row["samples_ms"], kernel["samples_ms"])), apart)
+        name: widen(bound_median(compute_log_ratios(row["samples_ms"], kernel["samples_ms"])), bias)
         for name, row in ranking.items()
     }
 
 
-def best_baseline(found: dict[str, Bounds]) -> str:
-    """The baseline that is hardest to beat."""
-    return min(found, key=lambda name: found[name][1])
+def find_best_baseline(speedups: dict[str, Bounds]) -> str:
+    """Return the baseline that is hardest to beat."""
+    return min(speedups, key=lambda name: speedups[name][1])
 
 
-def surprising(session: Rows, best_speedup: float | None) -> bool:
-    """Whether a session that may rank shows a win over eager that needs a second look.
+def is_surprising(session: Rows, best_speedup: float | None) -> bool:
+    """Whether a session that may rank shows a win over eager that needs a second session.
 
     best_speedup: the best one over eager measured so far, where there is one.
     """
     if is_noisy(session):
         return False
-    middle = speedups(session)["eager"][1]
+    middle = compute_speedups(session)["eager"][1]
     leap = math.inf if best_speedup is None else math.log(best_speedup) + _LEAP
     return middle > _SURPRISING or middle > leap
 
 
-def confirmed(first: Rows, second: Rows) -> bool:
+def is_confirmed(first: Rows, second: Rows) -> bool:
     """Whether two sessions agree on the speedup over eager.
 
     They do where both may rank, their medians differ by at most 10 %, and neither interval reaches
@@ -84,18 +85,21 @@ def confirmed(first: Rows, second: Rows) -> bool:
         return False
     medians: list[float] = []
     for session in (first, second):
-        low, middle, high = speedups(session)["eager"]
+        low, middle, high = compute_speedups(session)["eager"]
         if max(high - middle, middle - low) > _WIDEST:
             return False
         medians.append(middle)
-    return abs(medians[0] - medians[1]) <= _APART
+    return abs(medians[0] - medians[1]) <= _MOST_DIFFERENCE
 
 
-def rank(first: Rows, second: Rows) -> list[dict[str, Any]]:
-    """The rows of a surprising win's sessions: of two that agree the lower ranks, else neither."""
-    if not confirmed(first, second):
+def rank_sessions(first: Rows, second: Rows) -> list[dict[str, Any]]:
+    """Return the rows of a surprising win's sessions, noisy where they may not rank.
+
+    Of two sessions that agree the lower one ranks, else neither does.
+    """
+    if not is_confirmed(first, second):
         return [{**row, "noisy": True} for row in (*first, *second)]
-    lower, higher = sorted((first, second), key=lambda rows: speedups(rows)["eager"][1])
+    lower, higher = sorted((first, second), key=lambda rows: compute_speedups(rows)["eager"][1])
     noisy = [{**row, "noisy": True} for row in higher]
     ranked = list(lower)
     return [*ranked, *noisy] if lower is first else [*noisy, *ranked]

@@ -8,6 +8,8 @@ from store.lake import sql_files
 from store.schema.catalog import Catalog
 from store.schema.tables import ContentId, Table
 
+_ABOUT_BASELINES = "Ways to run a task's own module that kernels are compared with."
+
 
 def list_columns(table: Table) -> list[dict[str, Any]]:
     """Return one row per column: type, whether required, unit, reference, sensitivity, about."""
@@ -72,6 +74,10 @@ def render_tables_page(catalog: Catalog) -> str:
             parts.append(f"| {column['column']} | {column['type']} | {note} | {about} |")
         if table.checks:
             parts += ["", "Checks: " + "; ".join(table.checks) + "."]
+    parts += ["", "## Baselines", "", _ABOUT_BASELINES, ""]
+    parts += ["| baseline | in prompts | about |", "|---|---|---|"]
+    for name, baseline in catalog.baselines.items():
+        parts.append(f"| {name} | {baseline.words} | {baseline.about} |")
     parts += ["", "## Enumerations", "", "| name | values |", "|---|---|"]
     for name, enum in catalog.enums.items():
         if enum.by is None:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 from store.errors import ImportFailed
 from store.importers.reading import kernelbench_results as results
@@ -20,6 +20,7 @@ from store.importers.reading import sources
 from store.importers.reading.kernelbench_results import Baseline, Entry
 from store.importers.reading.kernelbench_rows import NAME, RESULTS, RunRows, Sample
 from store.importers.reading.rows import BundleRows
+from store.schema.baselines import Baseline as BaselineName
 from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ log = logging.getLogger(__name__)
 IMPORTER_VERSION = 1
 SUITE = "kernelbench"
 _KERNEL = re.compile(r"level_([0-9]{1,3})_problem_([0-9]{1,6})_sample_([0-9]{1,6})_kernel\.py")
-
-BaselineKind: TypeAlias = Literal["eager", "compile", "compile_reduce_overhead", "cuda_graph"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +43,7 @@ class Config:
     """Who wrote the kernels (default: the folder's name)."""
     baseline: Path | None = None
     """Timing file (results/timing/GPU/baseline_time_*.json) to compute claimed speedups from."""
-    baseline_kind: BaselineKind | None = None
+    baseline_kind: BaselineName | None = None
     """What the timing file measured, if its name does not state it."""
     source_revision: str | None = None
     """Revision of the run (default: a hash of eval_results.json)."""

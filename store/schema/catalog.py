@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from store.errors import CatalogError, UnknownName
 from store.ids import FORMS
 from store.schema.sql_text import quote_values
-from store.schema.tables import Column, ContentId, Enum, Table, to_arrow_type
+from store.schema.tables import Baseline, Column, ContentId, Enum, Table, to_arrow_type
 
 if TYPE_CHECKING:
     pass
@@ -21,6 +21,7 @@ SENSITIVITIES = ("public", "pseudonymous", "private")
 _COLUMN_FIELDS = {
     *("type", "required", "null_elements", "unit", "enum", "references", "sensitivity", "about")
 }
+_BASELINE_FIELDS = {"words", "about"}
 _ID_FIELDS = {"form", "of", "kind", "unless"}
 _TABLE_FIELDS = {
     *("about", "key", "id", "duplicates", "sort", "row_group", "inline", "columns", "checks")
@@ -33,6 +34,8 @@ class Catalog:
 
     tables: dict[str, Table]
     enums: dict[str, Enum]
+    baselines: dict[str, Baseline] = field(default_factory=dict[str, Baseline])
+    """By name, the plainest first."""
     definition: str = ""
     """The content of the file as JSON, which each lake keeps in its table `catalogs`."""
 
@@ -137,7 +140,14 @@ def read_definition(definition: str, origin: str) -> Catalog:
 
 def _build_catalog(document: dict[str, Any], origin: str) -> Catalog:
     try:
-        enums = {name: _build_enum(name, spec) for name, spec in document["enums"].items()}
+        baselines = {
+            name: _build_baseline(name, spec)
+            for name, spec in document.get("baselines", {}).items()
+        }
+        enums = {
+            name: _build_enum(name, spec, tuple(baselines))
+            for name, spec in document["enums"].items()
+        }
         provenance: dict[str, set[str]] = {
             name: set(columns) for name, columns in document.get("provenance", {}).items()
         }
@@ -148,15 +158,23 @@ def _build_catalog(document: dict[str, Any], origin: str) -> Catalog:
         definition = json.dumps(document, ensure_ascii=False)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise CatalogError(f"{origin} is not a catalog: {error!r}") from error
-    catalog = Catalog(tables=tables, enums=enums, definition=definition)
+    catalog = Catalog(tables=tables, enums=enums, baselines=baselines, definition=definition)
     for table in tables.values():
         _check_table(table, catalog)
     return catalog
 
 
-def _build_enum(name: str, spec: list[str] | dict[str, Any]) -> Enum:
+def _build_baseline(name: str, spec: dict[str, str]) -> Baseline:
+    if set(spec) != _BASELINE_FIELDS:
+        raise CatalogError(f"baseline {name}: its fields are {', '.join(sorted(_BASELINE_FIELDS))}")
+    return Baseline(**spec)
+
+
+def _build_enum(name: str, spec: list[str] | dict[str, Any], baselines: tuple[str, ...]) -> Enum:
     if isinstance(spec, list):
         return Enum(values=tuple(spec), allowed={})
+    if spec.get("baselines") is True:
+        return Enum(values=(*spec.get("before", ()), *baselines), allowed={})
     allowed = {key: tuple(values) for key, values in spec.items() if key != "by"}
     values = tuple(dict.fromkeys(value for group in allowed.values() for value in group))
     if "by" not in spec:

@@ -52,6 +52,15 @@ class ContentId:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """One way to run a task's own module that kernels are compared with."""
+
+    words: str
+    """What a prompt calls it."""
+    about: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Enum:
     """Allowed values; where `by` is set, which of them each value of that column admits."""
 

@@ -6,8 +6,9 @@
 -- includes by default. mean_with_degenerate is the mean including them; mean_without_degenerate is
 -- the mean without them, even if --include-weak adds them to all other figures. Each mean is given
 -- twice: over the n measured tasks, and over all tasks with 1.0 for each task without a speedup.
--- p50_low and p50_high are the exact 95 % order-statistic interval of the median over tasks (rank
--- as in speedups); below 6 tasks they are the smallest and largest value.
+-- p50_low and p50_high are the exact 95 % order-statistic interval of the median over tasks (rank by
+-- the formula in speedups, with two tails of 5 %); below 6 tasks they are the smallest and largest
+-- value.
 WITH results AS (
     SELECT
         suite, suite_revision, "level", device, baseline, policy_id, policy,

@@ -3,10 +3,12 @@
 -- exp(median(ln(baseline / kernel))); with an even count this is the geometric mean of the middle
 -- two ratios. The interval is a pair of order statistics (the r-th smallest and r-th largest
 -- ratio), which is exact for the median of any distribution; r is the largest rank whose two
--- binomial tails hold 5 % or less. The formula for r is Cornish and Fisher's expansion of the
--- Binomial(n, 1/2) quantile; it equals the exact rank for every n up to 1,000,000. Below 6 pairs no
+-- binomial tails hold 1.8 % or less. That is the judge's own level: it looks at a session up to four times before it stops, and an
+-- interval of 98.2 % keeps 95 % over the four looks (evaluators/timing/intervals.py).
+-- The formula for r is Cornish and Fisher's expansion of the
+-- Binomial(n, 1/2) quantile; it equals the exact rank for every n up to 1,000,000. Below 7 pairs no
 -- such rank exists: the interval is then the smallest and largest ratio and covers 1 - 2^(1-n),
--- which is less than 95 %. Kernel and baseline run in two processes, and two identical processes
+-- which is less than that. Kernel and baseline run in two processes, and two identical processes
 -- also differ. If a session has a control (eager in two processes), both bounds move outward by the
 -- far end of the control's interval, because more blocks do not average out a difference that lasts
 -- for a whole session.
@@ -58,9 +60,9 @@ paired AS (
 ranked AS (
     SELECT
         *,
-        greatest(1, floor((n + 1) / 2 - 0.979982 * sqrt(greatest(n, 1) - 0.473576)))::BIGINT AS r,
+        greatest(1, floor((n + 1) / 2 - 1.182809063 * sqrt(greatest(n, 1) - 0.766024854)))::BIGINT AS r,
         len(control) AS m,
-        greatest(1, floor((m + 1) / 2 - 0.979982 * sqrt(greatest(m, 1) - 0.473576)))::BIGINT AS q,
+        greatest(1, floor((m + 1) / 2 - 1.182809063 * sqrt(greatest(m, 1) - 0.766024854)))::BIGINT AS q,
         coalesce(
             greatest(CAST(control[m + 1 - q] AS DOUBLE), 1 / CAST(control[q] AS DOUBLE)), 1
         ) AS apart

@@ -40,7 +40,7 @@ from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
 from evaluators.judging.flags import FLAGS
-from evaluators.judging.weak_answers import audit
+from evaluators.judging.weak_answers import audit_task
 from evaluators.processes.process_tree import find_descendants
 from store.schema import catalog
 
@@ -170,7 +170,7 @@ def weak(all_references: Any) -> Callable[[str], bool]:
 
     def of(task: str) -> bool:
         if task not in known:
-            known[task] = bool(audit(all_references(task_code(task))).passes)
+            known[task] = bool(audit_task(all_references(task_code(task))).passes)
             all_references.end()
         return known[task]
 
@@ -311,7 +311,7 @@ def assert_can_be_stored(row: dict[str, Any]) -> None:
 
 def assert_nothing_is_left(bench: Bench) -> None:
     """No process below the fork server or with its mark, and no file in its folder."""
-    fork_server = bench._untrusted
+    fork_server = bench.candidate_server
     assert fork_server is not None
     if not fork_server.is_alive:  # a new one is started for the next candidate
         return

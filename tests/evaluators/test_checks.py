@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 import torch
 
-from evaluators.judging.bench import Bench, Sizes
-from evaluators.judging.calls import MOST_CALLS, Checks, question
+from evaluators.judging.baseline_workers import Sizes
+from evaluators.judging.bench import Bench
+from evaluators.judging.calls.input_seeds import draw_question
+from evaluators.judging.calls.protocol import CorrectnessProtocol
+from evaluators.judging.calls.verdict_calls import MOST_CALLS
 from evaluators.judging.case import Evidence
 from evaluators.judging.flags import FLAGS, NONEQUIVALENT, UNRANKED
 from evaluators.memory.tensors import layout
@@ -50,16 +53,16 @@ def checked(bench: Bench, references: Any) -> Checked:
 
     def one(code: str, task: str, policy: Any = "fp32_strict", calls: int = MOST_CALLS) -> Outcome:
         reference, evidence = references(task), Evidence()
-        first = question(reference, evidence)
+        first = draw_question(reference, evidence)
         inputs, answers = layout(first.inputs)[1], layout(first.expected.value)[1]
         sizes = Sizes(inputs, max(inputs, answers))
-        arm = bench.candidate({"kernel.py": code}, sizes, LIMITS, DEADLINES)
-        checks = Checks(arm, reference, evidence, policy)
+        arm = bench.start_candidate({"kernel.py": code}, sizes, LIMITS, DEADLINES)
+        protocol = CorrectnessProtocol(arm, reference, evidence, policy)
         try:
             arm.load("kernel.py", "ModelNew", {})
-            checks.adopt(arm.construct(WEIGHT_SEED, reference.arguments))
-            checks.verdict(first, calls)
-            checks.robustness(arm)
+            protocol.adopt_weights(arm.construct(WEIGHT_SEED, reference.arguments))
+            protocol.make_verdict_calls(first, calls)
+            protocol.make_robustness_calls(arm)
         except Failed as failed:
             return Outcome(failed.status, failed.reason, failed.message, evidence)
         finally:
@@ -636,7 +639,7 @@ def test_a_kernel_is_the_same_function_or_not(name: str, checked: Checked) -> No
     task, code, equivalent = SAME_FUNCTION[name]
     found = checked(code, task)
     assert (found.status, found.reason) == ("correct", None), found
-    assert found.evidence.equivalent() is equivalent, found.flags
+    assert found.evidence.is_equivalent() is equivalent, found.flags
 
 
 def test_the_view_repeats_the_rule_of_the_judge() -> None:
@@ -654,7 +657,7 @@ def test_a_state_is_taken_in_as_many_pieces_as_it_needs(bench: Bench) -> None:
         "self.none = nn.Parameter(torch.ones(0, 4))",
         "return x",
     )
-    arm = bench.candidate({"kernel.py": code}, Sizes(64, 64), LIMITS, DEADLINES)
+    arm = bench.start_candidate({"kernel.py": code}, Sizes(64, 64), LIMITS, DEADLINES)
     try:
         arm.load("kernel.py", "ModelNew", {})
         arm.construct(WEIGHT_SEED, [])

@@ -24,7 +24,7 @@ from evaluators.memory.tensors import tensors_of
 from evaluators.processes import cgroup
 from evaluators.processes.freezer import Freezer, GroupFreezer, SignalFreezer
 from evaluators.processes.messages import Malformed
-from evaluators.timing.session import AGAIN, EMPTY, Session
+from evaluators.timing.session import EAGER_CONTROL, EMPTY, Session
 from evaluators.worker.description import describe
 
 Judged = Callable[..., dict[str, Any]]
@@ -254,11 +254,11 @@ def test_what_may_compute_later_is_odd(value: Any) -> None:
 
 
 def test_what_handing_over_costs_is_taken_off_every_arm() -> None:
-    session = Session.of(2, ["kernel", "eager", AGAIN, EMPTY], "throughput")
+    session = Session.of(2, ["kernel", "eager", EAGER_CONTROL, EMPTY], "throughput")
     for _ in range(20):
         for arm, elapsed_ns in (("kernel", 1_200_000), ("eager", 2_200_000), (EMPTY, 200_000)):
-            session.keep(arm, 0, elapsed_ns)
-    session.settle()
+            session.add_sample(arm, 0, elapsed_ns)
+    session.subtract_overhead()
     assert session.overhead_ms == pytest.approx(0.1)
     assert session.samples_ms["kernel"] == pytest.approx([0.5] * 20)
     assert session.samples_ms["eager"] == pytest.approx([1.0] * 20)
@@ -266,11 +266,11 @@ def test_what_handing_over_costs_is_taken_off_every_arm() -> None:
 
 
 def test_nothing_is_credited_with_less_than_the_clock_can_tell() -> None:
-    session = Session.of(1, ["kernel", "eager", AGAIN, EMPTY], "throughput")
+    session = Session.of(1, ["kernel", "eager", EAGER_CONTROL, EMPTY], "throughput")
     for block in range(20):
-        session.keep("kernel", 0, 100_000)
-        session.keep(EMPTY, 0, 100_000 + 10_000 * (block % 3))
-    session.settle()
+        session.add_sample("kernel", 0, 100_000)
+        session.add_sample(EMPTY, 0, 100_000 + 10_000 * (block % 3))
+    session.subtract_overhead()
     assert session.resolution_ms == pytest.approx(0.01)
     assert session.samples_ms["kernel"] == pytest.approx([0.05] * 20)
 

@@ -12,8 +12,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from evaluators.judging import compare as compare_module
-from evaluators.judging.compare import TF32_TOLERANCE, TOLERANCE, compare, is_below, repeats
+from evaluators.judging.comparison import pieces
+from evaluators.judging.comparison.outputs import compare, is_same_answer
+from evaluators.judging.comparison.precision_class import is_below_policy
+from evaluators.judging.comparison.tolerance import TF32_TOLERANCE, TOLERANCE
 from evaluators.references.choices import Choice, add_exact_values, record
 from evaluators.references.task import Expected
 
@@ -78,12 +80,12 @@ def test_pieces_change_nothing(shape: list[int], seed: int, piece: int) -> None:
     near = wanted.value * (1 + 1e-6)
     far = wanted.value + 1
     whole = [compare(wanted, near), compare(wanted, far)]
-    usual = compare_module._CHUNK
-    compare_module._CHUNK = piece
+    usual = pieces.CHUNK
+    pieces.CHUNK = piece
     try:
         parts = [compare(wanted, near), compare(wanted, far)]
     finally:
-        compare_module._CHUNK = usual
+        pieces.CHUNK = usual
     for one, other in zip(whole, parts, strict=True):
         assert (one.reason, one.message) == (other.reason, other.message)
         assert one.max_scaled_error == pytest.approx(other.max_scaled_error)
@@ -220,8 +222,8 @@ def test_a_sum_in_any_order_has_full_precision_and_rounded_factors_have_not() ->
         product = a.to(rounded).float() @ b.to(rounded).float()
         found = compare(wanted, product)
         assert found.precision_class == expected
-        assert is_below(found.precision_class, "fp32_strict")
-        assert is_below(found.precision_class, "allow_tf32") == (expected == "bf16")
+        assert is_below_policy(found.precision_class, "fp32_strict")
+        assert is_below_policy(found.precision_class, "allow_tf32") == (expected == "bf16")
     half_of_it = torch.cat([a[:, :2048].half().float(), a[:, 2048:]], 1) @ b
     assert compare(wanted, half_of_it).precision_class == "tf32"
 
@@ -233,7 +235,7 @@ def test_under_tf32_eagers_own_error_hides_no_lower_precision() -> None:
     wanted = Expected(eager, [a.double() @ b.double()], [a, b])
     lower = a.bfloat16().float() @ b.bfloat16().float()
     assert compare(wanted, lower, "allow_tf32").precision_class == "bf16"
-    assert not is_below(compare(wanted, a @ b, "allow_tf32").precision_class, "allow_tf32")
+    assert not is_below_policy(compare(wanted, a @ b, "allow_tf32").precision_class, "allow_tf32")
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
@@ -444,14 +446,14 @@ def test_outputs_repeat_within_four_times_the_error_of_eager() -> None:
     exact = torch.ones(4, dtype=torch.float64)
     wanted = Expected((exact + 1e-6).float(), [exact])
     first = exact.float()
-    assert repeats(wanted, first, first.clone())
-    assert repeats(wanted, first, first + 2e-6)
-    assert not repeats(wanted, first, first + 1e-5)
+    assert is_same_answer(wanted, first, first.clone())
+    assert is_same_answer(wanted, first, first + 2e-6)
+    assert not is_same_answer(wanted, first, first + 1e-5)
     unknown = torch.tensor([1.0, math.nan, 1.0, 1.0])
-    assert repeats(wanted, unknown, unknown.clone())
-    assert not repeats(wanted, unknown, first)
+    assert is_same_answer(wanted, unknown, unknown.clone())
+    assert not is_same_answer(wanted, unknown, first)
     places = Expected(torch.tensor([1]), [None])
-    assert not repeats(places, torch.tensor([1]), torch.tensor([2]))
+    assert not is_same_answer(places, torch.tensor([1]), torch.tensor([2]))
 
 
 def test_the_keys_of_a_dict_count_and_their_order_does_not() -> None:

@@ -291,12 +291,12 @@ SANITIZER = """========= COMPUTE-SANITIZER
 
 
 def test_figures_of_nsight_compute_become_an_analysis() -> None:
-    found = nvidia_tools.launches(NCU)
+    found = nvidia_tools.parse_launches(NCU)
     assert found == [
         nvidia_tools.Launch("mine(float *, int)", 1_203_520.0, 81.26, 12.09, 62.5),
         nvidia_tools.Launch("tail(float *)", 2848.0),
     ]
-    row = nvidia_tools.analysis(found)
+    row = nvidia_tools.build_analysis(found)
     assert (row["kind"], row["bottleneck"]) == ("profiler", "memory_bandwidth")
     assert row["body"] == (
         "2 launches, 1.206 ms under the profiler.\n"
@@ -305,23 +305,25 @@ def test_figures_of_nsight_compute_become_an_analysis() -> None:
         "Of what the device can do: memory 81 %, compute 12 %.\n"
         "Bottleneck: memory_bandwidth."
     )
-    assert nvidia_tools.launches("==ERROR== ERR_NVGPUCTRPERM\n") == []
-    assert nvidia_tools.analysis([nvidia_tools.Launch("tail", 10.0)])["bottleneck"] == "unknown"
+    assert nvidia_tools.parse_launches("==ERROR== ERR_NVGPUCTRPERM\n") == []
+    assert (
+        nvidia_tools.build_analysis([nvidia_tools.Launch("tail", 10.0)])["bottleneck"] == "unknown"
+    )
 
 
 def test_complaints_of_compute_sanitizer_become_findings() -> None:
-    found = nvidia_tools.complaints(SANITIZER)
+    found = nvidia_tools.parse_complaints(SANITIZER)
     assert found == [
         nvidia_tools.Complaint("Invalid __global__ read of size 4 bytes", PLACE),
         nvidia_tools.Complaint(
             "Uninitialized __global__ memory read of size 4 bytes", "tail(float *)+0x80"
         ),
     ]
-    rows = nvidia_tools.findings(found, "k" * 64, "2025.3.1")
+    rows = nvidia_tools.build_findings(found, "k" * 64, "2025.3.1")
     assert len({row["finding_id"] for row in rows}) == 2
     assert rows[0]["quote"] == f"Invalid __global__ read of size 4 bytes at {PLACE}"
     assert (rows[0]["class"], rows[0]["detector_version"]) == ("memory_error", 202503)
-    assert nvidia_tools.complaints("========= ERROR SUMMARY: 0 errors\n") == []
+    assert nvidia_tools.parse_complaints("========= ERROR SUMMARY: 0 errors\n") == []
 
 
 @pytest.mark.parametrize("tool", ["ncu", "sanitizer"])
@@ -358,7 +360,7 @@ def test_a_tool_starts_a_fresh_process_that_leaves_nothing(
     case = Case(kernel_id="k", task_id="t", workload_id="w", code=code, task_code=task)
     order = nvidia_tools.write_order(case, bench, tmp_path)
     done = subprocess.run(
-        [*nvidia_tools.kept(60.0), *nvidia_tools.replayed(order)],
+        [*nvidia_tools.build_keeper_command(60.0), *nvidia_tools.build_replay_command(order)],
         capture_output=True,
         text=True,
         check=False,
@@ -371,7 +373,7 @@ def test_a_tool_starts_a_fresh_process_that_leaves_nothing(
 
 
 def test_a_process_that_does_not_end_is_ended() -> None:
-    done = subprocess.run([*nvidia_tools.kept(0.2), "sleep", "600"], check=False)
+    done = subprocess.run([*nvidia_tools.build_keeper_command(0.2), "sleep", "600"], check=False)
     assert done.returncode == 124
 
 
@@ -381,7 +383,7 @@ def test_a_process_that_does_not_end_is_ended() -> None:
 def test_nsight_compute_sees_a_kernel(task: str, right: str) -> None:
     case = Case(kernel_id="k", task_id="t", workload_id="w", code=right, task_code=task)
     with Bench("cuda") as gpu:
-        [row] = nvidia_tools.look(case, gpu, "ncu")["analyses"]
+        [row] = nvidia_tools.run_tool(case, gpu, "ncu")["analyses"]
     assert row["author"].startswith("ncu 20")
 
 
@@ -392,4 +394,4 @@ def test_nsight_compute_sees_a_kernel(task: str, right: str) -> None:
 def test_compute_sanitizer_has_no_complaint_about_torch(task: str, right: str) -> None:
     case = Case(kernel_id="k", task_id="t", workload_id="w", code=right, task_code=task)
     with Bench("cuda") as gpu:
-        assert nvidia_tools.look(case, gpu, "sanitizer")["findings"] == []
+        assert nvidia_tools.run_tool(case, gpu, "sanitizer")["findings"] == []

@@ -218,17 +218,17 @@ def test_without_any_device_left_the_rest_stays_pending() -> None:
 
 def test_cores_are_divided_between_workers() -> None:
     cores = sorted(os.sched_getaffinity(0))
-    whole = placement.layout("cpu")
+    whole = placement.divide_machine("cpu")
     assert [place.cores for place in whole.places] == [tuple(cores)]
     assert whole.builders == ()
     if len(cores) > 1:
-        halves = placement.layout("cpu", workers=2).places
+        halves = placement.divide_machine("cpu", workers=2).places
         assert not set(halves[0].cores) & set(halves[1].cores)
     with pytest.raises(DeviceUnavailable, match="cores"):
-        placement.layout("cpu", workers=len(cores) + 1)
+        placement.divide_machine("cpu", workers=len(cores) + 1)
     for name in ("tpu", "cuda:x", "cuda:0,cuda:0"):
         with pytest.raises(DeviceUnavailable):
-            placement.layout(name)
+            placement.divide_machine(name)
 
 
 def test_what_a_builder_compiles_is_found_by_the_next(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from evaluators.device.host_load import Load, is_contended, read_load
-from evaluators.timing.session import Session, _look_at_host  # pyright: ignore[reportPrivateUsage]
+from evaluators.timing.noise_control import check_host_load
+from evaluators.timing.session import Session
 
 CORES = len(os.sched_getaffinity(0))
 
@@ -52,6 +53,6 @@ def test_a_contended_session_ranks_by_no_clock_that_the_host_is_part_of() -> Non
     gpu, latency = (Session.of(1, ["kernel", "eager"], clock) for clock in ("gpu", "latency"))
     gpu.further = [latency]
     gpu.loads = [Load(CORES + 1, 0, 1)]
-    _look_at_host(gpu)
+    check_host_load(gpu)
     assert gpu.flags == {"contended"}
     assert (gpu.noisy, latency.noisy) == (False, True)

@@ -12,12 +12,13 @@ import scipy.stats
 import torch
 
 from evaluators.device import fingerprint
-from evaluators.judging.compare import compare
+from evaluators.device.cache_flush import compute_flush_bytes
+from evaluators.judging.comparison.outputs import compare
 from evaluators.memory.sealed_file import create_sealed_file
 from evaluators.memory.tensors import Box, BoxFull, layout
 from evaluators.processes import messages
 from evaluators.references.task import Expected, ReferenceFailed, same_bits
-from evaluators.timing.intervals import interval
+from evaluators.timing.intervals import MISSED, bound_median
 
 
 def expected(value: Any) -> Expected:
@@ -93,11 +94,11 @@ def test_lists_and_tuples_differ() -> None:
 
 @pytest.mark.parametrize("n", [7, 20, 21, 40, 80])
 def test_the_interval_covers_what_it_says_and_no_rank_more(n: int) -> None:
-    low, _, high = interval([float(i) for i in range(1, n + 1)])
+    low, _, high = bound_median([float(i) for i in range(1, n + 1)])
     rank = int(low)
     assert high == n + 1 - rank
-    assert 2 * scipy.stats.binom.cdf(rank - 1, n, 0.5) <= 0.018
-    assert 2 * scipy.stats.binom.cdf(rank, n, 0.5) > 0.018
+    assert 2 * scipy.stats.binom.cdf(rank - 1, n, 0.5) <= MISSED
+    assert 2 * scipy.stats.binom.cdf(rank, n, 0.5) > MISSED
 
 
 @pytest.fixture
@@ -187,11 +188,11 @@ def test_a_closed_channel_says_so() -> None:
 
 
 def test_a_fingerprint_is_stable_and_names_what_was_used() -> None:
-    one, other = fingerprint.fingerprint("cpu"), fingerprint.fingerprint("cpu")
+    one, other = fingerprint.read_fingerprint("cpu"), fingerprint.read_fingerprint("cpu")
     assert one["device_id"] == other["device_id"]
     assert one["kind"] == "cpu"
     assert one["torch"] == torch.__version__
-    assert fingerprint.flush_bytes("cpu") >= 32 << 20
+    assert compute_flush_bytes("cpu") >= 32 << 20
 
 
 @pytest.mark.parametrize(
@@ -207,7 +208,7 @@ def test_a_fingerprint_is_stable_and_names_what_was_used() -> None:
     ],
 )
 def test_devices_have_short_names(model: str, name: str) -> None:
-    assert fingerprint.short_name(model) == name
+    assert fingerprint.shorten_name(model) == name
 
 
 def test_inputs_follow_their_seed_and_weights_theirs(references: Any) -> None:

@@ -14,33 +14,30 @@ import torch
 from evaluators.cli import verdict_text
 from evaluators.clock.rounds import EmptyRounds, RoundTime
 from evaluators.device.fingerprint import Reading
-from evaluators.device.roofline import Floor, count, floor, moved_bytes
-from evaluators.judge import Config, judge, remeasure, settled
-from evaluators.judging.bench import Baselines, Bench, Sizes
+from evaluators.device.roofline import Floor, compute_floor, count_moved_bytes, count_work
+from evaluators.judge import Config, judge, remeasure, settle
+from evaluators.judging.baseline_workers import BaselineWorkers, Sizes
+from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
 from evaluators.memory.tensors import layout
 from evaluators.sandbox.launcher import Limits
-from evaluators.timing import session as session_module
-from evaluators.timing.intervals import verdict
-from evaluators.timing.session import (
-    AGAIN,
-    CLOCKS,
-    Plan,
-    Session,
-    Sources,
-    enough,
-    hold_against_eager_alone,
-    hold_against_floor,
-    is_noisy,
-)
-from evaluators.timing.surprising_wins import confirmed, speedups, surprising
-from evaluators.worker import baselines as variants
+from evaluators.timing import candidate_process, noise_control
+from evaluators.timing.baseline_drift import check_eager_alone
+from evaluators.timing.input_pool import InputPool
+from evaluators.timing.intervals import classify_speedup
+from evaluators.timing.noise_control import is_noisy
+from evaluators.timing.plan import CLOCKS, Plan, Sources
+from evaluators.timing.roofline_check import check_floor
+from evaluators.timing.session import EAGER_CONTROL, Session
+from evaluators.timing.stopping_rule import should_stop
+from evaluators.timing.surprising_wins import compute_speedups, is_confirmed, is_surprising
+from evaluators.worker import baselines as implementations
 from evaluators.worker.handle import Deadlines, Failed
 
 Judged = Callable[..., dict[str, Any]]
 Text = Callable[[str], str]
 
-BASELINES = ["eager", "compile", "compile_reduce_overhead", "cuda_graph", "cudnn"]
+BASELINES = list(implementations.BASELINES)
 PLAN = Plan(half_width=0.01, budget_s=1e9, limit_s=1e9, sample_ms=0.2)
 COOL = Reading(sm_mhz=1980, memory_mhz=3201, temperature_c=50, power_w=300.0, slowed=False)
 
@@ -60,8 +57,8 @@ def simulated(
     The noise has a part that all arms of a block share, as clocks and temperature do. Each of the
     three processes is slower by its own part of `bias`, for the whole session.
     """
-    session = Session.of(1, {"kernel": 1, **ratios, AGAIN: 1}, "gpu")
-    slower = {name: draw.uniform(0, bias) for name in ("kernel", "baselines", AGAIN)}
+    session = Session.of(1, {"kernel": 1, **ratios, EAGER_CONTROL: 1}, "gpu")
+    slower = {name: draw.uniform(0, bias) for name in ("kernel", "baselines", EAGER_CONTROL)}
     for _ in range(plan.looks[-1]):
         shared = draw.gauss(0, 2 * spread)
         for arm in session.samples_ms:
@@ -69,7 +66,7 @@ def simulated(
             own += slower.get(arm, slower["baselines"])
             session.samples_ms[arm].append(ratios.get(arm, 1.0) * math.exp(shared + own))
         session.readings.append(None)
-        if enough(session, plan, 0.0):
+        if should_stop(session, plan, 0.0):
             break
     return session
 
@@ -78,9 +75,14 @@ def simulated(
 def test_a_copy_of_the_reference_hardly_ever_wins(spread: float) -> None:
     draw = random.Random(7)
     sessions = [simulated(draw, dict.fromkeys(BASELINES, 1.0), spread) for _ in range(120)]
-    assert {verdict(low, high) for _, (low, _, high) in map(Session.best, sessions)} == {"same"}
+    assert {
+        classify_speedup(low, high)
+        for _, (low, _, high) in map(Session.find_best_baseline, sessions)
+    } == {"same"}
     # The interval against one baseline holds 1 in all but about 5 % of the sessions.
-    missed = sum(not low <= 0 <= high for low, _, high in (s.interval("eager") for s in sessions))
+    missed = sum(
+        not low <= 0 <= high for low, _, high in (s.bound_ratio("eager") for s in sessions)
+    )
     assert missed / len(sessions) <= 0.07
 
 
@@ -90,10 +92,16 @@ def test_nor_does_it_where_processes_differ_as_a_whole(bias: float) -> None:
     sessions = [simulated(draw, {"eager": 1.0}, 0.005, bias=bias) for _ in range(300)]
     counted = [one for one in sessions if not is_noisy(one, PLAN.noise)]
     assert len(counted) == len(sessions)  # such a difference is measured, and not thrown away
-    wins = [verdict(low, high) for _, (low, _, high) in map(Session.best, counted)]
+    wins = [
+        classify_speedup(low, high)
+        for _, (low, _, high) in map(Session.find_best_baseline, counted)
+    ]
     assert wins.count("faster") <= 0.01 * len(sessions)
     if bias == 0.03:  # which the samples alone would tell otherwise
-        alone = [verdict(low, high) for low, _, high in (s.interval("eager") for s in counted)]
+        alone = [
+            classify_speedup(low, high)
+            for low, _, high in (s.bound_ratio("eager") for s in counted)
+        ]
         assert alone.count("faster") + alone.count("slower") > 0
 
 
@@ -107,7 +115,11 @@ def test_quiet_sessions_stop_at_the_first_look_and_loud_ones_go_on() -> None:
 def test_a_clear_win_needs_no_narrow_interval() -> None:
     lengths = {
         ratio: sum(
-            len(simulated(random.Random(seed), {"eager": ratio, AGAIN: ratio}, 0.02).readings)
+            len(
+                simulated(
+                    random.Random(seed), {"eager": ratio, EAGER_CONTROL: ratio}, 0.02
+                ).readings
+            )
             for seed in range(30)
         )
         for ratio in (1.0, 2.0)
@@ -122,7 +134,7 @@ def test_a_session_stops_when_its_time_is_up() -> None:
         part = Session.of(1, session.samples_ms, "gpu")
         part.samples_ms = {arm: ms[:blocks] for arm, ms in session.samples_ms.items()}
         part.readings = session.readings[:blocks]
-        assert enough(part, plan, elapsed_s) is stops
+        assert should_stop(part, plan, elapsed_s) is stops
 
 
 # ---- noise and clocks ----------------------------------------------------------------------------
@@ -139,21 +151,21 @@ def test_two_eager_arms_that_differ_make_a_session_noisy() -> None:
     "slow", [replace(COOL, sm_mhz=1700), replace(COOL, slowed=True)], ids=["clock", "reason"]
 )
 def test_blocks_of_a_slowed_device_are_dropped_for_all_arms(slow: Reading) -> None:
-    session = simulated(random.Random(4), {"eager": 2.0, AGAIN: 2.0}, 0.003)
+    session = simulated(random.Random(4), {"eager": 2.0, EAGER_CONTROL: 2.0}, 0.003)
     blocks = len(session.readings)
     session.readings = [COOL] * blocks
     session.readings[3] = session.readings[11] = slow
     for block in (3, 11):
         session.samples_ms["eager"][block] *= 50
-    assert session.dropped() == {3, 11}
-    assert session.kept() == [n for n in range(blocks) if n not in (3, 11)]
-    low, _, high = session.interval("eager")
+    assert session.find_dropped_blocks() == {3, 11}
+    assert session.list_kept_blocks() == [n for n in range(blocks) if n not in (3, 11)]
+    low, _, high = session.bound_ratio("eager")
     assert high - low < 0.05
     assert not is_noisy(session, PLAN.noise)
     session.readings[: blocks // 3] = [slow] * (blocks // 3)
     assert is_noisy(session, PLAN.noise)
     session.readings = [replace(COOL, slowed=True)] * blocks
-    assert session.kept() == list(range(blocks))  # something to show, and noisy
+    assert session.list_kept_blocks() == list(range(blocks))  # something to show, and noisy
     assert is_noisy(session, PLAN.noise)
 
 
@@ -173,7 +185,7 @@ class Held:
 @pytest.mark.parametrize("loops", [1, 5, 16])
 def test_no_timed_call_sees_inputs_a_second_time(loops: int) -> None:
     arm = Held()
-    pool = session_module._Pool(lambda seed: [seed], [arm])  # pyright: ignore
+    pool = InputPool(lambda seed: [seed], [arm])  # pyright: ignore
     for _ in range(2):
         pool.refill()
     pool.begin("throughput", loops)
@@ -217,46 +229,52 @@ def test_only_bytes_that_cannot_be_avoided_are_counted(name: str) -> None:
     torch.manual_seed(5)
     count = function.__code__.co_argcount
     inputs, others = ([torch.randn(N, N) for _ in range(count)] for _ in range(2))
-    assert least <= moved_bytes(Called(function), inputs, others) <= most
+    assert least <= count_moved_bytes(Called(function), inputs, others) <= most
 
 
 def test_what_a_kernel_can_know_before_is_not_counted() -> None:
     torch.manual_seed(6)
     twice = [[torch.randn(N, N).triu(), torch.ones(N, N)] for _ in range(2)]
     summed = Called(lambda x, mask: (x * mask).sum())
-    assert moved_bytes(summed, *twice) <= SQUARE // 2 + 512
+    assert count_moved_bytes(summed, *twice) <= SQUARE // 2 + 512
     symmetric = [[(x := torch.randn(N, N)) + x.t()] for _ in range(2)]
-    assert moved_bytes(Called(lambda x: x.sum()), *symmetric) == 4
+    assert count_moved_bytes(Called(lambda x: x.sum()), *symmetric) == 4
 
 
 def test_the_floor_follows_from_the_device() -> None:
     torch.manual_seed(8)
     inputs, others = ([torch.randn(N, N), torch.randn(N, N)] for _ in range(2))
     product = Called(lambda x, y: x @ y)
-    found = floor(count(product, inputs, others), cache_bytes=SQUARE, bandwidth=1e6, float_peak=1e9)
+    found = compute_floor(
+        count_work(product, inputs, others), cache_bytes=SQUARE, bandwidth=1e6, float_peak=1e9
+    )
     assert found.memory_ms == pytest.approx(2 * SQUARE / 1e6 * 1000)
     assert found.compute_ms == pytest.approx(2 * N**3 / 1e9 * 1000)
-    counted = floor(count(product, inputs, others), cache_bytes=0, bandwidth=None, float_peak=1.0)
+    counted = compute_floor(
+        count_work(product, inputs, others), cache_bytes=0, bandwidth=None, float_peak=1.0
+    )
     assert counted == Floor(moved_bytes=3 * SQUARE, operations=2 * N**3)
 
     def fails(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("CUDA out of memory")
 
-    none = floor(count(Called(fails), inputs, others), cache_bytes=0, bandwidth=1.0, float_peak=1.0)
+    none = compute_floor(
+        count_work(Called(fails), inputs, others), cache_bytes=0, bandwidth=1.0, float_peak=1.0
+    )
     assert none == Floor()
 
 
 def test_a_kernel_below_the_floor_is_rejected_and_one_near_it_flagged() -> None:
-    session = Session.of(1, ["kernel", "eager", AGAIN], "gpu")
+    session = Session.of(1, ["kernel", "eager", EAGER_CONTROL], "gpu")
     session.samples_ms["kernel"] = [1.0] * 20
     for memory_ms, compute_ms, flags in ((0.9, 1.0, set[str]()), (1.05, 0, {"near_roofline"})):
-        hold_against_floor(session, Floor(memory_ms, compute_ms))
+        check_floor(session, Floor(memory_ms, compute_ms))
         assert session.flags == flags
     session.flags.clear()
-    hold_against_floor(session, Floor(0.1, 5.0))  # fewer operations: algebra, not a lie
+    check_floor(session, Floor(0.1, 5.0))  # fewer operations: algebra, not a lie
     assert session.flags == {"near_roofline"}
     with pytest.raises(Failed, match=r"1 ms.*1\.2 ms") as caught:
-        hold_against_floor(session, Floor(1.2, 0))
+        check_floor(session, Floor(1.2, 0))
     assert (caught.value.status, caught.value.reason) == ("rejected", "below_roofline")
 
 
@@ -318,35 +336,37 @@ LIMITS = Limits(memory_bytes=8 << 30, file_bytes=1 << 28, open_files=1024, cpu_s
 
 
 @pytest.fixture
-def eager(bench: Bench, task: str) -> Iterator[Callable[[dict[str, int]], Baselines]]:
+def eager(bench: Bench, task: str) -> Iterator[Callable[[dict[str, int]], BaselineWorkers]]:
     """Return a function that gives the baselines of the small task with some axes."""
 
-    def started(axes: dict[str, int]) -> Baselines:
-        inputs = bench.reference(task, axes).inputs(1)
+    def started(axes: dict[str, int]) -> BaselineWorkers:
+        inputs = bench.open_reference(task, axes).inputs(1)
         size = layout(inputs)[1]
         sizes = Sizes.of(size, 2 * size)
-        return bench.baselines(task, axes, sizes, LIMITS, DEADLINES)
+        return bench.start_baselines(task, axes, sizes, LIMITS, DEADLINES)
 
     yield started
     bench.end_baselines()
 
 
 def test_baselines_stay_for_a_task_and_go_when_its_shapes_change(
-    bench: Bench, eager: Callable[[dict[str, int]], Baselines], task: str
+    bench: Bench, eager: Callable[[dict[str, int]], BaselineWorkers], task: str
 ) -> None:
     first = eager({})
     assert eager({}) is first
     other = eager({"ROWS": 7})
     assert other is not first
-    other.arm.fill(0, bench.reference(task, {"ROWS": 7}).inputs(1))
+    other.main.fill(0, bench.open_reference(task, {"ROWS": 7}).inputs(1))
     other.time("eager", [0])
-    assert other.arm.output(0).shape[0] == 7
+    assert other.main.output(0).shape[0] == 7
 
 
 def test_a_baseline_that_fails_or_is_wrong_is_left_out_with_its_reason(
     judged: Judged, bench: Bench, right: str, task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(variants, "names", lambda _: variants.NAMES)  # on a processor as well
+    monkeypatch.setattr(
+        implementations, "list_baselines", lambda _: BASELINES
+    )  # on a processor as well
     # Eager is right all the same: the flag is set in a process of its own.
     odd = task.replace(
         "return torch.relu(x @ self.weight)",
@@ -361,14 +381,14 @@ def test_a_baseline_that_fails_or_is_wrong_is_left_out_with_its_reason(
 
 
 def test_eager_that_was_slower_beside_the_kernel_is_a_drift(
-    bench: Bench, eager: Callable[[dict[str, int]], Baselines], task: str
+    bench: Bench, eager: Callable[[dict[str, int]], BaselineWorkers], task: str
 ) -> None:
-    baselines, reference = eager({}), bench.reference(task, {})
+    baselines, reference = eager({}), bench.open_reference(task, {})
     sources = Sources(reference.inputs, None, bench.clocks.read, bench.flush)
-    session = Session.of(4, ["kernel", "eager", AGAIN], "throughput")
+    session = Session.of(4, ["kernel", "eager", EAGER_CONTROL], "throughput")
     session.readings = [None] * 20
     session.raw_ms["eager"] = [1000.0] * 20  # a second for what takes microseconds
-    hold_against_eager_alone(session, baselines, sources, replace(PLAN, budget_s=0.4))
+    check_eager_alone(session, baselines, sources, replace(PLAN, budget_s=0.4))
     assert session.noisy
     assert session.flags == {"baseline_drift"}
 
@@ -386,18 +406,18 @@ def rows(ratio: float, *, noisy: bool = False) -> list[dict[str, Any]]:
 
 
 def test_wins_that_need_a_second_look() -> None:
-    assert surprising(rows(3.1), None)
-    assert not surprising(rows(2.9), None)
-    assert surprising(rows(2.9), 1.4)
-    assert not surprising(rows(2.9), 1.6)
-    assert not surprising(rows(9.0, noisy=True), None)  # it ranks nowhere
+    assert is_surprising(rows(3.1), None)
+    assert not is_surprising(rows(2.9), None)
+    assert is_surprising(rows(2.9), 1.4)
+    assert not is_surprising(rows(2.9), 1.6)
+    assert not is_surprising(rows(9.0, noisy=True), None)  # it ranks nowhere
 
 
 def test_intervals_are_widened_by_what_two_eager_processes_differ_by() -> None:
     plain, control = rows(2.0), rows(2.0)
     control[0]["control_ratios"] = [0.96] * 20
     (low, middle, high), (wide_low, wide_middle, wide_high) = (
-        speedups(session)["eager"] for session in (plain, control)
+        compute_speedups(session)["eager"] for session in (plain, control)
     )
     assert middle == wide_middle
     assert wide_high - high == pytest.approx(-math.log(0.96))
@@ -405,16 +425,16 @@ def test_intervals_are_widened_by_what_two_eager_processes_differ_by() -> None:
 
 
 def test_a_win_is_confirmed_within_a_tenth() -> None:
-    assert confirmed(rows(4.0), rows(4.3))
-    assert not confirmed(rows(4.0), rows(4.6))
-    assert not confirmed(rows(4.0), [])
+    assert is_confirmed(rows(4.0), rows(4.3))
+    assert not is_confirmed(rows(4.0), rows(4.6))
+    assert not is_confirmed(rows(4.0), [])
     wide = rows(4.0)
     wide[1]["samples_ms"] = [3.0] * 8 + [4.0] * 4 + [5.0] * 8
-    assert not confirmed(wide, rows(4.0))
-    assert not confirmed(rows(4.0), wide)
-    assert not confirmed(rows(4.0), rows(3.0))
-    assert not confirmed(rows(4.0), rows(4.0, noisy=True))
-    assert math.exp(speedups(rows(4.0))["eager"][1]) == pytest.approx(4.01, rel=0.01)
+    assert not is_confirmed(wide, rows(4.0))
+    assert not is_confirmed(rows(4.0), wide)
+    assert not is_confirmed(rows(4.0), rows(3.0))
+    assert not is_confirmed(rows(4.0), rows(4.0, noisy=True))
+    assert math.exp(compute_speedups(rows(4.0))["eager"][1]) == pytest.approx(4.01, rel=0.01)
 
 
 BRIEF = Config(
@@ -432,9 +452,9 @@ def patient_task(task: str) -> str:
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every session count, since a busy machine's rank nowhere and are not looked at twice."""
-    monkeypatch.setattr(session_module, "is_noisy", lambda *_: False)
-    monkeypatch.setattr(session_module, "is_contended", lambda _: False)
-    monkeypatch.setattr(session_module, "hold_against_eager_alone", lambda *_: None)
+    monkeypatch.setattr(noise_control, "is_noisy", lambda *_: False)
+    monkeypatch.setattr(noise_control, "is_contended", lambda _: False)
+    monkeypatch.setattr(candidate_process, "check_eager_alone", lambda *_: None)
 
 
 def win(
@@ -486,13 +506,13 @@ def test_a_win_that_another_place_does_not_show_cannot_rank(
     # A kernel may be slower on another device; here it is so for a reason of its own.
     slow = candidate("import time; time.sleep(0.04); return torch.relu(x @ self.weight)")
     for second in (again(slow), []):
-        tables = settled(first, second, None)
+        tables = settle(first, second, None)
         assert "unconfirmed_win" in tables["evaluations"][0]["flags"]
         assert all(row["noisy"] for row in tables["timings"])
         assert len({row["session_id"] for row in tables["timings"]}) == 1 + bool(second)
     with pytest.raises(Failed) as wrong:
         again(candidate("return torch.zeros_like(x)"))
-    tables = settled(first, [], vars(wrong.value))
+    tables = settle(first, [], vars(wrong.value))
     [evaluation] = tables["evaluations"]
     assert (evaluation["status"], tables["timings"]) == ("incorrect", [])
 
@@ -500,14 +520,14 @@ def test_a_win_that_another_place_does_not_show_cannot_rank(
 def test_a_win_that_another_place_shows_counts() -> None:
     evaluation = {"evaluation_id": "e", "kernel_id": "k", "log": None, "flags": ["unconfirmed_win"]}
     first = {"evaluations": [evaluation], "timings": rows(4.0, noisy=True), "findings": []}
-    tables = settled(first, rows(4.1), None)
+    tables = settle(first, rows(4.1), None)
     assert tables["evaluations"][0]["flags"] == ["confirmed_win"]
     assert [row["noisy"] for row in tables["timings"]] == [False, False, True, True]
-    lower = settled(first, rows(3.9), None)["timings"]
+    lower = settle(first, rows(3.9), None)["timings"]
     assert [row["noisy"] for row in lower] == [True, True, False, False]
     assert {row["evaluation_id"] for row in tables["timings"][2:]} == {"e"}
     why = {"status": "rejected", "reason": "timer_mismatch", "message": "lies", "detail": "so"}
-    tables = settled(first, [], why)
+    tables = settle(first, [], why)
     assert [row["class"] for row in tables["findings"]] == ["timer_mismatch"]
     assert tables["evaluations"][0]["log"] == "so"
 
@@ -548,7 +568,7 @@ def test_all_five_baselines_on_a_gpu(right: str, task: str) -> None:
         [evaluation] = tables["evaluations"]
         assert evaluation["status"] == "correct", evaluation
         assert gpu.unavailable == {}
-        assert gpu.clocks.bandwidth() is not None
+        assert gpu.clocks.read_bandwidth() is not None
     for clock in CLOCKS["cuda"]:
         timed = [row for row in tables["timings"] if row["clock"] == clock]
         assert {row["arm"] for row in timed} == {"kernel", *BASELINES}
@@ -573,7 +593,7 @@ def test_a_large_elementwise_kernel_is_above_the_floor_of_its_gpu() -> None:
     )
     with Bench("cuda") as gpu:
         tables = judge(case, gpu, Config(baselines=("eager",)))
-        memory_ms = gpu.floor().memory_ms
+        memory_ms = gpu.compute_floor().memory_ms
     [evaluation] = tables["evaluations"]
     assert evaluation["status"] == "correct", evaluation
     kernel_ms = sorted(tables["timings"][0]["samples_ms"])[10]

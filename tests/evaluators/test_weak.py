@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evaluators.judging.weak_answers import audit
+from evaluators.judging.weak_answers import audit_task
 
 
 def task_of(forward: str, init: str = "", inputs: str = "torch.randn(16, 8)") -> str:
@@ -52,16 +52,16 @@ TASKS = {
 @pytest.mark.parametrize("name", TASKS)
 def test_what_passes_a_task_without_work_is_named(name: str, references: Any) -> None:
     text, passes = TASKS[name]
-    found = audit(references(text))
+    found = audit_task(references(text))
     assert found.passes == passes
     assert found.repeatable
 
 
 def test_tasks_that_remember_or_draw_numbers_are_marked(references: Any) -> None:
     remembers = task_of("self.n += 1; return x * self.n", "self.n = 0")
-    assert not audit(references(remembers)).repeatable
+    assert not audit_task(references(remembers)).repeatable
     draws = task_of("return torch.nn.functional.dropout(x)")
-    found = audit(references(draws))
+    found = audit_task(references(draws))
     assert (found.passes, found.repeatable) == ([], False)
 
 
@@ -69,5 +69,5 @@ def test_an_audit_leaves_the_reference_as_it_was(references: Any) -> None:
     reference = references(TASKS["a layer"][0])
     inputs = reference.inputs(1)
     before = reference.answer(inputs).value
-    audit(reference)
+    audit_task(reference)
     assert (reference.answer(inputs).value == before).all()

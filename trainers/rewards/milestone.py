@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainers.rewards._terms import Baseline, Terms, figures, rewarded
+from store.schema.baselines import Baseline
+from trainers.rewards._terms import Terms, figures, rewarded
 
 if TYPE_CHECKING:
     import pyarrow as pa

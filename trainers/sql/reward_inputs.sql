@@ -4,7 +4,8 @@
 -- quarantined, and, unless $include_nonequivalent, where it is another function than the task's. Speedups are those of the newest session that may be ranked, at the workload that
 -- scores the task, by the rule of each system: eager_speedup, eager_cuda_l1, compile_speedup …
 -- $kernels says again which kernels these are, comma-separated, where they are few: a condition on
--- a constant reaches the tables below views, which a join does not.
+-- a constant reaches the tables below views, which a join does not. $baselines is replaced by the
+-- catalog's baselines, as literals.
 WITH attempts AS (
     SELECT generation_id, kernel_id, task_id
     FROM generations
@@ -71,7 +72,7 @@ measured AS (
     PIVOT (
         max(speedup) AS speedup, max(speedup_low) AS low, max(cuda_l1) AS cuda_l1,
         max(kernelbench) AS kernelbench
-        FOR baseline IN ('eager', 'compile', 'compile_reduce_overhead', 'cuda_graph', 'cudnn')
+        FOR baseline IN ($baselines)
         GROUP BY kernel_id, task_id
     )
 )

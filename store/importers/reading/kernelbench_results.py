@@ -13,6 +13,7 @@ from store.errors import ImportFailed
 from store.ids import content_id
 from store.importers.kernelbench import split_stem
 from store.importers.reading import sources
+from store.schema.baselines import list_baselines
 
 Mapping: TypeAlias = "dict[str, Any]"
 
@@ -153,7 +154,7 @@ def parse_baseline(text: str, file: Path, kind: str | None) -> Baseline:
     if kind is None and known is None:
         raise ImportFailed(
             f"what {file.name} timed cannot be told from its name",
-            "Add --baseline-kind eager, compile, compile_reduce_overhead or cuda_graph.",
+            f"Add --baseline-kind: {', '.join(list_baselines())}.",
         )
     figures: dict[tuple[int, int], tuple[str, str, float]] = {}
     for level, named in _object(sources.parse_json(text, file), f"{file}").items():

@@ -1,0 +1,45 @@
+"""The cache flush: pushes everything out of the caches of a processor or the L2 cache of a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import torch
+
+_MIB = 1 << 20
+_WORD_BYTES = 4
+
+
+class CacheFlush:
+    """Memory of the judge that is larger than the caches of a device.
+
+    The judge flushes the caches while every worker is frozen.
+    """
+
+    def __init__(self, device: str) -> None:
+        words = compute_flush_bytes(device) // _WORD_BYTES
+        self.memory = torch.zeros(words, dtype=torch.int32, device=device)
+
+    def flush(self) -> None:
+        """Write the memory, on the current stream of a GPU."""
+        self.memory.add_(1)
+
+
+def compute_flush_bytes(device: str) -> int:
+    """Return the bytes that have to be written to push everything else out of the caches."""
+    if device == "cuda":
+        l2_bytes = int(torch.cuda.get_device_properties(0).L2_cache_size)
+        return max(256 * _MIB, 4 * l2_bytes)
+    return min(max(2 * (read_last_level_cache_bytes() or 0), 32 * _MIB), 256 * _MIB)
+
+
+def read_last_level_cache_bytes() -> int | None:
+    """Return the size of the largest cache that the first processor sees, as Linux describes it."""
+    sizes: list[int] = []
+    for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        with contextlib.suppress(OSError, ValueError):
+            text = file.read_text().strip()
+            unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 1)
+            sizes.append(int(text.rstrip("KMG")) * unit)
+    return max(sizes, default=None)

@@ -1,0 +1,169 @@
+"""The workers of the baselines: processes that run the task's own module in every way asked for.
+
+Two of them run eager, one worker each: the first runs every other baseline as well, the second is
+the noise control of a session. The noise of a session is what two processes differ by that do the
+same. A baseline that changes its whole process (`worker.baselines`) has another one to itself:
+under `cudnn`, a process keeps the plan that it has first found for a convolution, whether
+cudnn.benchmark was set or not, so that eager beside it would run what the benchmark chose.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from evaluators.judging.case import Policy
+from evaluators.judging.comparison.outputs import compare
+from evaluators.references.module import WEIGHT_SEED
+from evaluators.references.task import Reference, ReferenceFailed
+from evaluators.sandbox.launcher import ForkServer
+from evaluators.worker import baselines as implementations
+from evaluators.worker.handle import Sample, WorkerHandle
+from store.errors import SandboxFailed
+
+TASK_FILE = "task.py"
+"""Name of the task's text in the folder of a worker."""
+_COMPILERS = ("triton", "torch._dynamo", "torch._inductor.compile_fx")
+"""What torch.compile imports in its first call, which takes seconds."""
+_COMPILER_ENVIRONMENT = {
+    # A pool of compilers would outlive the fork in which it works.
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    # Whether there is a GPU is asked at import; the answer must not start CUDA before the fork.
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+}
+_MOST_SLOTS = 256
+_SLOTS_BYTES = 256 << 20
+_TWO_SLOTS_BYTES = 1 << 30
+"""Up to this size, inputs get a second slot: calls on other memory than the last are worth it."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Shared memory that the inputs and outputs of one call need, in bytes."""
+
+    inputs: int
+    outputs: int
+    slots: int = 4
+    """Sets of inputs that a worker holds beside each other."""
+
+    @classmethod
+    def of(cls, inputs: int, outputs: int) -> Self:
+        """Return sizes for a task's inputs and outputs, with as many slots as are affordable."""
+        affordable = _SLOTS_BYTES // max(1, inputs)
+        fewest = 2 if inputs <= _TWO_SLOTS_BYTES else 1
+        return cls(inputs, outputs, max(fewest, min(_MOST_SLOTS, affordable)))
+
+
+@dataclass
+class BaselineWorkers:
+    """The workers that run the task's own module, and the ways in which they can."""
+
+    main: WorkerHandle
+    """Eager, and every baseline without a process of its own."""
+    control: WorkerHandle
+    """Eager once more, in a process of its own."""
+    owned: dict[str, WorkerHandle] = field(default_factory=dict)
+    """Workers of the baselines that have a process of their own, by baseline."""
+    prepared: dict[str, float] = field(default_factory=dict)
+    """Seconds that each baseline took to be compiled and warmed up; eager takes none."""
+
+    @property
+    def workers(self) -> list[WorkerHandle]:
+        """Every worker."""
+        return [self.main, self.control, *self.owned.values()]
+
+    def get_worker(self, name: str) -> WorkerHandle:
+        """Return the worker of a baseline."""
+        return self.owned.get(name, self.main)
+
+    def time(
+        self, name: str, slots: list[int], *, cold: bool = False, gated: bool = False
+    ) -> Sample:
+        """Call one baseline once per slot named. Raises ReferenceFailed, LaunchBlocked."""
+        variant = None if name == "eager" else name
+        return self.get_worker(name).time(slots, variant, cold=cold, gated=gated)
+
+
+def list_own_processes(names: Sequence[str]) -> list[str]:
+    """Return the baselines among some names that need a process of their own."""
+    known = implementations.BASELINES
+    return [name for name in names if name in known and known[name].owns_process]
+
+
+def explain_unimplemented(names: Sequence[str]) -> dict[str, str]:
+    """Return why baselines of the catalog cannot run that this version does not implement."""
+    known = implementations.BASELINES
+    return {name: "this version does not implement it" for name in names if name not in known}
+
+
+def count_own_processes(device: str, names: Sequence[str]) -> int:
+    """Return how many processes of their own some baselines need, up to the last one named."""
+    owners = list_own_processes(implementations.list_baselines(device))
+    return max([1 + owners.index(name) for name in owners if name in names], default=0)
+
+
+def start_server(
+    device: str, names: Sequence[str], threads: int, environment: Mapping[str, str]
+) -> ForkServer:
+    """Start a fork server for the workers of some baselines."""
+    is_compiling = device == "cuda" and any(
+        implementation.compiles
+        for name, implementation in implementations.BASELINES.items()
+        if name in names
+    )
+    imports = _COMPILERS if is_compiling else ()
+    return ForkServer(threads, {**_COMPILER_ENVIRONMENT, **environment}, imports)
+
+
+def load_task(worker: WorkerHandle, axes: Mapping[str, Any], arguments: list[Any]) -> None:
+    """Construct the task's own module in a worker, which ends where that fails.
+
+    Raises ReferenceFailed, SandboxFailed.
+    """
+    try:
+        worker.load(TASK_FILE, "Model", axes)
+        worker.construct(WEIGHT_SEED, arguments)
+    except (ReferenceFailed, SandboxFailed):
+        worker.end()
+        raise
+
+
+def await_workers(starting: Sequence[Future[WorkerHandle]]) -> list[WorkerHandle]:
+    """Wait for workers. Raises ReferenceFailed or SandboxFailed where one of them has failed."""
+    workers: list[WorkerHandle] = []
+    failed: Exception | None = None
+    for future in starting:
+        try:
+            workers.append(future.result())
+        except (ReferenceFailed, SandboxFailed) as error:
+            failed = error
+    if failed is not None:
+        for worker in workers:
+            worker.end()
+        raise failed
+    return workers
+
+
+def prepare_baseline(
+    worker: WorkerHandle, name: str, reference: Reference, policy: Policy
+) -> float:
+    """Prepare a baseline in a worker and check its answer to inputs that it has not seen.
+
+    Returns the seconds it took. Raises ReferenceFailed where it cannot be prepared or is wrong.
+    """
+    if name == "eager":
+        return 0.0
+    worker.fill(0, reference.inputs(secrets.randbits(48)))
+    seconds = worker.prepare_variant(name, 0)
+    inputs = reference.inputs(secrets.randbits(48))
+    worker.fill(0, inputs)
+    worker.time([0], name)
+    wanted, output = reference.answer(inputs), worker.output(0)
+    comparison = compare(wanted, output, policy, lambda: reference.choices(inputs))
+    # What draws numbers or remembers answers otherwise in every way that it is run.
+    if comparison.reason is not None and reference.repeatable:
+        raise ReferenceFailed(f"its answer is wrong: {comparison.message}")
+    return seconds

@@ -1,0 +1,112 @@
+"""The candidate of a case: its worker process, the reference that judges it, and the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from evaluators.judging.calls.input_seeds import Question
+from evaluators.judging.case import Evidence, Policy
+from evaluators.judging.comparison.outputs import compare
+from evaluators.judging.comparison.result import Comparison
+from evaluators.references.choices import Choice
+from evaluators.references.task import Reference
+from evaluators.worker.handle import Failed, Parameter, WorkerHandle
+
+STRIDED_SLOT = 1000
+"""Slot of the inputs with gaps; its storage stays strided, so no other call may use it."""
+_DEATHS = ("signal", "early_exit", "malformed_output")
+
+
+class Candidate:
+    """Calls a candidate and compares its answers. Methods raise Failed and ReferenceFailed."""
+
+    def __init__(
+        self, worker: WorkerHandle, reference: Reference, evidence: Evidence, policy: Policy
+    ) -> None:
+        self.worker = worker
+        self.reference = reference
+        self.evidence = evidence
+        self.policy: Policy = policy
+        self.known_state: list[str] = []
+        """Parameters and buffers of the task that the candidate has by name and shape."""
+        self.missing_parameters: list[str] = []
+        """Parameters of the task that the candidate lacks, or cannot take from outside."""
+        self.is_lost = False
+        """Whether the last call that decides no verdict has ended or hung the worker process."""
+        self.usual: list[float] = []
+        """Root mean square of each tensor of an ordinary answer."""
+
+    def adopt_weights(self, parameters: Sequence[Parameter]) -> None:
+        """Give the candidate the task's own weights where it has them by name and shape.
+
+        parameters: those that the candidate's module lists.
+        """
+        state = self.reference.state()
+        shapes = {parameter.name: parameter.shape for parameter in parameters}
+        self.known_state = [name for name, v in state.items() if shapes.get(name) == tuple(v.shape)]
+        self.missing_parameters = sorted(self.reference.parameters() - set(self.known_state))
+        if not self.missing_parameters:
+            try:
+                self.restore_weights()
+            except Failed as failed:
+                # A module may name what cannot be written; it has its weights from the seed.
+                if (failed.status, failed.reason) != ("crash", "exception"):
+                    raise
+                self.missing_parameters = self.known_state
+        if self.missing_parameters:
+            self.evidence.flags.add("parameters_renamed")
+
+    def restore_weights(self) -> None:
+        """Give the candidate the task's own weights and buffers again."""
+        state = self.reference.state()
+        self.worker.adopt({name: state[name] for name in self.known_state})
+
+    def call(
+        self, slot: int, question: Question, *, first: bool = False, strided: bool = False
+    ) -> Any:
+        """Return the candidate's answer to a question, asked in a slot of its memory."""
+        self.worker.fill(slot, question.inputs, strided=strided)
+        if self.reference.draws:
+            self.worker.reseed(question.seed)
+        return self.worker.call(slot, first=first)
+
+    def compare(
+        self, question: Question, output: Any, usual: Sequence[float] | None = None
+    ) -> Comparison:
+        """Compare an output with the expected one."""
+
+        def read_choices() -> Sequence[Choice]:
+            return self.reference.choices(question.inputs, question.seed)
+
+        return compare(question.expected, output, self.policy, read_choices, usual)
+
+    def try_call(
+        self, question: Question, *, strided: bool = False, special: bool = False
+    ) -> Comparison | None:
+        """Make a call that decides no verdict; None where it fails.
+
+        Args:
+            question: What to ask.
+            strided: With gaps in the memory of the inputs.
+            special: Whether answers may be far smaller than usual ones.
+        """
+        output = self.try_output(STRIDED_SLOT if strided else 0, question, strided=strided)
+        if output is None:
+            return None
+        return self.compare(question, output[0], self.usual if special else None)
+
+    def try_output(
+        self, slot: int, question: Question, *, strided: bool = False
+    ) -> tuple[Any] | None:
+        """Return the output of a call that decides no verdict, in a tuple; None where it fails."""
+        try:
+            return (self.call(slot, question, strided=strided),)
+        except Failed as failed:
+            self.is_lost = failed.status == "timeout" or failed.reason in _DEATHS
+            return None
+
+    def is_right(self, question: Question) -> bool:
+        """Whether the candidate answers a question rightly; the call decides no verdict."""
+        comparison = self.try_call(question)
+        return comparison is not None and comparison.reason is None

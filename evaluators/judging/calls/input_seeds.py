@@ -1,0 +1,47 @@
+"""The seeds of inputs: each call's inputs follow from a secret seed that is drawn for it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from evaluators.judging.case import Evidence
+from evaluators.references.task import Expected, Reference, call_seed
+
+_SEED_BITS = 48
+
+
+@dataclass(frozen=True)
+class Question:
+    """Inputs with the answer that is wanted."""
+
+    inputs: list[Any]
+    expected: Expected
+    seed: int
+    """What the random numbers of the call follow from; the candidate may know it."""
+
+
+def draw_seed() -> int:
+    """Return a new secret seed of inputs."""
+    return secrets.randbits(_SEED_BITS)
+
+
+def draw_question(
+    reference: Reference,
+    evidence: Evidence,
+    change: Callable[[list[Any]], list[Any]] | None = None,
+) -> Question:
+    """Return a question under a new secret seed, which the evidence records.
+
+    change: makes the inputs of the question from those of the seed.
+
+    Raises ReferenceFailed.
+    """
+    seed = draw_seed()
+    evidence.seeds.append(seed)
+    inputs = reference.inputs(seed)
+    if change is not None:
+        inputs = change(inputs)
+    return Question(inputs, reference.answer(inputs, call_seed(seed)), call_seed(seed))

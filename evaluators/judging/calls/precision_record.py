@@ -1,0 +1,79 @@
+"""The precision class of a candidate: what its verdict calls and its robustness calls show.
+
+Two of the robustness calls tell the precision. Errors of rounding average out in long sums of
+positive products; with random signs, and where few inputs are of any size, they show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from evaluators.judging.case import Evidence, Policy
+from evaluators.judging.comparison.precision_class import is_below_policy, rank_class
+from evaluators.judging.comparison.result import Comparison
+from evaluators.judging.comparison.structure import is_whole
+from evaluators.memory.tensors import tensors_of
+
+MOST_ROUNDING = 0.25
+"""Norm of the error over that of the answer up to which it is called rounding."""
+DRAWS_OF_FEW = 5
+"""How many answers of few elements tell the precision together."""
+_FEW_ELEMENTS = 16
+
+
+@dataclass
+class PrecisionRecord:
+    """Precision classes of a candidate's calls."""
+
+    verdict_classes: list[str | None] = field(default_factory=list[str | None])
+    robustness_classes: list[str | None] = field(default_factory=list[str | None])
+    """Of the calls that tell the precision; None where the answer is another one."""
+    has_few_elements: bool = False
+    """Whether an answer has so few elements that it may be right by chance."""
+
+    def measure_answer(self, answer: Any) -> None:
+        """Note how many elements an answer of the task has."""
+        sizes = [tensor.numel() for tensor in tensors_of(answer) if not is_whole(tensor)]
+        self.has_few_elements = 0 < sum(sizes) < _FEW_ELEMENTS
+
+    def classify(self, evidence: Evidence, policy: Policy) -> None:
+        """Set the precision class: the middle one of the verdict calls, or a worse one seen later.
+
+        A candidate that answers something else wherever signs are random and inputs uneven has no
+        class that could be trusted.
+        """
+        classes = sorted(self.verdict_classes, key=rank_class)
+        usual = classes[len(classes) // 2] if classes else None
+        if usual is None:
+            return
+        worst = max([usual, *self.robustness_classes], key=rank_class)
+        comparison: Comparison = evidence.comparison
+        evidence.comparison = replace(comparison, precision_class=worst)
+        is_unknown = bool(self.robustness_classes) and not any(self.robustness_classes)
+        if is_unknown or is_below_policy(worst, policy):
+            evidence.flags.add("precision_below_policy")
+
+
+def classify_rounding(comparison: Comparison | None, *, typical: bool) -> str | None:
+    """Return the precision class of an answer that is right but for rounding, else None.
+
+    typical: take the class of typical elements alone.
+    """
+    if comparison is None or comparison.rel_l2_error is None:
+        return None
+    if comparison.rel_l2_error > MOST_ROUNDING:
+        return None
+    return comparison.typical_class if typical else comparison.precision_class
+
+
+def pick_class(shown: str | None, repeated: str | None, *, has_few_elements: bool) -> str | None:
+    """Return the class of a call that was made a second time: the better one of the two.
+
+    Of answers of few elements the repetition, which takes several draws together, counts alone.
+    """
+    if has_few_elements:
+        return repeated
+    classes: Sequence[str] = [name for name in (shown, repeated) if name is not None]
+    return min(classes, key=rank_class) if classes else None

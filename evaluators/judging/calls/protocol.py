@@ -1,0 +1,84 @@
+"""The face of the correctness protocol: weights, verdict calls, timed outputs, robustness calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from evaluators.judging.calls.candidate import Candidate
+from evaluators.judging.calls.input_seeds import Question
+from evaluators.judging.calls.precision_record import PrecisionRecord
+from evaluators.judging.calls.robustness_calls import ProbeLost, RobustnessCalls
+from evaluators.judging.calls.verdict_calls import VerdictCalls
+from evaluators.judging.calls.weight_checks import WeightChecks
+from evaluators.judging.case import Evidence, Policy
+from evaluators.judging.comparison.outputs import compare
+from evaluators.judging.comparison.result import Comparison
+from evaluators.judging.comparison.tolerance import compute_rms
+from evaluators.references.task import Reference
+from evaluators.worker.handle import Failed, Parameter, WorkerHandle
+
+
+class CorrectnessProtocol:
+    """The calls of one candidate.
+
+    Methods raise Failed where the candidate fails, and ReferenceFailed where the task does.
+    """
+
+    def __init__(
+        self, worker: WorkerHandle, reference: Reference, evidence: Evidence, policy: Policy
+    ) -> None:
+        self._candidate = Candidate(worker, reference, evidence, policy)
+        self._reference = reference
+        self._evidence = evidence
+        self._policy: Policy = policy
+        self._precision = PrecisionRecord()
+        evidence.comparison = Comparison()
+
+    def adopt_weights(self, parameters: Sequence[Parameter]) -> None:
+        """Give the candidate the task's own weights where it has them by name and shape.
+
+        parameters: those that the candidate's module lists.
+        """
+        self._candidate.adopt_weights(parameters)
+
+    def make_verdict_calls(self, first: Question, calls: int) -> None:
+        """Make the calls that decide, `calls` of them or five where a call is slow.
+
+        After them the module's state has to be that of the task's own module.
+        """
+        self._candidate.usual = [compute_rms(exact) for exact in first.expected.exact]
+        self._precision.measure_answer(first.expected.value)
+        VerdictCalls(self._candidate, self._precision).run(first, calls)
+        WeightChecks(self._candidate).compare_state()
+        self._precision.classify(self._evidence, self._policy)
+
+    def check_timed_output(self, inputs: list[Any], output: Any) -> None:
+        """Compare the output of a timed call, unless it depends on more than what was sent."""
+        if self._reference.mutates or not self._reference.repeatable:
+            self._evidence.flags.add("timed_outputs_unverified")
+            return
+        expected = self._reference.answer(inputs)
+        comparison = compare(
+            expected, output, self._policy, lambda: self._reference.choices(inputs)
+        )
+        if comparison.reason is not None:
+            message = f"a timed call gave a wrong answer: {comparison.message}"
+            raise Failed("rejected", "memorised_output", message)
+
+    def make_robustness_calls(self, probe: WorkerHandle) -> bool:
+        """Make the calls that raise flags and decide nothing; the last ones of a candidate.
+
+        probe: worker that runs the task's own module; on a GPU it tries the inputs first.
+
+        Returns whether the probe can still be used.
+        """
+        if self._reference.remembers:
+            return True
+        try:
+            RobustnessCalls(self._candidate, self._precision, probe).run()
+        except ProbeLost:
+            return False
+        finally:
+            self._precision.classify(self._evidence, self._policy)
+        return True

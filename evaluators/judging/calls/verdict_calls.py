@@ -1,0 +1,190 @@
+"""Verdict calls: they draw from the task's own distribution under secret seeds, and decide.
+
+They fill storage afresh, fill the same storage again without a version counter that tells, and
+change everything but the corners under the same address: memorised answers do not survive that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import torch
+
+from evaluators.judging.calls.candidate import Candidate
+from evaluators.judging.calls.input_seeds import Question, draw_question
+from evaluators.judging.calls.input_variations import replace_interior
+from evaluators.judging.calls.precision_record import PrecisionRecord
+from evaluators.judging.comparison.outputs import compare, is_same_answer
+from evaluators.judging.comparison.result import Comparison, merge_comparisons
+from evaluators.memory.tensors import layout, tensors_of
+from evaluators.references.task import same_bits
+from evaluators.worker.handle import Failed
+
+_Kind: TypeAlias = Literal["own", "interior", "repeat"]
+"""own: new inputs. interior: new inputs within the corners of the last ones. repeat: the same."""
+
+_PLAN: Sequence[tuple[int, _Kind]] = (
+    (0, "own"),
+    (0, "own"),
+    (0, "interior"),
+    (0, "repeat"),
+    (1, "own"),
+    (1, "own"),
+    (2, "own"),
+    (1, "interior"),
+    (0, "own"),
+    (3, "own"),
+    (2, "own"),
+    (3, "interior"),
+    (1, "own"),
+    (0, "interior"),
+    (2, "interior"),
+    (3, "own"),
+    (1, "own"),
+    (2, "own"),
+    (0, "own"),
+    (3, "own"),
+    (1, "interior"),
+    (2, "own"),
+)
+"""Slot and kind of every verdict call. A slot used for the first time is fresh storage."""
+MOST_CALLS = len(_PLAN)
+"""Number of verdict calls before the plan repeats."""
+CHEAP_BYTES = 64 << 20
+"""Up to this size, inputs and outputs are looked at in every call; above, in the first ones."""
+LARGE_BYTES = 1 << 30
+_PLAN_CHANGES = next(n for n, (slot, _) in enumerate(_PLAN) if slot)
+"""The first call on another slot than the first."""
+_FEWEST_CALLS = 5
+_SLOW_CALL_S = 1.0
+_MOST_POISON_BYTES = 512 << 20
+
+
+class VerdictCalls:
+    """The calls that decide whether a candidate is correct."""
+
+    def __init__(self, candidate: Candidate, precision: PrecisionRecord) -> None:
+        self._candidate = candidate
+        self._reference = candidate.reference
+        self._evidence = candidate.evidence
+        self._precision = precision
+        self._inputs: dict[int, tuple[list[Any], int]] = {}
+        """Inputs and seed of the last call of each slot."""
+        self._previous: tuple[int, Any] | None = None
+        """Slot and output of the call before."""
+        self._slots = 1
+        self._repeated: Question | None = None
+        """The question of the call before, where the next call repeats it."""
+
+    def run(self, first: Question, calls: int) -> None:
+        """Make `calls` calls, or five where a call is slow. Raises Failed, ReferenceFailed."""
+        size = layout(first.inputs)[1]
+        # Each slot is a copy of the inputs in the candidate's memory, and one in ours.
+        self._slots = slots = 4 if size <= CHEAP_BYTES else 2 if size <= LARGE_BYTES else 1
+        number = 0
+        while number < calls:
+            begin = time.perf_counter()
+            slot, kind = _PLAN[number % MOST_CALLS]
+            question = first if number == 0 else self._draw_next(slot % slots, kind)
+            self._decide(slot % slots, question, number)
+            number += 1
+            self._repeated = question if _PLAN[number % MOST_CALLS][1] == "repeat" else None
+            # The first call may compile.
+            if number > 1 and time.perf_counter() - begin > _SLOW_CALL_S:
+                calls = min(calls, _FEWEST_CALLS)
+
+    def _draw_next(self, slot: int, kind: _Kind) -> Question:
+        last = self._inputs.get(slot)
+        if last is None or kind == "own":
+            return draw_question(self._reference, self._evidence)
+        inputs, seed = last
+        if kind == "interior":
+            return draw_question(
+                self._reference, self._evidence, lambda new: replace_interior(inputs, new)
+            )
+        return Question(inputs, self._reference.answer(inputs, seed), seed)
+
+    def _decide(self, slot: int, question: Question, number: int) -> None:
+        """Make one call and judge its answer."""
+        worker = self._candidate.worker
+        sizes = [t.numel() * t.element_size() for t in tensors_of(question.expected.value)]
+        is_inspected = number < 3 or max(layout(question.inputs)[1], sum(sizes)) <= CHEAP_BYTES
+        if sum(sizes) <= _MOST_POISON_BYTES:
+            worker.poison([size for size in sizes if size])
+        output = self._candidate.call(slot, question, first=number == 0)
+        comparison = self._candidate.compare(question, output)
+        if comparison.reason is not None:
+            self._evidence.comparison = comparison
+            raise self._explain_failure(comparison, question, output, number)
+        self._evidence.comparison = merge_comparisons(self._evidence.comparison, comparison)
+        self._precision.verdict_classes.append(comparison.precision_class)
+        if is_inspected and not self._reference.mutates:
+            pairs = pair_tensors(question.inputs, worker.inputs(slot))
+            if not all(same_bits(a, b) for a, b in pairs):
+                raise Failed("incorrect", "input_mutated", "the call has changed its inputs")
+        if self._repeated is not None:
+            self._compare_repeated(self._repeated, question, output)
+        self._check_previous_output(slot)
+        # Of large outputs, keep the one before the first change of slots, and what a repeat needs.
+        is_kept = is_inspected or number == _PLAN_CHANGES - 1
+        self._previous = (slot, output) if is_kept else None
+        self._inputs[slot] = (question.inputs, question.seed)
+
+    def _check_previous_output(self, slot: int) -> None:
+        """Flag an output that this call has changed.
+
+        A view of the inputs changes with them, and is no buffer: where there is another slot, the
+        inputs of the call before are still in theirs.
+        """
+        if self._previous is None or "reuses_output_buffer" in self._evidence.flags:
+            return
+        before, output = self._previous
+        if before == slot and self._slots > 1:
+            return
+        now = self._candidate.worker.output(0, before=True)
+        if not all(same_bits(a, b) for a, b in pair_tensors(output, now)):
+            self._evidence.flags.add("reuses_output_buffer")
+
+    def _compare_repeated(self, before: Question, question: Question, output: Any) -> None:
+        """Check whether the answer follows from the inputs, which came twice in a row."""
+        if self._candidate.compare(before, question.expected.value).reason is not None:
+            self._reference.remembers = True
+        elif self._previous and not is_same_answer(question.expected, self._previous[1], output):
+            self._evidence.flags.add("nondeterministic")
+
+    def _explain_failure(
+        self, comparison: Comparison, question: Question, output: Any, number: int
+    ) -> Failed:
+        """Return the failure of a wrong answer; names the parameters that it ignores."""
+        message = f"call {number + 1}: {comparison.message}"
+        missing = self._candidate.missing_parameters
+        if comparison.reason == "incorrect_numerical" and missing:
+            for neutral in _iterate_neutral_weights(self._reference.state(), missing):
+                self._reference.reset()
+                self._reference.load(neutral)
+                without = self._reference.answer(question.inputs, question.seed)
+                if compare(without, output, self._candidate.policy).reason is None:
+                    names = ", ".join(missing)
+                    message = f"the answer is the one without {names}: {message}"
+                    return Failed("incorrect", "parameters_ignored", message)
+        return Failed("incorrect", comparison.reason or "unspecified", message)
+
+
+def pair_tensors(one: Any, other: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield the tensors of two values of one structure, pair by pair."""
+    return zip(tensors_of(one), tensors_of(other), strict=False)
+
+
+def _iterate_neutral_weights(
+    state: Mapping[str, torch.Tensor], names: Sequence[str]
+) -> Iterator[dict[str, torch.Tensor]]:
+    """Yield weights with which parameters do nothing: scales of one, summands of zero."""
+
+    def fill_bias(name: str) -> float:
+        return 0.0 if name.rpartition(".")[2] == "bias" else 1.0
+
+    yield {name: torch.full_like(state[name], fill_bias(name)) for name in names}
+    yield {name: torch.full_like(state[name], 0.0) for name in names}
+    yield {name: torch.full_like(state[name], 1.0) for name in names}

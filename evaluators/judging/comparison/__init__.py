@@ -1,0 +1,1 @@
+"""Comparison of a candidate's outputs with those of the reference."""

@@ -1,0 +1,211 @@
+"""Comparison of one floating output with the reference, in two passes over its pieces."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+
+from evaluators.judging.case import Policy
+from evaluators.judging.comparison.error_text import (
+    describe_errors,
+    describe_relative_errors,
+    get_element,
+)
+from evaluators.judging.comparison.pieces import OutputTensor, Piece, iterate_pieces
+from evaluators.judging.comparison.precision_class import classify_error, rank_class
+from evaluators.judging.comparison.result import Comparison
+from evaluators.judging.comparison.tolerance import (
+    EAGER_ERRORS_ALLOWED,
+    RELATIVE_LEVELS,
+    SINGLE,
+    get_tolerance,
+    has_too_many_large_errors,
+)
+
+_SAMPLE = 1 << 14
+_QUARTILE = 0.75
+
+
+def compare_numbers(
+    output: OutputTensor, policy: Policy, terms: int, usual: float | None
+) -> Comparison:
+    """Compare a floating tensor with the reference's.
+
+    Args:
+        output: The tensor.
+        policy: Which precision is asked for.
+        terms: The most terms of a sum in the answer.
+        usual: Root mean square of an ordinary answer, where the inputs are special.
+    """
+    if output.wanted.numel() == 0:
+        return Comparison()
+    pieces = iterate_pieces(output.wanted, output.exact, output.given)
+    kept_pieces = list(pieces) if output.is_small else None
+    scan = _Scan.of(kept_pieces or pieces)
+    if scan.first_misplaced is not None:
+        fault = "not finite where the reference is, or inversely"
+        message = describe_errors(output, scan.first_misplaced, scan.misplaced, fault)
+        return Comparison("nan", message)
+    if not scan.finite:
+        return Comparison()
+    limit = get_tolerance(output.wanted.dtype, policy)
+    errors = _Errors(
+        limit=limit,
+        scale=math.sqrt(scan.squares / scan.finite) + (usual or 0.0),
+        eager_error=scan.eager_error,
+        candidate=_RelativeErrors.of(output.wanted),
+        eager=_RelativeErrors.of(output.wanted),
+    )
+    for piece in kept_pieces or iterate_pieces(output.wanted, output.exact, output.given):
+        errors.add(piece)
+    relative = math.sqrt(errors.squares / scan.squares) if scan.squares else None
+    precision = typical = None
+    if output.wanted.dtype in SINGLE and relative is not None:
+        eager_relative = math.sqrt(errors.eager_squares / scan.squares)
+        by_norm = classify_error(relative, eager_relative, policy, terms)
+        quartiles = errors.candidate.compute_quartile(), errors.eager.compute_quartile()
+        typical = classify_error(*quartiles, policy, terms)
+        precision = max(by_norm, typical, key=rank_class)
+    message = _describe_fault(output, errors, scan.finite, is_special=usual is not None)
+    reason = None if message is None else "incorrect_numerical"
+    return Comparison(
+        reason, message, errors.largest, errors.largest_scaled, relative, precision, typical
+    )
+
+
+def _describe_fault(
+    output: OutputTensor, errors: _Errors, finite: int, *, is_special: bool
+) -> str | None:
+    """Describe why a tensor is wrong; None where it is right."""
+    if errors.first is not None:
+        allowed = errors.compute_allowed(abs(get_element(output.exact, errors.first)))
+        fault = f"beyond their tolerance, here {allowed:.3g}"
+        text = describe_errors(output, errors.first, errors.failing, fault)
+        return (
+            f"{text}; largest error {errors.largest:.3g}, {errors.largest_scaled:.3g} times its"
+            " tolerance"
+        )
+    if is_special:
+        return None
+    message = None
+    counts = zip(RELATIVE_LEVELS, errors.candidate.large, errors.eager.large, strict=True)
+    for level, count, eager_count in counts:
+        if has_too_many_large_errors(
+            level, count, eager_count, limit=errors.limit, elements=finite
+        ):
+            tiny = errors.candidate.tiny
+            message = describe_relative_errors(output, level, count, eager_count, tiny)
+    return message
+
+
+@dataclass
+class _Scan:
+    """The first pass: the size of the answer, and elements that are not finite in one alone."""
+
+    squares: float = 0.0
+    """Sum of the squares of the answer."""
+    finite: int = 0
+    eager_error: float = 0.0
+    misplaced: int = 0
+    first_misplaced: int | None = None
+
+    @classmethod
+    def of(cls, pieces: Iterable[Piece]) -> _Scan:
+        scan = cls()
+        for piece in pieces:
+            scan.squares += float(piece.r64.square().sum())
+            scan.finite += piece.finite
+            scan.eager_error = max(scan.eager_error, piece.eager_error)
+            if piece.misplaced is None:
+                continue
+            count = int(piece.misplaced.sum())
+            if count and scan.first_misplaced is None:
+                scan.first_misplaced = piece.start + int(piece.misplaced.int().argmax())
+            scan.misplaced += count
+        return scan
+
+
+@dataclass
+class _RelativeErrors:
+    """Relative errors of one output: how many are large, and those of a sample of elements."""
+
+    tiny: float
+    """Smallest normal number of the answer's element type; smaller answers do not count."""
+    step: int
+    """Distance between two elements of the sample."""
+    large: list[int] = field(default_factory=lambda: [0] * len(RELATIVE_LEVELS))
+    sample: list[torch.Tensor] = field(default_factory=list[torch.Tensor])
+
+    @classmethod
+    def of(cls, wanted: torch.Tensor) -> _RelativeErrors:
+        return cls(torch.finfo(wanted.dtype).tiny, max(1, wanted.numel() // _SAMPLE))
+
+    def add(self, error: torch.Tensor, size: torch.Tensor) -> None:
+        """Count a piece: its errors, and the magnitudes of its answers."""
+        is_large = error > RELATIVE_LEVELS[0] * size
+        errors, sizes = error[is_large], size[is_large]
+        is_normal = sizes >= self.tiny
+        errors, sizes = errors[is_normal], sizes[is_normal]
+        for number, level in enumerate(RELATIVE_LEVELS):
+            self.large[number] += int((errors > level * sizes).sum())
+        errors, sizes = error[:: self.step], size[:: self.step]
+        is_normal = sizes >= self.tiny
+        self.sample.append(errors[is_normal] / sizes[is_normal])
+
+    def compute_quartile(self) -> float:
+        """Return the upper quartile of the sample; 0 where no answer counts."""
+        values = torch.cat(self.sample)
+        if not values.numel():
+            return 0.0
+        return float(values.kthvalue(math.ceil(_QUARTILE * values.numel())).values)
+
+
+@dataclass
+class _Errors:
+    """The second pass: the errors of every element beside their tolerance."""
+
+    limit: float
+    """L of the rule (`comparison.tolerance`)."""
+    scale: float
+    """What is added to the magnitude of an answer: the root mean square."""
+    eager_error: float
+    candidate: _RelativeErrors
+    eager: _RelativeErrors
+    largest: float = 0.0
+    largest_scaled: float = 0.0
+    squares: float = 0.0
+    eager_squares: float = 0.0
+    failing: int = 0
+    first: int | None = None
+    """Number of the first element beyond its tolerance."""
+
+    def add(self, piece: Piece) -> None:
+        """Count the errors of a piece."""
+        size = piece.r64.abs()
+        allowed = self.limit * (size + self.scale) + EAGER_ERRORS_ALLOWED * self.eager_error
+        is_over = piece.error > allowed
+        count = int(is_over.sum())
+        if count and self.first is None:
+            self.first = piece.start + int(is_over.int().argmax())
+        self.failing += count
+        self.largest = max(self.largest, float(piece.error.max()))
+        self.largest_scaled = max(self.largest_scaled, _find_largest_ratio(piece.error, allowed))
+        self.squares += float(piece.error.square().sum())
+        self.eager_squares += float(piece.eager_by_element.square().sum())
+        self.candidate.add(piece.error, size)
+        self.eager.add(piece.eager_by_element, size)
+
+    def compute_allowed(self, size: float) -> float:
+        """Return the tolerance of an answer of a magnitude."""
+        return self.limit * (size + self.scale) + EAGER_ERRORS_ALLOWED * self.eager_error
+
+
+def _find_largest_ratio(error: torch.Tensor, scale: torch.Tensor) -> float:
+    """Return the largest error / scale; no error counts as 0 even over a scale of 0."""
+    largest = float((error / scale).max())
+    if math.isnan(largest):
+        largest = float(torch.where(error == 0, 0.0, error / scale).max())
+    return largest

@@ -1,0 +1,124 @@
+"""Comparison of a whole output with what the reference answers to the same inputs.
+
+An output is right where its structure, shapes, element types and places of NaN and infinity are
+those of the reference, its floating elements are within their tolerance (`comparison.tolerance`),
+and its whole numbers are equal, except for indices that are as good as the reference's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from evaluators.judging.case import Policy
+from evaluators.judging.comparison import pieces
+from evaluators.judging.comparison.error_text import describe_errors
+from evaluators.judging.comparison.numbers import compare_numbers
+from evaluators.judging.comparison.pieces import OutputTensor
+from evaluators.judging.comparison.precision_class import count_terms
+from evaluators.judging.comparison.result import Comparison, merge_comparisons
+from evaluators.judging.comparison.structure import find_mismatch, is_whole, order_keys
+from evaluators.judging.comparison.tolerance import EAGER_ERRORS_ALLOWED
+from evaluators.memory.tensors import tensors_of
+from evaluators.references.choices import Choice, explain
+from evaluators.references.task import Expected, same_bits
+
+_INDICES = (torch.int64, torch.int32)
+
+
+def compare(
+    expected: Expected,
+    output: Any,
+    policy: Policy = "fp32_strict",
+    choices: Callable[[], Sequence[Choice]] = tuple,
+    usual: Sequence[float] | None = None,
+) -> Comparison:
+    """Compare an output with what the reference answers to the same inputs.
+
+    Args:
+        expected: What the reference answers.
+        output: The candidate's output.
+        policy: Which precision is asked for.
+        choices: What the reference has chosen indices by; called only where an index differs.
+        usual: For special inputs, such as zeros: the root mean square of each tensor of an ordinary
+            answer, to which errors may be relative too. Small answers then need no relative
+            precision, and any number of indices may be as good as another.
+    """
+    mismatch = find_mismatch(expected.value, output)
+    if mismatch is not None:
+        return mismatch
+    output = order_keys(expected.value, output)
+    if any(tensor.is_meta for tensor in tensors_of(output)):
+        return Comparison("unspecified", "the outputs hold more data than they describe")
+    total = Comparison()
+    triples = zip(tensors_of(expected.value), expected.exact, tensors_of(output), strict=True)
+    terms = count_terms(expected)
+    for index, (wanted, exact, given) in enumerate(triples):
+        if exact is None or is_whole(wanted):
+            comparison = _compare_whole(index, wanted, exact, given, choices, few=usual is None)
+        else:
+            tensor = OutputTensor(index, wanted, exact, given)
+            scale = None if usual is None else usual[index]
+            comparison = compare_numbers(tensor, policy, terms, scale)
+        if comparison.reason is not None:
+            return comparison
+        total = merge_comparisons(total, comparison)
+    return total
+
+
+def is_same_answer(expected: Expected, one: Any, other: Any) -> bool:
+    """Whether two outputs of right structure for the same inputs are one answer.
+
+    They are where they have the same bits, or differ by at most 4 times the eager reference's own
+    error.
+    """
+    groups = zip(
+        tensors_of(expected.value), expected.exact, tensors_of(one), tensors_of(other), strict=True
+    )
+    for wanted, exact, first, second in groups:
+        if same_bits(first, second):
+            continue
+        if exact is None or is_whole(wanted):
+            return False
+        eager_pieces = pieces.iterate_pieces(wanted, exact, wanted)
+        eager_error = max((piece.eager_error for piece in eager_pieces), default=0.0)
+        if not _differ_at_most(first, second, EAGER_ERRORS_ALLOWED * eager_error):
+            return False
+    return True
+
+
+def _differ_at_most(first: torch.Tensor, second: torch.Tensor, limit: float) -> bool:
+    flat = [pieces.flatten(tensor) for tensor in (first, second)]
+    for start in range(0, flat[0].numel(), pieces.CHUNK):
+        a, b = (tensor[start : start + pieces.CHUNK] for tensor in flat)
+        is_same = (a == b) | (a.isnan() & b.isnan())
+        difference = torch.where(is_same, 0.0, (pieces.widen(a) - pieces.widen(b)).abs())
+        if not bool((difference <= limit).all()):
+            return False
+    return True
+
+
+def _compare_whole(
+    index: int,
+    wanted: torch.Tensor,
+    exact: torch.Tensor | None,
+    given: torch.Tensor,
+    choices: Callable[[], Sequence[Choice]],
+    *,
+    few: bool,
+) -> Comparison:
+    """Compare whole numbers with the reference's, or with the double precision reference's."""
+    is_wrong = given != wanted
+    if exact is not None:
+        is_wrong &= given != exact.to(given.device)
+    failing = int(is_wrong.sum())
+    if not failing:
+        return Comparison()
+    if wanted.dtype in _INDICES and explain(choices(), wanted, given, is_wrong, few=few):
+        return Comparison()
+    first = int(is_wrong.reshape(-1).int().argmax())
+    tensor = OutputTensor(index, wanted, wanted, given)
+    message = describe_errors(tensor, first, failing, "another value")
+    return Comparison("incorrect_numerical", message)

@@ -1,0 +1,63 @@
+"""The precision class of an answer: fp32, tf32, bf16 or lower, by the size of its errors.
+
+The class is what the whole answer says, not its worst element: the norm of the error and the upper
+quartile of the relative error, each compared with that of the eager reference.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from evaluators.judging.case import Policy
+from evaluators.memory.tensors import tensors_of
+from evaluators.references.task import Expected
+
+_EPS = torch.finfo(torch.float32).eps
+_EAGER_ERRORS: dict[Policy, int] = {"fp32_strict": 32, "allow_tf32": 4}
+"""How many times the eager reference's error still counts as its precision. Another order of
+summation may leave 32 times the error of a blocked one; where eager itself rounds to TF32, an error
+that large would be another format."""
+_FEWEST_TERMS = 4096
+_MOST_FULL = 6e-5
+"""No error above this is full precision because sums are long; rounding one factor of a product to
+TF32 or half precision leaves 2e-4."""
+# Upper ends of the relative error that formats of lower precision leave behind: both factors of a
+# product rounded to 11 bits leave 3e-4, cut off 1e-3; rounded to 8 bits 2.3e-3.
+_CLASSES = (("tf32", 1.5e-3), ("bf16", 1.2e-2))
+_RANKS = ("", "fp32", "tf32", "bf16", "lower")
+_LOWEST_ALLOWED: dict[Policy, str] = {"fp32_strict": "fp32", "allow_tf32": "tf32"}
+"""The lowest class that ranks."""
+
+
+def classify_error(error: float, eager_error: float, policy: Policy, terms: int) -> str:
+    """Return the class of a relative error, given that of the eager reference.
+
+    terms: the most terms of a sum in the answer (`count_terms`).
+    """
+    long_sum = min(_MOST_FULL, _EPS * math.sqrt(max(_FEWEST_TERMS, terms)))
+    full = max(_EAGER_ERRORS[policy] * eager_error, long_sum)
+    bounds = (("fp32", full), *_CLASSES)
+    return next((name for name, bound in bounds if error <= bound), "lower")
+
+
+def count_terms(expected: Expected) -> int:
+    """Return how many terms the longest sum of an answer may have, as far as shapes tell."""
+    answers = max((t.numel() for t in tensors_of(expected.value)), default=0)
+    inputs = [t for t in tensors_of(list(expected.inputs)) if t.is_floating_point()]
+    return max((max(*t.shape, t.numel() // max(1, answers), 1) for t in inputs), default=1)
+
+
+def is_below_policy(precision_class: str | None, policy: Policy) -> bool:
+    """Whether a precision class is lower than a policy lets rank.
+
+    >>> is_below_policy("tf32", "fp32_strict"), is_below_policy("tf32", "allow_tf32")
+    (True, False)
+    """
+    return rank_class(precision_class) > rank_class(_LOWEST_ALLOWED[policy])
+
+
+def rank_class(precision_class: str | None) -> int:
+    """Return the place of a precision class, the most precise first; that of none is 0."""
+    return _RANKS.index(precision_class or "")

@@ -1,0 +1,72 @@
+"""The structure of an output: nesting, counts, shapes, element types and values of other types."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from evaluators.judging.comparison.result import Comparison
+
+
+def find_mismatch(wanted: Any, given: Any) -> Comparison | None:
+    """Return the first difference in structure; None where the structures are the same."""
+    if isinstance(wanted, torch.Tensor):
+        return _find_tensor_mismatch(wanted, given)
+    if isinstance(wanted, list | tuple):
+        if not isinstance(given, list | tuple) or isinstance(given, list) != isinstance(
+            wanted, list
+        ):
+            return _report_wrong_type(wanted, given)
+        if len(given) != len(wanted):
+            return Comparison("incorrect_count", f"{len(given)} outputs instead of {len(wanted)}")
+        pairs = zip(wanted, given, strict=True)
+        return next((m for w, g in pairs if (m := find_mismatch(w, g)) is not None), None)
+    if isinstance(wanted, dict):
+        if not isinstance(given, dict):
+            return _report_wrong_type(wanted, given)
+        if given.keys() != wanted.keys():
+            keys = f"{sorted(given)[:8]} instead of {sorted(wanted)[:8]}"
+            return Comparison("incorrect_count", f"outputs {keys}")
+        items = ((wanted[key], given[key]) for key in wanted)
+        return next((m for w, g in items if (m := find_mismatch(w, g)) is not None), None)
+    if type(given) is not type(wanted):
+        return _report_wrong_type(wanted, given)
+    if given != wanted and not (_is_nan(given) and _is_nan(wanted)):
+        return Comparison("incorrect_numerical", f"{given!r:.80} instead of {wanted!r:.80}")
+    return None
+
+
+def order_keys(wanted: Any, given: Any) -> Any:
+    """Return a value of the wanted structure with the keys of its dicts in the wanted order."""
+    if isinstance(wanted, dict):
+        return {key: order_keys(item, given[key]) for key, item in wanted.items()}
+    if isinstance(wanted, list | tuple):
+        return [order_keys(w, g) for w, g in zip(wanted, given, strict=True)]
+    return given
+
+
+def is_whole(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has whole numbers or booleans, which are compared exactly."""
+    return not (tensor.is_floating_point() or tensor.is_complex())
+
+
+def _find_tensor_mismatch(wanted: torch.Tensor, given: Any) -> Comparison | None:
+    if not isinstance(given, torch.Tensor):
+        return _report_wrong_type(wanted, given)
+    if given.shape != wanted.shape:
+        sizes = f"{list(given.shape)} instead of {list(wanted.shape)}"
+        return Comparison("incorrect_shape", f"shape {sizes}")
+    if given.dtype != wanted.dtype:
+        return Comparison("incorrect_dtype", f"{given.dtype} instead of {wanted.dtype}")
+    return None
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _report_wrong_type(wanted: Any, given: Any) -> Comparison:
+    message = f"a {type(given).__name__} instead of a {type(wanted).__name__}"
+    return Comparison("incorrect_type", message)

@@ -1,0 +1,180 @@
+"""The outcome of a case, and the rows of tables that it becomes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import time
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from evaluators.judging.case import Evidence
+from store.ids import content_id, uuid7
+
+if TYPE_CHECKING:
+    from evaluators.judging.case import Case
+    from evaluators.judging.comparison.result import Comparison
+    from evaluators.sandbox.worker_process import Ended
+
+LOG_LIMIT = 32 * 1024
+"""Characters of a row's log, at most."""
+_COMPARED = ("correct", "incorrect", "rejected")
+"""Statuses for which the answers were looked at."""
+_FIGURES = ("max_abs_error", "max_scaled_error", "rel_l2_error")
+
+
+@dataclass(kw_only=True)
+class Outcome(Evidence):
+    """What is known of a case so far; becomes one row of evaluations."""
+
+    status: str = "correct"
+    reason: str | None = None
+    message: str | None = None
+    detail: str = ""
+    timings: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """Rows of every session, without evaluation_id."""
+    custom_kernel_share: float | None = None
+    analyses: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """What a profile shows; rows without kernel_id and author."""
+    build_s: float | None = None
+    ended: Ended | None = None
+    parts_s: dict[str, float] = field(default_factory=dict[str, float])
+    """Seconds by part of the judgement."""
+    findings: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """What the text and the calls show of a hack; rows without evaluation_id."""
+
+    @contextlib.contextmanager
+    def time_part(self, name: str) -> Generator[None]:
+        """Add the time inside to a part, also where it fails."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - begin
+            self.parts_s[name] = round(self.parts_s.get(name, 0.0) + spent, 4)
+
+
+def build_tables(
+    outcome: Outcome, evaluation: Mapping[str, Any], shared: Mapping[str, Any], author: str
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of a case by table, without their run_id.
+
+    Args:
+        outcome: What is known of the case.
+        evaluation: Columns of the row of `evaluations` that the outcome does not know: evaluator,
+            evaluator_version, policy, sandbox_level, sandbox_missing, wall_s.
+        shared: Columns that all rows of the case have.
+        author: Author of the rows of `analyses`.
+    """
+    ended = outcome.ended
+    log = "\n".join(
+        part for part in (outcome.detail, *outcome.notes, ended.log if ended else "") if part
+    )
+    evaluation_id = uuid7()
+    row = {
+        **shared,
+        "evaluation_id": evaluation_id,
+        **evaluation,
+        "status": outcome.status,
+        "reason": outcome.reason,
+        "message": outcome.message,
+        "log": log[:LOG_LIMIT] or None,
+        "flags": sorted(outcome.flags),
+        "equivalent": outcome.is_equivalent() if outcome.status == "correct" else None,
+        "seeds": outcome.seeds,
+        **_build_figures(outcome),
+        "custom_kernel_share": outcome.custom_kernel_share,
+        "build_s": outcome.build_s,
+        "parts_s": json.dumps(outcome.parts_s),
+        "peak_memory_bytes": ended.peak_memory_bytes if ended else None,
+    }
+    findings = _iterate_findings(outcome, shared["kernel_id"], evaluation["evaluator_version"])
+    return {
+        "evaluations": [row],
+        "timings": [{**timing, "evaluation_id": evaluation_id} for timing in outcome.timings],
+        "findings": [{**finding, "evaluation_id": evaluation_id} for finding in findings],
+        "analyses": [
+            {**analysis, "kernel_id": shared["kernel_id"], "author": author}
+            for analysis in outcome.analyses
+        ],
+    }
+
+
+def build_shared_columns(case: Case, device_id: str) -> dict[str, Any]:
+    """Return the columns that all rows of a case have."""
+    return {
+        "kernel_id": case.kernel_id,
+        "task_id": case.task_id,
+        "workload_id": case.workload_id,
+        "device_id": device_id,
+        "created_at": datetime.now(UTC).isoformat(),
+    }
+
+
+def fail_evaluation(
+    tables: Mapping[str, list[dict[str, Any]]], failed: Mapping[str, Any], version: int
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of a case whose kernel has failed in a second session.
+
+    Args:
+        tables: The rows after the first session.
+        failed: Status, reason, message and detail of the failure.
+        version: Version of the evaluator.
+    """
+    [evaluation] = tables["evaluations"]
+    log = "\n".join(part for part in (failed["detail"], evaluation.get("log") or "") if part)
+    is_compared = failed["status"] in _COMPARED
+    unknown = () if is_compared else (*_FIGURES, "precision_class")
+    row = {
+        **evaluation,
+        **{name: failed[name] for name in ("status", "reason", "message")},
+        "log": log[:LOG_LIMIT] or None,
+        **dict.fromkeys(("custom_kernel_share", "equivalent", *unknown)),
+    }
+    findings = [*tables.get("findings", [])]
+    if failed["status"] == "rejected":
+        finding = _build_rejection(
+            evaluation["kernel_id"], failed["reason"], failed["message"], version
+        )
+        findings.append({**finding, "evaluation_id": evaluation["evaluation_id"]})
+    return {**tables, "evaluations": [row], "timings": [], "findings": findings, "analyses": []}
+
+
+def _build_figures(outcome: Outcome) -> dict[str, Any]:
+    """Return the error figures of a case; none where the answers were not looked at."""
+    comparison: Comparison | None = outcome.comparison
+    if outcome.status not in _COMPARED or comparison is None:
+        return dict.fromkeys((*_FIGURES, "precision_class"))
+    figures = {name: _drop_infinite(getattr(comparison, name)) for name in _FIGURES}
+    return {**figures, "precision_class": comparison.precision_class}
+
+
+def _iterate_findings(outcome: Outcome, kernel_id: str, version: int) -> Iterator[dict[str, Any]]:
+    """Yield what the text shows, and a rejection, which is what the calls have shown."""
+    now = datetime.now(UTC).isoformat()
+    for row in outcome.findings:
+        yield {**row, "created_at": now}
+    if outcome.status == "rejected" and outcome.reason != "forbidden_code":
+        yield _build_rejection(kernel_id, outcome.reason, outcome.message, version)
+
+
+def _build_rejection(
+    kernel_id: str, reason: str | None, message: str | None, version: int
+) -> dict[str, Any]:
+    return {
+        "finding_id": content_id("finding", kernel_id, "judge", str(version), reason),
+        "kernel_id": kernel_id,
+        "detector": "judge",
+        "detector_version": version,
+        "class": reason,
+        "quote": message,
+        "confidence": 1.0,
+        "created_at": datetime.now(UTC).isoformat(),
+    }
+
+
+def _drop_infinite(figure: float | None) -> float | None:
+    return figure if figure is not None and math.isfinite(figure) else None

@@ -1,0 +1,66 @@
+"""Drift of the baseline: eager timed once more after the kernel's process has ended."""
+
+from __future__ import annotations
+
+import math
+import random
+import secrets
+import time
+
+from evaluators.judging.baseline_workers import BaselineWorkers
+from evaluators.timing.input_pool import InputPool
+from evaluators.timing.intervals import bound_median
+from evaluators.timing.measurement import Block
+from evaluators.timing.plan import Plan, Sources
+from evaluators.timing.session import Session
+from evaluators.worker.handle import LaunchBlocked
+
+_DRIFT = math.log(1.03)
+_BLOCKS = (7, 12)
+"""Fewest and most blocks of eager alone."""
+
+
+def check_eager_alone(
+    session: Session, baselines: BaselineWorkers, sources: Sources, plan: Plan
+) -> None:
+    """Time eager again without the kernel's process; where it differs by 3 %, flag and distrust.
+
+    Called once that process has ended: whatever it did to the device while it lived has slowed the
+    interleaved samples alone. The two eager processes still take turns, as they did before.
+    """
+    if session.noisy:
+        return
+    try:
+        alone_ms = _time_eager_alone(session, baselines, sources, plan)
+    except LaunchBlocked:  # a machine that is far slower now
+        session.noisy = True
+        return
+    low, _, high = _bound_log_median(
+        [session.raw_ms["eager"][block] for block in session.list_kept_blocks()]
+    )
+    alone_low, _, alone_high = _bound_log_median(alone_ms)
+    if low > alone_high + _DRIFT or high < alone_low - _DRIFT:
+        session.noisy = True
+        session.flags.add("baseline_drift")
+
+
+def _time_eager_alone(
+    session: Session, baselines: BaselineWorkers, sources: Sources, plan: Plan
+) -> list[float]:
+    """Return samples of eager that take turns with its second process alone, in milliseconds."""
+    pool = InputPool(sources.inputs, (baselines.main, baselines.control))
+    alone = BaselineWorkers(baselines.main, baselines.control)
+    alone.prepared["eager"] = 0.0
+    block = Block(alone, None, sources, pool, random.Random(secrets.randbits(64)))
+    again = block.begin(session.clock, plan, session.inner_loops)
+    begin = time.monotonic()
+    fewest, most = _BLOCKS
+    for number in range(most):
+        if number >= fewest and time.monotonic() - begin > plan.budget_s / 4:
+            break
+        block.measure(again, is_checked=False)
+    return again.raw_ms["eager"]
+
+
+def _bound_log_median(samples_ms: list[float]) -> tuple[float, float, float]:
+    return bound_median([math.log(sample) for sample in samples_ms])

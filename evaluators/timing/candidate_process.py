@@ -1,0 +1,211 @@
+"""One process of a candidate: its answers, its timing session, its flags and its profile."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from evaluators.device.roofline import Floor
+from evaluators.diagnosis.bottleneck import analysis, share
+from evaluators.judging.baseline_workers import BaselineWorkers, Sizes
+from evaluators.judging.bench import Bench
+from evaluators.judging.calls.input_seeds import Question, draw_question
+from evaluators.judging.calls.protocol import CorrectnessProtocol
+from evaluators.judging.case import Case, Policy
+from evaluators.judging.outcome import Outcome, build_shared_columns
+from evaluators.memory.tensors import layout
+from evaluators.references.module import WEIGHT_SEED
+from evaluators.references.task import Reference
+from evaluators.sandbox.folders import find_outside_files
+from evaluators.sandbox.launcher import Limits
+from evaluators.timing.baseline_drift import check_eager_alone
+from evaluators.timing.measurement import measure
+from evaluators.timing.plan import Plan, Sources
+from evaluators.timing.roofline_check import check_floor
+from evaluators.timing.rows import iterate_timing_rows
+from evaluators.timing.session import Session
+from evaluators.worker.handle import Deadlines, Failed, WorkerHandle
+
+_ANSWERS = 50
+"""A call may take as long as this many answers of the reference, double precision included."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How to look at one process of a candidate."""
+
+    policy: Policy
+    calls: int
+    """Verdict calls, at most."""
+    robustness: bool
+    """Make the calls that raise flags."""
+    profile: bool
+    """Profile a call, which tells the kernel's own share of the time."""
+    baselines: Sequence[str]
+    """Baselines to time, eager first."""
+    plan: Plan
+    limits: Limits
+    deadlines: Deadlines
+    """Deadlines, before what a slow reference adds to them."""
+
+
+def measure_candidate(
+    case: Case, bench: Bench, options: Options, outcome: Outcome
+) -> list[dict[str, Any]]:
+    """Judge the answers of one process of the candidate, then time it.
+
+    Returns the rows of its session, without evaluation_id. Raises Failed, ReferenceFailed,
+    SandboxFailed; `outcome` then keeps what was seen before.
+    """
+    bench.set_policy(options.policy)
+    setup = _prepare(case, bench, options, outcome)
+    with outcome.time_part("start"):
+        bench.expect_baselines(*setup.task, options.baselines)
+        arm = bench.start_candidate(_collect_files(case), *setup.task[2:])
+    try:
+        session, baselines, sources = _measure_worker(arm, setup, case, bench, options, outcome)
+    finally:
+        with outcome.time_part("end"):
+            outcome.ended = arm.end()
+    with outcome.time_part("eager_alone"), bench.lock.exclusive():
+        check_eager_alone(session, baselines, sources, options.plan)
+    outcome.flags |= session.flags
+    prepared = [(name, seconds) for name, seconds in baselines.prepared.items() if seconds]
+    missing = [(n, why) for n, why in bench.unavailable.items() if n in options.baselines]
+    outcome.notes += [
+        *(f"baseline {name}: prepared in {seconds:.1f} s" for name, seconds in prepared),
+        *(f"baseline {name}: none, {why}" for name, why in missing),
+    ]
+    shared = build_shared_columns(case, bench.row["device_id"])
+    return list(iterate_timing_rows(session, bench.device, shared))
+
+
+@dataclass(frozen=True)
+class _Setup:
+    """What a process of the candidate needs."""
+
+    reference: Reference
+    first: Question
+    """The question of the first call."""
+    task: tuple[str, Mapping[str, Any], Sizes, Limits, Deadlines]
+    """Text and axes of the task; sizes, limits and deadlines of its workers."""
+
+
+def _prepare(case: Case, bench: Bench, options: Options, outcome: Outcome) -> _Setup:
+    """Start the reference and ask it the first question, which sets sizes and deadlines."""
+    axes = json.loads(case.axes)
+    with outcome.time_part("reference"), bench.lock.shared():
+        reference = bench.open_reference(case.task_code, axes)
+        reference.reset()
+        begin = time.perf_counter()
+        first = draw_question(reference, outcome)
+        answer_s = time.perf_counter() - begin
+    input_bytes = layout(first.inputs)[1]
+    sizes = Sizes.of(input_bytes, max(input_bytes, layout(first.expected.value)[1]))
+    deadlines = replace(
+        options.deadlines,
+        first_call_s=options.deadlines.first_call_s + _ANSWERS * answer_s,
+        call_s=max(options.deadlines.call_s, _ANSWERS * answer_s),
+    )
+    return _Setup(reference, first, (case.task_code, axes, sizes, options.limits, deadlines))
+
+
+def _measure_worker(
+    arm: WorkerHandle,
+    setup: _Setup,
+    case: Case,
+    bench: Bench,
+    options: Options,
+    outcome: Outcome,
+) -> tuple[Session, BaselineWorkers, Sources]:
+    """Build the candidate, judge its answers, time it, and look for flags."""
+
+    protocol = _judge_answers(arm, setup, case, bench, options, outcome)
+    begin = time.perf_counter()
+    with outcome.time_part("baselines"), bench.lock.shared():
+        baselines = bench.start_baselines(*setup.task, options.baselines)
+        # No bandwidth is known of a processor; what a diagnosis counts is counted there.
+        floor = bench.compute_floor() if bench.device == "cuda" else Floor()
+    arm.excuse(time.perf_counter() - begin)
+    sources = Sources(
+        setup.reference.inputs,
+        protocol.check_timed_output,
+        bench.clocks.read,
+        bench.flush,
+        keeps_inputs=not setup.reference.mutates,
+    )
+    with outcome.time_part("timing"), bench.lock.exclusive() as waited_s:
+        arm.excuse(waited_s)
+        session = measure(arm, baselines, sources, options.plan)
+        check_floor(session, floor)
+        arm.check_clocks()
+    with outcome.time_part("robustness"), bench.lock.shared() as waited_s:
+        arm.excuse(waited_s)
+        if options.robustness and not protocol.make_robustness_calls(baselines.main):
+            bench.end_baselines()
+            baselines = bench.start_baselines(*setup.task)
+    with outcome.time_part("diagnosis"), bench.lock.shared() as waited_s:
+        arm.excuse(waited_s)
+        if options.profile:
+            _diagnose(arm, setup.reference, bench, session, outcome)
+    return session, baselines, sources
+
+
+def _judge_answers(
+    arm: WorkerHandle,
+    setup: _Setup,
+    case: Case,
+    bench: Bench,
+    options: Options,
+    outcome: Outcome,
+) -> CorrectnessProtocol:
+    """Build the candidate and make its verdict calls."""
+
+    begin = time.perf_counter()
+    with outcome.time_part("build"):
+        arm.load(case.path, case.entry_point, {})
+        parameters = arm.construct(WEIGHT_SEED, setup.reference.arguments)
+    outcome.build_s = (outcome.build_s or 0.0) + time.perf_counter() - begin
+    with outcome.time_part("verdict"), bench.lock.shared() as waited_s:
+        arm.excuse(waited_s)
+        protocol = CorrectnessProtocol(arm, setup.reference, outcome, options.policy)
+        protocol.adopt_weights(parameters)
+        protocol.make_verdict_calls(setup.first, options.calls)
+    return protocol
+
+
+def _diagnose(
+    arm: WorkerHandle, reference: Reference, bench: Bench, session: Session, outcome: Outcome
+) -> None:
+    """Profile a call, the last that is asked of a worker, and note what the profile shows."""
+
+    try:
+        arm.fill(0, reference.inputs(secrets.randbits(48)))
+        profile = arm.profile(0)
+    except Failed as failed:
+        outcome.notes.append(f"profile: none, {failed.message}")
+        return
+    if bench.device == "cuda" and not profile.kernels:
+        outcome.notes.append("profile: none, it saw no kernel")
+        return
+    outcome.custom_kernel_share = share(profile, bench.device)
+    if outcome.custom_kernel_share == 0:
+        outcome.flags.add("no_custom_kernel")
+    time_ms = statistics.median(session.samples_ms["kernel"])
+    floor, peaks = bench.compute_floor(), bench.compute_peaks()
+    outcome.analyses.append(analysis(profile, time_ms, floor, peaks, device=bench.device))
+
+
+def _collect_files(case: Case) -> dict[str, str]:
+    """Return every file of the kernel by its path; raises Failed for one outside its folder."""
+    files = {case.path: case.code, **dict(case.other_files)}
+    outside = find_outside_files(files)
+    if outside:
+        message = f"a file of the kernel is called {outside[0]!r:.200}"
+        raise Failed("rejected", "forbidden_code", message)
+    return files

@@ -1,0 +1,169 @@
+"""The measurement of a session: blocks of samples until the stopping rule ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import secrets
+import time
+from collections.abc import Sequence
+
+from evaluators.clock.rounds import EmptyRounds
+from evaluators.device.host_load import read_load
+from evaluators.judging.baseline_workers import BaselineWorkers
+from evaluators.timing import noise_control
+from evaluators.timing.arms import SessionArm, list_arms
+from evaluators.timing.cpu_watch import CpuWatch
+from evaluators.timing.input_pool import InputPool
+from evaluators.timing.output_checks import OutputChecks
+from evaluators.timing.plan import CLOCKS, Clock, Plan, Sources
+from evaluators.timing.session import EMPTY, Session
+from evaluators.timing.stopping_rule import should_stop
+from evaluators.timing.warm_up import EMPTY_CALLS, choose_loops
+from evaluators.worker.handle import Failed, LaunchBlocked, Sample, WorkerHandle
+
+# The outputs of this many blocks of the first look are checked, and of this share of all others.
+_FEWEST_CHECKED = 3
+_CHECKED_SHARE = 1 / 8
+_MORE_THREADS = 1.5  # times the processor time that the threads of all arms allow
+
+
+def measure(
+    kernel: WorkerHandle, baselines: BaselineWorkers, sources: Sources, plan: Plan
+) -> Session:
+    """Time a kernel against every baseline that is prepared.
+
+    Raises Failed: memorised_output where a timed call gave a wrong answer, input_mutated where one
+    changed its inputs, timer_mismatch where an answer is reported before it can be there, and
+    whatever the kernel's worker fails with.
+    """
+    clocks = CLOCKS[kernel.device]
+    if clocks[0] == "gpu":
+        with contextlib.suppress(LaunchBlocked):
+            return _measure(kernel, baselines, sources, plan, clocks)
+        clocks = clocks[1:]
+    return _measure(kernel, baselines, sources, plan, clocks)
+
+
+def _measure(
+    kernel: WorkerHandle,
+    baselines: BaselineWorkers,
+    sources: Sources,
+    plan: Plan,
+    clocks: Sequence[Clock],
+) -> Session:
+    draw = random.Random(secrets.randbits(64))
+    pool = InputPool(sources.inputs, (kernel, *baselines.workers))
+    for _ in range(2):  # the first fill allocates, and does not tell what a further one takes
+        pool.refill()
+    checks = OutputChecks(kernel, sources, pool, draw)
+    watch = CpuWatch(kernel)
+    block = Block(baselines, kernel, sources, pool, draw, checks, watch)
+    session = block.begin(clocks[0], plan)
+    checked = set(draw.sample(range(plan.looks[0]), _FEWEST_CHECKED))
+    begin = time.monotonic()
+    for number in range(plan.looks[-1]):
+        block.measure(session, is_checked=number in checked)
+        is_over = should_stop(session, plan, time.monotonic() - begin)
+        if is_over and not checks.has_checked:  # a session that is cut short
+            block.measure(session, is_checked=True)
+        if is_over:
+            break
+    for clock in clocks[1:]:
+        session.further.append(_measure_further(block, clock, plan))
+    watch.reject_busy()
+    if watch.uses_more_threads(kernel.threads * _MORE_THREADS):
+        session.flags.add("more_threads")
+        session.noisy = True
+    if kernel.shares_device():
+        session.flags.add("shares_device")
+        session.noisy = True
+    if kernel.device == "cuda" and session.clock != "gpu":
+        session.flags.add("timed_end_to_end")
+    noise_control.mark_noise(session, plan.noise)
+    return session
+
+
+def _measure_further(block: Block, clock: Clock, plan: Plan) -> Session:
+    """Measure some blocks by another clock."""
+    session = block.begin(clock, plan)
+    begin = time.monotonic()
+    for number in range(plan.further_blocks):
+        if number > 1 and time.monotonic() - begin > plan.budget_s / 2:
+            break
+        block.measure(session, is_checked=False)
+    return session
+
+
+class Block:
+    """Measures one sample of every arm at a time, in random order on the same fresh inputs."""
+
+    def __init__(
+        self,
+        baselines: BaselineWorkers,
+        kernel: WorkerHandle | None,
+        sources: Sources,
+        pool: InputPool,
+        draw: random.Random,
+        checks: OutputChecks | None = None,
+        watch: CpuWatch | None = None,
+    ) -> None:
+        self._baselines = baselines
+        self._kernel = kernel
+        self._sources = sources
+        self._pool = pool
+        self._draw = draw
+        self._checks = checks
+        self._watch = watch
+        self._arms: dict[str, SessionArm] = {}
+        self._empty = EmptyRounds()
+
+    def begin(self, clock: Clock, plan: Plan, loops: int | None = None) -> Session:
+        """Warm every arm up for a clock and return its session. Raises Failed, LaunchBlocked.
+
+        loops: calls of a sample (default: as many as the plan asks for).
+        """
+        self._pool.begin(clock, loops or 1)
+        self._pool.refill()
+        is_gated = clock == "gpu"
+        self._arms = list_arms(self._kernel, self._baselines, is_gated)
+        if self._checks is not None and loops is None:
+            loops = choose_loops(self._arms, self._pool, self._checks, plan)
+        for _ in range(EMPTY_CALLS if is_gated else 0):
+            slots = self._pool.refill()
+            self._empty.add(self._arms[EMPTY].time(slots, cold=True).rounds)
+        return Session.of(loops or 1, self._arms, clock)
+
+    def measure(self, session: Session, *, is_checked: bool) -> None:
+        """Add a block to a session.
+
+        is_checked: check calls of the kernel; otherwise a draw decides whether to.
+        """
+        slots = self._pool.refill()
+        cold = session.clock != "throughput" or self._pool.device == "cpu"
+        for position, name in enumerate(self._draw.sample(list(self._arms), len(self._arms))):
+            arm = self._arms[name]
+            if cold:
+                self._sources.flush()
+            watching = self._watch.watch(arm.worker) if self._watch else contextlib.nullcontext()
+            with watching:
+                sample = arm.time(slots, cold=cold)
+            session.add_sample(name, position, self._compute_elapsed_ns(name, sample))
+            # Drawn after the call, while the kernel's worker is frozen.
+            is_drawn = is_checked or self._draw.random() < _CHECKED_SHARE
+            if name == "kernel" and is_drawn and self._checks is not None:
+                self._checks.check(slots)
+        session.readings.append(self._sources.clocks())
+        session.loads.append(read_load())
+        session.subtract_overhead()
+
+    def _compute_elapsed_ns(self, name: str, sample: Sample) -> int:
+        if not sample.rounds:
+            return sample.elapsed_ns
+        if name == "kernel" and self._empty.has_early_report(sample.rounds):
+            message = "a call is reported as done before the GPU can have turned to it"
+            raise Failed("rejected", "timer_mismatch", message)
+        elapsed_ns = self._empty.elapsed_ns(sample.rounds)
+        if name == EMPTY:
+            self._empty.add(sample.rounds)
+        return elapsed_ns

@@ -1,0 +1,41 @@
+"""Checks of timed outputs: calls of timed samples, drawn once they are over."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from evaluators.memory.tensors import tensors_of
+from evaluators.references.task import same_bits
+from evaluators.timing.input_pool import InputPool
+from evaluators.timing.plan import Sources
+from evaluators.worker.handle import Failed, WorkerHandle
+
+_MOST_CALLS = 4  # of one sample
+
+
+class OutputChecks:
+    """Checks calls of timed samples, drawn once they are over and their worker is frozen."""
+
+    def __init__(
+        self, kernel: WorkerHandle, sources: Sources, pool: InputPool, draw: random.Random
+    ) -> None:
+        self._kernel = kernel
+        self._sources = sources
+        self._pool = pool
+        self._draw = draw
+        self.has_checked = False
+        """Whether a sample has been checked."""
+
+    def check(self, slots: Sequence[int]) -> None:
+        """Check some calls of the kernel's last sample. Raises Failed."""
+        self.has_checked = True
+        if self._sources.check is None:
+            return
+        for call in self._draw.sample(range(len(slots)), min(len(slots), _MOST_CALLS)):
+            inputs = self._pool.sets[slots[call]]
+            self._sources.check(inputs, self._kernel.output(call))
+            now = self._kernel.inputs(slots[call])
+            pairs = zip(tensors_of(inputs), tensors_of(now), strict=False)
+            if self._sources.keeps_inputs and not all(same_bits(a, b) for a, b in pairs):
+                raise Failed("incorrect", "input_mutated", "a timed call has changed its inputs")

@@ -1,0 +1,62 @@
+"""The plan of a session: how long to measure, by which clocks, and where inputs come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from evaluators.device.fingerprint import Reading
+
+Clock: TypeAlias = Literal["gpu", "latency", "throughput"]
+"""What a sample contains.
+
+gpu: the work of a GPU for one call, caches flushed before it, its launches made beforehand.
+latency: one call on an idle device, launches included, caches flushed before it.
+throughput: calls in a row, each on other inputs, launches included. On a processor caches are
+flushed before the first of them.
+"""
+CLOCKS: dict[str, tuple[Clock, ...]] = {
+    "cuda": ("gpu", "latency", "throughput"),
+    "cpu": ("throughput", "latency"),
+}
+"""The clocks of each kind of device. The first that a kernel can be timed by decides how long a
+session goes on, and ranks."""
+MOST_LOOPS: dict[Clock, int] = {"gpu": 1, "latency": 1, "throughput": 256}
+"""Calls of one sample, at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How long and how finely to measure."""
+
+    looks: Sequence[int] = (20, 40, 80, 160)
+    """Numbers of blocks after which the intervals are looked at; the last is the end."""
+    half_width: float
+    """Half-width of a log ratio's interval that is narrow enough to stop."""
+    budget_s: float
+    """Stop past this time, at the first look's number of blocks or above."""
+    limit_s: float
+    """Stop past this time whatever the number of blocks."""
+    sample_ms: float
+    """Calls are repeated inside one sample until the slowest arm takes this long."""
+    noise: float = 1.05
+    """Ratio of the two eager arms that counts as noise, above 1."""
+    further_blocks: int = 20
+    """Blocks of each clock beside the one that decides when a session ends."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where a session's inputs and expected outputs come from."""
+
+    inputs: Callable[[int], list[Any]]
+    """Inputs of a secret seed."""
+    check: Callable[[list[Any], Any], None] | None
+    """Raises Failed where an output is not the answer to the inputs; None where none can tell."""
+    clocks: Callable[[], Reading | None]
+    """State of the device."""
+    flush: Callable[[], None]
+    """Pushes everything out of the caches of a processor."""
+    keeps_inputs: bool = True
+    """Whether the task leaves its inputs as they are."""

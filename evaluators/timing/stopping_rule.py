@@ -1,0 +1,41 @@
+"""The stopping rule of a session: it ends once every baseline is known well enough.
+
+The session is looked at after 20, 40, 80 and 160 blocks (`Plan.looks`), or ends when its time is
+up. `timing.intervals` says what several looks do to the level of the intervals.
+"""
+
+from __future__ import annotations
+
+from evaluators.timing.intervals import classify_speedup, widen
+from evaluators.timing.plan import Plan
+from evaluators.timing.session import Session
+
+_DECIDED = 3.0
+"""An interval that is wholly on one side of 1 may be this many times wider."""
+
+
+def should_stop(session: Session, plan: Plan, elapsed_s: float) -> bool:
+    """Whether a session may stop: every baseline is known well enough, or the time is up.
+
+    A baseline is known well enough where its interval is no wider than the plan's, or three times
+    that where the interval, widened by what the eager arms differ by, is wholly above 1.02 or below
+    0.98.
+    """
+    blocks = len(session.readings)
+    if elapsed_s > plan.limit_s:
+        return True
+    if blocks < plan.looks[0]:
+        return False
+    if elapsed_s > plan.budget_s:
+        return True
+    if blocks not in plan.looks:
+        return False
+    bias = session.compute_bias()
+    return all(_is_known(session.bound_ratio(name), bias, plan) for name in session.baselines)
+
+
+def _is_known(bounds: tuple[float, float, float], bias: float, plan: Plan) -> bool:
+    low, _, high = bounds
+    wide_low, _, wide_high = widen(bounds, bias)
+    is_decided = classify_speedup(wide_low, wide_high) != "same"
+    return high - low <= 2 * plan.half_width * (_DECIDED if is_decided else 1.0)

@@ -1,0 +1,110 @@
+"""The warm-up of a session: first calls of every arm, and how many calls make a sample."""
+
+from __future__ import annotations
+
+import functools
+import math
+import random
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from evaluators.timing.arms import SessionArm
+from evaluators.timing.input_pool import InputPool
+from evaluators.timing.output_checks import OutputChecks
+from evaluators.timing.plan import Plan
+from evaluators.timing.session import EMPTY
+
+EMPTY_CALLS = 12
+"""Samples of the empty arm in a warm-up."""
+_CALLS = 3
+_ROUNDS = 3
+_SLOW_SAMPLE_MS = 20.0
+_LONGEST_SAMPLE_MS = 100.0
+_CHECKED_SHARE = 1 / 3
+_OVERHEAD_SPREADS = 10.0
+"""A sample takes this many times the spread of the cost of handing over."""
+
+
+def choose_loops(
+    arms: dict[str, SessionArm], pool: InputPool, checks: OutputChecks, plan: Plan
+) -> int:
+    """Warm up every arm, and choose how many calls make a sample; the pool then holds as many sets.
+
+    Eager's time alone sets the number; a kernel can lower it by taking long, and gains nothing by
+    that. The first call of a sample takes longer than the others, so that a number is tried before
+    it is taken: it is raised until eager takes as long as a sample should.
+
+    Replaces the kernel's arm by one that copies its answers, where a later call of a sample would
+    overwrite them.
+    """
+    loops = 1
+    for _ in range(_ROUNDS):
+        times = _warm_up(arms, pool, checks)
+        wanted = _compute_loops(times.eager_ms, max(plan.sample_ms, times.least_ms), pool)
+        wanted = min(wanted, max(1, math.floor(_LONGEST_SAMPLE_MS / times.kernel_ms)))
+        if wanted <= loops:
+            break
+        loops = wanted
+        pool.resize(loops)
+        _copy_overwritten_answers(arms, pool)
+    return loops
+
+
+def _copy_overwritten_answers(arms: dict[str, SessionArm], pool: InputPool) -> None:
+    """Have the kernel's answers copied after each call where a later one overwrites them.
+
+    All of them have to be there when those to check are drawn. The copies take the kernel's own
+    time. What eager hands back several times, such as a weight, is no such answer.
+    """
+    slots = pool.refill()
+    kernel, eager = arms["kernel"].worker, arms["eager"].worker
+    for name in ("kernel", "eager"):
+        arms[name].time(slots)
+    if kernel.outputs_overlap() and not eager.outputs_overlap():
+        arms["kernel"] = SessionArm(kernel, functools.partial(kernel.time, copies=True))
+
+
+@dataclass(frozen=True)
+class _WarmUpTimes:
+    """What warming up has shown, in milliseconds."""
+
+    kernel_ms: float
+    """Time of a call of the kernel, the cost of handing over included."""
+    eager_ms: float
+    """Time of a call of eager."""
+    least_ms: float
+    """How long a sample has to be for that cost to be known well enough beside it."""
+
+
+def _warm_up(arms: Mapping[str, SessionArm], pool: InputPool, checks: OutputChecks) -> _WarmUpTimes:
+    """Take some samples of every arm, and more of the empty one.
+
+    Warm-ups are samples like any other to a kernel: their inputs are fresh and they may be checked.
+    """
+    elapsed_ns: dict[str, list[int]] = {name: [] for name in arms}
+    slots: list[int] = []
+    for _ in range(_CALLS):
+        slots = pool.refill()
+        for name, arm in arms.items():
+            elapsed_ns[name].append(arm.time(slots).elapsed_ns)
+            if name == "kernel" and random.random() < _CHECKED_SHARE:
+                checks.check(slots)
+    kernel_ns, eager_ns = (statistics.median(elapsed_ns[name]) for name in ("kernel", "eager"))
+    empty_ns = sorted(arms[EMPTY].time(slots).elapsed_ns for _ in range(EMPTY_CALLS))
+    ns_a_call = 1e6 * len(slots)
+    return _WarmUpTimes(
+        kernel_ms=max(kernel_ns, 1.0) / ns_a_call,
+        eager_ms=max(eager_ns - statistics.median(empty_ns), 0.0) / ns_a_call,
+        least_ms=_OVERHEAD_SPREADS * (empty_ns[-2:][0] - empty_ns[:2][-1]) / 1e6,
+    )
+
+
+def _compute_loops(eager_ms: float, sample_ms: float, pool: InputPool) -> int:
+    """Return the calls per sample, the same for all arms, so that all find equally cold caches.
+
+    Eager alone decides: a kernel has no say in how it is measured.
+    """
+    wanted = math.ceil(sample_ms / max(eager_ms, 1e-3))
+    slow = math.floor(_SLOW_SAMPLE_MS / max(eager_ms, 1e-3))
+    return max(1, min(wanted, pool.count_affordable(), slow))
