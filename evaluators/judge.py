@@ -186,7 +186,7 @@ def _try(case: Case, bench: Bench, config: Config, outcome: _Outcome) -> None:
     outcome.timings = rank(first, second)
 
 
-def settled(
+def settle(
     tables: Mapping[str, list[dict[str, Any]]],
     second: Sequence[dict[str, Any]],
     failed: Mapping[str, Any] | None,

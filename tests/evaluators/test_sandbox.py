@@ -29,7 +29,7 @@ from evaluators.processes.process_tree import family
 from evaluators.sandbox import doctor, isolation, landlock, mounts, seccomp
 from evaluators.sandbox.failures import Failed
 from evaluators.sandbox.launcher import Ended, Limits, Nursery, remove
-from evaluators.scheduling.judge_process import Host
+from evaluators.scheduling.judge_process import JudgeProcess
 from evaluators.worker.handle import Arm, Patience
 
 SECRET = "not for candidates"
@@ -976,8 +976,8 @@ def test_a_nursery_that_nobody_has_waited_for_ends_at_once() -> None:
 
 
 def test_a_judge_ends_with_all_that_it_has_started() -> None:
-    with Host("judge", "cpu", Config()) as host:
-        pid = host._process.pid
+    with JudgeProcess("judge", "cpu", Config()) as host:
+        pid = host.pid
         begin = time.monotonic()
         # Nurseries of eager's two processes, and of the candidates'.
         while len(family(pid)) < 3 and time.monotonic() - begin < 30:
@@ -1035,7 +1035,7 @@ def test_the_text_of_a_task_reaches_no_lake(
     monkeypatch.setenv("FLYWHEEL_CACHE", str(tmp_path / "cache"))
     names = ("kernel_id", "task_id", "workload_id", "path", "entry_point")
     case = dict.fromkeys(names, "k.py") | {"other_files": [], "axes": "{}", "code": ""}
-    with Host("judge", "cpu", Config()) as host:
+    with JudgeProcess("judge", "cpu", Config()) as host:
         kept = tmp_path / "cache" / "builds" / "kept"
         assert kept.is_dir()
         text = HOSTILE_TASK.format(lake=str(lake), kept=str(kept))
@@ -1058,7 +1058,7 @@ def test_groups_go_with_the_judge(tmp_path: Path) -> None:
 
     base = Path("/proc/self/cgroup").read_text().rpartition("0::")[2].strip()
     before = places()
-    with Host("judge", "cpu", Config()):
+    with JudgeProcess("judge", "cpu", Config()):
         folders = [cgroup.own() / Path(one).relative_to(base) for one in places() - before]
         assert folders
         assert all(folder.is_dir() for folder in folders)

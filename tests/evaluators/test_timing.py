@@ -15,7 +15,7 @@ from evaluators.cli import verdict_text
 from evaluators.clock.rounds import EmptyRounds, RoundTime
 from evaluators.device.fingerprint import Reading
 from evaluators.device.roofline import Floor, count, floor, moved_bytes
-from evaluators.judge import Config, judge, remeasure, settled
+from evaluators.judge import Config, judge, remeasure, settle
 from evaluators.judging.bench import Baselines, Bench, Sizes
 from evaluators.judging.case import Case
 from evaluators.memory.tensors import layout
@@ -465,7 +465,7 @@ def test_a_surprising_win_is_measured_again_in_a_fresh_process(
     assert {row["evaluation_id"] for row in timings} == {evaluation["evaluation_id"]}
     ranked = {row["session_id"] for row in timings if not row["noisy"]}
     assert len(ranked) == (flag == "confirmed_win")
-    text = "\n".join(verdict_text.lines("kernel.py", "CPU", tables))
+    text = "\n".join(verdict_text.format_lines("kernel.py", "CPU", tables))
     assert "process 2 of 2" in text
     assert flag in text
 
@@ -486,13 +486,13 @@ def test_a_win_that_another_place_does_not_show_cannot_rank(
     # A kernel may be slower on another device; here it is so for a reason of its own.
     slow = candidate("import time; time.sleep(0.04); return torch.relu(x @ self.weight)")
     for second in (again(slow), []):
-        tables = settled(first, second, None)
+        tables = settle(first, second, None)
         assert "unconfirmed_win" in tables["evaluations"][0]["flags"]
         assert all(row["noisy"] for row in tables["timings"])
         assert len({row["session_id"] for row in tables["timings"]}) == 1 + bool(second)
     with pytest.raises(Failed) as wrong:
         again(candidate("return torch.zeros_like(x)"))
-    tables = settled(first, [], vars(wrong.value))
+    tables = settle(first, [], vars(wrong.value))
     [evaluation] = tables["evaluations"]
     assert (evaluation["status"], tables["timings"]) == ("incorrect", [])
 
@@ -500,14 +500,14 @@ def test_a_win_that_another_place_does_not_show_cannot_rank(
 def test_a_win_that_another_place_shows_counts() -> None:
     evaluation = {"evaluation_id": "e", "kernel_id": "k", "log": None, "flags": ["unconfirmed_win"]}
     first = {"evaluations": [evaluation], "timings": rows(4.0, noisy=True), "findings": []}
-    tables = settled(first, rows(4.1), None)
+    tables = settle(first, rows(4.1), None)
     assert tables["evaluations"][0]["flags"] == ["confirmed_win"]
     assert [row["noisy"] for row in tables["timings"]] == [False, False, True, True]
-    lower = settled(first, rows(3.9), None)["timings"]
+    lower = settle(first, rows(3.9), None)["timings"]
     assert [row["noisy"] for row in lower] == [True, True, False, False]
     assert {row["evaluation_id"] for row in tables["timings"][2:]} == {"e"}
     why = {"status": "rejected", "reason": "timer_mismatch", "message": "lies", "detail": "so"}
-    tables = settled(first, [], why)
+    tables = settle(first, [], why)
     assert [row["class"] for row in tables["findings"]] == ["timer_mismatch"]
     assert tables["evaluations"][0]["log"] == "so"
 
@@ -522,17 +522,16 @@ def test_a_report_has_a_line_for_every_baseline_and_marks_the_best() -> None:
     timings = [{**row, "session_id": "s"} for row in (kernel, eager, compiled, *other)]
     evaluation = {"status": "correct", "reason": None, "message": None, "flags": [], "log": None}
     tables = {"evaluations": [evaluation], "timings": timings}
-    head, first, second = verdict_text.lines("kernel.py", "CPU", tables)
-    assert head == "kernel.py on CPU: correct"
-    assert first == (
-        "  faster speedup 2.01 [2.00, 2.02] over eager (gpu 2.01 ms → 1 ms, n = 20, latency 1.00)"
-    )
-    assert second == (
-        "  slower speedup 0.50 [0.50, 0.50] over compile (best baseline)"
-        " (gpu 0.5 ms → 1 ms, n = 20)"
-    )
-    painted = list(verdict_text.lines("kernel.py", "CPU", tables, colour=True))
-    assert [line.count("\x1b[32m") for line in painted] == [1, 1, 0]
+    assert list(verdict_text.format_lines("kernel.py", "CPU", tables)) == [
+        "kernel.py on CPU: correct",
+        "         speedup  interval        baseline         ms  kernel ms",
+        "  faster    2.01  [2.00, 2.02]    eager          2.01          1",
+        "  slower    0.50  [0.50, 0.50]    compile         0.5          1",
+        "  clock gpu; n = 20; best baseline: compile",
+        "  clock latency: 1.00 over eager",
+    ]
+    painted = list(verdict_text.format_lines("kernel.py", "CPU", tables, color=True))
+    assert [line.count("\x1b[32m") for line in painted] == [1, 0, 1, 0, 0, 0]
 
 
 # ---- on a GPU ------------------------------------------------------------------------------------
