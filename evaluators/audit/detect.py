@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from evaluators.audit.source import MAIN, Hit, read
+from evaluators.audit.hits import MAIN, Hit
+from evaluators.audit.source import parse_source
 from store import ids
 from store.commandline import members
 from store.errors import UnknownName
@@ -77,7 +78,7 @@ def findings(
         only: Names of detectors; None means all.
     """
     until = time.monotonic() + LIMIT_S
-    source = read(code, other_files)
+    source = parse_source(code, other_files)
     rows = [
         _row(kernel_id, UNREADABLE, UNREADABLE_VERSION, UNREADABLE_CLASS, hit)
         for hit in source.unreadable

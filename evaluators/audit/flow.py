@@ -6,20 +6,25 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from evaluators.audit.source import Function, Module, Source, words
+from evaluators.audit.hits import split_names
+from evaluators.audit.python_source import Function, Module
+from evaluators.audit.source import Source
 
 MODEL = "ModelNew"
-_ABOUT = words(
+_ABOUT = split_names(
     "shape device dtype is_cuda requires_grad ndim layout size dim numel is_contiguous stride "
     "get_device is_floating_point new_zeros new_ones new_full new_empty nelement element_size"
 )
-_EMPTY = words("empty empty_like empty_strided", "torch.") | {"numpy.empty", "numpy.empty_like"}
-_VIEWS = words(
+_EMPTY = split_names("empty empty_like empty_strided", "torch.") | {
+    "numpy.empty",
+    "numpy.empty_like",
+}
+_VIEWS = split_names(
     "view reshape expand expand_as detach contiguous to clone squeeze unsqueeze t transpose "
     "permute flatten unflatten view_as reshape_as cuda cpu type type_as float double alias "
     "requires_grad_"
 )
-_PATCHED_ROOTS = words(
+_PATCHED_ROOTS = split_names(
     "torch builtins numpy time timeit sys os random math inspect gc triton subprocess functools "
     "json pickle"
 )

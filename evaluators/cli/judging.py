@@ -44,14 +44,15 @@ class EvaluatorCommand(members.Group):
     """Name of the command."""
 
     def fill(self, argv: Sequence[str]) -> None:
-        """Replace the command of the default evaluator where the arguments name another one.
+        """Replace the command by that of the evaluator that the arguments name.
 
         Raises what `contract.load` raises.
         """
-        name = _find_option(argv, _OPTION)
-        if name is not None and self.verb in argv:
+        if self.verb in argv:
+            name = _find_option(argv, _OPTION) or contract.DEFAULT
+            command = self.command(members.member(contract.ROOM, name))
             del self.app[self.verb]
-            self.app.command(self.command(members.member(contract.ROOM, name)), name=self.verb)
+            self.app.command(command, name=self.verb)
 
 
 def add_to(app: App) -> list[EvaluatorCommand]:

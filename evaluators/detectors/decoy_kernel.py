@@ -6,15 +6,17 @@ import ast
 from collections.abc import Iterator
 
 from evaluators.audit.flow import is_empty, named, returns
-from evaluators.audit.source import Hit, Module, Source, words
+from evaluators.audit.hits import Hit, split_names
+from evaluators.audit.python_source import Module
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "decoy_kernel"
 _JIT = frozenset(("triton.jit", "triton.runtime.jit", "triton.experimental.gluon.jit"))
-_BUILDS = words("load load_inline", "torch.utils.cpp_extension.") | words(
+_BUILDS = split_names("load load_inline", "torch.utils.cpp_extension.") | split_names(
     "CDLL cdll.LoadLibrary", "ctypes."
 )
-_BUFFERS = words("zeros zeros_like full ones", "torch.")
+_BUFFERS = split_names("zeros zeros_like full ones", "torch.")
 
 
 def find(source: Source) -> Iterator[Hit]:

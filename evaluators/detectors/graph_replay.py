@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from evaluators.audit.flow import derived, reads
-from evaluators.audit.source import Hit, Source
+from evaluators.audit.hits import Hit
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "stale_graph"

@@ -6,12 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from evaluators.audit.flow import is_model
-from evaluators.audit.source import Hit, Source, words
+from evaluators.audit.hits import Hit, split_names
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "input_mutation"
-_HARMLESS = words("requires_grad_ retain_grad_ share_memory_ record_stream_")
-_EMPTYING = words("resize_ set_ resize_as_")
+_HARMLESS = split_names("requires_grad_ retain_grad_ share_memory_ record_stream_")
+_EMPTYING = split_names("resize_ set_ resize_as_")
 
 
 def find(source: Source) -> Iterator[Hit]:

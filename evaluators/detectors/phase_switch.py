@@ -6,11 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from evaluators.audit.flow import self_attribute
-from evaluators.audit.source import Hit, Module, Source, words
+from evaluators.audit.hits import Hit, split_names
+from evaluators.audit.python_source import Module
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "phase_switch"
-_CLOCKS = words("time perf_counter perf_counter_ns monotonic monotonic_ns time_ns", "time.")
+_CLOCKS = split_names("time perf_counter perf_counter_ns monotonic monotonic_ns time_ns", "time.")
 
 
 def find(source: Source) -> Iterator[Hit]:

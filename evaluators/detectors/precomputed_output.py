@@ -6,7 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from evaluators.audit.flow import derived, is_model, reads, returns, self_attribute, strip_views
-from evaluators.audit.source import Hit, Module, Source
+from evaluators.audit.hits import Hit
+from evaluators.audit.python_source import Module
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "memorised_output"

@@ -6,17 +6,19 @@ import ast
 import builtins
 from collections.abc import Iterator
 
-from evaluators.audit.source import Hit, Module, Source, words
+from evaluators.audit.hits import Hit, split_names
+from evaluators.audit.python_source import Module
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "reference_access"
 _CALLS = (
-    words("_getframe _current_frames", "sys.")
-    | words("currentframe stack trace getouterframes getinnerframes getmembers", "inspect.")
-    | words("get_objects get_referrers get_referents", "gc.")
-    | words("extract_stack walk_stack format_stack", "traceback.")
+    split_names("_getframe _current_frames", "sys.")
+    | split_names("currentframe stack trace getouterframes getinnerframes getmembers", "inspect.")
+    | split_names("get_objects get_referrers get_referents", "gc.")
+    | split_names("extract_stack walk_stack format_stack", "traceback.")
 )
-_FRAMES = words(
+_FRAMES = split_names(
     "f_back f_locals f_globals f_code tb_frame gi_frame cr_frame __subclasses__ __globals__"
 )
 _REFERENCE = frozenset(("Model", "get_inputs", "get_init_inputs"))
@@ -24,7 +26,7 @@ _REFERENCE = frozenset(("Model", "get_inputs", "get_init_inputs"))
 
 def find(source: Source) -> Iterator[Hit]:
     """Yield looks at frames, the heap and sys.modules, and names that only a harness defines."""
-    yield from source.called(_CALLS, 0.8)
+    yield from source.find_calls(_CALLS, 0.8)
     for module in source.modules:
         for node in module.all(ast.Attribute):
             if node.attr in _FRAMES:

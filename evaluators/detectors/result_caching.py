@@ -6,7 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from evaluators.audit.flow import derived, is_empty, named, reads, returns, self_attribute
-from evaluators.audit.source import Function, Hit, Module, Source
+from evaluators.audit.hits import Hit
+from evaluators.audit.python_source import Function, Module
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "result_caching"

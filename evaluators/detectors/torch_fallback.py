@@ -5,15 +5,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.source import Hit, Module, Source, words
+from evaluators.audit.hits import Hit, split_names
+from evaluators.audit.python_source import Module
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "torch_fallback"
-_NO_WORK = words(
+_NO_WORK = split_names(
     "empty empty_like zeros zeros_like device no_grad cuda is_available randn ones compile",
     "torch.",
 )  # fmt: skip
-_BUILDS = words("load load_inline _compile_kernel CDLL compile")
+_BUILDS = split_names("load load_inline _compile_kernel CDLL compile")
 
 
 def find(source: Source) -> Iterator[Hit]:

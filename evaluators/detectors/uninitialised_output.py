@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from evaluators.audit.flow import is_empty, returns, self_attribute, strip_views, uses
-from evaluators.audit.source import Hit, Source
+from evaluators.audit.hits import Hit
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "uninitialised_output"

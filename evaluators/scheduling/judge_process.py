@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import time
@@ -45,9 +44,14 @@ class JudgeProcess:
             cores: Processor cores of the process; None for all.
 
         Raises:
+            UnknownName: no evaluator has this name.
             SandboxFailed: the process cannot be started.
             DeviceUnavailable: the device is not there, or cannot be measured on.
         """
+        self._evaluator, self._version = "", 0
+        if evaluator is not None:
+            module = contract.load(evaluator)
+            self._evaluator, self._version = contract.name_of(module), module.VERSION
         self._order = {
             "evaluator": evaluator,
             "device": device.partition(":")[0],
@@ -204,22 +208,15 @@ class JudgeProcess:
 
     def _subject(self, case: Mapping[str, Any]) -> answers.Subject:
         """Return what an answer about a case must be about."""
-        name = self._order["evaluator"]
-        evaluator = str(name).replace("_", "-") if name is not None else ""
         return answers.Subject(
             kernel_id=case["kernel_id"],
             task_id=case["task_id"],
             workload_id=case["workload_id"],
             device_id=self.row["device_id"],
-            evaluator=evaluator,
-            version=_version_of(evaluator) if evaluator else 0,
+            evaluator=self._evaluator,
+            version=self._version,
             files=tuple(path for path, _ in case["other_files"]),
         )
-
-
-@functools.cache
-def _version_of(evaluator: str) -> int:
-    return contract.load(evaluator).VERSION
 
 
 def _lock_parts(device: str, cores: Sequence[int] | None) -> list[str]:
