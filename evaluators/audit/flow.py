@@ -40,7 +40,7 @@ class Patch(NamedTuple):
     """Full name of what is written."""
 
 
-def patches(source: Source) -> Iterator[Patch]:
+def find_patches(source: Source) -> Iterator[Patch]:
     """Yield every write to an attribute of an imported module or class, however it is spelled.
 
     Settings under torch.backends and the compiler's config are meant to be set and are left out.
@@ -104,12 +104,12 @@ def is_empty(module: Module, node: ast.expr | None) -> bool:
     return name in _EMPTY or name.rpartition(".")[2] == "new_empty"
 
 
-def reads(node: ast.AST | None, names: set[str]) -> bool:
+def reads_any(node: ast.AST | None, names: set[str]) -> bool:
     """Say whether an expression uses one of the names for more than its shape, type or place."""
-    return not names.isdisjoint(values_of(node))
+    return not names.isdisjoint(collect_value_names(node))
 
 
-def values_of(node: ast.AST | None) -> set[str]:
+def collect_value_names(node: ast.AST | None) -> set[str]:
     """Return the names in an expression that are used for more than shape, type or place."""
     if node is None:
         return set()
@@ -130,7 +130,7 @@ def values_of(node: ast.AST | None) -> set[str]:
     return {part.id for part in found if part not in asked}
 
 
-def derived(module: Module, function: Function) -> set[str]:
+def find_derived(module: Module, function: Function) -> set[str]:
     """Return the names in a function that depend on the values of its arguments.
 
     What a call is given together with such a value may have been written by it.
@@ -141,15 +141,15 @@ def derived(module: Module, function: Function) -> set[str]:
     for target, value, _ in module.assigned:
         if value is not None and module.owner(target) is function:
             held = value if isinstance(value, ast.Tuple | ast.List | ast.Dict) else target
-            flows.append((named(target) | named(held), value))
+            flows.append((collect_names(target) | collect_names(held), value))
     for loop in module.inside(function, ast.For):
-        flows.append((named(loop.target), loop.iter))
+        flows.append((collect_names(loop.target), loop.iter))
     for call in module.inside(function, ast.Call):
         values: list[ast.AST] = [*call.args, *call.keywords]
         if isinstance(call.func, ast.Attribute):
             values.append(call.func.value)
-        flows.append((set().union(*map(named, values)) - fixed, call))
-    sources = [(written, values_of(value)) for written, value in flows if written]
+        flows.append((set().union(*map(collect_names, values)) - fixed, call))
+    sources = [(written, collect_value_names(value)) for written, value in flows if written]
     # Loops carry a value back; four passes reach what real code has.
     for _ in range(4):
         before = len(names)
@@ -161,17 +161,17 @@ def derived(module: Module, function: Function) -> set[str]:
     return names - fixed
 
 
-def named(node: ast.AST) -> set[str]:
+def collect_names(node: ast.AST) -> set[str]:
     """Return the names in an expression."""
     return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
-def returns(module: Module, function: Function) -> list[ast.Return]:
+def find_returns(module: Module, function: Function) -> list[ast.Return]:
     """Return a function's own return statements that give a value."""
     return [node for node in module.inside(function, ast.Return) if node.value is not None]
 
 
-def uses(module: Module, function: Function, name: str) -> list[ast.Name]:
+def find_uses(module: Module, function: Function, name: str) -> list[ast.Name]:
     """Return the places in a function that read a name."""
     return [
         node
@@ -180,7 +180,7 @@ def uses(module: Module, function: Function, name: str) -> list[ast.Name]:
     ]
 
 
-def self_attribute(node: ast.AST | None) -> str | None:
+def read_self_attribute(node: ast.AST | None) -> str | None:
     """Return `x` of `self.x`, or None."""
     if (
         isinstance(node, ast.Attribute)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.flow import is_empty, named, returns
+from evaluators.audit.flow import collect_names, find_returns, is_empty
 from evaluators.audit.hits import Hit, split_names
 from evaluators.audit.python_source import Module
 from evaluators.audit.source import Source
@@ -104,19 +104,19 @@ def _unused(module: Module, function: ast.AST) -> Iterator[Hit]:
     for node in module.inside(function, ast.Assign, ast.AugAssign):
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             for name in (part.id for part in ast.walk(target) if isinstance(part, ast.Name)):
-                into.setdefault(name, set()).update(named(node.value))
+                into.setdefault(name, set()).update(collect_names(node.value))
                 made = isinstance(node.value, ast.Call) and module.name(node.value.func)
                 if is_empty(module, node.value) or made in _BUFFERS:
                     buffers.add(name)
     for call in module.inside(function, ast.Call):
-        given = {name for value in (*call.args, *call.keywords) for name in named(value)}
+        given = {name for value in (*call.args, *call.keywords) for name in collect_names(value)}
         # What `pieces.append(x)` is given goes into the object, and into buffers beside it.
         if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
             into.setdefault(call.func.value.id, set()).update(given)
         for name in given & buffers:
             into.setdefault(name, set()).update(given)
     answer: set[str] = set()
-    waiting = [name for node in returns(module, function) for name in named(node)]
+    waiting = [name for node in find_returns(module, function) for name in collect_names(node)]
     while waiting:
         name = waiting.pop()
         if name not in answer:
@@ -124,7 +124,9 @@ def _unused(module: Module, function: ast.AST) -> Iterator[Hit]:
             waiting += into.get(name, ())
     for node in module.inside(function, ast.Expr):
         call = node.value
-        if isinstance(call, ast.Call) and not named(call.func) & (buffers | {"ctx"}):
-            given = {name for value in (*call.args, *call.keywords) for name in named(value)}
+        if isinstance(call, ast.Call) and not collect_names(call.func) & (buffers | {"ctx"}):
+            given = {
+                name for value in (*call.args, *call.keywords) for name in collect_names(value)
+            }
             if given & buffers and not given & buffers & answer and answer:
                 yield module.hit(node, 0.6)

@@ -5,7 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.flow import is_model, returns, self_attribute, strip_views, uses
+from evaluators.audit.flow import (
+    find_returns,
+    find_uses,
+    is_model,
+    read_self_attribute,
+    strip_views,
+)
 from evaluators.audit.hits import Hit
 from evaluators.audit.python_source import Module
 from evaluators.audit.source import Source
@@ -27,11 +33,11 @@ def find(source: Source) -> Iterator[Hit]:
                 for name in module.inside(function, ast.Name)
                 if isinstance(name.ctx, ast.Store)
             }
-            for node in returns(module, function):
+            for node in find_returns(module, function):
                 value = strip_views(node.value)
                 if isinstance(value, ast.Name) and value.id in inputs - stored:
                     # Read elsewhere too, it may have been written in place.
-                    alone = len(uses(module, function, value.id)) == 1
+                    alone = len(find_uses(module, function, value.id)) == 1
                     yield module.hit(node, 0.8 if alone else 0.2)
             splat = {one.arg for one in (function.args.vararg, function.args.kwarg) if one}
             body = function.body[-1] if function.body else function
@@ -53,7 +59,7 @@ def _unread_layers(module: Module) -> Iterator[Hit]:
     if read & walks or not module.entries:
         return
     for target, value, node in module.assigned:
-        name = self_attribute(target)
+        name = read_self_attribute(target)
         if name is None or name in read or not isinstance(value, ast.Call):
             continue
         # Often kept for its place in the order of random weights, or not read by the task either.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.flow import self_attribute
+from evaluators.audit.flow import read_self_attribute
 from evaluators.audit.hits import Hit, split_names
 from evaluators.audit.python_source import Module
 from evaluators.audit.source import Source
@@ -43,7 +43,7 @@ def _kept(module: Module, node: ast.AST) -> str | None:
     while isinstance(node, ast.Subscript):
         node = node.value
     if isinstance(node, ast.Attribute):
-        return self_attribute(node) or module.name(node)
+        return read_self_attribute(node) or module.name(node)
     if isinstance(node, ast.Name):
         owner = module.owner(node)
         declared = {
@@ -67,7 +67,7 @@ def _counts(node: ast.AugAssign | ast.Assign, name: str) -> bool:
     return (
         isinstance(node.value, ast.BinOp)
         and isinstance(node.value.right, ast.Constant)
-        and (self_attribute(node.value.left) or getattr(node.value.left, "id", None)) == name
+        and (read_self_attribute(node.value.left) or getattr(node.value.left, "id", None)) == name
     )
 
 
@@ -78,6 +78,6 @@ def _tested(module: Module) -> set[str]:
         if module.is_hot(node):
             for part in ast.walk(node.test):
                 if isinstance(part, ast.Attribute | ast.Name):
-                    found.add(self_attribute(part) or module.name(part))
+                    found.add(read_self_attribute(part) or module.name(part))
                     found.add(getattr(part, "id", ""))
     return found

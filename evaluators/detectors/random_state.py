@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evaluators.audit.flow import patches
+from evaluators.audit.flow import find_patches
 from evaluators.audit.hits import Hit, split_names
 from evaluators.audit.source import Source
 
@@ -30,6 +30,6 @@ def is_generator(name: str) -> bool:
 def find(source: Source) -> Iterator[Hit]:
     """Yield seeding, surer inside of a call of the model, and replaced generators."""
     yield from source.find_calls(_SEEDS, 0.3, hot=0.8)
-    for module, node, name in patches(source):
+    for module, node, name in find_patches(source):
         if is_generator(name):
             yield module.hit(node, 0.9)

@@ -5,7 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.flow import derived, is_empty, named, reads, returns, self_attribute
+from evaluators.audit.flow import (
+    collect_names,
+    find_derived,
+    find_returns,
+    is_empty,
+    read_self_attribute,
+    reads_any,
+)
 from evaluators.audit.hits import Hit
 from evaluators.audit.python_source import Function, Module
 from evaluators.audit.source import Source
@@ -49,7 +56,7 @@ def _identity(module: Module, node: ast.AST) -> float:
         ):
             # Of a parameter, it says when to prepare the weights anew.
             of = part.value if isinstance(part, ast.Attribute) else (*part.args, None)[0]
-            best = max(best, 0.3 if of is not None and "self" in named(of) else 0.8)
+            best = max(best, 0.3 if of is not None and "self" in collect_names(of) else 0.8)
     return best
 
 
@@ -99,17 +106,17 @@ def _tests_alignment(parts: list[ast.expr]) -> bool:
 
 def _kept(module: Module, function: ast.FunctionDef) -> Iterator[Hit]:
     """Yield answers that a first call stores under a test and later calls return."""
-    names = derived(module, function)
+    names = find_derived(module, function)
     outside = {
         name for node in module.inside(function, ast.Global, ast.Nonlocal) for name in node.names
     }
-    given = {_container(node.value, outside) for node in returns(module, function)} - {None}
+    given = {_container(node.value, outside) for node in find_returns(module, function)} - {None}
     for node in module.inside(function, ast.Assign):
         guards = list(module.under(node, ast.If, ast.Try, ast.FunctionDef))
         if not guards or isinstance(guards[0], ast.FunctionDef):
             continue
         # A buffer that is kept between calls holds no answer yet.
-        if is_empty(module, node.value) or not reads(node.value, names):
+        if is_empty(module, node.value) or not reads_any(node.value, names):
             continue
         for target in node.targets:
             if _container(target, outside) in given:
@@ -126,4 +133,4 @@ def _container(node: ast.AST | None, outside: set[str]) -> str | None:
         node = node.value if isinstance(node, ast.Subscript) else node.func.value  # pyright: ignore
     if isinstance(node, ast.Name) and node.id in outside:
         return node.id
-    return self_attribute(node)
+    return read_self_attribute(node)
