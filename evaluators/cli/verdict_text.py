@@ -85,15 +85,19 @@ def _format_session(
         return
     kernel = ranking["kernel"]
     kernel_ms = statistics.median(kernel["samples_ms"])
-    wide = max(len(name) for name in ("baseline", *bounds))
-    yield f"  {'':6} speedup  {'interval':14}  {'baseline':{wide}}  {'ms':>9}  kernel ms"
+    intervals = {
+        name: f"[{math.exp(low):.2f}, {math.exp(high):.2f}]"
+        for name, (low, _, high) in bounds.items()
+    }
+    wide = max(map(len, ("baseline", *bounds)))
+    wider = max(map(len, intervals.values()))
+    yield f"  {'':6} speedup  {'interval':{wider}}  {'baseline':{wide}}  {'ms':>9}  kernel ms"
     for name, (low, middle, high) in bounds.items():
         meaning = verdict(low, high)
-        interval = f"[{math.exp(low):.2f}, {math.exp(high):.2f}]"
         baseline_ms = statistics.median(ranking[name]["samples_ms"])
         word = paint(meaning, meaning) + " " * (6 - len(meaning))
         times = f"{baseline_ms:9.4g}  {kernel_ms:9.4g}"
-        yield f"  {word} {math.exp(middle):7.2f}  {interval:14}  {name:{wide}}  {times}"
+        yield f"  {word} {math.exp(middle):7.2f}  {intervals[name]:{wider}}  {name:{wide}}  {times}"
     notes = [f"clock {kernel['clock']}", f"n = {len(kernel['blocks'])}"]
     if kernel["noisy"]:
         notes.append("noisy, not for ranking")

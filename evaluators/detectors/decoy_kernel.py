@@ -44,12 +44,12 @@ def find(source: Source) -> Iterator[Hit]:
                 # Beside a kernel that is launched, it is a variant that was left behind.
                 yield native.hit(line, 0.3 if launches else 0.7)
     for module in source.modules:
-        yield from _unreached(module)
+        yield from _find_unreached(module)
         for function in module.entries:
-            yield from _unused(module, function)
+            yield from _find_unused(module, function)
 
 
-def _unreached(module: Module) -> Iterator[Hit]:
+def _find_unreached(module: Module) -> Iterator[Hit]:
     """Yield Triton kernels and loaded extensions whose names stand in nothing that runs."""
     if not module.entries:
         return
@@ -59,7 +59,7 @@ def _unreached(module: Module) -> Iterator[Hit]:
             word = node.id if isinstance(node, ast.Name) else node.attr
             mentioned.setdefault(word, []).append(node)
 
-    def reached(name: str, seen: set[str]) -> bool:
+    def is_reached(name: str, seen: set[str]) -> bool:
         """Say whether a name is used in a call of the model, or goes into a name that is."""
         if name in seen:
             return False
@@ -69,14 +69,14 @@ def _unreached(module: Module) -> Iterator[Hit]:
             if owner in module.hot:
                 return True
             outer = owner is not None and owner.name not in {name, "__init__"}
-            if owner is not None and outer and reached(owner.name, seen):
+            if owner is not None and outer and is_reached(owner.name, seen):
                 return True
             for statement in module.under(node, ast.Assign):
                 assert isinstance(statement, ast.Assign)
                 for target in statement.targets:
                     for part in ast.walk(target):
                         word = getattr(part, "id", None) or getattr(part, "attr", None)
-                        if word and word != "self" and reached(str(word), seen):
+                        if word and word != "self" and is_reached(str(word), seen):
                             return True
         return False
 
@@ -86,16 +86,16 @@ def _unreached(module: Module) -> Iterator[Hit]:
                 module.name(one.func if isinstance(one, ast.Call) else one)
                 for one in function.decorator_list
             }
-            if names & _JIT and not reached(function.name, set()):
+            if names & _JIT and not is_reached(function.name, set()):
                 yield module.hit(function, 0.7)
     for target, value, node in module.assigned:
         if isinstance(value, ast.Call) and module.name(value.func) in _BUILDS:
             word = getattr(target, "id", None) or getattr(target, "attr", None)
-            if word and not reached(str(word), set()) and module.owner(node) not in module.hot:
+            if word and not is_reached(str(word), set()) and module.owner(node) not in module.hot:
                 yield module.hit(node, 0.7)
 
 
-def _unused(module: Module, function: ast.AST) -> Iterator[Hit]:
+def _find_unused(module: Module, function: ast.AST) -> Iterator[Hit]:
     """Yield calls that fill buffers of which none reaches the answer."""
     if not isinstance(function, ast.FunctionDef):
         return

@@ -23,7 +23,7 @@ CLASS = "dropped_work"
 def find(source: Source) -> Iterator[Hit]:
     """Yield returns of an untouched input, and inputs, layers and parameters nothing reads."""
     for module in source.modules:
-        yield from _unread_layers(module)
+        yield from _find_unread_layers(module)
         for function in module.entries:
             if not is_model(module, function):
                 continue
@@ -50,7 +50,7 @@ def find(source: Source) -> Iterator[Hit]:
                     yield module.hit(function, 0.4)
 
 
-def _unread_layers(module: Module) -> Iterator[Hit]:
+def _find_unread_layers(module: Module) -> Iterator[Hit]:
     """Yield layers and parameters that __init__ makes and that no other line mentions."""
     read = {node.attr for node in module.all(ast.Attribute) if isinstance(node.ctx, ast.Load)} | {
         node.value for node in module.all(ast.Constant) if isinstance(node.value, str)

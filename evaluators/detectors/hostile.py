@@ -45,7 +45,7 @@ def find(source: Source) -> Iterator[Hit]:
                 yield module.hit(node, REFUSED)
     for native in source.native:
         for call in native.calls:
-            if _attacks(call):
+            if _is_attack(call):
                 yield native.hit(call.line, REFUSED)
 
 
@@ -101,7 +101,7 @@ def _names_memory(module: Module, node: ast.Constant | ast.JoinedStr) -> bool:
     return len(steps) > 3 and steps[3] in {"mem", "fd", "environ"}
 
 
-def _attacks(call: Called) -> bool:
+def _is_attack(call: Called) -> bool:
     if call.method:
         return False
     if call.name in _ATTACKS:

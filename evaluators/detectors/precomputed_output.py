@@ -33,16 +33,16 @@ def find(source: Source) -> Iterator[Hit]:
             body = [node for node in function.body if not isinstance(node, ast.FunctionDef)]
             idle = not any(reads_any(node, inputs) for node in body)
             for node in given:
-                if not _depends(module, node, names) and not _tests_emptiness(module, node):
+                if not _depends_on(module, node, names) and not _tests_emptiness(module, node):
                     yield module.hit(node, 0.8 if idle else 0.6)
         for call, name in module.calls:
-            if name in {"get_inputs", "__main__.get_inputs"} and not _in_main(
+            if name in {"get_inputs", "__main__.get_inputs"} and not _is_in_main(
                 module.under(call, ast.If)
             ):
                 yield module.hit(call, 0.7)
 
 
-def _in_main(guards: Iterator[ast.AST]) -> bool:
+def _is_in_main(guards: Iterator[ast.AST]) -> bool:
     """Say whether one of the tests around a place asks for `__name__`."""
     return any(
         isinstance(part, ast.Name) and part.id == "__name__"
@@ -52,7 +52,7 @@ def _in_main(guards: Iterator[ast.AST]) -> bool:
     )
 
 
-def _depends(module: Module, node: ast.Return, names: set[str]) -> bool:
+def _depends_on(module: Module, node: ast.Return, names: set[str]) -> bool:
     """Say whether an answer comes from the inputs, or from what a call of the model writes."""
     if reads_any(node.value, names):
         return True
@@ -63,14 +63,14 @@ def _depends(module: Module, node: ast.Return, names: set[str]) -> bool:
             if not isinstance(called, ast.Attribute | ast.Name):
                 return True
         attribute = read_self_attribute(part)
-        if attribute is not None and attribute not in _kept(module):
+        if attribute is not None and attribute not in _find_kept_names(module):
             return True
         if isinstance(part, ast.Constant) and isinstance(node.value, ast.Constant):
             return True
     return False
 
 
-def _kept(module: Module) -> set[str]:
+def _find_kept_names(module: Module) -> set[str]:
     """Return the attributes that __init__ alone assigns, and that no call is handed."""
     made: set[str] = set()
     found: set[str] = set()

@@ -31,13 +31,13 @@ def find(source: Source) -> Iterator[Hit]:
         for node in module.all(ast.Attribute):
             if node.attr in _FRAMES:
                 yield module.hit(node, 0.8)
-            elif module.name(node) == "sys.modules" and not _indexed(module, node):
+            elif module.name(node) == "sys.modules" and not _is_indexed(module, node):
                 yield module.hit(node, 0.7)
         for statement in module.all(ast.Import, ast.ImportFrom):
             named = {name.name for name in statement.names}
             if "__main__" in named or getattr(statement, "module", None) == "__main__":
                 yield module.hit(statement, 0.9)
-        defined = _defined(module)
+        defined = _find_defined_names(module)
         if defined is None:
             continue
         for node in module.all(ast.Name):
@@ -50,7 +50,7 @@ def find(source: Source) -> Iterator[Hit]:
                 yield module.hit(node, 0.9)
 
 
-def _indexed(module: Module, node: ast.AST) -> bool:
+def _is_indexed(module: Module, node: ast.AST) -> bool:
     """Say whether `sys.modules` is asked for one module by its own or a known name."""
     parent = module.parents.get(node)
     if not isinstance(parent, ast.Subscript):
@@ -58,7 +58,7 @@ def _indexed(module: Module, node: ast.AST) -> bool:
     return module.name(parent.slice) == "__name__" or bool(module.text(parent.slice))
 
 
-def _defined(module: Module) -> set[str] | None:
+def _find_defined_names(module: Module) -> set[str] | None:
     """Return the names that the file binds, or None where a star import may bind any."""
     found: set[str] = set()
     for node in module.all(ast.Import, ast.ImportFrom):

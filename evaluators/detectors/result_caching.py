@@ -29,17 +29,17 @@ def find(source: Source) -> Iterator[Hit]:
     for module in source.modules:
         for functions in module.functions.values():
             for function in functions:
-                yield from _decorated(module, function)
+                yield from _find_decorated(module, function)
         graphs = any(name.rpartition(".")[2] in _GRAPHS for _, name in module.calls)
         for function in module.hot:
             if isinstance(function, ast.FunctionDef):
-                yield from _keyed(module, function)
+                yield from _find_keyed(module, function)
                 # What a capture fills is written again by each replay.
                 sure = 0.3 if graphs else 0.8 if function in module.entries else 0.4
-                yield from (hit._replace(confidence=sure) for hit in _kept(module, function))
+                yield from (hit._replace(confidence=sure) for hit in _find_kept(module, function))
 
 
-def _decorated(module: Module, function: Function) -> Iterator[Hit]:
+def _find_decorated(module: Module, function: Function) -> Iterator[Hit]:
     for decorator in function.decorator_list:
         called = decorator.func if isinstance(decorator, ast.Call) else decorator
         if module.name(called) in _CACHES:
@@ -47,7 +47,7 @@ def _decorated(module: Module, function: Function) -> Iterator[Hit]:
             yield module.hit(function, 0.9 if entry else 0.3 if function in module.hot else 0.1)
 
 
-def _identity(module: Module, node: ast.AST) -> float:
+def _weigh_identity(module: Module, node: ast.AST) -> float:
     """Return how surely a key identifies a tensor rather than its values."""
     best = 0.0
     for part in ast.walk(node):
@@ -60,7 +60,7 @@ def _identity(module: Module, node: ast.AST) -> float:
     return best
 
 
-def _keyed(module: Module, function: ast.FunctionDef) -> Iterator[Hit]:
+def _find_keyed(module: Module, function: ast.FunctionDef) -> Iterator[Hit]:
     """Yield subscripts, comparisons and lookups whose key is a tensor's address or identity."""
     keys = {
         target.id: sure
@@ -73,7 +73,7 @@ def _keyed(module: Module, function: ast.FunctionDef) -> Iterator[Hit]:
             or isinstance(node.value.func, ast.Attribute)
             or module.name(node.value.func) in {"id", "hash", "tuple"}
         )
-        and (sure := _identity(module, node.value))
+        and (sure := _weigh_identity(module, node.value))
     }
     for node in module.inside(function, ast.Subscript, ast.Compare, ast.Call):
         parts: list[ast.expr] = []
@@ -92,7 +92,7 @@ def _keyed(module: Module, function: ast.FunctionDef) -> Iterator[Hit]:
         sure = 0.0
         for part in parts:
             known = keys.get(part.id, 0.0) if isinstance(part, ast.Name) else 0.0
-            sure = max(sure, known, _identity(module, part))
+            sure = max(sure, known, _weigh_identity(module, part))
         if sure:
             yield module.hit(node, sure)
 
@@ -104,13 +104,15 @@ def _tests_alignment(parts: list[ast.expr]) -> bool:
     )
 
 
-def _kept(module: Module, function: ast.FunctionDef) -> Iterator[Hit]:
+def _find_kept(module: Module, function: ast.FunctionDef) -> Iterator[Hit]:
     """Yield answers that a first call stores under a test and later calls return."""
     names = find_derived(module, function)
     outside = {
         name for node in module.inside(function, ast.Global, ast.Nonlocal) for name in node.names
     }
-    given = {_container(node.value, outside) for node in find_returns(module, function)} - {None}
+    given = {_container_name(node.value, outside) for node in find_returns(module, function)} - {
+        None
+    }
     for node in module.inside(function, ast.Assign):
         guards = list(module.under(node, ast.If, ast.Try, ast.FunctionDef))
         if not guards or isinstance(guards[0], ast.FunctionDef):
@@ -119,11 +121,11 @@ def _kept(module: Module, function: ast.FunctionDef) -> Iterator[Hit]:
         if is_empty(module, node.value) or not reads_any(node.value, names):
             continue
         for target in node.targets:
-            if _container(target, outside) in given:
+            if _container_name(target, outside) in given:
                 yield module.hit(node, 0.8)
 
 
-def _container(node: ast.AST | None, outside: set[str]) -> str | None:
+def _container_name(node: ast.AST | None, outside: set[str]) -> str | None:
     """Return the attribute or global that an expression is, or is an item of."""
     while isinstance(node, ast.Subscript) or (
         isinstance(node, ast.Call)

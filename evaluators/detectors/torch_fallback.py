@@ -24,7 +24,7 @@ def find(source: Source) -> Iterator[Hit]:
         for handler in module.all(ast.ExceptHandler):
             if module.is_hot(handler):
                 calls = [part for part in ast.walk(handler) if isinstance(part, ast.Call)]
-                if any(_computes(module, call) for call in calls):
+                if any(_is_computation(module, call) for call in calls):
                     yield module.hit(handler, 0.5)
             elif isinstance(parent := module.parents.get(handler), ast.Try):
                 tried = [part for node in parent.body for part in ast.walk(node)]
@@ -38,7 +38,7 @@ def find(source: Source) -> Iterator[Hit]:
                     yield module.hit(handler, 0.4)
 
 
-def _computes(module: Module, call: ast.Call) -> bool:
+def _is_computation(module: Module, call: ast.Call) -> bool:
     name = module.name(call.func)
     return (
         name.startswith(("torch.nn.functional.", "torch."))

@@ -127,9 +127,6 @@ def _list_devices(gpus: list[str] | None) -> str:
     """Return the hint that lists the devices of this machine."""
     if gpus is None:
         return "Choose auto, cpu, cuda, or GPUs such as cuda:0,cuda:1."
-    names = ", ".join(["cpu", *gpus])
-    return (
-        f"This machine has: {names}. auto and cuda take every GPU."
-        if gpus
-        else (f"This machine has: {names}, and no GPU that this process may use.")
-    )
+    if not gpus:
+        return "This machine has no GPU that this process may use. Choose cpu."
+    return f"This machine has {', '.join(['cpu', *gpus])}. auto and cuda take every GPU."
