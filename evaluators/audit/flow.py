@@ -1,4 +1,4 @@
-"""What detectors ask of a Python file's flow: what depends on inputs, what is patched."""
+"""Data flow in a Python file: names that depend on inputs, attributes that are patched."""
 
 from __future__ import annotations
 
@@ -113,21 +113,21 @@ def collect_value_names(node: ast.AST | None) -> set[str]:
     """Return the names in an expression that are used for more than shape, type or place."""
     if node is None:
         return set()
-    asked: set[ast.AST] = set()
+    inspected: set[ast.AST] = set()
     found: list[ast.Name] = []
     for part in ast.walk(node):
         if isinstance(part, ast.Name):
             found.append(part)
         elif isinstance(part, ast.Attribute):
             if part.attr in _ABOUT:
-                asked.add(part.value)
+                inspected.add(part.value)
         elif isinstance(part, ast.Call):
             function = part.func
             last = function.attr if isinstance(function, ast.Attribute) else ""
             plain = function.id if isinstance(function, ast.Name) else ""
             if part.args and (last.endswith("_like") or plain in {"len", "isinstance", "type"}):
-                asked.add(part.args[0])
-    return {part.id for part in found if part not in asked}
+                inspected.add(part.args[0])
+    return {part.id for part in found if part not in inspected}
 
 
 def find_derived(module: Module, function: Function) -> set[str]:

@@ -82,7 +82,7 @@ def sweep(
             cut = "" if limit is None else f" LIMIT {int(limit)}"
             columns = "SELECT kernel_id, code, other_files FROM pending"
             if where is None:
-                asked = lake.run(f"WITH pending AS ({query}) {columns}{cut}", given)
+                kernels_left = lake.run(f"WITH pending AS ({query}) {columns}{cut}", given)
                 count = f"WITH pending AS ({query}) SELECT count(*) AS n FROM pending"
                 total = lake.run(count, given).one()
             else:
@@ -90,7 +90,7 @@ def sweep(
                 guarded = f"WITH pending AS ({query}) {columns} WHERE ({where}\n)"
                 counted = f"SELECT count(*) AS n FROM ({guarded}) AS found"
                 total = lake.sql(counted, given, QueryLimits()).one()
-                asked = lake.sql(guarded + cut, given)
+                kernels_left = lake.sql(guarded + cut, given)
             waiting = min(int(total["n"]) if total else 0, limit or sys.maxsize)
             if not waiting:
                 return done
@@ -98,7 +98,7 @@ def sweep(
             began = time.monotonic()
             only = None if detector is None else [one.name for one in chosen]
             with Pool(only, processes) as pool:
-                for kernels in _read_batches(asked):
+                for kernels in _read_batches(kernels_left):
                     rows = [row | {"run_id": done.run_id} for row in pool.search(kernels)]
                     scans = [{"kernel_id": k, "run_id": done.run_id} for k, _, _ in kernels]
                     message = f"audited {len(kernels)} kernels"
@@ -197,8 +197,8 @@ def start_run(writer: store.Writer, lake: store.Lake, name: str, config: dict[st
     return run_id
 
 
-def _read_batches(asked: store.Result) -> Iterator[list[Kernel]]:
-    for batch in asked.reader(BATCH):
+def _read_batches(kernels_left: store.Result) -> Iterator[list[Kernel]]:
+    for batch in kernels_left.reader(BATCH):
         columns = [batch.column(name).to_pylist() for name in ("kernel_id", "code", "other_files")]
         if batch.num_rows:
             yield list(zip(*columns, strict=True))
