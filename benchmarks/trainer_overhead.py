@@ -57,7 +57,7 @@ def plain_grpo(folder: Path, steps: int) -> list[float]:
     from trl.trainer.grpo_config import GRPOConfig
     from trl.trainer.grpo_trainer import GRPOTrainer
 
-    from evaluators.scheduling.judge_process import Host
+    from evaluators.scheduling.judge_process import JudgeProcess
     from evaluators.timing.surprising_wins import select_ranking_rows
     from store import ids
     from store.code.completion import parse_completion
@@ -78,7 +78,7 @@ def plain_grpo(folder: Path, steps: int) -> list[float]:
     first = {row["task_id"]: json.loads(row["messages"]) for row in reversed(prompts)}
     known: dict[tuple[str, str], float] = {}
 
-    with Host("judge", "cpu", _judging.options(config.judge)) as host:
+    with JudgeProcess("judge", "cpu", _judging.options(config.judge)) as host:
 
         def reward(completions: list[Any], task_id: list[str], **columns: Any) -> list[float]:
             return [

@@ -1,7 +1,7 @@
 """Evaluators judge kernels: an evaluator maps a candidate and its task to rows of the lake.
 
 The command line and `Pool` read pending kernels from a lake and append the rows. The process that
-judges (`Host` starts it) and the workers below it never open a lake.
+judges (`JudgeProcess` starts it) and the workers below it never open a lake.
 
 The names below are the public face of the judge; the module `evaluators.judge` is the evaluator
 that judges by them. They load on first use, so that `import evaluators` needs neither torch nor the
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from evaluators.judging.bench import Bench
     from evaluators.judging.case import Case
     from evaluators.sandbox.launcher import Limits
-    from evaluators.scheduling.judge_process import Host
+    from evaluators.scheduling.judge_process import JudgeProcess
     from evaluators.scheduling.pool import Pool, Verdict
     from evaluators.scheduling.prebuild import Builder
 
@@ -28,7 +28,7 @@ __all__ = [
     "Case",
     "Config",
     "DeviceLock",
-    "Host",
+    "JudgeProcess",
     "Limits",
     "Pool",
     "Verdict",
@@ -40,7 +40,7 @@ _MODULES = {
     "Case": "evaluators.judging.case",
     "Config": "evaluators.judge",
     "DeviceLock": "evaluators.device.lock",
-    "Host": "evaluators.scheduling.judge_process",
+    "JudgeProcess": "evaluators.scheduling.judge_process",
     "Limits": "evaluators.sandbox.launcher",
     "Pool": "evaluators.scheduling.pool",
     "Verdict": "evaluators.scheduling.pool",

@@ -175,8 +175,8 @@ def _judge_sessions(case: Case, bench: Bench, config: Config, outcome: Outcome) 
     from evaluators.worker.handle import Failed
 
     files = [{"path": path, "code": code} for path, code in case.other_files]
-    outcome.findings = detect.findings(case.code, files, case.kernel_id)
-    hostile = detect.refused(outcome.findings)
+    outcome.findings = detect.search_kernel(case.code, files, case.kernel_id)
+    hostile = detect.select_refused(outcome.findings)
     if hostile:
         message = f"line {hostile[0]['line']} is not run: {hostile[0]['quote']}"
         raise Failed("rejected", "forbidden_code", message[:_MESSAGE_LIMIT])

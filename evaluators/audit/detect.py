@@ -1,4 +1,4 @@
-"""Static detectors over a kernel's text: rows of table `findings`, and what is refused outright."""
+"""Run static detectors on a kernel's text; select the findings for which it is not run at all."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from evaluators.audit.source import MAIN, Hit, read
+from evaluators.audit.hits import MAIN, Hit
+from evaluators.audit.source import parse_source
 from store import ids
 from store.commandline import members
 from store.errors import UnknownName
 
 ROOM = "evaluators.detectors"
 UNREADABLE = "parser"
-"""Detector of files that cannot be parsed, which no other detector has seen."""
+"""Name of the detector of files that cannot be parsed, which no other detector searches."""
 UNREADABLE_CLASS = "unreadable_source"
 UNREADABLE_VERSION = 1
 MOST = 8
-"""At most so many findings of one detector on one kernel: the first ones say enough."""
+"""Most findings of one detector on one kernel."""
 LIMIT_S = 10.0
-"""After so many seconds the remaining detectors are left out, and a finding says so."""
+"""Seconds after which the remaining detectors are skipped, and a finding reports that."""
 _HOSTILE = "hostile"
 
 
@@ -35,7 +36,7 @@ class Detector:
 
     @property
     def version(self) -> int:
-        """Version of its rules; raised when the same text may give other hits."""
+        """Version of its rules. It rises when the same text may give other hits."""
         return self.module.VERSION
 
     @property
@@ -45,14 +46,16 @@ class Detector:
 
 
 @functools.cache
-def detectors() -> dict[str, Detector]:
-    """Return every detector by name."""
-    return {name: Detector(name, one.load()) for name, one in members.find_members(ROOM).items()}
+def load_detectors() -> dict[str, Detector]:
+    """Import every detector; return them by name."""
+    return {
+        name: Detector(name, member.load()) for name, member in members.find_members(ROOM).items()
+    }
 
 
-def chosen(name: str | None) -> list[Detector]:
+def choose_detectors(name: str | None) -> list[Detector]:
     """Return all detectors, or the one of this name; raises UnknownName with the nearest one."""
-    known = detectors()
+    known = load_detectors()
     if name is None:
         return list(known.values())
     wanted = name.replace("_", "-")
@@ -61,54 +64,54 @@ def chosen(name: str | None) -> list[Detector]:
     return [known[wanted]]
 
 
-def findings(
+def search_kernel(
     code: str,
     other_files: Sequence[Mapping[str, str]] | None,
     kernel_id: str,
     only: Iterable[str] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return rows of table `findings`, without run_id, for one kernel; never raises for any text.
+    """Return rows of table `findings`, without run_id, for one kernel; do not raise for any text.
 
     Args:
         code: Text of the file with the entry point.
-        other_files: Mappings of path and code; `line` is then the line in that file, which the
-            quote names.
+        other_files: Mappings of path and code. A finding in one of them has the line in that file,
+            and its quote names the file.
         kernel_id: The kernel.
         only: Names of detectors; None means all.
     """
     until = time.monotonic() + LIMIT_S
-    source = read(code, other_files)
+    source = parse_source(code, other_files)
     rows = [
-        _row(kernel_id, UNREADABLE, UNREADABLE_VERSION, UNREADABLE_CLASS, hit)
+        _make_row(kernel_id, UNREADABLE, UNREADABLE_VERSION, UNREADABLE_CLASS, hit)
         for hit in source.unreadable
     ]
     wanted = None if only is None else set(only)
-    for detector in detectors().values():
+    for detector in load_detectors().values():
         if wanted is not None and detector.name not in wanted:
             continue
         if time.monotonic() > until:
-            rows.append(unfinished(kernel_id, f"stopped before {detector.name}"))
+            rows.append(make_unfinished(kernel_id, f"stopped before {detector.name}"))
             break
         try:
-            rows += _rows(kernel_id, detector, detector.module.find(source))
+            rows += _make_rows(kernel_id, detector, detector.module.find(source))
         except Exception as error:
-            # A text that a detector trips over is a finding, and holds up no other detector.
-            rows.append(unfinished(kernel_id, f"{detector.name}: {type(error).__name__}"))
+            # A text on which a detector fails is a finding, and the other detectors still run.
+            rows.append(make_unfinished(kernel_id, f"{detector.name}: {type(error).__name__}"))
     return list({row["finding_id"]: row for row in rows}.values())
 
 
-def refused(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the findings for which a kernel must not be run; empty for nearly every kernel."""
+def select_refused(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the findings for which a kernel must not be run; none for nearly every kernel."""
     return [row for row in rows if row["detector"] == _HOSTILE and row["confidence"] == 1.0]
 
 
-def unfinished(kernel_id: str, why: str) -> dict[str, Any]:
-    """Return the finding on a kernel that could not be searched to the end."""
+def make_unfinished(kernel_id: str, why: str) -> dict[str, Any]:
+    """Return the finding on a kernel whose search did not finish."""
     hit = Hit(MAIN, 1, why, 0.9)
-    return _row(kernel_id, UNREADABLE, UNREADABLE_VERSION, UNREADABLE_CLASS, hit)
+    return _make_row(kernel_id, UNREADABLE, UNREADABLE_VERSION, UNREADABLE_CLASS, hit)
 
 
-def _rows(kernel_id: str, detector: Detector, hits: Iterable[Hit]) -> list[dict[str, Any]]:
+def _make_rows(kernel_id: str, detector: Detector, hits: Iterable[Hit]) -> list[dict[str, Any]]:
     best: dict[tuple[str, int], Hit] = {}
     for hit in hits:
         place = (hit.path, hit.line)
@@ -116,10 +119,10 @@ def _rows(kernel_id: str, detector: Detector, hits: Iterable[Hit]) -> list[dict[
             best[place] = hit
     shown = sorted(best.values(), key=lambda hit: (-hit.confidence, hit.path, hit.line))[:MOST]
     kind = detector.module.CLASS
-    return [_row(kernel_id, detector.name, detector.version, kind, hit) for hit in shown]
+    return [_make_row(kernel_id, detector.name, detector.version, kind, hit) for hit in shown]
 
 
-def _row(kernel_id: str, detector: str, version: int, kind: str, hit: Hit) -> dict[str, Any]:
+def _make_row(kernel_id: str, detector: str, version: int, kind: str, hit: Hit) -> dict[str, Any]:
     where = [] if hit.path == MAIN else [hit.path]
     return {
         "finding_id": ids.content_id(

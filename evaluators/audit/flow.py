@@ -1,4 +1,4 @@
-"""What detectors ask of a Python file's flow: what depends on inputs, what is patched."""
+"""Data flow in a Python file: names that depend on inputs, attributes that are patched."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from evaluators.audit.source import Function, Module, Source, words
+from evaluators.audit.hits import split_names
+from evaluators.audit.python_source import Function, Module
+from evaluators.audit.source import Source
 
 MODEL = "ModelNew"
-_ABOUT = words(
+_ABOUT = split_names(
     "shape device dtype is_cuda requires_grad ndim layout size dim numel is_contiguous stride "
     "get_device is_floating_point new_zeros new_ones new_full new_empty nelement element_size"
 )
-_EMPTY = words("empty empty_like empty_strided", "torch.") | {"numpy.empty", "numpy.empty_like"}
-_VIEWS = words(
+_EMPTY = split_names("empty empty_like empty_strided", "torch.") | {
+    "numpy.empty",
+    "numpy.empty_like",
+}
+_VIEWS = split_names(
     "view reshape expand expand_as detach contiguous to clone squeeze unsqueeze t transpose "
     "permute flatten unflatten view_as reshape_as cuda cpu type type_as float double alias "
     "requires_grad_"
 )
-_PATCHED_ROOTS = words(
+_PATCHED_ROOTS = split_names(
     "torch builtins numpy time timeit sys os random math inspect gc triton subprocess functools "
     "json pickle"
 )
@@ -35,7 +40,7 @@ class Patch(NamedTuple):
     """Full name of what is written."""
 
 
-def patches(source: Source) -> Iterator[Patch]:
+def find_patches(source: Source) -> Iterator[Patch]:
     """Yield every write to an attribute of an imported module or class, however it is spelled.
 
     Settings under torch.backends and the compiler's config are meant to be set and are left out.
@@ -99,33 +104,33 @@ def is_empty(module: Module, node: ast.expr | None) -> bool:
     return name in _EMPTY or name.rpartition(".")[2] == "new_empty"
 
 
-def reads(node: ast.AST | None, names: set[str]) -> bool:
+def reads_any(node: ast.AST | None, names: set[str]) -> bool:
     """Say whether an expression uses one of the names for more than its shape, type or place."""
-    return not names.isdisjoint(values_of(node))
+    return not names.isdisjoint(collect_value_names(node))
 
 
-def values_of(node: ast.AST | None) -> set[str]:
+def collect_value_names(node: ast.AST | None) -> set[str]:
     """Return the names in an expression that are used for more than shape, type or place."""
     if node is None:
         return set()
-    asked: set[ast.AST] = set()
+    inspected: set[ast.AST] = set()
     found: list[ast.Name] = []
     for part in ast.walk(node):
         if isinstance(part, ast.Name):
             found.append(part)
         elif isinstance(part, ast.Attribute):
             if part.attr in _ABOUT:
-                asked.add(part.value)
+                inspected.add(part.value)
         elif isinstance(part, ast.Call):
             function = part.func
             last = function.attr if isinstance(function, ast.Attribute) else ""
             plain = function.id if isinstance(function, ast.Name) else ""
             if part.args and (last.endswith("_like") or plain in {"len", "isinstance", "type"}):
-                asked.add(part.args[0])
-    return {part.id for part in found if part not in asked}
+                inspected.add(part.args[0])
+    return {part.id for part in found if part not in inspected}
 
 
-def derived(module: Module, function: Function) -> set[str]:
+def find_derived(module: Module, function: Function) -> set[str]:
     """Return the names in a function that depend on the values of its arguments.
 
     What a call is given together with such a value may have been written by it.
@@ -136,15 +141,15 @@ def derived(module: Module, function: Function) -> set[str]:
     for target, value, _ in module.assigned:
         if value is not None and module.owner(target) is function:
             held = value if isinstance(value, ast.Tuple | ast.List | ast.Dict) else target
-            flows.append((named(target) | named(held), value))
+            flows.append((collect_names(target) | collect_names(held), value))
     for loop in module.inside(function, ast.For):
-        flows.append((named(loop.target), loop.iter))
+        flows.append((collect_names(loop.target), loop.iter))
     for call in module.inside(function, ast.Call):
         values: list[ast.AST] = [*call.args, *call.keywords]
         if isinstance(call.func, ast.Attribute):
             values.append(call.func.value)
-        flows.append((set().union(*map(named, values)) - fixed, call))
-    sources = [(written, values_of(value)) for written, value in flows if written]
+        flows.append((set().union(*map(collect_names, values)) - fixed, call))
+    sources = [(written, collect_value_names(value)) for written, value in flows if written]
     # Loops carry a value back; four passes reach what real code has.
     for _ in range(4):
         before = len(names)
@@ -156,17 +161,17 @@ def derived(module: Module, function: Function) -> set[str]:
     return names - fixed
 
 
-def named(node: ast.AST) -> set[str]:
+def collect_names(node: ast.AST) -> set[str]:
     """Return the names in an expression."""
     return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
-def returns(module: Module, function: Function) -> list[ast.Return]:
+def find_returns(module: Module, function: Function) -> list[ast.Return]:
     """Return a function's own return statements that give a value."""
     return [node for node in module.inside(function, ast.Return) if node.value is not None]
 
 
-def uses(module: Module, function: Function, name: str) -> list[ast.Name]:
+def find_uses(module: Module, function: Function, name: str) -> list[ast.Name]:
     """Return the places in a function that read a name."""
     return [
         node
@@ -175,7 +180,7 @@ def uses(module: Module, function: Function, name: str) -> list[ast.Name]:
     ]
 
 
-def self_attribute(node: ast.AST | None) -> str | None:
+def read_self_attribute(node: ast.AST | None) -> str | None:
     """Return `x` of `self.x`, or None."""
     if (
         isinstance(node, ast.Attribute)

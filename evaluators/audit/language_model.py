@@ -1,4 +1,4 @@
-"""A language model as a detector: asked about surprising wins, with the nearest decided cases."""
+"""A language model as a detector: it checks surprising wins, with the nearest decided cases."""
 
 from __future__ import annotations
 
@@ -27,35 +27,35 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 VERSION = 1
-"""Version of what is made of an answer; the prompt is known by its own hash."""
+"""Version of the rules for answers; the prompt is identified by its own hash."""
 TIMEOUT_S = 120.0
 TRIES = 3
 LONGEST = 60_000
-"""Characters of a text in the prompt; the rest is cut."""
+"""Most characters of a text in the prompt; the rest is cut."""
 _TEMPLATES = Path(__file__).parent / "templates"
 _KEYS = {"verdict", "class", "line", "quote", "confidence", "why"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """An OpenAI-compatible server and a model of it."""
+    """An OpenAI-compatible server and one of its models."""
 
     url: str
     model: str
     max_calls: int = 50
     timeout_s: float = TIMEOUT_S
-    """Most seconds for an answer, all tries and their pauses included."""
+    """Most seconds for an answer, including all tries and their pauses."""
     key_env: tuple[str, ...] = ()
     """HOST=NAME or HOST:PORT=NAME, the variable with the key (`store.endpoint.Keys`)."""
 
 
 @dataclass(kw_only=True)
-class Asked:
-    """What a round of questions has done."""
+class WinChecks:
+    """The result of a round of requests."""
 
     run_id: str | None = None
     kernels: int = 0
-    """Kernels for which a valid answer came."""
+    """Kernels with a valid answer."""
     findings: int = 0
     unanswered: int = 0
     calls: int = 0
@@ -72,27 +72,30 @@ class Asked:
 
 def ask_about_wins(
     lake_url: str | None, endpoint: Endpoint, where: str | None = None, limit: int | None = None
-) -> Asked:
-    """Ask about each surprising win that this model and prompt have not seen; append findings.
+) -> WinChecks:
+    """Ask about each surprising win that this model and prompt have not checked; append findings.
 
-    A kernel without a valid answer is not marked as seen, so that the next run asks again.
-    Answers are appended as they come. Raises EvaluatorError where the endpoint refuses us, and
-    FlywheelError where its URL or key cannot be used.
+    A kernel without a valid answer is not marked as checked, so the next run asks again. Answers
+    are appended as they arrive.
+
+    Raises:
+        EvaluatorError: the endpoint refuses the request.
+        FlywheelError: the URL or key of the endpoint cannot be used.
     """
     keys = Keys(endpoint.key_env)
     keys.check_used([endpoint.url])
     key = keys.key_for(endpoint.url)
-    asked = Asked()
+    checks = WinChecks()
     name = f"llm:{endpoint.model}"
-    detector = f"{name}@{VERSION}-{template_hash()[:12]}"
+    detector = f"{name}@{VERSION}-{hash_templates()[:12]}"
     with (
         _Model(endpoint, key) as model,
         store.writer(lake_url, author="evaluators audit") as writer,
     ):
         with writer.reader() as lake:
-            asked.snapshot = lake.snapshot
+            checks.snapshot = lake.snapshot
             given = {"detector": detector}
-            query = sweep.question("wins")
+            query = sweep.read_query("surprising_wins")
             if where is not None:
                 query = f"WITH wins AS ({query}) FROM wins WHERE ({where}\n)"
                 wins = lake.sql(query, given).rows()
@@ -100,36 +103,41 @@ def ask_about_wins(
                 wins = lake.run(query, given).rows()
             wins = wins[:limit]
             if not wins:
-                return asked
+                return checks
             # Neither the key nor the URL, which may hold one, is stored.
-            asked.run_id = sweep.begin(
+            checks.run_id = sweep.start_run(
                 writer, lake, name, {"detectors": [detector], "where": where}
             )
             for at, win in enumerate(wins):
                 if model.calls >= endpoint.max_calls:
-                    asked.left = len(wins) - at
+                    checks.left = len(wins) - at
                     break
-                cases = lake.run(sweep.question("cases"), {"kernel_id": win["kernel_id"]}).rows()
-                messages = prompt(win, cases)
-                answer = parse(model.complete(messages), win["code"])
+                cases = lake.run(
+                    sweep.read_query("similar_cases"), {"kernel_id": win["kernel_id"]}
+                ).rows()
+                messages = build_prompt(win, cases)
+                answer = parse_answer(model.complete(messages), win["code"])
                 if answer is None:
-                    asked.unanswered += 1
+                    checks.unanswered += 1
                     continue
-                tables = _rows(win, messages, answer, name, asked.run_id)
-                asked.kernels += 1
-                asked.findings += len(tables.get("findings", []))
+                tables = _make_rows(win, messages, answer, name, checks.run_id)
+                checks.kernels += 1
+                checks.findings += len(tables.get("findings", []))
                 message = f"asked {name} about {win['kernel_id'][:12]}"
                 writer.append(tables, message, wait=False)
-            asked.calls = model.calls
-        asked.snapshot = writer.flush()
-    return asked
+            checks.calls = model.calls
+        checks.snapshot = writer.flush()
+    return checks
 
 
-def prompt(win: Mapping[str, Any], cases: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """Return the messages about one kernel (a row of audit_wins.sql, rows of audit_cases.sql).
+def build_prompt(win: Mapping[str, Any], cases: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """Return the messages about one kernel.
 
-    Texts are data. The line that fences them off holds a hash over all of them, which no text can
-    hold itself.
+    Texts are data. The line around them has a hash over all of them, which no text can contain.
+
+    Args:
+        win: A row of surprising_wins.sql.
+        cases: Rows of similar_cases.sql.
     """
     cases = [case | {"code": case["code"][:LONGEST]} for case in cases]
     texts = [
@@ -140,7 +148,7 @@ def prompt(win: Mapping[str, Any], cases: list[dict[str, Any]]) -> list[dict[str
     fence = f"====={content_id(*texts)[:24]}"
     values = {
         "fence": fence,
-        "classes": sorted({one.module.CLASS for one in detect.detectors().values()}),
+        "classes": sorted({one.module.CLASS for one in detect.load_detectors().values()}),
         "speedup": win["speedup"],
         "evidence": win["evidence"],
         "other": win["other"],
@@ -158,16 +166,16 @@ def prompt(win: Mapping[str, Any], cases: list[dict[str, Any]]) -> list[dict[str
 
 
 @functools.cache
-def template_hash() -> str:
+def hash_templates() -> str:
     """Return the sha256 over the templates of the prompt."""
     names = ("checker.j2", "checker_rules.j2")
     return content_id(*((_TEMPLATES / name).read_text("utf-8") for name in names))
 
 
-def parse(text: str | None, code: str) -> dict[str, Any] | None:
-    """Return an answer, or None for anything but the one JSON object that was asked for.
+def parse_answer(text: str | None, code: str) -> dict[str, Any] | None:
+    """Return an answer, or None for anything but the one JSON object that the prompt asks for.
 
-    An accusation has to quote a line that is in the kernel: what cannot be shown is no answer.
+    An accusation must quote a line of the kernel; otherwise it does not count as an answer.
     """
     try:
         answer = json.loads(text or "")
@@ -185,16 +193,16 @@ def parse(text: str | None, code: str) -> dict[str, Any] | None:
         return None
     if found["verdict"] == "clean":
         return found if found["class"] is None else None
-    classes = {one.module.CLASS for one in detect.detectors().values()}
+    classes = {one.module.CLASS for one in detect.load_detectors().values()}
     if found["class"] not in classes or not isinstance(quote, str) or not quote.strip():
         return None
     if line is not None and (isinstance(line, bool) or not isinstance(line, int)):
         return None
-    return _placed(found, quote.strip(), code)
+    return _locate_quote(found, quote.strip(), code)
 
 
-def _placed(answer: dict[str, Any], quote: str, code: str) -> dict[str, Any] | None:
-    """Return an accusation with the line that its quote really stands on, or None."""
+def _locate_quote(answer: dict[str, Any], quote: str, code: str) -> dict[str, Any] | None:
+    """Return an accusation with the real line of its quote, or None."""
     at = code.find(quote)
     if at < 0:
         return None
@@ -204,7 +212,7 @@ def _placed(answer: dict[str, Any], quote: str, code: str) -> dict[str, Any] | N
     return answer | {"line": line, "quote": quote}
 
 
-def _rows(
+def _make_rows(
     win: Mapping[str, Any],
     messages: list[dict[str, str]],
     answer: dict[str, Any],
@@ -223,7 +231,7 @@ def _rows(
         {
             "prompt_id": prompt_id,
             "messages": text,
-            "template_hash": template_hash(),
+            "template_hash": hash_templates(),
             "task_id": win["task_id"],
             "purpose": "eval",
         }
@@ -240,7 +248,7 @@ def _rows(
             "detector_version": VERSION,
             "class": answer["class"],
             "line": line,
-            "quote": _clean(answer["quote"], 160),
+            "quote": _clip(answer["quote"], 160),
             "confidence": float(answer["confidence"]),
             "prompt_id": prompt_id,
         }
@@ -251,18 +259,18 @@ def _rows(
             "kernel_id": kernel_id,
             "kind": "model",
             "author": name,
-            "body": _clean(answer["why"], 2000),
+            "body": _clip(answer["why"], 2000),
         }
     ]
     return tables
 
 
-def _clean(text: str, most: int) -> str:
+def _clip(text: str, most: int) -> str:
     return text[:most].encode(errors="replace").decode().replace("\0", "")
 
 
 class _Model:
-    """Asks one endpoint, and counts every request. Use as a context manager."""
+    """Sends requests to one endpoint and counts them. Use as a context manager."""
 
     def __init__(self, endpoint: Endpoint, key: str | None) -> None:
         self._endpoint = endpoint
@@ -286,10 +294,10 @@ class _Model:
         self._stack.close()
 
     def complete(self, messages: list[dict[str, str]]) -> str | None:
-        """Return the text of the model's answer, or None where none came."""
+        """Return the text of the model's answer, or None where there is none."""
         payload = {"model": self._endpoint.model, "messages": messages, "temperature": 0}
         try:
-            return self._runner.run(self._client.ask(payload, _text, admit=self._admit))
+            return self._runner.run(self._client.ask(payload, _read_text, admit=self._admit))
         except AnswerFailed as failed:
             if not failed.is_temporary:
                 raise EvaluatorError(
@@ -307,7 +315,7 @@ class _Model:
         return True
 
 
-def _text(body: Any) -> str:
+def _read_text(body: Any) -> str:
     match body:
         case {"choices": [{"message": {"content": str() as text}}, *_]}:
             return text

@@ -1,4 +1,4 @@
-"""Processes that parse kernels: a text that hangs or kills one costs that text and nothing else."""
+"""Processes that parse kernels: a text that hangs or kills one affects no other text."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from typing import Any
 from evaluators.audit import detect
 
 KERNEL_S = 15.0
-"""A kernel that takes longer is given up; its process is ended."""
+"""Most seconds per kernel; then its process is ended."""
 START_S = 120.0
-"""A process has so long to import the detectors."""
+"""Most seconds in which a process imports the detectors."""
 MEMORY_BYTES = 4 << 30
-"""Address space of a process: the tree of a hostile text may not take more."""
+"""Most address space of a process, which bounds the tree of a hostile text."""
 _SHARE = 64
 
 Kernel = tuple[str, str, list[dict[str, str]] | None]
@@ -54,9 +54,9 @@ class Pool:
     def search(self, kernels: Sequence[Kernel]) -> list[dict[str, Any]]:
         """Return the findings of many kernels, in their order."""
         shares = [kernels[at : at + _SHARE] for at in range(0, len(kernels), _SHARE)]
-        return [row for rows in self._threads.map(self._share, shares) for row in rows]
+        return [row for rows in self._threads.map(self._search_share, shares) for row in rows]
 
-    def _share(self, kernels: Sequence[Kernel]) -> list[dict[str, Any]]:
+    def _search_share(self, kernels: Sequence[Kernel]) -> list[dict[str, Any]]:
         one = self._free.get()
         try:
             return list(one.search(kernels))
@@ -75,7 +75,7 @@ class _Searcher:
     def search(self, kernels: Sequence[Kernel]) -> Iterator[dict[str, Any]]:
         for kernel in kernels:
             try:
-                pipe = self._started()
+                pipe = self._start()
                 pipe.send(kernel)
                 if not pipe.poll(KERNEL_S):
                     raise TimeoutError(f"no end after {KERNEL_S:g} s")
@@ -83,7 +83,7 @@ class _Searcher:
             except (TimeoutError, EOFError, OSError) as error:
                 self.end()
                 why = str(error) or "the text ended the process that parsed it"
-                yield detect.unfinished(kernel[0], why)
+                yield detect.make_unfinished(kernel[0], why)
 
     def end(self) -> None:
         """End the process at once."""
@@ -93,7 +93,7 @@ class _Searcher:
             self._pipe.close()
         self._process = self._pipe = None
 
-    def _started(self) -> Connection[Any, Any]:
+    def _start(self) -> Connection[Any, Any]:
         if self._pipe is None:
             context = multiprocessing.get_context("spawn")
             self._pipe, theirs = context.Pipe()
@@ -108,11 +108,11 @@ class _Searcher:
 
 
 def _serve(pipe: Connection[Any, Any], only: list[str] | None) -> None:
-    """Answer one kernel after another until the other end closes."""
+    """Search one kernel after another until the other end closes."""
     # Parsing may not take the machine's memory, nor leave a core of a hostile text behind.
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    detect.detectors()
+    detect.load_detectors()
     pipe.send("ready")
     while True:
         try:
@@ -120,7 +120,7 @@ def _serve(pipe: Connection[Any, Any], only: list[str] | None) -> None:
         except EOFError:
             return
         try:
-            rows = detect.findings(code, other_files, kernel_id, only)
+            rows = detect.search_kernel(code, other_files, kernel_id, only)
         except MemoryError:
-            rows = [detect.unfinished(kernel_id, "the tree of the text takes too much memory")]
+            rows = [detect.make_unfinished(kernel_id, "the tree of the text takes too much memory")]
         pipe.send(rows)

@@ -1,354 +1,16 @@
-"""A kernel's files parsed once for all detectors: Python by `ast`, embedded C++ by tree-sitter."""
+"""A kernel's files, parsed once for all detectors."""
 
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, cast
+from dataclasses import dataclass
+from typing import cast
 
-from store import cuda_facts, languages, python_syntax
-
-if TYPE_CHECKING:
-    import tree_sitter
-
-MAX_NODES = 400_000
-"""A tree of more nodes is not looked at: no kernel is that large."""
-MAIN = "kernel.py"
-_QUOTE = 160
-_DEPTH = 40
-# Text in a string that is no C++ also yields a tree, but one that is mostly errors.
-_MOST_ERROR_SHARE = 0.5
-_QUERY = """
-(ERROR) @error
-(function_definition) @function
-(call_expression) @call
-(type_identifier) @type
-"""
-
-Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
-Node = TypeVar("Node", bound=ast.AST)
-
-
-class Hit(NamedTuple):
-    """One place that a detector points at."""
-
-    path: str
-    line: int
-    quote: str
-    confidence: float
-
-
-class Called(NamedTuple):
-    """One call in C++ text."""
-
-    name: str
-    line: int
-    arguments: tuple[str, ...]
-    launch: tuple[str, ...] | None
-    """What stands inside <<<...>>>, where it is a launch."""
-    method: bool
-    """Whether it is called on an object."""
-
-
-def words(names: str, *prefixes: str) -> frozenset[str]:
-    """Return the words of a text, each with every prefix."""
-    return frozenset(f"{prefix}{name}" for prefix in prefixes or ("",) for name in names.split())
-
-
-@dataclass
-class Native:
-    """One C++ or CUDA text, in a file of its own or in a string of a Python file."""
-
-    path: str
-    calls: list[Called]
-    functions: dict[str, int]
-    """Functions with a body and the lines they begin at."""
-    global_functions: dict[str, int]
-    """Those of them that are `__global__`."""
-    types: dict[str, int]
-    """Names of types and the lines they first stand at."""
-    lines: Sequence[str]
-
-    def hit(self, line: int, confidence: float) -> Hit:
-        """Return a hit at a line of this text's file."""
-        return Hit(self.path, line, quoted(self.lines, line), confidence)
-
-    def hits(self, names: frozenset[str], confidence: float) -> Iterator[Hit]:
-        """Yield the calls of functions of these names; methods of objects are others."""
-        for call in self.calls:
-            if call.name in names and not call.method:
-                yield self.hit(call.line, confidence)
-
-
-@dataclass
-class Module:
-    """One Python file: its nodes by kind, its names without aliases, what `forward` reaches."""
-
-    path: str
-    tree: ast.Module
-    lines: Sequence[str]
-    nodes: dict[type[ast.AST], list[ast.AST]] = field(default_factory=dict)
-    owners: dict[ast.AST, Function | None] = field(default_factory=dict)
-    """The innermost function with a name around a node."""
-    parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
-    prose: set[ast.AST] = field(default_factory=set)
-    """Docstrings and bare strings."""
-    complete: bool = True
-    _alias: dict[str, str] = field(default_factory=dict)
-
-    def all(self, *kinds: type[Node]) -> list[Node]:
-        """Return the nodes of these kinds in the order of the text."""
-        if len(kinds) == 1:
-            return cast("list[Node]", self.nodes.get(kinds[0], []))
-        found = [cast("Node", node) for kind in kinds for node in self.nodes.get(kind, [])]
-        return sorted(found, key=_place)
-
-    @functools.cached_property
-    def calls(self) -> list[tuple[ast.Call, str]]:
-        """Every call with the full name of what is called."""
-        return [(call, self.name(call.func)) for call in self.all(ast.Call)]
-
-    @functools.cached_property
-    def assigned(self) -> list[tuple[ast.expr, ast.expr | None, ast.AST]]:
-        """Every single target that something is assigned to, with the value and the statement."""
-        found: list[tuple[ast.expr, ast.expr | None, ast.AST]] = []
-        for node in self.all(ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            for target in targets:
-                parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
-                values: list[ast.expr | None] = [node.value] * len(parts)
-                if (
-                    len(parts) > 1
-                    and isinstance(node.value, ast.Tuple)
-                    and len(node.value.elts) == len(parts)
-                ):
-                    values = list(node.value.elts)
-                found += [(part, value, node) for part, value in zip(parts, values, strict=True)]
-        return found
-
-    @functools.cached_property
-    def functions(self) -> dict[str, list[Function]]:
-        """Functions and methods by name."""
-        found: dict[str, list[Function]] = {}
-        for node in self.all(ast.FunctionDef, ast.AsyncFunctionDef):
-            found.setdefault(node.name, []).append(node)
-        return found
-
-    @functools.cached_property
-    def entries(self) -> list[Function]:
-        """`forward` and `__call__` of the classes, and what is put in their place."""
-        names = {"forward", "__call__"}
-        for target, value, _ in self.assigned:
-            if isinstance(target, ast.Attribute) and target.attr in names:
-                names |= {value.id} if isinstance(value, ast.Name) else set()
-                names |= {value.attr} if isinstance(value, ast.Attribute) else set()
-        # A Triton kernel or a free helper of that name is no entry.
-        return [
-            function
-            for name in sorted(names)
-            for function in self.functions.get(name, [])
-            if isinstance(self.parents.get(function), ast.ClassDef)
-            or name not in {"forward", "__call__"}
-        ]
-
-    @functools.cached_property
-    def hot(self) -> set[ast.AST]:
-        """Functions that a call of the model may reach, by the names that are mentioned."""
-        classes = {node.name: node for node in self.all(ast.ClassDef)}
-        mentions: dict[ast.AST | None, set[str]] = {}
-        for node in (*self.nodes.get(ast.Name, []), *self.nodes.get(ast.Attribute, [])):
-            word = node.id if isinstance(node, ast.Name) else cast("ast.Attribute", node).attr
-            if word in self.functions or word in classes:
-                mentions.setdefault(self.owner(node), set()).add(word)
-        reached: set[ast.AST] = set()
-        waiting: list[Function] = list(self.entries)
-        while waiting:
-            function = waiting.pop()
-            if function in reached:
-                continue
-            reached.add(function)
-            for word in mentions.get(function, ()):
-                waiting += self.functions.get(word, ())
-                if word in classes:
-                    waiting += [
-                        part for part in classes[word].body if isinstance(part, ast.FunctionDef)
-                    ]
-        return reached
-
-    def owner(self, node: ast.AST) -> Function | None:
-        """Return the innermost function with a name around a node, None at module level."""
-        return self.owners.get(node)
-
-    def is_hot(self, node: ast.AST) -> bool:
-        """Say whether a node runs when the model is called."""
-        return self.owner(node) in self.hot
-
-    def under(self, node: ast.AST, *kinds: type[ast.AST]) -> Iterator[ast.AST]:
-        """Yield the nodes of these kinds around a node, inside out."""
-        parent = self.parents.get(node)
-        while parent is not None:
-            if isinstance(parent, kinds):
-                yield parent
-            parent = self.parents.get(parent)
-
-    def name(self, node: ast.AST | None, depth: int = 0) -> str:
-        """Return the full dotted name of an expression, "?.attr" on a computed value, or "".
-
-        Import aliases, plain renames, `getattr(x, "y")`, `vars(x)["y"]`, `x.__dict__["y"]`,
-        `sys.modules["x"]` and `importlib.import_module("x")` are undone.
-        """
-        parts: list[str] = []
-        while isinstance(node, ast.Attribute):
-            parts.append(node.attr)
-            node = node.value
-        head = ""
-        if isinstance(node, ast.Name):
-            head = self._alias.get(node.id, node.id)
-        elif depth < _DEPTH and isinstance(node, ast.Call):
-            function = self.name(node.func, depth + 1)
-            text = self.text(node.args[-1]) if node.args else None
-            if function in {"getattr", "builtins.getattr"} and len(node.args) > 1:
-                text = self.text(node.args[1])
-                head = (text and f"{self.name(node.args[0], depth + 1)}.{text}") or ""
-            elif function in {"__import__", "importlib.import_module"} and text:
-                head = text
-        elif depth < _DEPTH and isinstance(node, ast.Subscript):
-            text = self.text(node.slice)
-            of = self.name(node.value, depth + 1)
-            if text and of == "sys.modules":
-                head = text
-            elif text and of.endswith(".__dict__"):
-                head = f"{of.removesuffix('.__dict__')}.{text}"
-            elif (
-                text
-                and isinstance(node.value, ast.Call)
-                and node.value.args
-                and self.name(node.value.func, depth + 1) in {"vars", "builtins.vars"}
-            ):
-                head = f"{self.name(node.value.args[0], depth + 1)}.{text}"
-        if head:
-            parts.append(head)
-        elif parts:
-            parts.append("?")
-        return ".".join(reversed(parts))
-
-    def text(self, node: ast.AST | None, depth: int = 0) -> str | None:
-        """Return the text that a string expression is known to have, or None."""
-        if depth > _DEPTH:
-            return None
-        match node:
-            case ast.Constant(value=str() as value):
-                return value
-            case ast.BinOp(left=left, op=ast.Add(), right=right):
-                first, second = self.text(left, depth + 1), self.text(right, depth + 1)
-                return None if first is None or second is None else first + second
-            case ast.Subscript(
-                value=value,
-                slice=ast.Slice(lower=None, upper=None, step=ast.UnaryOp(op=ast.USub())),
-            ):
-                turned = self.text(value, depth + 1)
-                return None if turned is None else turned[::-1]
-            case ast.Call(func=ast.Attribute(attr="join", value=glue), args=[ast.List(elts=items)]):
-                known = [self.text(item, depth + 1) for item in (glue, *items)]
-                if any(part is None for part in known):
-                    return None
-                return str(known[0]).join(str(part) for part in known[1:])
-            case _:
-                return None
-
-    def inputs(self, function: Function) -> set[str]:
-        """Return the names of a function's arguments without self."""
-        given = function.args
-        named = [*given.posonlyargs, *given.args, *given.kwonlyargs]
-        named += [one for one in (given.vararg, given.kwarg) if one is not None]
-        return {one.arg for one in named} - {"self", "cls", "ctx"}
-
-    def inside(self, function: ast.AST, *kinds: type[Node]) -> list[Node]:
-        """Return the nodes of these kinds whose innermost function this is, in text order."""
-        return [node for node in self._contents.get(function, []) if isinstance(node, kinds)]
-
-    @functools.cached_property
-    def _contents(self) -> dict[ast.AST | None, list[ast.AST]]:
-        found: dict[ast.AST | None, list[ast.AST]] = {}
-        for node, owner in self.owners.items():
-            found.setdefault(owner, []).append(node)
-        for nodes in found.values():
-            nodes.sort(key=_place)
-        return found
-
-    def hit(self, node: ast.AST, confidence: float) -> Hit:
-        """Return a hit at a node."""
-        line = line_of(node)
-        return Hit(self.path, line, quoted(self.lines, line), confidence)
-
-    def index(self) -> None:
-        """Walk the tree once, with a stack of its own since hostile trees are deep."""
-        stack: list[tuple[ast.AST, Function | None]] = [(self.tree, None)]
-        count = 0
-        while stack:
-            node, owner = stack.pop()
-            count += 1
-            if count > MAX_NODES:
-                self.complete = False
-                break
-            self.owners[node] = owner
-            self.nodes.setdefault(type(node), []).append(node)
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-                self.prose.add(node.value)
-            inner = node if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else owner
-            for child in ast.iter_child_nodes(node):
-                self.parents[child] = node
-                stack.append((child, inner))
-        for nodes in self.nodes.values():
-            nodes.sort(key=_place)
-        for node in self.all(ast.Import, ast.ImportFrom):
-            self._import(node)
-        self._rename()
-
-    @functools.cached_property
-    def imported_names(self) -> set[str]:
-        """Names that imports bind in this file."""
-        return {
-            (name.asname or name.name).split(".")[0]
-            for node in self.all(ast.Import, ast.ImportFrom)
-            for name in node.names
-        }
-
-    @functools.cached_property
-    def imported(self) -> frozenset[str]:
-        """First words of the full names that imports and builtins bring in."""
-        plain = {
-            name.name.split(".")[0]
-            for node in self.all(ast.Import)
-            for name in node.names
-            if not name.asname
-        }
-        return frozenset(
-            {"builtins", *plain, *(full.split(".")[0] for full in self._alias.values())}
-        )
-
-    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
-        for name in node.names:
-            if isinstance(node, ast.Import):
-                if name.asname:
-                    self._alias[name.asname] = name.name
-            elif node.module and not node.level:
-                self._alias[name.asname or name.name] = f"{node.module}.{name.name}"
-
-    def _rename(self) -> None:
-        """Follow `event = torch.cuda.Event`, where the name is bound once."""
-        bound: dict[str, list[ast.expr | None]] = {}
-        for target, value, _ in self.assigned:
-            if isinstance(target, ast.Name):
-                bound.setdefault(target.id, []).append(value)
-        for name, values in bound.items():
-            value = values[0]
-            if len(values) == 1 and isinstance(value, ast.Attribute | ast.Call | ast.Subscript):
-                full = self.name(value)
-                if full.split(".")[0] in self.imported and name not in self._alias:
-                    self._alias[name] = full
+from evaluators.audit.hits import MAIN, QUOTE_LENGTH, Hit, quote_line
+from evaluators.audit.native_source import Native, parse_native
+from evaluators.audit.python_source import Module
+from store import languages, python_syntax
 
 
 @dataclass
@@ -367,7 +29,7 @@ class Source:
             for call, name in module.calls:
                 yield module, call, name
 
-    def called(
+    def find_calls(
         self, names: frozenset[str], confidence: float, hot: float | None = None
     ) -> Iterator[Hit]:
         """Yield the calls of these functions; `hot` is the confidence inside of `forward`."""
@@ -377,24 +39,29 @@ class Source:
                 yield module.hit(call, cast("float", hot) if warm else confidence)
 
 
-def read(code: str, other_files: Sequence[Mapping[str, str]] | None) -> Source:
-    """Parse a kernel's files; never raises for any text."""
+def parse_source(code: str, other_files: Sequence[Mapping[str, str]] | None) -> Source:
+    """Parse a kernel's files; does not raise for any text.
+
+    Args:
+        code: Text of the file with the entry point.
+        other_files: Mappings of path and code.
+    """
     source = Source([], [], [])
-    _read_python(source, MAIN, code)
+    _add_python(source, MAIN, code)
     for file in other_files or ():
         path, text = file["path"], file["code"]
         if languages.is_python(path):
-            _read_python(source, path, text)
+            _add_python(source, path, text)
         elif languages.is_native(path):
-            source.native += _native(path, text, 1, text.splitlines())
+            source.native += parse_native(path, text, 1, text.splitlines())
     return source
 
 
-def _read_python(source: Source, path: str, code: str) -> None:
+def _add_python(source: Source, path: str, code: str) -> None:
     tree = python_syntax.parse_python(code)
-    lines = code.splitlines() if len(code) <= python_syntax.MAX_LENGTH else [code[:_QUOTE]]
+    lines = code.splitlines() if len(code) <= python_syntax.MAX_LENGTH else [code[:QUOTE_LENGTH]]
     if tree is None:
-        source.unreadable.append(Hit(path, 1, quoted(lines, 1), 0.5))
+        source.unreadable.append(Hit(path, 1, quote_line(lines, 1), 0.5))
         return
     module = Module(path, tree, lines)
     try:
@@ -402,7 +69,7 @@ def _read_python(source: Source, path: str, code: str) -> None:
     except RecursionError:
         module.complete = False
     if not module.complete:
-        source.unreadable.append(Hit(path, 1, quoted(lines, 1), 0.9))
+        source.unreadable.append(Hit(path, 1, quote_line(lines, 1), 0.9))
         return
     source.modules.append(module)
     for node in module.all(ast.Constant, ast.JoinedStr):
@@ -415,91 +82,4 @@ def _read_python(source: Source, path: str, code: str) -> None:
             text = node.value
         else:
             continue
-        source.native += _native(path, text, node.lineno, lines, last=node.end_lineno)
-
-
-def _native(
-    path: str, text: str, first: int, lines: Sequence[str], last: int | None = None
-) -> list[Native]:
-    """Return what tree-sitter sees in a text, or nothing where it is no C++."""
-    import tree_sitter
-
-    data = text.encode(errors="replace")
-    if len(data) > cuda_facts.MAX_BYTES or b"{" not in data or b"(" not in data:
-        return []
-    parser, query = _language()
-    tree = parser.parse(data)
-    found = tree_sitter.QueryCursor(query).captures(tree.root_node)
-    wrong, reached = 0, 0
-    for start, end in sorted((node.start_byte, node.end_byte) for node in found.get("error", [])):
-        wrong += max(0, end - max(start, reached))
-        reached = max(reached, end)
-    if not found.get("function") or wrong > _MOST_ERROR_SHARE * len(data.strip()):
-        return []
-
-    def line(node: tree_sitter.Node) -> int:
-        return min(first + node.start_point.row, last or len(lines) or 1)
-
-    functions = {_declared(node): line(node) for node in found["function"]}
-    device = {
-        _declared(node): line(node)
-        for node in found["function"]
-        if any(child.type == "__global__" for child in node.children)
-    }
-    types: dict[str, int] = {}
-    for node in found.get("type", []):
-        types.setdefault(_text(node), line(node))
-    calls = [_call(node, line(node)) for node in found.get("call", [])]
-    calls.sort(key=lambda call: call.line)
-    return [Native(path, calls, functions, device, types, lines)]
-
-
-def _declared(function: tree_sitter.Node) -> str:
-    node = function.child_by_field_name("declarator")
-    while node is not None and node.type != "identifier":
-        node = node.child_by_field_name("declarator") or next(
-            (child for child in node.named_children if child.type == "identifier"), None
-        )
-    return _text(node)
-
-
-def _call(node: tree_sitter.Node, line: int) -> Called:
-    function = node.child_by_field_name("function")
-    method = function is not None and function.type == "field_expression"
-    while function is not None and function.type in {
-        "qualified_identifier", "template_function", "field_expression", "template_method"
-    }:  # fmt: skip
-        function = function.child_by_field_name("name") or function.child_by_field_name("field")
-    arguments = node.child_by_field_name("arguments")
-    given = tuple(_text(part)[:_QUOTE] for part in arguments.named_children) if arguments else ()
-    syntax = next((child for child in node.children if child.type == "kernel_call_syntax"), None)
-    launch = None if syntax is None else tuple(_text(part) for part in syntax.named_children)
-    return Called(_text(function), line, given, launch, method)
-
-
-def _text(node: tree_sitter.Node | None) -> str:
-    return "" if node is None or node.text is None else node.text.decode(errors="replace")
-
-
-@functools.cache
-def _language() -> tuple[tree_sitter.Parser, tree_sitter.Query]:
-    import tree_sitter
-    import tree_sitter_cuda
-
-    language = tree_sitter.Language(tree_sitter_cuda.language())
-    return tree_sitter.Parser(language), tree_sitter.Query(language, _QUERY)
-
-
-def _place(node: ast.AST) -> tuple[int, int]:
-    return line_of(node), getattr(node, "col_offset", 0)
-
-
-def line_of(node: ast.AST) -> int:
-    """Return the line of a node, 1 where it has none."""
-    return int(getattr(node, "lineno", 1))
-
-
-def quoted(lines: Sequence[str], line: int) -> str:
-    """Return a line of text, cut, as valid UTF-8 without NUL."""
-    text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
-    return text[:_QUOTE].encode(errors="replace").decode().replace("\0", "")
+        source.native += parse_native(path, text, node.lineno, lines, last=node.end_lineno)

@@ -1,4 +1,4 @@
-"""One sweep of detectors over stored kernels, and the decisions of people on what they find."""
+"""Run detectors over stored kernels; record people's decisions on the findings."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from store.lake.limits import QueryLimits
 if TYPE_CHECKING:
     import pyarrow as pa
 
-LOOK_FROM = 0.5
-"""Findings of this confidence are worth a person's time; below it they are tags for queries."""
+REVIEW_FROM = 0.5
+"""Confidence from which a person should review a finding; weaker ones are tags for queries."""
 BATCH = 2048
-"""Kernels per bundle: an interrupted audit loses at most so many."""
+"""Kernels per bundle: an interrupted audit loses at most this number."""
 PERSON = "person"
-"""Detector of findings that a person files."""
+"""Name of the detector of findings that a person files."""
 _SQL = Path(__file__).parent / "sql"
 
 
 @dataclass(kw_only=True)
 class Audit:
-    """What one sweep has done."""
+    """The result of one sweep."""
 
     run_id: str | None = None
     """Run of the sweep; None where nothing was left to search."""
@@ -47,7 +47,7 @@ class Audit:
     snapshot: int = 0
 
 
-def question(name: str) -> str:
+def read_query(name: str) -> str:
     """Return the text of evaluators/audit/sql/NAME.sql."""
     return (_SQL / f"{name}.sql").read_text("utf-8")
 
@@ -63,27 +63,27 @@ def sweep(
 ) -> Audit:
     """Run detectors over the kernels that lack their version, and append what they find.
 
-    Batches are appended as they are done: an interrupted sweep is gone on with by the next.
+    Each batch is appended at once; the next run resumes an interrupted sweep.
 
     Args:
         lake_url: The lake; None means the default one.
         detector: Name of one detector; None runs all.
-        where: SQL over the columns of pending.sql.
-        limit: At most so many kernels.
+        where: SQL over the columns of unsearched_kernels.sql.
+        limit: Most kernels to search.
         processes: Processes that parse; None means one per core.
-        progress: Told of every batch.
+        progress: Called after every batch.
     """
-    chosen = detect.chosen(detector)
+    chosen = detect.choose_detectors(detector)
     keys = sorted(one.key for one in chosen)
     done = Audit()
     with store.writer(lake_url, author="evaluators audit") as writer:
         with writer.reader() as lake:
             done.snapshot = lake.snapshot
-            query, given = question("pending"), {"wanted": keys}
+            query, given = read_query("unsearched_kernels"), {"wanted": keys}
             cut = "" if limit is None else f" LIMIT {int(limit)}"
             columns = "SELECT kernel_id, code, other_files FROM pending"
             if where is None:
-                asked = lake.run(f"WITH pending AS ({query}) {columns}{cut}", given)
+                kernels_left = lake.run(f"WITH pending AS ({query}) {columns}{cut}", given)
                 count = f"WITH pending AS ({query}) SELECT count(*) AS n FROM pending"
                 total = lake.run(count, given).one()
             else:
@@ -91,15 +91,15 @@ def sweep(
                 guarded = f"WITH pending AS ({query}) {columns} WHERE ({where}\n)"
                 counted = f"SELECT count(*) AS n FROM ({guarded}) AS found"
                 total = lake.sql(counted, given, QueryLimits()).one()
-                asked = lake.sql(guarded + cut, given)
+                kernels_left = lake.sql(guarded + cut, given)
             waiting = min(int(total["n"]) if total else 0, limit or sys.maxsize)
             if not waiting:
                 return done
-            done.run_id = begin(writer, lake, "detectors", {"detectors": keys, "where": where})
+            done.run_id = start_run(writer, lake, "detectors", {"detectors": keys, "where": where})
             began = time.monotonic()
             only = None if detector is None else [one.name for one in chosen]
             with Pool(only, processes) as pool:
-                for kernels in _batches(asked):
+                for kernels in _read_batches(kernels_left):
                     rows = [row | {"run_id": done.run_id} for row in pool.search(kernels)]
                     scans = [{"kernel_id": k, "run_id": done.run_id} for k, _, _ in kernels]
                     message = f"audited {len(kernels)} kernels"
@@ -113,26 +113,26 @@ def sweep(
 
 
 def decide(lake_url: str | None, prefix: str, decision: str, why: str) -> tuple[str, str, int]:
-    """Append a decision on a finding; a kernel is quarantined by a finding that a person files.
+    """Append a decision on a finding; to quarantine a kernel, file a finding on it.
 
     Args:
         lake_url: The lake; None means the default one.
         prefix: Id of a finding or, to confirm, of a kernel; or the start of one.
         decision: confirmed or dismissed.
-        why: The reason, which stands with it.
+        why: The reason, which is stored with the decision.
 
     Returns:
         The ids of finding and kernel, and the snapshot.
     """
     if not why.strip():
-        raise FlywheelError("a decision needs its reason", 'Say it with --why "…".')
+        raise FlywheelError("a decision needs a reason", 'Give it with --why "…".')
     with store.writer(lake_url, author="evaluators audit") as writer:
         with writer.reader() as lake:
-            kind, identity, kernel_id = _find(lake, prefix)
+            kind, identity, kernel_id = _find_by_prefix(lake, prefix)
         if kind == "kernel" and decision == "dismissed":
             raise FlywheelError(
-                f"{identity[:12]} is a kernel, and what is dismissed is a finding",
-                f"Its findings: evaluators findings {identity[:12]}",
+                f"{identity[:12]} is a kernel, and only a finding can be dismissed",
+                f"List its findings: evaluators findings {identity[:12]}",
             )
         author = getpass.getuser()
         tables: dict[str, list[dict[str, Any]]] = {}
@@ -162,25 +162,25 @@ def decide(lake_url: str | None, prefix: str, decision: str, why: str) -> tuple[
     return identity, kernel_id, snapshot
 
 
-def listed(lake: store.Lake, prefix: str | None) -> pa.Table:
-    """Return the findings of the kernel whose id begins so, or all, with their standing."""
-    kernel_id = None if prefix is None else _find(lake, prefix)[2]
-    return lake.run(question("findings"), {"kernel_id": kernel_id}).arrow()
+def list_findings(lake: store.Lake, prefix: str | None) -> pa.Table:
+    """Return the findings, with their standing, of the kernel with this start of an id, or all."""
+    kernel_id = None if prefix is None else _find_by_prefix(lake, prefix)[2]
+    return lake.run(read_query("findings"), {"kernel_id": kernel_id}).arrow()
 
 
-def classes(lake: store.Lake, run_id: str, detectors: Sequence[str]) -> pa.Table:
-    """Return the findings of these detectors by class, and how many this run was first to make."""
-    given = {"run_id": run_id, "detectors": list(detectors), "look_from": LOOK_FROM}
-    return lake.run(question("classes"), given).arrow()
+def count_by_class(lake: store.Lake, run_id: str, detectors: Sequence[str]) -> pa.Table:
+    """Count the findings of these detectors by class, and those that this run was first to make."""
+    given = {"run_id": run_id, "detectors": list(detectors), "look_from": REVIEW_FROM}
+    return lake.run(read_query("findings_by_class"), given).arrow()
 
 
-def datasets(lake: store.Lake, kernel_id: str | None = None) -> pa.Table:
-    """Return the datasets that hold a marked kernel, or this one where it is marked."""
-    given = {"look_from": LOOK_FROM, "kernel_id": kernel_id}
-    return lake.run(question("datasets"), given).arrow()
+def find_marked_datasets(lake: store.Lake, kernel_id: str | None = None) -> pa.Table:
+    """Return the datasets that contain a marked kernel, or this kernel where it is marked."""
+    given = {"look_from": REVIEW_FROM, "kernel_id": kernel_id}
+    return lake.run(read_query("marked_datasets"), given).arrow()
 
 
-def begin(writer: store.Writer, lake: store.Lake, name: str, config: dict[str, Any]) -> str:
+def start_run(writer: store.Writer, lake: store.Lake, name: str, config: dict[str, Any]) -> str:
     """Append the row of an audit run and return its id."""
     run_id = uuid7()
     started = {
@@ -198,24 +198,30 @@ def begin(writer: store.Writer, lake: store.Lake, name: str, config: dict[str, A
     return run_id
 
 
-def _batches(asked: store.Result) -> Iterator[list[Kernel]]:
-    for batch in asked.reader(BATCH):
+def _read_batches(kernels_left: store.Result) -> Iterator[list[Kernel]]:
+    for batch in kernels_left.reader(BATCH):
         columns = [batch.column(name).to_pylist() for name in ("kernel_id", "code", "other_files")]
         if batch.num_rows:
             yield list(zip(*columns, strict=True))
 
 
-def _find(lake: store.Lake, prefix: str) -> tuple[str, str, str]:
-    """Return what an id or the start of one names: kind, id, kernel_id. Raises UnknownName."""
+def _find_by_prefix(lake: store.Lake, prefix: str) -> tuple[str, str, str]:
+    """Return kind, id and kernel_id of the finding or kernel with this start of an id.
+
+    Raises UnknownName where there is none, or several.
+    """
     # Control characters typed by mistake must not reach the terminal through the error.
     wanted = re.sub(r"[^0-9a-f]", "", prefix.lower())
-    found = lake.run(question("id"), {"prefix": wanted}).rows()
+    found = lake.run(read_query("ids_by_prefix"), {"prefix": wanted}).rows()
     if not wanted or wanted != prefix.lower() or not found:
         raise UnknownName(
-            f"no finding or kernel id begins with {quote_name(prefix)}",
-            "`evaluators findings` lists them.",
+            f"no finding or kernel has an id that starts with {quote_name(prefix)}",
+            "List the findings: evaluators findings",
         )
     if len(found) > 1:
         some = ", ".join(f"{row['kind']} {row['id'][:12]}" for row in found[:5])
-        raise UnknownName(f"{prefix} begins {len(found)} or more ids", f"Such as {some}")
+        raise UnknownName(
+            f"{prefix} is ambiguous: it matches {len(found)} or more ids, such as {some}",
+            "Give more characters.",
+        )
     return found[0]["kind"], found[0]["id"], found[0]["kernel_id"]

@@ -1,4 +1,4 @@
-"""The command that looks at the fastest kernels with NVIDIA's own tools."""
+"""The command that runs NVIDIA's tools on the fastest kernels."""
 
 from __future__ import annotations
 
@@ -31,10 +31,14 @@ def diagnose(
     device: str = "auto",
     common: Common = _DEFAULT,
 ) -> None:
-    """Look at the fastest kernels of a GPU with Nsight Compute or compute-sanitizer.
+    """Run Nsight Compute or compute-sanitizer on the fastest kernels of a GPU.
 
-    ncu writes analyses, sanitizer (memcheck and initcheck) writes findings of class memory_error.
-    Every verdict has an analysis by torch's profiler already; this is slower and sees more.
+    ncu writes analyses; sanitizer (memcheck and initcheck) writes findings of class memory_error.
+    Every verdict has an analysis by torch's profiler already; these tools take longer and see more.
+
+    Examples:
+      evaluators diagnose --top 3
+      evaluators diagnose 82db41 --tool sanitizer --device cuda:1
 
     Examples:
       evaluators diagnose --top 3
@@ -43,45 +47,48 @@ def diagnose(
     Parameters
     ----------
     kernel
-        Only kernels whose id starts so.
+        Examine only kernels with this id or start of an id.
     top
-        So many of the fastest over eager.
+        Number of kernels, those with the largest speedup over eager first.
     tool
         ncu or sanitizer.
     device
-        cuda:0, cuda:1 …; auto takes the first GPU.
+        A GPU such as cuda:0; auto and cuda take the first GPU.
     """
     import store
     from evaluators.device import placement
-    from evaluators.judge import Config
     from evaluators.judging import nvidia_tools
-    from evaluators.scheduling import pending
-    from evaluators.scheduling.judge_process import Host
+    from evaluators.scheduling.cases import read_cases
+    from evaluators.scheduling.judge_process import JudgeProcess
 
     nvidia_tools.find_program(tool)
-    place = placement.divide_machine(device).places[0]
+    place = placement.choose_place(device)
     with store.writer(common.lake, author="evaluators diagnose") as writer:
-        with Host("judge", place.device, Config(), place.cores) as host:
-            if host.row["kind"] != "cuda":
-                raise DeviceUnavailable("these tools look at a GPU", "Name one: --device cuda:0")
+        with JudgeProcess(None, place.device, cores=place.cores) as judge:
+            if judge.row["kind"] != "cuda":
+                raise DeviceUnavailable(
+                    "evaluators diagnose needs a GPU, and this device is the processor",
+                    "Give a GPU, such as --device cuda:0.",
+                )
             with writer.reader() as lake:
-                given = {"device": host.row["name"], "kernel": kernel, "top": top}
-                wanted = lake.run((_SQL / "diagnose.sql").read_text("utf-8"), given).arrow()
-                cases = list(pending.texts(lake, wanted, host.row["name"]))
+                parameters = {"device": judge.row["name"], "kernel": kernel, "top": top}
+                query = (_SQL / "fastest_kernels.sql").read_text("utf-8")
+                kernels = lake.run(query, parameters).arrow()
+                cases = list(read_cases(lake, kernels, judge.row["name"]))
                 snapshot = lake.snapshot
             if not cases:
                 raise UnknownName(
-                    f"no ranked kernel of {host.row['name']} to look at",
+                    f"the lake has no ranked kernel on {judge.row['name']}",
                     "Judge some first: evaluators run",
                 )
             failed = written = 0
             for case in cases:
                 name = f"{quote_name(case['path'])} {case['kernel_id'][:8]}"
                 try:
-                    tables = host.look(case, tool)
+                    tables = judge.run_tool(case, tool)
                 except SandboxFailed as error:
                     failed += 1
-                    echo.print_note(f"{name} was not seen:")
+                    echo.print_note(f"{name} was not examined:")
                     echo.print_foreign(str(error), sys.stderr)
                     continue
                 rows = sum(map(len, tables.values()))
@@ -95,5 +102,5 @@ def diagnose(
                     writer.append(tables, message=f"{tool} {case['kernel_id'][:12]}", wait=False)
         if written:
             snapshot = writer.flush()
-    done = f"{len(cases) - failed} kernels seen by {tool}, {failed} not"
-    echo.print_result(f"{done}, rows +{written} → snapshot {snapshot}")
+    examined = f"{len(cases) - failed} of {len(cases)} kernels examined by {tool}"
+    echo.print_result(f"{examined}, rows +{written} → snapshot {snapshot}")

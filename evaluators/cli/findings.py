@@ -1,4 +1,4 @@
-"""Commands over findings: search the stored kernels, list what was found, decide on it."""
+"""Commands on findings: search the stored kernels, list findings, decide on them."""
 
 from __future__ import annotations
 
@@ -33,11 +33,16 @@ def audit(
     format: Format = "table",
     common: Common = _DEFAULT,
 ) -> None:
-    """Search all stored kernels for signs of cheating, and list the datasets that hold one.
+    """Search all stored kernels for signs of cheating; list the datasets that contain such kernels.
 
-    A kernel is searched once by each version of a detector: what a new detector marks in the past
-    is one more run of this command. Findings are tags and no verdicts; confirm one with
-    `evaluators quarantine`. Interrupt it when you like, run it again to go on.
+    Each version of a detector searches a kernel once. Run the command again after adding a detector
+    to search the older kernels, too. A finding is a tag and not a verdict; confirm one with
+    `evaluators quarantine`. You can interrupt the command at any time and run it again to resume.
+
+    Examples:
+      evaluators audit
+      evaluators audit --detector result-caching --where "policy_id = 'policy-a'"
+      evaluators audit --llm http://localhost:8000/v1 --model NAME --max-calls 20
 
     Examples:
       evaluators audit
@@ -47,37 +52,40 @@ def audit(
     Parameters
     ----------
     detector
-        Only this detector (a file of evaluators/detectors or ./flywheel/detectors).
+        Run only this detector (a file of evaluators/detectors or ./flywheel/detectors).
     where
-        Only kernels for which this SQL holds: columns of kernels, policy_id, task_name.
+        Search only kernels for which this SQL condition holds. Columns: those of kernels,
+        policy_id, task_name.
     limit
-        At most so many kernels.
+        Search at most this number of kernels.
     llm
-        Base URL of an OpenAI-compatible endpoint: its model is asked about surprising wins only
-        (above 3x, or twice the best other kernel of the task).
+        Base URL of an OpenAI-compatible endpoint. Its model checks only surprising wins: above 3x,
+        or twice the best other kernel of the task.
     model
-        Model to ask there.
+        Model of the endpoint.
     max_calls
-        At most so many requests to it, retries included.
+        Send at most this number of requests to the endpoint, retries included.
     key_env
-        HOST=NAME or HOST:PORT=NAME: environment variable with the key for the endpoint. A host
-        without a port stands for the default port (443 of https, 80 of http). An endpoint that is
-        not named gets no key; https://api.openai.com gets OPENAI_API_KEY.
+        Environment variable with the key of an endpoint, as HOST=NAME or HOST:PORT=NAME. The
+        default port is 443 for https and 80 for http. https://api.openai.com gets OPENAI_API_KEY;
+        other endpoints get no key unless they are named.
     format
-        table, json or csv: what the list of datasets is printed as.
+        Format of the list of datasets: table, json or csv.
     """
     import store
     from evaluators.audit import detect, sweep
     from store.commandline import display
 
     if (llm is None) != (model is None):
-        raise FlywheelError("--llm and --model belong together", "Give the URL and the model.")
+        raise FlywheelError("--llm and --model belong together", "Give both, or neither.")
     if key_env and llm is None:
-        raise FlywheelError("--key-env is for an endpoint", "Name one with --llm and --model.")
+        raise FlywheelError(
+            "--key-env needs an endpoint", "Name the endpoint with --llm and --model."
+        )
     if llm is not None and model is not None:
         from evaluators.audit import language_model
 
-        asked = language_model.ask_about_wins(
+        checks = language_model.ask_about_wins(
             common.lake,
             language_model.Endpoint(
                 url=llm, model=model, max_calls=max_calls, key_env=tuple(key_env or ())
@@ -85,27 +93,27 @@ def audit(
             where,
             limit,
         )
-        echo.print_note(str(asked))
-        names, run_id, kernels = [f"llm:{model}"], asked.run_id, asked.kernels
-        found, snapshot = asked.findings, asked.snapshot
+        echo.print_note(str(checks))
+        names, run_id, kernels = [f"llm:{model}"], checks.run_id, checks.kernels
+        found, snapshot = checks.findings, checks.snapshot
     else:
         with show_progress(quiet=common.quiet) as progress:
             done = sweep.sweep(
                 common.lake, detector=detector, where=where, limit=limit, progress=progress
             )
-        names = [one.name for one in detect.chosen(detector)] + [detect.UNREADABLE]
+        names = [one.name for one in detect.choose_detectors(detector)] + [detect.UNREADABLE]
         run_id, kernels, found, snapshot = done.run_id, done.kernels, done.findings, done.snapshot
         if done.kernels:
             rate = done.kernels / done.seconds
             echo.print_note(f"{done.kernels} kernels in {done.seconds:.1f} s, {rate:.0f} kernels/s")
     with store.open(common.lake) as lake:
         if run_id is not None and format == "table":
-            display.print_table(sweep.classes(lake, run_id, names), sys.stderr)
-        holding = sweep.datasets(lake)
+            display.print_table(sweep.count_by_class(lake, run_id, names), sys.stderr)
+        holding = sweep.find_marked_datasets(lake)
     if holding.num_rows or format != "table":
         display.write_rows(holding, format)
     elif kernels:
-        echo.print_note("no dataset holds a marked kernel")
+        echo.print_note("no dataset contains a marked kernel")
     if format == "table":
         echo.print_result(f"{kernels} kernels searched, findings +{found} → snapshot {snapshot}")
 
@@ -117,12 +125,17 @@ def findings(
     format: Format = "table",
     common: Common = _DEFAULT,
 ) -> None:
-    """List findings with line, quote and standing; those that wait for a decision come first.
+    """List findings with line, quote and standing, those without a decision first.
+
+    Examples:
+      evaluators findings
+      evaluators findings 82db41 --format json
 
     Parameters
     ----------
     kernel
-        Id of a kernel or of a finding on it, or the start of one; all where it is left out.
+        List only the findings on the kernel with this id, or with a finding with this id. The start
+        of an id is enough.
     format
         table, json or csv.
     """
@@ -131,11 +144,14 @@ def findings(
     from store.commandline import display
 
     with store.open(common.lake) as lake:
-        display.write_rows(sweep.listed(lake, kernel), format)
+        display.write_rows(sweep.list_findings(lake, kernel), format)
 
 
 def quarantine(identity: str, /, *, why: str, common: Common = _DEFAULT) -> None:
-    """Confirm a finding, or file one on a kernel: no dataset made from here on holds the kernel.
+    """Confirm a finding, or file one on a kernel; new datasets leave the kernel out.
+
+    Examples:
+      evaluators quarantine 82db41 --why "returns the answer of its first call"
 
     Examples:
       evaluators quarantine 9f2c41 --why "returns a cached answer"
@@ -145,13 +161,16 @@ def quarantine(identity: str, /, *, why: str, common: Common = _DEFAULT) -> None
     identity
         Id of a finding or of a kernel, or the start of one.
     why
-        The reason.
+        The reason, which is stored with the decision.
     """
     _decide(identity, "confirmed", why, common)
 
 
 def dismiss(identity: str, /, *, why: str, common: Common = _DEFAULT) -> None:
-    """Dismiss a finding; a kernel whose every confirmed finding was dismissed is free again.
+    """Dismiss a finding; a kernel without confirmed findings is not quarantined any more.
+
+    Examples:
+      evaluators dismiss 82db41 --why "the cache is emptied before every call"
 
     Examples:
       evaluators dismiss 4be07a --why "the cache is rebuilt for every input"
@@ -161,7 +180,7 @@ def dismiss(identity: str, /, *, why: str, common: Common = _DEFAULT) -> None:
     identity
         Id of a finding, or the start of one.
     why
-        The reason.
+        The reason, which is stored with the decision.
     """
     _decide(identity, "dismissed", why, common)
 
@@ -177,9 +196,9 @@ def _decide(identity: str, decision: str, why: str, common: Common) -> None:
             "SELECT kernel_id FROM quarantined WHERE kernel_id = $kernel_id",
             {"kernel_id": kernel_id},
         ).one()
-        holding = sweep.datasets(lake, kernel_id)
+        holding = sweep.find_marked_datasets(lake, kernel_id)
     if held is not None and holding.num_rows:
-        echo.print_note("datasets that were made with it:")
+        echo.print_note("datasets that contain it:")
         display.print_table(holding, sys.stderr)
     state = "quarantined" if held is not None else "not quarantined"
     echo.print_result(

@@ -1,10 +1,11 @@
-"""What a verdict looks like in a terminal."""
+"""Format a verdict for a terminal."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from evaluators.timing.intervals import classify_speedup
@@ -15,7 +16,7 @@ from evaluators.timing.surprising_wins import (
 )
 from store.commandline.escape import escape_lines, escape_terminal, quote_name
 
-_COLOURS = {
+_COLORS = {
     "correct": "32",
     "evaluator_error": "33",
     "faster": "32",
@@ -24,80 +25,107 @@ _COLOURS = {
 }
 _FAILED = "31"
 _LOG_LINES = 20
+_WIDTH = 80
 
 
-def lines(
+def format_lines(
     name: str,
     device: str,
     tables: dict[str, list[dict[str, Any]]],
     *,
-    colour: bool = False,
+    color: bool = False,
     width: int | None = None,
 ) -> Iterator[str]:
-    """The verdict, a line per baseline with its interval, then what the candidate wrote.
+    """Yield the lines of a verdict: status, a table of speedups, flags, then the candidate's text.
 
-    All text of the candidate is escaped, and each line of it stands behind a prefix.
+    All text of the candidate is escaped, and each line of it has a prefix.
 
     Args:
         name: Name of the candidate's file.
         device: Name of the device.
         tables: Rows of the case.
-        colour: With the color sequences of a terminal.
+        color: With the color sequences of a terminal.
         width: Columns of the terminal, where there is one.
     """
 
-    def painted(text: str, meaning: str) -> str:
-        return f"\x1b[{_COLOURS.get(meaning, _FAILED)}m{text}\x1b[0m" if colour else text
+    def paint(text: str, meaning: str) -> str:
+        return f"\x1b[{_COLORS.get(meaning, _FAILED)}m{text}\x1b[0m" if color else text
 
     [evaluation] = tables["evaluations"]
-    status = painted(evaluation["status"], evaluation["status"])
-    reason = f" ({evaluation['reason']})" if evaluation["reason"] else ""
+    status = paint(evaluation["status"], evaluation["status"])
+    reason = f" ({evaluation['reason']})" if evaluation.get("reason") else ""
     yield f"{quote_name(name)} on {escape_terminal(device)}: {status}{reason}"
-    if evaluation["message"]:
+    if evaluation.get("message"):
         yield from escape_lines(evaluation["message"], width=width)
-    sessions = _sessions(tables["timings"])
+    sessions = _group_sessions(tables.get("timings", []))
     for number, session in enumerate(sessions, start=1):
         if len(sessions) > 1:
             yield f"  process {number} of {len(sessions)}"
-        for text, meaning in _speedup_lines(session):
-            yield f"  {painted(meaning, meaning)}{' ' * (6 - len(meaning))} {text}"
+        yield from _format_session(session, paint, width or _WIDTH)
     for row in tables.get("analyses", []):
         yield from escape_lines(row["body"], width=width)
     if evaluation.get("equivalent") is False:
-        yield "  not ranked: another function than the task's module, by its flags"
-    if evaluation["flags"]:
-        yield f"  flags: {', '.join(evaluation['flags'])}"
-    if evaluation["status"] != "correct" and evaluation["log"]:
+        yield "  not ranked: by its flags, it computes another function than the task's module"
+    if evaluation.get("flags"):
+        yield from _wrap(f"flags: {', '.join(evaluation['flags'])}", width or _WIDTH)
+    if evaluation["status"] != "correct" and evaluation.get("log"):
         yield from escape_lines(evaluation["log"], width=width)[-_LOG_LINES:]
 
 
-def _sessions(timings: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {}
+def _group_sessions(timings: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    sessions: dict[str, list[dict[str, Any]]] = {}
     for row in timings:
-        found.setdefault(row["session_id"], []).append(row)
-    return list(found.values())
+        sessions.setdefault(row["session_id"], []).append(row)
+    return list(sessions.values())
 
 
-def _speedup_lines(session: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Text and meaning of each baseline's line; the baseline hardest to beat is marked."""
+def _format_session(
+    session: list[dict[str, Any]], paint: Callable[[str, str], str], width: int
+) -> Iterator[str]:
+    """Yield a table with a row per baseline, then its clock and the other clocks' speedups."""
     ranking = select_ranking_rows(session)
-    found = compute_speedups(session)
+    bounds = compute_speedups(session)
+    if not bounds:
+        return
     kernel = ranking["kernel"]
-    for baseline, (low, middle, high) in found.items():
-        baseline_ms = statistics.median(ranking[baseline]["samples_ms"])
-        kernel_ms = statistics.median(kernel["samples_ms"])
-        times = f"{kernel['clock']} {baseline_ms:.4g} ms → {kernel_ms:.4g} ms"
-        notes = [times, f"n = {len(kernel['blocks'])}"]
-        for clock in dict.fromkeys(row["clock"] for row in session):
-            arms = {row["arm"]: row["samples_ms"] for row in session if row["clock"] == clock}
-            if clock != kernel["clock"] and baseline in arms:
-                ratio = statistics.median(arms[baseline]) / statistics.median(arms["kernel"])
-                notes.append(f"{clock} {ratio:.2f}")
-        if kernel["noisy"]:
-            notes.append("noisy, not for ranking")
-        mark = (
-            " (best baseline)" if len(found) > 1 and baseline == find_best_baseline(found) else ""
-        )
-        bounds = f"[{math.exp(low):.2f}, {math.exp(high):.2f}]"
-        text = f"speedup {math.exp(middle):.2f} {bounds} over {baseline}{mark}"
-        yield f"{text} ({', '.join(notes)})", classify_speedup(low, high)
+    kernel_ms = statistics.median(kernel["samples_ms"])
+    intervals = {
+        name: f"[{math.exp(low):.2f}, {math.exp(high):.2f}]"
+        for name, (low, _, high) in bounds.items()
+    }
+    wide = max(map(len, ("baseline", *bounds)))
+    wider = max(map(len, intervals.values()))
+    yield f"  {'':6} speedup  {'interval':{wider}}  {'baseline':{wide}}  {'ms':>9}  kernel ms"
+    for name, (low, middle, high) in bounds.items():
+        meaning = classify_speedup(low, high)
+        baseline_ms = statistics.median(ranking[name]["samples_ms"])
+        word = paint(meaning, meaning) + " " * (6 - len(meaning))
+        times = f"{baseline_ms:9.4g}  {kernel_ms:9.4g}"
+        yield f"  {word} {math.exp(middle):7.2f}  {intervals[name]:{wider}}  {name:{wide}}  {times}"
+    notes = [f"clock {kernel['clock']}", f"n = {len(kernel['blocks'])}"]
+    if kernel["noisy"]:
+        notes.append("noisy, not for ranking")
+    if len(bounds) > 1:
+        notes.append(f"best baseline: {find_best_baseline(bounds)}")
+    yield from _wrap("; ".join(notes), width)
+    for clock in dict.fromkeys(row["clock"] for row in session):
+        if clock != kernel["clock"]:
+            yield from _wrap(f"clock {clock}: {_list_ratios(session, clock, bounds)}", width)
+
+
+def _list_ratios(session: list[dict[str, Any]], clock: str, baselines: Iterable[str]) -> str:
+    """Return the speedups by another clock than the one that ranks."""
+    arms = {row["arm"]: row["samples_ms"] for row in session if row["clock"] == clock}
+    kernel_ms = statistics.median(arms["kernel"])
+    return ", ".join(
+        f"{statistics.median(arms[name]) / kernel_ms:.2f} over {name}"
+        for name in baselines
+        if name in arms
+    )
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        text, max(width, 40), initial_indent="  ", subsequent_indent="    ",
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip

@@ -5,22 +5,23 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.source import Hit, Source, words
+from evaluators.audit.hits import Hit, split_names
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "caller_switch"
-_CALLS = words("gettrace getprofile", "sys.") | words(
+_CALLS = split_names("gettrace getprofile", "sys.") | split_names(
     "autograd._profiler_enabled _C._autograd._profiler_enabled "
     "autograd.profiler._is_profiler_enabled _C._profiler._is_profiler_enabled",
     "torch.",
 )  # fmt: skip
-_STACK = words("co_name co_filename f_lineno")
+_STACK = split_names("co_name co_filename f_lineno")
 _PROFILERS = ("NCU", "NSYS", "NV_COMPUTE", "CUDA_INJECTION", "PROFIL", "KINETO", "PYTEST", "BENCH")
 
 
 def find(source: Source) -> Iterator[Hit]:
     """Yield looks at the names on the stack, at profilers and at how the process was started."""
-    yield from source.called(_CALLS, 0.8)
+    yield from source.find_calls(_CALLS, 0.8)
     for module in source.modules:
         for node in module.all(ast.Attribute):
             if node.attr in _STACK:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.flow import is_empty, named, returns
-from evaluators.audit.source import Hit, Module, Source, words
+from evaluators.audit.flow import collect_names, find_returns, is_empty
+from evaluators.audit.hits import Hit, split_names
+from evaluators.audit.python_source import Module
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "decoy_kernel"
 _JIT = frozenset(("triton.jit", "triton.runtime.jit", "triton.experimental.gluon.jit"))
-_BUILDS = words("load load_inline", "torch.utils.cpp_extension.") | words(
+_BUILDS = split_names("load load_inline", "torch.utils.cpp_extension.") | split_names(
     "CDLL cdll.LoadLibrary", "ctypes."
 )
-_BUFFERS = words("zeros zeros_like full ones", "torch.")
+_BUFFERS = split_names("zeros zeros_like full ones", "torch.")
 
 
 def find(source: Source) -> Iterator[Hit]:
@@ -42,12 +44,12 @@ def find(source: Source) -> Iterator[Hit]:
                 # Beside a kernel that is launched, it is a variant that was left behind.
                 yield native.hit(line, 0.3 if launches else 0.7)
     for module in source.modules:
-        yield from _unreached(module)
+        yield from _find_unreached(module)
         for function in module.entries:
-            yield from _unused(module, function)
+            yield from _find_unused(module, function)
 
 
-def _unreached(module: Module) -> Iterator[Hit]:
+def _find_unreached(module: Module) -> Iterator[Hit]:
     """Yield Triton kernels and loaded extensions whose names stand in nothing that runs."""
     if not module.entries:
         return
@@ -57,7 +59,7 @@ def _unreached(module: Module) -> Iterator[Hit]:
             word = node.id if isinstance(node, ast.Name) else node.attr
             mentioned.setdefault(word, []).append(node)
 
-    def reached(name: str, seen: set[str]) -> bool:
+    def is_reached(name: str, seen: set[str]) -> bool:
         """Say whether a name is used in a call of the model, or goes into a name that is."""
         if name in seen:
             return False
@@ -67,14 +69,14 @@ def _unreached(module: Module) -> Iterator[Hit]:
             if owner in module.hot:
                 return True
             outer = owner is not None and owner.name not in {name, "__init__"}
-            if owner is not None and outer and reached(owner.name, seen):
+            if owner is not None and outer and is_reached(owner.name, seen):
                 return True
             for statement in module.under(node, ast.Assign):
                 assert isinstance(statement, ast.Assign)
                 for target in statement.targets:
                     for part in ast.walk(target):
                         word = getattr(part, "id", None) or getattr(part, "attr", None)
-                        if word and word != "self" and reached(str(word), seen):
+                        if word and word != "self" and is_reached(str(word), seen):
                             return True
         return False
 
@@ -84,16 +86,16 @@ def _unreached(module: Module) -> Iterator[Hit]:
                 module.name(one.func if isinstance(one, ast.Call) else one)
                 for one in function.decorator_list
             }
-            if names & _JIT and not reached(function.name, set()):
+            if names & _JIT and not is_reached(function.name, set()):
                 yield module.hit(function, 0.7)
     for target, value, node in module.assigned:
         if isinstance(value, ast.Call) and module.name(value.func) in _BUILDS:
             word = getattr(target, "id", None) or getattr(target, "attr", None)
-            if word and not reached(str(word), set()) and module.owner(node) not in module.hot:
+            if word and not is_reached(str(word), set()) and module.owner(node) not in module.hot:
                 yield module.hit(node, 0.7)
 
 
-def _unused(module: Module, function: ast.AST) -> Iterator[Hit]:
+def _find_unused(module: Module, function: ast.AST) -> Iterator[Hit]:
     """Yield calls that fill buffers of which none reaches the answer."""
     if not isinstance(function, ast.FunctionDef):
         return
@@ -102,19 +104,19 @@ def _unused(module: Module, function: ast.AST) -> Iterator[Hit]:
     for node in module.inside(function, ast.Assign, ast.AugAssign):
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             for name in (part.id for part in ast.walk(target) if isinstance(part, ast.Name)):
-                into.setdefault(name, set()).update(named(node.value))
+                into.setdefault(name, set()).update(collect_names(node.value))
                 made = isinstance(node.value, ast.Call) and module.name(node.value.func)
                 if is_empty(module, node.value) or made in _BUFFERS:
                     buffers.add(name)
     for call in module.inside(function, ast.Call):
-        given = {name for value in (*call.args, *call.keywords) for name in named(value)}
+        given = {name for value in (*call.args, *call.keywords) for name in collect_names(value)}
         # What `pieces.append(x)` is given goes into the object, and into buffers beside it.
         if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
             into.setdefault(call.func.value.id, set()).update(given)
         for name in given & buffers:
             into.setdefault(name, set()).update(given)
     answer: set[str] = set()
-    waiting = [name for node in returns(module, function) for name in named(node)]
+    waiting = [name for node in find_returns(module, function) for name in collect_names(node)]
     while waiting:
         name = waiting.pop()
         if name not in answer:
@@ -122,7 +124,9 @@ def _unused(module: Module, function: ast.AST) -> Iterator[Hit]:
             waiting += into.get(name, ())
     for node in module.inside(function, ast.Expr):
         call = node.value
-        if isinstance(call, ast.Call) and not named(call.func) & (buffers | {"ctx"}):
-            given = {name for value in (*call.args, *call.keywords) for name in named(value)}
+        if isinstance(call, ast.Call) and not collect_names(call.func) & (buffers | {"ctx"}):
+            given = {
+                name for value in (*call.args, *call.keywords) for name in collect_names(value)
+            }
             if given & buffers and not given & buffers & answer and answer:
                 yield module.hit(node, 0.6)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evaluators.audit.source import Hit, Source
+from evaluators.audit.hits import Hit
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "default_stream"

@@ -5,8 +5,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.flow import is_model, returns, self_attribute, strip_views, uses
-from evaluators.audit.source import Hit, Module, Source
+from evaluators.audit.flow import (
+    find_returns,
+    find_uses,
+    is_model,
+    read_self_attribute,
+    strip_views,
+)
+from evaluators.audit.hits import Hit
+from evaluators.audit.python_source import Module
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "dropped_work"
@@ -15,7 +23,7 @@ CLASS = "dropped_work"
 def find(source: Source) -> Iterator[Hit]:
     """Yield returns of an untouched input, and inputs, layers and parameters nothing reads."""
     for module in source.modules:
-        yield from _unread_layers(module)
+        yield from _find_unread_layers(module)
         for function in module.entries:
             if not is_model(module, function):
                 continue
@@ -25,11 +33,11 @@ def find(source: Source) -> Iterator[Hit]:
                 for name in module.inside(function, ast.Name)
                 if isinstance(name.ctx, ast.Store)
             }
-            for node in returns(module, function):
+            for node in find_returns(module, function):
                 value = strip_views(node.value)
                 if isinstance(value, ast.Name) and value.id in inputs - stored:
                     # Read elsewhere too, it may have been written in place.
-                    alone = len(uses(module, function, value.id)) == 1
+                    alone = len(find_uses(module, function, value.id)) == 1
                     yield module.hit(node, 0.8 if alone else 0.2)
             splat = {one.arg for one in (function.args.vararg, function.args.kwarg) if one}
             body = function.body[-1] if function.body else function
@@ -42,7 +50,7 @@ def find(source: Source) -> Iterator[Hit]:
                     yield module.hit(function, 0.4)
 
 
-def _unread_layers(module: Module) -> Iterator[Hit]:
+def _find_unread_layers(module: Module) -> Iterator[Hit]:
     """Yield layers and parameters that __init__ makes and that no other line mentions."""
     read = {node.attr for node in module.all(ast.Attribute) if isinstance(node.ctx, ast.Load)} | {
         node.value for node in module.all(ast.Constant) if isinstance(node.value, str)
@@ -51,7 +59,7 @@ def _unread_layers(module: Module) -> Iterator[Hit]:
     if read & walks or not module.entries:
         return
     for target, value, node in module.assigned:
-        name = self_attribute(target)
+        name = read_self_attribute(target)
         if name is None or name in read or not isinstance(value, ast.Call):
             continue
         # Often kept for its place in the order of random weights, or not read by the task either.

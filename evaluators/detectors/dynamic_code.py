@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evaluators.audit.source import Hit, Source, words
+from evaluators.audit.hits import Hit, split_names
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "dynamic_code"
-_RUN = words("exec eval compile", "", "builtins.")
+_RUN = split_names("exec eval compile", "", "builtins.")
 _IMPORT = frozenset(("__import__", "builtins.__import__", "importlib.import_module"))
 _DECODE = (
-    words("loads load", "marshal.", "pickle.", "dill.", "cloudpickle.")
-    | words("CodeType FunctionType", "types.")
-    | words("b64decode b85decode b16decode", "base64.")
-    | words("decompress", "zlib.", "lzma.", "bz2.", "gzip.")
+    split_names("loads load", "marshal.", "pickle.", "dill.", "cloudpickle.")
+    | split_names("CodeType FunctionType", "types.")
+    | split_names("b64decode b85decode b16decode", "base64.")
+    | split_names("decompress", "zlib.", "lzma.", "bz2.", "gzip.")
     | {"codecs.decode", "bytes.fromhex"}
 )
 

@@ -5,22 +5,23 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.source import Hit, Source, words
+from evaluators.audit.hits import Hit, split_names
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "forged_verdict"
-_ENDS = words("_exit abort", "os.")
+_ENDS = split_names("_exit abort", "os.")
 _LEAVES = frozenset(
     ("sys.exit", "exit", "quit", "atexit.register", "builtins.exit", "atexit._run_exitfuncs")
 )
 _PRINTS = frozenset(("print", "builtins.print", "sys.stdout.write", "sys.stdout.buffer.write"))
-_NATIVE_ENDS = words("_exit _Exit quick_exit at_quick_exit atexit on_exit")
+_NATIVE_ENDS = split_names("_exit _Exit quick_exit at_quick_exit atexit on_exit")
 
 
 def find(source: Source) -> Iterator[Hit]:
     """Yield ends of the process, handlers that run at its end, and prints from a call."""
-    yield from source.called(_ENDS, 0.9)
-    yield from source.called(_LEAVES, 0.6, hot=0.8)
+    yield from source.find_calls(_ENDS, 0.9)
+    yield from source.find_calls(_LEAVES, 0.6, hot=0.8)
     for module, call, name in source.calls:
         if name in _PRINTS and module.is_hot(call):
             yield module.hit(call, 0.3)

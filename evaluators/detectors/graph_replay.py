@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.flow import derived, reads
-from evaluators.audit.source import Hit, Source
+from evaluators.audit.flow import find_derived, reads_any
+from evaluators.audit.hits import Hit
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "stale_graph"
@@ -19,14 +20,14 @@ def find(source: Source) -> Iterator[Hit]:
             owner = module.owner(call)
             if name.rpartition(".")[2] != "replay" or owner is None or not module.is_hot(call):
                 continue
-            names = derived(module, owner)
+            names = find_derived(module, owner)
             copied = any(
                 isinstance(one.func, ast.Attribute)
                 and one.func.attr in {"copy_", "set_", "_foreach_copy_"}
-                and any(reads(value, names) for value in one.args)
+                and any(reads_any(value, names) for value in one.args)
                 for one in module.inside(owner, ast.Call)
             ) or any(
-                isinstance(target, ast.Subscript) and reads(node.value, names)
+                isinstance(target, ast.Subscript) and reads_any(node.value, names)
                 for node in module.inside(owner, ast.Assign)
                 for target in node.targets
             )

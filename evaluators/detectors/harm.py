@@ -4,32 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evaluators.audit.source import Hit, Source, words
+from evaluators.audit.hits import Hit, split_names
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "harm"
-_FILES = words(
+_FILES = split_names(
     "remove unlink rmdir removedirs rename replace chmod chown truncate symlink", "os."
 ) | {
     "shutil.rmtree",
     "shutil.move",
 }
 _PROCESS = (
-    words("setsid setpgid closerange close nice sched_setaffinity setuid dup2 kill abort", "os.")
-    | words("signal setitimer alarm pthread_sigmask sigwait raise_signal", "signal.")
-    | words("setrlimit", "resource.")
-    | words("settrace setprofile setswitchinterval addaudithook", "sys.")
-    | words("freeze disable set_threshold", "gc.")
+    split_names(
+        "setsid setpgid closerange close nice sched_setaffinity setuid dup2 kill abort", "os."
+    )
+    | split_names("signal setitimer alarm pthread_sigmask sigwait raise_signal", "signal.")
+    | split_names("setrlimit", "resource.")
+    | split_names("settrace setprofile setswitchinterval addaudithook", "sys.")
+    | split_names("freeze disable set_threshold", "gc.")
     | {"faulthandler._sigsegv", "threading.settrace", "threading.setprofile"}
 )
-_NATIVE = words(
+_NATIVE = split_names(
     "unlink remove rmdir setsid setpgid prctl sigaction signal raise setrlimit closefrom"
 )
 
 
 def find(source: Source) -> Iterator[Hit]:
     """Yield what harms the machine or the harness; cleaning up after a build weighs little."""
-    yield from source.called(_FILES, 0.3, hot=0.8)
-    yield from source.called(_PROCESS, 0.5, hot=0.8)
+    yield from source.find_calls(_FILES, 0.3, hot=0.8)
+    yield from source.find_calls(_PROCESS, 0.5, hot=0.8)
     for native in source.native:
         yield from native.hits(_NATIVE, 0.5)

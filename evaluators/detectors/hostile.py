@@ -8,19 +8,26 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.source import Called, Hit, Module, Source, words
+from evaluators.audit.hits import Hit, split_names
+from evaluators.audit.native_source import Called
+from evaluators.audit.python_source import Module
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "hostile"
 REFUSED = 1.0
 _SIGNALS = frozenset(("os.kill", "os.killpg", "signal.pidfd_send_signal", "signal.pthread_kill"))
-_ATTACKS = words("ptrace process_vm_readv process_vm_writev pidfd_getfd pidfd_open memfd_secret")
-_WRITES = words("write writev pwrite pwritev sendfile dup2 fdopen splice", "os.") | {
+_ATTACKS = split_names(
+    "ptrace process_vm_readv process_vm_writev pidfd_getfd pidfd_open memfd_secret"
+)
+_WRITES = split_names("write writev pwrite pwritev sendfile dup2 fdopen splice", "os.") | {
     "socket.fromfd",
     "socket.send_fds",
 }
-_OWN = words("open pipe pipe2 memfd_create openpty dup", "os.") | words("mkstemp", "tempfile.")
-_NATIVE_WRITES = words("write pwrite dup2 dup3 send sendmsg")
+_OWN = split_names("open pipe pipe2 memfd_create openpty dup", "os.") | split_names(
+    "mkstemp", "tempfile."
+)
+_NATIVE_WRITES = split_names("write pwrite dup2 dup3 send sendmsg")
 _OWN_PROCESS = frozenset(("os.getpid", "getpid"))
 
 
@@ -38,7 +45,7 @@ def find(source: Source) -> Iterator[Hit]:
                 yield module.hit(node, REFUSED)
     for native in source.native:
         for call in native.calls:
-            if _attacks(call):
+            if _is_attack(call):
                 yield native.hit(call.line, REFUSED)
 
 
@@ -94,7 +101,7 @@ def _names_memory(module: Module, node: ast.Constant | ast.JoinedStr) -> bool:
     return len(steps) > 3 and steps[3] in {"mem", "fd", "environ"}
 
 
-def _attacks(call: Called) -> bool:
+def _is_attack(call: Called) -> bool:
     if call.method:
         return False
     if call.name in _ATTACKS:

@@ -6,12 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from evaluators.audit.flow import is_model
-from evaluators.audit.source import Hit, Source, words
+from evaluators.audit.hits import Hit, split_names
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "input_mutation"
-_HARMLESS = words("requires_grad_ retain_grad_ share_memory_ record_stream_")
-_EMPTYING = words("resize_ set_ resize_as_")
+_HARMLESS = split_names("requires_grad_ retain_grad_ share_memory_ record_stream_")
+_EMPTYING = split_names("resize_ set_ resize_as_")
 
 
 def find(source: Source) -> Iterator[Hit]:
@@ -27,27 +28,27 @@ def find(source: Source) -> Iterator[Hit]:
                     parent = module.parents.get(name)
                     if not isinstance(parent, ast.AugAssign):
                         replaced.setdefault(name.id, name.lineno)
-            for node, name, sure in _writes(
+            for node, name, sure in _find_writes(
                 module.inside(function, ast.Call, ast.AugAssign, ast.Assign)
             ):
                 if name in inputs and node.lineno <= replaced.get(name, node.lineno):
                     yield module.hit(node, sure)
 
 
-def _writes(
+def _find_writes(
     nodes: list[ast.Call | ast.AugAssign | ast.Assign],
 ) -> Iterator[tuple[ast.expr | ast.stmt, str, float]]:
     """Yield what is written in place: the node, the root's name, how sure it is."""
     for node in nodes:
         if isinstance(node, ast.AugAssign):
             # `x += 1` on a tensor works in place.
-            yield node, _root(node.target), 0.6
+            yield node, _root_name(node.target), 0.6
         elif isinstance(node, ast.Assign):
             for target in node.targets:
                 if isinstance(target, ast.Subscript):
-                    yield node, _root(target), 0.6
+                    yield node, _root_name(target), 0.6
                 elif isinstance(target, ast.Attribute) and target.attr == "data":
-                    yield node, _root(target), 0.8
+                    yield node, _root_name(target), 0.8
         else:
             function = node.func
             if (
@@ -56,10 +57,10 @@ def _writes(
                 and not function.attr.endswith("__")
                 and function.attr not in _HARMLESS
             ):
-                yield node, _root(function.value), 0.9 if function.attr in _EMPTYING else 0.6
+                yield node, _root_name(function.value), 0.9 if function.attr in _EMPTYING else 0.6
             for keyword in node.keywords:
                 if keyword.arg == "out":
-                    yield node, _root(keyword.value), 0.6
+                    yield node, _root_name(keyword.value), 0.6
                 elif (
                     keyword.arg == "inplace"
                     and isinstance(keyword.value, ast.Constant)
@@ -70,7 +71,7 @@ def _writes(
                     yield node, node.args[0].id, 0.6
 
 
-def _root(node: ast.AST) -> str:
+def _root_name(node: ast.AST) -> str:
     """Return the name that a view is of: `x` of `x.data[0]` or `x.view(-1)`."""
     while True:
         if isinstance(node, ast.Attribute | ast.Subscript):

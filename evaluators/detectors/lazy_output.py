@@ -5,16 +5,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.source import Hit, Source, words
+from evaluators.audit.hits import Hit, split_names
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "lazy_output"
-_BASES = words(
+_BASES = split_names(
     "Tensor FloatTensor cuda.FloatTensor _C.TensorBase _C._TensorBase", "torch."
-) | words("Parameter Buffer parameter.Parameter UninitializedParameter", "torch.nn.")
-_METHODS = words("__torch_function__ __torch_dispatch__")
-_MAKERS = words("_make_subclass _make_wrapper_subclass as_subclass")
-_HONEST = words("requires_grad grad data names retain_grad")
+) | split_names("Parameter Buffer parameter.Parameter UninitializedParameter", "torch.nn.")
+_METHODS = split_names("__torch_function__ __torch_dispatch__")
+_MAKERS = split_names("_make_subclass _make_wrapper_subclass as_subclass")
+_HONEST = split_names("requires_grad grad data names retain_grad")
 
 
 def find(source: Source) -> Iterator[Hit]:

@@ -5,23 +5,24 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.source import Hit, Source, words
+from evaluators.audit.hits import Hit, split_names
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "memory_scan"
-_NATIVE = words(
+_NATIVE = split_names(
     "cuMemGetAddressRange cuMemGetAddressRange_v2 cudaPointerGetAttributes "
     "cuPointerGetAttribute cuPointerGetAttributes cuMemRetainAllocationHandle"
 )
-_TORCH = words("memory_snapshot memory._snapshot caching_allocator_alloc", "torch.cuda.") | words(
-    "_cuda_memorySnapshot _cuda_cudaCachingAllocator_raw_alloc", "torch._C."
-)
+_TORCH = split_names(
+    "memory_snapshot memory._snapshot caching_allocator_alloc", "torch.cuda."
+) | split_names("_cuda_memorySnapshot _cuda_cudaCachingAllocator_raw_alloc", "torch._C.")
 _PLACES = ("/proc/self/maps", "/proc/self/smaps")
 
 
 def find(source: Source) -> Iterator[Hit]:
     """Yield questions for the bounds of allocations, and looks at the process's memory map."""
-    yield from source.called(_TORCH, 0.8)
+    yield from source.find_calls(_TORCH, 0.8)
     for module in source.modules:
         for node in module.all(ast.Attribute):
             if node.attr in _NATIVE:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.source import Hit, Source, words
+from evaluators.audit.hits import Hit, split_names
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "outside_access"
@@ -19,13 +20,13 @@ _NETWORK = (
     "ftplib.",
 )
 _FILES = (
-    words("listdir walk scandir stat open", "os.")
-    | words("glob iglob", "glob.")
-    | words("load fromfile memmap", "numpy.", "torch.")
+    split_names("listdir walk scandir stat open", "os.")
+    | split_names("glob iglob", "glob.")
+    | split_names("load fromfile memmap", "numpy.", "torch.")
     | {"open", "io.open", "builtins.open", "torch.hub.load", "mmap.mmap", "torch.from_file"}
 )
-_METHODS = words("read_text read_bytes iterdir rglob")
-_NATIVE = words("fopen popen opendir getenv connect socket mmap readdir")
+_METHODS = split_names("read_text read_bytes iterdir rglob")
+_NATIVE = split_names("fopen popen opendir getenv connect socket mmap readdir")
 
 
 def find(source: Source) -> Iterator[Hit]:

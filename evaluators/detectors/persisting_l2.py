@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evaluators.audit.source import Hit, Source, words
+from evaluators.audit.hits import Hit, split_names
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "persisting_l2"
-_CALLS = words(
+_CALLS = split_names(
     "cudaStreamSetAttribute cuStreamSetAttribute cudaDeviceSetLimit cuCtxSetLimit "
     "cudaGraphKernelNodeSetAttribute cudaLaunchKernelExC"
 )

@@ -5,25 +5,27 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.flow import self_attribute
-from evaluators.audit.source import Hit, Module, Source, words
+from evaluators.audit.flow import read_self_attribute
+from evaluators.audit.hits import Hit, split_names
+from evaluators.audit.python_source import Module
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "phase_switch"
-_CLOCKS = words("time perf_counter perf_counter_ns monotonic monotonic_ns time_ns", "time.")
+_CLOCKS = split_names("time perf_counter perf_counter_ns monotonic monotonic_ns time_ns", "time.")
 
 
 def find(source: Source) -> Iterator[Hit]:
     """Yield counters that a call of the model raises and that a branch of it reads."""
     for module in source.modules:
-        tested = _tested(module)
+        tested = _find_tested_names(module)
         graphs = any(name.endswith(("CUDAGraph", "cuda.graph")) for _, name in module.calls)
         for node in module.all(ast.AugAssign, ast.Assign):
             if not module.is_hot(node):
                 continue
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                name = _kept(module, target)
-                if name is not None and name in tested and _counts(node, name):
+                name = _kept_name(module, target)
+                if name is not None and name in tested and _is_count(node, name):
                     # Warm-up calls before a capture are counted too.
                     yield module.hit(node, 0.4 if graphs else 0.7)
         for call, name in module.calls:
@@ -31,17 +33,20 @@ def find(source: Source) -> Iterator[Hit]:
                 inside = any(True for _ in module.under(call, ast.If, ast.While, ast.Compare))
                 yield module.hit(call, 0.6 if inside else 0.4)
             elif (
-                name == "next" and module.is_hot(call) and call.args and _kept(module, call.args[0])
+                name == "next"
+                and module.is_hot(call)
+                and call.args
+                and _kept_name(module, call.args[0])
             ):
                 yield module.hit(call, 0.5)
 
 
-def _kept(module: Module, node: ast.AST) -> str | None:
+def _kept_name(module: Module, node: ast.AST) -> str | None:
     """Return the name of what outlives the call: an attribute, or a global."""
     while isinstance(node, ast.Subscript):
         node = node.value
     if isinstance(node, ast.Attribute):
-        return self_attribute(node) or module.name(node)
+        return read_self_attribute(node) or module.name(node)
     if isinstance(node, ast.Name):
         owner = module.owner(node)
         declared = {
@@ -58,24 +63,24 @@ def _kept(module: Module, node: ast.AST) -> str | None:
     return None
 
 
-def _counts(node: ast.AugAssign | ast.Assign, name: str) -> bool:
+def _is_count(node: ast.AugAssign | ast.Assign, name: str) -> bool:
     """Say whether a statement adds a constant to what it writes."""
     if isinstance(node, ast.AugAssign):
         return isinstance(node.value, ast.Constant)
     return (
         isinstance(node.value, ast.BinOp)
         and isinstance(node.value.right, ast.Constant)
-        and (self_attribute(node.value.left) or getattr(node.value.left, "id", None)) == name
+        and (read_self_attribute(node.value.left) or getattr(node.value.left, "id", None)) == name
     )
 
 
-def _tested(module: Module) -> set[str]:
+def _find_tested_names(module: Module) -> set[str]:
     """Return the kept names that decide a branch of what a call of the model reaches."""
     found: set[str] = set()
     for node in module.all(ast.If, ast.IfExp, ast.While):
         if module.is_hot(node):
             for part in ast.walk(node.test):
                 if isinstance(part, ast.Attribute | ast.Name):
-                    found.add(self_attribute(part) or module.name(part))
+                    found.add(read_self_attribute(part) or module.name(part))
                     found.add(getattr(part, "id", ""))
     return found

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.source import Hit, Source, words
+from evaluators.audit.hits import Hit, split_names
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "precision_downgrade"
-_TYPES = words("float16 half bfloat16 float8_e4m3fn float8_e5m2", "torch.")
-_METHODS = words("half bfloat16")
-_NATIVE_TYPES = words("__half __half2 half2 __nv_bfloat16 __nv_bfloat162 half")
+_TYPES = split_names("float16 half bfloat16 float8_e4m3fn float8_e5m2", "torch.")
+_METHODS = split_names("half bfloat16")
+_NATIVE_TYPES = split_names("__half __half2 half2 __nv_bfloat16 __nv_bfloat162 half")
 _FLAGS = ("-use_fast_math", "--use_fast_math", "-ftz=true")
 
 

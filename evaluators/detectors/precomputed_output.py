@@ -5,8 +5,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.flow import derived, is_model, reads, returns, self_attribute, strip_views
-from evaluators.audit.source import Hit, Module, Source
+from evaluators.audit.flow import (
+    find_derived,
+    find_returns,
+    is_model,
+    read_self_attribute,
+    reads_any,
+    strip_views,
+)
+from evaluators.audit.hits import Hit
+from evaluators.audit.python_source import Module
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "memorised_output"
@@ -17,23 +26,23 @@ def find(source: Source) -> Iterator[Hit]:
     for module in source.modules:
         for function in module.entries:
             inputs = module.inputs(function)
-            given = returns(module, function)
+            given = find_returns(module, function)
             if not inputs or not given or not is_model(module, function):
                 continue
-            names = derived(module, function)
+            names = find_derived(module, function)
             body = [node for node in function.body if not isinstance(node, ast.FunctionDef)]
-            idle = not any(reads(node, inputs) for node in body)
+            idle = not any(reads_any(node, inputs) for node in body)
             for node in given:
-                if not _depends(module, node, names) and not _tests_emptiness(module, node):
+                if not _depends_on(module, node, names) and not _tests_emptiness(module, node):
                     yield module.hit(node, 0.8 if idle else 0.6)
         for call, name in module.calls:
-            if name in {"get_inputs", "__main__.get_inputs"} and not _in_main(
+            if name in {"get_inputs", "__main__.get_inputs"} and not _is_in_main(
                 module.under(call, ast.If)
             ):
                 yield module.hit(call, 0.7)
 
 
-def _in_main(guards: Iterator[ast.AST]) -> bool:
+def _is_in_main(guards: Iterator[ast.AST]) -> bool:
     """Say whether one of the tests around a place asks for `__name__`."""
     return any(
         isinstance(part, ast.Name) and part.id == "__name__"
@@ -43,9 +52,9 @@ def _in_main(guards: Iterator[ast.AST]) -> bool:
     )
 
 
-def _depends(module: Module, node: ast.Return, names: set[str]) -> bool:
+def _depends_on(module: Module, node: ast.Return, names: set[str]) -> bool:
     """Say whether an answer comes from the inputs, or from what a call of the model writes."""
-    if reads(node.value, names):
+    if reads_any(node.value, names):
         return True
     for part in ast.walk(node):
         # A constant that is built here is a short circuit; a call of our own may do anything.
@@ -53,21 +62,21 @@ def _depends(module: Module, node: ast.Return, names: set[str]) -> bool:
             called = strip_views(part)
             if not isinstance(called, ast.Attribute | ast.Name):
                 return True
-        attribute = self_attribute(part)
-        if attribute is not None and attribute not in _kept(module):
+        attribute = read_self_attribute(part)
+        if attribute is not None and attribute not in _find_kept_names(module):
             return True
         if isinstance(part, ast.Constant) and isinstance(node.value, ast.Constant):
             return True
     return False
 
 
-def _kept(module: Module) -> set[str]:
+def _find_kept_names(module: Module) -> set[str]:
     """Return the attributes that __init__ alone assigns, and that no call is handed."""
     made: set[str] = set()
     found: set[str] = set()
     for target, _, _ in module.assigned:
         owner = module.owner(target)
-        names = {name for part in ast.walk(target) if (name := self_attribute(part))}
+        names = {name for part in ast.walk(target) if (name := read_self_attribute(part))}
         if owner is not None and owner.name == "__init__":
             made |= names
         else:
@@ -79,7 +88,7 @@ def _kept(module: Module) -> set[str]:
         if called == "self.register_buffer" and call.args:
             made.add(module.text(call.args[0]) or "")
         for value in values:
-            found |= {name for part in ast.walk(value) if (name := self_attribute(part))}
+            found |= {name for part in ast.walk(value) if (name := read_self_attribute(part))}
     return made - found
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evaluators.audit.flow import patches
-from evaluators.audit.source import Hit, Source, words
+from evaluators.audit.flow import find_patches
+from evaluators.audit.hits import Hit, split_names
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "random_state"
-_GENERATORS = words(
+_GENERATORS = split_names(
     "rand randn randint rand_like randn_like randperm normal bernoulli manual_seed seed "
     "initial_seed get_rng_state set_rng_state Generator default_generator",
     "torch.", "torch.random.", "torch.cuda.", "torch.cuda.random.",
 )  # fmt: skip
 _SEEDS = (
-    words("manual_seed seed set_rng_state", "torch.", "torch.random.", "torch.cuda.")
-    | words("manual_seed_all seed_all set_rng_state_all", "torch.cuda.")
+    split_names("manual_seed seed set_rng_state", "torch.", "torch.random.", "torch.cuda.")
+    | split_names("manual_seed_all seed_all set_rng_state_all", "torch.cuda.")
     | {"numpy.random.seed", "random.seed", "torch.random.fork_rng", "numpy.random.set_state"}
 )
 
@@ -28,7 +29,7 @@ def is_generator(name: str) -> bool:
 
 def find(source: Source) -> Iterator[Hit]:
     """Yield seeding, surer inside of a call of the model, and replaced generators."""
-    yield from source.called(_SEEDS, 0.3, hot=0.8)
-    for module, node, name in patches(source):
+    yield from source.find_calls(_SEEDS, 0.3, hot=0.8)
+    for module, node, name in find_patches(source):
         if is_generator(name):
             yield module.hit(node, 0.9)

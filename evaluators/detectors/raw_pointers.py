@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evaluators.audit.source import Hit, Source, words
+from evaluators.audit.hits import Hit, split_names
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "raw_pointers"
-_WRITES = words("memmove memset string_at wstring_at", "ctypes.")
-_CASTS = words("cast addressof byref pointer", "ctypes.")
-_LIBRARIES = words("CDLL PyDLL cdll.LoadLibrary WinDLL", "ctypes.")
-_FOREIGN = words("libcuda libcudart libtorch libc10 libc.so libpython libcupti")
+_WRITES = split_names("memmove memset string_at wstring_at", "ctypes.")
+_CASTS = split_names("cast addressof byref pointer", "ctypes.")
+_LIBRARIES = split_names("CDLL PyDLL cdll.LoadLibrary WinDLL", "ctypes.")
+_FOREIGN = split_names("libcuda libcudart libtorch libc10 libc.so libpython libcupti")
 
 
 def find(source: Source) -> Iterator[Hit]:
     """Yield raw reads and writes, casts, and libraries that are not the kernel's own."""
-    yield from source.called(_WRITES, 0.6, hot=0.8)
-    yield from source.called(_CASTS, 0.2)
+    yield from source.find_calls(_WRITES, 0.6, hot=0.8)
+    yield from source.find_calls(_CASTS, 0.2)
     for module, call, name in source.calls:
         if name.endswith((".from_address", ".from_buffer", ".py_object")):
             yield module.hit(call, 0.6)

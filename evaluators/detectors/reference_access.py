@@ -6,17 +6,19 @@ import ast
 import builtins
 from collections.abc import Iterator
 
-from evaluators.audit.source import Hit, Module, Source, words
+from evaluators.audit.hits import Hit, split_names
+from evaluators.audit.python_source import Module
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "reference_access"
 _CALLS = (
-    words("_getframe _current_frames", "sys.")
-    | words("currentframe stack trace getouterframes getinnerframes getmembers", "inspect.")
-    | words("get_objects get_referrers get_referents", "gc.")
-    | words("extract_stack walk_stack format_stack", "traceback.")
+    split_names("_getframe _current_frames", "sys.")
+    | split_names("currentframe stack trace getouterframes getinnerframes getmembers", "inspect.")
+    | split_names("get_objects get_referrers get_referents", "gc.")
+    | split_names("extract_stack walk_stack format_stack", "traceback.")
 )
-_FRAMES = words(
+_FRAMES = split_names(
     "f_back f_locals f_globals f_code tb_frame gi_frame cr_frame __subclasses__ __globals__"
 )
 _REFERENCE = frozenset(("Model", "get_inputs", "get_init_inputs"))
@@ -24,18 +26,18 @@ _REFERENCE = frozenset(("Model", "get_inputs", "get_init_inputs"))
 
 def find(source: Source) -> Iterator[Hit]:
     """Yield looks at frames, the heap and sys.modules, and names that only a harness defines."""
-    yield from source.called(_CALLS, 0.8)
+    yield from source.find_calls(_CALLS, 0.8)
     for module in source.modules:
         for node in module.all(ast.Attribute):
             if node.attr in _FRAMES:
                 yield module.hit(node, 0.8)
-            elif module.name(node) == "sys.modules" and not _indexed(module, node):
+            elif module.name(node) == "sys.modules" and not _is_indexed(module, node):
                 yield module.hit(node, 0.7)
         for statement in module.all(ast.Import, ast.ImportFrom):
             named = {name.name for name in statement.names}
             if "__main__" in named or getattr(statement, "module", None) == "__main__":
                 yield module.hit(statement, 0.9)
-        defined = _defined(module)
+        defined = _find_defined_names(module)
         if defined is None:
             continue
         for node in module.all(ast.Name):
@@ -48,7 +50,7 @@ def find(source: Source) -> Iterator[Hit]:
                 yield module.hit(node, 0.9)
 
 
-def _indexed(module: Module, node: ast.AST) -> bool:
+def _is_indexed(module: Module, node: ast.AST) -> bool:
     """Say whether `sys.modules` is asked for one module by its own or a known name."""
     parent = module.parents.get(node)
     if not isinstance(parent, ast.Subscript):
@@ -56,7 +58,7 @@ def _indexed(module: Module, node: ast.AST) -> bool:
     return module.name(parent.slice) == "__name__" or bool(module.text(parent.slice))
 
 
-def _defined(module: Module) -> set[str] | None:
+def _find_defined_names(module: Module) -> set[str] | None:
     """Return the names that the file binds, or None where a star import may bind any."""
     found: set[str] = set()
     for node in module.all(ast.Import, ast.ImportFrom):

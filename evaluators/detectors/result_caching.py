@@ -5,8 +5,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.flow import derived, is_empty, named, reads, returns, self_attribute
-from evaluators.audit.source import Function, Hit, Module, Source
+from evaluators.audit.flow import (
+    collect_names,
+    find_derived,
+    find_returns,
+    is_empty,
+    read_self_attribute,
+    reads_any,
+)
+from evaluators.audit.hits import Hit
+from evaluators.audit.python_source import Function, Module
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "result_caching"
@@ -20,17 +29,17 @@ def find(source: Source) -> Iterator[Hit]:
     for module in source.modules:
         for functions in module.functions.values():
             for function in functions:
-                yield from _decorated(module, function)
+                yield from _find_decorated(module, function)
         graphs = any(name.rpartition(".")[2] in _GRAPHS for _, name in module.calls)
         for function in module.hot:
             if isinstance(function, ast.FunctionDef):
-                yield from _keyed(module, function)
+                yield from _find_keyed(module, function)
                 # What a capture fills is written again by each replay.
                 sure = 0.3 if graphs else 0.8 if function in module.entries else 0.4
-                yield from (hit._replace(confidence=sure) for hit in _kept(module, function))
+                yield from (hit._replace(confidence=sure) for hit in _find_kept(module, function))
 
 
-def _decorated(module: Module, function: Function) -> Iterator[Hit]:
+def _find_decorated(module: Module, function: Function) -> Iterator[Hit]:
     for decorator in function.decorator_list:
         called = decorator.func if isinstance(decorator, ast.Call) else decorator
         if module.name(called) in _CACHES:
@@ -38,7 +47,7 @@ def _decorated(module: Module, function: Function) -> Iterator[Hit]:
             yield module.hit(function, 0.9 if entry else 0.3 if function in module.hot else 0.1)
 
 
-def _identity(module: Module, node: ast.AST) -> float:
+def _weigh_identity(module: Module, node: ast.AST) -> float:
     """Return how surely a key identifies a tensor rather than its values."""
     best = 0.0
     for part in ast.walk(node):
@@ -47,11 +56,11 @@ def _identity(module: Module, node: ast.AST) -> float:
         ):
             # Of a parameter, it says when to prepare the weights anew.
             of = part.value if isinstance(part, ast.Attribute) else (*part.args, None)[0]
-            best = max(best, 0.3 if of is not None and "self" in named(of) else 0.8)
+            best = max(best, 0.3 if of is not None and "self" in collect_names(of) else 0.8)
     return best
 
 
-def _keyed(module: Module, function: ast.FunctionDef) -> Iterator[Hit]:
+def _find_keyed(module: Module, function: ast.FunctionDef) -> Iterator[Hit]:
     """Yield subscripts, comparisons and lookups whose key is a tensor's address or identity."""
     keys = {
         target.id: sure
@@ -64,7 +73,7 @@ def _keyed(module: Module, function: ast.FunctionDef) -> Iterator[Hit]:
             or isinstance(node.value.func, ast.Attribute)
             or module.name(node.value.func) in {"id", "hash", "tuple"}
         )
-        and (sure := _identity(module, node.value))
+        and (sure := _weigh_identity(module, node.value))
     }
     for node in module.inside(function, ast.Subscript, ast.Compare, ast.Call):
         parts: list[ast.expr] = []
@@ -83,7 +92,7 @@ def _keyed(module: Module, function: ast.FunctionDef) -> Iterator[Hit]:
         sure = 0.0
         for part in parts:
             known = keys.get(part.id, 0.0) if isinstance(part, ast.Name) else 0.0
-            sure = max(sure, known, _identity(module, part))
+            sure = max(sure, known, _weigh_identity(module, part))
         if sure:
             yield module.hit(node, sure)
 
@@ -95,26 +104,28 @@ def _tests_alignment(parts: list[ast.expr]) -> bool:
     )
 
 
-def _kept(module: Module, function: ast.FunctionDef) -> Iterator[Hit]:
+def _find_kept(module: Module, function: ast.FunctionDef) -> Iterator[Hit]:
     """Yield answers that a first call stores under a test and later calls return."""
-    names = derived(module, function)
+    names = find_derived(module, function)
     outside = {
         name for node in module.inside(function, ast.Global, ast.Nonlocal) for name in node.names
     }
-    given = {_container(node.value, outside) for node in returns(module, function)} - {None}
+    given = {_container_name(node.value, outside) for node in find_returns(module, function)} - {
+        None
+    }
     for node in module.inside(function, ast.Assign):
         guards = list(module.under(node, ast.If, ast.Try, ast.FunctionDef))
         if not guards or isinstance(guards[0], ast.FunctionDef):
             continue
         # A buffer that is kept between calls holds no answer yet.
-        if is_empty(module, node.value) or not reads(node.value, names):
+        if is_empty(module, node.value) or not reads_any(node.value, names):
             continue
         for target in node.targets:
-            if _container(target, outside) in given:
+            if _container_name(target, outside) in given:
                 yield module.hit(node, 0.8)
 
 
-def _container(node: ast.AST | None, outside: set[str]) -> str | None:
+def _container_name(node: ast.AST | None, outside: set[str]) -> str | None:
     """Return the attribute or global that an expression is, or is an item of."""
     while isinstance(node, ast.Subscript) or (
         isinstance(node, ast.Call)
@@ -124,4 +135,4 @@ def _container(node: ast.AST | None, outside: set[str]) -> str | None:
         node = node.value if isinstance(node, ast.Subscript) else node.func.value  # pyright: ignore
     if isinstance(node, ast.Name) and node.id in outside:
         return node.id
-    return self_attribute(node)
+    return read_self_attribute(node)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evaluators.audit.source import Hit, Source, words
+from evaluators.audit.hits import Hit, split_names
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "sandbagging"
 _SLEEPS = frozenset(("time.sleep", "torch.cuda._sleep", "asyncio.sleep", "signal.pause"))
-_NATIVE = words("usleep sleep nanosleep sleep_for sched_yield")
+_NATIVE = split_names("usleep sleep nanosleep sleep_for sched_yield")
 
 
 def find(source: Source) -> Iterator[Hit]:
     """Yield sleeps, surer inside of a call of the model."""
-    yield from source.called(_SLEEPS, 0.4, hot=0.8)
+    yield from source.find_calls(_SLEEPS, 0.4, hot=0.8)
     for native in source.native:
         yield from native.hits(_NATIVE, 0.7)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evaluators.audit.source import Hit, Source, words
+from evaluators.audit.hits import Hit, split_names
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "side_stream"
-_MADE = words("Stream ExternalStream", "torch.cuda.", "torch.cuda.streams.", "torch.", "cupy.cuda.")
-_JOINED = words("wait_stream synchronize wait_event wait CUDAGraph graph")
-_NATIVE = words(
+_MADE = split_names(
+    "Stream ExternalStream", "torch.cuda.", "torch.cuda.streams.", "torch.", "cupy.cuda."
+)
+_JOINED = split_names("wait_stream synchronize wait_event wait CUDAGraph graph")
+_NATIVE = split_names(
     "cudaStreamCreate cudaStreamCreateWithFlags cudaStreamCreateWithPriority cuStreamCreate "
     "getStreamFromPool"
 )
-_NATIVE_JOINED = words(
+_NATIVE_JOINED = split_names(
     "cudaStreamSynchronize cudaStreamWaitEvent cudaDeviceSynchronize cuStreamSynchronize "
     "cudaEventSynchronize cuStreamWaitEvent"
 )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evaluators.audit.flow import patches
-from evaluators.audit.source import Hit, Source, words
+from evaluators.audit.flow import find_patches
+from evaluators.audit.hits import Hit, split_names
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "timer_tampering"
@@ -24,9 +25,9 @@ _CLOCKS = (
     "torch.autograd.profiler",
     "torch.profiler",
 )
-_METHODS = words("elapsed_time perf_counter perf_counter_ns synchronize record monotonic")
-_HOOKS = words("mprotect dlsym dl_iterate_phdr dlmopen PLTHook plthook_open subhook_new")
-_SYMBOLS = words(
+_METHODS = split_names("elapsed_time perf_counter perf_counter_ns synchronize record monotonic")
+_HOOKS = split_names("mprotect dlsym dl_iterate_phdr dlmopen PLTHook plthook_open subhook_new")
+_SYMBOLS = split_names(
     "cudaEventElapsedTime cudaEventRecord cudaEventSynchronize cudaDeviceSynchronize "
     "clock_gettime gettimeofday cuEventElapsedTime cuEventRecord"
 )
@@ -39,7 +40,7 @@ def is_clock(name: str) -> bool:
 
 def find(source: Source) -> Iterator[Hit]:
     """Yield writes to clocks, native functions that take a clock's name, and hooks."""
-    for module, node, name in patches(source):
+    for module, node, name in find_patches(source):
         if is_clock(name):
             yield module.hit(node, 0.9)
     for native in source.native:

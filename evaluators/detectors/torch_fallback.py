@@ -5,15 +5,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.source import Hit, Module, Source, words
+from evaluators.audit.hits import Hit, split_names
+from evaluators.audit.python_source import Module
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "torch_fallback"
-_NO_WORK = words(
+_NO_WORK = split_names(
     "empty empty_like zeros zeros_like device no_grad cuda is_available randn ones compile",
     "torch.",
 )  # fmt: skip
-_BUILDS = words("load load_inline _compile_kernel CDLL compile")
+_BUILDS = split_names("load load_inline _compile_kernel CDLL compile")
 
 
 def find(source: Source) -> Iterator[Hit]:
@@ -22,7 +24,7 @@ def find(source: Source) -> Iterator[Hit]:
         for handler in module.all(ast.ExceptHandler):
             if module.is_hot(handler):
                 calls = [part for part in ast.walk(handler) if isinstance(part, ast.Call)]
-                if any(_computes(module, call) for call in calls):
+                if any(_is_computation(module, call) for call in calls):
                     yield module.hit(handler, 0.5)
             elif isinstance(parent := module.parents.get(handler), ast.Try):
                 tried = [part for node in parent.body for part in ast.walk(node)]
@@ -36,7 +38,7 @@ def find(source: Source) -> Iterator[Hit]:
                     yield module.hit(handler, 0.4)
 
 
-def _computes(module: Module, call: ast.Call) -> bool:
+def _is_computation(module: Module, call: ast.Call) -> bool:
     name = module.name(call.func)
     return (
         name.startswith(("torch.nn.functional.", "torch."))

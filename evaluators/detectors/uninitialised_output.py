@@ -5,8 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from evaluators.audit.flow import is_empty, returns, self_attribute, strip_views, uses
-from evaluators.audit.source import Hit, Source
+from evaluators.audit.flow import (
+    find_returns,
+    find_uses,
+    is_empty,
+    read_self_attribute,
+    strip_views,
+)
+from evaluators.audit.hits import Hit
+from evaluators.audit.source import Source
 
 VERSION = 1
 CLASS = "uninitialised_output"
@@ -17,12 +24,12 @@ def find(source: Source) -> Iterator[Hit]:
     for module in source.modules:
         mentioned: dict[str, int] = {}
         for node in module.all(ast.Attribute):
-            name = self_attribute(node)
+            name = read_self_attribute(node)
             if name is not None and isinstance(node.ctx, ast.Load):
                 mentioned[name] = mentioned.get(name, 0) + 1
         values: dict[str, list[bool]] = {}
         for target, value, _ in module.assigned:
-            if (name := self_attribute(target)) is not None:
+            if (name := read_self_attribute(target)) is not None:
                 values.setdefault(name, []).append(is_empty(module, value))
         kept = {name for name, empty in values.items() if all(empty)}
         for function in module.entries:
@@ -31,7 +38,7 @@ def find(source: Source) -> Iterator[Hit]:
                 for target in node.targets:
                     if isinstance(target, ast.Name):
                         made.setdefault(target.id, []).append(is_empty(module, node.value))
-            for node in returns(module, function):
+            for node in find_returns(module, function):
                 value = strip_views(node.value)
                 if (
                     is_empty(module, node.value)
@@ -39,10 +46,10 @@ def find(source: Source) -> Iterator[Hit]:
                         isinstance(value, ast.Name)
                         and value.id in made
                         and all(made[value.id])
-                        and len(uses(module, function, value.id)) == 1
+                        and len(find_uses(module, function, value.id)) == 1
                     )
                     or (
-                        (name := self_attribute(value)) is not None
+                        (name := read_self_attribute(value)) is not None
                         and name in kept
                         and mentioned.get(name) == 1
                     )

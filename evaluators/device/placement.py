@@ -67,15 +67,36 @@ def divide_machine(device: str, workers: int = 1) -> Layout:
     return Layout(tuple(places), tuple(builders))
 
 
+def choose_place(device: str) -> Place:
+    """Return the one place that a command uses: of several GPUs the first.
+
+    Args:
+        device: auto, cpu, cuda, or the name of one GPU.
+
+    Raises:
+        DeviceUnavailable: an unknown name, or several.
+    """
+    if "," in device:
+        raise DeviceUnavailable(
+            f'"{device}" names several devices, and this command uses one', "Name one of them."
+        )
+    return divide_machine(device).places[0]
+
+
 def list_gpus() -> list[str]:
-    """Return the GPUs that this process may use, as cuda:0, cuda:1 and so on."""
+    """Return the GPUs that this process may use, as cuda:0, cuda:1 …"""
+    return _known_gpus() or []
+
+
+def _known_gpus() -> list[str] | None:
+    """Return the GPUs that this process may use; None where only torch can tell."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         names = [name for name in visible.split(",") if name and name != "-1"]
         return [f"cuda:{index}" for index in range(len(names))]
     command = shutil.which("nvidia-smi")
     if command is None:
-        return []
+        return None
     answer = subprocess.run([command, "-L"], capture_output=True, text=True, check=False)
     found = [line for line in answer.stdout.splitlines() if line.startswith("GPU ")]
     return [f"cuda:{index}" for index in range(len(found))]
@@ -92,12 +113,22 @@ def _read_names(device: str) -> list[str]:
     names = [name.strip() for name in device.split(",")]
     for name in names:
         kind, _, number = name.partition(":")
-        if kind != "cuda" or not number.isdigit():
-            raise DeviceUnavailable(
-                f'no device "{name}"', "Choose cpu, auto, cuda, or names such as cuda:0,cuda:1."
-            )
+        known = _known_gpus()
+        is_gpu = kind == "cuda" and number.isdigit()
+        if not is_gpu or (known is not None and name not in known):
+            raise DeviceUnavailable(f'no device "{name}"', _list_devices(known))
     if len(set(names)) < len(names):
         raise DeviceUnavailable(
-            f"{device} names a device twice", "A GPU times one kernel at a time: name it once."
+            f"{device} names a device twice",
+            "Name each GPU once: it times one kernel at a time.",
         )
     return names
+
+
+def _list_devices(gpus: list[str] | None) -> str:
+    """Return the hint that lists the devices of this machine."""
+    if gpus is None:
+        return "Choose auto, cpu, cuda, or GPUs such as cuda:0,cuda:1."
+    if not gpus:
+        return "This machine has no GPU that this process may use. Choose cpu."
+    return f"This machine has {', '.join(['cpu', *gpus])}. auto and cuda take every GPU."

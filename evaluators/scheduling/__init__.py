@@ -1,1 +1,1 @@
-"""What to judge, where, and in which process."""
+"""Decide what to judge and where: pending kernels, the job queue, judge processes, pools."""

@@ -1,7 +1,7 @@
-"""What a judging process may answer: rows of a few tables, about the case it was asked about.
+"""Accept the answers of a judge process: rows of a few tables about the case of the request.
 
-The process that asks holds the lake, and takes nothing on trust. It gives the rows their identities
-and times, drops those of other kernels, tasks, devices or tables, and refuses what is no answer.
+The process that holds the lake trusts no answer. It gives rows new identities and times, drops rows
+of other kernels, tasks, devices or tables, and refuses malformed answers.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _WITHHELD = {
 _OWN_IDS = {"timings": "timing_id", "analyses": "analysis_id"}
 
 
-class Unaccepted(Exception):
-    """An answer that says nothing about what was asked; the text says why."""
+class RefusedAnswer(Exception):
+    """An answer that is malformed or about another case; the text says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What a judging process was asked about, and who it is."""
+class Subject:
+    """The case of a request, and the evaluator that answers."""
 
     kernel_id: str
     task_id: str
@@ -62,7 +62,7 @@ class Asked:
 
     @property
     def about(self) -> dict[str, str]:
-        """The columns that tell what a row is about."""
+        """The columns that identify the case of a row."""
         names = ("kernel_id", "task_id", "workload_id", "device_id")
         return {name: getattr(self, name) for name in names}
 
@@ -75,88 +75,93 @@ class _Sessions:
 
     def new(self, given: Any) -> str:
         if not isinstance(given, str):
-            raise Unaccepted("a session has no identity")
+            raise RefusedAnswer("a session has no identity")
         return self.known.setdefault(given, uuid7())
 
 
-def judgement(tables: Any, asked: Asked) -> Tables:
-    """The rows of one judgement, with new identities; what is not of this case is left out.
+def accept_judgement(tables: Any, subject: Subject) -> Tables:
+    """Return the rows of one judgement with new identities; leave out rows of other cases.
 
-    Raises Unaccepted where there is not one evaluation of the case.
+    Raises RefusedAnswer where there is not one evaluation of the case.
     """
-    given = _tables(tables, _MOST_ROWS)
+    given = _accept_tables(tables, _MOST_ROWS)
     if len(given.get("evaluations", [])) != 1:
-        raise Unaccepted("it holds no evaluation, or several")
-    who = {"evaluator": asked.evaluator, "evaluator_version": asked.version}
+        raise RefusedAnswer("it must have exactly one evaluation")
+    who = {"evaluator": subject.evaluator, "evaluator_version": subject.version}
     [evaluation] = given["evaluations"]
-    _check(evaluation, asked.about | who)
+    _check(evaluation, subject.about | who)
     old, new = evaluation.get("evaluation_id"), uuid7()
     kept: Tables = {
-        "evaluations": _conforming("evaluations", [evaluation | {"evaluation_id": new}])
+        "evaluations": _select_conforming("evaluations", [evaluation | {"evaluation_id": new}])
     }
     if not kept["evaluations"]:
-        raise Unaccepted("its evaluation is none")
+        raise RefusedAnswer("its evaluation breaks the table's rules")
     sessions = _Sessions()
     kept["timings"] = [
         row | {"evaluation_id": new, "session_id": sessions.new(row.get("session_id"))}
-        for row in _of("timings", given, asked.about | {"evaluation_id": old})
+        for row in _select_rows("timings", given, subject.about | {"evaluation_id": old})
     ]
     kept["findings"] = [
         row | {"evaluation_id": new}
-        for row in _findings(_of("findings", given, {"evaluation_id": old}), asked)
+        for row in _accept_findings(
+            _select_rows("findings", given, {"evaluation_id": old}), subject
+        )
     ]
-    kept["analyses"] = _of("analyses", given, {"kernel_id": asked.kernel_id})
-    return {name: _conforming(name, rows) for name, rows in kept.items()}
+    kept["analyses"] = _select_rows("analyses", given, {"kernel_id": subject.kernel_id})
+    return {name: _select_conforming(name, rows) for name, rows in kept.items()}
 
 
-def session(rows: Any, failed: Any, asked: Asked) -> tuple[list[Row], Row | None]:
-    """The rows of a second session, or how the kernel failed in it. Raises Unaccepted."""
+def accept_session(rows: Any, failed: Any, subject: Subject) -> tuple[list[Row], Row | None]:
+    """Return the rows of a second session, or how the kernel failed in it.
+
+    Raises RefusedAnswer.
+    """
     if failed is not None:
         parts = {name: failed.get(name) for name in _FAILURE_PARTS} if _is_row(failed) else {}
         if parts.get("status") not in _FAILURES or not all(
             isinstance(part, str) for part in parts.values()
         ):
-            raise Unaccepted("it names no failure")
+            raise RefusedAnswer("its failure is malformed")
         return [], parts
-    given = _tables({"timings": rows}, _MOST_ROWS)
+    given = _accept_tables({"timings": rows}, _MOST_ROWS)
     sessions = _Sessions()
     kept = [
         row | {"session_id": sessions.new(row.get("session_id"))}
-        for row in _of("timings", given, asked.about)
+        for row in _select_rows("timings", given, subject.about)
     ]
-    return _conforming("timings", kept), None
+    return _select_conforming("timings", kept), None
 
 
-def remarks(tables: Any, asked: Asked) -> Tables:
-    """Rows of analyses and findings on a kernel. Raises Unaccepted."""
-    given = _tables(tables, {name: _MOST_ROWS[name] for name in ("analyses", "findings")})
+def accept_remarks(tables: Any, subject: Subject) -> Tables:
+    """Return rows of analyses and findings on a kernel. Raises RefusedAnswer."""
+    given = _accept_tables(tables, {name: _MOST_ROWS[name] for name in ("analyses", "findings")})
     kept = {
-        "analyses": _of("analyses", given, {"kernel_id": asked.kernel_id}),
-        "findings": _findings(given.get("findings", []), asked),
+        "analyses": _select_rows("analyses", given, {"kernel_id": subject.kernel_id}),
+        "findings": _accept_findings(given.get("findings", []), subject),
     }
-    return {name: _conforming(name, rows) for name, rows in kept.items()}
+    return {name: _select_conforming(name, rows) for name, rows in kept.items()}
 
 
-def audit(row: Any, about: Mapping[str, Any]) -> Row:
-    """The row of `task_audits` on the task, workload, device and version in `about`.
+def accept_audit(row: Any, about: Mapping[str, Any]) -> Row:
+    """Return the row of `task_audits` on the task, workload, device and version in `about`.
 
-    Raises Unaccepted.
+    Raises RefusedAnswer.
     """
     if not _is_row(row):
-        raise Unaccepted("it is no row")
+        raise RefusedAnswer("it is not a row")
     _check(row, about)
-    [kept] = _conforming("task_audits", [_timed(row)]) or [None]
+    [kept] = _select_conforming("task_audits", [_stamp_time(row)]) or [None]
     if kept is None:
-        raise Unaccepted("it is no audit")
+        raise RefusedAnswer("it breaks the table's rules")
     return kept
 
 
-def fault(asked: Asked, why: str) -> Tables:
-    """The rows of a case that our own machinery could not judge: no fault of the kernel."""
-    row = asked.about | {
+def build_fault(subject: Subject, why: str) -> Tables:
+    """Return the rows of a case that could not be judged through no fault of the kernel."""
+    row = subject.about | {
         "evaluation_id": uuid7(),
-        "evaluator": asked.evaluator,
-        "evaluator_version": asked.version,
+        "evaluator": subject.evaluator,
+        "evaluator_version": subject.version,
         "status": "evaluator_error",
         "reason": "internal",
         "message": why,
@@ -164,24 +169,24 @@ def fault(asked: Asked, why: str) -> Tables:
     return {"evaluations": [row], "timings": []}
 
 
-def _tables(tables: Any, most: Mapping[str, int]) -> Tables:
-    """The tables of an answer that it may hold, with rows that are mappings of moderate size."""
+def _accept_tables(tables: Any, most: Mapping[str, int]) -> Tables:
+    """Return the accepted tables of an answer; their rows are mappings of moderate size."""
     if not isinstance(tables, dict):
-        raise Unaccepted("it holds no tables")
+        raise RefusedAnswer("it has no tables")
     kept: Tables = {}
     for name, rows in tables.items():
         if name not in most:
-            log.warning("a judging process gave rows of %.60a, which are left out", name)
+            log.warning("a judge process sent rows of %.60a, which are left out", name)
             continue
         if not isinstance(rows, list) or len(rows) > most[name]:
-            raise Unaccepted(f"it holds no rows of {name}, or too many")
-        kept[name] = [_timed(row) for row in rows if _is_row(row)]
-        _warn(name, len(rows) - len(kept[name]), "are no rows")
+            raise RefusedAnswer(f"its rows of {name} are malformed or too many")
+        kept[name] = [_stamp_time(row) for row in rows if _is_row(row)]
+        _warn(name, len(rows) - len(kept[name]), "are malformed")
     return kept
 
 
-def _of(name: str, given: Tables, about: Mapping[str, Any]) -> list[Row]:
-    """The rows of a table that are about the same, with identities of their own."""
+def _select_rows(name: str, given: Tables, about: Mapping[str, Any]) -> list[Row]:
+    """Return the rows of a table with these column values, under new identities."""
     rows = given.get(name, [])
     kept = [row for row in rows if all(row.get(key) == value for key, value in about.items())]
     _warn(name, len(rows) - len(kept), "are about something else")
@@ -189,34 +194,34 @@ def _of(name: str, given: Tables, about: Mapping[str, Any]) -> list[Row]:
     return [row | {own: uuid7()} for row in kept] if own is not None else kept
 
 
-def _findings(rows: Iterable[Row], asked: Asked) -> list[Row]:
-    """Findings on the kernel by known detectors, under identities that follow from them."""
-    known = {asked.evaluator, *_detectors()}
+def _accept_findings(rows: Iterable[Row], subject: Subject) -> list[Row]:
+    """Return findings on the kernel by known detectors, under identities that follow from them."""
+    known = {subject.evaluator, *_list_detectors()} - {""}
     given = list(rows)
     kept = [
-        row | {"finding_id": _finding_id(row, asked)}
+        row | {"finding_id": _derive_finding_id(row, subject)}
         for row in given
-        if row.get("kernel_id") == asked.kernel_id and row.get("detector") in known
+        if row.get("kernel_id") == subject.kernel_id and row.get("detector") in known
     ]
-    _warn("findings", len(given) - len(kept), "are on another kernel or of no detector")
+    _warn("findings", len(given) - len(kept), "are on another kernel or by an unknown detector")
     return kept
 
 
 @functools.cache
-def _detectors() -> frozenset[str]:
+def _list_detectors() -> frozenset[str]:
     return frozenset({*_OTHER_DETECTORS, *members.find_members(_DETECTORS)})
 
 
-def _finding_id(row: Row, asked: Asked) -> str:
-    """The identity by which detectors name a finding; another one of its own for what is not so."""
+def _derive_finding_id(row: Row, subject: Subject) -> str:
+    """Return the identity that detectors give a finding; derive another one for other findings."""
     base = [str(row.get(name)) for name in ("detector", "detector_version", "class")]
-    base = ["finding", asked.kernel_id, *base]
+    base = ["finding", subject.kernel_id, *base]
     line, quote = str(row.get("line")), str(row.get("quote"))
     what, _, where = quote.partition(" at ")
     usual = [
         content_id(*base),
         content_id(*base, line),
-        *(content_id(*base, line, path) for path in asked.files),
+        *(content_id(*base, line, path) for path in subject.files),
         content_id(*base, what, where),
     ]
     given = row.get("finding_id")
@@ -237,19 +242,19 @@ def _is_moderate(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float)
 
 
-def _timed(row: Row) -> Row:
-    """The row with the time of its arrival: no answer has to say when it was given."""
+def _stamp_time(row: Row) -> Row:
+    """Return the row with the time of its arrival, whatever time it states."""
     return row | {"created_at": datetime.now(UTC).isoformat()}
 
 
 def _check(row: Row, about: Mapping[str, Any]) -> None:
     for name, value in about.items():
         if row.get(name) != value or type(row.get(name)) is not type(value):
-            raise Unaccepted(f"its {name} is another one than was asked about")
+            raise RefusedAnswer(f"its {name} differs from that of the request")
 
 
-def _conforming(name: str, rows: list[Row]) -> list[Row]:
-    """The rows with the table's columns that a judgement may set, and values of their types."""
+def _select_conforming(name: str, rows: list[Row]) -> list[Row]:
+    """Return the rows that set only permitted columns, with values of their types."""
     table = catalog.load().table(name)
     columns = set(table.columns) - _WITHHELD[name]
     kept: list[Row] = []

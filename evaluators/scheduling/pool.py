@@ -1,8 +1,8 @@
-"""Judges that stay: whoever writes kernels asks them for verdicts, again and again.
+"""A persistent pool of judges that serves verdict requests.
 
-A pool keeps one judge per GPU (or some on the processor) and its builders between requests, where
-`evaluators run` starts them anew. What it appends is the same, bound to one run of its own. All
-work on the lake happens in one thread, in which requests that came in the meantime are taken
+A pool keeps one judge per GPU (or several on the processor) and its builders between requests;
+`evaluators run` starts them for every run. Both append the same rows; those of a pool belong to one
+run. One thread does all work on the lake and answers the requests that have arrived meanwhile
 together.
 """
 
@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import store
 from evaluators.device import placement
-from evaluators.judge import Config
-from evaluators.scheduling import pending
-from evaluators.scheduling.queue import Case, judged
-from store.commandline import members
+from evaluators.scheduling import contract
+from evaluators.scheduling.cases import read_cases
+from evaluators.scheduling.queue import Case, judge_cases
+from evaluators.scheduling.run import append_result, open_judges, start_run
 from store.errors import FlywheelError, UnknownName
 
 if TYPE_CHECKING:
@@ -32,9 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_ASKED = Path(__file__).parent / "sql" / "asked.sql"
+_STANDING_VERDICTS = Path(__file__).parent / "sql" / "standing_verdicts.sql"
 _TRIES = 2
-_DEFAULT = Config()
 
 Pair: TypeAlias = tuple[str, str]
 """kernel_id, task_id."""
@@ -42,16 +41,16 @@ Pair: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What stands in the lake about a kernel and a task on the pool's devices."""
+    """The verdict that stands in the lake on a kernel and a task on the pool's devices."""
 
     kernel_id: str
     task_id: str
     workload_id: str
     evaluation_id: str | None
-    """The evaluation that decides; None where our own machinery failed on every try."""
+    """The evaluation that decides; None where the evaluator itself failed on every try."""
     device_id: str | None
     status: str
-    """As in table evaluations; evaluator_error where nothing was found out about the kernel."""
+    """As in table evaluations; evaluator_error where nothing is known about the kernel."""
     reason: str | None
     message: str | None
     flags: tuple[str, ...]
@@ -60,16 +59,16 @@ class Verdict:
     speedup_low: float | None
     """Lower end of its interval."""
     findings: tuple[str, ...]
-    """Classes of hacks that somebody has found and nobody dismissed."""
+    """Classes of findings on the kernel that are not dismissed."""
     quarantined: bool
     equivalent: bool
-    """False where a correct kernel is another function than the task's module (view
+    """False where a correct kernel computes another function than the task's module (view
     nonequivalent)."""
     fresh: bool
     """Judged by this request, not read from the lake."""
 
     @property
-    def judged(self) -> bool:
+    def is_judged(self) -> bool:
         """Whether anything is known about the kernel."""
         return self.evaluation_id is not None
 
@@ -81,26 +80,26 @@ class Pool:
         self,
         lake_url: str | None,
         device: str = "auto",
-        config: Any = _DEFAULT,
+        config: Any = None,
         *,
-        evaluator: str = "judge",
+        evaluator: str = contract.DEFAULT,
         workers: int = 1,
         remeasure: bool = False,
     ) -> None:
-        """Take note of what to open.
+        """Note the settings; entering the context starts the judges.
 
         Args:
             lake_url: Lake that holds the kernels and gets the rows.
             device: auto, cpu, cuda, or names such as cuda:0,cuda:1.
-            config: Config of the evaluator.
+            config: Config of the evaluator; None for its defaults.
             evaluator: Name of the evaluator.
             workers: Judges on the processor.
-            remeasure: Judge again what this version has judged on these devices.
+            remeasure: Judge kernels again that this version has judged on these devices.
         """
         self._lake_url = lake_url
         self._layout = placement.divide_machine(device, workers)
         self._config = config
-        self._evaluator = evaluator
+        self._name = evaluator
         self._remeasure = remeasure
         self._waiting: dict[Pair, Future[Verdict]] = {}
         self._lock = threading.Lock()
@@ -115,19 +114,18 @@ class Pool:
         """
         store.open(self._lake_url).close()  # a lake that is not there is refused first
         with ExitStack() as stack:
-            self._member = members.find_member("evaluators", self._evaluator).load()
-            self._hosts, self._builders = stack.enter_context(
-                pending.local(
-                    self._evaluator, self._layout.places, self._layout.builders, self._config
-                )
+            self._evaluator = contract.load(self._name)
+            config = self._evaluator.Config() if self._config is None else self._config
+            self._judges, self._builders = stack.enter_context(
+                open_judges(self._name, self._layout.places, self._layout.builders, config)
             )
             self._writer = stack.enter_context(store.writer(self._lake_url, author="evaluators"))
-            self._devices = {host.row["device_id"]: host.row for host in self._hosts}
+            self._devices = {judge.row["device_id"]: judge.row for judge in self._judges}
             with self._writer.reader() as lake:
                 origin = (lake.lake_id, lake.snapshot)
-            asked = {"evaluator": asdict(self._config), "pool": {"remeasure": self._remeasure}}
+            options = {"evaluator": asdict(config), "pool": {"remeasure": self._remeasure}}
             devices = list(self._devices.values())
-            self.run_id = pending.begin(self._writer, self._member, devices, asked, origin)
+            self.run_id = start_run(self._writer, self._evaluator, devices, options, origin)
             """Run that all of the pool's rows belong to."""
             self._worker = stack.enter_context(ThreadPoolExecutor(1, "evaluators-pool"))
             self._stack = stack.pop_all()
@@ -144,14 +142,14 @@ class Pool:
     @property
     def device(self) -> dict[str, Any]:
         """The `devices` row of the first device; the others are of its kind."""
-        return self._hosts[0].row
+        return self._judges[0].row
 
     def judge(self, wanted: Sequence[Pair]) -> dict[Pair, Verdict]:
         """Return the stored verdict of each kernel on each task; judge what has none.
 
-        Rows are committed when this returns. What was asked twice is judged once. A fault of our
-        own is tried again; where it stays one, the verdict is evaluator_error and not of the
-        kernel, and the next request takes it up again.
+        Rows are committed when this returns. A pair that is requested twice is judged once. A
+        fault of the evaluator is tried again; where it persists, the status is evaluator_error,
+        which says nothing about the kernel, and the next request tries again.
 
         Args:
             wanted: kernel_id and task_id of kernels that are in the lake or its spool.
@@ -163,30 +161,30 @@ class Pool:
         return self._worker.submit(self._judge, list(dict.fromkeys(wanted))).result()
 
     async def evaluate(self, kernel_id: str, task_id: str) -> Verdict:
-        """Return one verdict; many that are awaited at once are judged together.
+        """Return one verdict; requests that are awaited at the same time are judged together.
 
         Raises what `judge` raises.
         """
         pair = (kernel_id, task_id)
         with self._lock:
-            asked = self._waiting.setdefault(pair, Future[Verdict]())
-        # After all that the loop has ready now has asked.
+            future = self._waiting.setdefault(pair, Future[Verdict]())
+        # Answer after every coroutine that is ready now has added its request.
         asyncio.get_running_loop().call_soon(self._worker.submit, self._answer)
-        # Who stops waiting takes the answer from nobody else.
-        return await asyncio.shield(asyncio.wrap_future(asked))
+        # Cancelling one waiter cancels no other waiter's answer.
+        return await asyncio.shield(asyncio.wrap_future(future))
 
     def _answer(self) -> None:
         with self._lock:
-            asked, self._waiting = self._waiting, {}
-        if not asked:
+            waiting, self._waiting = self._waiting, {}
+        if not waiting:
             return
         try:
-            verdicts = self._judge(list(asked))
+            verdicts = self._judge(list(waiting))
         except BaseException as error:
-            for future in asked.values():
+            for future in waiting.values():
                 future.set_exception(error)
             return
-        for pair, future in asked.items():
+        for pair, future in waiting.items():
             future.set_result(verdicts[pair])
 
     def _judge(self, wanted: list[Pair]) -> dict[Pair, Verdict]:
@@ -194,27 +192,29 @@ class Pool:
             return {}
         self._writer.flush()
         with self._writer.reader() as lake:
-            found = self._found(lake, wanted)
-            rows = found.to_pylist()
+            verdicts = self._select_verdicts(lake, wanted)
+            rows = verdicts.to_pylist()
             known = [row["evaluation_id"] is not None and not self._remeasure for row in rows]
-            cases = list(pending.texts(lake, found.filter([not one for one in known]), self._name))
+            unknown = verdicts.filter([not is_known for is_known in known])
+            cases = list(read_cases(lake, unknown, self.device["name"]))
         fresh = {_pair(case) for case in cases}
         if cases:
             log.debug("%d of %d kernels are judged now", len(cases), len(rows))
-            faults = self._all_judged(cases)
+            faults = self._judge_all(cases)
             self._writer.flush()
             with self._writer.reader() as lake:
-                rows = self._found(lake, wanted).to_pylist()
-            return {_pair(row): _verdict(row, _pair(row) in fresh, faults) for row in rows}
-        return {_pair(row): _verdict(row, False, {}) for row in rows}
+                rows = self._select_verdicts(lake, wanted).to_pylist()
+            return {_pair(row): _make_verdict(row, _pair(row) in fresh, faults) for row in rows}
+        return {_pair(row): _make_verdict(row, False, {}) for row in rows}
 
-    def _all_judged(self, cases: list[Case]) -> dict[Pair, dict[str, Any]]:
-        """Judge cases and spool their rows; return the evaluation of each that stays our fault."""
+    def _judge_all(self, cases: list[Case]) -> dict[Pair, dict[str, Any]]:
+        """Judge cases and spool their rows; return the evaluations that stay faults of ours."""
         faults: dict[Pair, dict[str, Any]] = {}
         for _ in range(_TRIES):
             left: list[Case] = []
-            for result in judged(cases, self._hosts, self._builders):
-                tables = pending.keep(self._writer, self._member, self.run_id, result)
+            settle = contract.find_settle(self._evaluator)
+            for result in judge_cases(cases, self._judges, self._builders, settle):
+                tables = append_result(self._writer, self._evaluator, self.run_id, result)
                 evaluation = tables["evaluations"][0]
                 if evaluation["status"] == "evaluator_error":
                     faults[_pair(result.case)] = evaluation
@@ -230,7 +230,7 @@ class Pool:
             )
         return faults
 
-    def _found(self, lake: store.Lake, wanted: list[Pair]) -> pa.Table:
+    def _select_verdicts(self, lake: store.Lake, wanted: list[Pair]) -> pa.Table:
         import pyarrow as pa
 
         columns = {
@@ -238,42 +238,40 @@ class Pool:
             "task_id": pa.array([task_id for _, task_id in wanted], pa.string()),
             "position": pa.array(range(len(wanted)), pa.int64()),
         }
-        lake.register("asked", pa.table(columns))
-        given = {
-            "evaluator": pending.name_of(self._member),
-            "version": self._member.VERSION,
+        lake.register("requested", pa.table(columns))
+        parameters = {
+            "evaluator": contract.name_of(self._evaluator),
+            "version": self._evaluator.VERSION,
             "device_ids": sorted(self._devices),
             "device_kind": self.device["kind"],
         }
-        found = lake.run(_ASKED.read_text("utf-8"), given).arrow()
-        if found.num_rows < len(wanted):
-            missing = sorted(set(wanted) - {_pair(row) for row in found.to_pylist()})
+        verdicts = lake.run(_STANDING_VERDICTS.read_text("utf-8"), parameters).arrow()
+        if verdicts.num_rows < len(wanted):
+            missing = sorted(set(wanted) - {_pair(row) for row in verdicts.to_pylist()})
             kernel_id, task_id = missing[0]
             raise UnknownName(
                 f"kernel {kernel_id[:12]} cannot be judged on task {task_id[:12]}: the kernel or "
                 f"a workload of the task is not in the lake ({len(missing)} such)",
                 "Append the kernel before asking for its verdict.",
             )
-        return found
-
-    @property
-    def _name(self) -> str:
-        return self.device["name"]
+        return verdicts
 
 
 def _pair(row: Mapping[str, Any]) -> Pair:
     return row["kernel_id"], row["task_id"]
 
 
-def _verdict(row: dict[str, Any], fresh: bool, faults: Mapping[Pair, Mapping[str, Any]]) -> Verdict:
-    told = {name: row[name] for name in ("kernel_id", "task_id", "workload_id")}
+def _make_verdict(
+    row: dict[str, Any], fresh: bool, faults: Mapping[Pair, Mapping[str, Any]]
+) -> Verdict:
+    ids = {name: row[name] for name in ("kernel_id", "task_id", "workload_id")}
     if row["evaluation_id"] is None:
         fault = faults.get(_pair(row))
         if fault is None:
             raise FlywheelError(f"no verdict on kernel {row['kernel_id'][:12]} was stored")
         row = row | {name: fault.get(name) for name in ("status", "reason", "message")}
     return Verdict(
-        **told,
+        **ids,
         evaluation_id=row["evaluation_id"],
         device_id=row["device_id"],
         status=row["status"],

@@ -1,8 +1,8 @@
-"""Compiling candidates ahead of their turn, on processor cores, while a GPU times another one.
+"""Compile candidates ahead of their turn, on processor cores, while a GPU times another one.
 
-A builder imports and constructs a candidate in a worker of its own that sees no GPU. What that
-compiles is kept (`_builds`), and the judge's worker finds it done. A build is part of no verdict,
-except that code which does not compile needs no GPU to fail.
+A builder imports and constructs a candidate in a worker process that sees no GPU. The build cache
+(`evaluators.worker.build_cache`) keeps the result for the judge's worker process. A build decides
+no verdict, except that code that does not compile fails without a GPU.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Builder:
             self._fork_server.close()
 
     def build(self, case: Mapping[str, Any]) -> dict[str, Any]:
-        """Compile what importing and constructing a candidate compiles.
+        """Compile the extensions that importing and constructing a candidate builds.
 
         Returns seconds, hit and failure; `failure` (status, reason, message, detail) is there only
         where no GPU could change it. Raises SandboxFailed.
@@ -77,7 +77,7 @@ class Builder:
         files = {case["path"]: case["code"], **dict(case["other_files"])}
         build = self._builds.claim(files, case["task_code"], case["axes"])
         try:
-            failed = None if build.hit else self._built(build, case, files)
+            failed = None if build.hit else self.compile(build, case, files)
             answered = failed is None or failed.status != "timeout"
             if answered and not build.hit:
                 build.keep()
@@ -90,21 +90,22 @@ class Builder:
             "failure": vars(failed) if failed is not None and decided else None,
         }
 
-    def _built(
+    def compile(
         self, build: Build, case: Mapping[str, Any], files: Mapping[str, str]
     ) -> Failed | None:
+        """Compile a candidate into a build; return how it failed, or None."""
         requests: list[_Request] = [
             ("load", {"path": case["path"], "entry_point": case["entry_point"], "names": {}})
         ]
-        arguments = self._arguments(case)
+        arguments = self._read_arguments(case)
         if arguments is not None:
             requests.append(("construct", {"seed": WEIGHT_SEED, "arguments": arguments}))
-        return self._asked(files, requests, build)[1]
+        return self._ask_worker(files, requests, build)[1]
 
-    def _arguments(self, case: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What the task gives to constructors, from another worker; None where that is a tensor."""
+    def _read_arguments(self, case: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the task's constructor arguments, run in a worker; None where one is a tensor."""
         names = json.loads(case["axes"])
-        answers, failed = self._asked(
+        answers, failed = self._ask_worker(
             {_TASK_FILE: case["task_code"] + _ARGUMENTS},
             [
                 ("load", {"path": _TASK_FILE, "entry_point": "Arguments", "names": names}),
@@ -116,10 +117,10 @@ class Builder:
         found = None if failed is not None else answers[-1].get("output")
         return found if _is_plain(found) and len(json.dumps(found)) <= _ARGUMENT_BYTES else None
 
-    def _asked(
+    def _ask_worker(
         self, files: Mapping[str, str], requests: Sequence[_Request], build: Build | None = None
     ) -> tuple[list[dict[str, Any]], Failed | None]:
-        """Answers of a worker without a GPU, up to the first failure."""
+        """Return the answers of a worker without a GPU, up to the first failure."""
         fds = [create_sealed_file(_BOX_BYTES) for _ in range(2)]
         setting = {
             "device": "cpu",
@@ -178,7 +179,7 @@ class Builder:
 
 
 def _is_plain(spec: Any, depth: int = 0) -> bool:
-    """Whether a task's answer is the structure of a value without tensors."""
+    """Whether a task's answer describes a value without tensors."""
     if depth > _ARGUMENT_DEPTH or not isinstance(spec, dict) or len(spec) != 1:
         return False
     [(kind, body)] = spec.items()
@@ -187,7 +188,7 @@ def _is_plain(spec: Any, depth: int = 0) -> bool:
     return kind == "value" and (body is None or isinstance(body, bool | int | float | str))
 
 
-def toolchain(arch: str | None) -> str:
+def describe_toolchain(arch: str | None) -> str:
     """Return what a build depends on besides its sources: versions and the GPU's architecture."""
     parts = [platform.machine(), sys.version, version("torch"), f"arch {arch}"]
     parts += [f"{name} {os.environ.get(name)}" for name in ("CC", "CXX", "CUDA_HOME")]

@@ -1,9 +1,9 @@
-"""Many judges at once: candidates are compiled ahead on processor cores and timed one per device.
+"""The job queue: several judges at once, with candidates compiled ahead on processor cores.
 
-A device has one judge, so that timing is exclusive there. Builders work ahead of the judges by a
-bounded number of candidates. A candidate goes to the judge that has its task at hand, if any does.
-A surprising win is measured again by another judge than the one that has seen it, where there is
-one; the first goes on with other candidates meanwhile.
+A device has one judge, so that a timing session has the device to itself. Builders compile a
+bounded number of candidates ahead of the judges. A judge prefers cases of the task that it has
+loaded. Where there are several judges, a surprising win is measured again by another judge than the
+first one, which continues with other cases.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from evaluators.judge import settle
+from evaluators.scheduling.contract import Settle, Tables
 from store.commandline.escape import quote_name
 from store.errors import DeviceUnavailable, EvaluatorError, SandboxFailed
 
 log = logging.getLogger(__name__)
 
 Case: TypeAlias = "dict[str, Any]"
-Tables: TypeAlias = "dict[str, list[dict[str, Any]]]"
+TaskKey: TypeAlias = tuple[str, str]
+"""task_id, workload_id."""
 _TRIES = 2
 
 
@@ -35,62 +36,63 @@ class Judge(Protocol):
         ...
 
     def judge(self, case: Mapping[str, Any]) -> Tables:
-        """Rows of one case. Raises SandboxFailed, DeviceUnavailable."""
+        """Return the rows of one case. Raises SandboxFailed, DeviceUnavailable."""
         ...
 
     def remeasure(
         self, case: Mapping[str, Any]
     ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-        """Rows of a second session of a case, or how it failed. Raises as `judge` does."""
+        """Return the rows of a second session of a case, or how it failed. Raises as `judge`."""
         ...
 
     def restart(self) -> None:
-        """Start anew after SandboxFailed."""
+        """Start another process after SandboxFailed."""
         ...
 
 
 class Compiler(Protocol):
-    """What compiles candidates ahead."""
+    """A process that compiles candidates ahead."""
 
     def build(self, case: Mapping[str, Any]) -> dict[str, Any]:
-        """Seconds, hit and failure of a build. Raises SandboxFailed."""
+        """Return seconds, hit and failure of a build. Raises SandboxFailed."""
         ...
 
 
 @dataclass(frozen=True)
-class Judged:
-    """What came of one case."""
+class JudgedCase:
+    """The result of one case."""
 
     case: Case
     device: dict[str, Any]
     tables: Tables | None
-    """Rows; None where the judging itself failed on every try."""
+    """Rows; None where the judge process failed on every try."""
     fault: str = ""
-    """What failed then."""
+    """The last failure of the judge process, where there are no rows."""
 
 
 @dataclass(frozen=True)
-class _Look:
+class _SurprisingWin:
     """A win that waits for its second session."""
 
     judge: int
-    """The thread of the judge that has seen it."""
+    """Thread of the judge that measured it first."""
     device: dict[str, Any]
     tables: Tables
 
 
 @dataclass
-class _Line:
-    """Cases on their way: to be built, ready to be judged, in hand."""
+class _JobQueue:
+    """The cases of a run: to build, ready to judge, or in progress."""
 
     to_build: list[Case]
     ready: list[Case]
     ahead: int
+    """Most cases that are ready at a time before builders wait."""
     judges: int
-    """How many are at work."""
-    looks: dict[int, _Look] = field(default_factory=dict[int, _Look])
-    """Cases that are ready to be measured again, by the identity of the case."""
-    in_hand: int = 0
+    """Number of judges at work."""
+    wins: dict[int, _SurprisingWin] = field(default_factory=dict[int, _SurprisingWin])
+    """Surprising wins that wait for their second session, by the identity of the case."""
+    in_progress: int = 0
     stopped: bool = False
     tries: dict[int, int] = field(default_factory=dict)
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -100,101 +102,118 @@ class _Line:
         with self.changed:
             while not self.stopped and self.to_build:
                 if len(self.ready) < self.ahead:
-                    self.in_hand += 1
+                    self.in_progress += 1
                     return self.to_build.pop(0)
                 self.changed.wait()
         return None
 
-    def built(self, case: Case) -> None:
-        """Put a compiled case in the line of those to judge."""
+    def finish_build(self, case: Case) -> None:
+        """Make a compiled case ready to judge."""
         with self.changed:
-            self.in_hand -= 1
+            self.in_progress -= 1
             self.ready.append(case)
             self.changed.notify_all()
 
-    def next_case(self, task: tuple[str, str] | None, taken: set[tuple[str, str]]) -> Case | None:
-        """Wait for a case to judge: of this task, else of one that no other judge has at hand."""
+    def next_case(self, loaded: TaskKey | None, loaded_elsewhere: set[TaskKey]) -> Case | None:
+        """Wait for a case: of the loaded task, else of one that no other judge has loaded."""
         with self.changed:
             while not self.stopped:
-                found = [case for case in self.ready if not self._is_for_others(case)]
-                if found:
-                    same = [case for case in found if _task(case) == task]
-                    free = [case for case in found if _task(case) not in taken]
-                    self.in_hand += 1
-                    case = (same or free or found)[0]
-                    self.ready = [one for one in self.ready if one is not case]
+                eligible = [case for case in self.ready if not self._is_for_others(case)]
+                if eligible:
+                    same = [case for case in eligible if _task_key(case) == loaded]
+                    free = [case for case in eligible if _task_key(case) not in loaded_elsewhere]
+                    self.in_progress += 1
+                    case = (same or free or eligible)[0]
+                    self.ready = [other for other in self.ready if other is not case]
                     self.changed.notify_all()
                     return case
-                if not self.ready and not self.to_build and not self.in_hand:
+                if not self.ready and not self.to_build and not self.in_progress:
                     return None
                 self.changed.wait()
         return None
 
     def _is_for_others(self, case: Case) -> bool:
-        look = self.looks.get(id(case))
-        return look is not None and look.judge == threading.get_ident() and self.judges > 1
+        win = self.wins.get(id(case))
+        return win is not None and win.judge == threading.get_ident() and self.judges > 1
 
-    def look_again(self, case: Case, look: _Look) -> None:
-        """Put a surprising win in the line of another judge."""
+    def request_second_session(self, case: Case, win: _SurprisingWin) -> None:
+        """Put a surprising win first in the queue of the other judges."""
         with self.changed:
-            self.in_hand -= 1
-            self.looks[id(case)] = look
+            self.in_progress -= 1
+            self.wins[id(case)] = win
             self.ready.insert(0, case)
             self.changed.notify_all()
 
-    def leave(self) -> None:
-        """Count a judge out; what waited for it is for those that stay."""
+    def finish(self, case: Case) -> None:
+        """Take a case out of the queue."""
+        with self.changed:
+            self.in_progress -= 1
+            self.changed.notify_all()
+
+    def retry(self, case: Case) -> bool:
+        """Put a failed case first in the queue, or finish it after its last try; return which."""
+        with self.changed:
+            self.in_progress -= 1
+            tried = self.tries[id(case)] = self.tries.get(id(case), 0) + 1
+            if tried < _TRIES:
+                self.ready.insert(0, case)
+            self.changed.notify_all()
+        return tried < _TRIES
+
+    def put_back(self, case: Case) -> None:
+        """Leave a case to the other judges, because this judge's device is unavailable."""
+        with self.changed:
+            self.in_progress -= 1
+            self.ready.insert(0, case)
+            self.changed.notify_all()
+
+    def remove_judge(self) -> None:
+        """Count one judge less; the others take the cases that waited for it."""
         with self.changed:
             self.judges -= 1
             self.changed.notify_all()
 
-    def done(self, case: Case, *, again: bool) -> bool:
-        """Take a case out of hand, or put it back; returns whether it is to be tried again."""
-        with self.changed:
-            self.in_hand -= 1
-            tried = self.tries[id(case)] = self.tries.get(id(case), 0) + 1
-            again = again and tried < _TRIES
-            if again:
-                self.ready.insert(0, case)
-            self.changed.notify_all()
-        return again
-
-    def put_back(self, case: Case) -> None:
-        """Leave a case to the other judges: this one's device is gone."""
-        with self.changed:
-            self.in_hand -= 1
-            self.ready.insert(0, case)
-            self.changed.notify_all()
-
     def stop(self) -> None:
-        """Let every waiting thread go."""
+        """Release every waiting thread."""
         with self.changed:
             self.stopped = True
             self.changed.notify_all()
 
 
-def judged(
-    cases: Sequence[Case], judges: Sequence[Judge], builders: Sequence[Compiler]
-) -> Iterator[Judged]:
-    """Yield what comes of the cases, in the order in which they are done.
+def judge_cases(
+    cases: Sequence[Case],
+    judges: Sequence[Judge],
+    builders: Sequence[Compiler],
+    settle: Settle | None = None,
+) -> Iterator[JudgedCase]:
+    """Judge cases and yield their results in the order in which they are finished.
 
-    A case of which the judging process is lost is tried once more with a new process. A device
-    that fails its health check takes no more cases; what it had goes to the others.
+    A case whose judge process is lost is tried once more with a new process. A device that fails
+    its health check takes no more cases; the other devices take them over.
+
+    Args:
+        cases: What to judge; a case that is compiled ahead gets the entry `build`.
+        judges: One per device.
+        builders: Compile the cases that need it; none leaves that to the judges.
+        settle: Combines the sessions of a surprising win (`contract.find_settle`); None where the
+            evaluator measures no win again.
 
     Raises:
-        DeviceUnavailable: no device is left; what was judged before has been yielded.
+        DeviceUnavailable: no device is left; all finished cases have been yielded.
     """
-    compiled = [case for case in cases if builders and case["compiles"]]
-    plain = [case for case in cases if not (builders and case["compiles"])]
-    ahead = len(plain) + 2 * len(builders) + len(judges)
-    line = _Line(to_build=compiled, ready=plain, ahead=ahead, judges=len(judges))
-    results: queue.SimpleQueue[Judged | BaseException | None] = queue.SimpleQueue()
-    at_hand: dict[int, tuple[str, str]] = {}
+    to_build = [case for case in cases if builders and case["compiles"]]
+    ready = [case for case in cases if not (builders and case["compiles"])]
+    ahead = len(ready) + 2 * len(builders) + len(judges)
+    jobs = _JobQueue(to_build=to_build, ready=ready, ahead=ahead, judges=len(judges))
+    results: queue.SimpleQueue[JudgedCase | BaseException | None] = queue.SimpleQueue()
+    loaded: dict[int, TaskKey] = {}
     threads = [
-        threading.Thread(target=_built, args=(line, builder, results), daemon=True)
+        threading.Thread(target=_build_ahead, args=(jobs, builder, results), daemon=True)
         for builder in builders
     ] + [
-        threading.Thread(target=_judged, args=(line, judge, at_hand, results), daemon=True)
+        threading.Thread(
+            target=_run_judge, args=(jobs, judge, settle, loaded, results), daemon=True
+        )
         for judge in judges
     ]
     for thread in threads:
@@ -214,82 +233,87 @@ def judged(
                 left -= 1
                 yield result
     finally:
-        line.stop()
+        jobs.stop()
     if left:
         raise lost or EvaluatorError(f"{left} of {len(cases)} kernels were not judged")
 
 
-def _built(line: _Line, builder: Compiler, results: queue.SimpleQueue[Any]) -> None:
+def _build_ahead(jobs: _JobQueue, builder: Compiler, results: queue.SimpleQueue[Any]) -> None:
+    """Compile cases until none is left; the thread of one builder."""
     try:
-        while (case := line.next_build()) is not None:
+        while (case := jobs.next_build()) is not None:
             try:
                 case["build"] = builder.build(case)
             except (SandboxFailed, OSError) as failed:
                 path = quote_name(case["path"])
                 log.warning("%s is not compiled ahead: %.300s", path, str(failed))
-            line.built(case)
+            jobs.finish_build(case)
     except BaseException as error:
         results.put(error)
 
 
-def _judged(
-    line: _Line,
+def _run_judge(
+    jobs: _JobQueue,
     judge: Judge,
-    at_hand: dict[int, tuple[str, str]],
+    settle: Settle | None,
+    loaded: dict[int, TaskKey],
     results: queue.SimpleQueue[Any],
 ) -> None:
-    me = threading.get_ident()
+    """Judge cases until none is left; the thread of one judge."""
+    thread = threading.get_ident()
     try:
         while True:
-            mine = at_hand.get(me)
-            taken = {key for thread, key in at_hand.items() if thread != me}
-            case = line.next_case(mine, taken)
+            elsewhere = {key for other, key in loaded.items() if other != thread}
+            case = jobs.next_case(loaded.get(thread), elsewhere)
             if case is None:
                 results.put(None)
                 return
-            at_hand[me] = _task(case)
-            look = line.looks.get(id(case))
+            loaded[thread] = _task_key(case)
+            win = jobs.wins.get(id(case))
             try:
-                if look is None:
-                    elsewhere = line.judges > 1
-                    tables = judge.judge({**case, "elsewhere": elsewhere})
-                    if elsewhere and _surprises(tables):
-                        line.look_again(case, _Look(me, judge.row, tables))
+                if win is None or settle is None:
+                    result = _judge_once(jobs, judge, case, remeasures=settle is not None)
+                    if result is None:
                         continue
-                    result = Judged(case, judge.row, tables)
                 else:
-                    tables = settle(look.tables, *judge.remeasure(case))
-                    result = Judged(case, look.device, tables)
+                    tables = settle(win.tables, *judge.remeasure(case))
+                    result = JudgedCase(case, win.device, tables)
             except SandboxFailed as failed:
                 path = quote_name(case["path"])
                 log.warning("%s %s: %s", path, case["kernel_id"][:12], failed.message)
-                again = line.done(case, again=True)
+                retried = jobs.retry(case)
                 judge.restart()
-                if again:
-                    continue
-                if look is None:
-                    results.put(Judged(case, judge.row, None, failed.message))
-                else:
-                    results.put(Judged(case, look.device, look.tables))
+                if not retried and win is None:
+                    results.put(JudgedCase(case, judge.row, None, failed.message))
+                elif not retried and win is not None:
+                    results.put(JudgedCase(case, win.device, win.tables))
                 continue
             except DeviceUnavailable as gone:
                 log.warning("%s takes no more kernels: %s", judge.row["name"], gone.message)
-                line.put_back(case)
+                jobs.put_back(case)
                 results.put(gone)
                 return
-            line.done(case, again=False)
+            jobs.finish(case)
             results.put(result)
     except BaseException as error:
         results.put(error)
     finally:
-        at_hand.pop(me, None)
-        line.leave()
+        loaded.pop(thread, None)
+        jobs.remove_judge()
 
 
-def _surprises(tables: Tables) -> bool:
-    """Whether a case that was judged with `elsewhere` wants a second session."""
-    return "unconfirmed_win" in (tables["evaluations"][0].get("flags") or ())
+def _judge_once(
+    jobs: _JobQueue, judge: Judge, case: Case, *, remeasures: bool
+) -> JudgedCase | None:
+    """Judge a case; None where another judge measures it again."""
+    others = remeasures and jobs.judges > 1
+    tables = judge.judge({**case, "elsewhere": others})
+    if others and "unconfirmed_win" in (tables["evaluations"][0].get("flags") or ()):
+        win = _SurprisingWin(threading.get_ident(), judge.row, tables)
+        jobs.request_second_session(case, win)
+        return None
+    return JudgedCase(case, judge.row, tables)
 
 
-def _task(case: Case) -> tuple[str, str]:
+def _task_key(case: Case) -> TaskKey:
     return case["task_id"], case["workload_id"]

@@ -1,8 +1,9 @@
-"""The same judges on a Ray cluster: one actor per GPU, or per worker where there is none.
+"""Judges on a Ray cluster: one actor per GPU, or per worker where there is none.
 
-Every node needs this package installed in the same version, as Ray itself. The coordinator, which
-alone holds the lake, stays here; an actor gets texts and gives rows. Nothing of a candidate is ever
-unpickled: an actor's answers are made by our own judging process on its node.
+Every node needs this package and Ray in the same versions, and the file of an evaluator of the
+user's own. The coordinator, which alone holds the lake, stays here; an actor receives texts and
+returns rows. Nothing of a candidate is ever unpickled: the judge process on the node of an actor
+makes its answers.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import importlib
 import socket
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
-from evaluators.scheduling.judge_process import Host
+from evaluators.scheduling import contract
+from evaluators.scheduling.judge_process import JudgeProcess
 from store.errors import DeviceUnavailable, FlywheelError, SandboxFailed
 
 _START_LIMIT_S = 300.0
@@ -23,37 +26,38 @@ _CPUS_PER_GPU = 4
 
 
 class _Remote:
-    """What an actor runs: a judging process on its node, under the GPU that Ray gave the actor."""
+    """The actor: a judge process on its node, with the GPU that Ray gave the actor."""
 
-    def __init__(self, evaluator: str, device: str, config: Any) -> None:
-        self._host = Host(evaluator, device, config)
+    def __init__(self, evaluator: str, device: str, settings: dict[str, Any]) -> None:
+        config = contract.load(evaluator).Config(**settings)
+        self._process = JudgeProcess(evaluator, device, config)
 
     def row(self) -> dict[str, Any]:
-        return self._host.row
+        return self._process.row
 
     def judge(self, case: Mapping[str, Any]) -> dict[str, Any]:
-        """Rows of a case, or the refusal: errors of ours do not survive Ray's pickling."""
+        """Return the rows of a case, or the refusal: our errors do not survive Ray's pickling."""
         try:
-            return {"tables": self._host.judge(case)}
+            return {"tables": self._process.judge(case)}
         except (SandboxFailed, DeviceUnavailable) as failed:
             return {"failed": type(failed).__name__, "message": failed.message}
 
     def remeasure(self, case: Mapping[str, Any]) -> dict[str, Any]:
-        """What a second session brought, or the refusal."""
+        """Return the result of a second session, or the refusal."""
         try:
-            return {"second": self._host.remeasure(case)}
+            return {"second": self._process.remeasure(case)}
         except (SandboxFailed, DeviceUnavailable) as failed:
             return {"failed": type(failed).__name__, "message": failed.message}
 
     def restart(self) -> None:
-        self._host.restart()
+        self._process.restart()
 
     def close(self) -> None:
-        self._host.close()
+        self._process.close()
 
 
 class RayJudge:
-    """One actor as the fleet sees it."""
+    """The judge of one actor, as the job queue uses it."""
 
     def __init__(self, ray: Any, remote: Any, arguments: tuple[Any, ...]) -> None:
         self._ray = ray
@@ -64,18 +68,18 @@ class RayJudge:
         self._start()
 
     def judge(self, case: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-        """Rows of one case. Raises SandboxFailed where actor or node are lost."""
-        return self._answer(self._actor.judge.remote(dict(case)))["tables"]
+        """Return the rows of one case. Raises SandboxFailed where the actor or its node is lost."""
+        return self._await_answer(self._actor.judge.remote(dict(case)))["tables"]
 
     def remeasure(
         self, case: Mapping[str, Any]
     ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-        """Rows of a second session, or how the kernel failed in it. Raises as `judge` does."""
-        return self._answer(self._actor.remeasure.remote(dict(case)))["second"]
+        """Return the rows of a second session, or how the kernel failed. Raises as `judge` does."""
+        return self._await_answer(self._actor.remeasure.remote(dict(case)))["second"]
 
-    def _answer(self, asked: Any) -> dict[str, Any]:
+    def _await_answer(self, request: Any) -> dict[str, Any]:
         try:
-            answer = self._ray.get(asked)
+            answer = self._ray.get(request)
         except self._ray.exceptions.RayError as error:
             raise SandboxFailed(f"an actor is lost: {type(error).__name__}") from error
         if "failed" in answer:
@@ -84,7 +88,7 @@ class RayJudge:
         return answer
 
     def restart(self) -> None:
-        """Start another judging process; another actor where the actor is gone."""
+        """Start another judge process, or another actor where the actor is gone."""
         try:
             self._ray.get(self._actor.restart.remote(), timeout=_START_LIMIT_S)
         except self._ray.exceptions.RayError:
@@ -109,7 +113,7 @@ class RayJudge:
 
 
 @contextmanager
-def judges(
+def open_judges(
     address: str, evaluator: str, device: str, config: Any, workers: int
 ) -> Generator[list[RayJudge]]:
     """Yield one judge per GPU of a cluster, or `workers` judges where device is cpu.
@@ -128,40 +132,44 @@ def judges(
         ray = importlib.import_module("ray")
     except ImportError as error:
         raise DeviceUnavailable(
-            "Ray is not installed", "pip install 'kernel-flywheel[ray]', on every node."
+            "Ray is not installed", "Run on every node: pip install 'kernel-flywheel[ray]'"
         ) from error
     _check_reachable(address)
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise DeviceUnavailable(f"no Ray cluster at {address}: {error}", "ray status") from error
-    made: list[RayJudge] = []
+        raise DeviceUnavailable(
+            f"no Ray cluster at {address}: {error}", "Check it with: ray status"
+        ) from error
+    judges: list[RayJudge] = []
     try:
         on_cpu = device == "cpu"
         gpus = int(ray.cluster_resources().get("GPU", 0))
         if not on_cpu and not gpus:
             raise DeviceUnavailable(
-                f"the cluster at {address} has no GPU", "Judge on processors: --device cpu."
+                f"the cluster at {address} has no GPU", "Use processors instead: --device cpu"
             )
         options = {"num_cpus": 1} if on_cpu else {"num_cpus": _CPUS_PER_GPU, "num_gpus": 1}
         remote = ray.remote(_Remote).options(scheduling_strategy="SPREAD", **options)
-        arguments = (evaluator, "cpu" if on_cpu else "cuda:0", config)
+        arguments = (evaluator, "cpu" if on_cpu else "cuda:0", asdict(config))
         for _ in range(workers if on_cpu else gpus):
-            made.append(RayJudge(ray, remote, arguments))
-        yield made
+            judges.append(RayJudge(ray, remote, arguments))
+        yield judges
     finally:
-        for judge in made:
+        for judge in judges:
             with contextlib.suppress(FlywheelError):
                 judge.close()
         ray.shutdown()
 
 
 def _check_reachable(address: str) -> None:
-    """Raise DeviceUnavailable where nobody listens; Ray itself would try for minutes."""
+    """Raise DeviceUnavailable where nothing listens; Ray itself would retry for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not (host and port.isdigit()):
         return
     try:
         socket.create_connection((host, int(port)), _CONNECT_LIMIT_S).close()
     except OSError as error:
-        raise DeviceUnavailable(f"no Ray cluster at {address}: {error}", "ray status") from error
+        raise DeviceUnavailable(
+            f"no Ray cluster at {address}: {error}", "Check it with: ray status"
+        ) from error

@@ -1,4 +1,4 @@
-"""From a lake to audits of its tasks: which of them an answer without work passes."""
+"""Audit the tasks of a lake: find those that an answer without work passes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import store
 from evaluators.judging.weak_tasks import VERSION
 from store.errors import RowsRejected, SandboxFailed
 
-_SQL = Path(__file__).parent / "sql" / "tasks_pending.sql"
+_PENDING_TASKS = Path(__file__).parent / "sql" / "pending_tasks.sql"
 
 
 class Auditor(Protocol):
@@ -23,11 +23,11 @@ class Auditor(Protocol):
         ...
 
     def audit(self, task: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
-        """The row of `task_audits`, or None and why there is none. Raises SandboxFailed."""
+        """Return the row of `task_audits`, or None and the reason. Raises SandboxFailed."""
         ...
 
     def restart(self) -> None:
-        """Start anew after SandboxFailed."""
+        """Start another process after SandboxFailed."""
         ...
 
 
@@ -37,7 +37,7 @@ class Tally:
 
     audited: int = 0
     weak: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """What passes each weak task, by the task's name."""
+    """Answers that pass each weak task, by the task's name."""
     failed: dict[str, str] = field(default_factory=dict[str, str])
     """Why a task has no audit, by its name."""
     snapshot: int = 0
@@ -50,40 +50,40 @@ class Tally:
         )
 
 
-def pending(
+def find_pending(
     lake: store.Lake, device: Mapping[str, Any], task: str | None = None
 ) -> list[dict[str, Any]]:
-    """Tasks that this version of the audit has not seen on a device, with their code.
+    """Return the tasks that this version of the audit has not seen on a device, with their code.
 
-    `task` is a name in any suite, or the start of an id: only those tasks.
+    `task`, a name in any suite or the start of an id, selects tasks.
     """
-    given = {
+    parameters = {
         "version": VERSION,
         "device_id": device["device_id"],
         "device_kind": device["kind"],
         "task": task,
     }
-    return lake.run(_SQL.read_text("utf-8"), given).rows()
+    return lake.run(_PENDING_TASKS.read_text("utf-8"), parameters).rows()
 
 
 def run(lake_url: str | None, auditor: Auditor, task: str | None = None) -> Tally:
-    """Audit what is pending and append each result; what was done before an interruption stays.
+    """Audit the pending tasks and append each result; results of an interrupted run stay.
 
-    `task` is a name in any suite, or the start of an id: only those tasks are audited.
+    `task`, a name in any suite or the start of an id, selects tasks.
     """
     tally = Tally()
     with store.writer(lake_url, author="evaluators tasks") as writer:
         with writer.reader() as lake:
-            tasks = pending(lake, auditor.row, task)
+            tasks = find_pending(lake, auditor.row, task)
             tally.snapshot = lake.snapshot
         if not tasks:
             return tally
         writer.append({"devices": [auditor.row]}, message="audit of tasks begins")
         try:
-            for one in tasks:
-                name = one["task_name"]
+            for pending in tasks:
+                name = pending["task_name"]
                 try:
-                    row, why = auditor.audit(one)
+                    row, why = auditor.audit(pending)
                 except SandboxFailed as failed:
                     row, why = None, failed.message
                     auditor.restart()

@@ -6,10 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 LEFT_OUT = {
-    "nonequivalent": "kernels that are another function than their task's module",
-    "weak_tasks": "weak tasks, which an answer without work passes",
+    "nonequivalent": (
+        "kernel that is another function than its task's module",
+        "kernels that are another function than their task's module",
+    ),
+    "weak_tasks": (
+        "weak task, which an answer without work passes",
+        "weak tasks, which an answer without work passes",
+    ),
 }
-"""The views that say what is left out, and what their rows are."""
+"""The views of what is left out, and how one row and several rows are called."""
 _OPTIONS = {"nonequivalent": "--include-nonequivalent", "weak_tasks": "--include-weak"}
 
 
@@ -33,8 +39,12 @@ def describe_left_out(counts: Mapping[str, int]) -> str | None:
 
     >>> describe_left_out({"weak_tasks": 3, "nonequivalent": 0})
     '3 weak tasks, which an answer without work passes (--include-weak)'
+    >>> note({"weak_tasks": 1})
+    '1 weak task, which an answer without work passes (--include-weak)'
     """
     parts = [
-        f"{count} {LEFT_OUT[view]} ({_OPTIONS[view]})" for view, count in counts.items() if count
+        f"{count} {LEFT_OUT[view][count != 1]} ({_OPTIONS[view]})"
+        for view, count in counts.items()
+        if count
     ]
     return "; ".join(parts) if parts else None

@@ -1,4 +1,4 @@
-"""What a judging process says: taken for the case that it was asked about, and for nothing else."""
+"""Answers of a judge process are accepted for the case of the request, and for nothing else."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 import store
 from evaluators import judge
-from evaluators.scheduling import answers, pending
-from evaluators.scheduling.judge_process import Host
-from evaluators.scheduling.queue import Judged
+from evaluators.scheduling import answers
+from evaluators.scheduling.judge_process import JudgeProcess
+from evaluators.scheduling.queue import JudgedCase
+from evaluators.scheduling.run import append_result, start_run
 from store.errors import SandboxFailed
 from store.ids import content_id
 
@@ -29,7 +30,7 @@ class NoOptions:
     """What the evaluator below is asked for."""
 
 
-ASKED = answers.Asked(
+SUBJECT = answers.Subject(
     kernel_id="k" * 64,
     task_id="t" * 64,
     workload_id="w" * 64,
@@ -39,7 +40,7 @@ ASKED = answers.Asked(
     files=("other.cu",),
 )
 EVALUATION = {
-    **ASKED.about,
+    **SUBJECT.about,
     "evaluation_id": "e",
     "evaluator": "judge",
     "evaluator_version": judge.VERSION,
@@ -51,7 +52,7 @@ EVALUATION = {
     "created_at": "2999-01-01T00:00:00+00:00",
 }
 TIMING = {
-    **ASKED.about,
+    **SUBJECT.about,
     "timing_id": "x",
     "evaluation_id": "e",
     "session_id": "s",
@@ -64,8 +65,8 @@ TIMING = {
     "created_at": "2000-01-01T00:00:00+00:00",
 }
 FINDING = {
-    "finding_id": content_id("finding", ASKED.kernel_id, "judge", "5", "lazy_output"),
-    "kernel_id": ASKED.kernel_id,
+    "finding_id": content_id("finding", SUBJECT.kernel_id, "judge", "5", "lazy_output"),
+    "kernel_id": SUBJECT.kernel_id,
     "evaluation_id": "e",
     "detector": "judge",
     "detector_version": 5,
@@ -75,7 +76,7 @@ FINDING = {
 }
 ANALYSIS = {
     "analysis_id": "a",
-    "kernel_id": ASKED.kernel_id,
+    "kernel_id": SUBJECT.kernel_id,
     "kind": "profiler",
     "author": "torch.profiler 2.13",
     "body": "a text",
@@ -90,7 +91,7 @@ TABLES = {
 
 
 def test_an_honest_answer_is_taken_whole_under_new_identities() -> None:
-    found = answers.judgement(TABLES, ASKED)
+    found = answers.accept_judgement(TABLES, SUBJECT)
     assert {name: len(rows) for name, rows in found.items()} == {
         "evaluations": 1,
         "timings": 2,
@@ -110,7 +111,7 @@ def test_an_honest_answer_is_taken_whole_under_new_identities() -> None:
     unchanged = {k: v for k, v in EVALUATION.items() if k not in ("evaluation_id", "created_at")}
     assert unchanged.items() <= evaluation.items()
     # A second answer shares nothing with the first.
-    assert answers.judgement(TABLES, ASKED)["evaluations"][0]["evaluation_id"] != new
+    assert answers.accept_judgement(TABLES, SUBJECT)["evaluations"][0]["evaluation_id"] != new
 
 
 @pytest.mark.parametrize(
@@ -145,8 +146,8 @@ def test_an_honest_answer_is_taken_whole_under_new_identities() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_judgement_of_the_case_is_refused(tables: Any) -> None:
-    with pytest.raises(answers.Unaccepted):
-        answers.judgement(tables, ASKED)
+    with pytest.raises(answers.RefusedAnswer):
+        answers.accept_judgement(tables, SUBJECT)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,7 @@ def test_what_is_no_judgement_of_the_case_is_refused(tables: Any) -> None:
     ],
 )
 def test_a_row_of_something_else_is_left_out_alone(name: str, row: Any) -> None:
-    found = answers.judgement({**TABLES, name: [*TABLES.get(name, []), row]}, ASKED)
+    found = answers.accept_judgement({**TABLES, name: [*TABLES.get(name, []), row]}, SUBJECT)
     assert {name: len(rows) for name, rows in found.items()} == {
         name: len(rows) for name, rows in TABLES.items()
     }
@@ -182,12 +183,12 @@ def test_a_finding_takes_no_identity_of_another() -> None:
     honest = [
         FINDING | {"detector": "hostile", "line": 3, "finding_id": content_id(*parts)}
         for parts in (
-            ("finding", ASKED.kernel_id, "hostile", "5", "lazy_output", "3"),
-            ("finding", ASKED.kernel_id, "hostile", "5", "lazy_output", "3", "other.cu"),
+            ("finding", SUBJECT.kernel_id, "hostile", "5", "lazy_output", "3"),
+            ("finding", SUBJECT.kernel_id, "hostile", "5", "lazy_output", "3", "other.cu"),
         )
     ]
     forged = FINDING | {"finding_id": content_id("finding", "z" * 64, "judge", "5", "lazy_output")}
-    found = answers.judgement(TABLES | {"findings": [*honest, forged]}, ASKED)["findings"]
+    found = answers.accept_judgement(TABLES | {"findings": [*honest, forged]}, SUBJECT)["findings"]
     assert [row["finding_id"] for row in found[:2]] == [row["finding_id"] for row in honest]
     assert found[2]["finding_id"] != forged["finding_id"]
 
@@ -211,39 +212,39 @@ columns = st.sampled_from(sorted({*EVALUATION, *TIMING, *FINDING, *ANALYSIS}))
 def test_no_answer_makes_anything_but_an_answer(tables: Any, changes: dict[str, Any]) -> None:
     for one in (tables, {**TABLES, "evaluations": [EVALUATION | changes]}):
         try:
-            found = answers.judgement(one, ASKED)
-        except answers.Unaccepted:
+            found = answers.accept_judgement(one, SUBJECT)
+        except answers.RefusedAnswer:
             continue
-        assert ASKED.about.items() <= found["evaluations"][0].items()
+        assert SUBJECT.about.items() <= found["evaluations"][0].items()
     for one in (tables, changes):
-        with contextlib.suppress(answers.Unaccepted):
-            answers.session(one, None, ASKED)
-        with contextlib.suppress(answers.Unaccepted):
-            answers.session([], one, ASKED)
-        with contextlib.suppress(answers.Unaccepted):
-            answers.remarks(one, ASKED)
-        with contextlib.suppress(answers.Unaccepted):
-            answers.audit(one, {"task_id": "t"})
+        with contextlib.suppress(answers.RefusedAnswer):
+            answers.accept_session(one, None, SUBJECT)
+        with contextlib.suppress(answers.RefusedAnswer):
+            answers.accept_session([], one, SUBJECT)
+        with contextlib.suppress(answers.RefusedAnswer):
+            answers.accept_remarks(one, SUBJECT)
+        with contextlib.suppress(answers.RefusedAnswer):
+            answers.accept_audit(one, {"task_id": "t"})
 
 
 def test_a_second_session_is_of_the_same_case() -> None:
     bare = {name: value for name, value in TIMING.items() if name != "evaluation_id"}
-    rows, failed = answers.session([bare, bare | {"kernel_id": "z" * 64}], None, ASKED)
+    rows, failed = answers.accept_session([bare, bare | {"kernel_id": "z" * 64}], None, SUBJECT)
     assert (len(rows), failed) == (1, None)
     told = {"status": "crash", "reason": "signal", "message": "m", "detail": "d"}
-    assert answers.session([bare], told, ASKED) == ([], told)
+    assert answers.accept_session([bare], told, SUBJECT) == ([], told)
     for wrong in (told | {"status": "correct"}, told | {"reason": None}, "crash", 3):
-        with pytest.raises(answers.Unaccepted):
-            answers.session([bare], wrong, ASKED)
+        with pytest.raises(answers.RefusedAnswer):
+            answers.accept_session([bare], wrong, SUBJECT)
 
 
 def test_an_audit_is_of_the_task_that_was_asked_about() -> None:
     about = {"task_id": "t", "workload_id": "w", "device_id": "d", "auditor_version": 1}
     row = about | {"passes": ["zeros"], "weak": True, "repeatable": True}
-    assert row.items() <= answers.audit(row, about).items()
+    assert row.items() <= answers.accept_audit(row, about).items()
     for change in ({"task_id": "u"}, {"auditor_version": 2}, {"passes": 3}, {"lake_id": "l"}):
-        with pytest.raises(answers.Unaccepted):
-            answers.audit(row | change, about)
+        with pytest.raises(answers.RefusedAnswer):
+            answers.accept_audit(row | change, about)
 
 
 FORGER = '''
@@ -300,7 +301,7 @@ def test_an_evaluator_of_ones_own_answers_for_its_case_alone(forger: None) -> No
             "axes": "{}",
         }
 
-    with Host("forger", "cpu", NoOptions()) as host:
+    with JudgeProcess("forger", "cpu", NoOptions()) as host:
         told = {how: host.judge(case(how)) for how in ("honest", "another kernel", "no tables")}
         told["more tables"] = host.judge(case("more tables"))
         assert {how: tables["evaluations"][0]["status"] for how, tables in told.items()} == {
@@ -377,8 +378,8 @@ def kept(
         }
         member = SimpleNamespace(__name__="evaluators.judge", VERSION=judge.VERSION)
         with store.writer(url, author="tests") as writer:
-            run_id = pending.begin(writer, member, [device], {}, ("lake", 1))  # type: ignore[arg-type]
-            pending.keep(writer, member, run_id, Judged({**case, "path": "k"}, device, tables))  # type: ignore[arg-type]
+            run_id = start_run(writer, member, [device], {}, ("lake", 1))  # type: ignore[arg-type]
+            append_result(writer, member, run_id, JudgedCase({**case, "path": "k"}, device, tables))  # type: ignore[arg-type]
             writer.flush()
         with store.open(url) as lake:
             return {name: lake.run(f"SELECT * FROM {name}").rows() for name in TABLES}

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from evaluators.sandbox.failures import Failed
 from evaluators.sandbox.folders import OpenFolder
 from evaluators.sandbox.launcher import ForkServer, Limits
-from evaluators.scheduling.prebuild import Builder, toolchain
+from evaluators.scheduling.prebuild import Builder, describe_toolchain
 from evaluators.worker.build_cache import Build, Builds
 from evaluators.worker.handle import Deadlines, WorkerHandle
 from store.errors import SandboxFailed
@@ -364,7 +364,7 @@ def test_arguments_of_a_hostile_task_end_no_builder(builds: Builds, arguments: s
 
 
 def test_the_toolchain_names_what_a_build_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = toolchain("9.0")
+    plain = describe_toolchain("9.0")
     assert "arch 9.0" in plain
     monkeypatch.setenv("CXX", "/nowhere/c++")
-    assert toolchain("9.0") != plain
+    assert describe_toolchain("9.0") != plain

@@ -275,13 +275,13 @@ HONEST = {
 def found(code: str, **given: Any) -> dict[str, float]:
     """Return the detectors that hit a text, each with its highest confidence."""
     sure: dict[str, float] = {}
-    for row in detect.findings(code, given.get("other_files"), "0" * 64):
+    for row in detect.search_kernel(code, given.get("other_files"), "0" * 64):
         sure[row["detector"]] = max(sure.get(row["detector"], 0), row["confidence"])
     return sure
 
 
 def test_every_detector_has_its_cases() -> None:
-    assert set(detect.detectors()) == set(CHEATS) | set(WEAK)
+    assert set(detect.load_detectors()) == set(CHEATS) | set(WEAK)
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,9 @@ def test_honest_code_is_not_worth_a_look(name: str) -> None:
 
 def test_a_finding_points_at_its_line() -> None:
     code = cuda("cuMemGetAddressRange(&base, &size, p);")
-    [row] = [r for r in detect.findings(code, None, "0" * 64) if r["detector"] == "memory-scan"]
+    [row] = [
+        r for r in detect.search_kernel(code, None, "0" * 64) if r["detector"] == "memory-scan"
+    ]
     assert "cuMemGetAddressRange" in code.splitlines()[row["line"] - 1]
     assert "cuMemGetAddressRange" in row["quote"]
 
@@ -320,7 +322,7 @@ def test_other_files_are_searched_and_named() -> None:
         {"path": "b.py", "code": "import time\ntime.perf_counter = 1\n"},
         {"path": "notes.md", "code": "os.kill(1, 9)"},
     ]
-    rows = detect.findings(HONEST["cuda"], files, "0" * 64)
+    rows = detect.search_kernel(HONEST["cuda"], files, "0" * 64)
     quotes = {r["detector"]: r["quote"] for r in rows if r["confidence"] >= LOOK}
     assert quotes["memory-scan"].startswith("a.cu: ")
     assert quotes["timer-tampering"] == "b.py: time.perf_counter = 1"
@@ -329,10 +331,12 @@ def test_other_files_are_searched_and_named() -> None:
 def test_only_the_plainly_hostile_is_refused() -> None:
     for name, all_ in CHEATS.items():
         for code in all_:
-            rows = detect.findings(code, None, "0" * 64)
-            assert bool(detect.refused(rows)) == (name == "hostile" or "/proc/self/mem" in code)
+            rows = detect.search_kernel(code, None, "0" * 64)
+            assert bool(detect.select_refused(rows)) == (
+                name == "hostile" or "/proc/self/mem" in code
+            )
     for code in HONEST.values():
-        assert not detect.refused(detect.findings(code, None, "0" * 64))
+        assert not detect.select_refused(detect.search_kernel(code, None, "0" * 64))
     own = model("os.kill(os.getpid(), 11)\nreturn x")
     assert found(own)["hostile"] == 0.5
 
@@ -340,9 +344,9 @@ def test_only_the_plainly_hostile_is_refused() -> None:
 def test_the_starter_suite_is_told_apart() -> None:
     for task in starter.read_suite().tasks:
         for kernel in task.kernels:
-            rows = detect.findings(kernel.code, None, "0" * 64)
+            rows = detect.search_kernel(kernel.code, None, "0" * 64)
             look = {row["class"] for row in rows if row["confidence"] >= LOOK}
-            assert not detect.refused(rows), kernel.name
+            assert not detect.select_refused(rows), kernel.name
             if kernel.label == "honest":
                 assert not look, (kernel.name, look)
             elif kernel.label == "cheat":
@@ -375,7 +379,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", list(HOSTILE))
 def test_any_text_gives_rows(name: str) -> None:
-    rows = detect.findings(HOSTILE[name], None, "0" * 64)
+    rows = detect.search_kernel(HOSTILE[name], None, "0" * 64)
     assert all(len(row["quote"]) < 400 and "\0" not in row["quote"] for row in rows)
     for row in rows:
         row["quote"].encode()
@@ -388,22 +392,24 @@ def test_what_cannot_be_parsed_is_said() -> None:
 
 def test_many_hits_are_cut_and_the_surest_stay() -> None:
     code = model("return torch.relu(x)", top="torch.f = 1\n" * 100)
-    rows = [r for r in detect.findings(code, None, "0" * 64) if r["detector"] == "judge-tampering"]
+    rows = [
+        r for r in detect.search_kernel(code, None, "0" * 64) if r["detector"] == "judge-tampering"
+    ]
     assert len(rows) == detect.MOST
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.text(max_size=300))
 def test_random_text_never_raises(text: str) -> None:
-    detect.findings(
+    detect.search_kernel(
         text, [{"path": "a.py", "code": text}, {"path": "a.cu", "code": text}], "0" * 64
     )
 
 
 def test_a_detector_is_known_by_either_spelling() -> None:
-    assert detect.chosen("result_caching") == detect.chosen("result-caching")
+    assert detect.choose_detectors("result_caching") == detect.choose_detectors("result-caching")
     with pytest.raises(store.errors.UnknownName, match="result-caching"):
-        detect.chosen("result-cachin")
+        detect.choose_detectors("result-cachin")
 
 
 @pytest.mark.skipif(
@@ -419,7 +425,7 @@ def test_known_cases_of_the_release(writer: store.Writer) -> None:
         ).rows()
     look: dict[str, set[str]] = {}
     for row in rows:
-        for hit in detect.findings(row["code"], None, row["kernel_id"]):
+        for hit in detect.search_kernel(row["code"], None, row["kernel_id"]):
             assert hit["detector"] != "hostile"
             if hit["confidence"] >= LOOK:
                 look.setdefault(row["name"], set()).add(hit["class"])

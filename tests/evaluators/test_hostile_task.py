@@ -17,7 +17,7 @@ from evaluators.processes.process_tree import count_threads_below
 from evaluators.references import connection
 from evaluators.references.task import Reference, ReferenceFailed
 from evaluators.sandbox.launcher import ForkServer
-from evaluators.scheduling.judge_process import Host
+from evaluators.scheduling.judge_process import JudgeProcess
 
 TASK = """
 import torch
@@ -438,13 +438,13 @@ def case(code: str, task: str, number: int) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JudgeProcess]:
     """Return a judge with a cache of its own."""
     cache = tmp_path_factory.mktemp("cache")
     before = os.environ.get("FLYWHEEL_CACHE")
     os.environ["FLYWHEEL_CACHE"] = str(cache)
     try:
-        with Host("judge", "cpu", QUICK) as started:
+        with JudgeProcess("judge", "cpu", QUICK) as started:
             yield started
     finally:
         if before is None:
@@ -454,7 +454,9 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
 
 
 @pytest.mark.parametrize("when", WHEN)
-def test_other_tasks_get_the_verdicts_they_deserve(host: Host, when: str, tmp_path: Path) -> None:
+def test_other_tasks_get_the_verdicts_they_deserve(
+    host: JudgeProcess, when: str, tmp_path: Path
+) -> None:
     cache = Path(os.environ["FLYWHEEL_CACHE"])
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -480,7 +482,7 @@ def test_other_tasks_get_the_verdicts_they_deserve(host: Host, when: str, tmp_pa
     assert set(os.listdir("/dev/shm")) - planted == set()
 
 
-def test_a_task_worker_that_is_lost_is_replaced(host: Host, tmp_path: Path) -> None:
+def test_a_task_worker_that_is_lost_is_replaced(host: JudgeProcess, tmp_path: Path) -> None:
     counter = "import os\nN = 0\n"
     text = counter + VICTIM.replace(
         "        return torch.nn",

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from evaluators.judge import Config
-from evaluators.scheduling.judge_process import Host
+from evaluators.scheduling.judge_process import JudgeProcess
 from store import ids
 from store.errors import SandboxFailed
 
@@ -22,9 +22,9 @@ CONFIG = Config(calls=2, timing_s=0.05, timing_limit_s=1.0, robustness=False, di
 
 
 @pytest.fixture
-def host() -> Iterator[Host]:
+def host() -> Iterator[JudgeProcess]:
     """Return a process that judges on the processor."""
-    with Host("judge", "cpu", CONFIG) as opened:
+    with JudgeProcess("judge", "cpu", CONFIG) as opened:
         yield opened
 
 
@@ -46,9 +46,9 @@ def case(task: str, code: str) -> dict[str, object]:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_a_judge_that_is_ended_by_a_signal_is_said_to_be(
-    host: Host, number: signal.Signals, task: str, right: str
+    host: JudgeProcess, number: signal.Signals, task: str, right: str
 ) -> None:
-    pid = host._process.pid
+    pid = host.pid
     threading.Timer(0.5, os.kill, (pid, number)).start()
     slow = task.replace(
         "        return torch.relu", "        while True: pass\n        return torch.relu"

@@ -1,4 +1,4 @@
-"""Judges that stay: the same rows as a run, each kernel judged once, faults reported apart."""
+"""A persistent pool: the same rows as a run, each kernel judged once, faults reported apart."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_fault_of_ours_is_tried_again_and_reported_apart(
 ) -> None:
     pair = (RIGHT["kernel_id"], BROKEN_ID)
     verdict = pool.judge([pair])[pair]
-    assert not verdict.judged
+    assert not verdict.is_judged
     assert (verdict.status, verdict.reason) == ("evaluator_error", "reference_failed")
     assert "no reference" in caplog.text
     assert count(lake_url, "evaluations", f"task_id = '{BROKEN_ID}'") == 2

@@ -14,10 +14,13 @@ import pytest
 
 import store
 from evaluators import judge
-from evaluators.scheduling import pending as pending_module
+from evaluators.scheduling import run as run_module
+from evaluators.scheduling.cases import find_task
+from evaluators.scheduling.pending import Selection, find_pending
 from store.cli import show
 from store.errors import SandboxFailed, UnknownName, UnsafeSQL
 
+ROOT = Path(store.__file__).parents[1]
 TASK = (
     "import torch\nN = 8\nclass Model(torch.nn.Module):\n    def forward(self, x): return x * 2\n"
     "def get_inputs(): return [torch.randn(N, N)]\ndef get_init_inputs(): return []\n"
@@ -133,7 +136,7 @@ def lake_with_kernels(lake_url: str) -> str:
 def pending(url: str, device: dict[str, Any], **wanted: Any) -> list[str]:
     """Return the paths of the pending kernels."""
     with store.open(url) as lake:
-        found = pending_module.pending(lake, judge, [device], pending_module.Wanted(**wanted))
+        found = find_pending(lake, judge, [device], Selection(**wanted))
         return sorted(found["path"].to_pylist())
 
 
@@ -146,7 +149,7 @@ def test_only_what_the_device_can_run_is_pending(lake_with_kernels: str) -> None
 
 def test_what_was_timed_beside_other_work_is_pending_when_asked(lake_with_kernels: str) -> None:
     with store.open(lake_with_kernels) as lake:
-        kernels = pending_module.pending(lake, judge, [CPU], pending_module.Wanted()).to_pylist()
+        kernels = find_pending(lake, judge, [CPU], Selection()).to_pylist()
     flags = {"right.py": [["contended"]], "foreign.py": [["contended"], []]}
     rows = [
         {
@@ -174,9 +177,7 @@ def test_the_workload_is_the_devices_own(lake_with_kernels: str) -> None:
     with store.open(lake_with_kernels) as lake:
         axes = {
             device["kind"]: set(
-                pending_module.pending(lake, judge, [device], pending_module.Wanted())[
-                    "axes"
-                ].to_pylist()
+                find_pending(lake, judge, [device], Selection())["axes"].to_pylist()
             )
             for device in (CPU, CUDA)
         }
@@ -209,9 +210,9 @@ def test_unknown_names_are_refused_with_what_there_is(lake_with_kernels: str) ->
     with pytest.raises(UnknownName):
         pending(lake_with_kernels, CPU, kernel="nothing")
     with pytest.raises(UnknownName, match="twice"):
-        pending_module.problem("twise", lake_with_kernels)
+        find_task("twise", lake_with_kernels)
     for name in ("other", "imported/other"):
-        assert pending_module.problem(name, lake_with_kernels).code.endswith("# other\n")
+        assert find_task(name, lake_with_kernels).code.endswith("# other\n")
 
 
 def evaluators(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -221,7 +222,7 @@ def evaluators(*arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        cwd=Path(pending_module.__file__).parent.parent,
+        cwd=ROOT,
     )
 
 
@@ -270,7 +271,7 @@ class Absent:
     row: ClassVar[dict[str, Any]] = {**CPU, "name": "absent", "model": "absent", "host": None}
 
     def judge(self, case: Mapping[str, Any]) -> NoReturn:
-        raise SandboxFailed("the process that judges is gone")
+        raise SandboxFailed("the judge process is gone")
 
     remeasure = judge
 
@@ -281,15 +282,15 @@ class Absent:
 def test_others_see_the_rows_of_a_long_run_before_its_end(
     lake_with_kernels: str, monkeypatch: pytest.MonkeyPatch, every_s: float, seen: list[int]
 ) -> None:
-    monkeypatch.setattr(pending_module, "_COMMIT_EVERY_S", every_s)
+    monkeypatch.setattr(run_module, "COMMIT_EVERY_S", every_s)
     stored: list[int] = []
 
     def progress(done: int, of: int, what: str) -> None:
         with store.open(lake_with_kernels) as lake:
             stored.append(lake.sql("SELECT count(*) AS n FROM evaluations").rows()[0]["n"])
 
-    wanted = pending_module.Wanted(suite="starter", where="path <> 'foreign.py'")
-    tally = pending_module.run(
+    wanted = Selection(suite="starter", where="path <> 'foreign.py'")
+    tally = run_module.run(
         lake_with_kernels, judge, [Absent()], [], judge.Config(), wanted, progress
     )  # fmt: skip
     assert (stored, tally.evaluations) == (seen, 3)
@@ -320,9 +321,9 @@ def test_a_lake_or_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_help_and_list_load_no_torch() -> None:
     for arguments in (["--help"], ["run", "--help"], ["list"]):
         code = (
-            "import sys\nfrom evaluators import _cli\n"
+            "import sys\nfrom evaluators.cli import app\n"
             f"sys.argv = ['evaluators', *{arguments!r}]\n"
-            "try:\n    _cli.main()\nexcept SystemExit as end:\n    assert not end.code, end\n"
+            "try:\n    app.main()\nexcept SystemExit as end:\n    assert not end.code, end\n"
             "assert 'torch' not in sys.modules\n"
         )
         done = subprocess.run(

@@ -33,7 +33,7 @@ from evaluators.sandbox.launcher import ForkServer, Limits
 from evaluators.sandbox.linux import landlock, mounts, seccomp
 from evaluators.sandbox.trial import find_failure, is_possible
 from evaluators.sandbox.worker_process import Ended
-from evaluators.scheduling.judge_process import Host
+from evaluators.scheduling.judge_process import JudgeProcess
 from evaluators.worker.handle import Deadlines, WorkerHandle
 
 SECRET = "not for candidates"
@@ -985,8 +985,8 @@ def test_a_fork_server_that_nobody_has_waited_for_ends_at_once() -> None:
 
 
 def test_a_judge_ends_with_all_that_it_has_started() -> None:
-    with Host("judge", "cpu", Config()) as host:
-        pid = host._process.pid
+    with JudgeProcess("judge", "cpu", Config()) as host:
+        pid = host.pid
         begin = time.monotonic()
         # Fork servers of eager's two processes, and of the candidates'.
         while len(count_threads_below(pid)) < 3 and time.monotonic() - begin < 30:
@@ -1044,7 +1044,7 @@ def test_the_text_of_a_task_reaches_no_lake(
     monkeypatch.setenv("FLYWHEEL_CACHE", str(tmp_path / "cache"))
     names = ("kernel_id", "task_id", "workload_id", "path", "entry_point")
     case = dict.fromkeys(names, "k.py") | {"other_files": [], "axes": "{}", "code": ""}
-    with Host("judge", "cpu", Config()) as host:
+    with JudgeProcess("judge", "cpu", Config()) as host:
         kept = tmp_path / "cache" / "builds" / "kept"
         assert kept.is_dir()
         text = HOSTILE_TASK.format(lake=str(lake), kept=str(kept))
@@ -1067,7 +1067,7 @@ def test_groups_go_with_the_judge(tmp_path: Path) -> None:
 
     base = Path("/proc/self/cgroup").read_text().rpartition("0::")[2].strip()
     before = places()
-    with Host("judge", "cpu", Config()):
+    with JudgeProcess("judge", "cpu", Config()):
         folders = [
             cgroup.find_own_group() / Path(one).relative_to(base) for one in places() - before
         ]

@@ -80,8 +80,10 @@ def test_tasks_are_audited_once_and_verdicts_on_weak_ones_say_so(lake_with_tasks
             "INNER JOIN task_labels AS label USING (task_id) ORDER BY label.name"
         ).rows()
         device = {"device_id": lake.sql("SELECT device_id FROM devices").rows()[0]["device_id"]}
-        assert [task["task_name"] for task in task_audits.pending(lake, CPU | device)] == ["broken"]
-        assert len(task_audits.pending(lake, CPU)) == 3
+        assert [task["task_name"] for task in task_audits.find_pending(lake, CPU | device)] == [
+            "broken"
+        ]
+        assert len(task_audits.find_pending(lake, CPU)) == 3
     assert [(row["name"], row["weak"]) for row in audits] == [("nothing", True), ("twice", False)]
     assert audits[0]["passes"] == ["mean", "other_inputs", "zeros"]
     assert {row["kind"] for row in audits} == {"cpu"}

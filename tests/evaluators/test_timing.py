@@ -485,7 +485,7 @@ def test_a_surprising_win_is_measured_again_in_a_fresh_process(
     assert {row["evaluation_id"] for row in timings} == {evaluation["evaluation_id"]}
     ranked = {row["session_id"] for row in timings if not row["noisy"]}
     assert len(ranked) == (flag == "confirmed_win")
-    text = "\n".join(verdict_text.lines("kernel.py", "CPU", tables))
+    text = "\n".join(verdict_text.format_lines("kernel.py", "CPU", tables))
     assert "process 2 of 2" in text
     assert flag in text
 
@@ -542,17 +542,16 @@ def test_a_report_has_a_line_for_every_baseline_and_marks_the_best() -> None:
     timings = [{**row, "session_id": "s"} for row in (kernel, eager, compiled, *other)]
     evaluation = {"status": "correct", "reason": None, "message": None, "flags": [], "log": None}
     tables = {"evaluations": [evaluation], "timings": timings}
-    head, first, second = verdict_text.lines("kernel.py", "CPU", tables)
-    assert head == "kernel.py on CPU: correct"
-    assert first == (
-        "  faster speedup 2.01 [2.00, 2.02] over eager (gpu 2.01 ms → 1 ms, n = 20, latency 1.00)"
-    )
-    assert second == (
-        "  slower speedup 0.50 [0.50, 0.50] over compile (best baseline)"
-        " (gpu 0.5 ms → 1 ms, n = 20)"
-    )
-    painted = list(verdict_text.lines("kernel.py", "CPU", tables, colour=True))
-    assert [line.count("\x1b[32m") for line in painted] == [1, 1, 0]
+    assert list(verdict_text.format_lines("kernel.py", "CPU", tables)) == [
+        "kernel.py on CPU: correct",
+        "         speedup  interval      baseline         ms  kernel ms",
+        "  faster    2.01  [2.00, 2.02]  eager          2.01          1",
+        "  slower    0.50  [0.50, 0.50]  compile         0.5          1",
+        "  clock gpu; n = 20; best baseline: compile",
+        "  clock latency: 1.00 over eager",
+    ]
+    painted = list(verdict_text.format_lines("kernel.py", "CPU", tables, color=True))
+    assert [line.count("\x1b[32m") for line in painted] == [1, 0, 1, 0, 0, 0]
 
 
 # ---- on a GPU ------------------------------------------------------------------------------------

@@ -333,7 +333,7 @@ def test_an_empty_lake_says_what_would_fill_each_section(empty_lake: Path, tmp_p
     out = report(empty_lake, tmp_path)
     page = (out / "report.html").read_text("utf-8")
     assert "<svg" not in page
-    for step in ("evaluators run --pending", "store import cuda-l1", "trainers list"):
+    for step in ("evaluators run", "store import cuda-l1", "trainers list"):
         assert step in page
     assert page.count('<p class="empty">') == page.count("<h3>") - 1  # counts, all of them 0
 

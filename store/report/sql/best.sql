@@ -3,7 +3,7 @@
 -- n paired samples). Of several baselines in the same session, hardest is the one that leaves the
 -- least. Quarantined kernels, kernels that are another function than the task's, and weak tasks are
 -- left out.
--- Empty: No correct kernel has a quiet timing session against eager yet: evaluators run --pending.
+-- Empty: No correct kernel has a quiet timing session against eager yet: evaluators run.
 WITH hardest AS (
     SELECT
         kernel_id, task_id, workload_id, device_id, session_id,

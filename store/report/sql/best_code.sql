@@ -1,7 +1,7 @@
 -- Their code
 -- One kernel per task, the fastest ones over all devices, with what each changes in the reference.
 -- Long texts are cut; store show KERNEL prints all of one.
--- Empty: No correct kernel has a quiet timing session against eager yet: evaluators run --pending.
+-- Empty: No correct kernel has a quiet timing session against eager yet: evaluators run.
 WITH fastest AS (
     SELECT *
     FROM best_kernels

@@ -5,7 +5,7 @@
 -- where the kernel is wrong or slower, but only on the GPU that it is for: a claim for another GPU may
 -- be true there and not here, so that falls is empty. wrong counts kernels that are not correct.
 -- Without a quiet session a correct kernel says nothing. ratio is measured over claimed.
--- Empty: No claimed kernel has been judged: import the release, then evaluators run --pending.
+-- Empty: No claimed kernel has been judged: import the release, then evaluators run.
 WITH checked AS (
     SELECT *
     FROM claims_vs_measured

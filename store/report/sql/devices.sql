@@ -1,7 +1,7 @@
 -- Devices
 -- One row per device model and software: where verdicts and timings come from. Two versions of
 -- driver or libraries are two rows; tables go by the name.
--- Empty: Nothing has been judged on a device yet: evaluators run --pending.
+-- Empty: Nothing has been judged on a device yet: evaluators run.
 WITH judged AS (
     SELECT device_id, count(*) AS evaluations FROM evaluations GROUP BY device_id
 ),

@@ -6,7 +6,7 @@
 -- 95 % one over tasks. pending tasks wait for a verdict and count nowhere.
 -- weak tasks, which an answer without work passes, are left out; one mean is with them. Policy any is the best of
 -- everybody; it and the ten policies with the most tasks solved are shown.
--- Empty: No kernel has been judged yet: evaluators run --pending.
+-- Empty: No kernel has been judged yet: evaluators run.
 WITH shown AS (
     SELECT
         *,

@@ -1,6 +1,6 @@
 -- Speedups of kernels in figures
 -- One row per baseline over the kernels of the charts above.
--- Empty: No correct kernel has a quiet timing session yet: evaluators run --pending.
+-- Empty: No correct kernel has a quiet timing session yet: evaluators run.
 SELECT
     task_names.suite || ' ' || task_names.suite_revision AS suite,
     speeds.device, speeds.baseline,

@@ -1,6 +1,6 @@
 -- Their code
 -- The fastest kernels of the run, one per task, with what each changes in the reference.
--- Empty: No kernel of the run has a quiet timing session against eager yet: evaluators run --pending.
+-- Empty: No kernel of the run has a quiet timing session against eager yet: evaluators run.
 WITH fastest AS (
     SELECT *
     FROM run_bests

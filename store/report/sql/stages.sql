@@ -2,7 +2,7 @@
 -- CUDA-L1's stages on the same tasks: the base model, then fine-tuning, self-supervision and
 -- contrastive reinforcement learning on top of each other.
 -- Empty: Fewer than two stages of training have been judged on one device: trainers run, then
--- Empty: evaluators run --pending.
+-- Empty: evaluators run.
 SELECT
     suite || ' ' || suite_revision AS suite, device, stages, "round", policy, baseline,
     tasks, success, faster, n, geomean, p50, p50_low, p50_high, mean, max,

@@ -1,5 +1,5 @@
--- One row per kernel for a tool to look at: ranked on the device of this name, the fastest over
--- eager first, of all or of those whose id begins so. Parameters: device, kernel (or NULL), top.
+-- One row per kernel that is ranked on the device of this name, the fastest over eager first; of all
+-- kernels or those whose id starts with `kernel`. Parameters: device, kernel (or NULL), top.
 SELECT
     kernel_speedups.kernel_id,
     kernel_speedups.task_id,

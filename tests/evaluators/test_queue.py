@@ -1,4 +1,4 @@
-"""Many judges at once: who gets which case, what happens when one is lost, builds ahead, Ray."""
+"""The job queue: which judge gets which case, lost judge processes, builds ahead, Ray."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ import pytest
 
 import store
 from evaluators.device import placement
-from evaluators.judge import Config
-from evaluators.scheduling.judge_process import Host
-from evaluators.scheduling.prebuild import Builder, toolchain
-from evaluators.scheduling.queue import judged
+from evaluators.judge import Config, settle
+from evaluators.scheduling.judge_process import JudgeProcess
+from evaluators.scheduling.prebuild import Builder, describe_toolchain
+from evaluators.scheduling.queue import judge_cases
 from evaluators.worker.build_cache import Builds
 from store.errors import DeviceUnavailable, SandboxFailed
 
-ROOT = Path(placement.__file__).parent.parent
+ROOT = Path(placement.__file__).parents[2]
 TASK = """
 FACTOR = 1
 def get_init_inputs(): return [FACTOR, "scale"]
@@ -60,9 +60,9 @@ class Scripted:
         match self.script.get(case["path"]):
             case "lost once":
                 del self.script[case["path"]]
-                raise SandboxFailed("the process that judges is gone")
+                raise SandboxFailed("the judge process is gone")
             case "lost":
-                raise SandboxFailed("the process that judges is gone")
+                raise SandboxFailed("the judge process is gone")
             case "sick":
                 raise DeviceUnavailable("it multiplies matrices wrongly")
             case "surprising" if case["elsewhere"]:
@@ -92,7 +92,7 @@ class Compiling:
 
 
 def case(number: int, task: int = 0, *, compiles: bool = False) -> dict[str, Any]:
-    """Return a case as the fleet sees it."""
+    """Return a case as the job queue has it."""
     return {
         "path": f"{number}.py",
         "kernel_id": f"{number:064x}",
@@ -109,7 +109,7 @@ def test_every_case_is_judged_once_and_tasks_stay_with_their_judge() -> None:
     judges = [Scripted("a"), Scripted("b"), Scripted("c")]
     cases = [case(n, task=n // 20, compiles=n % 3 == 0) for n in range(120)]
     builder = Compiling()
-    results = list(judged(cases, judges, [builder]))
+    results = list(judge_cases(cases, judges, [builder]))
     assert sorted(r.case["path"] for r in results) == sorted(c["path"] for c in cases)
     assert all(("build" in r.case) == r.case["compiles"] for r in results)
     for judge in judges:
@@ -120,19 +120,19 @@ def test_every_case_is_judged_once_and_tasks_stay_with_their_judge() -> None:
 
 def test_a_lost_process_is_replaced_and_its_case_tried_again() -> None:
     judge = Scripted("a", {"1.py": "lost once", "2.py": "lost"})
-    results = {r.case["path"]: r for r in judged([case(n) for n in range(4)], [judge], [])}
+    results = {r.case["path"]: r for r in judge_cases([case(n) for n in range(4)], [judge], [])}
     assert len(results) == 4
     assert results["1.py"].tables is not None
     assert (results["2.py"].tables, results["2.py"].fault) == (
         None,
-        "the process that judges is gone",
+        "the judge process is gone",
     )
     assert judge.restarts == 3
 
 
 def test_a_sick_device_leaves_its_cases_to_the_others() -> None:
     sick, well = Scripted("sick", {f"{n}.py": "sick" for n in range(9)}), Scripted("well")
-    results = list(judged([case(n, task=n) for n in range(9)], [sick, well], []))
+    results = list(judge_cases([case(n, task=n) for n in range(9)], [sick, well], []))
     assert len(results) == 9
     assert len(sick.seen) == 1
     assert {r.device["name"] for r in results} == {"well"}
@@ -141,7 +141,7 @@ def test_a_sick_device_leaves_its_cases_to_the_others() -> None:
 def test_a_surprising_win_is_measured_again_by_another_judge() -> None:
     script = {f"{n}.py": "surprising" for n in (0, 3, 7)}
     judges = [Scripted("a", script), Scripted("b", script)]
-    results = list(judged([case(n, task=n) for n in range(12)], judges, []))
+    results = list(judge_cases([case(n, task=n) for n in range(12)], judges, [], settle))
     assert sorted(r.case["path"] for r in results) == sorted(f"{n}.py" for n in range(12))
     assert sorted(judges[0].looks + judges[1].looks) == sorted(script)
     for judge in judges:
@@ -150,19 +150,19 @@ def test_a_surprising_win_is_measured_again_by_another_judge() -> None:
     for judge in judges:  # the verdict is the first one's
         assert all(by[path] == judge.row["name"] for path in judge.seen)
     alone = Scripted("alone", script)
-    assert len(list(judged([case(n) for n in range(9)], [alone], []))) == 9
+    assert len(list(judge_cases([case(n) for n in range(9)], [alone], [], settle))) == 9
     assert alone.looks == []  # it does so itself, in a fresh process
 
 
 def test_a_win_whose_other_judge_is_gone_is_measured_by_the_first() -> None:
     sick = Scripted("sick", {f"{n}.py": "sick" for n in range(9)})
     well = Scripted("well", {"2.py": "surprising"})
-    results = list(judged([case(n, task=n) for n in range(9)], [sick, well], []))
+    results = list(judge_cases([case(n, task=n) for n in range(9)], [sick, well], [], settle))
     assert len(results) == 9
     assert well.looks in ([], ["2.py"])  # none where it was alone already
 
 
-class Noting(Host):
+class Noting(JudgeProcess):
     """A judging process that notes what it is asked for."""
 
     def __init__(self, cores: list[int], config: Config) -> None:
@@ -197,7 +197,7 @@ def test_the_second_session_of_a_win_comes_from_the_other_device() -> None:
     one = case(1) | {"code": code, "path": "kernel.py", "task_code": task, "axes": "{}"}
     with Noting(cores[:1], config) as a, Noting(cores[1:], config) as b:
         for _ in range(5):  # a session of a busy machine counts for nothing
-            [result] = judged([dict(one)], [a, b], [])
+            [result] = judge_cases([dict(one)], [a, b], [], settle)
             assert result.tables is not None
             if len({row["session_id"] for row in result.tables["timings"]}) == 2:
                 break
@@ -212,7 +212,7 @@ def test_without_any_device_left_the_rest_stays_pending() -> None:
     sick = Scripted("sick", {"3.py": "sick"})
     results = []
     with pytest.raises(DeviceUnavailable, match="matrices"):
-        results.extend(judged([case(n) for n in range(6)], [sick], []))
+        results.extend(judge_cases([case(n) for n in range(6)], [sick], []))
     assert sick.seen == ["0.py", "1.py", "2.py", "3.py"]
 
 
@@ -232,7 +232,7 @@ def test_cores_are_divided_between_workers() -> None:
 
 
 def test_what_a_builder_compiles_is_found_by_the_next(tmp_path: Path) -> None:
-    builds = Builds(tmp_path, toolchain(None))
+    builds = Builds(tmp_path, describe_toolchain(None))
     asked = case(0) | {"task_code": TASK, "axes": '{"FACTOR": 2}'}
     good = asked | {"code": EXTENSION}
     broken = asked | {"code": EXTENSION.replace("return x *", "return undeclared *")}
@@ -250,7 +250,7 @@ def test_what_a_builder_compiles_is_found_by_the_next(tmp_path: Path) -> None:
     }
     assert not [entry for entry in (tmp_path / "live").iterdir() if entry.suffix != ".lock"]
     # A judge finds it in the same place, for the same task alone.
-    held = Builds(tmp_path, toolchain(None)).claim({"0.py": EXTENSION}, TASK, axes)
+    held = Builds(tmp_path, describe_toolchain(None)).claim({"0.py": EXTENSION}, TASK, axes)
     assert held.hit
     held.release()
     for task, others in ((TASK, '{"FACTOR": 3}'), (TASK + "#", axes)):
@@ -260,7 +260,7 @@ def test_what_a_builder_compiles_is_found_by_the_next(tmp_path: Path) -> None:
 
 
 def test_an_extension_that_has_failed_is_not_compiled_again(tmp_path: Path) -> None:
-    builds = Builds(tmp_path / "builds", toolchain(None))
+    builds = Builds(tmp_path / "builds", describe_toolchain(None))
     code = EXTENSION.replace("**options", 'extra_ldflags=["-lnowhere"], **options')
     asked = case(0) | {"code": code, "task_code": TASK, "axes": '{"FACTOR": 2}'}
     with Builder(builds, None, sorted(os.sched_getaffinity(0))) as builder:
@@ -278,7 +278,7 @@ def test_an_extension_that_has_failed_is_not_compiled_again(tmp_path: Path) -> N
         assert held.hit
         [record] = held.folder.path.rglob("failed.json")
         record.write_text(json.dumps(told | {"message": "as on record"}), "utf-8")
-        failed = builder._built(held, asked, {"0.py": code})
+        failed = builder.compile(held, asked, {"0.py": code})
         held.release()
     assert failed is not None
     assert "as on record" in failed.message + failed.detail

@@ -1,10 +1,10 @@
--- One row per kernel and task asked about: the workload it is judged on, and the verdict that stands.
--- evaluation_id is NULL where this version of the evaluator has said nothing on these devices. Any
--- failure on any of them wins over a pass, as in the view verdicts. Nothing is left out for its
--- language: what a policy was asked to write for this device is held to run on it. speedup is that
--- of the newest session over eager that may be ranked. findings are classes that nobody has
--- dismissed, those of little confidence left out. `asked` (kernel_id, task_id, position) is
--- registered. Parameters: evaluator, version, device_ids, device_kind.
+-- One row per requested kernel and task: the workload it is judged on, and the verdict that stands.
+-- evaluation_id is NULL where this version of the evaluator has no verdict on these devices. Any
+-- failure on any of them wins over a pass, as in the view verdicts. Kernels of every language are
+-- included, because a policy writes for this device. speedup is that of the newest session over
+-- eager that may be ranked. findings are the classes of findings that are not dismissed and have a
+-- confidence of 0.5 or more. `requested` (kernel_id, task_id, position) is registered.
+-- Parameters: evaluator, version, device_ids, device_kind.
 WITH judged AS (
     SELECT
         evaluations.kernel_id, evaluations.task_id, evaluations.workload_id,
@@ -15,8 +15,8 @@ WITH judged AS (
             'message': evaluations.message, 'flags': evaluations.flags
         }) AS deciding
     FROM evaluations
-    SEMI JOIN asked
-        ON asked.kernel_id = evaluations.kernel_id AND asked.task_id = evaluations.task_id
+    SEMI JOIN requested
+        ON requested.kernel_id = evaluations.kernel_id AND requested.task_id = evaluations.task_id
     WHERE
         evaluations.evaluator = $evaluator
         AND evaluations.evaluator_version = $version
@@ -39,15 +39,15 @@ found AS (
         list_sort(list(DISTINCT finding_standings.class)) AS classes,
         coalesce(bool_or(decision = 'confirmed'), false) AS quarantined
     FROM finding_standings
-    SEMI JOIN asked ON asked.kernel_id = finding_standings.kernel_id
+    SEMI JOIN requested ON requested.kernel_id = finding_standings.kernel_id
     WHERE
         decision = 'confirmed'
         OR (decision IS NULL AND coalesce(finding_standings.confidence, 1) >= 0.5)
     GROUP BY finding_standings.kernel_id
 )
 SELECT
-    asked.kernel_id,
-    asked.task_id,
+    requested.kernel_id,
+    requested.task_id,
     settings.chosen.workload_id AS workload_id,
     settings.chosen.axes AS axes,
     coalesce(features."language" IN ('cuda', 'cpp', 'mixed'), false) AS compiles,
@@ -62,22 +62,22 @@ SELECT
     coalesce(found.classes, []) AS findings,
     coalesce(found.quarantined, false) AS quarantined,
     nonequivalent.kernel_id IS NULL AS equivalent
-FROM asked
-INNER JOIN kernels ON kernels.kernel_id = asked.kernel_id
+FROM requested
+INNER JOIN kernels ON kernels.kernel_id = requested.kernel_id
 INNER JOIN judged_workloads AS settings
-    ON settings.task_id = asked.task_id AND settings.kind = $device_kind
-LEFT JOIN features ON features.kernel_id = asked.kernel_id
+    ON settings.task_id = requested.task_id AND settings.kind = $device_kind
+LEFT JOIN features ON features.kernel_id = requested.kernel_id
 LEFT JOIN judged
     ON
-        judged.kernel_id = asked.kernel_id
-        AND judged.task_id = asked.task_id
+        judged.kernel_id = requested.kernel_id
+        AND judged.task_id = requested.task_id
         AND judged.workload_id = settings.chosen.workload_id
 LEFT JOIN measured
     ON
-        measured.kernel_id = asked.kernel_id
-        AND measured.task_id = asked.task_id
+        measured.kernel_id = requested.kernel_id
+        AND measured.task_id = requested.task_id
         AND measured.workload_id = settings.chosen.workload_id
-LEFT JOIN found ON found.kernel_id = asked.kernel_id
+LEFT JOIN found ON found.kernel_id = requested.kernel_id
 LEFT JOIN nonequivalent
-    ON nonequivalent.kernel_id = asked.kernel_id AND nonequivalent.task_id = asked.task_id
-ORDER BY asked.position
+    ON nonequivalent.kernel_id = requested.kernel_id AND nonequivalent.task_id = requested.task_id
+ORDER BY requested.position

@@ -1,0 +1,341 @@
+"""Commands that judge with one evaluator, whose options they take: `run` and `check`."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+
+from evaluators.scheduling import contract
+from evaluators.scheduling.contract import Evaluator
+from store.commandline import echo, members
+from store.commandline.escape import quote_name
+from store.commandline.members import Common, Member
+from store.commandline.progress import show_progress
+from store.errors import DeviceUnavailable, FlywheelError, SandboxFailed
+
+if TYPE_CHECKING:
+    from evaluators.scheduling.judge_process import JudgeProcess
+    from evaluators.scheduling.pending import Selection
+    from evaluators.scheduling.prebuild import Builder
+    from evaluators.scheduling.queue import Judge
+    from evaluators.scheduling.run import Tally
+
+log = logging.getLogger(__name__)
+
+_DEFAULT = Common()
+_OPTION = "--evaluator"
+_LISTED = 10
+"""Kernels that `run --dry-run` lists."""
+
+
+@dataclass(frozen=True)
+class EvaluatorCommand(members.Group):
+    """A command with the options of the evaluator that the arguments name."""
+
+    verb: str
+    """Name of the command."""
+
+    def fill(self, argv: Sequence[str]) -> None:
+        """Replace the command by that of the evaluator that the arguments name.
+
+        Raises what `contract.load` raises.
+        """
+        if self.verb in argv:
+            name = _find_option(argv, _OPTION) or contract.DEFAULT
+            command = self.command(members.find_member(contract.ROOM, name))
+            del self.app[self.verb]
+            self.app.command(command, name=self.verb)
+
+
+def add_to(app: App) -> list[EvaluatorCommand]:
+    """Add the commands with the options of the default evaluator; return what replaces these."""
+    default = contract.load_default()
+    commands: list[EvaluatorCommand] = []
+    for make in (_make_run, _make_check):
+        command = make(default)
+        app.command(command)
+        commands.append(
+            EvaluatorCommand(app, contract.ROOM, _from_member(make), verb=command.__name__)
+        )
+    return commands
+
+
+def _from_member(
+    make: Callable[[Evaluator], Callable[..., None]],
+) -> Callable[[Member], Callable[..., None]]:
+    return lambda member: make(contract.load(member.name))
+
+
+def _find_option(argv: Sequence[str], option: str) -> str | None:
+    """Return the value of an option in the arguments, or None."""
+    for word, following in zip(argv, [*argv[1:], None], strict=True):
+        if word == option:
+            return following
+        if word.startswith(f"{option}="):
+            return word.removeprefix(f"{option}=")
+    return None
+
+
+def _make_run(module: Evaluator) -> Callable[..., None]:
+    """Return the function of `evaluators run` with the options of an evaluator."""
+    defaults = module.Config()
+
+    def run(
+        *,
+        evaluator: str = contract.name_of(module),
+        kernel: str | None = None,
+        where: str | None = None,
+        suite: str | None = None,
+        device: str = "auto",
+        workers: int = 1,
+        ray: str | None = None,
+        limit: int | None = None,
+        contended: Annotated[bool, Parameter(negative="")] = False,
+        dry_run: Annotated[bool, Parameter(negative="")] = False,
+        config: Any = defaults,
+        common: Common = _DEFAULT,
+    ) -> None:
+        """Judge the kernels that have no verdict of this evaluator version on these devices.
+
+        Each result is appended at once. You can interrupt the command at any time and run it again
+        to resume. A kernel that has a verdict is not judged again.
+
+        Examples:
+          evaluators run
+          evaluators run --suite kernelbench --device cuda --limit 100
+          evaluators run --device cuda:0 --where "task_name LIKE 'softmax%'"
+          evaluators run --contended --dry-run
+
+        Parameters
+        ----------
+        evaluator
+            Name of the evaluator (`evaluators list`). With --help, its options are listed.
+        kernel
+            Judge only the kernel with this id or start of an id.
+        where
+            Judge only rows for which this SQL condition holds. Columns: kernel_id, task_id,
+            workload_id, axes, compiles, suite, level, task_name, path.
+        suite
+            Judge only the tasks of this suite (default: every suite of the lake).
+        device
+            cpu, cuda (every GPU), or names such as cuda:0,cuda:1; auto takes every GPU, or the
+            processor if there is none. Each GPU times one kernel at a time, while spare cores
+            compile others.
+        workers
+            Number of judges on the processor, each with its own cores.
+        ray
+            Address of a Ray cluster (auto, HOST:PORT, ray://HOST:PORT). It runs one judge per GPU,
+            or --workers judges with --device cpu.
+        limit
+            Judge at most this number of kernels.
+        contended
+            Judge also kernels whose every session shared its host with other work (flag contended).
+        dry_run
+            List what would be judged, and judge nothing.
+        """
+        from evaluators.scheduling.pending import Selection
+
+        selection = Selection(
+            suite=suite, kernel=kernel, where=where, contended=contended, limit=limit
+        )
+        judging = _Judging(evaluator, module, config, common)
+        if ray is not None:
+            judging.run_on_ray(ray, device, workers, selection, dry_run=dry_run)
+        else:
+            judging.run_here(device, workers, selection, dry_run=dry_run)
+
+    return _add_options(run, module)
+
+
+@dataclass(frozen=True)
+class _Judging:
+    """One call of `evaluators run`."""
+
+    name: str
+    module: Evaluator
+    config: Any
+    common: Common
+
+    def run_here(self, device: str, workers: int, selection: Selection, *, dry_run: bool) -> None:
+        import store
+        from evaluators.device import placement
+        from evaluators.scheduling.run import open_judges
+
+        layout = placement.divide_machine(device, workers)
+        store.open(self.common.lake).close()  # refuse a missing lake before torch is loaded
+        places = layout.places[:1] if dry_run else layout.places
+        with open_judges(self.name, places, layout.builders, self.config) as (judges, builders):
+            _warn(judges[0])
+            self._run(judges, builders, selection, dry_run=dry_run)
+
+    def run_on_ray(
+        self, address: str, device: str, workers: int, selection: Selection, *, dry_run: bool
+    ) -> None:
+        import store
+        from evaluators.scheduling import ray_cluster
+
+        if device not in ("auto", "cpu", "cuda"):
+            raise DeviceUnavailable(
+                f'--ray cannot choose the device "{device}"',
+                "Give --device cuda for all GPUs of the cluster, or --device cpu.",
+            )
+        store.open(self.common.lake).close()
+        with ray_cluster.open_judges(address, self.name, device, self.config, workers) as judges:
+            self._run(judges, [], selection, dry_run=dry_run)
+
+    def _run(
+        self,
+        judges: Sequence[Judge],
+        builders: Sequence[Builder],
+        selection: Selection,
+        *,
+        dry_run: bool,
+    ) -> None:
+        from evaluators.scheduling.run import run
+
+        names = ", ".join(sorted({judge.row["name"] for judge in judges}))
+        devices = names if len(judges) == 1 else f"{len(judges)} x {names}"
+        if dry_run:
+            self._list_pending(judges[0].row, devices, selection)
+            return
+        with show_progress(quiet=self.common.quiet) as progress:
+            tally = run(
+                self.common.lake, self.module, judges, builders, self.config, selection, progress
+            )
+        _print_tally(tally, devices)
+
+    def _list_pending(self, device: dict[str, Any], devices: str, selection: Selection) -> None:
+        import store
+        from evaluators.scheduling.pending import find_pending
+
+        with store.open(self.common.lake) as lake:
+            pending = find_pending(lake, self.module, [device], selection)
+            snapshot = lake.snapshot
+        for row in pending.slice(0, _LISTED).to_pylist():
+            task, path = quote_name(row["task_name"]), quote_name(row["path"])
+            echo.print_note(f"{task:28} {path:28} {row['kernel_id'][:12]}")
+        if pending.num_rows > _LISTED:
+            echo.print_note(f"… and {pending.num_rows - _LISTED} more")
+        count = _count(pending.num_rows, "kernel")
+        echo.print_result(f"would judge {count} on {devices} at snapshot {snapshot}")
+
+
+def _print_tally(tally: Tally, devices: str) -> None:
+    if not tally.evaluations:
+        echo.print_result(f"0 pending on {devices} at snapshot {tally.snapshot}")
+        return
+    echo.print_note("  ".join(f"{status} {n}" for status, n in sorted(tally.statuses.items())))
+    if tally.contended:
+        does = "does" if tally.contended == 1 else "do"
+        echo.print_note(
+            f"{_count(tally.contended, 'session')} shared this host with other work and {does} not"
+            " rank. Measure again on a quiet machine: evaluators run --contended"
+        )
+    echo.print_result(str(tally))
+
+
+def _make_check(module: Evaluator) -> Callable[..., None]:
+    """Return the function of `evaluators check` with the options of an evaluator."""
+    defaults = module.Config()
+
+    def check(
+        file: Path,
+        /,
+        *,
+        task: str,
+        evaluator: str = contract.name_of(module),
+        device: str = "auto",
+        format: Literal["table", "json"] = "table",
+        config: Any = defaults,
+        common: Common = _DEFAULT,
+    ) -> None:
+        """Judge one file of your own and store nothing. The exit code is 0 if it is correct.
+
+        Examples:
+          evaluators check my_kernel.py --task softmax
+          evaluators check my_kernel.py --task my_task.py --device cpu
+          evaluators check my_kernel.py --task kernelbench/level1/12 --format json
+
+        Parameters
+        ----------
+        file
+            Python file that defines ModelNew.
+        task
+            Name or id of a task in the lake, or a task file (KernelBench format).
+        evaluator
+            Name of the evaluator (`evaluators list`). With --help, its options are listed.
+        device
+            cpu, or a GPU such as cuda:0; auto and cuda take the first GPU, or auto the processor
+            if there is none.
+        format
+            table or json (all rows, raw samples included).
+        """
+        from evaluators.cli import verdict_text
+        from evaluators.device import placement
+        from evaluators.scheduling.cases import find_task
+        from evaluators.scheduling.judge_process import JudgeProcess
+
+        if not file.is_file():
+            raise FlywheelError(f"no file {file}", "Give the path of a Python file.")
+        place = placement.choose_place(device)
+        found = find_task(task, common.lake)
+        with JudgeProcess(evaluator, place.device, config, place.cores) as judge:
+            _warn(judge)
+            case = found.make_case(file, judge.row["kind"])
+            try:
+                tables = judge.judge(case)
+            except SandboxFailed as failed:
+                log.warning("judging once more: %.300s", failed.message)
+                judge.restart()
+                tables = judge.judge(case)
+        if format == "json":
+            echo.print_json(tables)
+        else:
+            color, width = sys.stdout.isatty(), echo.terminal_width(sys.stdout)
+            name = judge.row["name"]
+            for line in verdict_text.format_lines(
+                file.name, name, tables, color=color, width=width
+            ):
+                echo.print_painted(line)
+        if tables["evaluations"][0]["status"] != "correct":
+            sys.exit(1)
+
+    return _add_options(check, module)
+
+
+def _add_options(command: Callable[..., None], module: Evaluator) -> Callable[..., None]:
+    """Make the fields of an evaluator's Config options of a command.
+
+    Raises FlywheelError where a field has the name of another option.
+    """
+    options = {*inspect.signature(command).parameters, *vars(_DEFAULT)}
+    for field in dataclasses.fields(module.Config()):
+        if field.name in options:
+            raise FlywheelError(
+                f'Config.{field.name} of evaluator "{contract.name_of(module)}" has the name of'
+                f" another option of `evaluators {command.__name__}`",
+                "Rename the field.",
+            )
+    command.__annotations__["config"] = Annotated[module.Config, Parameter(name="*")]
+    return command
+
+
+def _warn(judge: JudgeProcess) -> None:
+    """Print once which walls this machine cannot enforce."""
+    from evaluators.sandbox.doctor import format_warning
+
+    text = format_warning(judge.walls()[0])
+    if text is not None:
+        echo.print_note(text)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"

@@ -1,0 +1,119 @@
+"""Read the texts of cases: from a lake, or for a file of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import store
+from store.errors import FlywheelError, LakeNotFound, UnknownName
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_SQL = Path(__file__).parent / "sql"
+_SHORTEST_ID = 6
+
+
+@dataclass(frozen=True)
+class TaskText:
+    """A task to check a file of the user's own against."""
+
+    code: str
+    axes: dict[str, str]
+    """Axes by the kind of device; the key `default` has the default ones."""
+
+    def make_case(self, file: Path, device_kind: str) -> dict[str, Any]:
+        """Return the case of one file, which belongs to no lake."""
+        code = file.read_text("utf-8", errors="surrogateescape")
+        axes = self.axes.get(device_kind, self.axes.get("default", "{}"))
+        task_id = store.ids.task_id(self.code)
+        return {
+            "kernel_id": store.ids.content_id("file", code.encode("utf-8", "replace").decode()),
+            "task_id": task_id,
+            "workload_id": store.ids.workload_id(task_id, axes),
+            "code": code,
+            "path": file.name,
+            "task_code": self.code,
+            "axes": axes,
+            "other_files": [],
+            "trusted": True,
+        }
+
+
+def find_task(task: str, lake_url: str | None) -> TaskText:
+    """Return the task of a file, or of the lake by name or by the start of its id.
+
+    A name may have its suite before it, as in kernelbench/level1/12.
+
+    Raises:
+        UnknownName: no such task, or several.
+        LakeNotFound: no lake to look in.
+        FlywheelError: the file does not exist, or is not text.
+    """
+    if task.endswith(".py") and Path(task).is_file():
+        return TaskText(_read_task_file(Path(task)), {})
+    with _open_lake(lake_url, task) as lake:
+        names = lake.run((_SQL / "task_names.sql").read_text("utf-8")).rows()
+        matches = {
+            row["task_id"]: row
+            for row in names
+            if task in (row["name"], f"{row['suite']}/{row['name']}")
+            or (len(task) >= _SHORTEST_ID and row["task_id"].startswith(task))
+        }
+        if not matches:
+            raise UnknownName.among("task", task, sorted({row["name"] for row in names}))
+        if len(matches) > 1:
+            listed = ", ".join(
+                f"{task_id} ({row['suite']} {row['suite_revision']})"[:60]
+                for task_id, row in list(matches.items())[:4]
+            )
+            raise UnknownName(
+                f'"{task}" is ambiguous: it matches {len(matches)} tasks: {listed}',
+                "Give the id of one of them.",
+            )
+        chosen = {"task_id": next(iter(matches))}
+        code = lake.run("SELECT code FROM tasks WHERE task_id = $task_id", chosen).rows()[0]["code"]
+        settings = 'SELECT "name", axes FROM workloads WHERE task_id = $task_id'
+        axes = {row["name"]: row["axes"] for row in lake.run(settings, chosen).rows()}
+    return TaskText(code, axes)
+
+
+def read_cases(lake: store.Lake, kernels: pa.Table, device: str) -> Iterator[dict[str, Any]]:
+    """Yield the cases of a table of kernels, in its order.
+
+    Args:
+        lake: Where the texts are.
+        kernels: Columns kernel_id, task_id, workload_id, axes and compiles.
+        device: Name of the device, for the best speedup so far.
+    """
+    import pyarrow as pa
+
+    order = pa.array(range(kernels.num_rows), pa.int64())
+    lake.register("wanted", kernels.append_column("position", order))
+    for row in lake.run((_SQL / "cases.sql").read_text("utf-8"), {"device": device}).rows():
+        files = row["other_files"] or []
+        yield {**row, "other_files": [(file["path"], file["code"]) for file in files]}
+
+
+def _read_task_file(file: Path) -> str:
+    try:
+        return store.ids.normalize(file.read_text("utf-8"))
+    except OSError as error:
+        raise FlywheelError(f"cannot read the task file {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise FlywheelError(f"the task file {file} is not UTF-8 text") from error
+
+
+def _open_lake(lake_url: str | None, task: str) -> store.Lake:
+    try:
+        return store.open(lake_url)
+    except LakeNotFound as error:
+        if not task.endswith(".py"):
+            raise
+        raise FlywheelError(
+            f"no task file {task}",
+            "Give the path of a Python file, or the name of a task in a lake.",
+        ) from error

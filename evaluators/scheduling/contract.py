@@ -1,0 +1,172 @@
+"""The contract of an evaluator: what one file in evaluators/ or ./flywheel/evaluators/ defines.
+
+A bare Python file in one of these folders is a member of this room. The name of the file is the
+name of the evaluator, with hyphens for underscores; the first line of its docstring is what
+`evaluators list` prints. The file defines `VERSION`, `Config` and `judge`, and may define
+`remeasure` and `settle` together. A complete evaluator:
+
+    \"\"\"Reject kernels with long lines.\"\"\"
+
+    from dataclasses import dataclass
+
+    VERSION = 1
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        longest: int = 100
+        \"\"\"Most characters in a line.\"\"\"
+
+    def judge(case, bench, config):
+        correct = max(map(len, case.code.splitlines())) <= config.longest
+        return {"evaluations": [{
+            "evaluation_id": "1", "evaluator": "line-length", "evaluator_version": VERSION,
+            "kernel_id": case.kernel_id, "task_id": case.task_id,
+            "workload_id": case.workload_id, "device_id": bench.row["device_id"],
+            "status": "correct" if correct else "incorrect",
+            "reason": None if correct else "incorrect_numerical",
+        }]}
+
+The judge process, which holds no lake, calls these functions. It must not execute the text of a
+case itself: `bench.candidate` starts a worker process for that. The process that holds the lake
+accepts rows of the case alone and gives them new identities (`evaluators.scheduling.answers`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+
+from store.commandline import members
+from store.errors import FlywheelError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from evaluators.judging.bench import Bench
+    from evaluators.judging.case import Case
+
+ROOM = "evaluators"
+DEFAULT = "judge"
+"""Evaluator of commands that name none."""
+
+Row: TypeAlias = "dict[str, Any]"
+Tables: TypeAlias = "dict[str, list[dict[str, Any]]]"
+Settle: TypeAlias = "Callable[[Tables, Sequence[Row], Mapping[str, Any] | None], Tables]"
+
+_NEEDED = "An evaluator defines VERSION, Config and judge(case, bench, config)."
+
+
+class Evaluator(Protocol):
+    """What the module of an evaluator defines."""
+
+    __name__: str
+    __file__: str | None
+
+    @property
+    def VERSION(self) -> int:
+        """Version of the rules, 1 or more.
+
+        Raise it when the same kernel may get another verdict: kernels that only an older version
+        has judged are pending again, and older verdicts no longer count.
+        """
+        ...
+
+    @property
+    def Config(self) -> Callable[..., Any]:
+        """Options: a frozen dataclass with a default for every field.
+
+        Each field is an option of `evaluators run` and `evaluators check`, and its docstring is the
+        help text. Values are JSON values or tuples of them, and are stored with the run. A field
+        `total_s` limits the seconds of one case: the judge process has twice that and 15 minutes.
+        """
+        ...
+
+    def judge(self, case: Case, bench: Bench, config: Any) -> Tables:
+        """Return the rows of one kernel on one task: exactly one row of `evaluations`.
+
+        The row needs evaluation_id (any text), evaluator, evaluator_version, kernel_id, task_id,
+        workload_id, device_id and status. Rows of `timings`, `findings` and `analyses` may follow;
+        timings and findings repeat the evaluation_id. A failing kernel is a row, not an exception;
+        status evaluator_error is for faults of the evaluator, and leaves the kernel pending.
+        """
+        ...
+
+
+class RemeasuringEvaluator(Evaluator, Protocol):
+    """An evaluator whose surprising wins are measured again, on another device where there is one.
+
+    With several judges, `judge` gets cases with `case.elsewhere` set. Where it then raises the flag
+    `unconfirmed_win`, another judge calls `remeasure`, and `settle` combines both sessions.
+    """
+
+    def remeasure(self, case: Case, bench: Bench, config: Any) -> list[Row]:
+        """Return rows of `timings` of a second session, without evaluation_id.
+
+        Raises:
+            Failed: the kernel fails in this session (evaluators.sandbox.failures).
+        """
+        ...
+
+    def settle(
+        self, tables: Tables, second: Sequence[Row], failed: Mapping[str, Any] | None
+    ) -> Tables:
+        """Return the final rows of a case, given what `judge` and `remeasure` have returned.
+
+        Args:
+            tables: Rows that `judge` returned.
+            second: Rows that `remeasure` returned; empty where the second session has failed.
+            failed: Status, reason, message and detail where the kernel failed in it.
+        """
+        ...
+
+
+def load(name: str) -> Evaluator:
+    """Import an evaluator and check that it follows the contract.
+
+    Raises:
+        UnknownName: no evaluator has this name.
+        FlywheelError: its file is not Python, or lacks a part of the contract.
+    """
+    member = members.find_member(ROOM, name)
+    module = member.load()
+    fault = _find_fault(module)
+    if fault is not None:
+        raise FlywheelError(f"{member.file} is not an evaluator: {fault}.", _NEEDED)
+    return cast("Evaluator", module)
+
+
+def load_default() -> Evaluator:
+    """Import the default evaluator, whatever files the user has."""
+    return cast("Evaluator", importlib.import_module(f"{ROOM}.{DEFAULT}"))
+
+
+def name_of(evaluator: Evaluator) -> str:
+    """Return the name under which an evaluator's rows are stored."""
+    return evaluator.__name__.rpartition(".")[2].replace("_", "-")
+
+
+def find_settle(evaluator: Evaluator) -> Settle | None:
+    """Return the function that settles a surprising win, or None where there is none."""
+    return getattr(evaluator, "settle", None)
+
+
+def _find_fault(module: ModuleType) -> str | None:
+    """Return what a module lacks to be an evaluator, or None."""
+    version: object = getattr(module, "VERSION", None)
+    config: object = getattr(module, "Config", None)
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        return "VERSION must be an integer, 1 or more"
+    if not (isinstance(config, type) and dataclasses.is_dataclass(config)):
+        return "Config must be a dataclass"
+    if not callable(getattr(module, "judge", None)):
+        return "judge must be a function"
+    try:
+        json.dumps(dataclasses.asdict(config()))
+    except TypeError as error:
+        return f"Config() must have JSON values as defaults ({error})"
+    if callable(getattr(module, "remeasure", None)) != callable(getattr(module, "settle", None)):
+        return "remeasure and settle belong together"
+    return None

@@ -1,0 +1,222 @@
+"""The channel to a judge process: start the process, exchange lines of JSON with it, end it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from evaluators.device.lock import DeviceLock
+from evaluators.processes import cgroup, memory_group
+from evaluators.sandbox.folders import remove_folder
+from store.commandline import echo
+from store.errors import DeviceUnavailable, SandboxFailed
+
+_ROOT = str(Path(__file__).resolve().parents[2])
+_START = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "from evaluators.scheduling.judge_loop import main; main(int(sys.argv[2]))"
+)
+# No token, no address of a lake.
+_PASSED_ON = (
+    *("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "CC", "CXX", "CUDA_HOME"),
+    *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TORCH_CUDA_ARCH_LIST"),
+    *("FLYWHEEL_CACHE", "XDG_CACHE_HOME", "FLYWHEEL_CATALOG"),
+)
+_MESSAGE_BYTES = 64 << 20
+_TEXT_LIMIT = 4000
+_LAST_WORDS_S = 2.0
+_HINT = "Its output above may say why. Run the command again to continue."
+
+
+class Channel:
+    """A judge process and the socket to it."""
+
+    def __init__(self, device: str, lock: DeviceLock, order: Mapping[str, Any]) -> None:
+        """Start the process and send it its order.
+
+        Args:
+            device: auto, cpu, or a GPU such as cuda:0; the process sees no other GPU.
+            lock: Lock of the device, which the process inherits.
+            order: The first message: what to judge with.
+
+        Raises:
+            SandboxFailed: the process is gone already.
+            DeviceUnavailable: CUDA_VISIBLE_DEVICES has no such GPU.
+        """
+        environment = _environment(device)
+        ours, theirs = socket.socketpair()
+        self._scratch = Path(tempfile.mkdtemp(prefix="flywheel-"))
+        self._oom_kills = _count_oom_kills()
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _START, _ROOT, str(theirs.fileno())],
+            env={**environment, "TMPDIR": str(self._scratch)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=[theirs.fileno(), *(fd for pair in lock.fds for fd in pair)],
+            start_new_session=True,
+        )
+        theirs.close()
+        assert self._process.stderr is not None
+        self._relay = threading.Thread(
+            target=echo.relay, args=(self._process.stderr,), name="relay", daemon=True
+        )
+        self._relay.start()
+        self._group: cgroup.Group | None = None
+        with contextlib.suppress(OSError):
+            self._group = cgroup.Group(holds_groups=True)
+            self._group.take(self._process.pid)
+        self._socket = ours
+        self._received = bytearray()
+        # Groups of workers are made below this one.
+        groups = [str(self._group.folder)] if self._group is not None else []
+        self._memory: Path | None = None
+        with contextlib.suppress(OSError):
+            self._memory = memory_group.make_group()
+            (self._memory / "cgroup.procs").write_text(str(self._process.pid))
+            groups.append(str(self._memory))
+        try:
+            self.send({**order, "groups": groups, "locks": lock.fds})
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send one message. Raises SandboxFailed where the process is gone."""
+        try:
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
+        except OSError as error:
+            raise self._describe_end() from error
+
+    def receive(self, limit_s: float) -> dict[str, Any]:
+        """Return the next message of the process.
+
+        Raises:
+            SandboxFailed: the process is gone or stuck, has failed, or sends something else.
+            DeviceUnavailable: the process refuses its device.
+        """
+        line = self._receive_line(limit_s)
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise SandboxFailed("the judge process sent a malformed message") from error
+        match message:
+            case {"refused": [str(why), hint]}:
+                raise DeviceUnavailable(why, clip_text(hint))
+            case {"fault": str(why)}:
+                raise SandboxFailed(f"the judge process failed: {why[:_TEXT_LIMIT]}")
+            case dict():
+                return message
+            case _:
+                raise SandboxFailed("the judge process sent a malformed message")
+
+    def close(self) -> None:
+        """End the process, its worker processes and its control groups; remove its files."""
+        self._socket.close()
+        self._process.terminate()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._group is not None:
+            self._group.kill()
+            self._group.remove()
+            self._group = None
+        if self._memory is not None:
+            memory_group.remove_group(self._memory)
+        self._relay.join(_LAST_WORDS_S)
+        if self._process.stderr is not None and not self._relay.is_alive():
+            self._process.stderr.close()
+        remove_folder(self._scratch)
+
+    def _receive_line(self, limit_s: float) -> bytes:
+        """Return the next line of the process, within a time and of a moderate length."""
+        until = time.monotonic() + limit_s
+        searched = 0
+        while (end := self._received.find(b"\n", searched)) < 0:
+            searched = len(self._received)
+            if searched > _MESSAGE_BYTES:
+                raise SandboxFailed("the judge process sent a message that is too long")
+            left_s = max(0.0, until - time.monotonic())
+            if not select.select([self._socket], [], [], left_s)[0]:
+                raise SandboxFailed("the judge process is stuck", _HINT)
+            try:
+                piece = self._socket.recv(1 << 20)
+            except OSError:
+                piece = b""
+            if not piece:
+                raise self._describe_end()
+            self._received += piece
+        line = bytes(self._received[:end])
+        del self._received[: end + 1]
+        return line
+
+    def _describe_end(self) -> SandboxFailed:
+        """Return the error that says how the process has ended."""
+        self._relay.join(_LAST_WORDS_S)
+        try:
+            code = self._process.wait(_LAST_WORDS_S)
+        except subprocess.TimeoutExpired:
+            return SandboxFailed("the judge process has closed its channel", _HINT)
+        if code >= 0:
+            return SandboxFailed(f"the judge process left with exit code {code}", _HINT)
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        message = f"the judge process was ended by {name}"
+        if code == -signal.SIGKILL and _count_oom_kills() > self._oom_kills:
+            return SandboxFailed(
+                f"{message}: the machine ran out of memory",
+                "Run fewer judges at once, or use a machine with more memory.",
+            )
+        return SandboxFailed(message, _HINT)
+
+
+def clip_text(value: Any) -> str | None:
+    """Return a text that a judge process has sent, of moderate length, or None for nothing."""
+    return None if value is None else str(value)[:_TEXT_LIMIT]
+
+
+def _count_oom_kills() -> int:
+    """Return how many processes the system has ended for lack of memory since it started."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            name, _, count = line.partition(" ")
+            if name == "oom_kill":
+                return int(count)
+    return 0
+
+
+def _environment(device: str) -> dict[str, str]:
+    """Return the variables to pass on; the wanted GPU alone is visible, as number 0."""
+    kind, _, number = device.partition(":")
+    environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    if kind == "cpu":
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    elif kind == "cuda":
+        index = int(number or 0)
+        visible = environment.get("CUDA_VISIBLE_DEVICES", "")
+        names = [name for name in visible.split(",") if name]
+        if names and index >= len(names):
+            raise DeviceUnavailable(
+                f"no device {device}: CUDA_VISIBLE_DEVICES names {len(names)}",
+                f"Choose one of cuda:0 to cuda:{len(names) - 1}.",
+            )
+        environment["CUDA_VISIBLE_DEVICES"] = names[index] if names else str(index)
+    return environment

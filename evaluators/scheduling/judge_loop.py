@@ -1,0 +1,213 @@
+"""The main loop of a judge process, which imports torch so that the command line need not.
+
+The parent (`evaluators.scheduling.judge_process`) sends one line of JSON per request and gets one
+line back. The process holds no lake.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import signal
+import socket
+import sys
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from evaluators.device.lock import DeviceLock
+from evaluators.processes import allocator
+from evaluators.sandbox import isolation
+from evaluators.scheduling import contract
+from store.errors import EvaluatorError, SandboxFailed
+
+if TYPE_CHECKING:
+    from evaluators.judging.bench import Bench
+    from evaluators.judging.case import Case
+    from evaluators.judging.nvidia_tools import Tool
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def main(fd: int) -> None:
+    """Answer one request after another until the parent is gone.
+
+    No text of a task or a candidate runs in this process. Its walls are put up before torch is
+    imported, since they would not reach torch's threads; they bound what a fault of the judge's
+    own could do.
+    """
+    from evaluators.worker.build_cache import default_root, make_folders
+
+    signal.signal(signal.SIGTERM, _end)
+    allocator.reuse_memory()
+    stream = socket.socket(fileno=fd).makefile("rwb")
+    order = json.loads(stream.readline())
+    evaluator, config = None, None
+    if order["evaluator"] is not None:
+        evaluator = contract.load(order["evaluator"])
+        config = evaluator.Config(**order["config"])
+    builds = default_root()
+    make_folders(builds)
+    os.environ["HOME"] = os.environ["TMPDIR"]
+    isolation.confine_judge(
+        read=[
+            *(str(_ROOT / name) for name in ("evaluators", "store", "catalog.yaml")),
+            *_folders_of(evaluator),
+            str(builds),
+        ],
+        write=[os.environ["TMPDIR"], str(builds / "live"), str(builds / "kept"), *order["groups"]],
+    )
+
+    from evaluators.device.fingerprint import find_architecture
+    from evaluators.judging.bench import Bench
+    from evaluators.scheduling.prebuild import describe_toolchain
+    from evaluators.worker.build_cache import Builds
+
+    if order["cores"] is not None:
+        os.sched_setaffinity(0, order["cores"])
+    # A task's modules warn of what they like, and torch warns of GPUs that it is not to see.
+    warnings.simplefilter("ignore")
+    device = order["device"]
+    if device == "auto":
+        import torch
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    lock = DeviceLock([(turnstile, held) for turnstile, held in order["locks"]])
+    try:
+        # One after the other: drivers have failed where several processes began to use a GPU.
+        with lock.exclusive():
+            arch = find_architecture(device)
+            tools = describe_toolchain(arch)
+            bench = Bench(device, Builds(builds, tools), lock)
+    except EvaluatorError as error:
+        _send(stream, {"refused": [error.message, error.hint]})
+        return
+    except Exception as error:
+        _send(stream, {"fault": f"{type(error).__name__}: {error}"})
+        raise
+    with contextlib.suppress(_Ended), bench:
+        _send(stream, {"device": bench.row, "arch": arch, "toolchain": tools})
+        try:
+            for line in stream:
+                try:
+                    answer = _answer(json.loads(line), evaluator, bench, config)
+                except Exception as error:
+                    _send(stream, {"fault": f"{type(error).__name__}: {error}"})
+                    raise
+                _send(stream, answer)
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the clean-up runs to its end
+    sys.stderr.flush()
+    isolation.end_helpers()
+    os._exit(0)  # at once: Python would take torch apart first, which takes a while
+
+
+def _folders_of(evaluator: contract.Evaluator | None) -> list[str]:
+    """Return the folder of an evaluator's file, which the process reads."""
+    if evaluator is None or evaluator.__file__ is None:
+        return []
+    return [str(Path(evaluator.__file__).absolute().parent)]
+
+
+def _send(stream: io.BufferedRWPair, message: Mapping[str, Any]) -> None:
+    stream.write(json.dumps(message).encode() + b"\n")
+    stream.flush()
+
+
+def _answer(
+    request: dict[str, Any], evaluator: contract.Evaluator | None, bench: Bench, config: Any
+) -> dict[str, Any]:
+    """Answer one request of the parent."""
+    match request:
+        case {"walls": _}:
+            return bench.read_isolation()
+        case {"audit": task}:
+            return _audit_task(task, bench)
+        case {"look": case, "tool": tool}:
+            return _run_tool(_read_case(case), bench, tool)
+        case {"remeasure": case} if evaluator is not None:
+            return _remeasure(evaluator, _read_case(case), bench, config)
+        case _ if evaluator is not None:
+            tables = evaluator.judge(_read_case(request), bench, config)
+            return {
+                "tables": tables,
+                "sick": bench.find_device_fault() if _is_lost(tables) else None,
+            }
+        case _:
+            raise ValueError("this process was started without an evaluator")
+
+
+class _Ended(SystemExit):
+    """The parent has ended this process."""
+
+
+def _end(*_: object) -> None:
+    raise _Ended(143)
+
+
+def _read_case(fields: Mapping[str, Any]) -> Case:
+    from evaluators.judging.case import Case
+
+    given = dict(fields)
+    given["other_files"] = tuple((path, code) for path, code in fields["other_files"])
+    given.pop("compiles", None)  # only the job queue uses it
+    return Case(**given)
+
+
+def _is_lost(tables: object) -> bool:
+    """Whether a judgement says that the kernel's process was lost, which may harm a device.
+
+    Nothing is assumed of its form, since an evaluator may be the user's own; the parent checks it.
+    """
+    match tables:
+        case {"evaluations": [{"status": "crash" | "timeout"}, *_]}:
+            return True
+        case _:
+            return False
+
+
+def _remeasure(
+    evaluator: contract.Evaluator, case: Case, bench: Bench, config: Any
+) -> dict[str, Any]:
+    from evaluators.references.task import ReferenceFailed
+    from evaluators.sandbox.failures import Failed
+
+    rows: list[dict[str, Any]] = []
+    failed: Failed | None = None
+    try:
+        rows = cast("contract.RemeasuringEvaluator", evaluator).remeasure(case, bench, config)
+    except Failed as error:
+        failed = error
+    except (ReferenceFailed, SandboxFailed):
+        bench.end_baselines()
+    lost = failed is not None and failed.status in ("crash", "timeout")
+    return {
+        "timings": rows,
+        "failed": vars(failed) if failed is not None else None,
+        "sick": bench.find_device_fault() if lost else None,
+    }
+
+
+def _run_tool(case: Case, bench: Bench, tool: Tool) -> dict[str, Any]:
+    from evaluators.judging.nvidia_tools import run_tool
+    from evaluators.references.task import ReferenceFailed
+
+    try:
+        return {"tables": run_tool(case, bench, tool), "why": None}
+    except EvaluatorError as error:
+        return {"tables": {}, "why": [error.message, error.hint]}
+    except ReferenceFailed as failed:
+        return {"tables": {}, "why": [str(failed), None]}
+
+
+def _audit_task(task: Mapping[str, Any], bench: Bench) -> dict[str, Any]:
+    from evaluators.judging.weak_tasks import build_audit_row
+    from evaluators.references.task import ReferenceFailed
+
+    try:
+        return {"row": build_audit_row(task, bench), "why": ""}
+    except (ReferenceFailed, SandboxFailed) as failed:
+        return {"row": None, "why": str(failed)}

@@ -1,0 +1,204 @@
+"""Judge the pending kernels of a lake and append each result to it at once."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import store
+from evaluators.device.placement import Place
+from evaluators.scheduling import answers
+from evaluators.scheduling.cases import read_cases
+from evaluators.scheduling.contract import Evaluator, Tables, find_settle, name_of
+from evaluators.scheduling.judge_process import JudgeProcess
+from evaluators.scheduling.pending import Selection, find_pending
+from evaluators.scheduling.prebuild import Builder
+from evaluators.scheduling.queue import Compiler, Judge, JudgedCase, judge_cases
+from evaluators.worker.build_cache import Builds, default_root
+from store.commandline import echo
+from store.commandline.escape import quote_name
+from store.commandline.progress import Progress
+from store.errors import RowsRejected
+from store.ids import uuid7
+
+log = logging.getLogger(__name__)
+
+COMMIT_EVERY_S = 60.0
+"""Most seconds that rows of a run wait in the spool before other readers see them."""
+
+
+@dataclass
+class Tally:
+    """What a run has appended."""
+
+    evaluations: int = 0
+    timings: int = 0
+    statuses: dict[str, int] = field(default_factory=dict[str, int])
+    contended: int = 0
+    """Sessions that shared their host with other work."""
+    snapshot: int = 0
+
+    def count(self, tables: Tables) -> None:
+        """Add the rows of one case."""
+        self.evaluations += 1
+        self.timings += len(tables["timings"])
+        [evaluation] = tables["evaluations"]
+        status = evaluation["status"]
+        self.statuses[status] = self.statuses.get(status, 0) + 1
+        # A case whose judge process is lost has no flags.
+        self.contended += "contended" in (evaluation.get("flags") or ())
+
+    def __str__(self) -> str:
+        timeouts = self.statuses.get("timeout", 0)
+        some = f" ({timeouts} timeout{'s' * (timeouts != 1)})" if timeouts else ""
+        rows = f"evaluations +{self.evaluations}{some} timings +{self.timings}"
+        return f"{rows} → snapshot {self.snapshot}"
+
+
+@contextmanager
+def open_judges(
+    evaluator: str, places: Sequence[Place], builders: Sequence[tuple[int, ...]], config: Any
+) -> Generator[tuple[list[JudgeProcess], list[Builder]]]:
+    """Start judges at places of this machine, and builders on other cores; end them together.
+
+    Raises:
+        DeviceUnavailable: a device is not there, or cannot be measured on.
+    """
+    with ExitStack() as stack:
+        judges = [
+            stack.enter_context(JudgeProcess(evaluator, place.device, config, place.cores))
+            for place in places
+        ]
+        builds = Builds(default_root(), judges[0].toolchain)
+        builds.trim()
+        yield (
+            judges,
+            [stack.enter_context(Builder(builds, judges[0].arch, cores)) for cores in builders],
+        )
+
+
+def start_run(
+    writer: store.Writer,
+    evaluator: Evaluator,
+    devices: Sequence[dict[str, Any]],
+    config: dict[str, Any],
+    origin: tuple[str, int],
+) -> str:
+    """Append the row of a run, and its devices; return its id.
+
+    Args:
+        writer: Where to append.
+        evaluator: The evaluator.
+        devices: Rows of devices.
+        config: Options of the run.
+        origin: Lake and snapshot that the run reads.
+    """
+    run_id = uuid7()
+    row = {
+        "run_id": run_id,
+        "kind": "evaluation",
+        "name": name_of(evaluator),
+        "config": json.dumps(config),
+        "version": store.__version__,
+        "lake_id": origin[0],
+        "snapshot_id": origin[1],
+        "host": devices[0]["host"],
+        "started_at": datetime.now(UTC),
+    }
+    writer.append({"runs": [row], "devices": list(devices)}, message="evaluation begins")
+    return run_id
+
+
+def append_result(
+    writer: store.Writer, evaluator: Evaluator, run_id: str, result: JudgedCase
+) -> Tables:
+    """Spool the rows of one case as a bundle of its own; return them.
+
+    Rows of a table that break a rule of the catalog are left out, and rows of other tables stay.
+    Where the evaluation itself breaks a rule, the case gets the status evaluator_error.
+    """
+    tables = result.tables or _build_fault(evaluator, result, result.fault)
+    message = f"judged {result.case['kernel_id'][:12]}"
+    failed = not result.tables
+    while True:
+        for row in (*tables["evaluations"], *tables.get("findings", [])):
+            row["run_id"] = run_id
+        try:
+            writer.append(tables, message=message, wait=False)
+        except RowsRejected as error:
+            log.warning("%s: rows of %s are left out: %.300a", message, error.table, str(error))
+            if error.table == "evaluations" and failed:
+                raise
+            if error.table == "evaluations":
+                failed = True
+                why = f"the evaluator's answer breaks a rule: {error.rule}"
+                tables = _build_fault(evaluator, result, why)
+            else:
+                tables = {**tables, error.table: []}
+        else:
+            return tables
+
+
+def run(
+    lake_url: str | None,
+    evaluator: Evaluator,
+    judges: Sequence[Judge],
+    builders: Sequence[Compiler],
+    config: Any,
+    selection: Selection,
+    progress: Progress,
+) -> Tally:
+    """Judge the pending kernels and append each result as a bundle of its own.
+
+    Results of an interrupted run are stored, and the next run continues with the rest.
+
+    Raises:
+        DeviceUnavailable: no device is left to judge on; all finished results are stored.
+    """
+    tally = Tally()
+    devices = {judge.row["device_id"]: judge.row for judge in judges}
+    with store.writer(lake_url, author="evaluators run") as writer:
+        with writer.reader() as lake:
+            kernels = find_pending(lake, evaluator, list(devices.values()), selection)
+            cases = list(read_cases(lake, kernels, judges[0].row["name"]))
+            tally.snapshot = lake.snapshot
+            origin = (lake.lake_id, lake.snapshot)
+        if not cases:
+            return tally
+        options = {"evaluator": asdict(config), "wanted": asdict(selection)}
+        run_id = start_run(writer, evaluator, list(devices.values()), options, origin)
+        committed = time.monotonic()
+        try:
+            for result in judge_cases(cases, judges, builders, find_settle(evaluator)):
+                tables = append_result(writer, evaluator, run_id, result)
+                if time.monotonic() - committed > COMMIT_EVERY_S:
+                    writer.flush()
+                    committed = time.monotonic()
+                tally.count(tables)
+                status = tables["evaluations"][0]["status"]
+                if log.isEnabledFor(logging.DEBUG):
+                    name = f"{result.case['kernel_id'][:8]} {quote_name(result.case['path'])}"
+                    echo.print_note(f"{status:16} {name}")
+                progress(tally.evaluations, len(cases), f"judged, last {status}")
+        finally:
+            tally.snapshot = writer.flush()
+    return tally
+
+
+def _build_fault(evaluator: Evaluator, result: JudgedCase, why: str) -> Tables:
+    """Return the row of a case that could not be judged on any try, through no fault of its own."""
+    subject = answers.Subject(
+        kernel_id=result.case["kernel_id"],
+        task_id=result.case["task_id"],
+        workload_id=result.case["workload_id"],
+        device_id=result.device["device_id"],
+        evaluator=name_of(evaluator),
+        version=evaluator.VERSION,
+    )
+    return answers.build_fault(subject, why)

@@ -1,0 +1,215 @@
+"""A second evaluator in one file: its options, its version and its rows, with the real command."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import builders as b
+import pytest
+
+import store
+from evaluators import judge
+from evaluators.cli import app as app_module
+from evaluators.scheduling import contract
+from evaluators.scheduling.pending import Selection, find_pending
+from store.errors import FlywheelError, UnknownName
+
+SHORT = "class ModelNew:\n    pass\n"
+LONG = SHORT + "#" * 120 + "\n"
+PARTS = {
+    "VERSION": "VERSION = 1",
+    "Config": (
+        "import dataclasses\n@dataclasses.dataclass(frozen=True, kw_only=True)\n"
+        "class Config:\n    most: int = 1"
+    ),
+    "judge": "def judge(case, bench, config): return {}",
+}
+
+
+def documented_example() -> str:
+    """Return the evaluator that the contract's documentation shows."""
+    _, _, rest = str(contract.__doc__).partition("A complete evaluator:\n\n")
+    lines = [line for line in rest.splitlines() if not line or line.startswith("    ")]
+    return textwrap.dedent("\n".join(lines))
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of the user's own evaluators, below the working directory."""
+    folder = tmp_path / "flywheel" / "evaluators"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLYWHEEL_CACHE", str(tmp_path / "cache"))
+    return folder
+
+
+@pytest.fixture
+def line_length(own: Path) -> Path:
+    """Return the file of the evaluator in the documentation."""
+    file = own / "line_length.py"
+    file.write_text(documented_example())
+    return file
+
+
+@pytest.fixture
+def lake_with_kernels(lake_url: str) -> str:
+    """Return a lake with a task and two kernels for it, one with a long line."""
+    task, policy = b.task(), b.policy()
+    kernels = [b.kernel(code=code, path=f"{len(code)}.py") for code in (SHORT, LONG)]
+    rows: dict[str, Any] = {
+        "tasks": [task],
+        "task_labels": [b.label(task)],
+        "workloads": [b.workload(task)],
+        "kernels": kernels,
+        "policies": [policy],
+        "generations": [b.generation(policy, task, kernel) for kernel in kernels],
+    }
+    with store.writer(lake_url, author="tests") as writer:
+        writer.append(rows, "rows")
+    return lake_url
+
+
+def evaluators(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Run the command in this process; return its exit code."""
+    monkeypatch.setattr(sys, "argv", ["evaluators", *arguments])
+    try:
+        app_module.main()
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def verdicts(url: str) -> list[dict[str, Any]]:
+    """Return the stored evaluations."""
+    query = (
+        "SELECT length(code) AS length, evaluator, evaluator_version, status FROM evaluations "
+        "JOIN kernels USING (kernel_id) ORDER BY evaluator_version, length"
+    )
+    with store.open(url) as lake:
+        return lake.sql(query).rows()
+
+
+def test_the_member_of_this_room_follows_the_contract() -> None:
+    assert contract.load("judge") is judge
+    assert contract.load_default() is judge
+    assert contract.name_of(contract.load("judge")) == "judge"
+    assert contract.find_settle(contract.load("judge")) is judge.settle
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        *(
+            ("\n".join(part for name, part in PARTS.items() if name != left_out), left_out)
+            for left_out in PARTS
+        ),
+        ("\n".join((*PARTS.values(), "VERSION = 0")), "VERSION"),
+        ("\n".join((*PARTS.values(), "VERSION = True")), "VERSION"),
+        ("\n".join((*PARTS.values(), "Config = dict")), "Config"),
+        ("\n".join(PARTS.values()).replace("int = 1", "int"), "default"),
+        ("\n".join(PARTS.values()).replace("int = 1", "object = object"), "JSON"),
+        ("\n".join((*PARTS.values(), "def settle(tables, second, failed): ...")), "remeasure"),
+        ("VERSION = = 1", "not Python"),
+    ],
+)
+def test_a_file_that_breaks_the_contract_is_refused_by_name(
+    own: Path, text: str, fault: str
+) -> None:
+    (own / "mine.py").write_text(text)
+    with pytest.raises(FlywheelError, match=fault) as error:
+        contract.load("mine")
+    assert "mine.py" in error.value.message
+    with pytest.raises(UnknownName, match="mine"):
+        contract.load("mint")
+
+
+def test_an_evaluator_is_listed_and_its_options_are_those_of_the_commands(
+    line_length: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluators(monkeypatch, "list") == 0
+    assert "Reject kernels with long lines." in capsys.readouterr().out
+    for verb in ("run", "check"):
+        for name in (["--evaluator", "line-length"], ["--evaluator=line_length"]):
+            assert evaluators(monkeypatch, verb, *name, "--help") == 0
+            shown = capsys.readouterr().out
+            assert "--longest" in shown
+            assert "Most characters in a line." in shown
+            assert "--calls" not in shown
+        assert evaluators(monkeypatch, verb, "--help") == 0
+        shown = capsys.readouterr().out
+        assert "--calls" in shown
+        assert "--longest" not in shown
+    assert evaluators(monkeypatch, "run", "--longest", "80") == 2
+    assert evaluators(monkeypatch, "run", "--evaluator", "line-length", "--calls", "3") == 2
+    line_length.write_text(documented_example().replace("longest", "limit"))
+    assert evaluators(monkeypatch, "run", "--evaluator", "line-length") == 1
+    assert "Rename the field" in capsys.readouterr().err
+
+
+def test_a_run_stores_the_rows_of_the_evaluator_and_a_new_version_judges_again(
+    line_length: Path,
+    lake_with_kernels: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = ["--evaluator", "line-length", "--device", "cpu", "--lake", lake_with_kernels]
+    assert evaluators(monkeypatch, "run", *options, "--longest", "200") == 0
+    assert capsys.readouterr().out.startswith("evaluations +2 timings +0 → snapshot ")
+    first = [
+        {"length": len(code), "evaluator": "line-length", "evaluator_version": 1, "status": status}
+        for code, status in ((SHORT, "correct"), (LONG, "correct"))
+    ]
+    assert verdicts(lake_with_kernels) == first
+    with store.open(lake_with_kernels) as lake:
+        [run] = lake.sql("SELECT name, config FROM runs WHERE kind = 'evaluation'").rows()
+    assert run["name"] == "line-length"
+    assert '"longest": 200' in run["config"]
+    line_length.write_text(documented_example().replace("VERSION = 1", "VERSION = 2"))
+    assert evaluators(monkeypatch, "run", *options) == 0
+    second = [row | {"evaluator_version": 2} for row in first]
+    second[1]["status"] = "incorrect"
+    assert verdicts(lake_with_kernels) == [*first, *second]
+
+
+def test_check_judges_a_file_with_the_evaluator(
+    line_length: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "task.py").write_text(b.task()["code"])
+    (tmp_path / "long.py").write_text(LONG)
+    options = ["--evaluator", "line-length", "--task", "task.py", "--device", "cpu"]
+    assert evaluators(monkeypatch, "check", "long.py", *options) == 1
+    [line] = capsys.readouterr().out.splitlines()
+    assert line.startswith("long.py on ")
+    assert line.endswith(": incorrect (incorrect_numerical)")
+    assert evaluators(monkeypatch, "check", "long.py", *options, "--longest", "200") == 0
+
+
+def test_contended_judges_again_what_shared_its_host(
+    line_length: Path,
+    lake_with_kernels: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    line_length.write_text(
+        documented_example()
+        .replace("    longest: int", "    busy: bool = False\n    longest: int")
+        .replace('"reason"', '"flags": ["contended"] if config.busy else [], "reason"')
+    )
+    options = ["--evaluator", "line-length", "--device", "cpu", "--lake", lake_with_kernels]
+    assert evaluators(monkeypatch, "run", *options, "--busy") == 0
+    assert "2 sessions shared this host with other work" in capsys.readouterr().err
+    assert evaluators(monkeypatch, "run", *options, "--contended", "--limit", "1") == 0
+    assert capsys.readouterr().out.startswith("evaluations +1 ")
+    assert len(verdicts(lake_with_kernels)) == 3
+    with store.open(lake_with_kernels) as lake:
+        devices = lake.sql("SELECT device_id, kind FROM devices").rows()
+        module = contract.load("line-length")
+        for contended, left in ((False, 0), (True, 1)):
+            selection = Selection(contended=contended)
+            assert find_pending(lake, module, devices, selection).num_rows == left

@@ -1,0 +1,70 @@
+"""Options of `store query` that include what rankings leave out, with the real command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import builders as b
+import pytest
+
+import store
+
+ROOT = Path(store.__file__).parents[1]
+TASKS = "SELECT task FROM best_kernels ORDER BY task"
+
+
+@pytest.fixture
+def lake_with_weak_task(lake_url: str) -> str:
+    """Return a lake with a weak task and another one, each with a ranked kernel."""
+    device, policy = b.device(), b.policy()
+    tasks = {name: b.task(name) for name in ("weak", "fine")}
+    rows: dict[str, list[dict[str, Any]]] = {"devices": [device], "policies": [policy]}
+    for name, task in tasks.items():
+        workload, kernel = b.workload(task), b.kernel(name)
+        verdict = b.evaluation(kernel, task, workload, device)
+        several = {
+            "tasks": [task],
+            "task_labels": [b.label(task, name)],
+            "workloads": [workload],
+            "kernels": [kernel],
+            "kernel_features": [b.features(kernel)],
+            "generations": [b.generation(policy, task, kernel)],
+            "evaluations": [verdict],
+            "timings": b.session(verdict, [1.0] * 20, eager=[2.0] * 20),
+            "task_audits": [b.task_audit(workload, device, ["zeros"])] if name == "weak" else [],
+        }
+        for table, more in several.items():
+            rows.setdefault(table, []).extend(more)
+    with store.writer(lake_url, author="tests") as writer:
+        writer.append(rows, "rows")
+    return lake_url
+
+
+def query(lake_url: str, *options: str) -> tuple[list[str], str]:
+    """Return the tasks that the command prints, and its notes."""
+    done = subprocess.run(
+        [sys.executable, "-m", "store", "query", TASKS, "--lake", lake_url, *options],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    return [row["task"] for row in json.loads(done.stdout)], done.stderr
+
+
+def test_a_weak_task_is_left_out_and_said_to_be_unless_it_is_included(
+    lake_with_weak_task: str,
+) -> None:
+    ranked, notes = query(lake_with_weak_task, "--format", "json")
+    assert ranked == ["fine"]
+    assert notes.splitlines()[-1] == (
+        "left out: 1 weak task, which an answer without work passes (--include-weak)"
+    )
+    ranked, notes = query(lake_with_weak_task, "--format", "json", "--include-weak")
+    assert ranked == ["fine", "weak"]
+    assert "weak task" not in notes
+    assert "weak task" not in query(lake_with_weak_task, "--format", "json", "--quiet")[1]
