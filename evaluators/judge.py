@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from evaluators.judging.case import Evidence, Kernels, Policy
 from evaluators.judging.flags import UNRANKED
-from evaluators.references.module import WEIGHT_SEED
 from store.errors import SandboxFailed
 from store.ids import content_id, uuid7
 
@@ -248,6 +247,7 @@ def _measured(
     from evaluators.judging.bench import Sizes
     from evaluators.judging.calls import Checks, question
     from evaluators.memory.tensors import layout
+    from evaluators.references.module import WEIGHT_SEED
     from evaluators.timing.session import (
         Sources,
         hold_against_eager_alone,
