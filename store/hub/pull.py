@@ -204,27 +204,8 @@ def _merge(
                 compare(lake, redactor, part)
             except pa.ArrowException as error:
                 raise ImportFailed(f"{part.table.name} cannot be read: {error}") from error
-    hashes = [
-        str(one["sha256"])
-        for part in parts
-        if part.files
-        for one in manifest["tables"][part.table.name]
-    ]
-    bundle_id = ids.content_id(NAME, str(VERSION), *hashes)
-    tag = manifest.get("tag")
-    run = {
-        # The same rows under another name, or pulled elsewhere from a mirror, are another pull.
-        "run_id": ids.content_id(NAME, repo, str(tag), bundle_id),
-        "kind": "import",
-        "name": NAME,
-        "config": json.dumps({"repo": repo, "tag": tag}),
-        "version": store.__version__,
-        "source": repo,
-        "source_revision": revision,
-        "license": " AND ".join(sorted(set(manifest["licences"]))) or None,
-        "started_at": started_at,
-        "finished_at": datetime.now(UTC),
-    }
+    bundle_id = _compute_bundle_id(manifest, parts)
+    run = _build_run(repo, revision, manifest, bundle_id, started_at)
     rows: dict[str, Any] = {}
     for part in parts:
         if any(mask.any() for mask in part.fresh):
@@ -238,16 +219,7 @@ def _merge(
         after = _list_quarantined(lake)
         added = _count_added(lake, bundle_id) if stored is not None else {}
         snapshot = lake.snapshot
-    if after - before:
-        notices.append(f"now in quarantine by pulled decisions: {len(after - before)} kernels")
-    for part in parts:
-        for column, count in sorted(part.joining.items()):
-            notices.append(
-                f"kept out: {count} rows of {part.table.name} that would join a {column} of this "
-                "lake"
-            )
-    if incoming.resplit:
-        notices.append(f"splits replaced by those decided for the suite: {incoming.resplit}")
+    notices += _list_notices(parts, incoming, after - before)
     return PullSummary(
         repo=repo,
         revision=revision,
@@ -266,6 +238,55 @@ def _merge(
         notices=notices,
         snapshot=snapshot,
     )
+
+
+def _compute_bundle_id(manifest: dict[str, Any], parts: list[IncomingTable]) -> str:
+    """Return the id under which the same files are recognized when they are pulled again."""
+    hashes = [
+        str(one["sha256"])
+        for part in parts
+        if part.files
+        for one in manifest["tables"][part.table.name]
+    ]
+    return ids.content_id(NAME, str(VERSION), *hashes)
+
+
+def _build_run(
+    repo: str, revision: str, manifest: dict[str, Any], bundle_id: str, started_at: datetime
+) -> dict[str, Any]:
+    """Return the row of `runs` that records a pull."""
+    tag = manifest.get("tag")
+    return {
+        # The same rows under another name, or pulled elsewhere from a mirror, are another pull.
+        "run_id": ids.content_id(NAME, repo, str(tag), bundle_id),
+        "kind": "import",
+        "name": NAME,
+        "config": json.dumps({"repo": repo, "tag": tag}),
+        "version": store.__version__,
+        "source": repo,
+        "source_revision": revision,
+        "license": " AND ".join(sorted(set(manifest["licences"]))) or None,
+        "started_at": started_at,
+        "finished_at": datetime.now(UTC),
+    }
+
+
+def _list_notices(
+    parts: list[IncomingTable], incoming: Preparation, quarantined: set[str]
+) -> list[str]:
+    """Return what a pull kept out or changed, in words."""
+    notices: list[str] = []
+    if quarantined:
+        notices.append(f"now in quarantine by pulled decisions: {len(quarantined)} kernels")
+    for part in parts:
+        for column, count in sorted(part.joining.items()):
+            notices.append(
+                f"kept out: {count} rows of {part.table.name} that would join a {column} of this "
+                "lake"
+            )
+    if incoming.resplit:
+        notices.append(f"splits replaced by those decided for the suite: {incoming.resplit}")
+    return notices
 
 
 def _open_reader(
