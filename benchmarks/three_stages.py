@@ -38,7 +38,7 @@ from typing import Any
 import store
 from store.errors import LakeNotFound
 from store.generated.writing import families as families_module
-from trainers._model import policy_id
+from trainers.models.loading import policy_id
 
 ROOT = Path(store.__file__).parent.parent
 QUERIES = ROOT / "docs" / "runs"

@@ -1,15 +1,8 @@
 """Datasets out of a pinned snapshot: SQL picks the rows, templates make the text."""
 
-from pipelines._contract import Kernel, Message, Request, Row, Selection, Task
-from pipelines._render import (
-    fenced,
-    files,
-    render,
-    sizes,
-    task_block,
-    template_hash,
-)
-from pipelines._select import asked_tasks, no_rows, sql
+from pipelines.contract.rows import Kernel, Message, Request, Row, Selection, Task
+from pipelines.rendering.templates import fenced, files, render, sizes, task_block, template_hash
+from pipelines.selection.rules import asked_tasks, no_rows, sql
 from store.ids import messages_json, prompt_id
 
 __all__ = [

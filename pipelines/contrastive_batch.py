@@ -15,10 +15,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pipelines
-from pipelines._contract import Message, Request, Row, Selection
-from pipelines._sampling import Strategy, check, draw
-from pipelines._scores import BASELINE_WORDS, Baseline, Evidence, Scores, device_kind, scores
-from pipelines._select import asked_tasks, find_task
+from pipelines.contract.rows import Message, Request, Row, Selection
+from pipelines.selection.draws import Strategy, check, draw
+from pipelines.selection.rules import asked_tasks, find_task
+from pipelines.selection.scores import (
+    BASELINE_WORDS,
+    Baseline,
+    Evidence,
+    Scores,
+    device_kind,
+    scores,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -151,7 +158,7 @@ def explain(lake: store.Lake, config: Config, request: Request, task: str) -> Re
         UnknownName: no such task, or several.
         EmptyDataset: the task has no kernel that may be shown.
     """
-    from pipelines._chart import buckets
+    from pipelines.rendering.bucket_chart import buckets
 
     check(config)
     task_id, name = find_task(lake, task)

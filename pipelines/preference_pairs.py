@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import pipelines
-from pipelines import _answers
-from pipelines._contract import Message, Request, Row, Selection
-from pipelines._scores import Baseline, Evidence, device_kind, scores
-from pipelines._select import asked_tasks
+from pipelines.contract.rows import Message, Request, Row, Selection
+from pipelines.selection import answers
+from pipelines.selection.rules import asked_tasks
+from pipelines.selection.scores import Baseline, Evidence, device_kind, scores
 from store.errors import DatasetError
 
 if TYPE_CHECKING:
     import store
 
 DATASET_TYPE = "preference"
-TEMPLATE = _answers.TEMPLATE
+TEMPLATE = answers.TEMPLATE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
 def render(row: Row) -> dict[str, list[Message]]:
     """Return prompt, chosen and rejected answer of one row."""
     return {
-        "prompt": _answers.question(row),
-        "chosen": _answers.answer(row, 0),
-        "rejected": _answers.answer(row, 1),
+        "prompt": answers.question(row),
+        "chosen": answers.answer(row, 0),
+        "rejected": answers.answer(row, 1),
     }

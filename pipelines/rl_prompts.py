@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import pipelines
-from pipelines._contract import Message, Request, Row, Selection
-from pipelines._questions import questions
+from pipelines.contract.rows import Message, Request, Row, Selection
+from pipelines.selection.questions import questions
 
 if TYPE_CHECKING:
     import store

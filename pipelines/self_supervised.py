@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import pipelines
-from pipelines import _answers
-from pipelines._contract import Message, Request, Row, Selection
-from pipelines._questions import questions
+from pipelines.contract.rows import Message, Request, Row, Selection
+from pipelines.selection import answers
+from pipelines.selection.questions import questions
 
 if TYPE_CHECKING:
     import store
@@ -54,7 +54,7 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
         return Selection(
             rows=asked.rows.append_column("_form", form), dropped=asked.dropped, notes=asked.notes
         )
-    found = _answers.answers(
+    found = answers.answers(
         lake,
         request,
         evidence="measured",
@@ -82,4 +82,4 @@ def render(row: Row) -> dict[str, list[Message]]:
         shown=[],
     )
     prompt: dict[str, list[Message]] = {"prompt": [{"role": "user", "content": text}]}
-    return prompt | ({"completion": _answers.answer(row)} if row.kernels else {})
+    return prompt | ({"completion": answers.answer(row)} if row.kernels else {})

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import pipelines
-from pipelines import _answers
-from pipelines._contract import Message, Request, Row, Selection
-from pipelines._scores import Evidence
+from pipelines.contract.rows import Message, Request, Row, Selection
+from pipelines.selection import answers
+from pipelines.selection.scores import Evidence
 
 if TYPE_CHECKING:
     import store
@@ -44,7 +44,7 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
     Raises:
         EmptyDataset: there is none.
     """
-    return _answers.answers(
+    return answers.answers(
         lake,
         request,
         evidence=config.evidence,
@@ -65,4 +65,4 @@ def render(row: Row) -> dict[str, list[Message]]:
         shown=[],
     )
     question: Message = {"role": "user", "content": text}
-    return {"prompt": [question], "completion": _answers.answer(row)}
+    return {"prompt": [question], "completion": answers.answer(row)}

@@ -253,8 +253,8 @@ def _paths(app: App, path: tuple[str, ...]) -> Iterator[str]:
 
 
 def test_every_command_is_among_those_that_are_tried() -> None:
-    modules = {"store": "store.cli.app", "pipelines": "pipelines._cli"}
-    modules |= {"evaluators": "evaluators.cli.app", "trainers": "trainers._cli"}
+    modules = {"store": "store.cli.app", "pipelines": "pipelines.cli.app"}
+    modules |= {"evaluators": "evaluators.cli.app", "trainers": "trainers.cli.app"}
     found = {
         path
         for room, module in modules.items()

@@ -18,14 +18,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import store
-from pipelines._scores import Baseline
+from pipelines.selection.scores import Baseline
 from store.errors import FlywheelError, LakeNotFound, UnknownName
-from trainers import _dataset, _judging, _model, _ranks, _record, _rewards, _tiny, _trl, _words
-from trainers._contract import Job, Training
-from trainers._dataset import Dataset
-from trainers._exemplars import Arm, Draw, bare
-from trainers._policy import Sampling
-from trainers._record import Run, begin
+from trainers.datasets import records
+from trainers.datasets.records import Dataset
+from trainers.models import loading, tiny_answers
+from trainers.policies.interface import Sampling
+from trainers.rewarding import scoring
+from trainers.runs import key_values, recording
+from trainers.runs import processes as ranks
+from trainers.runs.job import Job, Training
+from trainers.runs.recording import Run, begin
+from trainers.training import judging, trl_settings
+from trainers.training.exemplars import Arm, Draw, bare
 
 if TYPE_CHECKING:
     import datasets
@@ -33,9 +38,9 @@ if TYPE_CHECKING:
 
     from evaluators.judge import Config as Judge
     from evaluators.scheduling.pool import Pool
-    from pipelines._contract import Message
-    from trainers._feed import Feed, Rule
-    from trainers._grpo import StoreGRPOTrainer
+    from pipelines.contract.rows import Message
+    from trainers.training.feed import Feed, Rule
+    from trainers.training.grpo import StoreGRPOTrainer
 
 _OWNED = {
     "num_generations": "--group-size",
@@ -157,24 +162,24 @@ def run(job: Job, config: Config) -> str:
     """
     if config.model is None:
         raise FlywheelError("no model to start from", "Give --model, or --preset tiny.")
-    _trl.quiet()
+    trl_settings.quiet()
     if config.starter:
-        _ranks.on_main(lambda: _with_starter(job, config.tasks))
+        ranks.on_main(lambda: _with_starter(job, config.tasks))
     with ExitStack() as stack:
         running = stack.enter_context(begin(job, config))
         model = config.model
-        base = _ranks.on_main(lambda: _model.located(model, job.out / "model", config.seed))
+        base = ranks.on_main(lambda: loading.located(model, job.out / "model", config.seed))
         settings = _settings(job, config)
         rule = _rule(config)
-        place = _judging.place(config.device)
-        judge = _judging.options(config.judge)
-        dataset = _ranks.on_main(lambda: _data(running, config))
-        tasks = _ranks.on_main(lambda: _tasks(running, dataset, config.tasks))
+        place = judging.place(config.device)
+        judge = judging.options(config.judge)
+        dataset = ranks.on_main(lambda: _data(running, config))
+        tasks = ranks.on_main(lambda: _tasks(running, dataset, config.tasks))
         running.start(
             {
                 "dataset_id": dataset.dataset_id,
                 "dataset": str(dataset.folder),
-                "policy_id": _ranks.on_main(lambda: _model.policy_id(base)),
+                "policy_id": ranks.on_main(lambda: loading.policy_id(base)),
                 "tasks": len(tasks),
                 "judge": asdict(judge),
                 "judged_on": place,
@@ -182,13 +187,13 @@ def run(job: Job, config: Config) -> str:
                 "trl": settings,
             }
         )
-        parent = _ranks.on_main(lambda: running.base(base, model))
+        parent = ranks.on_main(lambda: running.base(base, model))
         pool = _opened(stack, job, place, judge)
         draw = _draw(config, pool)
         start = base
         if config.overfit:
-            start = _ranks.on_main(lambda: _overfitted(running, config, base, tasks, draw))
-            parent = _ranks.on_main(lambda: running.policy(start, stage="sft", parent=parent))
+            start = ranks.on_main(lambda: _overfitted(running, config, base, tasks, draw))
+            parent = ranks.on_main(lambda: running.policy(start, stage="sft", parent=parent))
         feed = _feed(running, config, pool, draw, rule, start, parent) if pool else None
         fitted = _train(running, config, settings, feed, start, parent, dataset, tasks)
         snapshot = running.flush()
@@ -208,32 +213,32 @@ def _train(
     """Train from a model folder, or go on from the last checkpoint; return what was made."""
     from trl.trainer.grpo_config import GRPOConfig
 
-    from trainers._grpo import StoreGRPOTrainer
+    from trainers.training.grpo import StoreGRPOTrainer
 
     out = run.job.out
-    arguments: Any = _trl.configured(GRPOConfig, settings)
+    arguments: Any = trl_settings.configured(GRPOConfig, settings)
     given: dict[str, Any] = dict(arguments.model_init_kwargs or {})
     arguments.model_init_kwargs = None
     trainer = StoreGRPOTrainer(
         feed=feed,
-        shares_device=not _judging.apart(_judging.place(config.device)),
-        model=_model.load(start, lora=config.lora, **given),
+        shares_device=not judging.apart(judging.place(config.device)),
+        model=loading.load(start, lora=config.lora, **given),
         args=arguments,
         train_dataset=_list(tasks, config),
-        processing_class=_model.tokenizer_of(start),
-        peft_config=_model.adapter(start, config.lora),
-        callbacks=[_record.callback(run), _checkpoints(run, parent, dataset)],
+        processing_class=loading.tokenizer_of(start),
+        peft_config=loading.adapter(start, config.lora),
+        callbacks=[recording.callback(run), _checkpoints(run, parent, dataset)],
     )
-    _trl.unprinted(trainer)
-    done = _record.checkpoints(out) if run.resumed else []
-    for step, folder in done if _ranks.is_main() else []:
+    trl_settings.unprinted(trainer)
+    done = recording.checkpoints(out) if run.resumed else []
+    for step, folder in done if ranks.is_main() else []:
         _store(run, folder, step, parent, dataset)
     trainer.train(resume_from_checkpoint=str(done[-1][1]) if done else None)
     final = out / "final"
     trainer.save_model(str(final))
     steps = int(trainer.state.global_step)
-    policy = _ranks.on_main(lambda: _store(run, final, steps, parent, dataset))
-    several = f" on {trainer.accelerator.num_processes} processes" * (_ranks.count() > 1)
+    policy = ranks.on_main(lambda: _store(run, final, steps, parent, dataset))
+    several = f" on {trainer.accelerator.num_processes} processes" * (ranks.count() > 1)
     return (
         f"contrastive: {steps} steps{several} on {len(tasks)} tasks{_told(trainer)} → {final} "
         f"(policy {policy[:12]}"
@@ -256,13 +261,13 @@ def _settings(job: Job, config: Config) -> dict[str, Any]:
     """
     from trl.trainer.grpo_config import GRPOConfig
 
-    passed = _trl.parsed(GRPOConfig, config.trl)
+    passed = trl_settings.parsed(GRPOConfig, config.trl)
     for name in passed:
         if name in _OWNED:
             option = _OWNED[name]
             hint = f"Give {option} instead." if option else "What is stored of a run rests on it."
             raise FlywheelError(f"--trl {name} is not passed on", hint)
-    processes = _ranks.count()
+    processes = ranks.count()
     answers = config.prompts_per_step * config.group_size
     if config.group_size < 2:
         raise FlywheelError(f"--group-size {config.group_size} compares nothing", "Give 2 or more.")
@@ -294,19 +299,19 @@ def _settings(job: Job, config: Config) -> dict[str, Any]:
         "use_vllm": config.vllm != "off",
         "remove_unused_columns": False,
         "shuffle_dataset": False,
-        "ddp_timeout": int(_ranks.WAIT.total_seconds()),
+        "ddp_timeout": int(ranks.WAIT.total_seconds()),
     }
     if config.vllm != "off":
         ours["vllm_mode"] = config.vllm
-    return _trl.settings(GRPOConfig, config, job.out, ours)
+    return trl_settings.settings(GRPOConfig, config, job.out, ours)
 
 
 def _rule(config: Config) -> Rule:
-    from trainers._feed import Rule
+    from trainers.training.feed import Rule
 
-    found = _rewards.rule(config.reward_rule)
-    options = _words.values("reward", config.reward)
-    return Rule(name=found.name, terms=_rewards.configured(found, options))
+    found = scoring.rule(config.reward_rule)
+    options = key_values.values("reward", config.reward)
+    return Rule(name=found.name, terms=scoring.configured(found, options))
 
 
 def _opened(stack: ExitStack, job: Job, place: str, judge: Judge) -> Pool | None:
@@ -318,7 +323,7 @@ def _opened(stack: ExitStack, job: Job, place: str, judge: Judge) -> Pool | None
         made.append(stack.enter_context(Pool(job.lake_url, place, judge)))
 
     made: list[Pool] = []
-    _ranks.on_main(opened)
+    ranks.on_main(opened)
     return made[0] if made else None
 
 
@@ -338,9 +343,9 @@ def _feed(
     run: Run, config: Config, pool: Pool, draw: Draw, rule: Rule, start: Path, parent: str
 ) -> Feed:
     """Return the feed of rank 0; the policy in training is a row that its attempts name."""
-    from trainers._feed import Feed
+    from trainers.training.feed import Feed
 
-    tokenizer: Any = _model.tokenizer_of(start)
+    tokenizer: Any = loading.tokenizer_of(start)
 
     def length(messages: list[Message]) -> int:
         found = tokenizer.apply_chat_template(messages, add_generation_prompt=True)
@@ -384,10 +389,10 @@ def _data(run: Run, config: Config) -> Dataset:
     """Return the list of tasks: that of the run's beginning, the one named, or one made now."""
     url = run.job.lake_url
     if "dataset_id" in run.resolved:
-        return _dataset.found(url, run.resolved["dataset"], "prompt-only")
+        return records.found(url, run.resolved["dataset"], "prompt-only")
     if config.dataset is not None:
-        return _dataset.found(url, config.dataset, "prompt-only")
-    return _dataset.made(url, "rl-prompts", at=run.reads, seed=config.seed)
+        return records.found(url, config.dataset, "prompt-only")
+    return records.made(url, "rl-prompts", at=run.reads, seed=config.seed)
 
 
 def _tasks(run: Run, dataset: Dataset, wanted: tuple[str, ...]) -> list[str]:
@@ -449,11 +454,11 @@ def _overfitted(run: Run, config: Config, base: Path, tasks: list[str], draw: Dr
             row["task_id"]: row["name"]
             for row in lake.run('SELECT task_id, "name" FROM task_names').rows()
         }
-        known = [task for task in tasks if names[task] in _tiny.TEMPLATES]
+        known = [task for task in tasks if names[task] in tiny_answers.TEMPLATES]
         if not known:
-            raise UnknownName.among("task to overfit on", names[tasks[0]], _tiny.TEMPLATES)
+            raise UnknownName.among("task to overfit on", names[tasks[0]], tiny_answers.TEMPLATES)
         prompts = {names[one.task_id]: [one.messages] for one in bare(lake, draw, known)}
-    return _tiny.overfitted(base, prompts, out, config.seed, run.job.say)
+    return tiny_answers.overfitted(base, prompts, out, config.seed, run.job.say)
 
 
 def _checkpoints(run: Run, parent: str, dataset: Dataset) -> TrainerCallback:
@@ -464,7 +469,7 @@ def _checkpoints(run: Run, parent: str, dataset: Dataset) -> TrainerCallback:
         def on_save(  # pyright: ignore[reportIncompatibleMethodOverride]
             self, args: Any, state: Any, control: Any, **kwargs: Any
         ) -> None:
-            if _ranks.is_main():
+            if ranks.is_main():
                 step = int(state.global_step)
                 _store(run, run.job.out / f"checkpoint-{step}", step, parent, dataset)
 
@@ -478,7 +483,7 @@ def _checkpoints(run: Run, parent: str, dataset: Dataset) -> TrainerCallback:
 
 def _store(run: Run, folder: Path, step: int, parent: str, dataset: Dataset) -> str:
     """Append the policy that a folder of weights is; sharded weights are none before the end."""
-    if not any(_model.weight_files(folder)):
+    if not any(loading.weight_files(folder)):
         return ""
     return run.policy(
         folder,

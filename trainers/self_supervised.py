@@ -19,25 +19,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from store.errors import FlywheelError
-from trainers import (
-    _dataset,
-    _fit,
-    _judging,
-    _model,
-    _ranks,
-    _record,
-    _rollout,
-    _spread,
-    _tiny,
-    _trl,
-)
-from trainers._contract import Job, Training
-from trainers._dataset import Dataset
-from trainers._policy import Sampling, Serving
-from trainers._record import Run, begin
+from trainers.datasets import records
+from trainers.datasets.records import Dataset
+from trainers.models import loading, tiny_answers
+from trainers.policies import spread
+from trainers.policies.interface import Sampling, Serving
+from trainers.rollouts import waves
+from trainers.runs import processes, recording
+from trainers.runs.job import Job, Training
+from trainers.runs.recording import Run, begin
+from trainers.training import judging, supervised, trl_settings
 
 if TYPE_CHECKING:
-    from trainers._attempts import Asked
+    from trainers.rollouts.attempts import Asked
 
 PIPELINE = "self-supervised"
 PRESETS: dict[str, dict[str, Any]] = {
@@ -56,7 +50,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         ),
     },
 }
-_SQL = Path(__file__).parent / "sql"
+_SQL = Path(__file__).parent / "training" / "sql"
 
 
 class Collapsed(FlywheelError):
@@ -155,27 +149,27 @@ def run(job: Job, config: Config) -> str:
         )
     if config.rounds < 1 or config.attempts < 1:
         raise FlywheelError("a run has one round and one attempt at least")
-    _trl.quiet()
-    judge = _judging.options(config.judge)
+    trl_settings.quiet()
+    judge = judging.options(config.judge)
     with begin(job, config) as run:
         model = config.model
-        base = _ranks.on_main(lambda: _model.located(model, job.out / "model", config.seed))
-        prompts = _ranks.on_main(lambda: _prompts(run, config))
+        base = processes.on_main(lambda: loading.located(model, job.out / "model", config.seed))
+        prompts = processes.on_main(lambda: _prompts(run, config))
         run.start(
             {
                 "dataset_id": prompts.dataset_id,
                 "dataset": str(prompts.folder),
-                "policy_id": _ranks.on_main(lambda: _model.policy_id(base)),
+                "policy_id": processes.on_main(lambda: loading.policy_id(base)),
                 "judge": asdict(judge),
-                "judged_on": _judging.place(config.device),
+                "judged_on": judging.place(config.device),
             }
         )
-        parent = _ranks.on_main(lambda: run.base(base, model))
+        parent = processes.on_main(lambda: run.base(base, model))
         start, tasks = base, None
         if config.overfit:
             tasks = _short(prompts)
-            start = _ranks.on_main(lambda: _overfitted(run, config, base, prompts))
-            parent = _ranks.on_main(lambda: run.policy(start, stage="sft", parent=parent))
+            start = processes.on_main(lambda: _overfitted(run, config, base, prompts))
+            parent = processes.on_main(lambda: run.policy(start, stage="sft", parent=parent))
         rounds = _Rounds(run, config, start, parent, prompts, tasks, judge)
         for number in range(len(rounds.done) + 1, config.rounds + 1):
             rounds.next(number)
@@ -248,16 +242,16 @@ class _Rounds:
         """
         run, config = self._run, self._config
         serving = Serving(batch=config.sampling_batch)
-        began = _ranks.on_main(
+        began = processes.on_main(
             lambda: self._began(number, serving),
-            meanwhile=lambda: _spread.serve(self.folder, serving),
+            meanwhile=lambda: spread.serve(self.folder, serving),
         )
         outcome = Outcome(**began["outcome"])
         self._check(number, outcome)
-        dataset = _ranks.on_main(
-            lambda: _dataset.found(run.job.lake_url, began["dataset"], "prompt-completion")
+        dataset = processes.on_main(
+            lambda: records.found(run.job.lake_url, began["dataset"], "prompt-completion")
         )
-        fit = _fit.Fit(
+        fit = supervised.Fit(
             config=config,
             model=self.folder,
             parent=self.policy_id,
@@ -269,11 +263,11 @@ class _Rounds:
             defaults={"num_train_epochs": 1},
             rate=outcome.success_rate if config.normalise == "samples" else 1.0,
         )
-        rows, found = _fit.measured(fit)
+        rows, found = supervised.measured(fit)
         if found.over:
             run.job.say(f"left out   {found.over} rows over {config.max_length} tokens")
         kept = [index for index in found.kept for _ in range(began["times"][index])]
-        fitted = _fit.train(run, fit, rows, kept, resume=True)
+        fitted = supervised.train(run, fit, rows, kept, resume=True)
         self.done.append(
             {
                 "round": number,
@@ -288,7 +282,7 @@ class _Rounds:
     def _began(self, number: int, serving: Serving) -> dict[str, Any]:
         """Return the round's outcome and dataset, sampled and judged where that is not done yet."""
         run, config = self._run, self._config
-        with _spread.Spread(self.folder, serving) as policy:
+        with spread.Spread(self.folder, serving) as policy:
             began: dict[str, Any] | None = run.state.get("began")
             if began is not None and began["round"] == number:
                 return began
@@ -298,9 +292,9 @@ class _Rounds:
             snapshot = lake.snapshot
         run.metrics(number, outcome.metrics())
         run.flush()
-        run.job.say(f"round {number}    {_record.reported(outcome.metrics())}")
+        run.job.say(f"round {number}    {recording.reported(outcome.metrics())}")
         self._check(number, outcome)
-        dataset = _dataset.made(
+        dataset = records.made(
             run.job.lake_url,
             PIPELINE,
             at=snapshot,
@@ -320,11 +314,11 @@ class _Rounds:
         run.keep({"began": began})
         return began
 
-    def _sampled(self, number: int, policy: _spread.Spread) -> list[str]:
+    def _sampled(self, number: int, policy: spread.Spread) -> list[str]:
         """Let the policy attempt every prompt, judge what it writes, and return the groups."""
         import store
         from evaluators.scheduling.pool import Pool
-        from trainers import _prompts as prompts
+        from trainers.rollouts import dataset_prompts as prompts
 
         run, config = self._run, self._config
         with store.open(run.job.lake_url) as lake:
@@ -337,13 +331,13 @@ class _Rounds:
             max_tokens=config.max_tokens,
             seed=config.seed,
         )
-        with Pool(run.job.lake_url, _judging.place(config.device), self._judge) as pool:
-            _rollout.run(
+        with Pool(run.job.lake_url, judging.place(config.device), self._judge) as pool:
+            waves.run(
                 run.job.lake_url,
                 [policy],
                 asked,
                 sampling,
-                _rollout.Config(attempts=config.attempts, keep=0, wave=config.attempts),
+                waves.Config(attempts=config.attempts, keep=0, wave=config.attempts),
                 pool,
                 run.job.progress,
                 told={"training_run": run.run_id, "round": number},
@@ -382,7 +376,7 @@ class _Rounds:
 
     def _of(self, rounds: int) -> Path:
         """Return the folder of the model after so many rounds."""
-        return self._run.job.out / f"round-{rounds}" / _fit.FINAL if rounds else self._base
+        return self._run.job.out / f"round-{rounds}" / supervised.FINAL if rounds else self._base
 
 
 def _prompts(run: Run, config: Config) -> Dataset:
@@ -390,8 +384,8 @@ def _prompts(run: Run, config: Config) -> Dataset:
     url = run.job.lake_url
     wanted = run.resolved.get("dataset") or config.dataset
     if wanted is not None:
-        return _dataset.found(url, wanted, "prompt-only")
-    return _dataset.made(
+        return records.found(url, wanted, "prompt-only")
+    return records.made(
         url, PIPELINE, at=run.reads, seed=config.seed, select="prompts", form=config.form
     )
 
@@ -403,10 +397,10 @@ def _short(prompts: Dataset) -> dict[str, str]:
         FlywheelError: the dataset asks for none of them.
     """
     rows = prompts.table(["task_id", "task"]).to_pylist()
-    tasks = {row["task_id"]: row["task"] for row in rows if row["task"] in _tiny.TEMPLATES}
+    tasks = {row["task_id"]: row["task"] for row in rows if row["task"] in tiny_answers.TEMPLATES}
     if not tasks:
         raise FlywheelError(
-            f"dataset {prompts.name} asks for none of {', '.join(_tiny.TEMPLATES)}",
+            f"dataset {prompts.name} asks for none of {', '.join(tiny_answers.TEMPLATES)}",
             "These are tasks of `store import starter`; or give a --model and no --overfit.",
         )
     return tasks
@@ -423,7 +417,7 @@ def _overfitted(run: Run, config: Config, base: Path, prompts: Dataset) -> Path:
     for row in rows:
         if row["task_id"] in tasks:
             asked.setdefault(tasks[row["task_id"]], []).append(row["prompt"])
-    return _tiny.overfitted(base, asked, out, config.seed, run.job.say)
+    return tiny_answers.overfitted(base, asked, out, config.seed, run.job.say)
 
 
 def _outcome(lake: Any, groups: Sequence[str]) -> Outcome:
@@ -433,7 +427,7 @@ def _outcome(lake: Any, groups: Sequence[str]) -> Outcome:
 
 
 def _groups(asked: Sequence[Asked], policy_id: str, sampling: Sampling) -> list[str]:
-    return [_rollout.group_id(one, policy_id, sampling) for one in asked]
+    return [waves.group_id(one, policy_id, sampling) for one in asked]
 
 
 def _register(lake: Any, groups: Sequence[str]) -> None:

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from store.errors import FlywheelError
-from trainers import _dataset, _fit, _model, _ranks, _trl
-from trainers._contract import Job, Training
-from trainers._dataset import Dataset
-from trainers._record import Run, begin
+from trainers.datasets import records
+from trainers.datasets.records import Dataset
+from trainers.models import loading
+from trainers.runs import processes
+from trainers.runs.job import Job, Training
+from trainers.runs.recording import Run, begin
+from trainers.training import supervised, trl_settings
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {
@@ -43,23 +46,23 @@ def run(job: Job, config: Config) -> str:
     """
     if config.model is None:
         raise FlywheelError("no model to start from", "Give --model, or --preset tiny.")
-    _trl.quiet()
+    trl_settings.quiet()
     with begin(job, config) as run:
         model = config.model
-        source = _ranks.on_main(
-            lambda: _model.located(model, job.out / "model", config.seed),
+        source = processes.on_main(
+            lambda: loading.located(model, job.out / "model", config.seed),
         )
-        dataset = _ranks.on_main(lambda: _data(run, config))
-        fit = _fit.Fit(
+        dataset = processes.on_main(lambda: _data(run, config))
+        fit = supervised.Fit(
             config=config,
             model=source,
-            parent=_ranks.on_main(lambda: _model.policy_id(source)),
+            parent=processes.on_main(lambda: loading.policy_id(source)),
             dataset=dataset,
             out=job.out,
             stage="sft",
             defaults={},
         )
-        rows, found = _fit.measured(fit)
+        rows, found = supervised.measured(fit)
         run.start(
             {
                 "dataset_id": dataset.dataset_id,
@@ -68,15 +71,15 @@ def run(job: Job, config: Config) -> str:
                 "rows": found.rows,
                 "over_length": found.over,
                 "longest_tokens": found.longest,
-                "trl": _fit.settings(fit),
+                "trl": supervised.settings(fit),
             }
         )
-        _ranks.on_main(lambda: run.base(source, model))
+        processes.on_main(lambda: run.base(source, model))
         job.say(f"dataset    {dataset.name} of snapshot {dataset.snapshot_id}: {found.rows} rows")
         job.say(f"tokens     {found.tokens}, the longest row {found.longest}")
         if found.over:
             job.say(f"left out   {found.over} rows over {config.max_length} tokens")
-        fitted = _fit.train(run, fit, rows, found.kept, resume=run.resumed)
+        fitted = supervised.train(run, fit, rows, found.kept, resume=run.resumed)
         snapshot = run.flush()
     loss = "" if fitted.loss is None else f", loss {fitted.loss:.4g}"
     several = f" on {fitted.processes} processes" * (fitted.processes > 1)
@@ -90,13 +93,13 @@ def _data(run: Run, config: Config) -> Dataset:
     """Return the dataset of a run: that of its beginning, the one named, or one made now."""
     url = run.job.lake_url
     if "dataset_id" in run.resolved:
-        dataset = _dataset.found(url, run.resolved["dataset"], "prompt-completion")
+        dataset = records.found(url, run.resolved["dataset"], "prompt-completion")
     elif config.dataset is not None:
-        dataset = _dataset.found(url, config.dataset, "prompt-completion")
+        dataset = records.found(url, config.dataset, "prompt-completion")
     else:
-        dataset = _dataset.made(url, "sft", at=run.reads, seed=config.seed)
+        dataset = records.made(url, "sft", at=run.reads, seed=config.seed)
     with run.reader() as lake:
-        tainted = _dataset.quarantined(lake, dataset.dataset_id)
+        tainted = records.quarantined(lake, dataset.dataset_id)
     if tainted:
         run.job.say(
             f"{len(tainted)} kernels of dataset {dataset.name} were quarantined since it was made: "

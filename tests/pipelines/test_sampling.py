@@ -12,8 +12,8 @@ import pytest
 from scipy.stats import chisquare
 
 from pipelines import contrastive_batch
-from pipelines._contract import Request
-from pipelines._sampling import draw
+from pipelines.contract.rows import Request
+from pipelines.selection.draws import draw
 
 DRAWS = 20_000
 WIDTH = 0.5

@@ -10,8 +10,8 @@ from jinja2 import UndefinedError
 from pipeline_lakes import Rows, code_of
 
 from pipelines import contrastive_batch, fenced, files, prompt_id, render, template_hash
-from pipelines._contract import Kernel, Row, Task
-from pipelines._describe import description
+from pipelines.cli.description import description
+from pipelines.contract.rows import Kernel, Row, Task
 from store.commandline import echo, members
 from store.errors import UnknownName
 
@@ -75,7 +75,7 @@ def test_hardware_decides_what_may_be_used() -> None:
 
 
 def test_a_template_of_ones_own_comes_first_and_changes_the_hash(tmp_path, monkeypatch) -> None:
-    import pipelines._render as module
+    import pipelines.rendering.templates as module
 
     caches = (module._environment, module._template, module.template_hash, module.task_block)
     before = template_hash("contrastive.j2")

@@ -9,8 +9,8 @@ import pytest
 
 import store
 from store import ids
-from trainers._attempts import Asked, attempts, written
-from trainers._policy import FAILED, Completion, Sampling
+from trainers.policies.interface import FAILED, Completion, Sampling
+from trainers.rollouts.attempts import Asked, attempts, written
 
 CODE = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    pass\n"
 WHOLE = (

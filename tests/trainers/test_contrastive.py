@@ -15,9 +15,10 @@ pytest.importorskip("trl", reason="TRL is not installed")
 import store
 import trainers
 from store.errors import FlywheelError, UnknownName
-from trainers import _judging, contrastive
-from trainers._contract import Job
+from trainers import contrastive
 from trainers.contrastive import Config
+from trainers.runs.job import Job
+from trainers.training import judging
 
 ROOT = Path(trainers.__file__).parent.parent
 
@@ -59,28 +60,28 @@ def test_options_that_do_not_fit_are_refused(
 def test_options_of_rule_and_judge_are_checked() -> None:
     rule = contrastive._rule(Config(reward=("clip=1.0", "discarded=failure")))
     assert (rule.name, rule.terms.clip, rule.terms.discarded) == ("cuda-l1", 1.0, "failure")
-    judge = _judging.options(("baselines=eager,compile", "robustness=false"))
+    judge = judging.options(("baselines=eager,compile", "robustness=false"))
     assert (judge.baselines, judge.robustness) == (("eager", "compile"), False)
-    assert _judging.options(()).baselines == ("eager",)
+    assert judging.options(()).baselines == ("eager",)
     with pytest.raises(UnknownName, match="clipp"):
         contrastive._rule(Config(reward=("clipp=1",)))
     with pytest.raises(UnknownName, match="calles"):
-        _judging.options(("calles=1",))
+        judging.options(("calles=1",))
     with pytest.raises(FlywheelError, match="KEY=VALUE"):
-        _judging.options(("calls",))
+        judging.options(("calls",))
 
 
 def test_judges_take_the_gpus_that_nobody_trains_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    assert _judging.place("auto") == "cuda:2,cuda:3"
-    assert _judging.apart("cuda:2,cuda:3")
+    assert judging.place("auto") == "cuda:2,cuda:3"
+    assert judging.apart("cuda:2,cuda:3")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert _judging.place("auto") == "cuda:0"
-    assert not _judging.apart("cuda:0")
+    assert judging.place("auto") == "cuda:0"
+    assert not judging.apart("cuda:0")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert _judging.place("auto") == "cpu"
-    assert _judging.place("cuda:1") == "cuda:1"
+    assert judging.place("auto") == "cpu"
+    assert judging.place("cuda:1") == "cuda:1"
 
 
 def test_the_tasks_of_all_steps_are_known_at_the_start() -> None:

@@ -14,7 +14,7 @@ from pipeline_lakes import Known, Rows, small_rows
 import store
 import trainers
 from store.errors import LeakageFound
-from trainers._exemplars import Arm, Draw, bare, rendered, step_seed
+from trainers.training.exemplars import Arm, Draw, bare, rendered, step_seed
 
 DRAW = Draw(
     arm="bucket",
@@ -150,7 +150,7 @@ def test_kernels_that_cheat_or_are_wrong_are_never_shown(lake: store.Lake, known
 def test_the_query_tells_what_was_shown_before_it_was_measured(
     lake: store.Lake, known: Known
 ) -> None:
-    file = Path(trainers.__file__).parent / "sql" / "exemplars_before.sql"
+    file = Path(trainers.__file__).parent / "training" / "sql" / "exemplars_before.sql"
     rows = lake.sql(file.read_text("utf-8")).rows()
     assert [(row["group_id"], row["shown_late"]) for row in rows] == [("0", True), ("10000", False)]
     assert {row["kernel_id"] for row in rows} == {known.kernels["relu.a"]}

@@ -16,8 +16,8 @@ from chat_server import ChatServer, completion
 from starlette.responses import Response
 
 from store.errors import FlywheelError, UnknownName
-from trainers import _local
-from trainers._policy import (
+from trainers.policies import local_model
+from trainers.policies.interface import (
     Budget,
     BudgetReached,
     Completion,
@@ -480,7 +480,7 @@ def test_sequences_that_end_leave_the_batch_and_change_no_other(
     file = tmp_path / "bytes" / "generation_config.json"
     given = json.loads(file.read_text("utf-8")) | {"eos_token_id": vocabulary[end]}
     file.write_text(json.dumps(given), "utf-8")
-    monkeypatch.setattr(_local, "_LEG", 5)
+    monkeypatch.setattr(local_model, "_LEG", 5)
     legs = answers(local(tmp_path / "bytes"), texts, temperature=0.0, max_tokens=24)
     assert [legs[place][0].text for place in range(8)] == [
         whole[place][0].text.partition(end)[0] for place in range(8)
@@ -554,7 +554,7 @@ def test_a_model_is_known_by_its_weights(model: Path, tmp_path: Path) -> None:
 
 
 def test_a_gguf_file_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainers import _gguf
+    from trainers.models import gguf_files
 
     monkeypatch.setenv("FLYWHEEL_CACHE", str(tmp_path / "cache"))
     file = tmp_path / "small.gguf"
@@ -574,22 +574,22 @@ def test_a_gguf_file_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.Monkey
     kept = stored["model.norm.weight"].float().numpy()
     assert kept == pytest.approx(weights["output_norm.weight"], rel=1e-2)
     before = (folder / "model.safetensors").stat().st_mtime_ns
-    assert _gguf.dequantised(file, folder) == folder
+    assert gguf_files.dequantised(file, folder) == folder
     assert (folder / "model.safetensors").stat().st_mtime_ns == before
     write_gguf(file, seed=1)
-    assert _gguf.dequantised(file, folder) != folder
+    assert gguf_files.dequantised(file, folder) != folder
 
 
 def test_what_is_no_gguf_file_is_refused(tmp_path: Path) -> None:
-    from trainers import _gguf
+    from trainers.models import gguf_files
 
     file = tmp_path / "no.gguf"
     file.write_bytes(b"PK\3\4")
     with pytest.raises(FlywheelError, match="is no GGUF file"):
-        _gguf.dequantised(file, tmp_path / "out")
+        gguf_files.dequantised(file, tmp_path / "out")
     file.write_bytes(b"GGUF" + b"\0" * 64)
     with pytest.raises(FlywheelError, match="cannot be read as a model"):
-        _gguf.dequantised(file, tmp_path / "out")
+        gguf_files.dequantised(file, tmp_path / "out")
     assert not list(tmp_path.glob("*out*"))
 
 

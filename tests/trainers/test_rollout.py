@@ -25,11 +25,11 @@ from pipeline_lakes import Known, Rows, small_rows
 
 import store
 from store.errors import DatasetError, FlywheelError, UnknownName
-from trainers import _dataset
-from trainers._attempts import Asked
-from trainers._policy import Budget, EndpointFailed, Policy, Sampling, Serving, policy
-from trainers._prompts import prompts
-from trainers._rollout import Config, Outcome, Pair, group_id, run
+from trainers.datasets import records
+from trainers.policies.interface import Budget, EndpointFailed, Policy, Sampling, Serving, policy
+from trainers.rollouts.attempts import Asked
+from trainers.rollouts.dataset_prompts import prompts
+from trainers.rollouts.waves import Config, Outcome, Pair, group_id, run
 
 GOOD = """```python
 import torch
@@ -64,8 +64,8 @@ def made(tmp_path_factory: pytest.TempPathFactory, empty_lake: Path) -> Made:
     before = Path.cwd()
     os.chdir(folder)
     try:
-        one = _dataset.made("lake", "contrastive-batch")
-        _dataset.made("lake", "rl-prompts", device_kind="cpu")
+        one = records.made("lake", "contrastive-batch")
+        records.made("lake", "rl-prompts", device_kind="cpu")
     finally:
         os.chdir(before)
     return Made(folder, known, one.folder, one.snapshot_id)

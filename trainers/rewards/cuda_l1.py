@@ -14,12 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainers.rewards._terms import Terms, figures, rewarded
+from trainers.rewarding.terms import Terms, figures, rewarded
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from trainers.rewards._terms import Floats
+    from trainers.rewarding.terms import Floats
 
 VERSION = 2
 

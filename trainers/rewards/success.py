@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainers.rewards._terms import Terms, rewarded
+from trainers.rewarding.terms import Terms, rewarded
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from trainers.rewards._terms import Floats
+    from trainers.rewarding.terms import Floats
 
 VERSION = 2
 

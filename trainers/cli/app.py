@@ -1,0 +1,232 @@
+"""The `trainers` command: list what there is, show one, run one over a pinned snapshot."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import secrets
+import sys
+import typing
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from store import __version__
+from store.commandline import echo, members
+from store.commandline.members import Common, Format, Member
+from store.commandline.progress import shown
+from store.errors import FlywheelError, UnknownName
+from trainers.cli.rescore import rescore
+from trainers.cli.rollout import rollout
+from trainers.runs.job import Job
+
+_DEFAULT = Common()
+_NEEDED = ("Config", "run")
+
+app = App(
+    name="trainers",
+    help="""Train policies on datasets of the lake, and append all that they try and become.
+
+A trainer is one file here or in ./flywheel/trainers/. Under torchrun or accelerate the same command
+trains on several GPUs, and rank 0 alone writes to the lake. Exit codes: 0 done, 1 refused with a
+reason, 2 usage, 3 rows broke a rule.
+
+Examples:
+  trainers list
+  trainers run sft --preset tiny
+  trainers run sft --model FOLDER --dataset sft@v1 --lora 16 --trl learning_rate=1e-4
+  trainers run self-supervised --model runs/sft/20260101-120000/final --rounds 3
+  torchrun --nproc-per-node 8 -m trainers run sft --model FOLDER --out runs/big
+""",
+    help_format="plaintext",
+    version_flags=["--version"],
+    version=__version__,
+    suppress_keyboard_interrupt=False,  # the shell says what stays
+)
+run_app = App(name="run", help="Train, or go on with what was begun.", help_format="plaintext")
+app.command(run_app)
+app.command(rollout)
+app.command(rescore)
+
+
+def main() -> None:
+    """Run the `trainers` command."""
+    members.run(app, members.Group(run_app, "trainers", _runner))
+
+
+@app.command(name="list")
+def list_(*, format: Format = "table", common: Common = _DEFAULT) -> None:
+    """List the trainers; a bare file in trainers/ or ./flywheel/trainers/ is one.
+
+    Parameters
+    ----------
+    format
+        table, json or csv.
+    """
+    import pyarrow as pa
+
+    from store.commandline import display
+
+    rows = [
+        {"trainer": one.name, "about": one.about} for one in members.members("trainers").values()
+    ]
+    display.write(pa.Table.from_pylist(rows), format)
+
+
+@app.command
+def show(name: str, /, *, common: Common = _DEFAULT) -> None:
+    """Explain one trainer: what it does, its options with their defaults, and its presets.
+
+    Parameters
+    ----------
+    name
+        Name of the trainer.
+    """
+    one = members.member("trainers", name)
+    module = _loaded(one)
+    lines = [f"{one.name}: {one.about}", *members.doc_lines(one.file), "", "Options"]
+    for option in dataclasses.fields(module.Config):
+        default = option.default
+        shown = "" if default is None or default == () else f" = {default}"
+        lines.append(f"  --{option.name.replace('_', '-')}{shown}")
+    for preset, values in _presets(module).items():
+        lines += ["", f"--preset {preset}"]
+        lines += [f"  --{name.replace('_', '-')} {_words(v)}" for name, v in values.items()]
+    lines += ["", f"`trainers run {one.name} --help` explains each option."]
+    echo.print_lines("\n".join(lines))
+
+
+def _runner(one: Member) -> Callable[..., None]:
+    """Make the function behind `trainers run NAME`."""
+    module = _loaded(one)
+    values = _preset(one, module, sys.argv[1:])
+    config_type = _with_defaults(module.Config, values)
+
+    def command(
+        *,
+        config: Any = None,
+        preset: str | None = None,  # read before
+        at: str | None = None,
+        out: Path | None = None,
+        resume: bool = False,
+        common: Common = _DEFAULT,
+    ) -> None:
+        made = config or config_type()
+        if "trl" in values and made.trl != values["trl"]:
+            made = dataclasses.replace(made, trl=(*values["trl"], *made.trl))
+        plain = module.Config(
+            **{field.name: getattr(made, field.name) for field in dataclasses.fields(module.Config)}
+        )
+        with shown(quiet=common.quiet or _rank() > 0) as progress:
+            job = Job(
+                name=one.name,
+                lake_url=common.lake,
+                out=_folder(one.name, out, resume),
+                at=at,
+                resume=resume,
+                quiet=common.quiet,
+                progress=progress,
+            )
+            line = module.run(job, plain)
+        if _rank() == 0:
+            echo.print_result(str(line))
+
+    presets = ", ".join(_presets(module)) or "there are none"
+    command.__annotations__ |= {
+        "config": Annotated[config_type | None, Parameter(name="*")],
+        "preset": _option(f"Named options to begin with: {presets}. Options given here win."),
+        "at": _option("Tag, snapshot number or ISO time to read the lake at (default: newest)."),
+        "out": _option("Folder of the run (default: ./runs/NAME/TIME).", Path),
+        "resume": Annotated[
+            bool,
+            Parameter(help="Go on with the run in --out from its last checkpoint.", negative=""),
+        ],
+        "common": Common,
+    }
+    return command
+
+
+def _presets(module: ModuleType) -> Mapping[str, dict[str, Any]]:
+    return getattr(module, "PRESETS", {})
+
+
+def _preset(one: Member, module: ModuleType, argv: list[str]) -> dict[str, Any]:
+    """Return the options of the preset that the arguments name, before they are parsed."""
+    words = iter(argv)
+    for word in words:
+        option, given, value = word.partition("=")
+        if option == "--preset":
+            name = value if given else next(words, "")
+            if name not in _presets(module):
+                raise UnknownName.among(f"preset of {one.name}", name, _presets(module))
+            return dict(_presets(module)[name])
+    return {}
+
+
+def _with_defaults(kind: type, values: dict[str, Any]) -> type:
+    """Return a dataclass with other defaults, which its --help shows."""
+    if not values:
+        return kind
+    hints = typing.get_type_hints(kind, include_extras=True)
+    body = {
+        "__annotations__": {name: hints[name] for name in values},
+        "__module__": kind.__module__,
+        "__doc__": kind.__doc__,
+    } | values
+    return dataclasses.dataclass(frozen=True, kw_only=True)(type(kind.__name__, (kind,), body))
+
+
+def _folder(name: str, out: Path | None, resume: bool) -> Path:
+    """Return the folder of a run.
+
+    Raises:
+        FlywheelError: it has to be named: to resume, and where several processes share it.
+    """
+    if out is not None:
+        return out
+    if resume:
+        raise FlywheelError("--resume needs the folder of the run", "Name it with --out.")
+    from trainers.runs import processes
+
+    if processes.count() > 1:
+        raise FlywheelError(
+            f"{processes.count()} processes need one folder that they all know",
+            "Name it with --out.",
+        )
+    # Two runs may begin in one second.
+    moment = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    return Path("runs") / name / f"{moment}-{secrets.token_hex(2)}"
+
+
+def _rank() -> int:
+    from trainers.runs import processes
+
+    return 0 if processes.is_main() else 1
+
+
+def _loaded(one: Member) -> ModuleType:
+    """Import a trainer; raises FlywheelError where it lacks a part of the contract."""
+    module = one.load()
+    missing = [name for name in _NEEDED if not hasattr(module, name)]
+    if missing:
+        raise FlywheelError(
+            f"{one.file} defines no {', '.join(missing)}",
+            f"A trainer defines {', '.join(_NEEDED)}: see trainers/README.md.",
+        )
+    return module
+
+
+def _words(value: Any) -> str:
+    return " ".join(value) if isinstance(value, tuple) else json.dumps(value).strip('"')
+
+
+def _option(help: str, kind: type = str) -> Any:
+    return Annotated[kind | None, Parameter(help=help, show_default=False)]
+
+
+if __name__ == "__main__":
+    main()
