@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from pipelines.contract.rows import Request
+from pipelines.contract.request import Request
 from store import __version__
 from store.commandline import echo, members
 from store.commandline.members import Common, Format, Member
@@ -21,7 +21,7 @@ from store.commandline.progress import shown
 from store.errors import DatasetError
 
 if TYPE_CHECKING:
-    from pipelines.datasets.materialize import Dataset, Job
+    from pipelines.datasets.job import Dataset, Job
 
 _DEFAULT = Common()
 _NEEDED = ("Config", "DATASET_TYPE", "TEMPLATE", "render", "select")
@@ -84,10 +84,10 @@ def show(name: str, /, *, common: Common = _DEFAULT) -> None:
     name
         Name of the pipeline.
     """
-    from pipelines.cli.description import description
+    from pipelines.cli.description import describe
 
     one = members.member("pipelines", name)
-    echo.print_lines(description(one, _loaded(one)))
+    echo.print_lines(describe(one, _loaded(one)))
 
 
 def _runner(one: Member) -> Callable[..., None]:
@@ -109,8 +109,8 @@ def _runner(one: Member) -> Callable[..., None]:
         common: Common = _DEFAULT,
     ) -> None:
         import store
-        from pipelines.datasets import tokens
-        from pipelines.datasets.materialize import Job
+        from pipelines.datasets.job import Job
+        from pipelines.datasets.tokens import make_counter
 
         if name is not None and not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
             raise DatasetError(f'"{name}" cannot name a dataset', "Use letters, digits, . _ and -.")
@@ -122,7 +122,7 @@ def _runner(one: Member) -> Callable[..., None]:
                 config=config or module.Config(),
                 request=request or Request(),
                 name=name or one.name,
-                counter=tokens.counter(tokenizer),
+                counter=make_counter(tokenizer),
                 max_tokens=max_tokens,
             )
             if explain is not None:
@@ -153,12 +153,13 @@ def _runner(one: Member) -> Callable[..., None]:
 
 
 def _write(job: Job, out: Path | None, format: Format, common: Common) -> None:
-    from pipelines.datasets import materialize, record
+    from pipelines.datasets.materialize import write_dataset
+    from pipelines.datasets.record import record_dataset
 
     started_at = datetime.now(UTC)
     with shown(quiet=common.quiet) as progress:
-        dataset, folder = materialize.write(job, out, progress)
-    recorded = record.record(dataset, folder, started_at)
+        dataset, folder = write_dataset(job, out, progress)
+    recorded = record_dataset(dataset, folder, started_at)
     if not common.quiet:
         _report(dataset, [f"folder     {folder}"], echo.print_note)
         if recorded is None:
@@ -170,10 +171,10 @@ def _write(job: Job, out: Path | None, format: Format, common: Common) -> None:
 
 
 def _preview(job: Job, format: Format, common: Common) -> None:
-    from pipelines.datasets import materialize
+    from pipelines.datasets.materialize import preview_dataset
 
     with shown(quiet=common.quiet) as progress:
-        dataset = materialize.preview(job, progress)
+        dataset = preview_dataset(job, progress)
     if format != "table":
         _facts(dataset, format, example=dataset.example)
         return
@@ -220,9 +221,9 @@ def _report(dataset: Dataset, more: list[str], write: Callable[[str], None]) -> 
 
 def _facts(dataset: Dataset, format: Format, **more: Any) -> None:
     """Write the result for a program."""
-    from pipelines.datasets.card import lineage
+    from pipelines.datasets.card import collect_facts
 
-    facts = lineage(dataset) | {
+    facts = collect_facts(dataset) | {
         "name": dataset.job.name,
         "splits": {dataset.job.split: dataset.rows},
         "dropped": dataset.dropped,

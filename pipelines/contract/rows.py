@@ -1,18 +1,12 @@
-"""What a pipeline is asked, what it answers, and what its renderer sees of one row."""
+"""What a pipeline selects, and what its renderer sees of one row."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict
-
-from cyclopts import Parameter
-
-from store.errors import DatasetError
+from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Purpose: TypeAlias = Literal["train", "eval"]
 
 
 class Message(TypedDict):
@@ -20,27 +14,6 @@ class Message(TypedDict):
 
     role: str
     content: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What every pipeline is asked."""
-
-    purpose: Purpose = "train"
-    """train: tasks of the train split. eval: tasks of the test split, and every row says so."""
-    seed: int = 0
-    """Seed of every draw."""
-    limit: int | None = None
-    """Most rows to make (default: as many as the pipeline makes by itself)."""
-    degenerate: Annotated[bool, Parameter(name=("--degenerate", "--include-weak"))] = False
-    """Take weak tasks, too: an answer without work passes them."""
-    include_nonequivalent: bool = False
-    """Take correct kernels, too, that are another function than their task's module."""
-
-    def __post_init__(self) -> None:
-        """Refuse a limit that leaves nothing."""
-        if self.limit is not None and self.limit < 1:
-            raise DatasetError(f"--limit {self.limit} leaves no row", "Give 1 or more.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import json
 from collections import Counter
 from pathlib import Path
@@ -11,19 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.rendering.templates import render
 from store.hub import viewer
-from store.lake.reader import view_names, view_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pipelines.datasets.materialize import Dataset
+    from pipelines.datasets.job import Dataset
 
 CONFIG_NAME = "default"
 
 
 def write(folder: Path, dataset: Dataset, schema: pa.Schema, files: list[Path]) -> None:
     """Write README.md and recipe.json into a dataset folder; both are free of times and paths."""
-    facts = lineage(dataset)
+    facts = collect_facts(dataset)
     (folder / "recipe.json").write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", "utf-8")
     import yaml
 
@@ -37,7 +34,7 @@ def write(folder: Path, dataset: Dataset, schema: pa.Schema, files: list[Path]) 
         about=(job.module.__doc__ or "").strip().splitlines()[0],
         notes=dataset.notes,
         dropped=dataset.dropped,
-        licences=licences(dataset),
+        licences=count_licences(dataset),
         tokens_words=job.counter.words,
         split=job.split,
         folder_hint=f"datasets/{job.name}/{dataset.folder_name}",
@@ -47,8 +44,8 @@ def write(folder: Path, dataset: Dataset, schema: pa.Schema, files: list[Path]) 
     (folder / "README.md").write_text(f"---\n{head}---\n\n{body}\n", "utf-8")
 
 
-def lineage(dataset: Dataset) -> dict[str, Any]:
-    """Return what a trainer needs to know of a dataset, as it stands in recipe.json."""
+def collect_facts(dataset: Dataset) -> dict[str, Any]:
+    """Return what a trainer needs to know of a dataset, which recipe.json holds."""
     job = dataset.job
     return {
         "dataset_id": dataset.dataset_id,
@@ -65,25 +62,22 @@ def lineage(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def licences(dataset: Dataset) -> list[dict[str, Any]]:
-    """Return how many texts of a dataset have which licence: what, licence, texts."""
+def count_licences(dataset: Dataset) -> list[dict[str, Any]]:
+    """Return the number of texts of a dataset under each licence: what, licence, texts."""
     counts = Counter(
         (what + "s", licence or "not stated") for (what, _), licence in dataset.licences.items()
     )
-    found = sorted(counts.items(), key=lambda one: (one[0][0] != "tasks", -one[1], one[0][1]))
-    return [{"what": what, "licence": licence, "texts": texts} for (what, licence), texts in found]
-
-
-@functools.cache
-def views_hash() -> str:
-    """Return the sha256 over the SQL of all views, which decide rows like a pipeline's SQL."""
-    texts = [[name, view_text(name)] for name in view_names()]
-    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
+    return [
+        {"what": what, "licence": licence, "texts": texts}
+        for (what, licence), texts in sorted(
+            counts.items(), key=lambda item: (item[0][0] != "tasks", -item[1], item[0][1])
+        )
+    ]
 
 
 def _front_matter(dataset: Dataset, schema: pa.Schema, files: list[Path]) -> dict[str, Any]:
     job = dataset.job
-    names = {one["licence"] for one in licences(dataset)}
+    names = {row["licence"] for row in count_licences(dataset)}
     licence: dict[str, Any] = {"license": "other", "license_name": "several-see-below"}
     if len(names) == 1 and names != {"not stated"}:
         licence = {"license": str(names.copy().pop()).lower()}

@@ -69,7 +69,7 @@ class Shards:
 
 
 @contextmanager
-def scratch(base: Path) -> Generator[Path]:
+def open_scratch_folder(base: Path) -> Generator[Path]:
     """Yield a new folder beside the final one; it is gone in the end, whatever happens."""
     folder = base / f".partial-{os.getpid()}-{store.ids.uuid7()[:8]}"
     folder.mkdir(parents=True)
@@ -79,10 +79,10 @@ def scratch(base: Path) -> Generator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def put(folder: Path, target: Path) -> None:
-    """Move a finished folder to its place; identical files that stand there are left alone."""
+def place_folder(folder: Path, target: Path) -> None:
+    """Move a finished folder to its place; identical files there are left as they are."""
     if target.exists() and (target.is_file() or any(target.iterdir())):
-        if target.is_dir() and _files(folder) == _files(target):
+        if target.is_dir() and _hash_files(folder) == _hash_files(target):
             return
         raise DatasetError(
             f"{target} holds something else", "Name another folder with --out; nothing was written."
@@ -92,7 +92,7 @@ def put(folder: Path, target: Path) -> None:
     folder.rename(target)
 
 
-def _files(folder: Path) -> dict[str, str]:
+def _hash_files(folder: Path) -> dict[str, str]:
     return {
         str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
         for file in sorted(folder.rglob("*"))

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import store
-from pipelines.datasets.materialize import Dataset
+from pipelines.datasets.job import Dataset
 
 
-def record(dataset: Dataset, folder: Path, started_at: datetime) -> int | None:
-    """Append the run, the dataset and its rows to the lake; None where it is recorded already."""
+def record_dataset(dataset: Dataset, folder: Path, started_at: datetime) -> int | None:
+    """Append the run, the dataset and its rows to the lake; None if the lake has it."""
     import pyarrow as pa
 
     job, dataset_id = dataset.job, dataset.dataset_id
@@ -32,7 +32,7 @@ def record(dataset: Dataset, folder: Path, started_at: datetime) -> int | None:
         "started_at": started_at,
         "finished_at": datetime.now(UTC),
     }
-    made = common | {
+    described = common | {
         "dataset_id": dataset_id,
         "run_id": run_id,
         "name": job.name,
@@ -48,7 +48,7 @@ def record(dataset: Dataset, folder: Path, started_at: datetime) -> int | None:
     }
     with store.writer(job.lake.url, author=f"pipelines {job.pipeline}") as writer:
         return writer.load(
-            {"runs": [run], "datasets": [made], "dataset_rows": rows},
+            {"runs": [run], "datasets": [described], "dataset_rows": rows},
             f"dataset {job.name}: {dataset.rows} rows",
             bundle_id=store.ids.content_id("dataset", dataset_id),
         )

@@ -19,14 +19,14 @@ class Counter:
     """Counts the tokens of texts; special tokens of a chat template are not counted."""
 
     name: str
-    """Stands in the recipe: the estimate's rule, or the hash of the tokenizer file."""
+    """Part of the recipe: the estimate's rule, or the hash of the tokenizer file."""
     words: str
     """The same for a person."""
     count: Count
 
 
-def counter(tokenizer: Path | None) -> Counter:
-    """Return the counter of a tokenizer.json (or the folder that holds one); None estimates.
+def make_counter(tokenizer: Path | None) -> Counter:
+    """Return the counter of a tokenizer.json (or its folder); None estimates.
 
     Raises:
         DatasetError: no such file, or the tokenizers package is not installed.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 WIDTH = 14
 
 
-def buckets(
+def draw_chart(
     rows: Sequence[Mapping[str, Any]],
     drawn: Sequence[Mapping[str, Any]],
     *,
@@ -46,8 +46,8 @@ def buckets(
     total = sum(row["kernels"] for row in rows)
     shares = [row["probability"] if softmax else row["kernels"] / total for row in rows]
     for row, share in reversed(list(zip(rows, shares, strict=True))):
-        inside = [one for one in drawn if one["kernel_id"] in row["kernel_ids"]]
-        marks = ", ".join(f"{one['kernel_id'][:8]} {one['score']:.2f}x" for one in inside)
+        inside = [kernel for kernel in drawn if kernel["kernel_id"] in row["kernel_ids"]]
+        marks = ", ".join(f"{kernel['kernel_id'][:8]} {kernel['score']:.2f}x" for kernel in inside)
         chart.add_row(
             f"{row['score_from']:.2f}x"
             + (f" to {row['score_to']:.2f}x" if row["score_to"] > row["score_from"] else ""),

@@ -1,4 +1,4 @@
-"""Text out of Jinja2 templates: strict about missing values, deterministic, known by its hash."""
+"""Text out of Jinja2 templates, which are strict about missing values and identified by a hash."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def template_hash(template: str) -> str:
     return hashlib.sha256(json.dumps(sorted(texts.items())).encode()).hexdigest()
 
 
-def fenced(text: str, language: str = "") -> str:
+def fence(text: str, language: str = "") -> str:
     r"""Return text as a Markdown code block that nothing inside the text can close.
 
     The fence is longer than any run of backticks in the text.
 
-    >>> print(fenced("x = '```'\n", "python"))
+    >>> print(fence("x = '```'\n", "python"))
     ````python
     x = '```'
     ````
@@ -72,14 +72,14 @@ def fenced(text: str, language: str = "") -> str:
     return f"{fence}{language}\n{text}{end}{fence}"
 
 
-def files(kernel: Kernel) -> str:
+def render_files(kernel: Kernel) -> str:
     """Return a kernel's files as code blocks; each is named where there is more than one."""
     if not kernel.other_files:
-        return fenced(kernel.code, language(kernel.path))
+        return fence(kernel.code, language(kernel.path))
     parts = [(kernel.path, kernel.code), *kernel.other_files]
     # A path is somebody's text too: as a code span of one line it stays inert.
     return "\n\n".join(
-        f"File {_span(path)}:\n\n{fenced(code, language(path))}" for path, code in parts
+        f"File {_span(path)}:\n\n{fence(code, language(path))}" for path, code in parts
     )
 
 
@@ -93,15 +93,15 @@ def language(path: str) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def task_block(task: Task) -> str:
+def render_task(task: Task) -> str:
     """Return the block that states a task; rendered once a task, however many rows show it."""
     return render("task.j2", task=task)
 
 
-def sizes(axes: str | None) -> str:
+def describe_sizes(axes: str | None) -> str:
     """Return the sizes that a workload sets, as words; empty where it leaves the task as it is.
 
-    >>> sizes('{"ROWS": 64, "COLS": 128}'), sizes("{}"), sizes(None)
+    >>> describe_sizes('{"ROWS": 64, "COLS": 128}'), describe_sizes("{}"), describe_sizes(None)
     ('COLS = 128, ROWS = 64', '', '')
     """
     values = json.loads(axes or "{}")
@@ -134,8 +134,8 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=False,
     )
-    environment.filters["fenced"] = fenced
-    environment.filters["files"] = files
+    environment.filters["fenced"] = fence
+    environment.filters["files"] = render_files
     environment.filters["one_line"] = _line
     return environment
 

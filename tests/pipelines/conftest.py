@@ -13,10 +13,10 @@ from pipeline_lakes import Known, Rows, small_rows
 
 import store
 from pipelines import contrastive_batch
-from pipelines.contract.rows import Request
+from pipelines.contract.request import Request
 from pipelines.datasets import materialize
-from pipelines.datasets.materialize import Job
-from pipelines.datasets.tokens import counter
+from pipelines.datasets.job import Dataset, Job
+from pipelines.datasets.tokens import make_counter
 
 
 def started() -> Rows:
@@ -110,7 +110,7 @@ def make_job() -> Callable[..., Job]:
             config=module.Config(**options),
             request=request or Request(),
             name=name,
-            counter=counter(None),
+            counter=make_counter(None),
             max_tokens=max_tokens,
         )
 
@@ -122,8 +122,8 @@ def rows_of() -> Callable[[Job], list[dict[str, Any]]]:
     """Return a function that gives the rows of a dataset without writing it."""
 
     def render(job: Job) -> list[dict[str, Any]]:
-        dataset = materialize.Dataset(job=job)
-        tables = list(materialize.rendered(job, dataset, materialize.selected(job)))
+        dataset = Dataset(job=job)
+        tables = list(materialize.render_rows(job, dataset, materialize.select_rows(job)))
         return pa.concat_tables(tables).to_pylist()
 
     return render

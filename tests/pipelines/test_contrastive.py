@@ -12,7 +12,7 @@ import pytest
 from pipeline_lakes import Known, Rows, code_of
 
 from pipelines import contrastive_batch
-from pipelines.contract.rows import Request
+from pipelines.contract.request import Request
 from pipelines.datasets import materialize
 from store.errors import DatasetError, EmptyDataset, UnknownName
 
@@ -87,7 +87,7 @@ def test_the_place_in_the_prompt_says_nothing_about_the_speed(lake, make_job, ro
 
 
 def test_tasks_with_too_little_to_show_are_counted(lake, make_job) -> None:
-    dataset = materialize.preview(make_job(lake))
+    dataset = materialize.preview_dataset(make_job(lake))
     assert dataset.rows == 3
     assert dataset.dropped == {
         "task: degenerate": 1,
@@ -107,7 +107,7 @@ def test_a_kernel_that_is_wrong_on_another_device_is_not_shown(
     made.judged(known.relu, bad, "incorrect", device="L40")
     job = make_job(lake_of(made), per_task=50, strategy="random")
     assert all(bad not in row["exemplar_kernel_ids"] for row in rows_of(job))
-    assert materialize.preview(job).dropped["kernel: wrong elsewhere"] == 1
+    assert materialize.preview_dataset(job).dropped["kernel: wrong elsewhere"] == 1
 
 
 def test_a_newer_evaluator_may_clear_a_kernel(small, lake_of, make_job, rows_of) -> None:
@@ -128,7 +128,7 @@ def test_a_kernel_that_also_answers_a_test_task_is_contaminated(
     made.written(shared, known.held_out)
     job = make_job(lake_of(made), per_task=30)
     assert all(shared not in row["exemplar_kernel_ids"] for row in rows_of(job))
-    assert materialize.preview(job).dropped["kernel: contaminated"] == 1
+    assert materialize.preview_dataset(job).dropped["kernel: contaminated"] == 1
 
 
 def test_the_device_with_most_measurements_is_the_default(
@@ -308,7 +308,7 @@ def test_the_code_of_a_baseline_is_the_second_exemplar(
     text = text_of(row)
     assert "the reference itself run in another way; its class is named `Model`" in text
     assert "as published for A100. Above" in text
-    assert materialize.preview(make_job(lake, evidence="claimed")).notes == {
+    assert materialize.preview_dataset(make_job(lake, evidence="claimed")).notes == {
         "strategy": "bucket",
         "evidence": "claimed",
         "baseline": "eager",
