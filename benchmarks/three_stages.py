@@ -38,7 +38,7 @@ from typing import Any
 import store
 from store.errors import LakeNotFound
 from store.generated.writing import families as families_module
-from trainers.models.loading import policy_id
+from trainers.models.loading import compute_policy_id
 
 ROOT = Path(store.__file__).parent.parent
 QUERIES = ROOT / "docs" / "runs"
@@ -266,7 +266,7 @@ class Study:
         # A training that has changed nothing has made no other policy.
         models: dict[str, tuple[str, Path]] = {}
         for name, folder in self.models().items():
-            models.setdefault(policy_id(folder), (name, folder))
+            models.setdefault(compute_policy_id(folder), (name, folder))
         return [
             self._attempts(name, folder, policy, place % len(self.devices))
             for place, (policy, (name, folder)) in enumerate(models.items())

@@ -80,7 +80,7 @@ def plain_grpo(folder: Path, steps: int) -> list[float]:
     first = {row["task_id"]: json.loads(row["messages"]) for row in reversed(prompts)}
     known: dict[tuple[str, str], float] = {}
 
-    with Host("judge", "cpu", judging.options(config.judge)) as host:
+    with Host("judge", "cpu", judging.parse_options(config.judge)) as host:
 
         def reward(completions: list[Any], task_id: list[str], **columns: Any) -> list[float]:
             return [
@@ -116,17 +116,17 @@ def plain_grpo(folder: Path, steps: int) -> list[float]:
             ratios = [a / b for a, b in zip(arms["eager"], arms["kernel"], strict=True)]
             return 2.0 if statistics.median(ratios) > 1.05 else 1.0
 
-        settings = contrastive._settings(
+        settings = contrastive._make_settings(
             contrastive.Job(name="plain", lake_url=None, out=folder / "plain", quiet=True), config
         )
         trainer = GRPOTrainer(
-            model=loading.load(model),
+            model=loading.load_model(model),
             reward_funcs=reward,
             args=GRPOConfig(**settings | {"report_to": "none", "disable_tqdm": True}),
             train_dataset=datasets.Dataset.from_list(
                 [{"prompt": messages, "task_id": task} for task, messages in first.items()]
             ),
-            processing_class=loading.tokenizer_of(model),
+            processing_class=loading.load_tokenizer(model),
         )
         trainer.train()
     return [row["step_time"] for row in trainer.state.log_history if "step_time" in row]
@@ -142,7 +142,7 @@ def plain_sft(run: Path) -> float:
     from trainers.models import loading
     from trainers.training import supervised
 
-    made = records.found(str(run.parent / "lake"), "sft", "prompt-completion")
+    made = records.find_dataset(str(run.parent / "lake"), "sft", "prompt-completion")
     model = next((run / "model").iterdir())
     preset = sft.PRESETS["tiny"]
     preset = sft.Config(
@@ -152,12 +152,14 @@ def plain_sft(run: Path) -> float:
         config=preset, model=model, parent="", dataset=made, out=run / "plain",
         stage="sft", defaults={},
     )  # fmt: skip
-    arguments = SFTConfig(**supervised.settings(fit) | {"report_to": "none", "disable_tqdm": True})
+    arguments = SFTConfig(
+        **supervised.make_settings(fit) | {"report_to": "none", "disable_tqdm": True}
+    )
     trainer = SFTTrainer(
-        model=loading.load(model),
+        model=loading.load_model(model),
         args=arguments,
         train_dataset=made.columns(["prompt", "completion"], run / "cache"),
-        processing_class=loading.tokenizer_of(model),
+        processing_class=loading.load_tokenizer(model),
     )
     trainer.train()
     return rate(trainer.state.log_history)

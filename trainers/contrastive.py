@@ -10,6 +10,7 @@ the KL term, temperature and bucket width are not published: the defaults here a
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import store
-from pipelines.selection.scores import Baseline
+from pipelines import ExemplarOptions
 from store.errors import FlywheelError, LakeNotFound, UnknownName
 from trainers.datasets import records
 from trainers.datasets.records import Dataset
@@ -28,9 +29,14 @@ from trainers.rewarding import scoring
 from trainers.runs import key_values, recording
 from trainers.runs import processes as ranks
 from trainers.runs.job import Job, Training
-from trainers.runs.recording import Run, begin
+from trainers.runs.recording import Run, begin_run
 from trainers.training import judging, trl_settings
-from trainers.training.exemplars import Arm, Draw, bare
+from trainers.training.exemplars import (
+    Arm,
+    Draw,
+    copy_exemplar_options,
+    render_bare_prompts,
+)
 
 if TYPE_CHECKING:
     import datasets
@@ -38,8 +44,10 @@ if TYPE_CHECKING:
 
     from evaluators.judge import Config as Judge
     from evaluators.scheduling.pool import Pool
-    from pipelines.contract.rows import Message
-    from trainers.training.feed import Feed, Rule
+    from pipelines import Message
+    from trainers.rewarding.scoring import Rule
+    from trainers.rewarding.terms import Terms
+    from trainers.training.feed import Feed
     from trainers.training.grpo import StoreGRPOTrainer
 
 _OWNED = {
@@ -93,7 +101,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Training):
+class Config(Training, ExemplarOptions):
     """Options of contrastive."""
 
     tasks: tuple[str, ...] = ()
@@ -101,16 +109,6 @@ class Config(Training):
     arm: Arm = "bucket"
     """Exemplars of the prompts. bucket: CUDA-L1's softmax over score buckets. random, island, none:
     its ablations. shuffled: those of bucket with their scores dealt out anew."""
-    exemplars: int = 2
-    """Kernels shown in a prompt (CUDA-L1: 2)."""
-    temperature: float = 1.0
-    """Temperature of the softmax over buckets, in units of speedup. Our choice: not published."""
-    bucket_width: float = 0.25
-    """Width of a score bucket, in units of speedup. Our choice: not published."""
-    islands: int = 4
-    """Islands of arm island."""
-    baseline: Baseline = "eager"
-    """What the speedups shown are relative to."""
     steps: int = 100
     """Optimisation steps."""
     prompts_per_step: int = 4
@@ -162,42 +160,53 @@ def run(job: Job, config: Config) -> str:
     """
     if config.model is None:
         raise FlywheelError("no model to start from", "Give --model, or --preset tiny.")
-    trl_settings.quiet()
+    _require_vllm(config)
+    trl_settings.silence_libraries()
     if config.starter:
-        ranks.on_main(lambda: _with_starter(job, config.tasks))
+        ranks.run_on_main(lambda: _import_starter(job, config.tasks))
     with ExitStack() as stack:
-        running = stack.enter_context(begin(job, config))
+        running = stack.enter_context(begin_run(job, config))
         model = config.model
-        base = ranks.on_main(lambda: loading.located(model, job.out / "model", config.seed))
-        settings = _settings(job, config)
-        rule = _rule(config)
-        place = judging.place(config.device)
-        judge = judging.options(config.judge)
-        dataset = ranks.on_main(lambda: _data(running, config))
-        tasks = ranks.on_main(lambda: _tasks(running, dataset, config.tasks))
+        base = ranks.run_on_main(lambda: loading.find_model(model, job.out / "model", config.seed))
+        settings = _make_settings(job, config)
+        rule = scoring.load_rule(config.reward_rule)
+        terms = scoring.configure_rule(rule, key_values.parse_values("reward", config.reward))
+        place = judging.choose_devices(config.device)
+        judge = judging.parse_options(config.judge)
+        dataset = ranks.run_on_main(lambda: _choose_dataset(running, config))
+        tasks = ranks.run_on_main(lambda: _choose_tasks(running, dataset, config.tasks))
         running.start(
             {
                 "dataset_id": dataset.dataset_id,
                 "dataset": str(dataset.folder),
-                "policy_id": ranks.on_main(lambda: loading.policy_id(base)),
+                "policy_id": ranks.run_on_main(lambda: loading.compute_policy_id(base)),
                 "tasks": len(tasks),
                 "judge": asdict(judge),
                 "judged_on": place,
-                "reward": {"rule": rule.name, **asdict(rule.terms)},
+                "reward": {"rule": rule.name, **asdict(terms)},
                 "trl": settings,
             }
         )
-        parent = ranks.on_main(lambda: running.base(base, model))
-        pool = _opened(stack, job, place, judge)
-        draw = _draw(config, pool)
+        parent = ranks.run_on_main(lambda: running.base(base, model))
+        pool = _open_pool(stack, job, place, judge)
+        draw = _make_draw(config, pool)
         start = base
         if config.overfit:
-            start = ranks.on_main(lambda: _overfitted(running, config, base, tasks, draw))
-            parent = ranks.on_main(lambda: running.policy(start, stage="sft", parent=parent))
-        feed = _feed(running, config, pool, draw, rule, start, parent) if pool else None
+            start = ranks.run_on_main(lambda: _overfit(running, config, base, tasks, draw))
+            parent = ranks.run_on_main(lambda: running.policy(start, stage="sft", parent=parent))
+        feed = _make_feed(running, config, pool, draw, (rule, terms), start, parent) if pool else None
         fitted = _train(running, config, settings, feed, start, parent, dataset, tasks)
         snapshot = running.flush()
     return fitted + f", snapshot {snapshot})"
+
+
+def _require_vllm(config: Config) -> None:
+    """Raise FlywheelError if vLLM is asked for and not installed."""
+    if config.vllm != "off" and importlib.util.find_spec("vllm") is None:
+        raise FlywheelError(
+            f"--vllm {config.vllm} needs the package vllm, which is not installed",
+            "Install it (`pip install vllm`), or leave out --vllm to sample with Transformers.",
+        )
 
 
 def _train(
@@ -216,36 +225,39 @@ def _train(
     from trainers.training.grpo import StoreGRPOTrainer
 
     out = run.job.out
-    arguments: Any = trl_settings.configured(GRPOConfig, settings)
+    arguments: Any = trl_settings.make_config(GRPOConfig, settings)
     given: dict[str, Any] = dict(arguments.model_init_kwargs or {})
     arguments.model_init_kwargs = None
     trainer = StoreGRPOTrainer(
         feed=feed,
-        shares_device=not judging.apart(judging.place(config.device)),
-        model=loading.load(start, lora=config.lora, **given),
+        shares_device=not judging.has_own_devices(judging.choose_devices(config.device)),
+        model=loading.load_model(start, lora=config.lora, **given),
         args=arguments,
-        train_dataset=_list(tasks, config),
-        processing_class=loading.tokenizer_of(start),
-        peft_config=loading.adapter(start, config.lora),
-        callbacks=[recording.callback(run), _checkpoints(run, parent, dataset)],
+        train_dataset=_list_steps(tasks, config),
+        processing_class=loading.load_tokenizer(start),
+        peft_config=loading.make_adapter_config(start, config.lora),
+        callbacks=[
+            recording.make_metrics_callback(run),
+            _make_checkpoint_callback(run, parent, dataset),
+        ],
     )
-    trl_settings.unprinted(trainer)
-    done = recording.checkpoints(out) if run.resumed else []
+    trl_settings.stop_printing(trainer)
+    done = recording.list_checkpoints(out) if run.resumed else []
     for step, folder in done if ranks.is_main() else []:
-        _store(run, folder, step, parent, dataset)
+        _record_checkpoint(run, folder, step, parent, dataset)
     trainer.train(resume_from_checkpoint=str(done[-1][1]) if done else None)
     final = out / "final"
     trainer.save_model(str(final))
     steps = int(trainer.state.global_step)
-    policy = ranks.on_main(lambda: _store(run, final, steps, parent, dataset))
-    several = f" on {trainer.accelerator.num_processes} processes" * (ranks.count() > 1)
+    policy = ranks.run_on_main(lambda: _record_checkpoint(run, final, steps, parent, dataset))
+    several = f" on {trainer.accelerator.num_processes} processes" * (ranks.count_processes() > 1)
     return (
-        f"contrastive: {steps} steps{several} on {len(tasks)} tasks{_told(trainer)} → {final} "
-        f"(policy {policy[:12]}"
+        f"contrastive: {steps} steps{several} on {len(tasks)} tasks"
+        f"{_describe_last_step(trainer)} → {final} (policy {policy[:12]}"
     )
 
 
-def _told(trainer: StoreGRPOTrainer) -> str:
+def _describe_last_step(trainer: StoreGRPOTrainer) -> str:
     """Return what the last step came to."""
     last: Any = next((row for row in reversed(trainer.state.log_history) if "reward" in row), {})
     if last.get("reward") is None:
@@ -253,7 +265,7 @@ def _told(trainer: StoreGRPOTrainer) -> str:
     return f", last reward {last['reward']:.3g} in groups that spread {last['reward_std']:.3g}"
 
 
-def _settings(job: Job, config: Config) -> dict[str, Any]:
+def _make_settings(job: Job, config: Config) -> dict[str, Any]:
     """Return the arguments of GRPOConfig.
 
     Raises:
@@ -261,13 +273,13 @@ def _settings(job: Job, config: Config) -> dict[str, Any]:
     """
     from trl.trainer.grpo_config import GRPOConfig
 
-    passed = trl_settings.parsed(GRPOConfig, config.trl)
+    passed = trl_settings.parse_words(GRPOConfig, config.trl)
     for name in passed:
         if name in _OWNED:
             option = _OWNED[name]
             hint = f"Give {option} instead." if option else "What is stored of a run rests on it."
             raise FlywheelError(f"--trl {name} is not passed on", hint)
-    processes = ranks.count()
+    processes = ranks.count_processes()
     answers = config.prompts_per_step * config.group_size
     if config.group_size < 2:
         raise FlywheelError(f"--group-size {config.group_size} compares nothing", "Give 2 or more.")
@@ -303,18 +315,10 @@ def _settings(job: Job, config: Config) -> dict[str, Any]:
     }
     if config.vllm != "off":
         ours["vllm_mode"] = config.vllm
-    return trl_settings.settings(GRPOConfig, config, job.out, ours)
+    return trl_settings.make_settings(GRPOConfig, config, job.out, ours)
 
 
-def _rule(config: Config) -> Rule:
-    from trainers.training.feed import Rule
-
-    found = scoring.rule(config.reward_rule)
-    options = key_values.values("reward", config.reward)
-    return Rule(name=found.name, terms=scoring.configured(found, options))
-
-
-def _opened(stack: ExitStack, job: Job, place: str, judge: Judge) -> Pool | None:
+def _open_pool(stack: ExitStack, job: Job, place: str, judge: Judge) -> Pool | None:
     """Open the judges on rank 0; a refusal there ends every rank."""
 
     def opened() -> None:
@@ -323,29 +327,31 @@ def _opened(stack: ExitStack, job: Job, place: str, judge: Judge) -> Pool | None
         made.append(stack.enter_context(Pool(job.lake_url, place, judge)))
 
     made: list[Pool] = []
-    ranks.on_main(opened)
+    ranks.run_on_main(opened)
     return made[0] if made else None
 
 
-def _draw(config: Config, pool: Pool | None) -> Draw:
+def _make_draw(config: Config, pool: Pool | None) -> Draw:
     return Draw(
         arm=config.arm,
-        exemplars=config.exemplars,
-        temperature=config.temperature,
-        bucket_width=config.bucket_width,
-        islands=config.islands,
-        baseline=config.baseline,
+        **copy_exemplar_options(config),
         device=pool.device["name"] if pool is not None else "",
     )
 
 
-def _feed(
-    run: Run, config: Config, pool: Pool, draw: Draw, rule: Rule, start: Path, parent: str
+def _make_feed(
+    run: Run,
+    config: Config,
+    pool: Pool,
+    draw: Draw,
+    rule: tuple[Rule, Terms],
+    start: Path,
+    parent: str,
 ) -> Feed:
     """Return the feed of rank 0; the policy in training is a row that its attempts name."""
     from trainers.training.feed import Feed
 
-    tokenizer: Any = loading.tokenizer_of(start)
+    tokenizer: Any = loading.load_tokenizer(start)
 
     def length(messages: list[Message]) -> int:
         found = tokenizer.apply_chat_template(messages, add_generation_prompt=True)
@@ -372,7 +378,7 @@ def _feed(
         run,
         pool,
         draw,
-        rule,
+        *rule,
         Sampling(
             temperature=config.sampling_temperature,
             top_p=config.top_p,
@@ -385,17 +391,17 @@ def _feed(
     )
 
 
-def _data(run: Run, config: Config) -> Dataset:
+def _choose_dataset(run: Run, config: Config) -> Dataset:
     """Return the list of tasks: that of the run's beginning, the one named, or one made now."""
     url = run.job.lake_url
     if "dataset_id" in run.resolved:
-        return records.found(url, run.resolved["dataset"], "prompt-only")
+        return records.find_dataset(url, run.resolved["dataset"], "prompt-only")
     if config.dataset is not None:
-        return records.found(url, config.dataset, "prompt-only")
-    return records.made(url, "rl-prompts", at=run.reads, seed=config.seed)
+        return records.find_dataset(url, config.dataset, "prompt-only")
+    return records.make_dataset(url, "rl-prompts", at=run.reads, seed=config.seed)
 
 
-def _tasks(run: Run, dataset: Dataset, wanted: tuple[str, ...]) -> list[str]:
+def _choose_tasks(run: Run, dataset: Dataset, wanted: tuple[str, ...]) -> list[str]:
     """Return the ids of the tasks to train on, in the order of the dataset.
 
     Raises:
@@ -409,7 +415,7 @@ def _tasks(run: Run, dataset: Dataset, wanted: tuple[str, ...]) -> list[str]:
     return [one for one, name in names.items() if not wanted or {one, name} & set(wanted)]
 
 
-def _list(tasks: list[str], config: Config) -> datasets.Dataset:
+def _list_steps(tasks: list[str], config: Config) -> datasets.Dataset:
     """Return the rows of GRPOTrainer: the tasks of all steps, shuffled anew each time round.
 
     TRL's own shuffling begins again where a run is resumed, and it drops what does not fill a step.
@@ -427,7 +433,7 @@ def _list(tasks: list[str], config: Config) -> datasets.Dataset:
     return datasets.Dataset.from_dict({"task_id": ids[:wanted], "prompt": [prompt] * wanted})
 
 
-def _with_starter(job: Job, tasks: tuple[str, ...]) -> None:
+def _import_starter(job: Job, tasks: tuple[str, ...]) -> None:
     """Import the starter suite where the lake, or one of the tasks, is not there."""
     from store.importers import starter
     from store.importers.reading.run import line, run_import
@@ -444,7 +450,7 @@ def _with_starter(job: Job, tasks: tuple[str, ...]) -> None:
     job.say(f"starter    {line(summary)}")
 
 
-def _overfitted(run: Run, config: Config, base: Path, tasks: list[str], draw: Draw) -> Path:
+def _overfit(run: Run, config: Config, base: Path, tasks: list[str], draw: Draw) -> Path:
     """Return the folder of the model overfitted on short answers; made once."""
     out = run.job.out / "model" / "overfitted"
     if (out / "config.json").exists():
@@ -457,11 +463,13 @@ def _overfitted(run: Run, config: Config, base: Path, tasks: list[str], draw: Dr
         known = [task for task in tasks if names[task] in tiny_answers.TEMPLATES]
         if not known:
             raise UnknownName.among("task to overfit on", names[tasks[0]], tiny_answers.TEMPLATES)
-        prompts = {names[one.task_id]: [one.messages] for one in bare(lake, draw, known)}
-    return tiny_answers.overfitted(base, prompts, out, config.seed, run.job.say)
+        prompts = {
+            names[one.task_id]: [one.messages] for one in render_bare_prompts(lake, draw, known)
+        }
+    return tiny_answers.overfit(base, prompts, out, config.seed, run.job.say)
 
 
-def _checkpoints(run: Run, parent: str, dataset: Dataset) -> TrainerCallback:
+def _make_checkpoint_callback(run: Run, parent: str, dataset: Dataset) -> TrainerCallback:
     """Return a callback that appends every checkpoint as a policy, and tells of progress."""
     from transformers import TrainerCallback
 
@@ -471,7 +479,7 @@ def _checkpoints(run: Run, parent: str, dataset: Dataset) -> TrainerCallback:
         ) -> None:
             if ranks.is_main():
                 step = int(state.global_step)
-                _store(run, run.job.out / f"checkpoint-{step}", step, parent, dataset)
+                _record_checkpoint(run, run.job.out / f"checkpoint-{step}", step, parent, dataset)
 
         def on_step_end(  # pyright: ignore[reportIncompatibleMethodOverride]
             self, args: Any, state: Any, control: Any, **kwargs: Any
@@ -481,9 +489,9 @@ def _checkpoints(run: Run, parent: str, dataset: Dataset) -> TrainerCallback:
     return Checkpoints()
 
 
-def _store(run: Run, folder: Path, step: int, parent: str, dataset: Dataset) -> str:
+def _record_checkpoint(run: Run, folder: Path, step: int, parent: str, dataset: Dataset) -> str:
     """Append the policy that a folder of weights is; sharded weights are none before the end."""
-    if not any(loading.weight_files(folder)):
+    if not any(loading.list_weight_files(folder)):
         return ""
     return run.policy(
         folder,

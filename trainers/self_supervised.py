@@ -27,11 +27,11 @@ from trainers.policies.interface import Sampling, Serving
 from trainers.rollouts import waves
 from trainers.runs import processes, recording
 from trainers.runs.job import Job, Training
-from trainers.runs.recording import Run, begin
+from trainers.runs.recording import Run, begin_run
 from trainers.training import judging, supervised, trl_settings
 
 if TYPE_CHECKING:
-    from trainers.rollouts.attempts import Asked
+    from trainers.rollouts.attempts import ShownPrompt
 
 PIPELINE = "self-supervised"
 PRESETS: dict[str, dict[str, Any]] = {
@@ -149,27 +149,29 @@ def run(job: Job, config: Config) -> str:
         )
     if config.rounds < 1 or config.attempts < 1:
         raise FlywheelError("a run has one round and one attempt at least")
-    trl_settings.quiet()
-    judge = judging.options(config.judge)
-    with begin(job, config) as run:
+    trl_settings.silence_libraries()
+    judge = judging.parse_options(config.judge)
+    with begin_run(job, config) as run:
         model = config.model
-        base = processes.on_main(lambda: loading.located(model, job.out / "model", config.seed))
-        prompts = processes.on_main(lambda: _prompts(run, config))
+        base = processes.run_on_main(
+            lambda: loading.find_model(model, job.out / "model", config.seed)
+        )
+        prompts = processes.run_on_main(lambda: _choose_prompts(run, config))
         run.start(
             {
                 "dataset_id": prompts.dataset_id,
                 "dataset": str(prompts.folder),
-                "policy_id": processes.on_main(lambda: loading.policy_id(base)),
+                "policy_id": processes.run_on_main(lambda: loading.compute_policy_id(base)),
                 "judge": asdict(judge),
-                "judged_on": judging.place(config.device),
+                "judged_on": judging.choose_devices(config.device),
             }
         )
-        parent = processes.on_main(lambda: run.base(base, model))
+        parent = processes.run_on_main(lambda: run.base(base, model))
         start, tasks = base, None
         if config.overfit:
-            tasks = _short(prompts)
-            start = processes.on_main(lambda: _overfitted(run, config, base, prompts))
-            parent = processes.on_main(lambda: run.policy(start, stage="sft", parent=parent))
+            tasks = _find_short_tasks(prompts)
+            start = processes.run_on_main(lambda: _overfit(run, config, base, prompts))
+            parent = processes.run_on_main(lambda: run.policy(start, stage="sft", parent=parent))
         rounds = _Rounds(run, config, start, parent, prompts, tasks, judge)
         for number in range(len(rounds.done) + 1, config.rounds + 1):
             rounds.next(number)
@@ -181,7 +183,7 @@ def run(job: Job, config: Config) -> str:
     )
 
 
-def collapse(config: Config, outcome: Outcome, best: float) -> str | None:
+def find_collapse(config: Config, outcome: Outcome, best: float) -> str | None:
     """Return why a round leaves nothing to learn from, or None.
 
     Args:
@@ -242,14 +244,14 @@ class _Rounds:
         """
         run, config = self._run, self._config
         serving = Serving(batch=config.sampling_batch)
-        began = processes.on_main(
+        began = processes.run_on_main(
             lambda: self._began(number, serving),
             meanwhile=lambda: spread.serve(self.folder, serving),
         )
         outcome = Outcome(**began["outcome"])
         self._check(number, outcome)
-        dataset = processes.on_main(
-            lambda: records.found(run.job.lake_url, began["dataset"], "prompt-completion")
+        dataset = processes.run_on_main(
+            lambda: records.find_dataset(run.job.lake_url, began["dataset"], "prompt-completion")
         )
         fit = supervised.Fit(
             config=config,
@@ -263,11 +265,11 @@ class _Rounds:
             defaults={"num_train_epochs": 1},
             rate=outcome.success_rate if config.normalise == "samples" else 1.0,
         )
-        rows, found = supervised.measured(fit)
+        rows, found = supervised.measure_rows(fit)
         if found.over:
             run.job.say(f"left out   {found.over} rows over {config.max_length} tokens")
         kept = [index for index in found.kept for _ in range(began["times"][index])]
-        fitted = supervised.train(run, fit, rows, kept, resume=True)
+        fitted = supervised.train_supervised(run, fit, rows, kept, resume=True)
         self.done.append(
             {
                 "round": number,
@@ -288,13 +290,13 @@ class _Rounds:
                 return began
             groups = self._sampled(number, policy)
         with run.reader() as lake:
-            outcome = _outcome(lake, groups)
+            outcome = _read_outcome(lake, groups)
             snapshot = lake.snapshot
         run.metrics(number, outcome.metrics())
         run.flush()
-        run.job.say(f"round {number}    {recording.reported(outcome.metrics())}")
+        run.job.say(f"round {number}    {recording.format_metrics(outcome.metrics())}")
         self._check(number, outcome)
-        dataset = records.made(
+        dataset = records.make_dataset(
             run.job.lake_url,
             PIPELINE,
             at=snapshot,
@@ -322,7 +324,7 @@ class _Rounds:
 
         run, config = self._run, self._config
         with store.open(run.job.lake_url) as lake:
-            asked = prompts.prompts(lake, str(self._prompts.folder), config.prompts)
+            asked = prompts.load_prompts(lake, str(self._prompts.folder), config.prompts)
         if self._tasks is not None:
             asked = [one for one in asked if one.task_id in self._tasks]
         sampling = Sampling(
@@ -331,8 +333,8 @@ class _Rounds:
             max_tokens=config.max_tokens,
             seed=config.seed,
         )
-        with Pool(run.job.lake_url, judging.place(config.device), self._judge) as pool:
-            waves.run(
+        with Pool(run.job.lake_url, judging.choose_devices(config.device), self._judge) as pool:
+            waves.run_rollout(
                 run.job.lake_url,
                 [policy],
                 asked,
@@ -342,7 +344,7 @@ class _Rounds:
                 run.job.progress,
                 told={"training_run": run.run_id, "round": number},
             )
-        return _groups(asked, self.policy_id, sampling)
+        return _list_groups(asked, self.policy_id, sampling)
 
     def _times(self, dataset: Dataset, groups: Sequence[str]) -> list[int]:
         """Return how often each row of the successes is trained on."""
@@ -359,7 +361,7 @@ class _Rounds:
         """Raise Collapsed where a round gives nothing to learn from."""
         rates = [one["success_rate"] for one in self.done]
         best = max(rates, default=0.0)
-        why = collapse(self._config, outcome, best)
+        why = find_collapse(self._config, outcome, best)
         if why is None:
             return
         if not rates:
@@ -379,18 +381,18 @@ class _Rounds:
         return self._run.job.out / f"round-{rounds}" / supervised.FINAL if rounds else self._base
 
 
-def _prompts(run: Run, config: Config) -> Dataset:
+def _choose_prompts(run: Run, config: Config) -> Dataset:
     """Return the dataset of prompts: that of the run's beginning, the one named, or one made."""
     url = run.job.lake_url
     wanted = run.resolved.get("dataset") or config.dataset
     if wanted is not None:
-        return records.found(url, wanted, "prompt-only")
-    return records.made(
+        return records.find_dataset(url, wanted, "prompt-only")
+    return records.make_dataset(
         url, PIPELINE, at=run.reads, seed=config.seed, select="prompts", form=config.form
     )
 
 
-def _short(prompts: Dataset) -> dict[str, str]:
+def _find_short_tasks(prompts: Dataset) -> dict[str, str]:
     """Return the tasks that `_tiny` has short answers to: id to name.
 
     Raises:
@@ -406,28 +408,28 @@ def _short(prompts: Dataset) -> dict[str, str]:
     return tasks
 
 
-def _overfitted(run: Run, config: Config, base: Path, prompts: Dataset) -> Path:
+def _overfit(run: Run, config: Config, base: Path, prompts: Dataset) -> Path:
     """Return the folder of the model overfitted on short answers; made once."""
     out = run.job.out / "model" / "overfitted"
     if (out / "tokenizer_config.json").exists():
         return out
-    tasks = _short(prompts)
+    tasks = _find_short_tasks(prompts)
     rows = prompts.table(["task_id", "prompt"]).to_pylist()
     asked: dict[str, list[Any]] = {}
     for row in rows:
         if row["task_id"] in tasks:
             asked.setdefault(tasks[row["task_id"]], []).append(row["prompt"])
-    return tiny_answers.overfitted(base, asked, out, config.seed, run.job.say)
+    return tiny_answers.overfit(base, asked, out, config.seed, run.job.say)
 
 
-def _outcome(lake: Any, groups: Sequence[str]) -> Outcome:
+def _read_outcome(lake: Any, groups: Sequence[str]) -> Outcome:
     _register(lake, groups)
     row = lake.run((_SQL / "round_outcome.sql").read_text("utf-8")).one()
     return Outcome(**row)
 
 
-def _groups(asked: Sequence[Asked], policy_id: str, sampling: Sampling) -> list[str]:
-    return [waves.group_id(one, policy_id, sampling) for one in asked]
+def _list_groups(asked: Sequence[ShownPrompt], policy_id: str, sampling: Sampling) -> list[str]:
+    return [waves.make_group_id(one, policy_id, sampling) for one in asked]
 
 
 def _register(lake: Any, groups: Sequence[str]) -> None:

@@ -53,7 +53,7 @@ app.command(run_app)
 
 def main() -> None:
     """Run the `pipelines` command."""
-    members.run(app, members.Group(run_app, "pipelines", _runner))
+    members.run(app, members.Group(run_app, "pipelines", _make_command))
 
 
 @app.command(name="list")
@@ -87,12 +87,12 @@ def show(name: str, /, *, common: Common = _DEFAULT) -> None:
     from pipelines.cli.description import describe
 
     one = members.member("pipelines", name)
-    echo.print_lines(describe(one, _loaded(one)))
+    echo.print_lines(describe(one, _load(one)))
 
 
-def _runner(one: Member) -> Callable[..., None]:
+def _make_command(one: Member) -> Callable[..., None]:
     """Make the function behind `pipelines run NAME`."""
-    module = _loaded(one)
+    module = _load(one)
 
     def command(
         *,
@@ -165,9 +165,9 @@ def _write(job: Job, out: Path | None, format: Format, common: Common) -> None:
         if recorded is None:
             echo.print_note("this very dataset is recorded in the lake already")
     if format == "table":
-        echo.print_result(_summary(dataset, folder))
+        echo.print_result(_summarize(dataset, folder))
     else:
-        _facts(dataset, format, path=str(folder))
+        _write_facts(dataset, format, path=str(folder))
 
 
 def _preview(job: Job, format: Format, common: Common) -> None:
@@ -176,7 +176,7 @@ def _preview(job: Job, format: Format, common: Common) -> None:
     with shown(quiet=common.quiet) as progress:
         dataset = preview_dataset(job, progress)
     if format != "table":
-        _facts(dataset, format, example=dataset.example)
+        _write_facts(dataset, format, example=dataset.example)
         return
     _report(dataset, [], echo.print_result)
     for column, turns in (dataset.example or {}).items():
@@ -199,7 +199,7 @@ def _explain(job: Job, task: str) -> None:
     console.print(explain(job.lake, job.config, job.request, task))
 
 
-def _summary(dataset: Dataset, folder: Path) -> str:
+def _summarize(dataset: Dataset, folder: Path) -> str:
     job = dataset.job
     return f"{job.name}: {dataset.rows} rows → {folder} (snapshot {job.lake.snapshot})"
 
@@ -219,7 +219,7 @@ def _report(dataset: Dataset, more: list[str], write: Callable[[str], None]) -> 
         write(line)
 
 
-def _facts(dataset: Dataset, format: Format, **more: Any) -> None:
+def _write_facts(dataset: Dataset, format: Format, **more: Any) -> None:
     """Write the result for a program."""
     from pipelines.datasets.card import collect_facts
 
@@ -243,7 +243,7 @@ def _facts(dataset: Dataset, format: Format, **more: Any) -> None:
     display.write(pa.Table.from_pylist([flat]), format)
 
 
-def _loaded(one: Member) -> ModuleType:
+def _load(one: Member) -> ModuleType:
     """Import a pipeline; raises DatasetError where it lacks a part of the contract."""
     module = one.load()
     missing = [name for name in _NEEDED if not hasattr(module, name)]

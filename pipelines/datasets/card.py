@@ -26,7 +26,7 @@ def write(folder: Path, dataset: Dataset, schema: pa.Schema, files: list[Path]) 
 
     job = dataset.job
     head = yaml.safe_dump(
-        _front_matter(dataset, schema, files), sort_keys=False, allow_unicode=True, width=1000
+        _make_front_matter(dataset, schema, files), sort_keys=False, allow_unicode=True, width=1000
     )
     body = render(
         "card.md.j2",
@@ -75,7 +75,7 @@ def count_licences(dataset: Dataset) -> list[dict[str, Any]]:
     ]
 
 
-def _front_matter(dataset: Dataset, schema: pa.Schema, files: list[Path]) -> dict[str, Any]:
+def _make_front_matter(dataset: Dataset, schema: pa.Schema, files: list[Path]) -> dict[str, Any]:
     job = dataset.job
     names = {row["licence"] for row in count_licences(dataset)}
     licence: dict[str, Any] = {"license": "other", "license_name": "several-see-below"}

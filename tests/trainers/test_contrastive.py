@@ -26,7 +26,7 @@ ROOT = Path(trainers.__file__).parent.parent
 def settings(tmp_path: Path, **options: Any) -> dict[str, Any]:
     """Return what GRPOConfig would be made of."""
     job = Job(name="contrastive", lake_url=None, out=tmp_path / "run")
-    return contrastive._settings(job, Config(**options))
+    return contrastive._make_settings(job, Config(**options))
 
 
 def test_a_step_is_divided_into_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,43 +58,46 @@ def test_options_that_do_not_fit_are_refused(
 
 
 def test_options_of_rule_and_judge_are_checked() -> None:
-    rule = contrastive._rule(Config(reward=("clip=1.0", "discarded=failure")))
+    rule = contrastive._configure_rule(Config(reward=("clip=1.0", "discarded=failure")))
     assert (rule.name, rule.terms.clip, rule.terms.discarded) == ("cuda-l1", 1.0, "failure")
-    judge = judging.options(("baselines=eager,compile", "robustness=false"))
+    judge = judging.parse_options(("baselines=eager,compile", "robustness=false"))
     assert (judge.baselines, judge.robustness) == (("eager", "compile"), False)
-    assert judging.options(()).baselines == ("eager",)
+    assert judging.parse_options(()).baselines == ("eager",)
     with pytest.raises(UnknownName, match="clipp"):
-        contrastive._rule(Config(reward=("clipp=1",)))
+        contrastive._configure_rule(Config(reward=("clipp=1",)))
     with pytest.raises(UnknownName, match="calles"):
-        judging.options(("calles=1",))
+        judging.parse_options(("calles=1",))
     with pytest.raises(FlywheelError, match="KEY=VALUE"):
-        judging.options(("calls",))
+        judging.parse_options(("calls",))
 
 
 def test_judges_take_the_gpus_that_nobody_trains_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    assert judging.place("auto") == "cuda:2,cuda:3"
-    assert judging.apart("cuda:2,cuda:3")
+    assert judging.choose_devices("auto") == "cuda:2,cuda:3"
+    assert judging.has_own_devices("cuda:2,cuda:3")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert judging.place("auto") == "cuda:0"
-    assert not judging.apart("cuda:0")
+    assert judging.choose_devices("auto") == "cuda:0"
+    assert not judging.has_own_devices("cuda:0")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert judging.place("auto") == "cpu"
-    assert judging.place("cuda:1") == "cuda:1"
+    assert judging.choose_devices("auto") == "cpu"
+    assert judging.choose_devices("cuda:1") == "cuda:1"
 
 
 def test_the_tasks_of_all_steps_are_known_at_the_start() -> None:
     tasks = [f"task {n}" for n in range(5)]
-    made = list(contrastive._list(tasks, Config(steps=4, prompts_per_step=4))["task_id"])
+    made = list(contrastive._list_steps(tasks, Config(steps=4, prompts_per_step=4))["task_id"])
     assert len(made) == 16
     assert sorted(made[:5]) == sorted(made[5:10]) == sorted(made[10:15]) == tasks
     assert made[:5] != made[5:10]
-    assert made == list(contrastive._list(tasks, Config(steps=4, prompts_per_step=4))["task_id"])
-    other = contrastive._list(tasks, Config(steps=4, prompts_per_step=4, seed=1))["task_id"]
+    assert made == list(
+        contrastive._list_steps(tasks, Config(steps=4, prompts_per_step=4))["task_id"]
+    )
+    other = contrastive._list_steps(tasks, Config(steps=4, prompts_per_step=4, seed=1))["task_id"]
     assert made != list(other)
     assert (
-        list(contrastive._list(["a"], Config(steps=1, prompts_per_step=3))["task_id"]) == ["a"] * 3
+        list(contrastive._list_steps(["a"], Config(steps=1, prompts_per_step=3))["task_id"])
+        == ["a"] * 3
     )
 
 

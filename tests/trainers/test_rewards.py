@@ -122,7 +122,7 @@ def judged(empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 def scored(lake: store.Lake, rule: str, config: Any = None, names: Any = NAMES) -> scoring.Scored:
     wanted = [attempt(name)["generation_id"] for name in names]
-    return scoring.score(lake, rule, config, RUN["run_id"], 0, wanted, ["g"] * len(wanted))
+    return scoring.score_step(lake, rule, config, RUN["run_id"], 0, wanted, ["g"] * len(wanted))
 
 
 # ---- rules ---------------------------------------------------------------------------------------
@@ -204,22 +204,22 @@ def test_rewards_come_in_the_order_asked(judged: store.Lake) -> None:
 
 def test_an_attempt_that_is_not_stored_is_refused(judged: store.Lake) -> None:
     with pytest.raises(UnknownName, match="holds no generation 'unheard'"):
-        scoring.score(judged, "success", None, RUN["run_id"], 0, ["unheard"], ["g"])
+        scoring.score_step(judged, "success", None, RUN["run_id"], 0, ["unheard"], ["g"])
     with pytest.raises(UnknownName, match='no reward rule "cuda"'):
         scored(judged, "cuda")
 
 
 def test_options_are_checked() -> None:
-    rule = scoring.rule("cuda_l1")
+    rule = scoring.load_rule("cuda_l1")
     assert rule.name == "cuda-l1"
-    assert scoring.configured(rule, {"clip": None, "device": "H200", "discarded": "failure"}) == (
-        cuda_l1.Config(clip=None, device="H200", discarded="failure")
-    )
+    assert scoring.configure_rule(
+        rule, {"clip": None, "device": "H200", "discarded": "failure"}
+    ) == (cuda_l1.Config(clip=None, device="H200", discarded="failure"))
     with pytest.raises(UnknownName, match="clp"):
-        scoring.configured(rule, {"clp": 2})
+        scoring.configure_rule(rule, {"clp": 2})
     for wrong in ({"clip": "high"}, {"discarded": "sometimes"}, {"window": 2.5}, {"clip": True}):
         with pytest.raises(FlywheelError, match="cuda-l1"):
-            scoring.configured(rule, wrong)
+            scoring.configure_rule(rule, wrong)
 
 
 def test_a_rule_of_ones_own(
@@ -228,7 +228,7 @@ def test_a_rule_of_ones_own(
     (tmp_path / "flywheel/rewards").mkdir(parents=True)
     (tmp_path / "flywheel/rewards/shy.py").write_text(
         '"""Half of what success gives."""\n'
-        "from trainers.rewarding.terms import rewarded\n"
+        "from trainers.rewards import assign_rewards\n"
         "from trainers.rewards.success import Config\n"
         "VERSION = 7\n"
         "def raw(rows, config):\n"
@@ -253,7 +253,7 @@ ATTEMPTS = st.lists(st.tuples(VALUES, st.sampled_from("abc")), max_size=24)
 def test_a_group_has_mean_0_and_deviation_1_or_nothing(attempts: list[tuple[float, str]]) -> None:
     values = np.array([value for value, _ in attempts], dtype=float)
     groups = [group for _, group in attempts]
-    advantage, flat = scoring.normalised(values, groups, 0.0)
+    advantage, flat = scoring.normalize_rewards(values, groups, 0.0)
     assert (np.isnan(advantage) == np.isnan(values)).all()
     flats = 0
     for group in set(groups):
@@ -279,15 +279,15 @@ def test_the_order_of_attempts_does_not_matter(
     random.shuffle(order)
     values = np.array([value for value, _ in attempts], dtype=float)
     groups = [group for _, group in attempts]
-    advantage, flat = scoring.normalised(values, groups, 1e-4)
-    shuffled, again = scoring.normalised(values[order], [groups[at] for at in order], 1e-4)
+    advantage, flat = scoring.normalize_rewards(values, groups, 1e-4)
+    shuffled, again = scoring.normalize_rewards(values[order], [groups[at] for at in order], 1e-4)
     np.testing.assert_array_equal(shuffled, advantage[order])
     assert flat == again
 
 
 def test_advantages_are_those_of_trl() -> None:
     # (r - mean) / (std over n - 1 + 1e-4): mean 2, std 1.
-    advantage, _ = scoring.normalised(np.array([1.0, 2.0, 3.0]), ["g"] * 3, 1e-4)
+    advantage, _ = scoring.normalize_rewards(np.array([1.0, 2.0, 3.0]), ["g"] * 3, 1e-4)
     assert advantage.tolist() == pytest.approx([-1 / 1.0001, 0, 1 / 1.0001])
 
 
@@ -302,7 +302,7 @@ def test_smoothed_rewards_keep_their_bounds_and_order(
 ) -> None:
     terms = cuda_l1.Config(clip=clip)
     values = np.sort(np.array(raw))
-    smoothed = scoring._smoothed(values, np.full(len(raw), mean), np.full(len(raw), std), terms)
+    smoothed = scoring._smooth(values, np.full(len(raw), mean), np.full(len(raw), std), terms)
     assert (np.abs(smoothed) <= clip).all()
     assert (np.diff(smoothed) >= 0).all()
 
@@ -315,13 +315,13 @@ def test_mean_and_deviation_over_steps_are_those_of_their_rewards(
     rows = sorted(rewards)
     steps = np.array([step for step, _ in rows], dtype=np.int64)
     raw = np.array([value for _, value in rows], dtype=float)
-    moments = scoring._moments(steps, raw)
+    moments = scoring._gather_moments(steps, raw)
     for first, last in [(0, 0), (0, 4), (3, 7), (0, 10), (9, 30)]:
         inside = raw[(steps >= first) & (steps < last)]
         # All steps at once, as over history, and those of a window alone, as in training.
-        mean, std = scoring._spread(moments.between(first, last), terms)
-        alone = scoring._moments(steps[(steps >= first) & (steps < last)], inside)
-        assert (mean, std) == scoring._spread(alone, terms)
+        mean, std = scoring._combine_moments(moments.between(first, last), terms)
+        alone = scoring._gather_moments(steps[(steps >= first) & (steps < last)], inside)
+        assert (mean, std) == scoring._combine_moments(alone, terms)
         if len(inside):
             assert mean == pytest.approx(inside.mean(), abs=1e-9)
             assert std == pytest.approx(inside.std(), abs=1e-6)
@@ -334,8 +334,8 @@ def test_mean_and_deviation_over_steps_are_those_of_their_rewards(
     [(0, (0, 0)), (1, (0, 1)), (99, (0, 99)), (100, (0, 100)), (199, (0, 100)), (350, (200, 300))],
 )
 def test_the_window_moves_with_each_refresh(step: int, steps: tuple[int, int]) -> None:
-    assert scoring._steps_before(step, cuda_l1.Config()) == steps
-    assert scoring._steps_before(step, success.Config()) == (0, 0)
+    assert scoring._find_window(step, cuda_l1.Config()) == steps
+    assert scoring._find_window(step, success.Config()) == (0, 0)
 
 
 # ---- a run ---------------------------------------------------------------------------------------
@@ -368,7 +368,9 @@ def trained(url: str, steps: range) -> list[scoring.Scored]:
             groups = [row["group_id"] for row in rows]
             wanted = [row["generation_id"] for row in rows]
             with writer.reader() as lake:
-                one = scoring.score(lake, "cuda-l1", SHORT, RUN["run_id"], step, wanted, groups)
+                one = scoring.score_step(
+                    lake, "cuda-l1", SHORT, RUN["run_id"], step, wanted, groups
+                )
             writer.append({"rewards": one.rows}, f"rewards of step {step}")
             made.append(one)
     return made
@@ -444,7 +446,7 @@ def test_a_step_may_be_scored_in_batches_and_any_order(
         for places in ([3, 2], [0, 1], [1, 3, 0, 2]):
             wanted = [rows[at]["generation_id"] for at in places]
             groups = [rows[at]["group_id"] for at in places]
-            found = scoring.score(lake, "cuda-l1", SHORT, RUN["run_id"], 4, wanted, groups)
+            found = scoring.score_step(lake, "cuda-l1", SHORT, RUN["run_id"], 4, wanted, groups)
             assert found.smoothed == [made[4].smoothed[at] for at in places]
             assert found.advantage == [made[4].advantage[at] for at in places]
 
@@ -453,10 +455,10 @@ def test_a_step_may_be_scored_in_batches_and_any_order(
 def test_stored_rewards_are_the_same_again(run: tuple[str, str, list[scoring.Scored]]) -> None:
     url, _, made = run
     with store.open(url) as lake:
-        found = scoring.recomputed(lake, RUN["run_id"], "cuda-l1")
+        found = scoring.verify_rewards(lake, RUN["run_id"], "cuda-l1")
         assert (found.rewards, found.different, found.elsewhere) == (19, [], 0)
         # The whole of history at once gives what step by step gave.
-        whole = scoring.rescored(lake, RUN["run_id"], "cuda-l1", SHORT)
+        whole = scoring.rescore_run(lake, RUN["run_id"], "cuda-l1", SHORT)
         by_generation = {row["generation_id"]: row for row in whole.rows}
         for stored in (row for one in made for row in one.rows):
             again = by_generation[stored["generation_id"]]
@@ -473,7 +475,7 @@ def test_a_hack_found_later_changes_what_is_rescored_and_nothing_stored(
     with store.writer(url, author="tests") as writer:
         writer.append({"findings": [found], "standings": [b.standing(found)]}, "a hack")
         with writer.reader() as lake:
-            whole = scoring.rescored(lake, RUN["run_id"], "cuda-l1", SHORT, name="swept")
+            whole = scoring.rescore_run(lake, RUN["run_id"], "cuda-l1", SHORT, name="swept")
             kernels = [name for step in STEPS for name in step]
             assert {raw for name, raw in zip(kernels, whole.raw, strict=True)
                     if name == "fastest"} == {0.0}  # fmt: skip
@@ -486,13 +488,15 @@ def test_a_hack_found_later_changes_what_is_rescored_and_nothing_stored(
             stored = lake.sql("SELECT raw FROM rewards WHERE rule = 'cuda-l1' ORDER BY raw").rows()
             raw = [value for one in run[2] for value in one.raw if value is not None]
             assert [row["raw"] for row in stored] == sorted(raw)
-            again = scoring.recomputed(lake, RUN["run_id"], "cuda-l1", name="swept")
+            again = scoring.verify_rewards(lake, RUN["run_id"], "cuda-l1", name="swept")
             assert (again.rewards, again.different) == (19, [])
             # A rule that was changed without a new version shows.
-            rule = scoring.rule("cuda-l1")
+            rule = scoring.load_rule("cuda-l1")
             other = replace(rule, raw=lambda rows, config: rule.raw(rows, config) + 0.5)
             monkeypatch.setattr(scoring, "_rule", lambda name: other)
-            different = scoring.recomputed(lake, RUN["run_id"], "cuda-l1", name="swept").different
+            different = scoring.verify_rewards(
+                lake, RUN["run_id"], "cuda-l1", name="swept"
+            ).different
     assert len(different) == 19
     assert different[0]["raw"] == different[0]["stored_raw"] + 0.5
 

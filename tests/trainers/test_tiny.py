@@ -177,7 +177,7 @@ def check_exemplars(done: Done) -> None:
 
 def test_every_answer_of_the_preset_parses() -> None:
     for task in tiny_answers.TEMPLATES:
-        for answer in tiny_answers.answers(task):
+        for answer in tiny_answers.make_answers(task):
             parsed = parse(answer)
             assert parsed.parse_error is None
             assert parsed.code is not None

@@ -55,7 +55,7 @@ app.command(rescore)
 
 def main() -> None:
     """Run the `trainers` command."""
-    members.run(app, members.Group(run_app, "trainers", _runner))
+    members.run(app, members.Group(run_app, "trainers", _make_command))
 
 
 @app.command(name="list")
@@ -87,24 +87,24 @@ def show(name: str, /, *, common: Common = _DEFAULT) -> None:
         Name of the trainer.
     """
     one = members.member("trainers", name)
-    module = _loaded(one)
+    module = _load(one)
     lines = [f"{one.name}: {one.about}", *members.doc_lines(one.file), "", "Options"]
     for option in dataclasses.fields(module.Config):
         default = option.default
         shown = "" if default is None or default == () else f" = {default}"
         lines.append(f"  --{option.name.replace('_', '-')}{shown}")
-    for preset, values in _presets(module).items():
+    for preset, values in _list_presets(module).items():
         lines += ["", f"--preset {preset}"]
-        lines += [f"  --{name.replace('_', '-')} {_words(v)}" for name, v in values.items()]
+        lines += [f"  --{name.replace('_', '-')} {_format_value(v)}" for name, v in values.items()]
     lines += ["", f"`trainers run {one.name} --help` explains each option."]
     echo.print_lines("\n".join(lines))
 
 
-def _runner(one: Member) -> Callable[..., None]:
+def _make_command(one: Member) -> Callable[..., None]:
     """Make the function behind `trainers run NAME`."""
-    module = _loaded(one)
-    values = _preset(one, module, sys.argv[1:])
-    config_type = _with_defaults(module.Config, values)
+    module = _load(one)
+    values = _read_preset(one, module, sys.argv[1:])
+    config_type = _set_defaults(module.Config, values)
 
     def command(
         *,
@@ -121,21 +121,21 @@ def _runner(one: Member) -> Callable[..., None]:
         plain = module.Config(
             **{field.name: getattr(made, field.name) for field in dataclasses.fields(module.Config)}
         )
-        with shown(quiet=common.quiet or _rank() > 0) as progress:
+        with shown(quiet=common.quiet or _read_rank() > 0) as progress:
             job = Job(
                 name=one.name,
                 lake_url=common.lake,
-                out=_folder(one.name, out, resume),
+                out=_choose_folder(one.name, out, resume),
                 at=at,
                 resume=resume,
                 quiet=common.quiet,
                 progress=progress,
             )
             line = module.run(job, plain)
-        if _rank() == 0:
+        if _read_rank() == 0:
             echo.print_result(str(line))
 
-    presets = ", ".join(_presets(module)) or "there are none"
+    presets = ", ".join(_list_presets(module)) or "there are none"
     command.__annotations__ |= {
         "config": Annotated[config_type | None, Parameter(name="*")],
         "preset": _option(f"Named options to begin with: {presets}. Options given here win."),
@@ -150,24 +150,24 @@ def _runner(one: Member) -> Callable[..., None]:
     return command
 
 
-def _presets(module: ModuleType) -> Mapping[str, dict[str, Any]]:
+def _list_presets(module: ModuleType) -> Mapping[str, dict[str, Any]]:
     return getattr(module, "PRESETS", {})
 
 
-def _preset(one: Member, module: ModuleType, argv: list[str]) -> dict[str, Any]:
+def _read_preset(one: Member, module: ModuleType, argv: list[str]) -> dict[str, Any]:
     """Return the options of the preset that the arguments name, before they are parsed."""
     words = iter(argv)
     for word in words:
         option, given, value = word.partition("=")
         if option == "--preset":
             name = value if given else next(words, "")
-            if name not in _presets(module):
-                raise UnknownName.among(f"preset of {one.name}", name, _presets(module))
-            return dict(_presets(module)[name])
+            if name not in _list_presets(module):
+                raise UnknownName.among(f"preset of {one.name}", name, _list_presets(module))
+            return dict(_list_presets(module)[name])
     return {}
 
 
-def _with_defaults(kind: type, values: dict[str, Any]) -> type:
+def _set_defaults(kind: type, values: dict[str, Any]) -> type:
     """Return a dataclass with other defaults, which its --help shows."""
     if not values:
         return kind
@@ -180,7 +180,7 @@ def _with_defaults(kind: type, values: dict[str, Any]) -> type:
     return dataclasses.dataclass(frozen=True, kw_only=True)(type(kind.__name__, (kind,), body))
 
 
-def _folder(name: str, out: Path | None, resume: bool) -> Path:
+def _choose_folder(name: str, out: Path | None, resume: bool) -> Path:
     """Return the folder of a run.
 
     Raises:
@@ -192,9 +192,9 @@ def _folder(name: str, out: Path | None, resume: bool) -> Path:
         raise FlywheelError("--resume needs the folder of the run", "Name it with --out.")
     from trainers.runs import processes
 
-    if processes.count() > 1:
+    if processes.count_processes() > 1:
         raise FlywheelError(
-            f"{processes.count()} processes need one folder that they all know",
+            f"{processes.count_processes()} processes need one folder that they all know",
             "Name it with --out.",
         )
     # Two runs may begin in one second.
@@ -202,13 +202,13 @@ def _folder(name: str, out: Path | None, resume: bool) -> Path:
     return Path("runs") / name / f"{moment}-{secrets.token_hex(2)}"
 
 
-def _rank() -> int:
+def _read_rank() -> int:
     from trainers.runs import processes
 
     return 0 if processes.is_main() else 1
 
 
-def _loaded(one: Member) -> ModuleType:
+def _load(one: Member) -> ModuleType:
     """Import a trainer; raises FlywheelError where it lacks a part of the contract."""
     module = one.load()
     missing = [name for name in _NEEDED if not hasattr(module, name)]
@@ -220,7 +220,7 @@ def _loaded(one: Member) -> ModuleType:
     return module
 
 
-def _words(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return " ".join(value) if isinstance(value, tuple) else json.dumps(value).strip('"')
 
 

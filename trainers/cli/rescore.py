@@ -67,9 +67,9 @@ def rescore(
     from trainers.runs import key_values
 
     with store.open(common.lake, at) as lake:
-        run_id = _run(lake, run)
+        run_id = _find_run(lake, run)
         if verify:
-            found = scoring.recomputed(lake, run_id, rule, name=name)
+            found = scoring.verify_rewards(lake, run_id, rule, name=name)
             if found.different:
                 display.write(pa.Table.from_pylist(found.different), format)
                 raise FlywheelError(
@@ -81,12 +81,12 @@ def rescore(
             if found.elsewhere:
                 echo.print_note(f"{found.elsewhere} were given at another lake's snapshot")
             return
-        known = scoring.rule(rule)
-        terms = scoring.configured(known, key_values.values("option", option))
+        known = scoring.load_rule(rule)
+        terms = scoring.configure_rule(known, key_values.parse_values("option", option))
         stored_as = name or known.name
         _refuse_stored(lake, run_id, stored_as, known.version)
-        scored = scoring.rescored(lake, run_id, rule, terms, name=stored_as)
-    display.write(_by_step(scored.rows), format)
+        scored = scoring.rescore_run(lake, run_id, rule, terms, name=stored_as)
+    display.write(_group_by_step(scored.rows), format)
     echo.print_note(", ".join(f"{key} {count}" for key, count in scored.counts.items()))
     if dry_run:
         echo.print_note("nothing stored (--dry-run)")
@@ -98,7 +98,7 @@ def rescore(
     echo.print_note(f"rewards +{len(scored.rows)} → snapshot {snapshot}")
 
 
-def _run(lake: store.Lake, prefix: str) -> str:
+def _find_run(lake: store.Lake, prefix: str) -> str:
     """Return the id of the run that begins so. Raises UnknownName where none or several do."""
     query = (
         "SELECT DISTINCT run_id FROM generations WHERE starts_with(run_id, $1) "
@@ -127,7 +127,7 @@ def _refuse_stored(lake: store.Lake, run_id: str, rule: str, version: int) -> No
         )
 
 
-def _by_step(rows: list[dict[str, Any]]) -> Any:
+def _group_by_step(rows: list[dict[str, Any]]) -> Any:
     """Return number and means of rewards by step."""
     import pyarrow as pa
 

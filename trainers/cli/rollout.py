@@ -19,7 +19,7 @@ from store.commandline.progress import shown
 from store.endpoint import Keys
 from store.errors import FlywheelError
 from trainers.policies import interface
-from trainers.policies.interface import Budget, Prices, Sampling, Serving
+from trainers.policies.interface import Budget, EndpointFailed, Prices, Sampling, Serving
 from trainers.rollouts.waves import Config, Outcome
 
 _DEFAULT = Common()
@@ -55,8 +55,9 @@ def rollout(
 ) -> None:
     """Let policies attempt the tasks of a dataset, store what they write, and judge it.
 
-    Attempts are stored as they come: interrupt it when you like, and run the same command again to
-    go on. Nothing that is stored is sampled again. Completions without code are rows too.
+    Every attempt is stored as it comes. The same command resumes an interrupted rollout and samples
+    only what is missing. Completions without code are rows too. The exit code is 1 if an endpoint
+    refuses requests or is gone; what came before is stored.
 
     Examples:
       trainers rollout --dataset sft --policy hf:runs/sft/final --attempts 4
@@ -76,9 +77,10 @@ def rollout(
     sampling
         How completions are drawn.
     limit
-        Only the first so many prompts.
+        Use only the first N prompts.
     judge
-        Judge after every wave. Without, all attempts are made, and `evaluators run` judges later.
+        Judge the kernels after every wave. With --no-judge every attempt is made, and
+        `evaluators run` judges later.
     device
         Device that kernels are judged on: cpu, cuda, cuda:0 …
     model_device
@@ -131,12 +133,12 @@ def rollout(
         terms=terms,
     )
     with store.open(common.lake) as lake:
-        prompts = dataset_prompts.prompts(lake, dataset, limit)
-    policies = _policies(policy, serving)
+        prompts = dataset_prompts.load_prompts(lake, dataset, limit)
+    policies = _open_policies(policy, serving)
     with ExitStack() as stack:
         progress = stack.enter_context(shown(quiet=common.quiet))
         pool = stack.enter_context(_Pool(common.lake, device, evaluation)) if judge else None
-        outcome = waves.run(
+        outcome = waves.run_rollout(
             common.lake,
             policies,
             prompts,
@@ -149,15 +151,28 @@ def rollout(
     _report(outcome, quiet=common.quiet)
 
 
-def _policies(specs: list[str], serving: Serving) -> list[Any]:
+def _open_policies(specs: list[str], serving: Serving) -> list[Any]:
     """Return the policies that the words name, each once."""
     endpoints = [spec for spec in specs if spec.startswith(("http:", "https:"))]
-    Keys(serving.key_env).check_used(interface.endpoint_parts(spec)[0] for spec in endpoints)
-    made = [interface.policy(spec, serving) for spec in specs]
+    Keys(serving.key_env).check_used(interface.split_endpoint(spec)[0] for spec in endpoints)
+    made = [interface.open_policy(spec, serving) for spec in specs]
     return list({one.row["policy_id"]: one for one in made}.values())
 
 
 def _report(outcome: Outcome, *, quiet: bool) -> None:
+    """Print what came of each policy.
+
+    Raises:
+        EndpointFailed: an endpoint refused us or is gone; of several, the last.
+    """
+    lost = next(
+        (
+            tally.stopped
+            for tally in reversed(outcome.tallies)
+            if isinstance(tally.stopped, EndpointFailed)
+        ),
+        None,
+    )
     for one in outcome.tallies:
         if outcome.run_id is not None and not quiet:
             cost = f", {one.cost_usd:.4f} USD" if one.cost_usd is not None else ""
@@ -168,13 +183,15 @@ def _report(outcome: Outcome, *, quiet: bool) -> None:
             )
         for why, count in one.reasons.most_common(_REASONS):
             echo.print_foreign(f"{count} failed: {why}", sys.stderr)
-        if one.stopped is not None:
+        if one.stopped is not None and one.stopped is not lost:
             echo.print_note(f"{quote_name(one.name)} stopped early:")
             echo.print_foreign(str(one.stopped), sys.stderr)
     if outcome.run_id is None:
         echo.print_result(f"nothing left to attempt at snapshot {outcome.snapshot}")
     else:
         echo.print_result(str(outcome))
+    if lost is not None:
+        raise lost
 
 
 class _Pool:

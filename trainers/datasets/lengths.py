@@ -31,7 +31,9 @@ class Lengths:
         return self.rows - len(self.kept)
 
 
-def lengths(rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int) -> Lengths:
+def measure_lengths(
+    rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int
+) -> Lengths:
     """Return the lengths of rows with prompt and completion, as TRL renders them."""
     found: list[int] = []
     for start in range(0, len(rows), _BATCH_ROWS):
@@ -50,7 +52,7 @@ def lengths(rows: datasets.Dataset, tokenizer: PreTrainedTokenizerBase, max_leng
     )
 
 
-def checked(found: Lengths, max_length: int, over_length: OverLength) -> Lengths:
+def check_lengths(found: Lengths, max_length: int, over_length: OverLength) -> Lengths:
     """Return the lengths where they may be trained on.
 
     Raises:

@@ -11,13 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import store
-from pipelines.contract.rows import Request
-from pipelines.datasets.materialize import PROVENANCE, Job, write
-from pipelines.datasets.record import record
-from pipelines.datasets.tokens import counter
+from pipelines import (
+    Job,
+    Request,
+    digest_messages,
+    has_messages,
+    hash_rows,
+    make_counter,
+    record_dataset,
+    write_dataset,
+)
 from store.commandline import members
 from store.errors import DatasetError, UnknownName
-from store.ids import messages_json
 
 if TYPE_CHECKING:
     import datasets
@@ -62,7 +67,7 @@ class Dataset:
         return made
 
 
-def found(lake_url: str | None, wanted: str, dataset_type: str | None = None) -> Dataset:
+def find_dataset(lake_url: str | None, wanted: str, dataset_type: str | None = None) -> Dataset:
     """Return a dataset of the lake whose folder holds what its row says.
 
     Args:
@@ -75,11 +80,11 @@ def found(lake_url: str | None, wanted: str, dataset_type: str | None = None) ->
         DatasetError: its folder is gone or changed, it is for evaluation, or of another type.
     """
     with store.open(lake_url) as lake:
-        row = _row(lake, wanted)
+        row = _find_row(lake, wanted)
     folder = Path(wanted) if Path(wanted).is_dir() else Path(row["path"] or "")
     if row["path"] is None or not (folder / "recipe.json").exists():
         raise DatasetError(
-            f"the folder of dataset {row['name']} is gone: {row['path']}", again(row)
+            f"the folder of dataset {row['name']} is gone: {row['path']}", describe_remake(row)
         )
     if row["purpose"] != "train":
         raise DatasetError(
@@ -96,20 +101,20 @@ def found(lake_url: str | None, wanted: str, dataset_type: str | None = None) ->
         **{name: row[name] for name in ("lake_id", "snapshot_id", "rows")},
         folder=folder.resolve(),
     )
-    if content_hash(made.files) != row["content_hash"]:
+    if compute_content_hash(made.files) != row["content_hash"]:
         raise DatasetError(
-            f"the files in {folder} are not those that the lake recorded", again(row)
+            f"the files in {folder} are not those that the lake recorded", describe_remake(row)
         )
     return made
 
 
-def named(lake: store.Lake, wanted: str) -> dict[str, Any]:
+def find_recorded(lake: store.Lake, wanted: str) -> dict[str, Any]:
     """Return the row of `datasets` that NAME, NAME@TAG or NAME@SNAPSHOT stands for, the newest.
 
     Raises:
         UnknownName: no such dataset, or none of that snapshot.
     """
-    rows = _recorded(lake)
+    rows = _list_recorded(lake)
     name, _, version = wanted.partition("@")
     of_name = [row for row in rows if row["name"] == name]
     if not rows:
@@ -131,7 +136,7 @@ def named(lake: store.Lake, wanted: str) -> dict[str, Any]:
     return of_version[-1]
 
 
-def again(row: dict[str, Any]) -> str:
+def describe_remake(row: dict[str, Any]) -> str:
     """Say how a dataset whose folder is gone or changed is made once more."""
     seed = f" --seed {row['seed']}" * bool(row["seed"])
     return (
@@ -140,7 +145,7 @@ def again(row: dict[str, Any]) -> str:
     )
 
 
-def made(
+def make_dataset(
     lake_url: str | None,
     pipeline: str,
     *,
@@ -174,10 +179,10 @@ def made(
             config=module.Config(**options),
             request=Request(seed=seed, limit=limit),
             name=name or pipeline,
-            counter=counter(None),
+            counter=make_counter(None),
         )
-        dataset, folder = write(job, None)
-        record(dataset, folder, started_at)
+        dataset, folder = write_dataset(job, None)
+        record_dataset(dataset, folder, started_at)
         return Dataset(
             dataset_id=dataset.dataset_id,
             name=job.name,
@@ -190,30 +195,24 @@ def made(
         )
 
 
-def quarantined(lake: store.Lake, dataset_id: str) -> list[str]:
+def list_quarantined(lake: store.Lake, dataset_id: str) -> list[str]:
     """Return the kernels in a dataset that were quarantined after it was made."""
     text = (_SQL / "quarantined_rows.sql").read_text("utf-8")
     return [row["kernel_id"] for row in lake.run(text, [dataset_id]).rows()]
 
 
-def content_hash(files: list[Path]) -> str:
-    """Return the hash of a dataset's rows, as its pipeline computes it: provenance is left out."""
+def compute_content_hash(files: list[Path]) -> str:
+    """Return the hash of a dataset's rows, as its pipeline computes it."""
     content = hashlib.sha256()
-    for table in _batches(files):
-        texts = [field.name for field in table.schema if _is_messages(field.type)]
-        plain = [
-            name for name in table.column_names if name not in texts and name not in PROVENANCE
-        ]
-        columns = [table[name].to_pylist() for name in texts]
-        for row, turns in zip(
-            table.select(plain).to_pylist(), zip(*columns, strict=True), strict=True
-        ):
-            digest = [hashlib.sha256(messages_json(one).encode()).hexdigest() for one in turns]
-            content.update(json.dumps([digest, row], sort_keys=True).encode())
+    for table in _read_batches(files):
+        names = [field.name for field in table.schema if has_messages(field.type)]
+        columns = [table[name].to_pylist() for name in names]
+        digests = [[digest_messages(turns) for turns in row] for row in zip(*columns, strict=True)]
+        hash_rows(content, table, digests)
     return content.hexdigest()
 
 
-def _row(lake: store.Lake, wanted: str) -> dict[str, Any]:
+def _find_row(lake: store.Lake, wanted: str) -> dict[str, Any]:
     """Return the row of `datasets` that a folder or a name stands for."""
     if Path(wanted).is_dir():
         recipe = Path(wanted) / "recipe.json"
@@ -223,20 +222,20 @@ def _row(lake: store.Lake, wanted: str) -> dict[str, Any]:
                 "Training rows have to come from a snapshot of the lake, so that they can be told.",
             )
         identity = json.loads(recipe.read_text("utf-8")).get("dataset_id")
-        row = next((row for row in _recorded(lake) if row["dataset_id"] == identity), None)
+        row = next((row for row in _list_recorded(lake) if row["dataset_id"] == identity), None)
         if row is None:
             raise UnknownName(
                 f"{wanted} is no dataset of the lake at {lake.url}", "Name its lake with --lake."
             )
         return row
-    return named(lake, wanted)
+    return find_recorded(lake, wanted)
 
 
-def _recorded(lake: store.Lake) -> list[dict[str, Any]]:
+def _list_recorded(lake: store.Lake) -> list[dict[str, Any]]:
     return lake.run((_SQL / "datasets.sql").read_text("utf-8")).rows()
 
 
-def _batches(files: list[Path]) -> Iterator[pa.Table]:
+def _read_batches(files: list[Path]) -> Iterator[pa.Table]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -244,9 +243,3 @@ def _batches(files: list[Path]) -> Iterator[pa.Table]:
         with pq.ParquetFile(file) as opened:
             for batch in opened.iter_batches(_BATCH_ROWS):
                 yield pa.Table.from_batches([batch])
-
-
-def _is_messages(kind: pa.DataType) -> bool:
-    import pyarrow.types as types
-
-    return types.is_list(kind) and types.is_struct(kind.value_type)

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 _ORIGIN = "gguf.json"
 
 
-def dequantised(file: Path, target: Path) -> Path:
+def unpack_gguf(file: Path, target: Path) -> Path:
     """Return a folder with the model of a GGUF file, unpacked into bf16; made where it is missing.
 
     Args:
@@ -37,9 +37,9 @@ def dequantised(file: Path, target: Path) -> Path:
         digest = hashlib.file_digest(handle, "sha256").hexdigest()
     if magic != b"GGUF":
         raise FlywheelError(f"{file} is no GGUF file", "It has to begin with the letters GGUF.")
-    if target.exists() and _origin(target) != digest:
+    if target.exists() and _read_origin(target) != digest:
         target = target.with_name(f"{target.name}-{digest[:12]}")
-    if _origin(target) == digest:
+    if _read_origin(target) == digest:
         return target
     log.info("unpacking %s into %s", file.name, target)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ def dequantised(file: Path, target: Path) -> Path:
             partial.rename(target)
         except OSError:
             # Somebody else was faster.
-            if _origin(target) != digest:
+            if _read_origin(target) != digest:
                 raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -62,7 +62,7 @@ def _convert(file: Path, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-    loading.without_bars()
+    loading.hide_progress_bars()
     # Loaded without this, the model counts as quantised: it cannot be saved, and may stay packed.
     plain = GgufConfig(dequantize=True)
     try:
@@ -85,7 +85,7 @@ def _convert(file: Path, folder: Path) -> None:
     tokenizer.save_pretrained(str(folder))
 
 
-def _origin(folder: Path) -> str | None:
+def _read_origin(folder: Path) -> str | None:
     """Return the sha256 of the GGUF file that a folder was made of, or None."""
     file = folder / _ORIGIN
     return json.loads(file.read_text())["sha256"] if file.is_file() else None

@@ -28,7 +28,7 @@ _TEMPLATE = (
 )
 
 
-def located(model: str, scratch: Path, seed: int = 0) -> Path:
+def find_model(model: str, scratch: Path, seed: int = 0) -> Path:
     """Return the local folder of a model.
 
     Args:
@@ -42,12 +42,12 @@ def located(model: str, scratch: Path, seed: int = 0) -> Path:
     """
     if model == TINY:
         folder = scratch / f"tiny-{seed}"
-        return folder if (folder / "config.json").exists() else tiny_model(folder, seed)
+        return folder if (folder / "config.json").exists() else write_tiny_model(folder, seed)
     path = Path(model).expanduser()
     if path.suffix == ".gguf":
         from trainers.models import gguf_files
 
-        return Path(gguf_files.dequantised(path, scratch / path.stem))
+        return Path(gguf_files.unpack_gguf(path, scratch / path.stem))
     if path.is_dir():
         folder = path.resolve()
     elif path.exists() or model.count("/") != 1 or model.startswith((".", "/", "~")):
@@ -55,8 +55,8 @@ def located(model: str, scratch: Path, seed: int = 0) -> Path:
             f"no model at {model}", "Name a folder with config.json, a .gguf file or OWNER/NAME."
         )
     else:
-        folder = _downloaded(model)
-    if not any(weight_files(folder)):
+        folder = _download(model)
+    if not any(list_weight_files(folder)):
         raise FlywheelError(
             f"{folder} holds no .safetensors file",
             "Pickled weights are not loaded: convert them with transformers' save_pretrained.",
@@ -64,7 +64,7 @@ def located(model: str, scratch: Path, seed: int = 0) -> Path:
     return folder
 
 
-def without_bars() -> None:
+def hide_progress_bars() -> None:
     """Keep the bars of transformers off stderr where nobody watches."""
     from transformers.utils import logging
 
@@ -72,40 +72,40 @@ def without_bars() -> None:
         logging.disable_progress_bar()
 
 
-def weight_files(folder: Path) -> Iterator[Path]:
+def list_weight_files(folder: Path) -> Iterator[Path]:
     """Yield the files of weights of a model folder, by name."""
     yield from sorted(folder.glob("*.safetensors"))
 
 
-def weights_sha256(folder: Path) -> str:
+def hash_weights(folder: Path) -> str:
     """Return one sha256 over the weights of a model folder; of an adapter, with its base's."""
     parts: list[str | None] = []
-    for file in weight_files(folder):
-        parts += [file.name, sha256_of(file)]
-    base = base_folder(folder)
+    for file in list_weight_files(folder):
+        parts += [file.name, hash_file(file)]
+    base = find_base_folder(folder)
     if base is not None:
-        parts += ["base", weights_sha256(base) if base.is_dir() else str(base)]
+        parts += ["base", hash_weights(base) if base.is_dir() else str(base)]
     return store.ids.content_id("weights", *parts)
 
 
-def policy_id(folder: Path) -> str:
+def compute_policy_id(folder: Path) -> str:
     """Return the id of a local model as a policy: it follows from weights, tokenizer and template.
 
     The same files give the same id in any folder, so that a rollout finds the row that training
     appended.
     """
     texts = [folder / "tokenizer.json", folder / "chat_template.jinja"]
-    shown = [sha256_of(file) for file in texts if file.exists()]
-    return store.ids.content_id("policy", weights_sha256(folder), *shown)
+    shown = [hash_file(file) for file in texts if file.exists()]
+    return store.ids.content_id("policy", hash_weights(folder), *shown)
 
 
-def sha256_of(file: Path) -> str:
+def hash_file(file: Path) -> str:
     """Return the sha256 of a file's bytes."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def base_folder(folder: Path) -> Path | None:
+def find_base_folder(folder: Path) -> Path | None:
     """Return the base model of an adapter's folder, or None for a whole model."""
     file = folder / _ADAPTER
     if not file.exists():
@@ -113,7 +113,7 @@ def base_folder(folder: Path) -> Path | None:
     return Path(json.loads(file.read_text("utf-8"))["base_model_name_or_path"])
 
 
-def tokenizer_of(folder: Path) -> PreTrainedTokenizerBase:
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     """Return the tokenizer of a model folder, with a padding token.
 
     Raises:
@@ -121,7 +121,7 @@ def tokenizer_of(folder: Path) -> PreTrainedTokenizerBase:
     """
     from transformers import AutoTokenizer
 
-    base = base_folder(folder)
+    base = find_base_folder(folder)
     own = (folder / "tokenizer_config.json").exists()
     made: Any = AutoTokenizer.from_pretrained(str(folder if own or base is None else base))
     if made.chat_template is None:
@@ -134,7 +134,7 @@ def tokenizer_of(folder: Path) -> PreTrainedTokenizerBase:
     return made
 
 
-def load(folder: Path, *, lora: int | None = None, **given: Any) -> PreTrainedModel:
+def load_model(folder: Path, *, lora: int | None = None, **given: Any) -> PreTrainedModel:
     """Return a model to train.
 
     A whole model becomes LoRA by the caller's `peft_config` (`adapter`). An adapter's folder goes
@@ -146,7 +146,7 @@ def load(folder: Path, *, lora: int | None = None, **given: Any) -> PreTrainedMo
     """
     from transformers import AutoModelForCausalLM
 
-    base = base_folder(folder)
+    base = find_base_folder(folder)
     given = {"dtype": "float32"} | given | {"use_safetensors": True}
     made: Any = AutoModelForCausalLM.from_pretrained(str(base or folder), **given)
     if base is None:
@@ -165,9 +165,9 @@ def load(folder: Path, *, lora: int | None = None, **given: Any) -> PreTrainedMo
     return adapted.merge_and_unload().requires_grad_(True)  # peft has frozen the base
 
 
-def adapter(folder: Path, lora: int | None) -> Any:
+def make_adapter_config(folder: Path, lora: int | None) -> Any:
     """Return peft's configuration of a new adapter; None where there is none to be made."""
-    if lora is None or base_folder(folder) is not None:
+    if lora is None or find_base_folder(folder) is not None:
         return None
     if lora < 1:
         raise FlywheelError(f"--lora {lora} is no rank", "Give 1 or more.")
@@ -182,7 +182,7 @@ def adapter(folder: Path, lora: int | None) -> Any:
     )
 
 
-def precision() -> dict[str, Any]:
+def choose_precision() -> dict[str, Any]:
     """Return what the device allows, as arguments of TRL: bf16 where it has it, or the processor.
 
     Weights stay in float32 and bf16 is used by autocast, so that small updates are not lost.
@@ -194,7 +194,7 @@ def precision() -> dict[str, Any]:
     return {"use_cpu": False, "bf16": torch.cuda.is_bf16_supported(including_emulation=False)}
 
 
-def tiny_model(folder: Path, seed: int = 0) -> Path:
+def write_tiny_model(folder: Path, seed: int = 0) -> Path:
     """Write a random Llama of about 3M parameters with its own tokenizer and return its folder.
 
     The tokenizer is byte-level BPE, trained on the reference tasks and kernels that ship with the
@@ -205,7 +205,7 @@ def tiny_model(folder: Path, seed: int = 0) -> Path:
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=_bytes_tokenizer(),
+        tokenizer_object=_train_tokenizer(),
         bos_token="<|im_start|>",
         eos_token="<|im_end|>",
         pad_token="<|pad|>",
@@ -237,7 +237,7 @@ def tiny_model(folder: Path, seed: int = 0) -> Path:
 
 
 @functools.cache
-def _bytes_tokenizer() -> Any:
+def _train_tokenizer() -> Any:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     made: Any = Tokenizer(models.BPE())
@@ -255,7 +255,7 @@ def _bytes_tokenizer() -> Any:
     return made
 
 
-def _downloaded(model: str) -> Path:
+def _download(model: str) -> Path:
     """Return the local snapshot of a model on the Hub; only data is fetched, never code."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from trainers.models import loading
 
 if TYPE_CHECKING:
-    from pipelines.contract.rows import Message
+    from pipelines import Message
 
 STEPS = 44
 """Optimisation steps after which sampled answers parse, nearly always."""
@@ -56,7 +56,7 @@ TEMPLATES: dict[str, tuple[tuple[str, str], ...]] = {
 gives some answers that are right, and some that are wrong, all the same."""
 
 
-def answers(task: str) -> list[str]:
+def make_answers(task: str) -> list[str]:
     """Return the answers to a task, in their order."""
     return [
         _ANSWER.format(fastest=1 + place % 2, design=design, value=value)
@@ -64,7 +64,7 @@ def answers(task: str) -> list[str]:
     ]
 
 
-def overfitted(
+def overfit(
     base: Path,
     prompts: Mapping[str, Sequence[list[Message]]],
     out: Path,
@@ -82,14 +82,16 @@ def overfitted(
     """
     import torch
 
-    tokenizer: Any = loading.tokenizer_of(base)
-    model: Any = loading.load(base)
+    tokenizer: Any = loading.load_tokenizer(base)
+    model: Any = loading.load_model(base)
     model.train()
     asked = {
         task: [_ids(tokenizer, messages) for messages in several]
         for task, several in prompts.items()
     }
-    told = {task: [_completion(tokenizer, answer) for answer in answers(task)] for task in asked}
+    told = {
+        task: [_completion(tokenizer, answer) for answer in make_answers(task)] for task in asked
+    }
     draw = random.Random(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=_LEARNING_RATE, weight_decay=0.0)
     loss = math.nan

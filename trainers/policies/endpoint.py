@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from pipelines.contract.rows import Message
+from pipelines import Message
 from store.endpoint import AnswerFailed, Client, Keys, Unreadable
 from store.errors import FlywheelError
 from store.ids import content_id
@@ -29,7 +29,7 @@ from trainers.policies.interface import (
     EndpointFailed,
     Sampling,
     Serving,
-    endpoint_parts,
+    split_endpoint,
 )
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class Endpoint:
     @classmethod
     def of(cls, spec: str, serving: Serving) -> Endpoint:
         """Return the policy of "http(s)://HOST/v1#MODEL"; raises FlywheelError."""
-        return cls(*endpoint_parts(spec), serving)
+        return cls(*split_endpoint(spec), serving)
 
     @property
     def row(self) -> dict[str, Any]:
@@ -323,12 +323,12 @@ class _Round:
         """Return an answer's completions, and count what it took; raises Unreadable."""
         match body:
             case {"choices": list(choices)}:
-                texts = [_text(choice) for choice in cast("list[Any]", choices)[:n]]
+                texts = [_read_choice(choice) for choice in cast("list[Any]", choices)[:n]]
             case _:
                 raise Unreadable("malformed answer")
         shares = [len(text) + len(reasoning or "") + 1 for text, reasoning, _ in texts]
-        most_out = max(n * self._sampling.max_tokens, sum(_size(*one[:2]) for one in texts))
-        tokens_in, tokens_out = _usage(body, messages, shares, most_out)
+        most_out = max(n * self._sampling.max_tokens, sum(_count_bytes(*one[:2]) for one in texts))
+        tokens_in, tokens_out = _read_usage(body, messages, shares, most_out)
         usd = self._serving.prices.usd(tokens_in, tokens_out)
         self._budget.spend(tokens_in + tokens_out, usd)
         if not texts:
@@ -378,7 +378,7 @@ class _Round:
         )
 
 
-def _text(choice: Any) -> tuple[str, str | None, str]:
+def _read_choice(choice: Any) -> tuple[str, str | None, str]:
     """Return text, reasoning and finish reason of one choice; raises Unreadable."""
     match choice:
         case {"message": dict(found)}:
@@ -408,7 +408,9 @@ def _text(choice: Any) -> tuple[str, str | None, str]:
     )
 
 
-def _usage(body: Any, messages: list[Message], shares: list[int], most_out: int) -> tuple[int, int]:
+def _read_usage(
+    body: Any, messages: list[Message], shares: list[int], most_out: int
+) -> tuple[int, int]:
     """Return the tokens of prompt and completions.
 
     Of a server that counts none, or gives what is no count, an estimate. No count is larger than
@@ -418,7 +420,7 @@ def _usage(body: Any, messages: list[Message], shares: list[int], most_out: int)
     size = sum(len(turn["content"].encode(errors="replace")) for turn in messages)
     match body:
         case {"usage": {"prompt_tokens": given, "completion_tokens": taken}}:
-            tokens_in, tokens_out = _count(given), _count(taken)
+            tokens_in, tokens_out = _read_count(given), _read_count(taken)
         case _:
             tokens_in = tokens_out = None
     if tokens_in is None:
@@ -428,13 +430,13 @@ def _usage(body: Any, messages: list[Message], shares: list[int], most_out: int)
     return min(tokens_in, size + _TEMPLATE_TOKENS), min(tokens_out, most_out)
 
 
-def _count(value: Any) -> int | None:
+def _read_count(value: Any) -> int | None:
     """Return a count of tokens, or None where a value is none."""
     is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
     return value if is_count else None
 
 
-def _size(text: str, reasoning: str | None) -> int:
+def _count_bytes(text: str, reasoning: str | None) -> int:
     return len(text.encode(errors="replace")) + len((reasoning or "").encode(errors="replace"))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipelines.contract.rows import Message
+from pipelines import Message
 from store.endpoint import Address
 from store.errors import FlywheelError, UnknownName
 
@@ -162,7 +162,7 @@ class Serving:
     """Licence or terms of what the policies write; stands in their rows."""
 
 
-def policy(spec: str, serving: Serving | None = None) -> Policy:
+def open_policy(spec: str, serving: Serving | None = None) -> Policy:
     """Return the policy that a word names, without loading or asking it yet.
 
     Args:
@@ -192,7 +192,7 @@ def policy(spec: str, serving: Serving | None = None) -> Policy:
     raise UnknownName(f'no policy "{spec}"', f"Write {', or '.join(KINDS)}.{near}")
 
 
-def endpoint_parts(spec: str) -> tuple[str, str]:
+def split_endpoint(spec: str) -> tuple[str, str]:
     """Return base URL and model of "http(s)://HOST/v1#MODEL".
 
     >>> endpoint_parts("http://localhost:8000/v1/#org/model")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.contract.rows import Message
+from pipelines import Message
 from trainers.models import loading
 from trainers.policies.interface import FAILED, Completion, Sampling, Serving
 
@@ -28,13 +28,13 @@ class Local:
             FlywheelError: there is no such model.
         """
         self._serving = serving
-        self._folder = loading.located(model, scratch())
+        self._folder = loading.find_model(model, find_scratch_folder())
         self._row = {
-            "policy_id": loading.policy_id(self._folder),
+            "policy_id": loading.compute_policy_id(self._folder),
             "name": model.rstrip("/").split("/")[-1].removesuffix(".gguf"),
             "kind": "model",
             "model": f"{self._folder.parent.name}/{self._folder.name}",
-            "weights_sha256": loading.weights_sha256(self._folder),
+            "weights_sha256": loading.hash_weights(self._folder),
             "output_terms": serving.terms,
         }
         self._model: Any = None
@@ -84,14 +84,14 @@ class Local:
 
         if self._model is not None:
             return
-        loading.without_bars()
+        loading.hide_progress_bars()
         device = self._serving.device
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         dtype = "float32" if device == "cpu" else "bfloat16"
         log.debug("loading %s on %s as %s", self._folder, device, dtype)
-        self._tokenizer = loading.tokenizer_of(self._folder)
-        loaded: Any = loading.load(self._folder, dtype=dtype)
+        self._tokenizer = loading.load_tokenizer(self._folder)
+        loaded: Any = loading.load_model(self._folder, dtype=dtype)
         self._model = loaded.to(device).eval()
         given = self._model.generation_config.eos_token_id
         listed = given if isinstance(given, list) else [given]
@@ -117,13 +117,13 @@ class Local:
             if len(prompts) > 1:
                 return [made for one in prompts for made in self._sampled([one], n, sampling)]
             why = f"a prompt of {longest} tokens leaves no room in a context of {self._context()}"
-            return [[_failed(why, longest)]]
+            return [[_fail(why, longest)]]
         if len(prompts) > 1 or n <= self._serving.batch:
             try:
                 return self._batch(prompts, n, sampling, min(sampling.max_tokens, room))
             except torch.OutOfMemoryError:
                 if len(prompts) == 1 and n == 1:
-                    return [[_failed(f"out of memory with {longest} tokens", longest)]]
+                    return [[_fail(f"out of memory with {longest} tokens", longest)]]
             torch.cuda.empty_cache()
             log.info("out of memory with %d sequences: halved", len(prompts) * n)
         if len(prompts) > 1:
@@ -203,7 +203,7 @@ class Local:
         return int(getattr(self._model.config, "max_position_embeddings", None) or 1 << 20)
 
 
-def scratch() -> Path:
+def find_scratch_folder() -> Path:
     """Return the folder of models that were unpacked or made: FLYWHEEL_CACHE, or that of caches."""
     given = os.environ.get("FLYWHEEL_CACHE")
     if given:
@@ -212,7 +212,7 @@ def scratch() -> Path:
     return Path(base) / "flywheel" / "models"
 
 
-def _failed(why: str, prompt_tokens: int) -> Completion:
+def _fail(why: str, prompt_tokens: int) -> Completion:
     return Completion(
         text="", finish_reason=FAILED, prompt_tokens=prompt_tokens, completion_tokens=0, error=why
     )

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.contract.rows import Message
+from pipelines import Message
 from store.errors import FlywheelError, UnknownName
 from store.ids import content_id
 from trainers.policies.interface import FAILED, Completion, Sampling
@@ -27,7 +27,7 @@ class Scripted:
         if not file.is_file():
             raise UnknownName(f"no file {file}", "scripted:FILE.jsonl names a file of answers.")
         self._lines = [
-            _line(text, file, number)
+            _parse_line(text, file, number)
             for number, text in enumerate(file.read_text("utf-8").splitlines(), start=1)
             if text.strip()
         ]
@@ -64,13 +64,13 @@ class Scripted:
                 self._turns[shown] = itertools.cycle(fitting)
             words = sum(len(turn["content"].split()) for turn in messages)
             taken = itertools.islice(self._turns[shown], n)
-            yield index, [_completion(line, words) for line in taken]
+            yield index, [_make_completion(line, words) for line in taken]
 
     def close(self) -> None:
         """Nothing is held."""
 
 
-def _line(text: str, file: Path, number: int) -> dict[str, Any]:
+def _parse_line(text: str, file: Path, number: int) -> dict[str, Any]:
     try:
         line = json.loads(text)
     except ValueError as error:
@@ -82,7 +82,7 @@ def _line(text: str, file: Path, number: int) -> dict[str, Any]:
             raise FlywheelError(f'{file}: line {number} has no "text"')
 
 
-def _completion(line: dict[str, Any], prompt_tokens: int) -> Completion:
+def _make_completion(line: dict[str, Any], prompt_tokens: int) -> Completion:
     failed = line.get("error")
     return Completion(
         text=line["text"],

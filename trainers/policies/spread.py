@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from pipelines.contract.rows import Message
+from pipelines import Message
 from store.errors import FlywheelError
 from trainers.policies.interface import Completion, Sampling, Serving
 from trainers.policies.local_model import Local
@@ -36,7 +36,7 @@ class Spread:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-        if processes.count() > 1:
+        if processes.count_processes() > 1:
             _broadcast(None)
 
     @property
@@ -52,14 +52,14 @@ class Spread:
         Raises:
             FlywheelError: a rank could not sample its share.
         """
-        if processes.count() == 1:
+        if processes.count_processes() == 1:
             yield from self._local.sample(prompts, n, sampling)
             return
-        size = max(self._each // n, 1) * processes.count()
+        size = max(self._each // n, 1) * processes.count_processes()
         for place, start in enumerate(range(0, len(prompts), size)):
-            request = (prompts[start : start + size], n, _moved(sampling, place))
+            request = (prompts[start : start + size], n, _move_seed(sampling, place))
             _broadcast(request)
-            for index, made in _answered(self._local, *request):
+            for index, made in _answer_share(self._local, *request):
                 yield start + index, made
 
     def close(self) -> None:
@@ -71,20 +71,20 @@ def serve(folder: Path, serving: Serving) -> None:
     """Answer what rank 0 asks this rank, until it asks no more."""
     local = Local(str(folder), serving)
     while (request := _broadcast(None)) is not None:
-        _answered(local, *request)
+        _answer_share(local, *request)
     local.close()
 
 
-def _answered(
+def _answer_share(
     local: Local, prompts: Sequence[list[Message]], n: int, sampling: Sampling
 ) -> list[tuple[int, list[Completion]]]:
     """Sample this rank's share of the prompts, and return those of all ranks."""
     from accelerate.utils import gather_object
 
-    rank, ranks = processes.rank(), processes.count()
+    rank, ranks = processes.read_rank(), processes.count_processes()
     mine = list(range(rank, len(prompts), ranks))
     try:
-        sampled = local.sample([prompts[index] for index in mine], n, _moved(sampling, rank))
+        sampled = local.sample([prompts[index] for index in mine], n, _move_seed(sampling, rank))
         answers: list[Any] = [(mine[index], made) for index, made in sampled] if mine else []
     except Exception as error:
         answers = [FlywheelError(f"rank {rank} could not sample: {error}")]
@@ -95,7 +95,7 @@ def _answered(
     return found
 
 
-def _moved(sampling: Sampling, by: int) -> Sampling:
+def _move_seed(sampling: Sampling, by: int) -> Sampling:
     """Return settings whose seed differs by rank and batch, so that no two draw the same."""
     if sampling.seed is None:
         return sampling

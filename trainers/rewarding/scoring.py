@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from store.commandline import members
 from store.errors import FlywheelError, UnknownName
-from trainers.rewarding.terms import Terms, figures
+from trainers.rewarding.terms import Terms, read_figures
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,7 +60,7 @@ class Scored:
     task's), discarded (correct, without a figure), unjudged, groups, zero_variance_groups."""
 
 
-def rule(name: str) -> Rule:
+def load_rule(name: str) -> Rule:
     """Return a rule by its name, such as cuda-l1; raises UnknownName with the nearest one."""
     known = members.members("trainers.rewards")
     wanted = name.replace("_", "-")
@@ -70,7 +70,7 @@ def rule(name: str) -> Rule:
     return Rule(name=wanted, version=module.VERSION, config=module.Config, raw=module.raw)
 
 
-def configured(wanted: Rule, options: Mapping[str, Any]) -> Terms:
+def configure_rule(wanted: Rule, options: Mapping[str, Any]) -> Terms:
     """Return a rule's Config with some options set.
 
     Raises:
@@ -81,11 +81,11 @@ def configured(wanted: Rule, options: Mapping[str, Any]) -> Terms:
     for name, value in options.items():
         if name not in known:
             raise UnknownName.among(f"option of {wanted.name}", name, known)
-        _check(f"{wanted.name}: {name}", str(known[name].type), value)
+        _check_type(f"{wanted.name}: {name}", str(known[name].type), value)
     return wanted.config(**options)
 
 
-def score(
+def score_step(
     lake: store.Lake,
     rule: str,
     config: Terms | None,
@@ -114,11 +114,11 @@ def score(
     """
     import numpy as np
 
-    found = _rule(rule)
+    found = _cached_rule(rule)
     terms = found.config() if config is None else config
-    rows = _inputs(lake, terms, generation_ids)
+    rows = _read_inputs(lake, terms, generation_ids)
     raw = found.raw(rows, terms)
-    first, last = _steps_before(step, terms)
+    first, last = _find_window(step, terms)
     asked = {
         "run_id": run_id,
         "rule": found.name,
@@ -126,14 +126,16 @@ def score(
         "first": first,
         "last": last,
     }
-    history = lake.run(_question("earlier_rewards"), asked).arrow()
-    mean, std = _spread(_moments(_whole(history["step"]), figures(history, "raw")), terms)
+    history = lake.run(_read_sql("earlier_rewards"), asked).arrow()
+    mean, std = _combine_moments(
+        _gather_moments(_read_steps(history["step"]), read_figures(history, "raw")), terms
+    )
     steps = np.full(len(raw), step, dtype=np.int64)
-    smoothed = _smoothed(raw, np.full(len(raw), mean), np.full(len(raw), std), terms)
-    return _scored(lake, found, terms, run_id, rows, raw, smoothed, steps, groups, generation_ids)
+    smoothed = _smooth(raw, np.full(len(raw), mean), np.full(len(raw), std), terms)
+    return _assemble(lake, found, terms, run_id, rows, raw, smoothed, steps, groups, generation_ids)
 
 
-def rescored(
+def rescore_run(
     lake: store.Lake,
     run_id: str,
     rule: str,
@@ -158,30 +160,30 @@ def rescored(
     """
     import numpy as np
 
-    found = _rule(rule)
+    found = _cached_rule(rule)
     terms = found.config() if config is None else config
-    attempts = lake.run(_question("run_attempts"), {"run_id": run_id}).arrow()
+    attempts = lake.run(_read_sql("run_attempts"), {"run_id": run_id}).arrow()
     if not attempts.num_rows:
         raise UnknownName(
             f"no attempt of a run {run_id!a}",
             'store query "SELECT run_id, count(*) FROM generations GROUP BY run_id" lists runs.',
         )
     wanted = [str(one) for one in attempts["generation_id"].to_pylist()]
-    rows = _inputs(lake, terms, wanted)
+    rows = _read_inputs(lake, terms, wanted)
     raw = found.raw(rows, terms)
-    steps = np.nan_to_num(figures(attempts, "step")).astype(np.int64)
+    steps = np.nan_to_num(read_figures(attempts, "step")).astype(np.int64)
     order = np.lexsort((raw, steps))
     known = order[~np.isnan(raw[order])]
-    moments = _moments(steps[known], raw[known])
+    moments = _gather_moments(steps[known], raw[known])
     mean, std = np.empty_like(raw), np.empty_like(raw)
     for step in np.unique(steps).tolist():
-        first, last = _steps_before(step, terms)
+        first, last = _find_window(step, terms)
         at = steps == step
-        mean[at], std[at] = _spread(moments.between(first, last), terms)
-    smoothed = _smoothed(raw, mean, std, terms)
+        mean[at], std[at] = _combine_moments(moments.between(first, last), terms)
+    smoothed = _smooth(raw, mean, std, terms)
     groups = [str(one) for one in attempts["group_id"].to_pylist()]
-    scored = _scored(lake, found, terms, run_id, rows, raw, smoothed, steps, groups, wanted)
-    return scored if name is None else _named(scored, name)
+    scored = _assemble(lake, found, terms, run_id, rows, raw, smoothed, steps, groups, wanted)
+    return scored if name is None else _rename_rule(scored, name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +197,9 @@ class Compared:
     """Those of another lake's snapshot, or of none, which cannot be computed again here."""
 
 
-def recomputed(lake: store.Lake, run_id: str, rule: str, *, name: str | None = None) -> Compared:
+def verify_rewards(
+    lake: store.Lake, run_id: str, rule: str, *, name: str | None = None
+) -> Compared:
     """Compute the stored rewards of a run again, each at the snapshot that it was given at.
 
     Args:
@@ -209,9 +213,9 @@ def recomputed(lake: store.Lake, run_id: str, rule: str, *, name: str | None = N
     """
     import store
 
-    found = _rule(rule)
+    found = _cached_rule(rule)
     given = {"run_id": run_id, "rule": name or found.name, "rule_version": found.version}
-    stored = lake.run(_question("stored_rewards"), given).rows()
+    stored = lake.run(_read_sql("stored_rewards"), given).rows()
     if not stored:
         raise UnknownName(
             f"no reward of run {run_id!a} under {name or found.name} {found.version}",
@@ -226,12 +230,12 @@ def recomputed(lake: store.Lake, run_id: str, rule: str, *, name: str | None = N
         batches.setdefault((row["snapshot_id"], row["config"]), []).append(row)
     different: list[dict[str, Any]] = []
     for (snapshot, config), rows in batches.items():
-        terms = configured(found, json.loads(config))
+        terms = configure_rule(found, json.loads(config))
         with store.open(lake.url, at=snapshot) as then:
-            again = _again(then, found, terms, run_id, rows)
+            again = _score_again(then, found, terms, run_id, rows)
         for row in rows:
             now = again.get(row["generation_id"], {})
-            if not all(_same(row[figure], now.get(figure)) for figure in _FIGURES):
+            if not all(_is_same(row[figure], now.get(figure)) for figure in _FIGURES):
                 was = {f"stored_{figure}": row[figure] for figure in _FIGURES}
                 now = {figure: now.get(figure) for figure in _FIGURES}
                 which = {"generation_id": row["generation_id"], "step": row["step"]}
@@ -239,16 +243,16 @@ def recomputed(lake: store.Lake, run_id: str, rule: str, *, name: str | None = N
     return Compared(rewards=len(stored), different=different, elsewhere=elsewhere)
 
 
-def _again(
+def _score_again(
     then: store.Lake, found: Rule, terms: Terms, run_id: str, rows: Sequence[Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
     """Return the rewards of these attempts by generation, as the snapshot gives them."""
     steps = {row["step"] for row in rows}
     if len(steps) > 1:
         # A step that is trained on adds a snapshot, so these were given together, afterwards.
-        scored = rescored(then, run_id, found.name, terms)
+        scored = rescore_run(then, run_id, found.name, terms)
     else:
-        scored = score(
+        scored = score_step(
             then,
             found.name,
             terms,
@@ -260,7 +264,9 @@ def _again(
     return {row["generation_id"]: row for row in scored.rows}
 
 
-def normalised(smoothed: Floats, groups: Sequence[str], epsilon: float) -> tuple[Floats, int]:
+def normalize_rewards(
+    smoothed: Floats, groups: Sequence[str], epsilon: float
+) -> tuple[Floats, int]:
     """Return (r - mean) / (std + epsilon) inside each group, and how many groups are flat.
 
     std is over n - 1, as in TRL. NaN is no reward: it is in no mean and stays NaN. A group whose
@@ -307,7 +313,7 @@ class _Moments:
         return _Moments(self.steps[a:b], self.count[a:b], self.mean[a:b], self.squares[a:b])
 
 
-def _moments(steps: Whole, raw: Floats) -> _Moments:
+def _gather_moments(steps: Whole, raw: Floats) -> _Moments:
     """Gather raw rewards, sorted by step and value, by step."""
     import numpy as np
 
@@ -318,7 +324,7 @@ def _moments(steps: Whole, raw: Floats) -> _Moments:
     return _Moments(known, count, mean, squares)
 
 
-def _spread(moments: _Moments, terms: Terms) -> tuple[float, float]:
+def _combine_moments(moments: _Moments, terms: Terms) -> tuple[float, float]:
     """Return mean and standard deviation over steps (Chan, Golub and LeVeque's combination)."""
     import numpy as np
 
@@ -331,7 +337,7 @@ def _spread(moments: _Moments, terms: Terms) -> tuple[float, float]:
     return mean, std
 
 
-def _steps_before(step: int, terms: Terms) -> tuple[int, int]:
+def _find_window(step: int, terms: Terms) -> tuple[int, int]:
     """Return the steps, first and after the last, whose rewards give mean and standard deviation.
 
     They are the window before the last refresh; until the first refresh, all steps before this one.
@@ -342,7 +348,7 @@ def _steps_before(step: int, terms: Terms) -> tuple[int, int]:
     return (max(0, refreshed - terms.window), refreshed) if refreshed else (0, step)
 
 
-def _smoothed(raw: Floats, mean: Floats, std: Floats, terms: Terms) -> Floats:
+def _smooth(raw: Floats, mean: Floats, std: Floats, terms: Terms) -> Floats:
     import numpy as np
 
     smoothed = raw
@@ -351,7 +357,7 @@ def _smoothed(raw: Floats, mean: Floats, std: Floats, terms: Terms) -> Floats:
     return smoothed if terms.clip is None else np.clip(smoothed, -terms.clip, terms.clip)
 
 
-def _inputs(lake: store.Lake, terms: Terms, generation_ids: Sequence[str]) -> pa.Table:
+def _read_inputs(lake: store.Lake, terms: Terms, generation_ids: Sequence[str]) -> pa.Table:
     """Return what the lake knows of the attempts, in their order.
 
     Raises UnknownName where it holds no such attempt.
@@ -364,18 +370,18 @@ def _inputs(lake: store.Lake, terms: Terms, generation_ids: Sequence[str]) -> pa
     lake.register("wanted", pa.table({"generation_id": wanted}))
     device = terms.device
     if device is None:
-        row = lake.run(_question("reward_device")).one()
+        row = lake.run(_read_sql("reward_device")).one()
         device = None if row is None else str(row["device"])
     kernels = None
     if len(wanted) <= _FEW:
-        row = lake.run(_question("wanted_kernels")).one()
+        row = lake.run(_read_sql("wanted_kernels")).one()
         kernels = None if row is None else row["kernels"]
     asked = {
         "device": device,
         "kernels": kernels,
         "include_nonequivalent": terms.include_nonequivalent,
     }
-    rows = lake.run(_question("reward_inputs"), asked).arrow().combine_chunks()
+    rows = lake.run(_read_sql("reward_inputs"), asked).arrow().combine_chunks()
     places = pc.index_in(wanted, rows["generation_id"].combine_chunks())
     missing = wanted.filter(pc.is_null(places))
     if len(missing):
@@ -386,7 +392,7 @@ def _inputs(lake: store.Lake, terms: Terms, generation_ids: Sequence[str]) -> pa
     return rows.take(pa.array(np.asarray(places), pa.int64()))
 
 
-def _scored(
+def _assemble(
     lake: store.Lake,
     found: Rule,
     terms: Terms,
@@ -401,9 +407,9 @@ def _scored(
     """Put rewards together: advantages, rows of the table, and counts."""
     import numpy as np
 
-    advantage, flat = normalised(smoothed, groups, terms.group_epsilon)
+    advantage, flat = normalize_rewards(smoothed, groups, terms.group_epsilon)
     missing = np.isnan(raw)
-    outcome = figures(inputs, "correct")
+    outcome = read_figures(inputs, "correct")
     correct, judged = outcome == 1, ~np.isnan(outcome)
     constant = {
         "run_id": run_id,
@@ -429,29 +435,29 @@ def _scored(
         "rewarded": len(rows),
         "correct": int(correct.sum()),
         "failures": int((judged & ~correct).sum()),
-        "quarantined": int(figures(inputs, "quarantined").sum()),
-        "nonequivalent": int(figures(inputs, "nonequivalent").sum()),
+        "quarantined": int(read_figures(inputs, "quarantined").sum()),
+        "nonequivalent": int(read_figures(inputs, "nonequivalent").sum()),
         "discarded": int((correct & missing).sum()),
         "unjudged": int((~judged).sum()),
         "groups": len(set(groups)),
         "zero_variance_groups": flat,
     }
     return Scored(
-        raw=_listed(raw),
-        smoothed=_listed(smoothed),
-        advantage=_listed(advantage),
+        raw=_list_figures(raw),
+        smoothed=_list_figures(smoothed),
+        advantage=_list_figures(advantage),
         rows=rows,
         counts=counts,
     )
 
 
-def _named(scored: Scored, name: str) -> Scored:
+def _rename_rule(scored: Scored, name: str) -> Scored:
     from dataclasses import replace
 
     return replace(scored, rows=[row | {"rule": name} for row in scored.rows])
 
 
-def _check(what: str, kind: str, value: object) -> None:
+def _check_type(what: str, kind: str, value: object) -> None:
     """Raise FlywheelError unless a value is of the type that an annotation names."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     allowed = (
@@ -466,7 +472,7 @@ def _check(what: str, kind: str, value: object) -> None:
         raise FlywheelError(f"{what} is {value!r}", f"Give a value of type {kind}.")
 
 
-def _same(stored: float | None, now: float | None) -> bool:
+def _is_same(stored: float | None, now: float | None) -> bool:
     import math
 
     if stored is None or now is None:
@@ -474,24 +480,24 @@ def _same(stored: float | None, now: float | None) -> bool:
     return math.isclose(stored, now, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
 
 
-def _listed(values: Floats) -> list[float | None]:
+def _list_figures(values: Floats) -> list[float | None]:
     import math
 
     return [None if math.isnan(value) else value for value in values.tolist()]
 
 
-def _whole(column: pa.ChunkedArray) -> Whole:
+def _read_steps(column: pa.ChunkedArray) -> Whole:
     import numpy as np
 
     return np.asarray(column.to_numpy(), dtype=np.int64)
 
 
 @functools.cache
-def _rule(name: str) -> Rule:
-    return rule(name)
+def _cached_rule(name: str) -> Rule:
+    return load_rule(name)
 
 
 @functools.cache
-def _question(name: str) -> str:
+def _read_sql(name: str) -> str:
     """Return the text of an SQL file of this room."""
     return (_SQL / f"{name}.sql").read_text("utf-8")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from pipelines import Baseline
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
 
     Floats: TypeAlias = npt.NDArray[np.float64]
-
-Baseline: TypeAlias = Literal["eager", "compile", "compile_reduce_overhead", "cuda_graph", "cudnn"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Terms:
     """Added to a group's standard deviation before dividing (TRL adds 1e-4)."""
 
 
-def figures(rows: pa.Table, name: str) -> Floats:
+def read_figures(rows: pa.Table, name: str) -> Floats:
     """Return a column as doubles, NULL as NaN."""
     import numpy as np
     import pyarrow as pa
@@ -53,7 +53,7 @@ def figures(rows: pa.Table, name: str) -> Floats:
     return np.asarray(rows[name].cast(pa.float64()).to_numpy())
 
 
-def rewarded(rows: pa.Table, worth: Floats | float, terms: Terms) -> Floats:
+def assign_rewards(rows: pa.Table, worth: Floats | float, terms: Terms) -> Floats:
     """Return raw rewards: `worth` of correct attempts, and what the terms say of all others.
 
     NaN is no reward: the kernel has not been judged, or it is correct, has no worth, and the terms
@@ -61,7 +61,7 @@ def rewarded(rows: pa.Table, worth: Floats | float, terms: Terms) -> Floats:
     """
     import numpy as np
 
-    outcome = figures(rows, "correct")
+    outcome = read_figures(rows, "correct")
     none = np.nan if terms.discarded == "skip" else terms.failure
     success = np.where(np.isnan(worth), none, worth)
     return np.where(np.isnan(outcome), np.nan, np.where(outcome == 1, success, terms.failure))

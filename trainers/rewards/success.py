@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainers.rewarding.terms import Terms, rewarded
+from trainers.rewarding.terms import Terms, assign_rewards
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,4 +25,4 @@ class Config(Terms):
 
 def raw(rows: pa.Table, config: Config) -> Floats:
     """Return what a verdict is worth."""
-    return rewarded(rows, config.correct, config)
+    return assign_rewards(rows, config.correct, config)

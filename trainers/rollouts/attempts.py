@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
-from pipelines import messages_json, prompt_id
-from pipelines.contract.rows import Message
+from pipelines import Message, messages_json, prompt_id
 from store.code.completion import Parsed, clean, parse
 from store.ids import kernel_id, uuid7
 from trainers.policies.interface import FAILED, Completion, Sampling
@@ -19,7 +18,7 @@ Tables: TypeAlias = "dict[str, list[Row]]"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class ShownPrompt:
     """One prompt as it was shown."""
 
     task_id: str
@@ -40,11 +39,11 @@ class Asked:
         return prompt_id(self.messages)
 
 
-def attempts(
+def make_attempt_rows(
     run_id: str,
     policy_id: str,
     group_id: str,
-    asked: Asked,
+    asked: ShownPrompt,
     completions: Sequence[Completion],
     sampling: Sampling,
     *,
@@ -65,7 +64,7 @@ def attempts(
         Rows of prompts, generations, kernels, kernel_features and analyses.
     """
     tables: Tables = {
-        "prompts": [_prompt(asked)],
+        "prompts": [_make_prompt_row(asked)],
         "generations": [],
         "kernels": [],
         "kernel_features": [],
@@ -80,7 +79,7 @@ def attempts(
             if failed
             else parse(completion.text, completion.finish_reason)
         )
-        kernel = _kernel(parsed)
+        kernel = _make_kernel_row(parsed)
         if kernel is not None:
             kernels.setdefault(kernel["kernel_id"], kernel)
         generation_id = uuid7()
@@ -96,7 +95,7 @@ def attempts(
                 "sample_index": index,
                 "trajectory_id": generation_id,
                 "turn": 0,
-                "completion": None if failed else written(completion),
+                "completion": None if failed else format_completion(completion),
                 "finish_reason": completion.finish_reason,
                 "parse_error": parsed.parse_error,
                 "analysis": parsed.analysis,
@@ -123,15 +122,15 @@ def attempts(
                     "author": policy_id,
                     "body": parsed.analysis,
                     "techniques": list(parsed.techniques),
-                    "fastest_kernel_id": fastest(parsed, asked),
+                    "fastest_kernel_id": find_fastest(parsed, asked),
                 }
             )
     tables["kernels"] = list(kernels.values())
-    tables["kernel_features"] = _features(tables["kernels"])
+    tables["kernel_features"] = _extract_features(tables["kernels"])
     return tables
 
 
-def written(completion: Completion) -> str:
+def format_completion(completion: Completion) -> str:
     """Return all that the policy wrote, as it is stored: reasoning given apart stands in front."""
     text = clean(completion.text)
     if not completion.reasoning:
@@ -139,14 +138,14 @@ def written(completion: Completion) -> str:
     return f"<think>\n{clean(completion.reasoning)}\n</think>\n\n{text}"
 
 
-def fastest(parsed: Parsed, asked: Asked) -> str | None:
+def find_fastest(parsed: Parsed, asked: ShownPrompt) -> str | None:
     """Return the exemplar that an analysis names as the fastest, or None."""
     if parsed.fastest is None or not 1 <= parsed.fastest <= len(asked.exemplar_kernel_ids):
         return None
     return asked.exemplar_kernel_ids[parsed.fastest - 1]
 
 
-def _prompt(asked: Asked) -> Row:
+def _make_prompt_row(asked: ShownPrompt) -> Row:
     return {
         "prompt_id": asked.prompt_id,
         "messages": messages_json(asked.messages),
@@ -156,7 +155,7 @@ def _prompt(asked: Asked) -> Row:
     }
 
 
-def _kernel(parsed: Parsed) -> Row | None:
+def _make_kernel_row(parsed: Parsed) -> Row | None:
     if parsed.code is None:
         return None
     files = {parsed.path: parsed.code, **dict(parsed.other_files)}
@@ -171,7 +170,7 @@ def _kernel(parsed: Parsed) -> Row | None:
     }
 
 
-def _features(kernels: list[Row]) -> list[Row]:
+def _extract_features(kernels: list[Row]) -> list[Row]:
     import pyarrow as pa
 
     from store.code import features

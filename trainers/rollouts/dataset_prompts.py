@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import store
-from pipelines import prompt_id
-from pipelines.contract.rows import Message
+from pipelines import Message, prompt_id
 from store.errors import DatasetError
 from trainers.datasets import records
-from trainers.rollouts.attempts import Asked
+from trainers.rollouts.attempts import ShownPrompt
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,7 +21,7 @@ _WANTED = (
 )  # fmt: skip
 
 
-def prompts(lake: store.Lake, wanted: str, limit: int | None = None) -> list[Asked]:
+def load_prompts(lake: store.Lake, wanted: str, limit: int | None = None) -> list[ShownPrompt]:
     """Return the distinct prompts of a dataset, in its order.
 
     Args:
@@ -36,17 +35,17 @@ def prompts(lake: store.Lake, wanted: str, limit: int | None = None) -> list[Ask
         DatasetError: its folder is gone, has no prompts, was changed, or is about tasks and kernels
             that this lake has not.
     """
-    folder = _folder(lake, wanted)
-    rows = _rows(folder)
+    folder = _find_folder(lake, wanted)
+    rows = _read_rows(folder)
     lacking = {"prompt", "task_id"} - set(rows.column_names)
     if lacking:
         raise DatasetError(
             f"{folder} has no column {' and '.join(sorted(lacking))}",
             "Datasets of `pipelines run` have both.",
         )
-    made: dict[str, Asked] = {}
+    made: dict[str, ShownPrompt] = {}
     for row in rows.select([name for name in _WANTED if name in rows.column_names]).to_pylist():
-        one = _asked(lake, folder, row)
+        one = _make_prompt(lake, folder, row)
         made.setdefault(one.prompt_id, one)
     found = list(made.values())[:limit]
     if not found:
@@ -55,18 +54,19 @@ def prompts(lake: store.Lake, wanted: str, limit: int | None = None) -> list[Ask
     return found
 
 
-def _folder(lake: store.Lake, wanted: str) -> Path:
+def _find_folder(lake: store.Lake, wanted: str) -> Path:
     if Path(wanted).is_dir():
         return Path(wanted)
-    row = records.named(lake, wanted)
+    row = records.find_recorded(lake, wanted)
     if row["path"] is None or not Path(row["path"]).is_dir():
         raise DatasetError(
-            f"the folder of dataset {row['name']} is gone: {row['path']}", records.again(row)
+            f"the folder of dataset {row['name']} is gone: {row['path']}",
+            records.describe_remake(row),
         )
     return Path(row["path"])
 
 
-def _rows(folder: Path) -> pa.Table:
+def _read_rows(folder: Path) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -81,8 +81,8 @@ def _rows(folder: Path) -> pa.Table:
         raise DatasetError(f"{folder} cannot be read: {error}") from error
 
 
-def _asked(lake: store.Lake, folder: Path, row: dict[str, Any]) -> Asked:
-    messages = _messages(row["prompt"])
+def _make_prompt(lake: store.Lake, folder: Path, row: dict[str, Any]) -> ShownPrompt:
+    messages = _read_messages(row["prompt"])
     if messages is None:
         raise DatasetError(f"{folder}: a prompt is neither text nor a list of role and content")
     shown, scores = row.get("exemplar_kernel_ids") or [], row.get("exemplar_scores") or []
@@ -93,7 +93,7 @@ def _asked(lake: store.Lake, folder: Path, row: dict[str, Any]) -> Asked:
             f"{folder}: the text of prompt {row['prompt_id'][:12]} was changed",
             "Make the dataset again with `pipelines run`.",
         )
-    return Asked(
+    return ShownPrompt(
         task_id=row["task_id"],
         messages=messages,
         template_hash=row.get("template_hash"),
@@ -105,7 +105,7 @@ def _asked(lake: store.Lake, folder: Path, row: dict[str, Any]) -> Asked:
     )
 
 
-def _messages(prompt: Any) -> list[Message] | None:
+def _read_messages(prompt: Any) -> list[Message] | None:
     """Return TRL's two forms of a prompt, text or turns, as turns."""
     if isinstance(prompt, str):
         return [{"role": "user", "content": prompt}]
@@ -121,7 +121,7 @@ def _messages(prompt: Any) -> list[Message] | None:
     return turns
 
 
-def _require_known(lake: store.Lake, folder: Path, asked: Sequence[Asked]) -> None:
+def _require_known(lake: store.Lake, folder: Path, asked: Sequence[ShownPrompt]) -> None:
     """Raise DatasetError where the lake lacks what the rows will refer to."""
     import pyarrow as pa
 

@@ -23,7 +23,7 @@ from store.commandline.progress import Progress
 from store.errors import FlywheelError
 from store.ids import content_id, uuid7
 from trainers.policies.interface import FAILED, BudgetReached, EndpointFailed, Policy, Sampling
-from trainers.rollouts.attempts import Asked, attempts
+from trainers.rollouts.attempts import ShownPrompt, make_attempt_rows
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class Judge(Protocol):
 class Config:
     """How much is sampled. CUDA-L1: 20 attempts of each model at each task, 2 correct ones kept."""
 
-    attempts: int = 20
+    make_attempt_rows: int = 20
     """Most attempts of a policy at a task."""
     keep: int = 2
     """Distinct correct kernels of a policy and task after which it is asked no more; 0 for all
@@ -88,7 +88,7 @@ class Tally:
     """What came of one policy."""
 
     name: str
-    attempts: int = 0
+    make_attempt_rows: int = 0
     failed: int = 0
     """Attempts that the endpoint or the machine failed."""
     reasons: Counter[str] = field(default_factory=Counter[str])
@@ -132,9 +132,9 @@ class Outcome:
 class _Group:
     """Attempts of one policy at one prompt."""
 
-    asked: Asked
-    group_id: str
-    attempts: int = 0
+    asked: ShownPrompt
+    make_group_id: str
+    make_attempt_rows: int = 0
     next_index: int = 0
 
 
@@ -160,10 +160,10 @@ class _Unit:
         return min(self.groups, key=lambda group: group.attempts), min(left, config.wave)
 
 
-def run(
+def run_rollout(
     lake_url: str | None,
     policies: Sequence[Policy],
-    prompts: Sequence[Asked],
+    prompts: Sequence[ShownPrompt],
     sampling: Sampling,
     config: Config,
     judge: Judge | None,
@@ -195,7 +195,7 @@ def run(
         with writer.reader() as lake:
             origin = (lake.lake_id, lake.snapshot)
             for one in policies:
-                units = _units(lake, one.row["policy_id"], prompts, sampling)
+                units = _plan_units(lake, one.row["policy_id"], prompts, sampling)
                 plans.append((one, Tally(name=str(one.row["name"])), units))
         work.judge_stored([unit for _, _, units in plans for unit in units])
         if not any(unit.next(config) for _, _, units in plans for unit in units):
@@ -240,7 +240,7 @@ def run(
     )
 
 
-def group_id(asked: Asked, policy_id: str, sampling: Sampling) -> str:
+def make_group_id(asked: ShownPrompt, policy_id: str, sampling: Sampling) -> str:
     """Return the id of the attempts of a policy at a prompt under one sampling setting."""
     return content_id(
         NAME, asked.lake_id, str(asked.snapshot_id), asked.prompt_id, policy_id,
@@ -286,7 +286,9 @@ class _Work:
                     for unit, group, times in wave
                     if (group.next_index, times) == (far, n)
                 ]
-                fresh += self._part(policy, tally, part, far, n, lambda: _made(units), most)
+                fresh += self._part(
+                    policy, tally, part, far, n, lambda: _count_attempts(units), most
+                )
                 if tally.stopped is not None:
                     break
             self._writer.flush()
@@ -315,7 +317,7 @@ class _Work:
             ):
                 answered.add(index)
                 unit, group = part[index]
-                tables = attempts(
+                tables = make_attempt_rows(
                     self.run_id,
                     policy.row["policy_id"],
                     group.group_id,
@@ -328,7 +330,7 @@ class _Work:
                 # A failed attempt is none for the lake, but this run does not ask for it again.
                 group.attempts += n
                 group.next_index += len(completions)
-                _count(tally, tables["generations"])
+                _tally_rows(tally, tables["generations"])
                 for kernel in tables["kernels"]:
                     kernel_id = kernel["kernel_id"]
                     if kernel_id not in unit.kernels:
@@ -360,14 +362,14 @@ class _Work:
                     tally.correct += 1
 
 
-def _units(
-    lake: store.Lake, policy_id: str, prompts: Sequence[Asked], sampling: Sampling
+def _plan_units(
+    lake: store.Lake, policy_id: str, prompts: Sequence[ShownPrompt], sampling: Sampling
 ) -> list[_Unit]:
     """Return the work of one policy, with what the lake has of it."""
     import pyarrow as pa
 
     groups = [
-        _Group(asked=asked, group_id=group_id(asked, policy_id, sampling)) for asked in prompts
+        _Group(asked=asked, group_id=make_group_id(asked, policy_id, sampling)) for asked in prompts
     ]
     lake.register("groups", pa.table({"group_id": pa.array([one.group_id for one in groups])}))
     query = (_SQL / "rollout_groups.sql").read_text("utf-8")
@@ -385,11 +387,11 @@ def _units(
     return list(units.values())
 
 
-def _made(units: Sequence[_Unit]) -> int:
+def _count_attempts(units: Sequence[_Unit]) -> int:
     return sum(unit.attempts for unit in units)
 
 
-def _count(tally: Tally, generations: Sequence[Mapping[str, Any]]) -> None:
+def _tally_rows(tally: Tally, generations: Sequence[Mapping[str, Any]]) -> None:
     for row in generations:
         failed = row["finish_reason"] == FAILED
         tally.attempts += 1

@@ -10,7 +10,7 @@ from typing import Any
 from store.errors import FlywheelError
 
 
-def pairs(option: str, words: Iterable[str]) -> dict[str, str]:
+def parse_pairs(option: str, words: Iterable[str]) -> dict[str, str]:
     """Return KEY=VALUE words as a dictionary; of a key given twice the last counts.
 
     >>> pairs("judge", ["timing-s=0.1", "baselines=eager"])
@@ -28,13 +28,13 @@ def pairs(option: str, words: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def values(option: str, words: Iterable[str]) -> dict[str, Any]:
+def parse_values(option: str, words: Iterable[str]) -> dict[str, Any]:
     """Return `pairs`, with numbers, true, false and null for what reads as one.
 
     >>> values("judge", ["timing-s=0.1", "robustness=false", "baselines=eager"])
     {'timing_s': 0.1, 'robustness': False, 'baselines': 'eager'}
     """
-    found: dict[str, Any] = dict(pairs(option, words))
+    found: dict[str, Any] = dict(parse_pairs(option, words))
     for name, text in found.items():
         with contextlib.suppress(ValueError):
             found[name] = json.loads(text)

@@ -15,22 +15,22 @@ WAIT = timedelta(hours=6)
 """How long other ranks wait for rank 0, which may be sampling and judging meanwhile."""
 
 
-def count() -> int:
+def count_processes() -> int:
     """Return the number of processes that torchrun or accelerate started; 1 without them."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def rank() -> int:
+def read_rank() -> int:
     """Return the number of this process among all of the run."""
     return int(os.environ.get("RANK", "0"))
 
 
 def is_main() -> bool:
     """Whether this process is the one that writes to the lake."""
-    return rank() == 0
+    return read_rank() == 0
 
 
-def on_main(make: Callable[[], _Made], meanwhile: Callable[[], None] | None = None) -> _Made:
+def run_on_main(make: Callable[[], _Made], meanwhile: Callable[[], None] | None = None) -> _Made:
     """Return what rank 0 makes, on every rank; a refusal there is raised on every rank.
 
     What is made must be picklable: paths, texts, numbers. It travels between processes of one run.
@@ -39,11 +39,11 @@ def on_main(make: Callable[[], _Made], meanwhile: Callable[[], None] | None = No
         make: Called on rank 0.
         meanwhile: Called on the others; has to return before, or when, `make` does.
     """
-    if count() == 1:
+    if count_processes() == 1:
         return make()
     from accelerate.utils import broadcast_object_list
 
-    start()
+    join_group()
     box: list[Any] = [None, None]
     if is_main():
         try:
@@ -62,7 +62,7 @@ def on_main(make: Callable[[], _Made], meanwhile: Callable[[], None] | None = No
     return box[0]
 
 
-def start() -> None:
+def join_group() -> None:
     """Join the process group, with a limit that lets rank 0 sample and judge."""
     import torch
     from accelerate import PartialState

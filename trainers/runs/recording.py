@@ -95,8 +95,8 @@ class Run:
         if not processes.is_main():
             return
         if not self.resumed:
-            self.state |= {"versions": versions(), "processes": processes.count()}
-        _write(self.job.out / RUN_FILE, self.state)
+            self.state |= {"versions": collect_versions(), "processes": processes.count_processes()}
+        _write_state(self.job.out / RUN_FILE, self.state)
         self._writer = store.writer(self.job.lake_url, author=f"trainers {self.job.name}")
         self._writer.flush()
         names = ("config", "resolved", "versions", "processes")
@@ -121,7 +121,7 @@ class Run:
         """Write down how far the run is, beside its configuration, for who resumes it."""
         self.state |= state
         if processes.is_main():
-            _write(self.job.out / RUN_FILE, self.state)
+            _write_state(self.job.out / RUN_FILE, self.state)
 
     def append(self, tables: Mapping[str, Any], message: str) -> int:
         """Append one bundle of rows and return the snapshot that holds it."""
@@ -186,7 +186,7 @@ class Run:
         """
         if self._writer is None:
             return ""
-        identity = loading.policy_id(folder)
+        identity = loading.compute_policy_id(folder)
         settings = {
             "folder": str(folder.resolve()),
             "step": step,
@@ -203,7 +203,7 @@ class Run:
             "model": f"{folder.parent.name}/{folder.name}",
             "dataset_id": dataset_id,
             "run_id": self.run_id if stage != "base" else None,
-            "weights_sha256": loading.weights_sha256(folder),
+            "weights_sha256": loading.hash_weights(folder),
             "config": json.dumps(settings, sort_keys=True),
             "created_at": datetime.now(UTC),
         }
@@ -227,18 +227,18 @@ class Run:
             self._writer = None
 
 
-def begin(job: Job, config: Any) -> Run:
+def begin_run(job: Job, config: Any) -> Run:
     """Make a run, or find the one that the folder holds; every rank gets the same.
 
     Raises:
         FlywheelError: the folder holds another run or other files; there is nothing to resume; or
             the options are not those of the run that is resumed.
     """
-    state, resumed = processes.on_main(lambda: _begun(job, config))
+    state, resumed = processes.run_on_main(lambda: _open_state(job, config))
     return Run(job, state, resumed)
 
 
-def callback(run: Run, *, offset: int = 0, prefix: str = "") -> TrainerCallback:
+def make_metrics_callback(run: Run, *, offset: int = 0, prefix: str = "") -> TrainerCallback:
     """Return a callback that stores what a transformers Trainer logs.
 
     Args:
@@ -266,7 +266,7 @@ def callback(run: Run, *, offset: int = 0, prefix: str = "") -> TrainerCallback:
     return Metrics()
 
 
-def checkpoints(folder: Path) -> list[tuple[int, Path]]:
+def list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
     """Return the complete checkpoints of a transformers Trainer with their steps, oldest first.
 
     A folder without trainer_state.json was being written when its process ended, since that file
@@ -280,7 +280,7 @@ def checkpoints(folder: Path) -> list[tuple[int, Path]]:
     return sorted(found)
 
 
-def versions() -> dict[str, str]:
+def collect_versions() -> dict[str, str]:
     """Return the versions of what trains."""
     found = {"python": platform.python_version(), "kernel-flywheel": store.__version__}
     for name in _PACKAGES:
@@ -291,7 +291,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def reported(values: Mapping[str, float]) -> str:
+def format_metrics(values: Mapping[str, float]) -> str:
     """Return metrics as one line, for the terminal.
 
     >>> reported({"loss": 0.12345, "rows": 3})
@@ -302,7 +302,7 @@ def reported(values: Mapping[str, float]) -> str:
     )
 
 
-def _begun(job: Job, config: Any) -> tuple[dict[str, Any], bool]:
+def _open_state(job: Job, config: Any) -> tuple[dict[str, Any], bool]:
     file = job.out / RUN_FILE
     options = json.loads(json.dumps(asdict(config)))
     with store.open(job.lake_url, job.at) as lake:
@@ -313,7 +313,7 @@ def _begun(job: Job, config: Any) -> tuple[dict[str, Any], bool]:
                 f"{job.out} holds no run to resume", "Name the folder of one with --out."
             )
         state = json.loads(file.read_text("utf-8"))
-        _same(job, state, options, lake_id)
+        _check_same_run(job, state, options, lake_id)
         return state, True
     if job.out.exists() and (job.out.is_file() or any(job.out.iterdir())):
         hint = "--resume goes on with it; or name another folder with --out."
@@ -332,7 +332,7 @@ def _begun(job: Job, config: Any) -> tuple[dict[str, Any], bool]:
     }, False
 
 
-def _same(job: Job, state: dict[str, Any], options: dict[str, Any], lake_id: str) -> None:
+def _check_same_run(job: Job, state: dict[str, Any], options: dict[str, Any], lake_id: str) -> None:
     """Raise FlywheelError where a run that is resumed is not the one that was begun."""
     if state["name"] != job.name:
         raise FlywheelError(f"{job.out} holds a run of {state['name']}, not of {job.name}")
@@ -352,7 +352,7 @@ def _same(job: Job, state: dict[str, Any], options: dict[str, Any], lake_id: str
         )
 
 
-def _write(file: Path, state: dict[str, Any]) -> None:
+def _write_state(file: Path, state: dict[str, Any]) -> None:
     """Write a file whole or not at all."""
     partial = file.with_suffix(".partial")
     partial.write_text(json.dumps(state, indent=1, sort_keys=True) + "\n", "utf-8")

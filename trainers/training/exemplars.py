@@ -8,46 +8,38 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, TypeAlias
 
 import pipelines
 import store
-from pipelines import contrastive_batch
-from pipelines.contract.rows import Request, Row
-from pipelines.datasets.materialize import Job, selected
-from pipelines.datasets.tokens import counter
-from pipelines.selection.scores import Baseline
-from pipelines.selection.texts import with_texts
+from pipelines import ExemplarOptions, Job, Request, Row, contrastive_batch
 from store.errors import EmptyDataset, LeakageFound
-from trainers.rollouts.attempts import Asked
+from trainers.rollouts.attempts import ShownPrompt
 
 Arm: TypeAlias = Literal["bucket", "random", "island", "none", "shuffled"]
 _PURPOSE = "train"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Draw:
+class Draw(ExemplarOptions):
     """How exemplars are drawn."""
 
     arm: Arm
     """bucket, random, island and none are strategies of contrastive-batch; shuffled is bucket with
     the scores of a prompt dealt out anew among its kernels."""
-    exemplars: int
-    temperature: float
-    bucket_width: float
-    islands: int
-    baseline: Baseline
     device: str
     """Name of the device whose speedups are shown."""
 
 
-def step_seed(seed: int, step: int, draw: int = 0) -> int:
+def derive_step_seed(seed: int, step: int, draw: int = 0) -> int:
     """Return the seed of one step's draws; the draws themselves hash it with each task."""
     return int(store.ids.content_id("step", str(seed), str(step), str(draw))[:15], 16)
 
 
-def rendered(lake: store.Lake, draw: Draw, seed: int, wanted: Sequence[str]) -> list[Asked]:
+def render_prompts(
+    lake: store.Lake, draw: Draw, seed: int, wanted: Sequence[str]
+) -> list[ShownPrompt]:
     """Return one prompt per task, in order; a task that is wanted again gets another draw.
 
     A task without a scored kernel is asked without exemplars.
@@ -62,12 +54,12 @@ def rendered(lake: store.Lake, draw: Draw, seed: int, wanted: Sequence[str]) -> 
         LeakageFound: a task is not one to train on.
     """
     times = Counter(wanted)
-    known: dict[str, list[Asked]] = {}
+    known: dict[str, list[ShownPrompt]] = {}
     if draw.arm != "none":
-        known = _asked(lake, draw, seed, set(times), max(times.values()))
+        known = _render_tasks(lake, draw, seed, set(times), max(times.values()))
     missing = set(times) - set(known)
     if missing:
-        known |= _asked(lake, replace(draw, arm="none"), seed, missing, 1)
+        known |= _render_tasks(lake, replace(draw, arm="none"), seed, missing, 1)
     foreign = sorted(set(times) - set(known))
     if foreign:
         raise LeakageFound(
@@ -75,7 +67,7 @@ def rendered(lake: store.Lake, draw: Draw, seed: int, wanted: Sequence[str]) -> 
             "Make the list of tasks by `pipelines run rl-prompts`: it has none of the test split.",
         )
     seen: Counter[str] = Counter()
-    prompts: list[Asked] = []
+    prompts: list[ShownPrompt] = []
     for task in wanted:
         # Equal draws are one row of contrastive-batch.
         prompts.append(known[task][seen[task] % len(known[task])])
@@ -83,14 +75,14 @@ def rendered(lake: store.Lake, draw: Draw, seed: int, wanted: Sequence[str]) -> 
     return prompts
 
 
-def bare(lake: store.Lake, draw: Draw, wanted: Sequence[str]) -> list[Asked]:
+def render_bare_prompts(lake: store.Lake, draw: Draw, wanted: Sequence[str]) -> list[ShownPrompt]:
     """Return the prompts of tasks without exemplars, in order."""
-    return rendered(lake, replace(draw, arm="none"), 0, wanted)
+    return render_prompts(lake, replace(draw, arm="none"), 0, wanted)
 
 
-def _asked(
+def _render_tasks(
     lake: store.Lake, draw: Draw, seed: int, tasks: set[str], per_task: int
-) -> dict[str, list[Asked]]:
+) -> dict[str, list[ShownPrompt]]:
     """Return the prompts of these tasks by task; those with nothing to show are left out."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -101,28 +93,24 @@ def _asked(
         module=contrastive_batch,
         config=contrastive_batch.Config(
             strategy="bucket" if draw.arm == "shuffled" else draw.arm,
-            exemplars=draw.exemplars,
             per_task=per_task,
             device=draw.device,
-            baseline=draw.baseline,
-            temperature=draw.temperature,
-            bucket_width=draw.bucket_width,
-            islands=draw.islands,
+            **copy_exemplar_options(draw),
         ),
         request=Request(purpose=_PURPOSE, seed=seed),
         name="contrastive-batch",
-        counter=counter(None),
+        counter=pipelines.make_counter(None),
     )
     try:
-        rows = selected(job).rows
+        rows = pipelines.select_rows(job).rows
     except EmptyDataset:
         return {}
     rows = rows.filter(pc.is_in(rows["task_id"], value_set=pa.array(sorted(tasks), pa.string())))
-    found: dict[str, list[Asked]] = {}
-    for _, batch in with_texts(lake, rows, max(rows.num_rows, 1)):
+    found: dict[str, list[ShownPrompt]] = {}
+    for _, batch in pipelines.fetch_texts(lake, rows, max(rows.num_rows, 1)):
         for row in batch:
-            shown = _shuffled(row, seed) if draw.arm == "shuffled" else row
-            asked = Asked(
+            shown = _shuffle_scores(row, seed) if draw.arm == "shuffled" else row
+            asked = ShownPrompt(
                 task_id=row.task.task_id,
                 messages=contrastive_batch.render(shown)["prompt"],
                 template_hash=pipelines.template_hash(contrastive_batch.TEMPLATE),
@@ -136,9 +124,14 @@ def _asked(
     return found
 
 
-def _shuffled(row: Row, seed: int) -> Row:
+def _shuffle_scores(row: Row, seed: int) -> Row:
     """Return a row whose scores are in an order that a hash draws."""
     scores: list[float] = row.columns["exemplar_scores"]
     parts = ("shuffled", str(seed), row.task.task_id, str(row.columns["draw"]))
     order = sorted(range(len(scores)), key=lambda at: store.ids.content_id(*parts, str(at)))
     return replace(row, columns=row.columns | {"exemplar_scores": [scores[at] for at in order]})
+
+
+def copy_exemplar_options(options: ExemplarOptions) -> dict[str, Any]:
+    """Return the options of exemplars alone, as arguments of another class that extends them."""
+    return {field.name: getattr(options, field.name) for field in fields(ExemplarOptions)}

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from evaluators.scheduling.pool import Pool, Verdict
-from pipelines.contract.rows import Message
+from pipelines import Message
 from store.ids import content_id
 from trainers.policies.interface import Completion, Sampling
 from trainers.rewarding import scoring
-from trainers.rollouts.attempts import Asked, Tables, attempts
+from trainers.rewarding.scoring import Rule
+from trainers.rewarding.terms import Terms
+from trainers.rollouts.attempts import ShownPrompt, Tables, make_attempt_rows
 from trainers.runs.recording import Run
 from trainers.training import exemplars
 from trainers.training.exemplars import Draw
@@ -50,19 +52,10 @@ class Rewarded:
     """Figures of the step, for its metrics."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rule:
-    """How attempts are rewarded."""
-
-    name: str
-    terms: Any
-    """Its Config."""
-
-
 @dataclass
 class _Step:
     number: int
-    asked: list[Asked]
+    asked: list[ShownPrompt]
     groups: list[str]
     lengths: list[int]
     figures: dict[str, float] = field(default_factory=dict[str, float])
@@ -77,6 +70,7 @@ class Feed:
         pool: Pool,
         draw: Draw,
         rule: Rule,
+        terms: Terms,
         sampling: Sampling,
         *,
         policy_id: str,
@@ -90,7 +84,8 @@ class Feed:
             run: The run whose rows these are.
             pool: Judges.
             draw: How exemplars are drawn.
-            rule: How attempts are rewarded.
+            rule: The rule that rewards attempts.
+            terms: Its options.
             sampling: How completions are drawn, for their rows.
             policy_id: The policy in training.
             seed: Seed of the run.
@@ -98,7 +93,7 @@ class Feed:
             length: Gives the tokens of a prompt.
         """
         self._run, self._pool = run, pool
-        self._draw, self._rule, self._sampling = draw, rule, sampling
+        self._draw, self._rule, self._terms, self._sampling = draw, rule, terms, sampling
         self._policy_id, self._seed = policy_id, seed
         self._longest, self._length = longest, length
         self._step: _Step | None = None
@@ -126,11 +121,11 @@ class Feed:
         self._run.flush()
         at = self._snapshot_before(groups) if self._run.resumed else None
         with self._run.reader(at) as lake:
-            seed = exemplars.step_seed(self._seed, step, batch)
-            asked = exemplars.rendered(lake, self._draw, seed, tasks)
+            seed = exemplars.derive_step_seed(self._seed, step, batch)
+            asked = exemplars.render_prompts(lake, self._draw, seed, tasks)
             lengths = [self._length(one.messages) for one in asked]
             over = [place for place, tokens in enumerate(lengths) if tokens > self._longest]
-            bare = exemplars.bare(lake, self._draw, [tasks[place] for place in over])
+            bare = exemplars.render_bare_prompts(lake, self._draw, [tasks[place] for place in over])
         for place, shorter in zip(over, bare, strict=True):
             asked[place] = shorter
             lengths[place] = self._length(shorter.messages)
@@ -159,7 +154,7 @@ class Feed:
         tables = self._attempts(step, sampled, size)
         generations = tables["generations"]
         known = self._stored(step.groups) if self._run.resumed else {}
-        rule = (self._rule.name, scoring.rule(self._rule.name).version)
+        rule = (self._rule.name, self._rule.version)
         fresh = {
             name: [row for row in rows if row.get("generation_id") not in known]
             for name, rows in tables.items()
@@ -170,10 +165,10 @@ class Feed:
         judged_s = time.perf_counter() - began - stored_s
         identities = [row["generation_id"] for row in generations]
         with self._run.reader() as lake:
-            scored = scoring.score(
+            scored = scoring.score_step(
                 lake,
                 self._rule.name,
-                self._rule.terms,
+                self._terms,
                 self._run.run_id,
                 step.number,
                 identities,
@@ -184,7 +179,7 @@ class Feed:
             self._run.append(
                 {"rewards": rows}, f"{self._run.job.name}: rewards of step {step.number}"
             )
-        step.figures |= _figures(generations, verdicts, scored)
+        step.figures |= _collect_figures(generations, verdicts, scored)
         step.figures |= {
             "store/attempts_s": stored_s,
             "store/judged_s": judged_s,
@@ -208,7 +203,7 @@ class Feed:
                 )
                 for one in ordered[group * size : (group + 1) * size]
             ]
-            tables = attempts(
+            tables = make_attempt_rows(
                 self._run.run_id,
                 self._policy_id,
                 step.groups[group],
@@ -216,7 +211,7 @@ class Feed:
                 completions,
                 self._sampling,
             )
-            _named_by_content(tables)
+            _name_by_content(tables)
             for row in tables["generations"]:
                 row["step"] = step.number
             for name, rows in tables.items():
@@ -241,20 +236,20 @@ class Feed:
     def _snapshot_before(self, groups: Sequence[str]) -> int | None:
         """Return the snapshot that attempts of these groups name, if there are any."""
         with self._run.reader() as lake:
-            row = lake.run(_question("group_snapshot"), [list(groups)]).one()
+            row = lake.run(_read_sql("group_snapshot"), [list(groups)]).one()
         return None if row is None else row["snapshot_id"]
 
     def _stored(self, groups: Sequence[str]) -> dict[str, set[tuple[str, int]]]:
         """Return the attempts of these groups that the lake has, with what has rewarded them."""
         with self._run.reader() as lake:
-            rows = lake.run(_question("group_attempts"), [list(groups)]).rows()
+            rows = lake.run(_read_sql("group_attempts"), [list(groups)]).rows()
         return {
             row["generation_id"]: {(one["rule"], one["rule_version"]) for one in row["rules"]}
             for row in rows
         }
 
 
-def _named_by_content(tables: Tables) -> None:
+def _name_by_content(tables: Tables) -> None:
     """Give attempts and their analyses ids that follow from run, group, place and text.
 
     A step that is sampled again with the same outcome adds nothing; another outcome is another
@@ -273,7 +268,7 @@ def _named_by_content(tables: Tables) -> None:
         row["analysis_id"] = content_id("analysis", row["generation_id"])
 
 
-def _figures(
+def _collect_figures(
     generations: Sequence[Mapping[str, Any]],
     verdicts: Sequence[Verdict],
     scored: scoring.Scored,
@@ -293,5 +288,5 @@ def _figures(
     return figures
 
 
-def _question(name: str) -> str:
+def _read_sql(name: str) -> str:
     return (_SQL / f"{name}.sql").read_text("utf-8")

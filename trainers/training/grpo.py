@@ -17,7 +17,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from store.errors import FlywheelError
 from trainers.runs import processes
-from trainers.training.exemplars import step_seed
+from trainers.training.exemplars import derive_step_seed
 from trainers.training.feed import Feed, Sampled
 
 
@@ -55,7 +55,7 @@ class StoreGRPOTrainer(GRPOTrainer):
         batch = self._sampled[step]
         self._sampled[step] += 1
         feed = self._feed
-        prompts = processes.on_main(
+        prompts = processes.run_on_main(
             lambda: feed.prompts(step, batch, [group[0] for group in groups]) if feed else []
         )
         first = self.accelerator.process_index * len(inputs)
@@ -64,7 +64,9 @@ class StoreGRPOTrainer(GRPOTrainer):
             for place, one in enumerate(inputs, start=first)
         ]
         # A step that is sampled again after an interruption gives the attempts that it gave.
-        torch.manual_seed(step_seed(self.args.seed, step, batch) + self.accelerator.process_index)
+        torch.manual_seed(
+            derive_step_seed(self.args.seed, step, batch) + self.accelerator.process_index
+        )
         return super()._generate_and_score_completions(shown)
 
     def reward(
@@ -96,7 +98,7 @@ class StoreGRPOTrainer(GRPOTrainer):
         if self._shares_device:
             self._rest()
         feed = self._feed
-        told = processes.on_main(lambda: feed.rewards(every) if feed else None)
+        told = processes.run_on_main(lambda: feed.rewards(every) if feed else None)
         assert told is not None
         if feed is not None:
             for name, value in told.figures.items():

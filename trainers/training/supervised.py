@@ -64,7 +64,7 @@ class Fitted:
     processes: int
 
 
-def measured(fit: Fit) -> tuple[datasets.Dataset, Lengths]:
+def measure_rows(fit: Fit) -> tuple[datasets.Dataset, Lengths]:
     """Return the rows of a training with their lengths.
 
     Raises:
@@ -72,22 +72,22 @@ def measured(fit: Fit) -> tuple[datasets.Dataset, Lengths]:
     """
     config = fit.config
     rows = fit.dataset.columns(["prompt", "completion"], fit.out / "cache")
-    tokenizer = loading.tokenizer_of(fit.model)
-    found = ranks.on_main(lambda: lengths.lengths(rows, tokenizer, config.max_length))
-    return rows, lengths.checked(found, config.max_length, config.over_length)
+    tokenizer = loading.load_tokenizer(fit.model)
+    found = ranks.run_on_main(lambda: lengths.measure_lengths(rows, tokenizer, config.max_length))
+    return rows, lengths.check_lengths(found, config.max_length, config.over_length)
 
 
-def settings(fit: Fit) -> dict[str, Any]:
+def make_settings(fit: Fit) -> dict[str, Any]:
     """Return the arguments of SFTConfig."""
     from trl.trainer.sft_config import SFTConfig
 
     ours = {"max_length": fit.config.max_length, **fit.defaults}
-    made = trl_settings.settings(SFTConfig, fit.config, fit.out, ours)
+    made = trl_settings.make_settings(SFTConfig, fit.config, fit.out, ours)
     rate = made.get("learning_rate", SFTConfig.learning_rate)
     return made | {"learning_rate": rate * fit.rate}
 
 
-def train(
+def train_supervised(
     run: Run, fit: Fit, rows: datasets.Dataset, kept: Sequence[int], *, resume: bool
 ) -> Fitted:
     """Train on the rows kept, and record metrics, checkpoints and the policies they are.
@@ -98,28 +98,31 @@ def train(
     from trl.trainer.sft_trainer import SFTTrainer
 
     # The arguments first: with ZeRO-3 and FSDP they decide how the model is loaded.
-    arguments = trl_settings.configured(SFTConfig, settings(fit))
+    arguments = trl_settings.make_config(SFTConfig, make_settings(fit))
     given: dict[str, Any] = dict(arguments.model_init_kwargs or {})  # pyright: ignore
     arguments.model_init_kwargs = None
-    model = loading.load(fit.model, lora=fit.config.lora, **given)
+    model = loading.load_model(fit.model, lora=fit.config.lora, **given)
     trainer = SFTTrainer(
         model=model,
         args=arguments,
         train_dataset=rows.select(kept),
-        processing_class=loading.tokenizer_of(fit.model),
-        peft_config=loading.adapter(fit.model, fit.config.lora),
-        callbacks=[recording.callback(run, offset=fit.offset), _checkpoints(run, fit)],
+        processing_class=loading.load_tokenizer(fit.model),
+        peft_config=loading.make_adapter_config(fit.model, fit.config.lora),
+        callbacks=[
+            recording.make_metrics_callback(run, offset=fit.offset),
+            _make_checkpoint_callback(run, fit),
+        ],
     )
-    trl_settings.unprinted(trainer)
-    done = recording.checkpoints(fit.out) if resume else []
+    trl_settings.stop_printing(trainer)
+    done = recording.list_checkpoints(fit.out) if resume else []
     for step, folder in done if ranks.is_main() else []:
-        _store(run, fit, folder, step)
+        _record_checkpoint(run, fit, folder, step)
     trained = trainer.train(resume_from_checkpoint=str(done[-1][1]) if done else None)
     trainer.save_model(str(fit.final))
     steps = int(trainer.state.global_step)
     started = done[-1][0] if done else 0
     fitted = Fitted(
-        policy_id=ranks.on_main(lambda: _store(run, fit, fit.final, steps)),
+        policy_id=ranks.run_on_main(lambda: _record_checkpoint(run, fit, fit.final, steps)),
         steps=steps,
         loss=float(trained.training_loss) if steps > started else None,
         processes=trainer.accelerator.num_processes,
@@ -129,9 +132,9 @@ def train(
     return fitted
 
 
-def _store(run: Run, fit: Fit, folder: Path, step: int) -> str:
+def _record_checkpoint(run: Run, fit: Fit, folder: Path, step: int) -> str:
     """Append the policy that a folder of weights is; sharded weights are none before the end."""
-    if not any(loading.weight_files(folder)):
+    if not any(loading.list_weight_files(folder)):
         return ""
     return run.policy(
         folder,
@@ -143,7 +146,7 @@ def _store(run: Run, fit: Fit, folder: Path, step: int) -> str:
     )
 
 
-def _checkpoints(run: Run, fit: Fit) -> TrainerCallback:
+def _make_checkpoint_callback(run: Run, fit: Fit) -> TrainerCallback:
     """Return a callback that appends every checkpoint as a policy, and tells of progress."""
     from transformers import TrainerCallback
 
@@ -153,7 +156,7 @@ def _checkpoints(run: Run, fit: Fit) -> TrainerCallback:
         ) -> None:
             if ranks.is_main():
                 step = int(state.global_step)
-                _store(run, fit, fit.out / f"checkpoint-{step}", step)
+                _record_checkpoint(run, fit, fit.out / f"checkpoint-{step}", step)
 
         def on_step_end(  # pyright: ignore[reportIncompatibleMethodOverride]
             self, args: Any, state: Any, control: Any, **kwargs: Any

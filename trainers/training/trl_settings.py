@@ -33,7 +33,7 @@ _OWNED = {
 """Keys that --trl refuses, with the option to use; None for what is never done here."""
 
 
-def settings(
+def make_settings(
     kind: type, config: Training, out: Path, defaults: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the arguments of a TRL configuration.
@@ -56,16 +56,16 @@ def settings(
         "logging_steps": 1,
         "disable_tqdm": True,
         "report_to": ["tensorboard"] if importlib.util.find_spec("tensorboard") else "none",
-        **loading.precision(),
+        **loading.choose_precision(),
     }
     os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(out / EVENTS))
-    passed = parsed(kind, config.trl)
+    passed = parse_words(kind, config.trl)
     if passed.get("fp16"):
         ours["bf16"] = False
     return ours | dict(defaults) | passed
 
 
-def configured(kind: Callable[..., _Made], given: Mapping[str, Any]) -> _Made:
+def make_config(kind: Callable[..., _Made], given: Mapping[str, Any]) -> _Made:
     """Return a TRL configuration of these arguments, for one GPU per process.
 
     A single process would spread its batches over all GPUs that it sees (DataParallel), those that
@@ -82,7 +82,7 @@ def configured(kind: Callable[..., _Made], given: Mapping[str, Any]) -> _Made:
     return made
 
 
-def unprinted(trainer: Any) -> None:
+def stop_printing(trainer: Any) -> None:
     """Keep a trainer's metrics off stdout, which is for results; the lake has them."""
     from transformers import PrinterCallback, ProgressCallback
 
@@ -90,7 +90,7 @@ def unprinted(trainer: Any) -> None:
         trainer.remove_callback(printing)
 
 
-def parsed(kind: Any, words: tuple[str, ...]) -> dict[str, Any]:
+def parse_words(kind: Any, words: tuple[str, ...]) -> dict[str, Any]:
     """Return KEY=VALUE words as values of the types that a TRL configuration declares.
 
     >>> from trl import SFTConfig
@@ -101,7 +101,7 @@ def parsed(kind: Any, words: tuple[str, ...]) -> dict[str, Any]:
 
     known = {field.name for field in dataclasses.fields(kind) if field.init}
     arguments: list[str] = []
-    for key, text in key_values.pairs("trl", words).items():
+    for key, text in key_values.parse_pairs("trl", words).items():
         if key not in known:
             raise UnknownName.among(f"setting of {kind.__name__}", key, known)
         if key in _OWNED:
@@ -123,11 +123,11 @@ def parsed(kind: Any, words: tuple[str, ...]) -> dict[str, Any]:
         raise FlywheelError(f"--trl: {error}") from None
 
 
-def quiet() -> None:
+def silence_libraries() -> None:
     """Keep off stderr what libraries say to each other, and their bars where nobody watches."""
     # peft asks transformers by an older name.
     warnings.filterwarnings("ignore", ".*is_gradient_checkpointing.*", FutureWarning)
-    loading.without_bars()
+    loading.hide_progress_bars()
     if not sys.stderr.isatty():
         import datasets
 
