@@ -63,10 +63,11 @@ def plain_grpo(folder: Path, steps: int) -> list[float]:
     from store.code.completion import parse
     from trainers import contrastive
     from trainers.models import loading
-    from trainers.training import judging
+    from trainers.runs.job import Job
+    from trainers.training import grpo_options, grpo_settings, judging
 
     preset = contrastive.PRESETS["tiny"]
-    config = contrastive.Config(**preset | {"steps": steps, "save_steps": _NO_SAVE})
+    config = grpo_options.Config(**preset | {"steps": steps, "save_steps": _NO_SAVE})
     model = folder / "run" / "model" / "overfitted"
     with store.open(str(folder / "lake")) as lake:
         prompts = lake.sql(
@@ -116,8 +117,8 @@ def plain_grpo(folder: Path, steps: int) -> list[float]:
             ratios = [a / b for a, b in zip(arms["eager"], arms["kernel"], strict=True)]
             return 2.0 if statistics.median(ratios) > 1.05 else 1.0
 
-        settings = contrastive._make_settings(
-            contrastive.Job(name="plain", lake_url=None, out=folder / "plain", quiet=True), config
+        settings = grpo_settings.make_settings(
+            Job(name="plain", lake_url=None, out=folder / "plain", quiet=True), config
         )
         trainer = GRPOTrainer(
             model=loading.load_model(model),

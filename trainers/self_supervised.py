@@ -12,28 +12,38 @@ few kernels again and again. An interrupted run goes on with --resume and sample
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any
 
 from store.errors import FlywheelError
 from trainers.datasets import records
 from trainers.datasets.records import Dataset
-from trainers.models import loading, tiny_answers
+from trainers.models import loading
 from trainers.policies import spread
 from trainers.policies.interface import Sampling, Serving
-from trainers.rollouts import waves
+from trainers.rollouts import plan, waves
 from trainers.runs import processes, recording
-from trainers.runs.job import Job, Training
+from trainers.runs.job import Job
 from trainers.runs.recording import Run, begin_run
 from trainers.training import judging, supervised, trl_settings
+from trainers.training.round_options import Config
+from trainers.training.round_outcome import (
+    Collapsed,
+    Outcome,
+    count_repeats,
+    find_collapse,
+    read_outcome,
+)
+from trainers.training.short_tasks import find_short_tasks, overfit_on_short_answers
 
 if TYPE_CHECKING:
     from trainers.rollouts.attempts import ShownPrompt
 
+
 PIPELINE = "self-supervised"
+
+
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {
         "model": "tiny",
@@ -50,87 +60,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         ),
     },
 }
-_SQL = Path(__file__).parent / "training" / "sql"
-
-
-class Collapsed(FlywheelError):
-    """The policy no longer gives anything to learn from; what was made so far is stored."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Config(Training):
-    """Options of self-supervised. --dataset is one of prompts, such as self-supervised@v1."""
-
-    rounds: int = 3
-    """Rounds of sampling and training. Our choice: CUDA-L1 does not publish it."""
-    attempts: int = 8
-    """Attempts at each prompt in a round. Our choice: not published."""
-    prompts: int | None = None
-    """Most prompts of a round (default: one per task of the train split)."""
-    max_tokens: int = 2048
-    """Most tokens of an attempt."""
-    temperature: float = 1.0
-    """Temperature of sampling."""
-    top_p: float = 1.0
-    """Share of the probability that tokens are sampled from."""
-    sampling_batch: int = 32
-    """Most sequences that a process samples at once."""
-    form: Literal["code", "protocol"] = "code"
-    """Form of prompts and answers, as of the pipelines sft and self-supervised. With --dataset it
-    is to be that of the dataset, since a success is learnt as the answer to what was asked."""
-    per_policy: int = 8
-    """Most distinct correct kernels of one task that a round trains on."""
-    repeats: Literal["once", "keep"] = "once"
-    """once: a kernel counts once however often it was written, which slows collapse. keep: as
-    often as it was written, as the REINFORCE gradient has it."""
-    normalise: Literal["successes", "samples"] = "successes"
-    """successes: the gradient is a mean over the successes. samples: over all samples, as REINFORCE
-    has it, which is the learning rate times the round's success rate."""
-    least_unique: float = 0.1
-    """Collapse: fewer distinct kernels than this share of the attempts with code."""
-    least_success: float = 0.5
-    """Collapse: a success rate below this share of the best round's."""
-    device: str = "auto"
-    """Where kernels are judged: cpu, cuda:1 …; auto takes the GPUs that no process trains on, and
-    where there is none the first, in turns with training."""
-    judge: Annotated[tuple[str, ...], Parameter(negative="")] = ()
-    """KEY=VALUE of the judge's options, such as calls=8; may be repeated."""
-    overfit: bool = False
-    """Overfit the model on short answers to two starter tasks first, and ask for these alone."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What the attempts of one round came to."""
-
-    attempts: int
-    with_code: int
-    unique_kernels: int
-    executable: int
-    correct: int
-    unique_correct: int
-
-    @property
-    def success_rate(self) -> float:
-        """Return the share of attempts that are correct."""
-        return self.correct / max(self.attempts, 1)
-
-    @property
-    def unique_share(self) -> float:
-        """Return distinct kernels over attempts with code; 1 where there is no code."""
-        return self.unique_kernels / self.with_code if self.with_code else 1.0
-
-    def metrics(self) -> dict[str, float]:
-        """Return what is stored of a round."""
-        return {
-            "attempts": self.attempts,
-            "unique_kernels": self.unique_kernels,
-            "correct": self.correct,
-            "unique_correct": self.unique_correct,
-            "success_rate": self.success_rate,
-            "executable_rate": self.executable / max(self.attempts, 1),
-            "parse_rate": self.with_code / max(self.attempts, 1),
-        }
 
 
 def run(job: Job, config: Config) -> str:
@@ -169,8 +98,10 @@ def run(job: Job, config: Config) -> str:
         parent = processes.run_on_main(lambda: run.base(base, model))
         start, tasks = base, None
         if config.overfit:
-            tasks = _find_short_tasks(prompts)
-            start = processes.run_on_main(lambda: _overfit(run, config, base, prompts))
+            tasks = find_short_tasks(prompts)
+            start = processes.run_on_main(
+                lambda: overfit_on_short_answers(run, config, base, prompts)
+            )
             parent = processes.run_on_main(lambda: run.policy(start, stage="sft", parent=parent))
         rounds = _Rounds(run, config, start, parent, prompts, tasks, judge)
         for number in range(len(rounds.done) + 1, config.rounds + 1):
@@ -181,26 +112,6 @@ def run(job: Job, config: Config) -> str:
         f"self-supervised: {len(rounds.done)} rounds, {rounds.steps} steps, success rate {rates} → "
         f"{rounds.folder} (policy {rounds.policy_id[:12]}, snapshot {snapshot})"
     )
-
-
-def find_collapse(config: Config, outcome: Outcome, best: float) -> str | None:
-    """Return why a round leaves nothing to learn from, or None.
-
-    Args:
-        config: Bounds.
-        outcome: What the round's attempts came to.
-        best: Highest success rate of the rounds before; 0 before the first.
-    """
-    if outcome.correct == 0:
-        return f"none of {outcome.attempts} attempts is correct"
-    if outcome.success_rate < config.least_success * best:
-        return f"the success rate fell to {outcome.success_rate:.3g} from {best:.3g}"
-    if outcome.unique_share < config.least_unique:
-        return (
-            f"{outcome.with_code} attempts gave {outcome.unique_kernels} distinct kernels, a share "
-            f"of {outcome.unique_share:.3g}"
-        )
-    return None
 
 
 class _Rounds:
@@ -290,7 +201,7 @@ class _Rounds:
                 return began
             groups = self._sampled(number, policy)
         with run.reader() as lake:
-            outcome = _read_outcome(lake, groups)
+            outcome = read_outcome(lake, groups)
             snapshot = lake.snapshot
         run.metrics(number, outcome.metrics())
         run.flush()
@@ -339,7 +250,7 @@ class _Rounds:
                 [policy],
                 asked,
                 sampling,
-                waves.Config(attempts=config.attempts, keep=0, wave=config.attempts),
+                plan.Config(attempts=config.attempts, keep=0, wave=config.attempts),
                 pool,
                 run.job.progress,
                 told={"training_run": run.run_id, "round": number},
@@ -352,9 +263,7 @@ class _Rounds:
         if self._config.repeats == "once":
             return [1] * len(rows)
         with self._run.reader() as lake:
-            _register(lake, groups)
-            found = lake.run((_SQL / "repeats.sql").read_text("utf-8")).rows()
-        times = {(row["task_id"], row["kernel_id"]): row["times"] for row in found}
+            times = count_repeats(lake, groups)
         return [times.get((row["task_id"], row["kernel_id"]), 1) for row in rows]
 
     def _check(self, number: int, outcome: Outcome) -> None:
@@ -392,47 +301,5 @@ def _choose_prompts(run: Run, config: Config) -> Dataset:
     )
 
 
-def _find_short_tasks(prompts: Dataset) -> dict[str, str]:
-    """Return the tasks that `_tiny` has short answers to: id to name.
-
-    Raises:
-        FlywheelError: the dataset asks for none of them.
-    """
-    rows = prompts.table(["task_id", "task"]).to_pylist()
-    tasks = {row["task_id"]: row["task"] for row in rows if row["task"] in tiny_answers.TEMPLATES}
-    if not tasks:
-        raise FlywheelError(
-            f"dataset {prompts.name} asks for none of {', '.join(tiny_answers.TEMPLATES)}",
-            "These are tasks of `store import starter`; or give a --model and no --overfit.",
-        )
-    return tasks
-
-
-def _overfit(run: Run, config: Config, base: Path, prompts: Dataset) -> Path:
-    """Return the folder of the model overfitted on short answers; made once."""
-    out = run.job.out / "model" / "overfitted"
-    if (out / "tokenizer_config.json").exists():
-        return out
-    tasks = _find_short_tasks(prompts)
-    rows = prompts.table(["task_id", "prompt"]).to_pylist()
-    asked: dict[str, list[Any]] = {}
-    for row in rows:
-        if row["task_id"] in tasks:
-            asked.setdefault(tasks[row["task_id"]], []).append(row["prompt"])
-    return tiny_answers.overfit(base, asked, out, config.seed, run.job.say)
-
-
-def _read_outcome(lake: Any, groups: Sequence[str]) -> Outcome:
-    _register(lake, groups)
-    row = lake.run((_SQL / "round_outcome.sql").read_text("utf-8")).one()
-    return Outcome(**row)
-
-
 def _list_groups(asked: Sequence[ShownPrompt], policy_id: str, sampling: Sampling) -> list[str]:
-    return [waves.make_group_id(one, policy_id, sampling) for one in asked]
-
-
-def _register(lake: Any, groups: Sequence[str]) -> None:
-    import pyarrow as pa
-
-    lake.register("groups", pa.table({"group_id": pa.array(groups, pa.string())}))
+    return [plan.make_group_id(one, policy_id, sampling) for one in asked]

@@ -15,10 +15,9 @@ pytest.importorskip("trl", reason="TRL is not installed")
 import store
 import trainers
 from store.errors import FlywheelError, UnknownName
-from trainers import contrastive
-from trainers.contrastive import Config
 from trainers.runs.job import Job
-from trainers.training import judging
+from trainers.training import grpo_settings, judging, task_lists
+from trainers.training.grpo_options import Config
 
 ROOT = Path(trainers.__file__).parent.parent
 
@@ -26,7 +25,7 @@ ROOT = Path(trainers.__file__).parent.parent
 def settings(tmp_path: Path, **options: Any) -> dict[str, Any]:
     """Return what GRPOConfig would be made of."""
     job = Job(name="contrastive", lake_url=None, out=tmp_path / "run")
-    return contrastive._make_settings(job, Config(**options))
+    return grpo_settings.make_settings(job, Config(**options))
 
 
 def test_a_step_is_divided_into_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,13 +57,13 @@ def test_options_that_do_not_fit_are_refused(
 
 
 def test_options_of_rule_and_judge_are_checked() -> None:
-    rule = contrastive._configure_rule(Config(reward=("clip=1.0", "discarded=failure")))
-    assert (rule.name, rule.terms.clip, rule.terms.discarded) == ("cuda-l1", 1.0, "failure")
+    rule, terms = grpo_settings.configure_reward(Config(reward=("clip=1.0", "discarded=failure")))
+    assert (rule.name, terms.clip, terms.discarded) == ("cuda-l1", 1.0, "failure")
     judge = judging.parse_options(("baselines=eager,compile", "robustness=false"))
     assert (judge.baselines, judge.robustness) == (("eager", "compile"), False)
     assert judging.parse_options(()).baselines == ("eager",)
     with pytest.raises(UnknownName, match="clipp"):
-        contrastive._configure_rule(Config(reward=("clipp=1",)))
+        grpo_settings.configure_reward(Config(reward=("clipp=1",)))
     with pytest.raises(UnknownName, match="calles"):
         judging.parse_options(("calles=1",))
     with pytest.raises(FlywheelError, match="KEY=VALUE"):
@@ -86,17 +85,17 @@ def test_judges_take_the_gpus_that_nobody_trains_on(monkeypatch: pytest.MonkeyPa
 
 def test_the_tasks_of_all_steps_are_known_at_the_start() -> None:
     tasks = [f"task {n}" for n in range(5)]
-    made = list(contrastive._list_steps(tasks, Config(steps=4, prompts_per_step=4))["task_id"])
+    made = list(task_lists.list_steps(tasks, Config(steps=4, prompts_per_step=4))["task_id"])
     assert len(made) == 16
     assert sorted(made[:5]) == sorted(made[5:10]) == sorted(made[10:15]) == tasks
     assert made[:5] != made[5:10]
     assert made == list(
-        contrastive._list_steps(tasks, Config(steps=4, prompts_per_step=4))["task_id"]
+        task_lists.list_steps(tasks, Config(steps=4, prompts_per_step=4))["task_id"]
     )
-    other = contrastive._list_steps(tasks, Config(steps=4, prompts_per_step=4, seed=1))["task_id"]
+    other = task_lists.list_steps(tasks, Config(steps=4, prompts_per_step=4, seed=1))["task_id"]
     assert made != list(other)
     assert (
-        list(contrastive._list_steps(["a"], Config(steps=1, prompts_per_step=3))["task_id"])
+        list(task_lists.list_steps(["a"], Config(steps=1, prompts_per_step=3))["task_id"])
         == ["a"] * 3
     )
 

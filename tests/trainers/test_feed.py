@@ -12,7 +12,7 @@ import store
 from evaluators.judge import Config as Judge
 from evaluators.scheduling.pool import Pool
 from trainers.policies.interface import Sampling
-from trainers.rewarding import scoring
+from trainers.rewarding import rules
 from trainers.runs import recording
 from trainers.runs.job import Job, Training
 from trainers.training.exemplars import Draw
@@ -49,7 +49,7 @@ def test_steps_reward_what_is_right_and_leave_each_row_once(
             "tests",
         )
     job = Job(name="contrastive", lake_url=url, out=tmp_path / "run", quiet=True)
-    rule = scoring.load_rule("milestone")
+    rule = rules.load_rule("milestone")
     terms = rule.config()
     quick = Judge(calls=2, robustness=False, diagnosis=False, timing_s=0.05, blocks=20)
     with recording.begin_run(job, Training()) as run, Pool(url, "cpu", quick) as pool:
@@ -70,7 +70,7 @@ def test_steps_reward_what_is_right_and_leave_each_row_once(
                 pool,
                 draw,
                 rule,
-            terms,
+                terms,
                 Sampling(),
                 policy_id="policy-model",
                 seed=0,

@@ -22,7 +22,7 @@ import store
 from store.commandline.members import Common
 from store.errors import FlywheelError, RowsRejected, UnknownName
 from trainers.cli import rescore
-from trainers.rewarding import scoring
+from trainers.rewarding import rules, scoring, smoothing, verification
 from trainers.rewards import cuda_l1, log_speedup, milestone, success
 
 TASK, LAPTOP, BOARD = b.task(), b.device("laptop"), b.device("board", kind="cuda")
@@ -210,16 +210,16 @@ def test_an_attempt_that_is_not_stored_is_refused(judged: store.Lake) -> None:
 
 
 def test_options_are_checked() -> None:
-    rule = scoring.load_rule("cuda_l1")
+    rule = rules.load_rule("cuda_l1")
     assert rule.name == "cuda-l1"
-    assert scoring.configure_rule(
-        rule, {"clip": None, "device": "H200", "discarded": "failure"}
-    ) == (cuda_l1.Config(clip=None, device="H200", discarded="failure"))
+    assert rules.configure_rule(rule, {"clip": None, "device": "H200", "discarded": "failure"}) == (
+        cuda_l1.Config(clip=None, device="H200", discarded="failure")
+    )
     with pytest.raises(UnknownName, match="clp"):
-        scoring.configure_rule(rule, {"clp": 2})
+        rules.configure_rule(rule, {"clp": 2})
     for wrong in ({"clip": "high"}, {"discarded": "sometimes"}, {"window": 2.5}, {"clip": True}):
         with pytest.raises(FlywheelError, match="cuda-l1"):
-            scoring.configure_rule(rule, wrong)
+            rules.configure_rule(rule, wrong)
 
 
 def test_a_rule_of_ones_own(
@@ -253,7 +253,7 @@ ATTEMPTS = st.lists(st.tuples(VALUES, st.sampled_from("abc")), max_size=24)
 def test_a_group_has_mean_0_and_deviation_1_or_nothing(attempts: list[tuple[float, str]]) -> None:
     values = np.array([value for value, _ in attempts], dtype=float)
     groups = [group for _, group in attempts]
-    advantage, flat = scoring.normalize_rewards(values, groups, 0.0)
+    advantage, flat = smoothing.normalize_rewards(values, groups, 0.0)
     assert (np.isnan(advantage) == np.isnan(values)).all()
     flats = 0
     for group in set(groups):
@@ -279,15 +279,15 @@ def test_the_order_of_attempts_does_not_matter(
     random.shuffle(order)
     values = np.array([value for value, _ in attempts], dtype=float)
     groups = [group for _, group in attempts]
-    advantage, flat = scoring.normalize_rewards(values, groups, 1e-4)
-    shuffled, again = scoring.normalize_rewards(values[order], [groups[at] for at in order], 1e-4)
+    advantage, flat = smoothing.normalize_rewards(values, groups, 1e-4)
+    shuffled, again = smoothing.normalize_rewards(values[order], [groups[at] for at in order], 1e-4)
     np.testing.assert_array_equal(shuffled, advantage[order])
     assert flat == again
 
 
 def test_advantages_are_those_of_trl() -> None:
     # (r - mean) / (std over n - 1 + 1e-4): mean 2, std 1.
-    advantage, _ = scoring.normalize_rewards(np.array([1.0, 2.0, 3.0]), ["g"] * 3, 1e-4)
+    advantage, _ = smoothing.normalize_rewards(np.array([1.0, 2.0, 3.0]), ["g"] * 3, 1e-4)
     assert advantage.tolist() == pytest.approx([-1 / 1.0001, 0, 1 / 1.0001])
 
 
@@ -455,7 +455,7 @@ def test_a_step_may_be_scored_in_batches_and_any_order(
 def test_stored_rewards_are_the_same_again(run: tuple[str, str, list[scoring.Scored]]) -> None:
     url, _, made = run
     with store.open(url) as lake:
-        found = scoring.verify_rewards(lake, RUN["run_id"], "cuda-l1")
+        found = verification.verify_rewards(lake, RUN["run_id"], "cuda-l1")
         assert (found.rewards, found.different, found.elsewhere) == (19, [], 0)
         # The whole of history at once gives what step by step gave.
         whole = scoring.rescore_run(lake, RUN["run_id"], "cuda-l1", SHORT)
@@ -488,13 +488,13 @@ def test_a_hack_found_later_changes_what_is_rescored_and_nothing_stored(
             stored = lake.sql("SELECT raw FROM rewards WHERE rule = 'cuda-l1' ORDER BY raw").rows()
             raw = [value for one in run[2] for value in one.raw if value is not None]
             assert [row["raw"] for row in stored] == sorted(raw)
-            again = scoring.verify_rewards(lake, RUN["run_id"], "cuda-l1", name="swept")
+            again = verification.verify_rewards(lake, RUN["run_id"], "cuda-l1", name="swept")
             assert (again.rewards, again.different) == (19, [])
             # A rule that was changed without a new version shows.
-            rule = scoring.load_rule("cuda-l1")
+            rule = rules.load_rule("cuda-l1")
             other = replace(rule, raw=lambda rows, config: rule.raw(rows, config) + 0.5)
             monkeypatch.setattr(scoring, "_rule", lambda name: other)
-            different = scoring.verify_rewards(
+            different = verification.verify_rewards(
                 lake, RUN["run_id"], "cuda-l1", name="swept"
             ).different
     assert len(different) == 19

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from pipeline_lakes import Rows
 
 import store
-from trainers import self_supervised
-from trainers.self_supervised import Config, Outcome, find_collapse
+from trainers.training import round_outcome
+from trainers.training.round_options import Config
+from trainers.training.round_outcome import Outcome, find_collapse
 
-SQL = Path(self_supervised.__file__).parent / "sql"
+SQL = Path(round_outcome.__file__).parent / "sql"
 
 
 def outcome(**counts: int) -> Outcome:

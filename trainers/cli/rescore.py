@@ -63,13 +63,13 @@ def rescore(
 
     import store
     from store.commandline import display
-    from trainers.rewarding import scoring
+    from trainers.rewarding import rules, scoring, verification
     from trainers.runs import key_values
 
     with store.open(common.lake, at) as lake:
         run_id = _find_run(lake, run)
         if verify:
-            found = scoring.verify_rewards(lake, run_id, rule, name=name)
+            found = verification.verify_rewards(lake, run_id, rule, name=name)
             if found.different:
                 display.write(pa.Table.from_pylist(found.different), format)
                 raise FlywheelError(
@@ -81,8 +81,8 @@ def rescore(
             if found.elsewhere:
                 echo.print_note(f"{found.elsewhere} were given at another lake's snapshot")
             return
-        known = scoring.load_rule(rule)
-        terms = scoring.configure_rule(known, key_values.parse_values("option", option))
+        known = rules.load_rule(rule)
+        terms = rules.configure_rule(known, key_values.parse_values("option", option))
         stored_as = name or known.name
         _refuse_stored(lake, run_id, stored_as, known.version)
         scored = scoring.rescore_run(lake, run_id, rule, terms, name=stored_as)

@@ -20,7 +20,8 @@ from store.endpoint import Keys
 from store.errors import FlywheelError
 from trainers.policies import interface
 from trainers.policies.interface import Budget, EndpointFailed, Prices, Sampling, Serving
-from trainers.rollouts.waves import Config, Outcome
+from trainers.rollouts.outcome import Outcome
+from trainers.rollouts.plan import Config
 
 _DEFAULT = Common()
 _REASONS = 3

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import store
-from pipelines import Message, prompt_id
+from pipelines import Message, prompt_id, query
 from store.errors import DatasetError
 from trainers.datasets import records
 from trainers.rollouts.attempts import ShownPrompt
@@ -130,9 +130,9 @@ def _require_known(lake: store.Lake, folder: Path, asked: Sequence[ShownPrompt])
         ("tasks", "task_id", {one.task_id for one in asked}),
         ("kernels", "kernel_id", kernels),
     ):
-        lake.register(f"given_{table}", pa.table({key: pa.array(sorted(given), pa.string())}))
-        query = f"SELECT {key} AS id FROM given_{table} ANTI JOIN {table} USING ({key}) ORDER BY id"
-        missing = lake.run(query).rows()
+        known = pa.table({key: pa.array(sorted(given), pa.string())})
+        sql = f"SELECT {key} AS id FROM given ANTI JOIN {table} USING ({key}) ORDER BY id"
+        missing = query(lake, sql, given=known).to_pylist()
         if missing:
             raise DatasetError(
                 f"{folder} is about {len(missing)} {table} that the lake at {lake.url} has not, "

@@ -11,25 +11,24 @@ from __future__ import annotations
 import json
 import logging
 import platform
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import store
 from store.commandline.progress import Progress
-from store.errors import FlywheelError
 from store.ids import content_id, uuid7
-from trainers.policies.interface import FAILED, BudgetReached, EndpointFailed, Policy, Sampling
+from trainers.policies.interface import BudgetReached, EndpointFailed, Policy, Sampling
 from trainers.rollouts.attempts import ShownPrompt, make_attempt_rows
+from trainers.rollouts.outcome import Outcome, Tally, tally_rows
+from trainers.rollouts.plan import NAME, Config, Group, Unit, count_attempts, plan_units
 
 log = logging.getLogger(__name__)
 
-NAME = "rollout"
-_SQL = Path(__file__).parent / "sql"
+
 _SEEDS = 1 << 31
+
 
 Pair: TypeAlias = tuple[str, str]
 
@@ -59,105 +58,6 @@ class Judge(Protocol):
     def judge(self, wanted: Sequence[Pair]) -> Mapping[Pair, Verdict]:
         """Return the verdict of each (kernel_id, task_id), and store what is new."""
         ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    """How much is sampled. CUDA-L1: 20 attempts of each model at each task, 2 correct ones kept."""
-
-    make_attempt_rows: int = 20
-    """Most attempts of a policy at a task."""
-    keep: int = 2
-    """Distinct correct kernels of a policy and task after which it is asked no more; 0 for all
-    attempts whatever they give."""
-    wave: int = 4
-    """Attempts at a task before the judge is asked; fewer stop sooner, more go faster."""
-
-    def __post_init__(self) -> None:
-        """Refuse numbers that ask for nothing."""
-        if self.attempts < 1 or self.wave < 1 or self.keep < 0:
-            given = f"--attempts {self.attempts} --keep {self.keep} --wave {self.wave}"
-            raise FlywheelError(
-                f"{given} asks for nothing",
-                "Attempts and wave are 1 or more, keep is 0 or more.",
-            )
-
-
-@dataclass(kw_only=True)
-class Tally:
-    """What came of one policy."""
-
-    name: str
-    make_attempt_rows: int = 0
-    failed: int = 0
-    """Attempts that the endpoint or the machine failed."""
-    reasons: Counter[str] = field(default_factory=Counter[str])
-    """Why they failed; may quote a server."""
-    no_kernel: int = 0
-    """Completions without code."""
-    kernels: int = 0
-    """Kernels in these completions that differ."""
-    correct: int = 0
-    """Of these judged correct."""
-    tokens: int = 0
-    cost_usd: float | None = None
-    stopped: FlywheelError | None = None
-    """Why it ended before the rest."""
-
-
-@dataclass(kw_only=True)
-class Outcome:
-    """What a rollout has appended."""
-
-    run_id: str | None
-    """None where nothing was left to ask."""
-    tallies: list[Tally]
-    snapshot: int
-    kernel_ids: list[str] = field(default_factory=list[str])
-    """Kernels written in this run, without repeats."""
-
-    def __str__(self) -> str:
-        sums = {
-            name: sum(getattr(one, name) for one in self.tallies)
-            for name in ("attempts", "failed", "kernels", "correct")
-        }
-        failed = f" ({sums['failed']} failed)" if sums["failed"] else ""
-        return (
-            f"generations +{sums['attempts']}{failed} kernels {sums['kernels']} "
-            f"correct {sums['correct']} → snapshot {self.snapshot}"
-        )
-
-
-@dataclass(kw_only=True)
-class _Group:
-    """Attempts of one policy at one prompt."""
-
-    asked: ShownPrompt
-    make_group_id: str
-    make_attempt_rows: int = 0
-    next_index: int = 0
-
-
-@dataclass(kw_only=True)
-class _Unit:
-    """One policy and one task: what attempts and successes are counted over."""
-
-    groups: list[_Group]
-    kernels: set[str] = field(default_factory=set[str])
-    correct: set[str] = field(default_factory=set[str])
-    unjudged: set[str] = field(default_factory=set[str])
-    """Kernels of earlier runs that nobody has judged."""
-
-    @property
-    def attempts(self) -> int:
-        return sum(group.attempts for group in self.groups)
-
-    def next(self, config: Config) -> tuple[_Group, int] | None:
-        """Return the prompt to ask next and how often, or None where enough was done."""
-        left = config.attempts - self.attempts
-        if left < 1 or (config.keep and len(self.correct) >= config.keep):
-            return None
-        return min(self.groups, key=lambda group: group.attempts), min(left, config.wave)
 
 
 def run_rollout(
@@ -191,11 +91,11 @@ def run_rollout(
         # What an earlier run had only spooled belongs to what is there.
         snapshot = writer.flush()
         work = _Work(writer, sampling, config, judge, progress)
-        plans: list[tuple[Policy, Tally, list[_Unit]]] = []
+        plans: list[tuple[Policy, Tally, list[Unit]]] = []
         with writer.reader() as lake:
             origin = (lake.lake_id, lake.snapshot)
             for one in policies:
-                units = _plan_units(lake, one.row["policy_id"], prompts, sampling)
+                units = plan_units(lake, one.row["policy_id"], prompts, sampling)
                 plans.append((one, Tally(name=str(one.row["name"])), units))
         work.judge_stored([unit for _, _, units in plans for unit in units])
         if not any(unit.next(config) for _, _, units in plans for unit in units):
@@ -240,14 +140,6 @@ def run_rollout(
     )
 
 
-def make_group_id(asked: ShownPrompt, policy_id: str, sampling: Sampling) -> str:
-    """Return the id of the attempts of a policy at a prompt under one sampling setting."""
-    return content_id(
-        NAME, asked.lake_id, str(asked.snapshot_id), asked.prompt_id, policy_id,
-        json.dumps(asdict(sampling), sort_keys=True),
-    )  # fmt: skip
-
-
 class _Work:
     """One run: who writes, who judges, and what was written."""
 
@@ -265,11 +157,11 @@ class _Work:
         self.run_id = ""
         self.written: dict[str, None] = {}
 
-    def judge_stored(self, units: Sequence[_Unit]) -> None:
+    def judge_stored(self, units: Sequence[Unit]) -> None:
         """Ask for the verdicts that an interruption has left out."""
         self._verdicts([(unit, kernel) for unit in units for kernel in sorted(unit.unjudged)])
 
-    def all(self, policy: Policy, tally: Tally, units: Sequence[_Unit]) -> None:
+    def all(self, policy: Policy, tally: Tally, units: Sequence[Unit]) -> None:
         """Ask one policy in waves until every task has enough, or it can be asked no more."""
         most = len(units) * self._config.attempts
         while tally.stopped is None:
@@ -278,7 +170,7 @@ class _Work:
             ]
             if not wave:
                 return
-            fresh: list[tuple[_Unit, str]] = []
+            fresh: list[tuple[Unit, str]] = []
             # Prompts that have come equally far are asked together: they share a seed.
             for far, n in sorted({(group.next_index, n) for _, group, n in wave}):
                 part = [
@@ -287,7 +179,7 @@ class _Work:
                     if (group.next_index, times) == (far, n)
                 ]
                 fresh += self._part(
-                    policy, tally, part, far, n, lambda: _count_attempts(units), most
+                    policy, tally, part, far, n, lambda: count_attempts(units), most
                 )
                 if tally.stopped is not None:
                     break
@@ -298,18 +190,18 @@ class _Work:
         self,
         policy: Policy,
         tally: Tally,
-        part: Sequence[tuple[_Unit, _Group]],
+        part: Sequence[tuple[Unit, Group]],
         far: int,
         n: int,
         made: Callable[[], int],
         most: int,
-    ) -> list[tuple[_Unit, str]]:
+    ) -> list[tuple[Unit, str]]:
         """Ask for n attempts of each prompt and store them as they come; return new kernels."""
         sampling = self._sampling
         if sampling.seed is not None:
             moved = int(content_id("seed", str(sampling.seed), str(far))[:16], 16) % _SEEDS
             sampling = replace(sampling, seed=moved)
-        fresh: list[tuple[_Unit, str]] = []
+        fresh: list[tuple[Unit, str]] = []
         answered: set[int] = set()
         try:
             for index, completions in policy.sample(
@@ -330,7 +222,7 @@ class _Work:
                 # A failed attempt is none for the lake, but this run does not ask for it again.
                 group.attempts += n
                 group.next_index += len(completions)
-                _tally_rows(tally, tables["generations"])
+                tally_rows(tally, tables["generations"])
                 for kernel in tables["kernels"]:
                     kernel_id = kernel["kernel_id"]
                     if kernel_id not in unit.kernels:
@@ -346,7 +238,7 @@ class _Work:
             part[index][1].attempts += n
         return fresh
 
-    def _verdicts(self, fresh: Sequence[tuple[_Unit, str]], tally: Tally | None = None) -> None:
+    def _verdicts(self, fresh: Sequence[tuple[Unit, str]], tally: Tally | None = None) -> None:
         if self._judge is None or not fresh:
             return
         pairs = [(kernel_id, unit.groups[0].asked.task_id) for unit, kernel_id in fresh]
@@ -360,45 +252,3 @@ class _Work:
                 unit.correct.add(kernel_id)
                 if tally is not None:
                     tally.correct += 1
-
-
-def _plan_units(
-    lake: store.Lake, policy_id: str, prompts: Sequence[ShownPrompt], sampling: Sampling
-) -> list[_Unit]:
-    """Return the work of one policy, with what the lake has of it."""
-    import pyarrow as pa
-
-    groups = [
-        _Group(asked=asked, group_id=make_group_id(asked, policy_id, sampling)) for asked in prompts
-    ]
-    lake.register("groups", pa.table({"group_id": pa.array([one.group_id for one in groups])}))
-    query = (_SQL / "rollout_groups.sql").read_text("utf-8")
-    stored = {row["group_id"]: row for row in lake.run(query).rows()}
-    units: dict[str, _Unit] = {}
-    for group in groups:
-        unit = units.setdefault(group.asked.task_id, _Unit(groups=[]))
-        unit.groups.append(group)
-        row = stored.get(group.group_id)
-        if row is not None:
-            group.attempts, group.next_index = row["attempts"], row["next_index"]
-            unit.kernels |= set(row["kernel_ids"])
-            unit.correct |= set(row["correct_ids"])
-            unit.unjudged |= set(row["unjudged_ids"])
-    return list(units.values())
-
-
-def _count_attempts(units: Sequence[_Unit]) -> int:
-    return sum(unit.attempts for unit in units)
-
-
-def _tally_rows(tally: Tally, generations: Sequence[Mapping[str, Any]]) -> None:
-    for row in generations:
-        failed = row["finish_reason"] == FAILED
-        tally.attempts += 1
-        tally.failed += failed
-        if failed:
-            tally.reasons[row["parse_error"] or "no reason"] += 1
-        tally.no_kernel += not failed and row["kernel_id"] is None
-        tally.tokens += row["prompt_tokens"] + row["completion_tokens"]
-        if row["cost_usd"] is not None:
-            tally.cost_usd = (tally.cost_usd or 0.0) + row["cost_usd"]

@@ -19,7 +19,7 @@ from pipelines import Message
 from store.ids import content_id
 from trainers.policies.interface import Completion, Sampling
 from trainers.rewarding import scoring
-from trainers.rewarding.scoring import Rule
+from trainers.rewarding.rules import Rule
 from trainers.rewarding.terms import Terms
 from trainers.rollouts.attempts import ShownPrompt, Tables, make_attempt_rows
 from trainers.runs.recording import Run

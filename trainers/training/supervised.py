@@ -13,7 +13,7 @@ from trainers.datasets.lengths import Lengths
 from trainers.datasets.records import Dataset
 from trainers.models import loading
 from trainers.runs import processes as ranks
-from trainers.runs import recording
+from trainers.runs import recording, run_folder
 from trainers.runs.job import Training
 from trainers.runs.recording import Run, Stage
 from trainers.training import trl_settings
@@ -114,7 +114,7 @@ def train_supervised(
         ],
     )
     trl_settings.stop_printing(trainer)
-    done = recording.list_checkpoints(fit.out) if resume else []
+    done = run_folder.list_checkpoints(fit.out) if resume else []
     for step, folder in done if ranks.is_main() else []:
         _record_checkpoint(run, fit, folder, step)
     trained = trainer.train(resume_from_checkpoint=str(done[-1][1]) if done else None)
