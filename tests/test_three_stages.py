@@ -1,4 +1,4 @@
-"""trainers.experiments.three_stages: what is done is not done again, and one driver holds a folder."""
+"""The three-stage experiment: what is done is not done again, and one driver holds a folder."""
 
 from __future__ import annotations
 

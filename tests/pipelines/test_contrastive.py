@@ -8,12 +8,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import builders
 import pytest
 from pipeline_lakes import Known, Rows, code_of
 
+import store
 from pipelines import contrastive_batch
 from pipelines.contract.request import Request
 from pipelines.datasets import materialize
+from pipelines.selection.tasks import find_task
 from store.errors import DatasetError, EmptyDataset, UnknownName
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -420,3 +423,34 @@ def test_a_release_shows_two_exemplars_wherever_it_has_two_scored_texts(
     assert {row["task_id"] for row in found if len(row["exemplar_kernel_ids"]) == 2} == two
     assert not any(row["reference_shown"] for row in found if row["task_id"] in two)
     assert {device for row in found for device in row["exemplar_devices"]} > {"A100"}
+
+
+def test_the_device_that_this_lake_measured_last_is_the_default(
+    small, lake_of, make_job, rows_of
+) -> None:
+    made, known = small
+    made.device("L40")
+    for name in ("a", "b"):
+        made.measured(known.relu, known.kernels[f"relu.{name}"], 9.0, device="L40")
+    lake = lake_of(made)
+    local = builders.run(kind="evaluation", lake_id=lake.lake_id)
+    judged = made.judged(known.relu, known.kernels["relu.a"], device="L40", run_id=local["run_id"])
+    with store.writer(lake.url, author="tests") as writer:
+        writer.append({"runs": [local], "evaluations": [judged]}, "a run of this lake")
+    with store.open(lake.url) as later:
+        job = make_job(later)
+        assert {row["device"] for row in rows_of(job)} == {"L40"}
+        notes = materialize.preview_dataset(job).notes
+        assert notes["device"] == "L40"
+        assert notes["other devices"] == "H200 (choose one with --device)"
+        # What is asked for by name does not depend on the default.
+        assert rows_of(make_job(later, device="H200")) != rows_of(job)
+
+
+@pytest.mark.parametrize("form", ["{name}", "{suite}/{name}", "{start}"])
+def test_explain_takes_the_names_that_store_show_takes(lake, known: Known, form: str) -> None:
+    [label] = lake.run(
+        'SELECT suite, "name" FROM task_labels WHERE task_id = $1', [known.relu]
+    ).rows()
+    wanted = form.format(**label, start=known.relu[:8])
+    assert find_task(lake, wanted)[0] == known.relu

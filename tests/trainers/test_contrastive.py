@@ -15,6 +15,7 @@ pytest.importorskip("trl", reason="TRL is not installed")
 import store
 import trainers
 from store.errors import FlywheelError, UnknownName
+from trainers import contrastive
 from trainers.runs.job import Job
 from trainers.training import grpo_settings, judging, task_lists
 from trainers.training.grpo_options import Config
@@ -54,6 +55,16 @@ def test_options_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(FlywheelError, match=match):
         settings(tmp_path, **options)
+
+
+def test_vllm_is_refused_at_once_where_it_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    job = Job(name="contrastive", lake_url=None, out=tmp_path / "run")
+    with pytest.raises(FlywheelError, match="needs the package vllm"):
+        contrastive.run(job, Config(model="tiny", vllm="colocate"))
+    assert not job.out.exists()
 
 
 def test_options_of_rule_and_judge_are_checked() -> None:

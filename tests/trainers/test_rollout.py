@@ -24,7 +24,9 @@ from chat_server import ChatServer, completion
 from pipeline_lakes import Known, Rows, small_rows
 
 import store
+from store.commandline.members import Common
 from store.errors import DatasetError, FlywheelError, UnknownName
+from trainers.cli.rollout import rollout
 from trainers.datasets import records
 from trainers.policies.interface import (
     Budget,
@@ -473,3 +475,18 @@ def test_numbers_that_ask_for_nothing_are_refused() -> None:
     for wrong in ({"attempts": 0}, {"wave": 0}, {"keep": -1}):
         with pytest.raises(FlywheelError, match="asks for nothing"):
             Config(**wrong)
+
+
+def test_the_command_ends_with_an_error_where_an_endpoint_is_gone(
+    lake: str, made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = folder_of(tmp_path, {"prompt": "short", "task_id": made.known.relu})
+    with ChatServer(lambda asked: completion(["no"])) as server:
+        url = f"{server.url}#m"
+    common = Common(lake=lake, quiet=True)
+    with pytest.raises(EndpointFailed, match="Run the same command again") as failed:
+        rollout(
+            dataset=str(folder), policy=[url], judge=False, retries=0, timeout_s=5.0, common=common
+        )
+    assert failed.value.exit_code == 1
+    assert "generations +0" in capsys.readouterr().out
