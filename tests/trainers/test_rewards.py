@@ -302,7 +302,7 @@ def test_smoothed_rewards_keep_their_bounds_and_order(
 ) -> None:
     terms = cuda_l1.Config(clip=clip)
     values = np.sort(np.array(raw))
-    smoothed = scoring._smooth(values, np.full(len(raw), mean), np.full(len(raw), std), terms)
+    smoothed = smoothing.smooth(values, np.full(len(raw), mean), np.full(len(raw), std), terms)
     assert (np.abs(smoothed) <= clip).all()
     assert (np.diff(smoothed) >= 0).all()
 
@@ -315,13 +315,13 @@ def test_mean_and_deviation_over_steps_are_those_of_their_rewards(
     rows = sorted(rewards)
     steps = np.array([step for step, _ in rows], dtype=np.int64)
     raw = np.array([value for _, value in rows], dtype=float)
-    moments = scoring._gather_moments(steps, raw)
+    moments = smoothing.gather_moments(steps, raw)
     for first, last in [(0, 0), (0, 4), (3, 7), (0, 10), (9, 30)]:
         inside = raw[(steps >= first) & (steps < last)]
         # All steps at once, as over history, and those of a window alone, as in training.
-        mean, std = scoring._combine_moments(moments.between(first, last), terms)
-        alone = scoring._gather_moments(steps[(steps >= first) & (steps < last)], inside)
-        assert (mean, std) == scoring._combine_moments(alone, terms)
+        mean, std = smoothing.combine_moments(moments.between(first, last), terms)
+        alone = smoothing.gather_moments(steps[(steps >= first) & (steps < last)], inside)
+        assert (mean, std) == smoothing.combine_moments(alone, terms)
         if len(inside):
             assert mean == pytest.approx(inside.mean(), abs=1e-9)
             assert std == pytest.approx(inside.std(), abs=1e-6)
@@ -334,8 +334,8 @@ def test_mean_and_deviation_over_steps_are_those_of_their_rewards(
     [(0, (0, 0)), (1, (0, 1)), (99, (0, 99)), (100, (0, 100)), (199, (0, 100)), (350, (200, 300))],
 )
 def test_the_window_moves_with_each_refresh(step: int, steps: tuple[int, int]) -> None:
-    assert scoring._find_window(step, cuda_l1.Config()) == steps
-    assert scoring._find_window(step, success.Config()) == (0, 0)
+    assert smoothing.find_window(step, cuda_l1.Config()) == steps
+    assert smoothing.find_window(step, success.Config()) == (0, 0)
 
 
 # ---- a run ---------------------------------------------------------------------------------------
@@ -493,7 +493,7 @@ def test_a_hack_found_later_changes_what_is_rescored_and_nothing_stored(
             # A rule that was changed without a new version shows.
             rule = rules.load_rule("cuda-l1")
             other = replace(rule, raw=lambda rows, config: rule.raw(rows, config) + 0.5)
-            monkeypatch.setattr(scoring, "_rule", lambda name: other)
+            monkeypatch.setattr(scoring, "find_rule", lambda name: other)
             different = verification.verify_rewards(
                 lake, RUN["run_id"], "cuda-l1", name="swept"
             ).different
