@@ -232,7 +232,7 @@ def test_a_rule_of_ones_own(
         "from trainers.rewards.success import Config\n"
         "VERSION = 7\n"
         "def raw(rows, config):\n"
-        "    return rewarded(rows, config.correct / 2, config)\n"
+        "    return assign_rewards(rows, config.correct / 2, config)\n"
     )
     monkeypatch.chdir(tmp_path)
     found = scored(judged, "shy", None, ["fastest", "wrong"])
