@@ -61,10 +61,13 @@ def plain_grpo(folder: Path, steps: int) -> list[float]:
     from evaluators.timing.surprising_wins import select_ranking_rows
     from store import ids
     from store.code.completion import parse_completion
-    from trainers import _judging, _model, contrastive
+    from trainers import contrastive
+    from trainers.models import loading
+    from trainers.runs.job import Job
+    from trainers.training import grpo_options, grpo_settings, judging
 
     preset = contrastive.PRESETS["tiny"]
-    config = contrastive.Config(**preset | {"steps": steps, "save_steps": _NO_SAVE})
+    config = grpo_options.Config(**preset | {"steps": steps, "save_steps": _NO_SAVE})
     model = folder / "run" / "model" / "overfitted"
     with store.open(str(folder / "lake")) as lake:
         prompts = lake.sql(
@@ -78,7 +81,7 @@ def plain_grpo(folder: Path, steps: int) -> list[float]:
     first = {row["task_id"]: json.loads(row["messages"]) for row in reversed(prompts)}
     known: dict[tuple[str, str], float] = {}
 
-    with JudgeProcess("judge", "cpu", _judging.options(config.judge)) as host:
+    with JudgeProcess("judge", "cpu", judging.parse_options(config.judge)) as host:
 
         def reward(completions: list[Any], task_id: list[str], **columns: Any) -> list[float]:
             return [
@@ -114,17 +117,17 @@ def plain_grpo(folder: Path, steps: int) -> list[float]:
             ratios = [a / b for a, b in zip(arms["eager"], arms["kernel"], strict=True)]
             return 2.0 if statistics.median(ratios) > 1.05 else 1.0
 
-        settings = contrastive._settings(
-            contrastive.Job(name="plain", lake_url=None, out=folder / "plain", quiet=True), config
+        settings = grpo_settings.make_settings(
+            Job(name="plain", lake_url=None, out=folder / "plain", quiet=True), config
         )
         trainer = GRPOTrainer(
-            model=_model.load(model),
+            model=loading.load_model(model),
             reward_funcs=reward,
             args=GRPOConfig(**settings | {"report_to": "none", "disable_tqdm": True}),
             train_dataset=datasets.Dataset.from_list(
                 [{"prompt": messages, "task_id": task} for task, messages in first.items()]
             ),
-            processing_class=_model.tokenizer_of(model),
+            processing_class=loading.load_tokenizer(model),
         )
         trainer.train()
     return [row["step_time"] for row in trainer.state.log_history if "step_time" in row]
@@ -135,24 +138,29 @@ def plain_sft(run: Path) -> float:
     from trl.trainer.sft_config import SFTConfig
     from trl.trainer.sft_trainer import SFTTrainer
 
-    from trainers import _dataset, _fit, _model, sft
+    from trainers import sft
+    from trainers.datasets import records
+    from trainers.models import loading
+    from trainers.training import supervised
 
-    made = _dataset.found(str(run.parent / "lake"), "sft", "prompt-completion")
+    made = records.find_dataset(str(run.parent / "lake"), "sft", "prompt-completion")
     model = next((run / "model").iterdir())
     preset = sft.PRESETS["tiny"]
     preset = sft.Config(
         **preset | {"save_steps": _NO_SAVE, "trl": (*preset["trl"], f"max_steps={_SFT_STEPS}")}
     )
-    fit = _fit.Fit(
+    fit = supervised.Fit(
         config=preset, model=model, parent="", dataset=made, out=run / "plain",
         stage="sft", defaults={},
     )  # fmt: skip
-    arguments = SFTConfig(**_fit.settings(fit) | {"report_to": "none", "disable_tqdm": True})
+    arguments = SFTConfig(
+        **supervised.make_settings(fit) | {"report_to": "none", "disable_tqdm": True}
+    )
     trainer = SFTTrainer(
-        model=_model.load(model),
+        model=loading.load_model(model),
         args=arguments,
         train_dataset=made.columns(["prompt", "completion"], run / "cache"),
-        processing_class=_model.tokenizer_of(model),
+        processing_class=loading.load_tokenizer(model),
     )
     trainer.train()
     return rate(trainer.state.log_history)

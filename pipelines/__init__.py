@@ -1,33 +1,121 @@
-"""Datasets out of a pinned snapshot: SQL picks the rows, templates make the text."""
+"""Datasets out of a pinned snapshot: SQL picks the rows, templates make the text.
 
-from pipelines._contract import Kernel, Message, Request, Row, Selection, Task
-from pipelines._render import (
-    fenced,
-    files,
-    render,
-    sizes,
-    task_block,
-    template_hash,
-)
-from pipelines._select import asked_tasks, no_rows, sql
-from store.ids import messages_json, prompt_id
+What pipelines, trainers and tests use of this package are the names below; each is imported on
+first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pipelines.contract.baselines import Baseline, Evidence
+    from pipelines.contract.exemplars import DrawOptions, ExemplarOptions
+    from pipelines.contract.request import Purpose, Request
+    from pipelines.contract.rows import Kernel, Message, Row, Selection, Task
+    from pipelines.datasets.content import digest_messages, has_messages, hash_rows
+    from pipelines.datasets.job import Dataset, Job
+    from pipelines.datasets.materialize import (
+        preview_dataset,
+        render_rows,
+        select_rows,
+        write_dataset,
+    )
+    from pipelines.datasets.record import record_dataset
+    from pipelines.datasets.tokens import make_counter
+    from pipelines.rendering.templates import (
+        describe_sizes,
+        fence,
+        render,
+        render_files,
+        render_task,
+        template_hash,
+    )
+    from pipelines.selection.draws import draw
+    from pipelines.selection.relations import Relation, keep, query
+    from pipelines.selection.sql_files import sql
+    from pipelines.selection.tasks import Tasks, find_task, select_tasks
+    from pipelines.selection.texts import fetch_texts
+    from store.ids import messages_json, prompt_id
 
 __all__ = [
+    "Baseline",
+    "Dataset",
+    "DrawOptions",
+    "Evidence",
+    "ExemplarOptions",
+    "Job",
     "Kernel",
     "Message",
+    "Purpose",
+    "Relation",
     "Request",
     "Row",
     "Selection",
     "Task",
-    "asked_tasks",
-    "fenced",
-    "files",
+    "Tasks",
+    "describe_sizes",
+    "digest_messages",
+    "draw",
+    "fence",
+    "fetch_texts",
+    "find_task",
+    "has_messages",
+    "hash_rows",
+    "keep",
+    "make_counter",
     "messages_json",
-    "no_rows",
+    "preview_dataset",
     "prompt_id",
+    "query",
+    "record_dataset",
     "render",
-    "sizes",
+    "render_files",
+    "render_rows",
+    "render_task",
+    "select_rows",
+    "select_tasks",
     "sql",
-    "task_block",
     "template_hash",
+    "write_dataset",
 ]
+
+_MODULES = {
+    "pipelines.contract.baselines": ("Baseline", "Evidence"),
+    "pipelines.contract.exemplars": ("DrawOptions", "ExemplarOptions"),
+    "pipelines.contract.request": ("Purpose", "Request"),
+    "pipelines.contract.rows": ("Kernel", "Message", "Row", "Selection", "Task"),
+    "pipelines.datasets.content": ("digest_messages", "has_messages", "hash_rows"),
+    "pipelines.datasets.job": ("Dataset", "Job"),
+    "pipelines.datasets.materialize": (
+        "preview_dataset",
+        "render_rows",
+        "select_rows",
+        "write_dataset",
+    ),
+    "pipelines.datasets.record": ("record_dataset",),
+    "pipelines.datasets.tokens": ("make_counter",),
+    "pipelines.rendering.templates": (
+        "describe_sizes",
+        "fence",
+        "render",
+        "render_files",
+        "render_task",
+        "template_hash",
+    ),
+    "pipelines.selection.draws": ("draw",),
+    "pipelines.selection.relations": ("Relation", "keep", "query"),
+    "pipelines.selection.sql_files": ("sql",),
+    "pipelines.selection.tasks": ("Tasks", "find_task", "select_tasks"),
+    "pipelines.selection.texts": ("fetch_texts",),
+    "store.ids": ("messages_json", "prompt_id"),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name on first use."""
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(importlib.import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

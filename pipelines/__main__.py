@@ -1,5 +1,5 @@
 """`python -m pipelines`: the command line."""
 
-from pipelines._cli import main
+from pipelines.cli.app import main
 
 main()

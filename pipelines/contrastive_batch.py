@@ -15,11 +15,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pipelines
-from pipelines._contract import Message, Request, Row, Selection
-from pipelines._sampling import Strategy, check, draw
-from pipelines._scores import Evidence, Scores, device_kind, scores
-from pipelines._select import asked_tasks, find_task
-from store.schema.baselines import Baseline, describe_baseline
+from pipelines.contract.baselines import Evidence, describe_baseline
+from pipelines.contract.exemplars import DrawOptions
+from pipelines.contract.request import Request
+from pipelines.contract.rows import Message, Row, Selection
+from pipelines.selection.draws import check_options, draw
+from pipelines.selection.relations import Relation, keep, query
+from pipelines.selection.scores import Scores, find_device_kind, find_scores
+from pipelines.selection.sql_files import sql
+from pipelines.selection.tasks import find_task, select_tasks
+from store.errors import EmptyDataset
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,29 +37,15 @@ TEMPLATE = "contrastive.j2"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class Config(DrawOptions):
     """Options of contrastive-batch."""
 
-    strategy: Strategy = "bucket"
-    """bucket: softmax over score buckets. island: the same inside one of several islands of
-    kernels. random: any kernels. top: the fastest. none: the reference alone."""
-    exemplars: int = 2
-    """Kernels shown in a prompt (CUDA-L1: 2)."""
-    per_task: int | None = None
-    """Prompts per task (default: 1, or as many as --limit needs)."""
     evidence: Evidence = "measured"
     """measured: speedups from timings. claimed: published ones stand in, and every row says so."""
     device: str | None = None
-    """Device whose speedups are shown (default: the one with the most; with --evidence claimed,
-    tasks with too few of them show kernels with the speedup for another GPU, which is named)."""
-    baseline: Baseline = "eager"
-    """What speedups are relative to."""
-    temperature: float = 1.0
-    """Temperature of the softmax over buckets, in units of speedup. Our choice: not published."""
-    bucket_width: float = 0.25
-    """Width of a score bucket, in units of speedup. Our choice: not published."""
-    islands: int = 4
-    """Islands that strategy island deals the kernels of a task to."""
+    """Device whose speedups are shown (default: the one that this lake measured last, else the one
+    with the most speedups; with --evidence claimed, tasks with too few of them show kernels with
+    the speedup for another GPU, which is named)."""
 
 
 def select(lake: store.Lake, config: Config, request: Request) -> Selection:
@@ -63,51 +54,53 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
     Raises:
         EmptyDataset: no task of the purpose, or no speedup of the evidence asked for.
     """
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    check(config)
-    dropped = asked_tasks(lake, request)
-    found = _scores(lake, config, request)
-    if found is None:
-        candidates, device = lake.run("SELECT task_id FROM asked").arrow(), config.device
+    check_options(config)
+    tasks = select_tasks(lake, request)
+    scores = _find_scores(lake, config, request, tasks.rows)
+    dropped = dict(tasks.dropped)
+    if scores is None:
+        eligible, candidates, device = _nothing_scored(), tasks.rows, config.device
+        notes = {} if device is None else {"device": device}
     else:
-        candidates = lake.run("SELECT DISTINCT task_id FROM eligible").arrow()
-        asked = lake.run("SELECT count(*) AS tasks FROM asked").rows()[0]["tasks"]
-        dropped |= {f"kernel: {why}": count for why, count in found.dropped.items()}
-        dropped["task: no kernel to show"] = asked - candidates.num_rows
-        device = found.device
+        eligible, device, notes = scores.eligible, scores.device, scores.notes
+        candidates = query(lake, "SELECT DISTINCT task_id FROM eligible", eligible=eligible)
+        dropped |= {f"kernel: {why}": count for why, count in scores.dropped.items()}
+        dropped["task: no kernel to show"] = tasks.rows.num_rows - candidates.num_rows
     if candidates.num_rows == 0:
-        raise pipelines.no_rows(
-            "every scored kernel is withheld, wrong, another function or contaminated",
+        raise EmptyDataset(
+            "no row is left: every scored kernel is withheld, wrong, another function or "
+            "contaminated",
             '`store query "FROM withheld"` lists kernels that no dataset may hold, and why.',
         )
-    exemplars = draw(lake, candidates, config, request)
-    lake.register("exemplars", exemplars)
-    rows = lake.run(
-        pipelines.sql("contrastive_batch", "rows"),
+    exemplars = draw(lake, candidates, eligible, config, request)
+    rows = query(
+        lake,
+        sql("contrastive_batch", "rows"),
         {
             "seed": request.seed,
             "exemplars": config.exemplars,
             "strategy": config.strategy,
-            "evidence": config.evidence if found is not None else "none",
+            "evidence": "none" if scores is None else config.evidence,
             "device": device,
             "baseline": config.baseline,
         },
-    ).arrow()
+        exemplars=exemplars,
+        eligible=eligible,
+    )
     dropped["row: duplicate"] = pc.count_distinct(exemplars["row_index"]).as_py() - rows.num_rows
-    short = pc.sum(rows["reference_shown"]).as_py() or 0
-    notes = {"strategy": config.strategy, "evidence": config.evidence, "baseline": config.baseline}
-    if device is not None:
-        notes["device"] = device
-    if short:
-        notes["reference shown as 1.00x"] = f"{short} rows, which have fewer exemplars than asked"
-    for what, count in _stand_ins(rows, device).items():
-        notes[what] = f"{count} exemplars, named as such in the prompts"
-    kind = device_kind(lake, device)
+    choices = {
+        "strategy": config.strategy,
+        "evidence": config.evidence,
+        "baseline": config.baseline,
+    }
+    kind = pa.repeat(find_device_kind(lake, device), rows.num_rows)
     return Selection(
-        rows=rows.append_column("_device_kind", _constant(kind, rows.num_rows)),
+        rows=rows.append_column("_device_kind", kind),
         dropped={why: count for why, count in dropped.items() if count},
-        notes=notes,
+        notes=choices | notes | _describe_stand_ins(rows, device),
     )
 
 
@@ -117,7 +110,7 @@ def render(row: Row) -> dict[str, list[Message]]:
     shown = [
         {
             "score": f"{score:.2f}x" + (f" on {place}" if place != columns["device"] else ""),
-            "text": pipelines.files(kernel),
+            "text": pipelines.render_files(kernel),
             "implied": implied,
         }
         for kernel, score, place, implied in zip(
@@ -133,8 +126,8 @@ def render(row: Row) -> dict[str, list[Message]]:
         shown.append({"score": "1.00x", "text": text, "implied": False})
     text = pipelines.render(
         TEMPLATE,
-        task_block=pipelines.task_block(row.task),
-        workload=pipelines.sizes(columns["_axes"]),
+        task_block=pipelines.render_task(row.task),
+        workload=pipelines.describe_sizes(columns["_axes"]),
         shown=shown,
         other_gpus=any(place != columns["device"] for place in columns.get("exemplar_devices", ())),
         evidence=columns["evidence"],
@@ -152,45 +145,54 @@ def explain(lake: store.Lake, config: Config, request: Request, task: str) -> Re
         UnknownName: no such task, or several.
         EmptyDataset: the task has no kernel that may be shown.
     """
-    from pipelines._chart import buckets
+    from pipelines.rendering.bucket_chart import draw_chart
 
-    check(config)
+    check_options(config)
     task_id, name = find_task(lake, task)
-    asked_tasks(lake, request)
-    found = _scores(lake, config, request)
-    if found is not None:
-        lake.keep("scored", "FROM scored WHERE task_id = $1", [task_id])
-    candidates = lake.run("SELECT DISTINCT task_id FROM eligible").arrow()
-    if found is None or candidates.num_rows == 0:
-        raise pipelines.no_rows(
-            f"{name} ({task_id[:12]}) has no scored kernel for --purpose {request.purpose}",
+    tasks = select_tasks(lake, request)
+    scores = _find_scores(lake, config, request, tasks.rows)
+    eligible = keep(
+        lake,
+        "FROM eligible WHERE task_id = $1",
+        [task_id],
+        eligible=_nothing_scored() if scores is None else scores.eligible,
+    )
+    candidates = query(lake, "SELECT DISTINCT task_id FROM eligible", eligible=eligible)
+    if scores is None or candidates.num_rows == 0:
+        raise EmptyDataset(
+            f"no row is left: {name} ({task_id[:12]}) has no scored kernel for --purpose "
+            f"{request.purpose}",
             '`store query "SELECT * FROM speedups"` lists what was measured.',
         )
-    drawn = draw(lake, candidates, config, request)
-    table = lake.run(
-        pipelines.sql("contrastive_batch", "explain"),
+    drawn = draw(lake, candidates, eligible, config, request)
+    table = query(
+        lake,
+        sql("contrastive_batch", "explain"),
         {
             "bucket_width": config.bucket_width,
             "temperature": config.temperature,
             "exemplars": config.exemplars,
         },
-    ).arrow()
-    return buckets(
+        eligible=eligible,
+    )
+    return draw_chart(
         table.to_pylist(),
-        [one for one in drawn.to_pylist() if one["draw"] == 0 and one["kernel_id"] is not None],
-        title=f"{name} · {task_id[:12]} · {found.device} · {config.baseline} · "
+        [row for row in drawn.to_pylist() if row["draw"] == 0 and row["kernel_id"] is not None],
+        title=f"{name} · {task_id[:12]} · {scores.device} · {config.baseline} · "
         f"{config.evidence} · seed {request.seed}",
         softmax=config.strategy == "bucket",
     )
 
 
-def _scores(lake: store.Lake, config: Config, request: Request) -> Scores | None:
+def _find_scores(
+    lake: store.Lake, config: Config, request: Request, tasks: pa.Table
+) -> Scores | None:
     if config.strategy == "none":
-        lake.define("eligible", pipelines.sql("contrastive_batch", "nothing_scored"))
         return None
-    return scores(
+    return find_scores(
         lake,
         request,
+        tasks,
         evidence=config.evidence,
         device=config.device,
         baseline=config.baseline,
@@ -198,8 +200,19 @@ def _scores(lake: store.Lake, config: Config, request: Request) -> Scores | None
     )
 
 
-def _stand_ins(rows: pa.Table, device: str | None) -> dict[str, int]:
-    """Count exemplars whose score no source states for the device; what none has is left out."""
+def _nothing_scored() -> Relation:
+    """Return scored kernels in their columns, but none."""
+    return Relation(sql=sql("contrastive_batch", "nothing_scored"))
+
+
+def _describe_stand_ins(rows: pa.Table, device: str | None) -> dict[str, str]:
+    """Return notes on exemplars whose score no source states for the device."""
+    import pyarrow.compute as pc
+
+    notes: dict[str, str] = {}
+    short = pc.sum(rows["reference_shown"]).as_py() or 0
+    if short:
+        notes["reference shown as 1.00x"] = f"{short} rows, which have fewer exemplars than asked"
     shown = rows.select(["exemplar_devices", "exemplar_implied"]).to_pylist()
     counts = {
         "speedups for other GPUs": sum(
@@ -207,10 +220,8 @@ def _stand_ins(rows: pa.Table, device: str | None) -> dict[str, int]:
         ),
         "speedups implied by two": sum(sum(row["exemplar_implied"]) for row in shown),
     }
-    return {what: count for what, count in counts.items() if count}
-
-
-def _constant(value: str, rows: int) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.repeat(value, rows)
+    return notes | {
+        what: f"{count} exemplars, named as such in the prompts"
+        for what, count in counts.items()
+        if count
+    }

@@ -9,18 +9,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import pipelines
-from pipelines import _answers
-from pipelines._contract import Message, Request, Row, Selection
-from pipelines._scores import Evidence, device_kind, scores
-from pipelines._select import asked_tasks
-from store.errors import DatasetError
-from store.schema.baselines import Baseline
+from pipelines.contract.baselines import Baseline, Evidence
+from pipelines.contract.request import Request
+from pipelines.contract.rows import Message, Row, Selection
+from pipelines.rendering import answers
+from pipelines.selection.scores import find_device_kind, find_scores
+from pipelines.selection.tasks import select_tasks
+from store.errors import DatasetError, EmptyDataset
 
 if TYPE_CHECKING:
     import store
 
 DATASET_TYPE = "preference"
-TEMPLATE = _answers.TEMPLATE
+TEMPLATE = answers.TEMPLATE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,8 @@ class Config:
     evidence: Evidence = "measured"
     """measured: speedups from timings. claimed: published ones stand in, and every row says so."""
     device: str | None = None
-    """Device whose speedups count (default: the one with the most)."""
+    """Device whose speedups count (default: the one that this lake measured last, else the one
+    with the most)."""
     baseline: Baseline = "eager"
     """What speedups are relative to."""
 
@@ -54,17 +56,21 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
         raise DatasetError(f"--margin {config.margin} is not above 1", "Give a ratio such as 1.2.")
     if config.per_task < 1:
         raise DatasetError(f"--per-task {config.per_task} is too few", "Give 1 or more.")
-    dropped = asked_tasks(lake, request)
-    found = scores(
+    tasks = select_tasks(lake, request)
+    scores = find_scores(
         lake,
         request,
+        tasks.rows,
         evidence=config.evidence,
         device=config.device,
         baseline=config.baseline,
     )
-    dropped |= {f"kernel: {reason}": count for reason, count in found.dropped.items()}
-    lake.register("wrong", lake.run(pipelines.sql("preference_pairs", "wrong")).arrow())
-    rows = lake.run(
+    dropped = tasks.dropped | {
+        f"kernel: {reason}": count for reason, count in scores.dropped.items()
+    }
+    wrong = pipelines.query(lake, pipelines.sql("preference_pairs", "wrong"), asked=tasks.rows)
+    rows = pipelines.query(
+        lake,
         pipelines.sql("preference_pairs", "pairs"),
         {
             "seed": request.seed,
@@ -72,22 +78,24 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
             "per_task": config.per_task,
             "rejected": config.rejected,
             "evidence": config.evidence,
-            "device": found.device,
+            "device": scores.device,
             "baseline": config.baseline,
         },
-    ).arrow()
+        eligible=scores.eligible,
+        wrong=wrong,
+    )
     if rows.num_rows == 0:
-        raise pipelines.no_rows(
-            f"no task has two kernels on {found.device} that are {config.margin} apart, or a "
-            "wrong one",
+        raise EmptyDataset(
+            f"no row is left: no task has two kernels on {scores.device} that are {config.margin} "
+            "apart, or a wrong one",
             "Lower --margin, or measure more kernels.",
         )
-    kind = pa.repeat(device_kind(lake, found.device), rows.num_rows)
+    kind = pa.repeat(find_device_kind(lake, scores.device), rows.num_rows)
     return Selection(
         rows=rows.append_column("_device_kind", kind),
         dropped=dropped,
         notes={
-            "device": found.device,
+            **scores.notes,
             "baseline": config.baseline,
             "evidence": config.evidence,
             "margin": str(config.margin),
@@ -98,7 +106,7 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
 def render(row: Row) -> dict[str, list[Message]]:
     """Return prompt, chosen and rejected answer of one row."""
     return {
-        "prompt": _answers.question(row),
-        "chosen": _answers.answer(row, 0),
-        "rejected": _answers.answer(row, 1),
+        "prompt": answers.render_question(row),
+        "chosen": answers.render_answer(row, 0),
+        "rejected": answers.render_answer(row, 1),
     }

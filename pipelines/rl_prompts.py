@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import pipelines
-from pipelines._contract import Message, Request, Row, Selection
-from pipelines._questions import questions
+from pipelines.contract.request import Request
+from pipelines.contract.rows import Message, Row, Selection
+from pipelines.selection.questions import select_questions
 
 if TYPE_CHECKING:
     import store
@@ -33,14 +34,14 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
     Raises:
         EmptyDataset: there is none.
     """
-    return questions(lake, request, config.device_kind)
+    return select_questions(lake, request, config.device_kind)
 
 
 def render(row: Row) -> dict[str, list[Message]]:
     """Return the prompt of one row."""
     text = pipelines.render(
         TEMPLATE,
-        task_block=pipelines.task_block(row.task),
+        task_block=pipelines.render_task(row.task),
         workload="",
         shown=[],
         device_kind=row.columns["_device_kind"],

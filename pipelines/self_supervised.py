@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import pipelines
-from pipelines import _answers
-from pipelines._contract import Message, Request, Row, Selection
-from pipelines._questions import questions
+from pipelines.contract.request import Request
+from pipelines.contract.rows import Message, Row, Selection
+from pipelines.rendering.answers import render_answer
+from pipelines.selection.answers import select_answers
+from pipelines.selection.questions import select_questions
 
 if TYPE_CHECKING:
     import store
@@ -49,19 +51,19 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
     import pyarrow as pa
 
     if config.select == "prompts":
-        asked = questions(lake, request, config.device_kind)
+        asked = select_questions(lake, request, config.device_kind)
         form = pa.repeat(config.form, asked.rows.num_rows)
         return Selection(
             rows=asked.rows.append_column("_form", form), dropped=asked.dropped, notes=asked.notes
         )
-    found = _answers.answers(
+    found = select_answers(
         lake,
         request,
         evidence="measured",
         per_policy=config.per_policy,
         policy=config.policy,
         round=config.round,
-        said=config.form == "protocol",
+        with_words=config.form == "protocol",
     )
     return Selection(
         rows=found.rows.append_column("_form", pa.repeat(config.form, found.rows.num_rows)),
@@ -76,10 +78,10 @@ def render(row: Row) -> dict[str, list[Message]]:
     text = pipelines.render(
         TEMPLATE,
         form=row.columns["_form"],
-        task_block=pipelines.task_block(row.task),
+        task_block=pipelines.render_task(row.task),
         device_kind=row.columns["_device_kind"],
         workload="",
         shown=[],
     )
     prompt: dict[str, list[Message]] = {"prompt": [{"role": "user", "content": text}]}
-    return prompt | ({"completion": _answers.answer(row)} if row.kernels else {})
+    return prompt | ({"completion": render_answer(row)} if row.kernels else {})

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import pipelines
-from pipelines import _answers
-from pipelines._contract import Message, Request, Row, Selection
-from pipelines._scores import Evidence
+from pipelines.contract.baselines import Evidence
+from pipelines.contract.request import Request
+from pipelines.contract.rows import Message, Row, Selection
+from pipelines.rendering.answers import render_answer
+from pipelines.selection.answers import select_answers
 
 if TYPE_CHECKING:
     import store
@@ -44,13 +46,13 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
     Raises:
         EmptyDataset: there is none.
     """
-    return _answers.answers(
+    return select_answers(
         lake,
         request,
         evidence=config.evidence,
         per_policy=config.per_policy,
         policy=config.policy,
-        said=config.form == "protocol",
+        with_words=config.form == "protocol",
     )
 
 
@@ -59,10 +61,10 @@ def render(row: Row) -> dict[str, list[Message]]:
     text = pipelines.render(
         TEMPLATE,
         form="protocol" if row.columns["_words"] else "code",
-        task_block=pipelines.task_block(row.task),
+        task_block=pipelines.render_task(row.task),
         device_kind=row.columns["_device_kind"],
         workload="",
         shown=[],
     )
     question: Message = {"role": "user", "content": text}
-    return {"prompt": [question], "completion": _answers.answer(row)}
+    return {"prompt": [question], "completion": render_answer(row)}

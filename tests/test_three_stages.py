@@ -1,10 +1,10 @@
-"""benchmarks/three_stages.py: what is done is not done again, and one driver holds a folder."""
+"""The three-stage experiment: what is done is not done again, and one driver holds a folder."""
 
 from __future__ import annotations
 
 import fcntl
-import importlib.util
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -14,25 +14,19 @@ from typing import Any
 
 import pytest
 
+from trainers.experiments.three_stages.plan import Step
+from trainers.experiments.three_stages.sizes import PRESETS
+from trainers.experiments.three_stages.study import Study
+
 ROOT = Path(__file__).parent.parent
 
 
 def driver(out: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, str(ROOT / "benchmarks" / "three_stages.py"), str(out), *more]
-    return subprocess.run(line, capture_output=True, text=True, check=False, cwd=out.parent)
-
-
-def loaded() -> Any:
-    """Return the program as a module."""
-    spec = importlib.util.spec_from_file_location(
-        "three_stages", ROOT / "benchmarks" / "three_stages.py"
+    line = [sys.executable, "-m", "trainers.experiments.three_stages", str(out), *more]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        line, capture_output=True, text=True, check=False, cwd=out.parent, env=environment
     )
-    assert spec is not None
-    assert spec.loader is not None
-    module: Any = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.slow
@@ -69,7 +63,6 @@ def test_a_folder_has_one_driver(tmp_path: Path) -> None:
 
 
 def test_a_command_past_its_budget_is_interrupted_also_in_the_background(tmp_path: Path) -> None:
-    module = loaded()
     (tmp_path / "long.py").write_text(
         """import time
 try:
@@ -79,12 +72,12 @@ except KeyboardInterrupt:
     print("stored", flush=True)
 """
     )
-    step = module.Step(name="long", words=lambda: ["long"], holds=lambda: True)
-    study = module.Study(tmp_path, module.PRESETS["cpu-small"], 0, 1.0, 1.0)
+    step = Step(name="long", words=lambda: ["long"], holds=lambda: True)
+    study = Study(tmp_path, PRESETS["cpu-small"], 0, 1.0, 1.0)
     # As a shell leaves it to what it starts in the background.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        assert study._command(step, step.words(), 2.0) == (0, False)
+        assert study.run_command(step, step.words(), 2.0) == (0, False)
     finally:
         signal.signal(signal.SIGINT, before)
     assert "stored" in (tmp_path / "logs" / "long.txt").read_text()
@@ -100,10 +93,9 @@ except KeyboardInterrupt:
 def test_trainings_run_side_by_side_where_there_are_devices(
     tmp_path: Path, devices: str, last: list[str]
 ) -> None:
-    module = loaded()
-    sizes = replace(module.PRESETS["h200"], device=devices)
+    sizes = replace(PRESETS["h200"], device=devices)
     steps: list[Any] = []
-    for group in module.Study(tmp_path, sizes, 0, 1.0, 1.0).steps():
+    for group in Study(tmp_path, sizes, 0, 1.0, 1.0).list_steps():
         steps.append(group)
         if group[-1].name == "contrastive-none-1":
             break

@@ -1,5 +1,5 @@
 """`python -m trainers` is the `trainers` command."""
 
-from trainers._cli import main
+from trainers.cli.app import main
 
 main()

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from store.errors import FlywheelError
-from trainers import _dataset, _fit, _model, _ranks, _trl
-from trainers._contract import Job, Training
-from trainers._dataset import Dataset
-from trainers._record import Run, begin
+from trainers.datasets import records
+from trainers.datasets.records import Dataset
+from trainers.models import loading
+from trainers.runs import processes
+from trainers.runs.job import Job, Training
+from trainers.runs.recording import Run, begin_run
+from trainers.training import supervised, trl_settings
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {
@@ -43,23 +46,23 @@ def run(job: Job, config: Config) -> str:
     """
     if config.model is None:
         raise FlywheelError("no model to start from", "Give --model, or --preset tiny.")
-    _trl.quiet()
-    with begin(job, config) as run:
+    trl_settings.silence_libraries()
+    with begin_run(job, config) as run:
         model = config.model
-        source = _ranks.on_main(
-            lambda: _model.located(model, job.out / "model", config.seed),
+        source = processes.run_on_main(
+            lambda: loading.find_model(model, job.out / "model", config.seed),
         )
-        dataset = _ranks.on_main(lambda: _data(run, config))
-        fit = _fit.Fit(
+        dataset = processes.run_on_main(lambda: _choose_dataset(run, config))
+        fit = supervised.Fit(
             config=config,
             model=source,
-            parent=_ranks.on_main(lambda: _model.policy_id(source)),
+            parent=processes.run_on_main(lambda: loading.compute_policy_id(source)),
             dataset=dataset,
             out=job.out,
             stage="sft",
             defaults={},
         )
-        rows, found = _fit.measured(fit)
+        rows, found = supervised.measure_rows(fit)
         run.start(
             {
                 "dataset_id": dataset.dataset_id,
@@ -68,15 +71,15 @@ def run(job: Job, config: Config) -> str:
                 "rows": found.rows,
                 "over_length": found.over,
                 "longest_tokens": found.longest,
-                "trl": _fit.settings(fit),
+                "trl": supervised.make_settings(fit),
             }
         )
-        _ranks.on_main(lambda: run.base(source, model))
+        processes.run_on_main(lambda: run.base(source, model))
         job.say(f"dataset    {dataset.name} of snapshot {dataset.snapshot_id}: {found.rows} rows")
         job.say(f"tokens     {found.tokens}, the longest row {found.longest}")
         if found.over:
             job.say(f"left out   {found.over} rows over {config.max_length} tokens")
-        fitted = _fit.train(run, fit, rows, found.kept, resume=run.resumed)
+        fitted = supervised.train_supervised(run, fit, rows, found.kept, resume=run.resumed)
         snapshot = run.flush()
     loss = "" if fitted.loss is None else f", loss {fitted.loss:.4g}"
     several = f" on {fitted.processes} processes" * (fitted.processes > 1)
@@ -86,17 +89,17 @@ def run(job: Job, config: Config) -> str:
     )
 
 
-def _data(run: Run, config: Config) -> Dataset:
+def _choose_dataset(run: Run, config: Config) -> Dataset:
     """Return the dataset of a run: that of its beginning, the one named, or one made now."""
     url = run.job.lake_url
     if "dataset_id" in run.resolved:
-        dataset = _dataset.found(url, run.resolved["dataset"], "prompt-completion")
+        dataset = records.find_dataset(url, run.resolved["dataset"], "prompt-completion")
     elif config.dataset is not None:
-        dataset = _dataset.found(url, config.dataset, "prompt-completion")
+        dataset = records.find_dataset(url, config.dataset, "prompt-completion")
     else:
-        dataset = _dataset.made(url, "sft", at=run.reads, seed=config.seed)
+        dataset = records.make_dataset(url, "sft", at=run.reads, seed=config.seed)
     with run.reader() as lake:
-        tainted = _dataset.quarantined(lake, dataset.dataset_id)
+        tainted = records.list_quarantined(lake, dataset.dataset_id)
     if tainted:
         run.job.say(
             f"{len(tainted)} kernels of dataset {dataset.name} were quarantined since it was made: "

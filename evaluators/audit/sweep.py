@@ -11,12 +11,12 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import store
 from evaluators.audit import detect
 from evaluators.audit.parser_pool import Kernel, Pool
+from store import read_sql
 from store.commandline.escape import quote_name
 from store.commandline.progress import Progress, ignore_progress
 from store.errors import FlywheelError, UnknownName
@@ -32,7 +32,6 @@ BATCH = 2048
 """Kernels per bundle: an interrupted audit loses at most this number."""
 PERSON = "person"
 """Name of the detector of findings that a person files."""
-_SQL = Path(__file__).parent / "sql"
 
 
 @dataclass(kw_only=True)
@@ -49,7 +48,7 @@ class Audit:
 
 def read_query(name: str) -> str:
     """Return the text of evaluators/audit/sql/NAME.sql."""
-    return (_SQL / f"{name}.sql").read_text("utf-8")
+    return read_sql(__file__, name)
 
 
 def sweep(

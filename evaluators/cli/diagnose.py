@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Literal
 
 from cyclopts import App
 
+from store import read_sql
 from store.commandline import echo
 from store.commandline.escape import quote_name
 from store.commandline.members import Common
 from store.errors import DeviceUnavailable, SandboxFailed, UnknownName
 
 _DEFAULT = Common()
-_SQL = Path(__file__).parent / "sql"
 
 
 def add_to(app: App) -> None:
@@ -72,7 +71,7 @@ def diagnose(
                 )
             with writer.reader() as lake:
                 parameters = {"device": judge.row["name"], "kernel": kernel, "top": top}
-                query = (_SQL / "fastest_kernels.sql").read_text("utf-8")
+                query = read_sql(__file__, "fastest_kernels")
                 kernels = lake.run(query, parameters).arrow()
                 cases = list(read_cases(lake, kernels, judge.row["name"]))
                 snapshot = lake.snapshot

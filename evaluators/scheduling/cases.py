@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import store
+from store import read_sql
 from store.errors import FlywheelError, LakeNotFound, UnknownName
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_SQL = Path(__file__).parent / "sql"
 _SHORTEST_ID = 6
 
 
@@ -56,7 +56,7 @@ def find_task(task: str, lake_url: str | None) -> TaskText:
     if task.endswith(".py") and Path(task).is_file():
         return TaskText(_read_task_file(Path(task)), {})
     with _open_lake(lake_url, task) as lake:
-        names = lake.run((_SQL / "task_names.sql").read_text("utf-8")).rows()
+        names = lake.run(read_sql(__file__, "task_names")).rows()
         matches = {
             row["task_id"]: row
             for row in names
@@ -93,7 +93,7 @@ def read_cases(lake: store.Lake, kernels: pa.Table, device: str) -> Iterator[dic
 
     order = pa.array(range(kernels.num_rows), pa.int64())
     lake.register("wanted", kernels.append_column("position", order))
-    for row in lake.run((_SQL / "cases.sql").read_text("utf-8"), {"device": device}).rows():
+    for row in lake.run(read_sql(__file__, "cases"), {"device": device}).rows():
         files = row["other_files"] or []
         yield {**row, "other_files": [(file["path"], file["code"]) for file in files]}
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import store
 from evaluators.scheduling.contract import Evaluator, name_of
+from store import read_sql
 from store.errors import UnknownName
 from store.lake.limits import QueryLimits
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_SQL = Path(__file__).parent / "sql"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +50,7 @@ def find_pending(
         UnsafeSQL: the selection's SQL is not one plain condition.
     """
     _check_known(lake, selection)
-    query = (_SQL / "pending_kernels.sql").read_text("utf-8")
+    query = read_sql(__file__, "pending_kernels")
     parameters = {
         "evaluator": name_of(evaluator),
         "version": evaluator.VERSION,

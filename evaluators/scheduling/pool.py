@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -25,6 +24,7 @@ from evaluators.scheduling import contract
 from evaluators.scheduling.cases import read_cases
 from evaluators.scheduling.queue import Case, judge_cases
 from evaluators.scheduling.run import append_result, open_judges, start_run
+from store import read_sql
 from store.errors import FlywheelError, UnknownName
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_STANDING_VERDICTS = Path(__file__).parent / "sql" / "standing_verdicts.sql"
 _TRIES = 2
 
 Pair: TypeAlias = tuple[str, str]
@@ -245,7 +244,7 @@ class Pool:
             "device_ids": sorted(self._devices),
             "device_kind": self.device["kind"],
         }
-        verdicts = lake.run(_STANDING_VERDICTS.read_text("utf-8"), parameters).arrow()
+        verdicts = lake.run(read_sql(__file__, "standing_verdicts"), parameters).arrow()
         if verdicts.num_rows < len(wanted):
             missing = sorted(set(wanted) - {_pair(row) for row in verdicts.to_pylist()})
             kernel_id, task_id = missing[0]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 import store
 from evaluators.judging.weak_tasks import VERSION
+from store import read_sql
 from store.errors import RowsRejected, SandboxFailed
-
-_PENDING_TASKS = Path(__file__).parent / "sql" / "pending_tasks.sql"
 
 
 class Auditor(Protocol):
@@ -63,7 +61,7 @@ def find_pending(
         "device_kind": device["kind"],
         "task": task,
     }
-    return lake.run(_PENDING_TASKS.read_text("utf-8"), parameters).rows()
+    return lake.run(read_sql(__file__, "pending_tasks"), parameters).rows()
 
 
 def run(lake_url: str | None, auditor: Auditor, task: str | None = None) -> Tally:

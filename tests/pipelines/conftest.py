@@ -12,10 +12,11 @@ import pytest
 from pipeline_lakes import Known, Rows, small_rows
 
 import store
-from pipelines import _materialise, contrastive_batch
-from pipelines._contract import Request
-from pipelines._materialise import Job
-from pipelines._tokens import counter
+from pipelines import contrastive_batch
+from pipelines.contract.request import Request
+from pipelines.datasets import materialize
+from pipelines.datasets.job import Dataset, Job
+from pipelines.datasets.tokens import make_counter
 
 
 def started() -> Rows:
@@ -109,7 +110,7 @@ def make_job() -> Callable[..., Job]:
             config=module.Config(**options),
             request=request or Request(),
             name=name,
-            counter=counter(None),
+            counter=make_counter(None),
             max_tokens=max_tokens,
         )
 
@@ -121,8 +122,8 @@ def rows_of() -> Callable[[Job], list[dict[str, Any]]]:
     """Return a function that gives the rows of a dataset without writing it."""
 
     def render(job: Job) -> list[dict[str, Any]]:
-        dataset = _materialise.Dataset(job=job)
-        tables = list(_materialise.rendered(job, dataset, _materialise.selected(job)))
+        dataset = Dataset(job=job)
+        tables = list(materialize.render_rows(job, dataset, materialize.select_rows(job)))
         return pa.concat_tables(tables).to_pylist()
 
     return render

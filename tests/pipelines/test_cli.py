@@ -29,7 +29,7 @@ def pipelines(tmp_path: Path):
 def test_help_is_quick_and_loads_nothing_heavy(tmp_path: Path) -> None:
     code = (
         "import sys; sys.argv = ['pipelines', '--help']\n"
-        "from pipelines._cli import main\n"
+        "from pipelines.cli.app import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
         "heavy = {'torch', 'duckdb', 'pyarrow', 'jinja2', 'datasets', 'numpy'} & set(sys.modules)\n"

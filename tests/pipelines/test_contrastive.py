@@ -8,11 +8,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import builders
 import pytest
 from pipeline_lakes import Known, Rows, code_of
 
-from pipelines import _materialise, contrastive_batch
-from pipelines._contract import Request
+import store
+from pipelines import contrastive_batch
+from pipelines.contract.request import Request
+from pipelines.datasets import materialize
+from pipelines.selection.tasks import find_task
 from store.errors import DatasetError, EmptyDataset, UnknownName
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -86,7 +90,7 @@ def test_the_place_in_the_prompt_says_nothing_about_the_speed(lake, make_job, ro
 
 
 def test_tasks_with_too_little_to_show_are_counted(lake, make_job) -> None:
-    dataset = _materialise.preview(make_job(lake))
+    dataset = materialize.preview_dataset(make_job(lake))
     assert dataset.rows == 3
     assert dataset.dropped == {
         "task: degenerate": 1,
@@ -106,7 +110,7 @@ def test_a_kernel_that_is_wrong_on_another_device_is_not_shown(
     made.judged(known.relu, bad, "incorrect", device="L40")
     job = make_job(lake_of(made), per_task=50, strategy="random")
     assert all(bad not in row["exemplar_kernel_ids"] for row in rows_of(job))
-    assert _materialise.preview(job).dropped["kernel: wrong elsewhere"] == 1
+    assert materialize.preview_dataset(job).dropped["kernel: wrong elsewhere"] == 1
 
 
 def test_a_newer_evaluator_may_clear_a_kernel(small, lake_of, make_job, rows_of) -> None:
@@ -127,7 +131,7 @@ def test_a_kernel_that_also_answers_a_test_task_is_contaminated(
     made.written(shared, known.held_out)
     job = make_job(lake_of(made), per_task=30)
     assert all(shared not in row["exemplar_kernel_ids"] for row in rows_of(job))
-    assert _materialise.preview(job).dropped["kernel: contaminated"] == 1
+    assert materialize.preview_dataset(job).dropped["kernel: contaminated"] == 1
 
 
 def test_the_device_with_most_measurements_is_the_default(
@@ -307,7 +311,7 @@ def test_the_code_of_a_baseline_is_the_second_exemplar(
     text = text_of(row)
     assert "the reference itself run in another way; its class is named `Model`" in text
     assert "as published for A100. Above" in text
-    assert _materialise.preview(make_job(lake, evidence="claimed")).notes == {
+    assert materialize.preview_dataset(make_job(lake, evidence="claimed")).notes == {
         "strategy": "bucket",
         "evidence": "claimed",
         "baseline": "eager",
@@ -419,3 +423,34 @@ def test_a_release_shows_two_exemplars_wherever_it_has_two_scored_texts(
     assert {row["task_id"] for row in found if len(row["exemplar_kernel_ids"]) == 2} == two
     assert not any(row["reference_shown"] for row in found if row["task_id"] in two)
     assert {device for row in found for device in row["exemplar_devices"]} > {"A100"}
+
+
+def test_the_device_that_this_lake_measured_last_is_the_default(
+    small, lake_of, make_job, rows_of
+) -> None:
+    made, known = small
+    made.device("L40")
+    for name in ("a", "b"):
+        made.measured(known.relu, known.kernels[f"relu.{name}"], 9.0, device="L40")
+    lake = lake_of(made)
+    local = builders.run(kind="evaluation", lake_id=lake.lake_id)
+    judged = made.judged(known.relu, known.kernels["relu.a"], device="L40", run_id=local["run_id"])
+    with store.writer(lake.url, author="tests") as writer:
+        writer.append({"runs": [local], "evaluations": [judged]}, "a run of this lake")
+    with store.open(lake.url) as later:
+        job = make_job(later)
+        assert {row["device"] for row in rows_of(job)} == {"L40"}
+        notes = materialize.preview_dataset(job).notes
+        assert notes["device"] == "L40"
+        assert notes["other devices"] == "H200 (choose one with --device)"
+        # What is asked for by name does not depend on the default.
+        assert rows_of(make_job(later, device="H200")) != rows_of(job)
+
+
+@pytest.mark.parametrize("form", ["{name}", "{suite}/{name}", "{start}"])
+def test_explain_takes_the_names_that_store_show_takes(lake, known: Known, form: str) -> None:
+    [label] = lake.run(
+        'SELECT suite, "name" FROM task_labels WHERE task_id = $1', [known.relu]
+    ).rows()
+    wanted = form.format(**label, start=known.relu[:8])
+    assert find_task(lake, wanted)[0] == known.relu

@@ -16,9 +16,6 @@ from pipeline_lakes import Known
 
 import store
 from pipelines import (
-    _card,
-    _materialise,
-    _record,
     contrastive_batch,
     preference_pairs,
     prompt_id,
@@ -26,7 +23,8 @@ from pipelines import (
     self_supervised,
     sft,
 )
-from pipelines._contract import Request
+from pipelines.contract.request import Request
+from pipelines.datasets import card, materialize, record
 from store.errors import DatasetError, EmptyDataset
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -48,7 +46,7 @@ def test_a_folder_opens_with_datasets_as_it_is(
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     datasets = pytest.importorskip("datasets")
-    made, folder = _materialise.write(make_job(lake, module), tmp_path / "out")
+    made, folder = materialize.write_dataset(make_job(lake, module), tmp_path / "out")
     loaded = datasets.load_dataset(str(folder), cache_dir=str(tmp_path / "cache"))
     assert list(loaded) == ["train"]
     train = loaded["train"]
@@ -70,7 +68,7 @@ def test_message_columns_have_the_shapes_that_trl_reads(lake, make_job) -> None:
         "preference": ["prompt", "chosen", "rejected"],
     }
     for module in ALL:
-        made = _materialise.preview(make_job(lake, module))
+        made = materialize.preview_dataset(make_job(lake, module))
         assert made.example is not None
         assert list(made.example) == shapes[made.dataset_type]
         for column, turns in made.example.items():
@@ -81,13 +79,13 @@ def test_message_columns_have_the_shapes_that_trl_reads(lake, make_job) -> None:
 @pytest.mark.parametrize("module", ALL, ids=lambda module: module.__name__)
 def test_the_same_recipe_gives_the_same_bytes(lake, make_job, tmp_path: Path, module) -> None:
     for name in ("first", "second"):
-        _materialise.write(make_job(lake, module), tmp_path / name)
+        materialize.write_dataset(make_job(lake, module), tmp_path / name)
     assert hashes(tmp_path / "first") == hashes(tmp_path / "second")
 
 
 def test_a_fresh_process_gives_the_same_bytes(small, lake_of, make_job, tmp_path: Path) -> None:
     lake = lake_of(small[0])
-    _materialise.write(make_job(lake), tmp_path / "here")
+    materialize.write_dataset(make_job(lake), tmp_path / "here")
     subprocess.run(
         [sys.executable, "-m", "pipelines", "run", "contrastive-batch", "--lake", lake.url,
          "--out", str(tmp_path / "there")],
@@ -98,7 +96,9 @@ def test_a_fresh_process_gives_the_same_bytes(small, lake_of, make_job, tmp_path
 
 def test_the_seed_changes_the_dataset(lake, make_job, tmp_path: Path) -> None:
     ids = {
-        _materialise.preview(make_job(lake, per_task=5, request=Request(seed=seed))).dataset_id
+        materialize.preview_dataset(
+            make_job(lake, per_task=5, request=Request(seed=seed))
+        ).dataset_id
         for seed in (0, 1)
     }
     assert len(ids) == 2
@@ -107,13 +107,13 @@ def test_the_seed_changes_the_dataset(lake, make_job, tmp_path: Path) -> None:
 def test_content_hash_leaves_provenance_out(small, lake_of, make_job) -> None:
     made, _ = small
     lake = lake_of(made)
-    before = _materialise.preview(make_job(lake))
+    before = materialize.preview_dataset(make_job(lake))
     with store.writer(lake.url, author="tests") as writer:
         writer.append(
             {"policies": [{"policy_id": "other", "name": "other", "kind": "person"}]}, "unrelated"
         )
     with store.open(lake.url) as later:
-        after = _materialise.preview(make_job(later))
+        after = materialize.preview_dataset(make_job(later))
     assert later.snapshot > lake.snapshot
     assert after.content_hash == before.content_hash
     assert after.dataset_id != before.dataset_id
@@ -122,9 +122,9 @@ def test_content_hash_leaves_provenance_out(small, lake_of, make_job) -> None:
 def test_files_have_small_row_groups_and_a_page_index(
     lake, make_job, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(_materialise, "ROW_GROUP_ROWS", 4)
-    monkeypatch.setattr("pipelines._folder.SHARD_ROWS", 8)
-    made, folder = _materialise.write(make_job(lake, per_task=9), tmp_path / "out")
+    monkeypatch.setattr(materialize, "ROW_GROUP_ROWS", 4)
+    monkeypatch.setattr("pipelines.datasets.folder.SHARD_ROWS", 8)
+    made, folder = materialize.write_dataset(make_job(lake, per_task=9), tmp_path / "out")
     files = sorted((folder / "data" / "default").iterdir())
     count = len(files)
     assert count > 1
@@ -145,8 +145,8 @@ def test_files_have_small_row_groups_and_a_page_index(
 def test_a_dataset_is_recorded_with_its_lineage(small, lake_of, make_job, tmp_path: Path) -> None:
     made, known = small
     lake = lake_of(made)
-    dataset, folder = _materialise.write(make_job(lake, per_task=3), tmp_path / "out")
-    snapshot = _record.record(dataset, folder, NOW)
+    dataset, folder = materialize.write_dataset(make_job(lake, per_task=3), tmp_path / "out")
+    snapshot = record.record_dataset(dataset, folder, NOW)
     assert snapshot == lake.snapshot + 1
     with store.open(lake.url) as later:
         [stored] = later.sql("FROM datasets").rows()
@@ -171,8 +171,8 @@ def test_a_dataset_is_recorded_with_its_lineage(small, lake_of, make_job, tmp_pa
 def test_the_same_dataset_twice_is_harmless(small, lake_of, make_job, tmp_path: Path) -> None:
     lake = lake_of(small[0])
     for expected in (True, False):
-        dataset, folder = _materialise.write(make_job(lake), tmp_path / "out")
-        assert (_record.record(dataset, folder, NOW) is not None) == expected
+        dataset, folder = materialize.write_dataset(make_job(lake), tmp_path / "out")
+        assert (record.record_dataset(dataset, folder, NOW) is not None) == expected
     with store.open(lake.url) as later:
         counts = later.sql(
             "SELECT (SELECT count(*) FROM datasets) AS datasets, "
@@ -186,30 +186,30 @@ def test_a_folder_with_other_files_is_not_touched(lake, make_job, tmp_path: Path
     out.mkdir()
     (out / "mine.txt").write_text("keep")
     with pytest.raises(DatasetError, match="holds something else"):
-        _materialise.write(make_job(lake), out)
+        materialize.write_dataset(make_job(lake), out)
     assert [file.name for file in tmp_path.rglob("*")] == ["out", "mine.txt"]
 
 
 def test_nothing_is_left_of_a_run_that_fails(lake, make_job, tmp_path: Path) -> None:
     with pytest.raises(EmptyDataset, match="over length 3"):
-        _materialise.write(make_job(lake, max_tokens=5), tmp_path / "out")
+        materialize.write_dataset(make_job(lake, max_tokens=5), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_rows_over_length_are_left_out_and_counted(lake, make_job, rows_of) -> None:
     lengths = sorted(row["tokens"] for row in rows_of(make_job(lake)))
-    dataset = _materialise.preview(make_job(lake, max_tokens=lengths[1]))
+    dataset = materialize.preview_dataset(make_job(lake, max_tokens=lengths[1]))
     assert dataset.rows == 2
     assert dataset.dropped["row: over length"] == 1
     assert dataset.tokens == sum(lengths[:2])
 
 
 def test_the_card_names_lineage_and_licences(lake, make_job, tmp_path: Path) -> None:
-    dataset, folder = _materialise.write(make_job(lake), tmp_path / "out")
+    dataset, folder = materialize.write_dataset(make_job(lake), tmp_path / "out")
     text = (folder / "README.md").read_text("utf-8")
     for fact in (lake.lake_id, dataset.dataset_id, dataset.content_hash, "| kernels | MIT | 5 |"):
         assert fact in text
-    assert json.loads((folder / "recipe.json").read_text("utf-8")) == _card.lineage(dataset)
+    assert json.loads((folder / "recipe.json").read_text("utf-8")) == card.collect_facts(dataset)
     assert str(tmp_path) not in text
 
 
@@ -222,24 +222,24 @@ def test_a_tokenizer_file_counts_tokens(lake, make_job, tmp_path: Path) -> None:
     tokenizers = pytest.importorskip("tokenizers")
     from dataclasses import replace
 
-    from pipelines._tokens import counter
+    from pipelines.datasets.tokens import make_counter
 
     words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"?": 0}, unk_token="?"))
     words.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     words.save(str(tmp_path / "tokenizer.json"))
-    job = replace(make_job(lake), counter=counter(tmp_path))
-    dataset = _materialise.preview(job)
+    job = replace(make_job(lake), counter=make_counter(tmp_path))
+    dataset = materialize.preview_dataset(job)
     assert dataset.example is not None
     text = dataset.example["prompt"][0]["content"]
     assert job.counter.count([text]) == [len(text.split())]
     assert job.recipe()["tokens"].startswith("sha256:")
     with pytest.raises(DatasetError, match="no tokenizer at"):
-        counter(tmp_path / "nothing.json")
+        make_counter(tmp_path / "nothing.json")
 
 
 def test_purpose_eval_marks_rows_and_split(lake, make_job, known: Known, tmp_path: Path) -> None:
     job = make_job(lake, request=Request(purpose="eval"))
-    _, folder = _materialise.write(job, tmp_path / "out")
+    _, folder = materialize.write_dataset(job, tmp_path / "out")
     [file] = (folder / "data" / "default").iterdir()
     assert file.name == "test-00000-of-00001.parquet"
     table = pq.read_table(file)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from pipeline_lakes import Known, Rows, code_of
 
-from pipelines import _materialise, preference_pairs, rl_prompts, self_supervised, sft
-from pipelines._contract import Request
+from pipelines import preference_pairs, rl_prompts, self_supervised, sft
+from pipelines.contract.request import Request
+from pipelines.datasets import materialize
 from store.code.completion import parse_completion
 from store.errors import DatasetError, EmptyDataset
 
@@ -60,7 +61,7 @@ def test_sft_keeps_so_many_per_task_and_policy(small, lake_of, make_job, rows_of
         ("sigmoid", "policy-writer"): 2,
         ("tanh", "policy-writer"): 1,
     }
-    dropped = _materialise.preview(make_job(lake, sft, per_policy=2)).dropped
+    dropped = materialize.preview_dataset(make_job(lake, sft, per_policy=2)).dropped
     assert dropped["kernel: more than asked for"] == 3 + 1 + 1
     assert dropped["kernel: quarantined"] == 1
     assert {row["policy_id"] for row in rows_of(make_job(lake, sft, policy="student"))} == {
@@ -115,7 +116,9 @@ def test_sft_in_the_protocol_leaves_out_words_that_are_missing_or_break_it(
     lake = lake_of(made)
     job = make_job(lake, sft, form="protocol", per_policy=9)
     assert [row["kernel_id"] for row in rows_of(job)] == [kernels["tanh.a"]]
-    assert _materialise.preview(job).dropped["kernel: no analysis and design of its own"] == 8
+    assert (
+        materialize.preview_dataset(job).dropped["kernel: no analysis and design of its own"] == 8
+    )
     with pytest.raises(EmptyDataset, match="with an analysis and a design"):
         rows_of(make_job(lake, sft, form="protocol", policy="student"))
 
@@ -156,7 +159,7 @@ def test_sft_leaves_near_duplicates_of_a_task_out(
         rows.judged(relu, rows.kernel(relu, code_of("relu", str(number)), bands=bands))
     job = make_job(lake_of(rows), sft, per_policy=9)
     assert len(rows_of(job)) == kept
-    assert _materialise.preview(job).dropped.get("kernel: near-duplicate", 0) == 2 - kept
+    assert materialize.preview_dataset(job).dropped.get("kernel: near-duplicate", 0) == 2 - kept
 
 
 def test_sft_without_verdicts_names_the_way_out(rows: Rows, lake_of, make_job, rows_of) -> None:
@@ -187,7 +190,7 @@ def test_self_supervised_successes_are_those_of_the_policy_and_round(
     for options in ({"policy": "student"}, {"round": 1}, {"policy": "policy-student", "round": 1}):
         job = make_job(lake, self_supervised, select="successes", **options)
         assert [row["kernel_id"] for row in rows_of(job)] == [good]
-        assert _materialise.preview(job).dataset_type == "prompt-completion"
+        assert materialize.preview_dataset(job).dataset_type == "prompt-completion"
     with pytest.raises(EmptyDataset, match="of round 7"):
         rows_of(make_job(lake, self_supervised, select="successes", round=7))
 

@@ -10,8 +10,9 @@ import pytest
 from pipeline_lakes import Known, Rows, code_of
 
 import store
-from pipelines import _materialise, contrastive_batch, preference_pairs, sft
-from pipelines._contract import Request
+from pipelines import contrastive_batch, preference_pairs, sft
+from pipelines.contract.request import Request
+from pipelines.datasets import materialize
 from store.commandline import members
 from store.errors import LeakageFound
 
@@ -44,11 +45,11 @@ def select(lake, config, request):
 
 def render(row):
     text = pipelines.render(
-        TEMPLATE, task_block=pipelines.task_block(row.task), device_kind="cuda"
+        TEMPLATE, task_block=pipelines.render_task(row.task), device_kind="cuda"
     )
     return {
         "prompt": [{"role": "user", "content": text}],
-        "completion": [{"role": "assistant", "content": pipelines.files(row.kernels[0])}],
+        "completion": [{"role": "assistant", "content": pipelines.render_files(row.kernels[0])}],
     }
 '''
 
@@ -67,16 +68,16 @@ def test_a_task_of_the_test_split_in_training_rows_is_an_error(
     lake, make_job, careless, known: Known
 ) -> None:
     with pytest.raises(LeakageFound, match=f"cumsum \\({known.held_out[:12]}\\)"):
-        _materialise.preview(make_job(lake, careless))
+        materialize.preview_dataset(make_job(lake, careless))
 
 
 def test_the_leakage_check_lets_other_tasks_and_evaluation_pass(
     lake, make_job, careless, known: Known
 ) -> None:
-    assert _materialise.preview(make_job(lake, careless, task=known.sigmoid)).rows == 3
+    assert materialize.preview_dataset(make_job(lake, careless, task=known.sigmoid)).rows == 3
     request = Request(purpose="eval")
     job = make_job(lake, careless, task=known.held_out, request=request)
-    assert _materialise.preview(job).rows == 3
+    assert materialize.preview_dataset(job).rows == 3
 
 
 def test_any_label_of_the_test_split_keeps_a_task_out(
@@ -92,7 +93,7 @@ def test_any_label_of_the_test_split_keeps_a_task_out(
     )
     lake = lake_of(made)
     with pytest.raises(LeakageFound):
-        _materialise.preview(make_job(lake, careless, task=known.relu))
+        materialize.preview_dataset(make_job(lake, careless, task=known.relu))
     assert "relu" not in {row["task"] for row in rows_of(make_job(lake))}
 
 
@@ -101,7 +102,7 @@ def test_quarantined_kernels_never_reach_a_dataset(
 ) -> None:
     job = make_job(lake, careless, task=known.relu)
     assert known.kernels["cheat"] not in {row["kernel_id"] for row in rows_of(job)}
-    assert _materialise.preview(job).dropped == {"row: quarantined": 1}
+    assert materialize.preview_dataset(job).dropped == {"row: quarantined": 1}
 
 
 def test_a_dismissed_finding_lets_the_kernel_back(small, lake_of, make_job, careless) -> None:
@@ -112,7 +113,9 @@ def test_a_dismissed_finding_lets_the_kernel_back(small, lake_of, make_job, care
         standing | {"standing_id": "later", "decision": "dismissed", "created_at": later}
     )
     assert finding["kernel_id"] == known.kernels["cheat"]
-    dropped = _materialise.preview(make_job(lake_of(made), careless, task=known.relu)).dropped
+    dropped = materialize.preview_dataset(
+        make_job(lake_of(made), careless, task=known.relu)
+    ).dropped
     assert dropped == {}
 
 
@@ -125,7 +128,7 @@ def test_near_copies_of_answers_to_test_tasks_are_left_out(
     rows.kernel(scan, code_of("cumsum", "answer"), bands=range(16))
     rows.kernel(relu, code_of("relu", "copy"), bands=[*range(shared), *range(100, 116 - shared)])
     rows.kernel(relu, code_of("relu", "own"), bands=range(200, 216))
-    dataset = _materialise.preview(make_job(lake_of(rows), careless, task=relu))
+    dataset = materialize.preview_dataset(make_job(lake_of(rows), careless, task=relu))
     assert dataset.rows == (1 if contaminated else 2)
     assert dataset.dropped == ({"row: contaminated": 1} if contaminated else {})
 
@@ -133,7 +136,7 @@ def test_near_copies_of_answers_to_test_tasks_are_left_out(
 def test_repeated_rows_are_left_out_and_counted(small, lake_of, make_job, careless) -> None:
     made, known = small
     made.written(known.kernels["sigmoid.a"], known.sigmoid, "student")
-    dataset = _materialise.preview(make_job(lake_of(made), careless, task=known.sigmoid))
+    dataset = materialize.preview_dataset(make_job(lake_of(made), careless, task=known.sigmoid))
     assert dataset.rows == 3
     assert dataset.dropped == {"row: duplicate": 1}
 
@@ -178,7 +181,7 @@ def test_a_known_cheat_reaches_no_dataset_until_a_person_says_so(
         made.claim(known.relu, known.kernels[name], speedup)
     finding = accuse(made, known.relu, cheat, sign)
     lake = lake_of(made)
-    dropped = _materialise.preview(make_job(lake, careless, task=known.relu)).dropped
+    dropped = materialize.preview_dataset(make_job(lake, careless, task=known.relu)).dropped
     reason = "rejected" if finding is None else "suspected"
     assert dropped == {"row: quarantined": 1, f"row: {reason}": 1}
     for pipeline, options in PIPELINES:
@@ -222,7 +225,7 @@ def test_another_function_is_shown_on_request_alone(
         made.claim(known.relu, known.kernels[name], 2.0)
     made.judged(known.relu, kernel, equivalent=False, flags=["another_function"])
     lake = lake_of(made)
-    dropped = _materialise.preview(make_job(lake, careless, task=known.relu)).dropped
+    dropped = materialize.preview_dataset(make_job(lake, careless, task=known.relu)).dropped
     assert dropped == {"row: quarantined": 1, "row: another function": 1}
     asked = Request(include_nonequivalent=True)
     for pipeline, options in PIPELINES:

@@ -12,8 +12,8 @@ import pytest
 from scipy.stats import chisquare
 
 from pipelines import contrastive_batch
-from pipelines._contract import Request
-from pipelines._sampling import draw
+from pipelines.contract.request import Request
+from pipelines.selection.draws import draw
 
 DRAWS = 20_000
 WIDTH = 0.5
@@ -48,9 +48,7 @@ def drawn(lake, rows, *, seed: int = 0, **options) -> list[list[tuple[str, float
     )
     eligible = table(rows)
     tasks = pa.table({"task_id": sorted(set(eligible["task_id"].to_pylist()))})
-    lake.register("given", eligible)
-    lake.define("eligible", "FROM given")
-    found = draw(lake, tasks, config, Request(seed=seed)).to_pylist()
+    found = draw(lake, tasks, eligible, config, Request(seed=seed)).to_pylist()
     groups: dict[int, list[tuple[str, float]]] = {}
     for row in found:
         groups.setdefault(row["row_index"], []).append((row["kernel_id"], row["score"]))

@@ -9,9 +9,9 @@ import pytest
 from jinja2 import UndefinedError
 from pipeline_lakes import Rows, code_of
 
-from pipelines import contrastive_batch, fenced, files, prompt_id, render, template_hash
-from pipelines._contract import Kernel, Row, Task
-from pipelines._describe import description
+from pipelines import contrastive_batch, fence, prompt_id, render, render_files, template_hash
+from pipelines.cli.description import describe
+from pipelines.contract.rows import Kernel, Row, Task
 from store.commandline import echo, members
 from store.errors import UnknownName
 
@@ -39,15 +39,15 @@ def test_hostile_kernels_stay_inert(rows: Rows, lake_of, make_job, rows_of) -> N
 
 @pytest.mark.parametrize("run", range(1, 8))
 def test_a_fence_is_longer_than_any_run_of_backticks(run) -> None:
-    text = fenced(f"a {'`' * run} b\n{'`' * run}\n", "python")
-    fence = text[: len(text) - len(text.lstrip("`"))]
-    assert len(fence) == max(3, run + 1)
-    assert text.endswith("\n" + fence)
+    text = fence(f"a {'`' * run} b\n{'`' * run}\n", "python")
+    marks = text[: len(text) - len(text.lstrip("`"))]
+    assert len(marks) == max(3, run + 1)
+    assert text.endswith("\n" + marks)
 
 
 def test_files_of_a_kernel_are_named_inertly() -> None:
     other = (("a`b\n# c.cu", "__global__ void k() {}\n"),)
-    text = files(Kernel(kernel_id="k", code="x = 1\n", path="kernel.py", other_files=other))
+    text = render_files(Kernel(kernel_id="k", code="x = 1\n", path="kernel.py", other_files=other))
     assert "File `kernel.py`:\n\n```python\nx = 1\n```" in text
     assert "File ``a`b # c.cu``:\n\n```cuda\n__global__ void k() {}\n```" in text
 
@@ -75,9 +75,9 @@ def test_hardware_decides_what_may_be_used() -> None:
 
 
 def test_a_template_of_ones_own_comes_first_and_changes_the_hash(tmp_path, monkeypatch) -> None:
-    import pipelines._render as module
+    import pipelines.rendering.templates as module
 
-    caches = (module._environment, module._template, module.template_hash, module.task_block)
+    caches = (module._environment, module._template, module.template_hash, module.render_task)
     before = template_hash("contrastive.j2")
     folder = tmp_path / "flywheel" / "pipelines" / "templates"
     folder.mkdir(parents=True)
@@ -110,6 +110,6 @@ def test_control_characters_are_shown_escaped(capsys: pytest.CaptureFixture[str]
 
 def test_every_option_is_documented() -> None:
     for one in members.find_members("pipelines").values():
-        for line in description(one, one.load()).splitlines():
+        for line in describe(one, one.load()).splitlines():
             if line.startswith("  --"):
                 assert re.fullmatch(r"  --[a-z-]+ +\S.* \[.*\]", line), (one.name, line)

@@ -9,8 +9,8 @@ import pytest
 
 import store
 from store import ids
-from trainers._attempts import Asked, attempts, written
-from trainers._policy import FAILED, Completion, Sampling
+from trainers.policies.interface import FAILED, Completion, Sampling
+from trainers.rollouts.attempts import ShownPrompt, format_completion, make_attempt_rows
 
 CODE = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    pass\n"
 WHOLE = (
@@ -24,7 +24,7 @@ def completion(text: str = WHOLE, finish_reason: str = "stop", **more: Any) -> C
     return Completion(text=text, finish_reason=finish_reason, **given)
 
 
-def asked(task: builders.Row, *shown: builders.Row, **more: Any) -> Asked:
+def asked(task: builders.Row, *shown: builders.Row, **more: Any) -> ShownPrompt:
     given: dict[str, Any] = {
         "task_id": task["task_id"],
         "messages": [{"role": "user", "content": "Make it fast: naïve"}],
@@ -35,7 +35,7 @@ def asked(task: builders.Row, *shown: builders.Row, **more: Any) -> Asked:
         "lake_id": "a lake",
         "snapshot_id": 7,
     }
-    return Asked(**given | more)
+    return ShownPrompt(**given | more)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_lake_takes_every_kind_of_attempt(
         completion("```python\nx = '\0'\nclass ModelNew: ...\n```"),
     ]
     sampling = Sampling(temperature=0.5, seed=3)
-    tables = attempts(
+    tables = make_attempt_rows(
         known["run"]["run_id"], known["policy"]["policy_id"], "g", shown, came, sampling, first=4
     )
     writer.append(tables, "attempts")
@@ -115,24 +115,30 @@ def test_a_prompt_has_the_id_that_datasets_give_it() -> None:
 def test_only_an_exemplar_of_the_prompt_can_be_the_fastest(named: int, of: int) -> None:
     shown = [builders.kernel(f"shown {place}") for place in range(of)]
     text = f"### Analysis\nFastest: Kernel {named}\n\n```python\n{CODE}```"
-    tables = attempts("r", "p", "g", asked(builders.task(), *shown), [completion(text)], Sampling())
+    tables = make_attempt_rows(
+        "r", "p", "g", asked(builders.task(), *shown), [completion(text)], Sampling()
+    )
     expected = shown[named - 1]["kernel_id"] if 1 <= named <= of else None
     assert tables["analyses"][0]["fastest_kernel_id"] == expected
 
 
 def test_reasoning_given_apart_is_kept_and_not_searched_for_code() -> None:
     one = completion("I give up.", reasoning=f"First\n```python\n{CODE}```")
-    row = attempts("r", "p", "g", asked(builders.task()), [one], Sampling())["generations"][0]
+    row = make_attempt_rows("r", "p", "g", asked(builders.task()), [one], Sampling())[
+        "generations"
+    ][0]
     assert (row["kernel_id"], row["parse_error"]) == (None, "no code")
-    assert row["completion"] == written(one)
-    assert written(one).startswith("<think>\nFirst\n```python")
+    assert row["completion"] == format_completion(one)
+    assert format_completion(one).startswith("<think>\nFirst\n```python")
 
 
 def test_files_that_belong_together_are_one_kernel() -> None:
     text = (
         f"File `m.py`:\n```python\n{CODE}```\nFile `k.cu`:\n```cuda\n__global__ void f() {{}}\n```"
     )
-    tables = attempts("r", "p", "g", asked(builders.task()), [completion(text)], Sampling())
+    tables = make_attempt_rows(
+        "r", "p", "g", asked(builders.task()), [completion(text)], Sampling()
+    )
     kernel, features = tables["kernels"][0], tables["kernel_features"][0]
     assert (kernel["path"], kernel["other_files"]) == (
         "m.py", [{"path": "k.cu", "code": "__global__ void f() {}\n"}],

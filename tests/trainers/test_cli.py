@@ -17,7 +17,7 @@ OWN = '''"""A trainer of my own."""
 
 from dataclasses import dataclass
 
-from trainers._contract import Training
+from trainers.runs.job import Training
 
 PRESETS = {"small": {"steps": 7, "trl": ("a=1",)}}
 
@@ -56,7 +56,7 @@ def trainers(tmp_path: Path) -> Command:
 def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
     code = (
         "import sys; sys.argv = ['trainers', *{words}]\n"
-        "from trainers._cli import main\n"
+        "from trainers.cli.app import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
         "heavy = {{'torch', 'duckdb', 'transformers', 'trl', 'datasets'}} & set(sys.modules)\n"

@@ -15,9 +15,10 @@ pytest.importorskip("trl", reason="TRL is not installed")
 import store
 import trainers
 from store.errors import FlywheelError, UnknownName
-from trainers import _judging, contrastive
-from trainers._contract import Job
-from trainers.contrastive import Config
+from trainers import contrastive
+from trainers.runs.job import Job
+from trainers.training import grpo_settings, judging, task_lists
+from trainers.training.grpo_options import Config
 
 ROOT = Path(trainers.__file__).parent.parent
 
@@ -25,7 +26,7 @@ ROOT = Path(trainers.__file__).parent.parent
 def settings(tmp_path: Path, **options: Any) -> dict[str, Any]:
     """Return what GRPOConfig would be made of."""
     job = Job(name="contrastive", lake_url=None, out=tmp_path / "run")
-    return contrastive._settings(job, Config(**options))
+    return grpo_settings.make_settings(job, Config(**options))
 
 
 def test_a_step_is_divided_into_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,44 +57,57 @@ def test_options_that_do_not_fit_are_refused(
         settings(tmp_path, **options)
 
 
+def test_vllm_is_refused_at_once_where_it_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    job = Job(name="contrastive", lake_url=None, out=tmp_path / "run")
+    with pytest.raises(FlywheelError, match="needs the package vllm"):
+        contrastive.run(job, Config(model="tiny", vllm="colocate"))
+    assert not job.out.exists()
+
+
 def test_options_of_rule_and_judge_are_checked() -> None:
-    rule = contrastive._rule(Config(reward=("clip=1.0", "discarded=failure")))
-    assert (rule.name, rule.terms.clip, rule.terms.discarded) == ("cuda-l1", 1.0, "failure")
-    judge = _judging.options(("baselines=eager,compile", "robustness=false"))
+    rule, terms = grpo_settings.configure_reward(Config(reward=("clip=1.0", "discarded=failure")))
+    assert (rule.name, terms.clip, terms.discarded) == ("cuda-l1", 1.0, "failure")
+    judge = judging.parse_options(("baselines=eager,compile", "robustness=false"))
     assert (judge.baselines, judge.robustness) == (("eager", "compile"), False)
-    assert _judging.options(()).baselines == ("eager",)
+    assert judging.parse_options(()).baselines == ("eager",)
     with pytest.raises(UnknownName, match="clipp"):
-        contrastive._rule(Config(reward=("clipp=1",)))
+        grpo_settings.configure_reward(Config(reward=("clipp=1",)))
     with pytest.raises(UnknownName, match="calles"):
-        _judging.options(("calles=1",))
+        judging.parse_options(("calles=1",))
     with pytest.raises(FlywheelError, match="KEY=VALUE"):
-        _judging.options(("calls",))
+        judging.parse_options(("calls",))
 
 
 def test_judges_take_the_gpus_that_nobody_trains_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    assert _judging.place("auto") == "cuda:2,cuda:3"
-    assert _judging.apart("cuda:2,cuda:3")
+    assert judging.choose_devices("auto") == "cuda:2,cuda:3"
+    assert judging.has_own_devices("cuda:2,cuda:3")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert _judging.place("auto") == "cuda:0"
-    assert not _judging.apart("cuda:0")
+    assert judging.choose_devices("auto") == "cuda:0"
+    assert not judging.has_own_devices("cuda:0")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert _judging.place("auto") == "cpu"
-    assert _judging.place("cuda:1") == "cuda:1"
+    assert judging.choose_devices("auto") == "cpu"
+    assert judging.choose_devices("cuda:1") == "cuda:1"
 
 
 def test_the_tasks_of_all_steps_are_known_at_the_start() -> None:
     tasks = [f"task {n}" for n in range(5)]
-    made = list(contrastive._list(tasks, Config(steps=4, prompts_per_step=4))["task_id"])
+    made = list(task_lists.list_steps(tasks, Config(steps=4, prompts_per_step=4))["task_id"])
     assert len(made) == 16
     assert sorted(made[:5]) == sorted(made[5:10]) == sorted(made[10:15]) == tasks
     assert made[:5] != made[5:10]
-    assert made == list(contrastive._list(tasks, Config(steps=4, prompts_per_step=4))["task_id"])
-    other = contrastive._list(tasks, Config(steps=4, prompts_per_step=4, seed=1))["task_id"]
+    assert made == list(
+        task_lists.list_steps(tasks, Config(steps=4, prompts_per_step=4))["task_id"]
+    )
+    other = task_lists.list_steps(tasks, Config(steps=4, prompts_per_step=4, seed=1))["task_id"]
     assert made != list(other)
     assert (
-        list(contrastive._list(["a"], Config(steps=1, prompts_per_step=3))["task_id"]) == ["a"] * 3
+        list(task_lists.list_steps(["a"], Config(steps=1, prompts_per_step=3))["task_id"])
+        == ["a"] * 3
     )
 
 

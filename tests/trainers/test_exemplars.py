@@ -14,7 +14,13 @@ from pipeline_lakes import Known, Rows, small_rows
 import store
 import trainers
 from store.errors import LeakageFound
-from trainers._exemplars import Arm, Draw, bare, rendered, step_seed
+from trainers.training.exemplars import (
+    Arm,
+    Draw,
+    derive_step_seed,
+    render_bare_prompts,
+    render_prompts,
+)
 
 DRAW = Draw(
     arm="bucket",
@@ -74,7 +80,7 @@ def test_an_arm_shows_kernels_of_the_task_with_scores(
 ) -> None:
     draw = replace(DRAW, arm=arm)
     wanted = [known.relu, known.lonely, known.sigmoid, known.relu]
-    asked = rendered(lake, draw, 1, wanted)
+    asked = render_prompts(lake, draw, 1, wanted)
     assert [one.task_id for one in asked] == wanted
     speeds = {known.kernels[name]: speed for name, speed in SPEEDS.items()}
     for one in (asked[0], asked[2], asked[3]):
@@ -101,11 +107,13 @@ def test_the_same_seed_gives_the_same_prompts_and_another_step_others(
     lake: store.Lake, known: Known
 ) -> None:
     wanted = [known.relu, known.sigmoid]
-    first = rendered(lake, DRAW, step_seed(7, 0), wanted)
-    assert rendered(lake, DRAW, step_seed(7, 0), wanted) == first
+    first = render_prompts(lake, DRAW, derive_step_seed(7, 0), wanted)
+    assert render_prompts(lake, DRAW, derive_step_seed(7, 0), wanted) == first
     # Which tasks go along decides nothing about a task.
-    assert rendered(lake, DRAW, step_seed(7, 0), wanted[::-1]) == first[::-1]
-    others = [rendered(lake, DRAW, step_seed(7, step), [known.relu] * 4) for step in (1, 2)]
+    assert render_prompts(lake, DRAW, derive_step_seed(7, 0), wanted[::-1]) == first[::-1]
+    others = [
+        render_prompts(lake, DRAW, derive_step_seed(7, step), [known.relu] * 4) for step in (1, 2)
+    ]
     assert others[0] != others[1]
     assert len({tuple(one.exemplar_kernel_ids) for step in others for one in step}) > 2
 
@@ -114,8 +122,8 @@ def test_shuffled_shows_the_same_kernels_with_scores_dealt_out_anew(
     lake: store.Lake, known: Known
 ) -> None:
     wanted = [known.relu] * 8 + [known.sigmoid] * 4
-    true = rendered(lake, DRAW, 3, wanted)
-    shuffled = rendered(lake, replace(DRAW, arm="shuffled"), 3, wanted)
+    true = render_prompts(lake, DRAW, 3, wanted)
+    shuffled = render_prompts(lake, replace(DRAW, arm="shuffled"), 3, wanted)
     dealt = set[bool]()
     for one, other in zip(true, shuffled, strict=True):
         assert other.exemplar_kernel_ids == one.exemplar_kernel_ids
@@ -125,23 +133,25 @@ def test_shuffled_shows_the_same_kernels_with_scores_dealt_out_anew(
 
 
 def test_without_exemplars_nothing_is_shown(lake: store.Lake, known: Known) -> None:
-    none = rendered(lake, replace(DRAW, arm="none"), 0, [known.relu])
-    assert none == bare(lake, DRAW, [known.relu])
+    none = render_prompts(lake, replace(DRAW, arm="none"), 0, [known.relu])
+    assert none == render_bare_prompts(lake, DRAW, [known.relu])
     assert (none[0].exemplar_kernel_ids, none[0].exemplar_scores) == ([], [])
     # A device on which nothing was measured has nothing to show.
-    assert rendered(lake, replace(DRAW, device="A100"), 0, [known.relu])[0].messages
+    assert render_prompts(lake, replace(DRAW, device="A100"), 0, [known.relu])[0].messages
 
 
 def test_tasks_of_the_test_split_are_refused_in_every_arm(lake: store.Lake, known: Known) -> None:
     for arm, foreign in (("bucket", known.held_out), ("none", known.constant), ("none", "0" * 64)):
         with pytest.raises(LeakageFound, match=foreign[:12]):
-            rendered(lake, replace(DRAW, arm=arm), 0, [known.relu, foreign])
+            render_prompts(lake, replace(DRAW, arm=arm), 0, [known.relu, foreign])
 
 
 def test_kernels_that_cheat_or_are_wrong_are_never_shown(lake: store.Lake, known: Known) -> None:
     shown = {
         kernel
-        for one in rendered(lake, replace(DRAW, arm="random", exemplars=5), 0, [known.relu] * 6)
+        for one in render_prompts(
+            lake, replace(DRAW, arm="random", exemplars=5), 0, [known.relu] * 6
+        )
         for kernel in one.exemplar_kernel_ids
     }
     assert shown == {known.kernels[f"relu.{name}"] for name in "abcde"}
@@ -150,7 +160,7 @@ def test_kernels_that_cheat_or_are_wrong_are_never_shown(lake: store.Lake, known
 def test_the_query_tells_what_was_shown_before_it_was_measured(
     lake: store.Lake, known: Known
 ) -> None:
-    file = Path(trainers.__file__).parent / "sql" / "exemplars_before.sql"
+    file = Path(trainers.__file__).parent / "training" / "sql" / "exemplars_before.sql"
     rows = lake.sql(file.read_text("utf-8")).rows()
     assert [(row["group_id"], row["shown_late"]) for row in rows] == [("0", True), ("10000", False)]
     assert {row["kernel_id"] for row in rows} == {known.kernels["relu.a"]}

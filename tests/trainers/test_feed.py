@@ -11,11 +11,12 @@ import pytest
 import store
 from evaluators.judge import Config as Judge
 from evaluators.scheduling.pool import Pool
-from trainers import _record, _rewards
-from trainers._contract import Job, Training
-from trainers._exemplars import Draw
-from trainers._feed import Feed, Rule, Sampled
-from trainers._policy import Sampling
+from trainers.policies.interface import Sampling
+from trainers.rewarding import rules
+from trainers.runs import recording
+from trainers.runs.job import Job, Training
+from trainers.training.exemplars import Draw
+from trainers.training.feed import Feed, Sampled
 
 ANSWER = "### Analysis\nFastest: Kernel 1\n\n### Code\n```python\n{}```"
 KERNEL = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n{}\n"
@@ -48,9 +49,10 @@ def test_steps_reward_what_is_right_and_leave_each_row_once(
             "tests",
         )
     job = Job(name="contrastive", lake_url=url, out=tmp_path / "run", quiet=True)
-    terms = _rewards.rule("milestone").config()
+    rule = rules.load_rule("milestone")
+    terms = rule.config()
     quick = Judge(calls=2, robustness=False, diagnosis=False, timing_s=0.05, blocks=20)
-    with _record.begin(job, Training()) as run, Pool(url, "cpu", quick) as pool:
+    with recording.begin_run(job, Training()) as run, Pool(url, "cpu", quick) as pool:
         run.start({})
         draw = Draw(
             arm="bucket",
@@ -67,7 +69,8 @@ def test_steps_reward_what_is_right_and_leave_each_row_once(
                 run,
                 pool,
                 draw,
-                Rule(name="milestone", terms=terms),
+                rule,
+                terms,
                 Sampling(),
                 policy_id="policy-model",
                 seed=0,

@@ -16,8 +16,8 @@ from chat_server import ChatServer, completion
 from starlette.responses import Response
 
 from store.errors import FlywheelError, UnknownName
-from trainers import _local
-from trainers._policy import (
+from trainers.policies import local_model
+from trainers.policies.interface import (
     Budget,
     BudgetReached,
     Completion,
@@ -26,8 +26,8 @@ from trainers._policy import (
     Prices,
     Sampling,
     Serving,
-    endpoint_parts,
-    policy,
+    open_policy,
+    split_endpoint,
 )
 
 KEY = "sk-secret-0123456789"
@@ -80,7 +80,7 @@ def address(server: ChatServer) -> str:
 
 
 def at(server: ChatServer, **serving: Any) -> Policy:
-    return policy(f"{server.url}#m", Serving(**{"retries": 2, "timeout_s": 20.0} | serving))
+    return open_policy(f"{server.url}#m", Serving(**{"retries": 2, "timeout_s": 20.0} | serving))
 
 
 def test_n_completions_of_every_prompt(server: ChatServer) -> None:
@@ -370,11 +370,11 @@ def test_sampling_that_is_given_up_ends_its_requests(server: ChatServer) -> None
 
 
 def test_the_row_of_an_endpoint() -> None:
-    row = policy("http://localhost:8000/v1/#org/model").row
+    row = open_policy("http://localhost:8000/v1/#org/model").row
     assert (row["name"], row["model"], row["kind"]) == ("org/model", "org/model", "endpoint")
     assert row["endpoint"] == "http://localhost:8000/v1"
     assert "localhost" not in row["policy_id"]
-    assert row["policy_id"] == policy("http://localhost:8000/v1#org/model").row["policy_id"]
+    assert row["policy_id"] == open_policy("http://localhost:8000/v1#org/model").row["policy_id"]
 
 
 @pytest.mark.parametrize(
@@ -395,32 +395,32 @@ def test_the_row_of_an_endpoint() -> None:
 )
 def test_words_that_name_no_policy(spec: str, message: str) -> None:
     with pytest.raises(FlywheelError, match=message) as caught:
-        policy(spec)
+        open_policy(spec)
     assert "abc" not in str(caught.value)
     assert "pass@" not in str(caught.value)
 
 
 def test_a_path_without_its_kind_gets_a_suggestion(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="hf:FOLDER"):
-        policy(str(tmp_path))
+        open_policy(str(tmp_path))
 
 
 def test_parts_of_an_endpoint_keep_what_belongs_to_the_model() -> None:
-    assert endpoint_parts("https://h/v1#a#b") == ("https://h/v1", "a#b")
+    assert split_endpoint("https://h/v1#a#b") == ("https://h/v1", "a#b")
 
 
 def test_a_script_answers_in_turn(tmp_path: Path) -> None:
     file = tmp_path / "s.jsonl"
     lines = [{"text": "one"}, {"text": "two"}, {"text": "relu", "contains": "relu"}]
     file.write_text("\n".join(map(json.dumps, lines)))
-    one = policy(f"scripted:{file}")
+    one = open_policy(f"scripted:{file}")
     assert [made.text for made in answers(one, ["sigmoid"], n=3)[0]] == ["one", "two", "one"]
     assert [made.text for made in answers(one, ["sigmoid"], n=1)[0]] == ["two"]
     assert [made.text for made in answers(one, ["relu"], n=3)[0]] == ["one", "two", "relu"]
     assert one.row["kind"] == "script"
     file.write_text("{}")
     with pytest.raises(FlywheelError, match='line 1 has no "text"'):
-        policy(f"scripted:{file}")
+        open_policy(f"scripted:{file}")
 
 
 @pytest.fixture(scope="module")
@@ -456,7 +456,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def local(model: Path, **serving: Any) -> Policy:
-    return policy(f"hf:{model}", Serving(**{"device": "cpu"} | serving))
+    return open_policy(f"hf:{model}", Serving(**{"device": "cpu"} | serving))
 
 
 def test_a_batch_gives_the_same_greedy_tokens_as_one_by_one(model: Path) -> None:
@@ -480,7 +480,7 @@ def test_sequences_that_end_leave_the_batch_and_change_no_other(
     file = tmp_path / "bytes" / "generation_config.json"
     given = json.loads(file.read_text("utf-8")) | {"eos_token_id": vocabulary[end]}
     file.write_text(json.dumps(given), "utf-8")
-    monkeypatch.setattr(_local, "_LEG", 5)
+    monkeypatch.setattr(local_model, "_LEG", 5)
     legs = answers(local(tmp_path / "bytes"), texts, temperature=0.0, max_tokens=24)
     assert [legs[place][0].text for place in range(8)] == [
         whole[place][0].text.partition(end)[0] for place in range(8)
@@ -554,12 +554,12 @@ def test_a_model_is_known_by_its_weights(model: Path, tmp_path: Path) -> None:
 
 
 def test_a_gguf_file_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainers import _gguf
+    from trainers.models import gguf_files
 
     monkeypatch.setenv("FLYWHEEL_CACHE", str(tmp_path / "cache"))
     file = tmp_path / "small.gguf"
     weights = write_gguf(file)
-    one = policy(f"hf:{file}", Serving(device="cpu"))
+    one = open_policy(f"hf:{file}", Serving(device="cpu"))
     folder = tmp_path / "cache" / "models" / "small"
     assert (folder / "model.safetensors").exists()
     made = answers(one, ["a b"], temperature=0.0, max_tokens=3)[0][0]
@@ -574,22 +574,22 @@ def test_a_gguf_file_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.Monkey
     kept = stored["model.norm.weight"].float().numpy()
     assert kept == pytest.approx(weights["output_norm.weight"], rel=1e-2)
     before = (folder / "model.safetensors").stat().st_mtime_ns
-    assert _gguf.dequantised(file, folder) == folder
+    assert gguf_files.unpack_gguf(file, folder) == folder
     assert (folder / "model.safetensors").stat().st_mtime_ns == before
     write_gguf(file, seed=1)
-    assert _gguf.dequantised(file, folder) != folder
+    assert gguf_files.unpack_gguf(file, folder) != folder
 
 
 def test_what_is_no_gguf_file_is_refused(tmp_path: Path) -> None:
-    from trainers import _gguf
+    from trainers.models import gguf_files
 
     file = tmp_path / "no.gguf"
     file.write_bytes(b"PK\3\4")
     with pytest.raises(FlywheelError, match="is no GGUF file"):
-        _gguf.dequantised(file, tmp_path / "out")
+        gguf_files.unpack_gguf(file, tmp_path / "out")
     file.write_bytes(b"GGUF" + b"\0" * 64)
     with pytest.raises(FlywheelError, match="cannot be read as a model"):
-        _gguf.dequantised(file, tmp_path / "out")
+        gguf_files.unpack_gguf(file, tmp_path / "out")
     assert not list(tmp_path.glob("*out*"))
 
 

@@ -12,8 +12,9 @@ from safetensors.numpy import save_file
 
 import store
 from store.errors import FlywheelError
-from trainers import _model, _record
-from trainers._contract import Job, Training
+from trainers.models import loading
+from trainers.runs import recording, run_folder
+from trainers.runs.job import Job, Training
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def rows(url: str, query: str) -> list[dict[str, object]]:
 
 
 def test_the_row_of_a_run_stands_in_the_lake_before_it_does_anything(job) -> None:
-    with _record.begin(job(), Training(model="m", trl=("learning_rate=1",))) as run:
+    with recording.begin_run(job(), Training(model="m", trl=("learning_rate=1",))) as run:
         run.start({"dataset_id": "d"})
         [row] = rows(run.job.lake_url, "FROM runs")
     told = json.loads(row["config"])
@@ -52,12 +53,12 @@ def test_the_row_of_a_run_stands_in_the_lake_before_it_does_anything(job) -> Non
 
 
 def test_metrics_are_numbers_and_those_of_a_resumed_run_are_not_doubled(job) -> None:
-    with _record.begin(job(), Training()) as run:
+    with recording.begin_run(job(), Training()) as run:
         run.start({})
         run.metrics(1, {"loss": 2.0, "note": "text", "flag": True})
         run.metrics(1, {"loss": 9.0})
         run.metrics(2, {"loss": float("nan"), "grad_norm": float("inf")})
-    with _record.begin(job(resume=True), Training()) as again:
+    with recording.begin_run(job(resume=True), Training()) as again:
         again.start({})
         again.metrics(2, {"loss": 0.0})
         again.metrics(3, {"loss": 0.5})
@@ -69,7 +70,7 @@ def test_metrics_are_numbers_and_those_of_a_resumed_run_are_not_doubled(job) -> 
 
 
 def test_metrics_that_wait_are_stored_when_a_run_fails(job) -> None:
-    with pytest.raises(RuntimeError), _record.begin(job(), Training()) as run:  # noqa: PT012
+    with pytest.raises(RuntimeError), recording.begin_run(job(), Training()) as run:  # noqa: PT012
         run.start({})
         run.metrics(1, {"loss": 1.0})
         raise RuntimeError
@@ -77,38 +78,40 @@ def test_metrics_that_wait_are_stored_when_a_run_fails(job) -> None:
 
 
 def test_a_resumed_run_reads_the_snapshot_that_it_began_with(job, writer) -> None:
-    with _record.begin(job(), Training()) as run:
+    with recording.begin_run(job(), Training()) as run:
         run.start({"dataset_id": "d"})
     writer.append({"policies": [{"policy_id": "x", "name": "x", "kind": "person"}]}, "later")
-    again = _record.begin(job(resume=True), Training())
+    again = recording.begin_run(job(resume=True), Training())
     assert again.reads == run.reads
     assert again.resolved == {"dataset_id": "d"}
 
 
 def test_what_cannot_be_begun_or_resumed_is_refused(job, tmp_path: Path) -> None:
     with pytest.raises(FlywheelError, match="no run to resume"):
-        _record.begin(job(resume=True), Training())
+        recording.begin_run(job(resume=True), Training())
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "notes.txt").write_text("mine")
     with pytest.raises(FlywheelError, match="something else already"):
-        _record.begin(job(), Training())
+        recording.begin_run(job(), Training())
     other = job(out=tmp_path / "run")
-    with _record.begin(other, Training(seed=1)) as run:
+    with recording.begin_run(other, Training(seed=1)) as run:
         run.start({})
     with pytest.raises(FlywheelError, match="holds a run already"):
-        _record.begin(other, Training(seed=1))
+        recording.begin_run(other, Training(seed=1))
     resumed = job(out=tmp_path / "run", resume=True)
     with pytest.raises(FlywheelError, match="seed was 1"):
-        _record.begin(resumed, Training(seed=2))
+        recording.begin_run(resumed, Training(seed=2))
     elsewhere = str(tmp_path / "another")
     store.writer(elsewhere, author="tests").close()
     with pytest.raises(FlywheelError, match="over lake"):
-        _record.begin(job(out=tmp_path / "run", resume=True, lake_url=elsewhere), Training(seed=1))
+        recording.begin_run(
+            job(out=tmp_path / "run", resume=True, lake_url=elsewhere), Training(seed=1)
+        )
 
 
 def test_a_checkpoint_is_a_policy_with_parent_stage_and_weights(job, tmp_path: Path) -> None:
     base, trained = model_folder(tmp_path / "base", 0), model_folder(tmp_path / "c" / "new", 1)
-    with _record.begin(job(), Training()) as run:
+    with recording.begin_run(job(), Training()) as run:
         run.start({})
         parent = run.base(base, "org/small")
         made = run.policy(trained, stage="sft", parent=parent, round=4, step=4)
@@ -118,20 +121,20 @@ def test_a_checkpoint_is_a_policy_with_parent_stage_and_weights(job, tmp_path: P
     row = found[1]
     assert (row["stage"], row["round"], row["parent_policy_id"]) == ("sft", 4, parent)
     assert (row["model"], row["run_id"]) == ("c/new", run.run_id)
-    assert row["weights_sha256"] == _model.weights_sha256(trained)
+    assert row["weights_sha256"] == loading.hash_weights(trained)
     assert json.loads(row["config"])["step"] == 4
 
 
 def test_the_same_weights_are_one_policy_and_never_their_own_parent(job, tmp_path: Path) -> None:
     one, copy = model_folder(tmp_path / "a", 0), model_folder(tmp_path / "b", 0)
-    with _record.begin(job(), Training()) as run:
+    with recording.begin_run(job(), Training()) as run:
         run.start({})
         parent = run.base(one, "a")
         assert run.policy(copy, stage="sft", parent=parent) == parent
     [row] = rows(run.job.lake_url, "FROM policies")
     assert (row["stage"], row["parent_policy_id"]) == ("base", None)
     (copy / "tokenizer.json").write_text('{"other": 1}')
-    assert _model.policy_id(copy) != parent
+    assert loading.compute_policy_id(copy) != parent
 
 
 def test_a_checkpoint_that_was_being_written_is_none(tmp_path: Path) -> None:
@@ -140,13 +143,13 @@ def test_a_checkpoint_that_was_being_written_is_none(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-best").mkdir()
     for step in (10, 9):
         (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text("{}")
-    assert [step for step, _ in _record.checkpoints(tmp_path)] == [9, 10]
+    assert [step for step, _ in run_folder.list_checkpoints(tmp_path)] == [9, 10]
 
 
 def test_only_safetensors_are_loaded(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "pytorch_model.bin").write_bytes(b"pickled")
     with pytest.raises(FlywheelError, match=r"no \.safetensors"):
-        _model.located(str(tmp_path), tmp_path)
+        loading.find_model(str(tmp_path), tmp_path)
     with pytest.raises(FlywheelError, match="no model at"):
-        _model.located(str(tmp_path / "missing"), tmp_path)
+        loading.find_model(str(tmp_path / "missing"), tmp_path)

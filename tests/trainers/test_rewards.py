@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 import store
 from store.commandline.members import Common
 from store.errors import FlywheelError, RowsRejected, UnknownName
-from trainers import _rewards, _rewards_cli
+from trainers.cli import rescore
+from trainers.rewarding import rules, scoring, smoothing, verification
 from trainers.rewards import cuda_l1, log_speedup, milestone, success
 
 TASK, LAPTOP, BOARD = b.task(), b.device("laptop"), b.device("board", kind="cuda")
@@ -119,9 +120,9 @@ def judged(empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield opened
 
 
-def scored(lake: store.Lake, rule: str, config: Any = None, names: Any = NAMES) -> _rewards.Scored:
+def scored(lake: store.Lake, rule: str, config: Any = None, names: Any = NAMES) -> scoring.Scored:
     wanted = [attempt(name)["generation_id"] for name in names]
-    return _rewards.score(lake, rule, config, RUN["run_id"], 0, wanted, ["g"] * len(wanted))
+    return scoring.score_step(lake, rule, config, RUN["run_id"], 0, wanted, ["g"] * len(wanted))
 
 
 # ---- rules ---------------------------------------------------------------------------------------
@@ -203,22 +204,22 @@ def test_rewards_come_in_the_order_asked(judged: store.Lake) -> None:
 
 def test_an_attempt_that_is_not_stored_is_refused(judged: store.Lake) -> None:
     with pytest.raises(UnknownName, match="holds no generation 'unheard'"):
-        _rewards.score(judged, "success", None, RUN["run_id"], 0, ["unheard"], ["g"])
+        scoring.score_step(judged, "success", None, RUN["run_id"], 0, ["unheard"], ["g"])
     with pytest.raises(UnknownName, match='no reward rule "cuda"'):
         scored(judged, "cuda")
 
 
 def test_options_are_checked() -> None:
-    rule = _rewards.rule("cuda_l1")
+    rule = rules.load_rule("cuda_l1")
     assert rule.name == "cuda-l1"
-    assert _rewards.configured(rule, {"clip": None, "device": "H200", "discarded": "failure"}) == (
+    assert rules.configure_rule(rule, {"clip": None, "device": "H200", "discarded": "failure"}) == (
         cuda_l1.Config(clip=None, device="H200", discarded="failure")
     )
     with pytest.raises(UnknownName, match="clp"):
-        _rewards.configured(rule, {"clp": 2})
+        rules.configure_rule(rule, {"clp": 2})
     for wrong in ({"clip": "high"}, {"discarded": "sometimes"}, {"window": 2.5}, {"clip": True}):
         with pytest.raises(FlywheelError, match="cuda-l1"):
-            _rewards.configured(rule, wrong)
+            rules.configure_rule(rule, wrong)
 
 
 def test_a_rule_of_ones_own(
@@ -227,11 +228,11 @@ def test_a_rule_of_ones_own(
     (tmp_path / "flywheel/rewards").mkdir(parents=True)
     (tmp_path / "flywheel/rewards/shy.py").write_text(
         '"""Half of what success gives."""\n'
-        "from trainers.rewards._terms import rewarded\n"
+        "from trainers.rewards import assign_rewards\n"
         "from trainers.rewards.success import Config\n"
         "VERSION = 7\n"
         "def raw(rows, config):\n"
-        "    return rewarded(rows, config.correct / 2, config)\n"
+        "    return assign_rewards(rows, config.correct / 2, config)\n"
     )
     monkeypatch.chdir(tmp_path)
     found = scored(judged, "shy", None, ["fastest", "wrong"])
@@ -252,7 +253,7 @@ ATTEMPTS = st.lists(st.tuples(VALUES, st.sampled_from("abc")), max_size=24)
 def test_a_group_has_mean_0_and_deviation_1_or_nothing(attempts: list[tuple[float, str]]) -> None:
     values = np.array([value for value, _ in attempts], dtype=float)
     groups = [group for _, group in attempts]
-    advantage, flat = _rewards.normalised(values, groups, 0.0)
+    advantage, flat = smoothing.normalize_rewards(values, groups, 0.0)
     assert (np.isnan(advantage) == np.isnan(values)).all()
     flats = 0
     for group in set(groups):
@@ -278,15 +279,15 @@ def test_the_order_of_attempts_does_not_matter(
     random.shuffle(order)
     values = np.array([value for value, _ in attempts], dtype=float)
     groups = [group for _, group in attempts]
-    advantage, flat = _rewards.normalised(values, groups, 1e-4)
-    shuffled, again = _rewards.normalised(values[order], [groups[at] for at in order], 1e-4)
+    advantage, flat = smoothing.normalize_rewards(values, groups, 1e-4)
+    shuffled, again = smoothing.normalize_rewards(values[order], [groups[at] for at in order], 1e-4)
     np.testing.assert_array_equal(shuffled, advantage[order])
     assert flat == again
 
 
 def test_advantages_are_those_of_trl() -> None:
     # (r - mean) / (std over n - 1 + 1e-4): mean 2, std 1.
-    advantage, _ = _rewards.normalised(np.array([1.0, 2.0, 3.0]), ["g"] * 3, 1e-4)
+    advantage, _ = smoothing.normalize_rewards(np.array([1.0, 2.0, 3.0]), ["g"] * 3, 1e-4)
     assert advantage.tolist() == pytest.approx([-1 / 1.0001, 0, 1 / 1.0001])
 
 
@@ -301,7 +302,7 @@ def test_smoothed_rewards_keep_their_bounds_and_order(
 ) -> None:
     terms = cuda_l1.Config(clip=clip)
     values = np.sort(np.array(raw))
-    smoothed = _rewards._smoothed(values, np.full(len(raw), mean), np.full(len(raw), std), terms)
+    smoothed = smoothing.smooth(values, np.full(len(raw), mean), np.full(len(raw), std), terms)
     assert (np.abs(smoothed) <= clip).all()
     assert (np.diff(smoothed) >= 0).all()
 
@@ -314,13 +315,13 @@ def test_mean_and_deviation_over_steps_are_those_of_their_rewards(
     rows = sorted(rewards)
     steps = np.array([step for step, _ in rows], dtype=np.int64)
     raw = np.array([value for _, value in rows], dtype=float)
-    moments = _rewards._moments(steps, raw)
+    moments = smoothing.gather_moments(steps, raw)
     for first, last in [(0, 0), (0, 4), (3, 7), (0, 10), (9, 30)]:
         inside = raw[(steps >= first) & (steps < last)]
         # All steps at once, as over history, and those of a window alone, as in training.
-        mean, std = _rewards._spread(moments.between(first, last), terms)
-        alone = _rewards._moments(steps[(steps >= first) & (steps < last)], inside)
-        assert (mean, std) == _rewards._spread(alone, terms)
+        mean, std = smoothing.combine_moments(moments.between(first, last), terms)
+        alone = smoothing.gather_moments(steps[(steps >= first) & (steps < last)], inside)
+        assert (mean, std) == smoothing.combine_moments(alone, terms)
         if len(inside):
             assert mean == pytest.approx(inside.mean(), abs=1e-9)
             assert std == pytest.approx(inside.std(), abs=1e-6)
@@ -333,8 +334,8 @@ def test_mean_and_deviation_over_steps_are_those_of_their_rewards(
     [(0, (0, 0)), (1, (0, 1)), (99, (0, 99)), (100, (0, 100)), (199, (0, 100)), (350, (200, 300))],
 )
 def test_the_window_moves_with_each_refresh(step: int, steps: tuple[int, int]) -> None:
-    assert _rewards._steps_before(step, cuda_l1.Config()) == steps
-    assert _rewards._steps_before(step, success.Config()) == (0, 0)
+    assert smoothing.find_window(step, cuda_l1.Config()) == steps
+    assert smoothing.find_window(step, success.Config()) == (0, 0)
 
 
 # ---- a run ---------------------------------------------------------------------------------------
@@ -358,16 +359,18 @@ def sampled(step: int) -> list[b.Row]:
     ]
 
 
-def trained(url: str, steps: range) -> list[_rewards.Scored]:
+def trained(url: str, steps: range) -> list[scoring.Scored]:
     """Score and store some steps of the run, one after another."""
-    made: list[_rewards.Scored] = []
+    made: list[scoring.Scored] = []
     with store.writer(url, author="tests") as writer:
         for step in steps:
             rows = sampled(step)
             groups = [row["group_id"] for row in rows]
             wanted = [row["generation_id"] for row in rows]
             with writer.reader() as lake:
-                one = _rewards.score(lake, "cuda-l1", SHORT, RUN["run_id"], step, wanted, groups)
+                one = scoring.score_step(
+                    lake, "cuda-l1", SHORT, RUN["run_id"], step, wanted, groups
+                )
             writer.append({"rewards": one.rows}, f"rewards of step {step}")
             made.append(one)
     return made
@@ -376,7 +379,7 @@ def trained(url: str, steps: range) -> list[_rewards.Scored]:
 @pytest.fixture(scope="module")
 def run(
     empty_lake: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, str, list[_rewards.Scored]]:
+) -> tuple[str, str, list[scoring.Scored]]:
     """Return the lake of a run of five steps, a copy of it after three, and what was scored."""
     folder = tmp_path_factory.mktemp("run")
     url, halfway = str(folder / "lake"), str(folder / "halfway")
@@ -389,7 +392,7 @@ def run(
     return url, halfway, before + trained(url, range(3, 5))
 
 
-def test_smoothing_by_hand(run: tuple[str, str, list[_rewards.Scored]]) -> None:
+def test_smoothing_by_hand(run: tuple[str, str, list[scoring.Scored]]) -> None:
     _, _, made = run
     # Step 0 is held against 1 ± 1.
     assert made[0].raw == [1.5, 0, 0.5, 0.5]
@@ -413,7 +416,7 @@ def test_smoothing_by_hand(run: tuple[str, str, list[_rewards.Scored]]) -> None:
 
 
 def test_groups_without_spread_are_counted_and_teach_nothing(
-    run: tuple[str, str, list[_rewards.Scored]],
+    run: tuple[str, str, list[scoring.Scored]],
 ) -> None:
     _, _, made = run
     assert [one.counts["zero_variance_groups"] for one in made] == [1, 1, 2, 1, 0]
@@ -425,7 +428,7 @@ def test_groups_without_spread_are_counted_and_teach_nothing(
 
 
 def test_a_run_that_is_resumed_goes_on_with_the_same_rewards(
-    run: tuple[str, str, list[_rewards.Scored]],
+    run: tuple[str, str, list[scoring.Scored]],
 ) -> None:
     _, halfway, made = run
     [one] = trained(halfway, range(3, 4))
@@ -435,7 +438,7 @@ def test_a_run_that_is_resumed_goes_on_with_the_same_rewards(
 
 
 def test_a_step_may_be_scored_in_batches_and_any_order(
-    run: tuple[str, str, list[_rewards.Scored]],
+    run: tuple[str, str, list[scoring.Scored]],
 ) -> None:
     url, _, made = run
     rows = sampled(4)
@@ -443,19 +446,19 @@ def test_a_step_may_be_scored_in_batches_and_any_order(
         for places in ([3, 2], [0, 1], [1, 3, 0, 2]):
             wanted = [rows[at]["generation_id"] for at in places]
             groups = [rows[at]["group_id"] for at in places]
-            found = _rewards.score(lake, "cuda-l1", SHORT, RUN["run_id"], 4, wanted, groups)
+            found = scoring.score_step(lake, "cuda-l1", SHORT, RUN["run_id"], 4, wanted, groups)
             assert found.smoothed == [made[4].smoothed[at] for at in places]
             assert found.advantage == [made[4].advantage[at] for at in places]
 
 
 @pytest.mark.slow
-def test_stored_rewards_are_the_same_again(run: tuple[str, str, list[_rewards.Scored]]) -> None:
+def test_stored_rewards_are_the_same_again(run: tuple[str, str, list[scoring.Scored]]) -> None:
     url, _, made = run
     with store.open(url) as lake:
-        found = _rewards.recomputed(lake, RUN["run_id"], "cuda-l1")
+        found = verification.verify_rewards(lake, RUN["run_id"], "cuda-l1")
         assert (found.rewards, found.different, found.elsewhere) == (19, [], 0)
         # The whole of history at once gives what step by step gave.
-        whole = _rewards.rescored(lake, RUN["run_id"], "cuda-l1", SHORT)
+        whole = scoring.rescore_run(lake, RUN["run_id"], "cuda-l1", SHORT)
         by_generation = {row["generation_id"]: row for row in whole.rows}
         for stored in (row for one in made for row in one.rows):
             again = by_generation[stored["generation_id"]]
@@ -464,7 +467,7 @@ def test_stored_rewards_are_the_same_again(run: tuple[str, str, list[_rewards.Sc
 
 
 def test_a_hack_found_later_changes_what_is_rescored_and_nothing_stored(
-    run: tuple[str, str, list[_rewards.Scored]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: tuple[str, str, list[scoring.Scored]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = str(tmp_path / "lake")
     shutil.copytree(run[0], url)
@@ -472,7 +475,7 @@ def test_a_hack_found_later_changes_what_is_rescored_and_nothing_stored(
     with store.writer(url, author="tests") as writer:
         writer.append({"findings": [found], "standings": [b.standing(found)]}, "a hack")
         with writer.reader() as lake:
-            whole = _rewards.rescored(lake, RUN["run_id"], "cuda-l1", SHORT, name="swept")
+            whole = scoring.rescore_run(lake, RUN["run_id"], "cuda-l1", SHORT, name="swept")
             kernels = [name for step in STEPS for name in step]
             assert {raw for name, raw in zip(kernels, whole.raw, strict=True)
                     if name == "fastest"} == {0.0}  # fmt: skip
@@ -485,19 +488,21 @@ def test_a_hack_found_later_changes_what_is_rescored_and_nothing_stored(
             stored = lake.sql("SELECT raw FROM rewards WHERE rule = 'cuda-l1' ORDER BY raw").rows()
             raw = [value for one in run[2] for value in one.raw if value is not None]
             assert [row["raw"] for row in stored] == sorted(raw)
-            again = _rewards.recomputed(lake, RUN["run_id"], "cuda-l1", name="swept")
+            again = verification.verify_rewards(lake, RUN["run_id"], "cuda-l1", name="swept")
             assert (again.rewards, again.different) == (19, [])
             # A rule that was changed without a new version shows.
-            rule = _rewards.rule("cuda-l1")
+            rule = rules.load_rule("cuda-l1")
             other = replace(rule, raw=lambda rows, config: rule.raw(rows, config) + 0.5)
-            monkeypatch.setattr(_rewards, "_rule", lambda name: other)
-            different = _rewards.recomputed(lake, RUN["run_id"], "cuda-l1", name="swept").different
+            monkeypatch.setattr(scoring, "find_rule", lambda name: other)
+            different = verification.verify_rewards(
+                lake, RUN["run_id"], "cuda-l1", name="swept"
+            ).different
     assert len(different) == 19
     assert different[0]["raw"] == different[0]["stored_raw"] + 0.5
 
 
 def test_the_command_rescores_verifies_and_refuses(
-    run: tuple[str, str, list[_rewards.Scored]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: tuple[str, str, list[scoring.Scored]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = str(tmp_path / "lake")
     shutil.copytree(run[0], url)
@@ -511,14 +516,14 @@ def test_the_command_rescores_verifies_and_refuses(
     # Step 0: 3, -2, 1, 1.
     assert done.stdout.splitlines()[1].split(",")[:3] == ["0", "4", "0.75"]
     assert "rewards +19" in done.stderr
-    _rewards_cli.rescore(short, rule="milestone", verify=True, common=common)
+    rescore.rescore(short, rule="milestone", verify=True, common=common)
     assert "19 of 19 rewards of milestone are the same again" in capsys.readouterr().out
     with pytest.raises(FlywheelError, match="has 19 rewards under milestone 2"):
-        _rewards_cli.rescore(short, rule="milestone", common=common)
-    _rewards_cli.rescore(short, rule="milestone", name="again", dry_run=True, common=common)
+        rescore.rescore(short, rule="milestone", common=common)
+    rescore.rescore(short, rule="milestone", name="again", dry_run=True, common=common)
     assert "nothing stored" in capsys.readouterr().err
     with pytest.raises(UnknownName, match="no run with attempts begins with f00"):
-        _rewards_cli.rescore("f00", common=common)
+        rescore.rescore("f00", common=common)
     with store.open(url) as lake:
         rules = lake.sql("SELECT rule, count(*) AS n FROM rewards GROUP BY rule ORDER BY rule")
         assert rules.rows() == [{"rule": "cuda-l1", "n": 19}, {"rule": "milestone", "n": 19}]

@@ -24,12 +24,23 @@ from chat_server import ChatServer, completion
 from pipeline_lakes import Known, Rows, small_rows
 
 import store
+from store.commandline.members import Common
 from store.errors import DatasetError, FlywheelError, UnknownName
-from trainers import _dataset
-from trainers._attempts import Asked
-from trainers._policy import Budget, EndpointFailed, Policy, Sampling, Serving, policy
-from trainers._prompts import prompts
-from trainers._rollout import Config, Outcome, Pair, group_id, run
+from trainers.cli.rollout import rollout
+from trainers.datasets import records
+from trainers.policies.interface import (
+    Budget,
+    EndpointFailed,
+    Policy,
+    Sampling,
+    Serving,
+    open_policy,
+)
+from trainers.rollouts.attempts import ShownPrompt
+from trainers.rollouts.dataset_prompts import load_prompts
+from trainers.rollouts.outcome import Outcome
+from trainers.rollouts.plan import Config, make_group_id
+from trainers.rollouts.waves import Pair, run_rollout
 
 GOOD = """```python
 import torch
@@ -64,8 +75,8 @@ def made(tmp_path_factory: pytest.TempPathFactory, empty_lake: Path) -> Made:
     before = Path.cwd()
     os.chdir(folder)
     try:
-        one = _dataset.made("lake", "contrastive-batch")
-        _dataset.made("lake", "rl-prompts", device_kind="cpu")
+        one = records.make_dataset("lake", "contrastive-batch")
+        records.make_dataset("lake", "rl-prompts", device_kind="cpu")
     finally:
         os.chdir(before)
     return Made(folder, known, one.folder, one.snapshot_id)
@@ -106,7 +117,7 @@ class Judge:
 def scripted(tmp_path: Path, *texts: str, **more: Any) -> Policy:
     file = tmp_path / "script.jsonl"
     file.write_text("\n".join(json.dumps({"text": text} | more) for text in texts))
-    return policy(f"scripted:{file}")
+    return open_policy(f"scripted:{file}")
 
 
 def numbered(word: str, count: int) -> list[str]:
@@ -123,11 +134,11 @@ def rolled(
     **config: Any,
 ) -> Outcome:
     with store.open(lake) as opened:
-        asked = prompts(opened, dataset, limit)
+        asked = load_prompts(opened, dataset, limit)
     if judge is not None:
         judge.lake = lake
     sampling = Sampling(max_tokens=50, seed=seed)
-    return run(lake, policies, asked, sampling, Config(**config), judge, lambda *told: None)
+    return run_rollout(lake, policies, asked, sampling, Config(**config), judge, lambda *told: None)
 
 
 def rows_of(lake: str, query: str) -> list[dict[str, Any]]:
@@ -210,20 +221,20 @@ def test_a_seed_moves_on_from_wave_to_wave(lake: str, tmp_path: Path) -> None:
 
 
 def test_what_a_group_is() -> None:
-    asked = Asked(
+    asked = ShownPrompt(
         task_id="t", messages=[{"role": "user", "content": "a"}], template_hash=None,
         purpose="train", exemplar_kernel_ids=[], exemplar_scores=[], lake_id="l", snapshot_id=1,
     )  # fmt: skip
     same = Sampling(seed=1)
     groups = {
-        group_id(asked, "p", same),
-        group_id(asked, "q", same),
-        group_id(asked, "p", replace(same, seed=2)),
-        group_id(replace(asked, snapshot_id=2), "p", same),
-        group_id(replace(asked, messages=[{"role": "user", "content": "b"}]), "p", same),
+        make_group_id(asked, "p", same),
+        make_group_id(asked, "q", same),
+        make_group_id(asked, "p", replace(same, seed=2)),
+        make_group_id(replace(asked, snapshot_id=2), "p", same),
+        make_group_id(replace(asked, messages=[{"role": "user", "content": "b"}]), "p", same),
     }
     assert len(groups) == 5
-    assert group_id(replace(asked), "p", Sampling(seed=1)) in groups
+    assert make_group_id(replace(asked), "p", Sampling(seed=1)) in groups
 
 
 def test_rows_carry_what_the_prompt_showed(lake: str, made: Made, tmp_path: Path) -> None:
@@ -264,7 +275,7 @@ def test_an_attempt_that_the_endpoint_failed_is_a_row_and_asked_for_again(
 ) -> None:
     with ChatServer(lambda asked: completion(["no"])) as server:
         server.faults = [chat_server.status(400, "too long")]
-        one = policy(f"{server.url}#m", Serving(retries=0))
+        one = open_policy(f"{server.url}#m", Serving(retries=0))
         outcome = rolled(lake, one, attempts=1, limit=1)
         assert (outcome.tallies[0].attempts, outcome.tallies[0].failed) == (1, 1)
         again = rolled(lake, one, attempts=1, limit=1)
@@ -281,7 +292,7 @@ def test_a_spent_budget_keeps_what_came(lake: str, made: Made, tmp_path: Path) -
     folder = folder_of(tmp_path, {"prompt": "short", "task_id": made.known.relu})
     with ChatServer(lambda asked: completion(["no"])) as server:
         budget = Budget(tokens=150)
-        one = policy(f"{server.url}#m", Serving(budget=budget, concurrency=1))
+        one = open_policy(f"{server.url}#m", Serving(budget=budget, concurrency=1))
         outcome = rolled(lake, one, dataset=folder, attempts=20, wave=4)
         stopped = outcome.tallies[0].stopped
         assert stopped is not None
@@ -293,7 +304,7 @@ def test_a_spent_budget_keeps_what_came(lake: str, made: Made, tmp_path: Path) -
 
 def test_one_lost_endpoint_does_not_stop_the_others(lake: str, tmp_path: Path) -> None:
     with ChatServer(lambda asked: completion(["no"])) as server:
-        gone = policy(f"{server.url}#m", Serving(retries=0))
+        gone = open_policy(f"{server.url}#m", Serving(retries=0))
     outcome = rolled(lake, gone, scripted(tmp_path, "no"), attempts=1, limit=2)
     assert isinstance(outcome.tallies[0].stopped, EndpointFailed)
     assert [tally.attempts for tally in outcome.tallies] == [0, 2]
@@ -396,19 +407,19 @@ def test_datasets_are_found_by_folder_name_snapshot_and_tag(lake: str, made: Mad
         history.add_tag(writer, "v1", made.snapshot, "tests")
     with store.open(lake) as opened:
         found = [
-            prompts(opened, wanted)
+            load_prompts(opened, wanted)
             for wanted in (
                 str(made.contrastive), "contrastive-batch", "contrastive-batch@v1",
                 f"contrastive-batch@{made.snapshot}",
             )
         ]  # fmt: skip
         assert all(one == found[0] for one in found)
-        assert len(prompts(opened, "rl-prompts", 2)) == 2
+        assert len(load_prompts(opened, "rl-prompts", 2)) == 2
         assert {one.purpose for one in found[0]} == {"train"}
         with pytest.raises(UnknownName, match='Did you mean "rl-prompts"'):
-            prompts(opened, "rl-promts")
+            load_prompts(opened, "rl-promts")
         with pytest.raises(UnknownName, match="of snapshot 1"):
-            prompts(opened, "rl-prompts@1")
+            load_prompts(opened, "rl-prompts@1")
 
 
 def test_a_dataset_whose_folder_is_gone(lake: str) -> None:
@@ -421,7 +432,7 @@ def test_a_dataset_whose_folder_is_gone(lake: str) -> None:
         moved = row | {"dataset_id": identity, "name": "gone", "path": "/nowhere/at/all"}
         writer.append({"datasets": [moved]}, "gone")
     with store.open(lake) as opened, pytest.raises(DatasetError, match="is gone: /nowhere") as told:
-        prompts(opened, "gone")
+        load_prompts(opened, "gone")
     assert "pipelines run rl-prompts --at" in str(told.value)
 
 
@@ -447,7 +458,7 @@ def test_folders_that_are_no_dataset_of_this_lake(
 ) -> None:
     folder = folder_of(tmp_path, row)
     with store.open(lake) as opened, pytest.raises(DatasetError, match=message):
-        prompts(opened, folder)
+        load_prompts(opened, folder)
 
 
 def test_exemplars_of_another_lake_are_refused(lake: str, made: Made, tmp_path: Path) -> None:
@@ -457,10 +468,25 @@ def test_exemplars_of_another_lake_are_refused(lake: str, made: Made, tmp_path: 
     }  # fmt: skip
     folder = folder_of(tmp_path, row)
     with store.open(lake) as opened, pytest.raises(DatasetError, match="about 1 kernels"):
-        prompts(opened, folder)
+        load_prompts(opened, folder)
 
 
 def test_numbers_that_ask_for_nothing_are_refused() -> None:
     for wrong in ({"attempts": 0}, {"wave": 0}, {"keep": -1}):
         with pytest.raises(FlywheelError, match="asks for nothing"):
             Config(**wrong)
+
+
+def test_the_command_ends_with_an_error_where_an_endpoint_is_gone(
+    lake: str, made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = folder_of(tmp_path, {"prompt": "short", "task_id": made.known.relu})
+    with ChatServer(lambda asked: completion(["no"])) as server:
+        url = f"{server.url}#m"
+    common = Common(lake=lake, quiet=True)
+    with pytest.raises(EndpointFailed, match="Run the same command again") as failed:
+        rollout(
+            dataset=str(folder), policy=[url], judge=False, retries=0, timeout_s=5.0, common=common
+        )
+    assert failed.value.exit_code == 1
+    assert "generations +0" in capsys.readouterr().out

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from pipeline_lakes import Rows
 
 import store
-from trainers import self_supervised
-from trainers.self_supervised import Config, Outcome, collapse
+from trainers.training import round_outcome
+from trainers.training.round_options import Config
+from trainers.training.round_outcome import Outcome, find_collapse
 
-SQL = Path(self_supervised.__file__).parent / "sql"
+SQL = Path(round_outcome.__file__).parent / "sql"
 
 
 def outcome(**counts: int) -> Outcome:
@@ -64,24 +65,26 @@ def test_an_outcome_counts_attempts_as_often_as_they_were_made(writer, lake_url:
 def test_an_outcome_without_attempts_divides_by_nothing() -> None:
     empty = outcome(attempts=0, with_code=0, unique_kernels=0, executable=0, correct=0)
     assert (empty.success_rate, empty.unique_share) == (0, 1)
-    assert collapse(Config(), empty, 0.0) == "none of 0 attempts is correct"
+    assert find_collapse(Config(), empty, 0.0) == "none of 0 attempts is correct"
 
 
 def test_what_counts_as_collapse() -> None:
     config = Config(least_success=0.5, least_unique=0.25)
-    assert collapse(config, outcome(), 0.0) is None
-    assert collapse(config, outcome(), 0.8) is None
-    assert "fell to 0.4 from 0.81" in str(collapse(config, outcome(), 0.81))
-    assert "none of 10" in str(collapse(config, outcome(correct=0), 0.0))
-    assert "8 attempts gave 1 distinct" in str(collapse(config, outcome(unique_kernels=1), 0.0))
-    assert collapse(config, outcome(unique_kernels=2), 0.0) is None
+    assert find_collapse(config, outcome(), 0.0) is None
+    assert find_collapse(config, outcome(), 0.8) is None
+    assert "fell to 0.4 from 0.81" in str(find_collapse(config, outcome(), 0.81))
+    assert "none of 10" in str(find_collapse(config, outcome(correct=0), 0.0))
+    assert "8 attempts gave 1 distinct" in str(
+        find_collapse(config, outcome(unique_kernels=1), 0.0)
+    )
+    assert find_collapse(config, outcome(unique_kernels=2), 0.0) is None
 
 
 @given(st.integers(1, 50), st.integers(0, 50), st.floats(0, 1))
 def test_a_rate_at_least_as_good_as_the_best_never_collapses(attempts, correct, share) -> None:
     correct = min(attempts, correct)
     one = outcome(attempts=attempts, with_code=attempts, unique_kernels=attempts, correct=correct)
-    why = collapse(Config(least_success=share), one, one.success_rate)
+    why = find_collapse(Config(least_success=share), one, one.success_rate)
     assert (why is None) == (correct > 0)
 
 

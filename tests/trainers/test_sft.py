@@ -18,7 +18,8 @@ from pipeline_lakes import Rows, small_rows
 
 import store
 from store.errors import DatasetError, UnknownName
-from trainers import _dataset, _lengths, _model
+from trainers.datasets import lengths, records
+from trainers.models import loading
 
 STEPS = 6
 
@@ -46,7 +47,7 @@ def url(small_lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> st
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of the tiny random model."""
-    return _model.tiny_model(tmp_path_factory.mktemp("tiny") / "model", 0)
+    return loading.write_tiny_model(tmp_path_factory.mktemp("tiny") / "model", 0)
 
 
 def trainers(*words: str, torchrun: int = 0) -> subprocess.Popen[str]:
@@ -77,56 +78,56 @@ def rows(url: str, query: str) -> list[dict[str, object]]:
 
 
 def test_a_dataset_is_found_by_folder_name_tag_and_snapshot(url: str) -> None:
-    first = _dataset.made(url, "sft")
+    first = records.make_dataset(url, "sft")
     with store.writer(url, author="tests") as writer:
         row = {"tag_id": "t", "name": "v1", "snapshot_id": first.snapshot_id, "author": "tests"}
         writer.append({"tags": [row]}, "a tag")
-    again = _dataset.made(url, "sft", seed=1)
+    again = records.make_dataset(url, "sft", seed=1)
     assert again.dataset_id != first.dataset_id
-    assert _dataset.found(url, "sft") == again
-    assert _dataset.found(url, "sft@v1") == first
-    assert _dataset.found(url, f"sft@{first.snapshot_id}") == first
-    assert _dataset.found(url, str(first.folder)) == first
+    assert records.find_dataset(url, "sft") == again
+    assert records.find_dataset(url, "sft@v1") == first
+    assert records.find_dataset(url, f"sft@{first.snapshot_id}") == first
+    assert records.find_dataset(url, str(first.folder)) == first
     with pytest.raises(UnknownName, match='no dataset "stf"'):
-        _dataset.found(url, "stf")
+        records.find_dataset(url, "stf")
     with pytest.raises(UnknownName, match="no dataset sft of snapshot 1"):
-        _dataset.found(url, "sft@1")
+        records.find_dataset(url, "sft@1")
     with pytest.raises(DatasetError, match="what is needed is preference"):
-        _dataset.found(url, "sft", "preference")
+        records.find_dataset(url, "sft", "preference")
 
 
 def test_a_dataset_that_is_gone_or_changed_is_refused(url: str, tmp_path: Path) -> None:
-    made = _dataset.made(url, "sft")
+    made = records.make_dataset(url, "sft")
     [file] = made.files
     table = pq.read_table(file)
     pq.write_table(table.slice(1), file)
     with pytest.raises(DatasetError, match="are not those that the lake recorded"):
-        _dataset.found(url, "sft")
+        records.find_dataset(url, "sft")
     pq.write_table(table, file, compression="none")  # other bytes, the same rows
-    assert _dataset.found(url, "sft") == made
+    assert records.find_dataset(url, "sft") == made
     shutil.move(made.folder, tmp_path / "moved")
     with pytest.raises(DatasetError, match=f"pipelines run sft --at {made.snapshot_id}"):
-        _dataset.found(url, "sft")
-    assert _dataset.found(url, str(tmp_path / "moved")).dataset_id == made.dataset_id
+        records.find_dataset(url, "sft")
+    assert records.find_dataset(url, str(tmp_path / "moved")).dataset_id == made.dataset_id
     (tmp_path / "own").mkdir()
     with pytest.raises(DatasetError, match=r"no recipe\.json"):
-        _dataset.found(url, str(tmp_path / "own"))
+        records.find_dataset(url, str(tmp_path / "own"))
     (tmp_path / "own" / "recipe.json").write_text(json.dumps({"dataset_id": "of elsewhere"}))
     with pytest.raises(UnknownName, match="no dataset of the lake"):
-        _dataset.found(url, str(tmp_path / "own"))
+        records.find_dataset(url, str(tmp_path / "own"))
 
 
 def test_tasks_of_the_test_split_are_never_trained_on(url: str) -> None:
     words = ["run", "sft", "--purpose", "eval", "--lake", url]
     subprocess.run([sys.executable, "-m", "pipelines", *words], check=True, capture_output=True)
     with pytest.raises(DatasetError, match="is for evaluation"):
-        _dataset.found(url, "sft")
+        records.find_dataset(url, "sft")
 
 
 def test_kernels_quarantined_since_are_told(url: str) -> None:
-    made = _dataset.made(url, "sft")
+    made = records.make_dataset(url, "sft")
     with store.open(url) as lake:
-        assert _dataset.quarantined(lake, made.dataset_id) == []
+        assert records.list_quarantined(lake, made.dataset_id) == []
         held = made.table(["kernel_id"]).column(0)[0].as_py()
     import builders
 
@@ -135,22 +136,24 @@ def test_kernels_quarantined_since_are_told(url: str) -> None:
         tables = {"findings": [finding], "standings": [builders.standing(finding)]}
         writer.append(tables, "a cheat")
     with store.open(url) as lake:
-        assert _dataset.quarantined(lake, made.dataset_id) == [held]
+        assert records.list_quarantined(lake, made.dataset_id) == [held]
 
 
 def test_the_tiny_model_is_the_same_for_a_seed_and_reads_any_text(tiny: Path, tmp_path) -> None:
-    again = _model.tiny_model(tmp_path / "again", 0)
-    assert _model.policy_id(again) == _model.policy_id(tiny)
-    assert _model.policy_id(_model.tiny_model(tmp_path / "other", 1)) != _model.policy_id(tiny)
-    tokenizer = _model.tokenizer_of(tiny)
+    again = loading.write_tiny_model(tmp_path / "again", 0)
+    assert loading.compute_policy_id(again) == loading.compute_policy_id(tiny)
+    assert loading.compute_policy_id(
+        loading.write_tiny_model(tmp_path / "other", 1)
+    ) != loading.compute_policy_id(tiny)
+    tokenizer = loading.load_tokenizer(tiny)
     text = "for (int i = 0; i < n; ++i) 漢字 \x00 \ud7ff <|im_end|>\n"
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
 
 
 def test_rows_over_length_are_counted_and_refused(url: str, tiny: Path, tmp_path: Path) -> None:
-    tokenizer = _model.tokenizer_of(tiny)
-    made = _dataset.made(url, "sft").columns(["prompt", "completion"], tmp_path / "cache")
-    found = _lengths.lengths(made, tokenizer, 10_000)
+    tokenizer = loading.load_tokenizer(tiny)
+    made = records.make_dataset(url, "sft").columns(["prompt", "completion"], tmp_path / "cache")
+    found = lengths.measure_lengths(made, tokenizer, 10_000)
     each = [
         len(tokenizer.apply_chat_template([*row["prompt"], *row["completion"]])["input_ids"])
         for row in made
@@ -159,14 +162,14 @@ def test_rows_over_length_are_counted_and_refused(url: str, tiny: Path, tmp_path
         len(each), sum(each), max(each), 0,
     )  # fmt: skip
     limit = max(each) - 1
-    short = _lengths.lengths(made, tokenizer, limit)
+    short = lengths.measure_lengths(made, tokenizer, limit)
     assert short.kept == [index for index, length in enumerate(each) if length <= limit]
     told = f"{short.over} of {len(each)} rows are longer than {limit} tokens; the longest has"
     with pytest.raises(DatasetError, match=told):
-        _lengths.checked(short, limit, "refuse")
-    assert _lengths.checked(short, limit, "drop") == short
+        lengths.check_lengths(short, limit, "refuse")
+    assert lengths.check_lengths(short, limit, "drop") == short
     with pytest.raises(DatasetError):
-        _lengths.checked(_lengths.lengths(made, tokenizer, 5), 5, "drop")
+        lengths.check_lengths(lengths.measure_lengths(made, tokenizer, 5), 5, "drop")
 
 
 @pytest.mark.slow
@@ -195,8 +198,8 @@ def test_a_killed_run_goes_on_and_ends_as_if_it_had_not_been(url: str, tmp_path:
     assert {row["parent_policy_id"] for row in found} == {base["policy_id"]}
     assert {row["dataset_id"] for row in found} == {made["dataset_id"]}
     final = tmp_path / "run" / "final"
-    assert found[-1]["policy_id"] == _model.policy_id(final)
-    assert found[-1]["weights_sha256"] == _model.weights_sha256(final)
+    assert found[-1]["policy_id"] == loading.compute_policy_id(final)
+    assert found[-1]["weights_sha256"] == loading.hash_weights(final)
     assert list((tmp_path / "run" / "tensorboard").glob("events.*"))
 
 
@@ -205,14 +208,14 @@ def test_an_adapter_is_gone_on_with_or_merged_into_weights_that_train(
     tiny: Path, tmp_path: Path
 ) -> None:
     peft = pytest.importorskip("peft", reason="peft is not installed")
-    whole: Any = _model.load(tiny)
+    whole: Any = loading.load_model(tiny)
     shapes = {name: weight.shape for name, weight in whole.named_parameters()}
-    peft.get_peft_model(whole, _model.adapter(tiny, 2)).save_pretrained(tmp_path)
-    trained = _model.load(tmp_path, lora=2).named_parameters()
+    peft.get_peft_model(whole, loading.make_adapter_config(tiny, 2)).save_pretrained(tmp_path)
+    trained = loading.load_model(tmp_path, lora=2).named_parameters()
     further = {name for name, weight in trained if weight.requires_grad}
     assert further
     assert all("lora_" in name for name in further)
-    merged = dict(_model.load(tmp_path).named_parameters())
+    merged = dict(loading.load_model(tmp_path).named_parameters())
     assert {name: weight.shape for name, weight in merged.items()} == shapes
     assert all(weight.requires_grad for weight in merged.values())
 
@@ -224,7 +227,7 @@ def test_lora_checkpoints_are_adapters_that_training_goes_on_with(url: str, tmp_
     assert (final / "adapter_model.safetensors").exists()
     finished(trainers(*quick(url, "two", "--lora", "4", "--model", str(final))))
     parents = rows(url, "SELECT DISTINCT parent_policy_id FROM policies WHERE model LIKE 'two/%'")
-    assert parents == [{"parent_policy_id": _model.policy_id(final)}]
+    assert parents == [{"parent_policy_id": loading.compute_policy_id(final)}]
     other = trainers(*quick(url, "three", "--lora", "8", "--model", str(final)))
     assert "adapter of rank 4, not 8" in other.communicate(timeout=600)[1]
     finished(trainers(*quick(url, "four", "--model", str(final))))

@@ -20,10 +20,10 @@ import store
 import trainers
 from store.code.completion import parse_completion
 from store.errors import LakeNotFound
-from trainers import _tiny
+from trainers.models import tiny_answers
 
 ROOT = Path(trainers.__file__).parent.parent
-SQL = Path(trainers.__file__).parent / "sql"
+SQL = Path(trainers.__file__).parent / "training" / "sql"
 WAIT_S = 900
 
 
@@ -176,8 +176,8 @@ def check_exemplars(done: Done) -> None:
 
 
 def test_every_answer_of_the_preset_parses() -> None:
-    for task in _tiny.TEMPLATES:
-        for answer in _tiny.answers(task):
+    for task in tiny_answers.TEMPLATES:
+        for answer in tiny_answers.make_answers(task):
             parsed = parse_completion(answer)
             assert parsed.parse_error is None
             assert parsed.code is not None

@@ -17,7 +17,8 @@ from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 import trainers
-from trainers import _model, _rewards
+from trainers.models import loading
+from trainers.rewarding import smoothing
 
 RAN = (1, 16)
 """The versions of TRL that this file was run with in CI; pyproject.toml admits no other."""
@@ -72,7 +73,7 @@ REWARDS = [1.0, 0.0, 0.25, 0.25, None, 0.5, 0.5, -1.5]
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Watched:
     """Return a trainer after two steps of four groups of two, made of two passes each."""
     folder = tmp_path_factory.mktemp("trl")
-    model = _model.tiny_model(folder / "model", 0)
+    model = loading.write_tiny_model(folder / "model", 0)
     rows = datasets.Dataset.from_dict(
         {
             "task_id": [f"task {n}" for n in range(6)],
@@ -92,13 +93,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Watched:
         disable_tqdm=True,
         loss_type="grpo",
         remove_unused_columns=False,
-        **_model.precision(),
+        **loading.choose_precision(),
     )
     made = Watched(
-        model=_model.load(model),
+        model=loading.load_model(model),
         args=arguments,
         train_dataset=rows,
-        processing_class=_model.tokenizer_of(model),
+        processing_class=loading.load_tokenizer(model),
     )
     made.train()
     return made
@@ -133,7 +134,7 @@ def test_advantages_that_are_stored_are_those_that_train(trained: Watched) -> No
 
     raw = np.array([np.nan if one is None else one for one in REWARDS])
     groups = [str(at // GROUP) for at in range(8)]
-    stored, flat = _rewards.normalised(raw, groups, 1e-4)
+    stored, flat = smoothing.normalize_rewards(raw, groups, 1e-4)
     assert flat == 2  # 0.25 twice, and one without its pair
     # TRL shuffles the answers of a step before it divides them into passes.
     for one in trained.advantages:

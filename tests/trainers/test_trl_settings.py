@@ -8,34 +8,34 @@ import pytest
 from trl.trainer.sft_config import SFTConfig
 
 from store.errors import FlywheelError, UnknownName
-from trainers import _trl
-from trainers._contract import Training
+from trainers.runs.job import Training
+from trainers.training import trl_settings
 
 
 def test_values_get_the_types_that_trl_declares() -> None:
     words = ("learning_rate=1e-5", "max_steps=3", "packing=true", "bf16=false", "optim=sgd")
-    assert _trl.parsed(SFTConfig, words) == {
+    assert trl_settings.parse_words(SFTConfig, words) == {
         "learning_rate": 1e-5, "max_steps": 3, "packing": True, "bf16": False, "optim": "sgd",
     }  # fmt: skip
-    assert _trl.parsed(SFTConfig, ()) == {}
+    assert trl_settings.parse_words(SFTConfig, ()) == {}
 
 
 def test_unknown_keys_name_the_nearest_and_bad_values_are_refused() -> None:
     with pytest.raises(UnknownName, match='Did you mean "learning_rate"'):
-        _trl.parsed(SFTConfig, ("learning_rat=1",))
+        trl_settings.parse_words(SFTConfig, ("learning_rat=1",))
     with pytest.raises(FlywheelError, match="has no value"):
-        _trl.parsed(SFTConfig, ("packing",))
+        trl_settings.parse_words(SFTConfig, ("packing",))
     with pytest.raises(FlywheelError, match="learning_rate"):
-        _trl.parsed(SFTConfig, ("learning_rate=fast",))
+        trl_settings.parse_words(SFTConfig, ("learning_rate=fast",))
     with pytest.raises(FlywheelError, match="Give --max-length instead"):
-        _trl.parsed(SFTConfig, ("max_length=5",))
+        trl_settings.parse_words(SFTConfig, ("max_length=5",))
     with pytest.raises(FlywheelError, match="never do that"):
-        _trl.parsed(SFTConfig, ("trust_remote_code=true",))
+        trl_settings.parse_words(SFTConfig, ("trust_remote_code=true",))
 
 
 def test_what_is_passed_wins_over_defaults(tmp_path: Path) -> None:
     config = Training(seed=5, trl=("logging_steps=7",))
-    made = _trl.settings(SFTConfig, config, tmp_path, {"num_train_epochs": 1})
+    made = trl_settings.make_settings(SFTConfig, config, tmp_path, {"num_train_epochs": 1})
     assert (made["logging_steps"], made["seed"], made["num_train_epochs"]) == (7, 5, 1)
     assert made["report_to"] == ["tensorboard"]
-    assert _trl.configured(SFTConfig, made).seed == 5
+    assert trl_settings.make_config(SFTConfig, made).seed == 5

@@ -14,12 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainers.rewards._terms import Terms, figures, rewarded
+from trainers.rewarding.terms import Terms, assign_rewards, read_figures
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from trainers.rewards._terms import Floats
+    from trainers.rewarding.terms import Floats
 
 VERSION = 2
 
@@ -36,4 +36,4 @@ class Config(Terms):
 
 def raw(rows: pa.Table, config: Config) -> Floats:
     """Return the bucketed speedup of every attempt, in units of the baseline's speed."""
-    return rewarded(rows, figures(rows, f"{config.baseline}_cuda_l1"), config)
+    return assign_rewards(rows, read_figures(rows, f"{config.baseline}_cuda_l1"), config)

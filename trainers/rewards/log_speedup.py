@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainers.rewards._terms import Terms, figures, rewarded
+from trainers.rewarding.terms import Terms, assign_rewards, read_figures
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from trainers.rewards._terms import Floats
+    from trainers.rewarding.terms import Floats
 
 VERSION = 2
 
@@ -32,4 +32,4 @@ def raw(rows: pa.Table, config: Config) -> Floats:
     """Return the natural logarithm of every attempt's speedup."""
     import numpy as np
 
-    return rewarded(rows, np.log(figures(rows, f"{config.baseline}_speedup")), config)
+    return assign_rewards(rows, np.log(read_figures(rows, f"{config.baseline}_speedup")), config)

@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from store.schema.baselines import Baseline
-from trainers.rewards._terms import Terms, figures, rewarded
+from pipelines import Baseline
+from trainers.rewarding.terms import Terms, assign_rewards, read_figures
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from trainers.rewards._terms import Floats
+    from trainers.rewarding.terms import Floats
 
 VERSION = 2
 
@@ -42,7 +42,7 @@ def raw(rows: pa.Table, config: Config) -> Floats:
     import numpy as np
 
     # What was not measured (NaN) is above nothing.
-    faster = figures(rows, f"{config.baseline}_speedup") > 1 + config.margin
-    fastest = faster & (figures(rows, f"{config.second_baseline}_speedup") > 1 + config.margin)
+    faster = read_figures(rows, f"{config.baseline}_speedup") > 1 + config.margin
+    fastest = faster & (read_figures(rows, f"{config.second_baseline}_speedup") > 1 + config.margin)
     worth = np.where(fastest, config.fastest, np.where(faster, config.faster, config.correct))
-    return rewarded(rows, worth, config)
+    return assign_rewards(rows, worth, config)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainers.rewards._terms import Terms, rewarded
+from trainers.rewarding.terms import Terms, assign_rewards
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from trainers.rewards._terms import Floats
+    from trainers.rewarding.terms import Floats
 
 VERSION = 2
 
@@ -25,4 +25,4 @@ class Config(Terms):
 
 def raw(rows: pa.Table, config: Config) -> Floats:
     """Return what a verdict is worth."""
-    return rewarded(rows, config.correct, config)
+    return assign_rewards(rows, config.correct, config)

@@ -1,0 +1,237 @@
+"""The `pipelines` command: list what there is, show one, run one over a pinned snapshot."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from pipelines.contract.request import Request
+from store.commandline import echo, members
+from store.commandline.help import CommandApp, make_room_app
+from store.commandline.members import Common, Format, Member
+from store.commandline.progress import show_progress
+from store.errors import DatasetError
+
+if TYPE_CHECKING:
+    from pipelines.datasets.job import Dataset, Job
+
+_DEFAULT = Common()
+_NEEDED = ("Config", "DATASET_TYPE", "TEMPLATE", "render", "select")
+
+app = make_room_app(
+    "pipelines",
+    "Make datasets from a pinned snapshot: SQL selects the rows, templates render the texts.",
+    [
+        "pipelines list",
+        "pipelines run contrastive-batch",
+        "pipelines run contrastive-batch --explain level1/12",
+        "pipelines run sft --at v1 --dry-run",
+    ],
+)
+members.add_list(app, "pipelines")
+run_app = CommandApp(
+    name="run",
+    help="Make a dataset: a folder that `datasets.load_dataset` opens, recorded in the lake.",
+)
+app.command(run_app)
+
+
+def main() -> None:
+    """Run the `pipelines` command."""
+    members.run(app, members.Group(run_app, "pipelines", _make_command))
+
+
+@app.command
+def show(name: str, /, *, common: Common = _DEFAULT) -> None:
+    """Explain one pipeline: what it makes, its options, its template and its SQL.
+
+    Parameters
+    ----------
+    name
+        Name of the pipeline.
+    """
+    from pipelines.cli.description import describe
+
+    one = members.find_member("pipelines", name)
+    echo.print_lines(describe(one, _load(one)))
+
+
+def _make_command(one: Member) -> Callable[..., None]:
+    """Make the function behind `pipelines run NAME`."""
+    module = _load(one)
+
+    def command(
+        *,
+        config: Any = None,
+        request: Any = None,
+        at: str | None = None,
+        name: str | None = None,
+        out: Path | None = None,
+        max_tokens: int | None = None,
+        tokenizer: Path | None = None,
+        dry_run: bool = False,
+        explain: str | None = None,
+        format: Format = "table",
+        common: Common = _DEFAULT,
+    ) -> None:
+        import store
+        from pipelines.datasets.job import Job
+        from pipelines.datasets.tokens import make_counter
+
+        if name is not None and not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
+            raise DatasetError(f'"{name}" cannot name a dataset', "Use letters, digits, . _ and -.")
+        with store.open(common.lake, at) as lake:
+            job = Job(
+                lake=lake,
+                pipeline=one.name,
+                module=module,
+                config=config or module.Config(),
+                request=request or Request(),
+                name=name or one.name,
+                counter=make_counter(tokenizer),
+                max_tokens=max_tokens,
+            )
+            if explain is not None:
+                _explain(job, explain)
+            elif dry_run:
+                _preview(job, format, common)
+            else:
+                _write(job, out, format, common)
+
+    command.__annotations__ |= {
+        "config": Annotated[module.Config | None, Parameter(name="*")],
+        "request": Annotated[Request | None, Parameter(name="*")],
+        "at": _option("Tag, snapshot number or ISO time to read the lake at (default: newest)."),
+        "name": _option("Name of the dataset (default: that of the pipeline)."),
+        "out": _option("Folder to write (default: ./datasets/NAME/SNAPSHOT-HASH).", Path),
+        "max_tokens": _option("Leave out rows that are longer than this.", int),
+        "tokenizer": _option(
+            "tokenizer.json that counts tokens, or a model folder (default: bytes / 4).", Path
+        ),
+        "dry_run": Annotated[
+            bool, Parameter(help="Show counts and one rendered row; write nothing.", negative="")
+        ],
+        "explain": _option("Draw how exemplars of this task are chosen: name or start of id."),
+        "format": Annotated[Format, Parameter(help="Form of the result: table, json or csv.")],
+        "common": Common,
+    }
+    return command
+
+
+def _write(job: Job, out: Path | None, format: Format, common: Common) -> None:
+    from pipelines.datasets.materialize import write_dataset
+    from pipelines.datasets.record import record_dataset
+
+    started_at = datetime.now(UTC)
+    with show_progress(quiet=common.quiet) as progress:
+        dataset, folder = write_dataset(job, out, progress)
+    recorded = record_dataset(dataset, folder, started_at)
+    if not common.quiet:
+        _report(dataset, [f"folder     {folder}"], echo.print_note)
+        if recorded is None:
+            echo.print_note("this very dataset is recorded in the lake already")
+    if format == "table":
+        echo.print_result(_summarize(dataset, folder))
+    else:
+        _write_facts(dataset, format, path=str(folder))
+
+
+def _preview(job: Job, format: Format, common: Common) -> None:
+    from pipelines.datasets.materialize import preview_dataset
+
+    with show_progress(quiet=common.quiet) as progress:
+        dataset = preview_dataset(job, progress)
+    if format != "table":
+        _write_facts(dataset, format, example=dataset.example)
+        return
+    _report(dataset, [], echo.print_result)
+    for column, turns in (dataset.example or {}).items():
+        for turn in turns:
+            echo.print_lines(f"\n--- first row, {column}, {turn['role']} ---")
+            echo.print_foreign(turn["content"])
+    echo.print_lines(
+        f"\n{job.name}: {dataset.rows} rows, nothing written (snapshot {job.lake.snapshot})"
+    )
+
+
+def _explain(job: Job, task: str) -> None:
+    explain = getattr(job.module, "explain", None)
+    if explain is None:
+        raise DatasetError(
+            f"{job.pipeline} draws no exemplars, so there is nothing to explain",
+            "Try `pipelines run contrastive-batch --explain TASK`.",
+        )
+    console = echo.open_console(width=None if sys.stdout.isatty() else 100)
+    console.print(explain(job.lake, job.config, job.request, task))
+
+
+def _summarize(dataset: Dataset, folder: Path) -> str:
+    job = dataset.job
+    return f"{job.name}: {dataset.rows} rows → {folder} (snapshot {job.lake.snapshot})"
+
+
+def _report(dataset: Dataset, more: list[str], write: Callable[[str], None]) -> None:
+    """Write what was made and what was left out, one fact a line."""
+    job = dataset.job
+    lines = [
+        f"rows       {dataset.rows} {dataset.dataset_type} ({job.split} split)",
+        f"tokens     {dataset.tokens} ({job.counter.words})",
+        *(f"{name:<10} {value}" for name, value in dataset.notes.items()),
+        *(f"left out   {count} {reason}" for reason, count in dataset.dropped.items()),
+        f"snapshot   {job.lake.snapshot} of lake {job.lake.lake_id}",
+        *more,
+    ]
+    for line in lines:
+        write(line)
+
+
+def _write_facts(dataset: Dataset, format: Format, **more: Any) -> None:
+    """Write the result for a program."""
+    from pipelines.datasets.card import collect_facts
+
+    facts = collect_facts(dataset) | {
+        "name": dataset.job.name,
+        "splits": {dataset.job.split: dataset.rows},
+        "dropped": dataset.dropped,
+        "notes": dataset.notes,
+    }
+    if format == "json":
+        echo.print_json(facts | more)
+        return
+    import pyarrow as pa
+
+    from store.commandline import display
+
+    flat = {
+        name: json.dumps(value) if isinstance(value, dict) else value
+        for name, value in (facts | more).items()
+    }
+    display.write_rows(pa.Table.from_pylist([flat]), format)
+
+
+def _load(one: Member) -> ModuleType:
+    """Import a pipeline; raises DatasetError where it lacks a part of the contract."""
+    module = one.load()
+    missing = [name for name in _NEEDED if not hasattr(module, name)]
+    if missing:
+        raise DatasetError(
+            f"{one.file} defines no {', '.join(missing)}",
+            f"A pipeline defines {', '.join(_NEEDED)}: see pipelines/README.md.",
+        )
+    return module
+
+
+def _option(help: str, kind: type = str) -> Any:
+    return Annotated[kind | None, Parameter(help=help, show_default=False)]
+
+
+if __name__ == "__main__":
+    main()

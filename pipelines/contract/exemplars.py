@@ -1,0 +1,37 @@
+"""How many kernels a prompt shows, and the constants of their draw."""
+
+# No annotations from __future__: a Config in another module extends these classes, and its __init__
+# would look for the names of these types there.
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from pipelines.contract.baselines import Baseline
+
+Strategy: TypeAlias = Literal["bucket", "random", "none", "island", "top"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExemplarOptions:
+    """Options of everything that shows scored kernels in a prompt."""
+
+    exemplars: int = 2
+    """Kernels shown in a prompt (CUDA-L1: 2)."""
+    temperature: float = 1.0
+    """Temperature of the softmax over buckets, in units of speedup. Our choice: not published."""
+    bucket_width: float = 0.25
+    """Width of a score bucket, in units of speedup. Our choice: not published."""
+    islands: int = 4
+    """Number of islands for strategy island."""
+    baseline: Baseline = "eager"
+    """What the speedups shown are relative to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawOptions(ExemplarOptions):
+    """Options of a draw in SQL."""
+
+    strategy: Strategy = "bucket"
+    """bucket: softmax over score buckets. island: the same inside one of several islands of
+    kernels. random: any kernels. top: the fastest. none: the reference alone."""
+    per_task: int | None = None
+    """Prompts per task (default: 1, or as many as --limit needs)."""

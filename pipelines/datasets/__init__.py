@@ -1,0 +1,1 @@
+"""From a selection to a dataset: rendered rows, Parquet shards, card, and rows of the lake."""

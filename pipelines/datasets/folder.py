@@ -1,0 +1,100 @@
+"""The folder of a dataset: Parquet shards that appear under their final names, all or nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import store
+from store.errors import DatasetError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROW_GROUP_ROWS = 1_000
+SHARD_ROWS = 20_000
+
+
+class Shards:
+    """Parquet files of one split, opened as rows come and named when their number is known."""
+
+    schema: pa.Schema
+    """Schema of the rows; known after the first batch."""
+
+    def __init__(self, folder: Path, split: str) -> None:
+        self.folder, self.split = folder, split
+        self._writer: Any = None
+        self._rows = 0
+        self._parts: list[Path] = []
+        folder.mkdir(parents=True)
+
+    def write(self, table: pa.Table) -> None:
+        """Append one batch as one row group."""
+        import pyarrow.parquet as pq
+
+        self.schema = table.schema
+        if self._writer is not None and self._rows + table.num_rows > SHARD_ROWS:
+            self._close()
+        if self._writer is None:
+            part = self.folder / f"{len(self._parts):05d}.partial"
+            self._parts.append(part)
+            self._writer = pq.ParquetWriter(
+                part,
+                self.schema,
+                compression="zstd",
+                write_page_index=True,
+                use_content_defined_chunking=True,
+            )
+        self._writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+        self._rows += table.num_rows
+
+    def finish(self) -> list[Path]:
+        """Close the last file and return all under their final names."""
+        self._close()
+        files: list[Path] = []
+        for number, part in enumerate(self._parts):
+            name = f"{self.split}-{number:05d}-of-{len(self._parts):05d}.parquet"
+            files.append(part.rename(self.folder / name))
+        return files
+
+    def _close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._writer, self._rows = None, 0
+
+
+@contextmanager
+def open_scratch_folder(base: Path) -> Generator[Path]:
+    """Yield a new folder beside the final one; it is gone in the end, whatever happens."""
+    folder = base / f".partial-{os.getpid()}-{store.ids.uuid7()[:8]}"
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def place_folder(folder: Path, target: Path) -> None:
+    """Move a finished folder to its place; identical files there are left as they are."""
+    if target.exists() and (target.is_file() or any(target.iterdir())):
+        if target.is_dir() and _hash_files(folder) == _hash_files(target):
+            return
+        raise DatasetError(
+            f"{target} holds something else", "Name another folder with --out; nothing was written."
+        )
+    if target.exists():
+        target.rmdir()
+    folder.rename(target)
+
+
+def _hash_files(folder: Path) -> dict[str, str]:
+    return {
+        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }

@@ -1,0 +1,192 @@
+"""From a selection to a dataset folder: rendered in batches, hashed, and written as Parquet."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter as Tally
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.contract.rows import Message, Row, Selection
+from pipelines.datasets import card
+from pipelines.datasets.content import digest_messages, hash_rows
+from pipelines.datasets.folder import ROW_GROUP_ROWS, Shards, open_scratch_folder, place_folder
+from pipelines.datasets.job import Dataset, Job
+from pipelines.rendering.templates import template_hash
+from pipelines.selection.rules import apply_rules
+from pipelines.selection.texts import fetch_texts
+from store.commandline.progress import Progress, ignore_progress
+from store.errors import DatasetError, EmptyDataset
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def select_rows(job: Job) -> Selection:
+    """Return the rows that the pipeline picks, cut to the limit and held against the rules.
+
+    Raises:
+        EmptyDataset: nothing is left.
+        LeakageFound: a training row asks for a task of the test split.
+    """
+    selection = job.module.select(job.lake, job.config, job.request)
+    missing = {"task_id", "kernel_ids"} - set(selection.rows.column_names)
+    if missing:
+        raise DatasetError(
+            f"{job.pipeline}: select() gives no column {', '.join(sorted(missing))}",
+            "pipelines/README.md has the contract.",
+        )
+    selection = replace(selection, rows=_conform(selection.rows))
+    selection = apply_rules(job.lake, selection, job.request)
+    rows = selection.rows
+    if job.request.limit is not None:
+        rows = rows.slice(0, job.request.limit)
+    if rows.num_rows == 0:
+        why = ", ".join(f"{reason} {count}" for reason, count in selection.dropped.items())
+        raise EmptyDataset(f"{job.pipeline} finds no row at snapshot {job.lake.snapshot}", why)
+    return replace(selection, rows=rows)
+
+
+def render_rows(
+    job: Job, dataset: Dataset, selection: Selection, progress: Progress = ignore_progress
+) -> Iterator[pa.Table]:
+    """Yield the dataset in batches of final columns, and fill in `dataset` on the way.
+
+    Rows that repeat an earlier row's text, or are longer than the limit, are left out.
+    """
+    seen: set[bytes] = set()
+    content = hashlib.sha256()
+    dropped: Tally[str] = Tally()
+    done = 0
+    constants = {
+        "purpose": job.request.purpose,
+        "lake_id": job.lake.lake_id,
+        "snapshot_id": job.lake.snapshot,
+        "seed": job.request.seed,
+        "template_hash": template_hash(job.module.TEMPLATE),
+    }
+    for batch, rows in fetch_texts(job.lake, selection.rows, ROW_GROUP_ROWS):
+        texts = [job.module.render(row) for row in rows]
+        digests = [[digest_messages(turns) for turns in row.values()] for row in texts]
+        tokens = job.counter.count([_join_texts(row) for row in texts])
+        kept: list[int] = []
+        for index, digest in enumerate(digests):
+            whole = hashlib.sha256("".join(digest).encode()).digest()
+            if job.max_tokens is not None and tokens[index] > job.max_tokens:
+                dropped["row: over length"] += 1
+            elif whole in seen:
+                dropped["row: duplicate"] += 1
+            else:
+                seen.add(whole)
+                kept.append(index)
+        done += len(rows)
+        progress(done, selection.rows.num_rows, "rows")
+        if not kept:
+            continue
+        table = _assemble_columns(
+            batch.take(kept),
+            [texts[index] for index in kept],
+            [digests[index] for index in kept],
+            [tokens[index] for index in kept],
+            [rows[index] for index in kept],
+            constants,
+        )
+        hash_rows(content, table, [digests[index] for index in kept])
+        for index in kept:
+            row = rows[index]
+            dataset.licences["task", row.task.task_id] = row.task.license
+            for kernel in row.kernels:
+                dataset.licences["kernel", kernel.kernel_id] = kernel.license
+        if dataset.example is None:
+            dataset.example = texts[kept[0]]
+        dataset.rows += table.num_rows
+        dataset.tokens += sum(tokens[index] for index in kept)
+        dataset.num_bytes += table.nbytes
+        dataset.lineage.append(
+            batch.take(kept)
+            .select(["task_id", "kernel_ids"])
+            .append_column("prompt_id", table["prompt_id"])
+        )
+        yield table
+    dataset.content_hash = content.hexdigest()
+    dataset.dataset_type = selection.dataset_type or job.module.DATASET_TYPE
+    dataset.dropped = dict(Tally(selection.dropped) + Tally(dict(sorted(dropped.items()))))
+    dataset.notes = selection.notes
+    if dataset.rows == 0:
+        why = ", ".join(f"{reason} {count}" for reason, count in dataset.dropped.items())
+        raise EmptyDataset(f"{job.pipeline}: every row was left out", why)
+
+
+def preview_dataset(job: Job, progress: Progress = ignore_progress) -> Dataset:
+    """Return the dataset with the counts of a real run, and write nothing."""
+    dataset = Dataset(job=job)
+    for _ in render_rows(job, dataset, select_rows(job), progress):
+        pass
+    return dataset
+
+
+def write_dataset(
+    job: Job, out: Path | None, progress: Progress = ignore_progress
+) -> tuple[Dataset, Path]:
+    """Write the dataset folder and return it; leave nothing behind if that fails.
+
+    Without `out` the folder is ./datasets/<name>/<snapshot>-<start of the id>. A folder that
+    holds the same files is left as it is.
+
+    Raises:
+        DatasetError: `out` holds something else.
+    """
+    selection = select_rows(job)
+    dataset = Dataset(job=job)
+    base = out.parent if out is not None else Path("datasets") / job.name
+    with open_scratch_folder(base) as folder:
+        shards = Shards(folder / "data" / card.CONFIG_NAME, job.split)
+        for table in render_rows(job, dataset, selection, progress):
+            shards.write(table)
+        files = shards.finish()
+        card.write(folder, dataset, shards.schema, files)
+        target = out if out is not None else base / dataset.folder_name
+        place_folder(folder, target)
+    return dataset, target
+
+
+def _conform(rows: pa.Table) -> pa.Table:
+    """Return rows with kernel_ids as lists of text, also where no row has a kernel."""
+    import pyarrow as pa
+
+    place = rows.column_names.index("kernel_ids")
+    kernels = rows["kernel_ids"].cast(pa.list_(pa.string()))
+    return rows.set_column(place, "kernel_ids", kernels).combine_chunks()
+
+
+def _assemble_columns(
+    batch: pa.Table,
+    texts: list[dict[str, list[Message]]],
+    digests: list[list[str]],
+    tokens: list[int],
+    rows: list[Row],
+    constants: dict[str, Any],
+) -> pa.Table:
+    """Return a batch in its final columns: messages, task, the pipeline's own, provenance."""
+    import pyarrow as pa
+
+    turn = pa.struct([("role", pa.string()), ("content", pa.string())])
+    columns: dict[str, Any] = {
+        name: pa.array([row[name] for row in texts], pa.list_(turn)) for name in texts[0]
+    }
+    columns["task_id"] = batch["task_id"]
+    columns["task"] = pa.array([row.task.name for row in rows], pa.string())
+    for name in batch.column_names:
+        if name not in ("task_id", "kernel_ids") and not name.startswith("_"):
+            columns[name] = batch[name]
+    columns["prompt_id"] = pa.array([digest[0] for digest in digests], pa.string())
+    columns["tokens"] = pa.array(tokens, pa.int64())
+    for name, value in constants.items():
+        columns[name] = pa.repeat(pa.scalar(value), len(texts))
+    return pa.table(columns)
+
+
+def _join_texts(texts: dict[str, list[Message]]) -> str:
+    return "".join(turn["content"] for turns in texts.values() for turn in turns)

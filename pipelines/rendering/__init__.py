@@ -1,0 +1,1 @@
+"""Text out of Jinja2 templates."""

@@ -1,0 +1,64 @@
+"""Questions whose input rows are arguments, and answers that stay inside DuckDB.
+
+A step of a pipeline returns an Arrow table or a `Relation`, and the next step passes it to `query`
+or `keep` under the name that the SQL reads it by. Nothing else connects two steps.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    import store
+
+_numbers = itertools.count()
+
+Parameters: TypeAlias = "Sequence[object] | Mapping[str, object] | None"
+Rows: TypeAlias = "pa.Table | Relation"
+"""Input of a question."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relation:
+    """Rows that stay inside DuckDB, for later questions to the lake that they came from."""
+
+    sql: str
+    """A query that reads no name that a later question binds."""
+
+    def where(self, condition: str) -> Relation:
+        """Return the rows that meet an SQL condition."""
+        return Relation(sql=f"SELECT * FROM ({self.sql}) WHERE {condition}")
+
+
+def query(lake: store.Lake, sql: str, parameters: Parameters = None, **inputs: Rows) -> pa.Table:
+    """Return the answer to SQL of our own files.
+
+    Args:
+        lake: The pinned lake.
+        sql: One SELECT.
+        parameters: Values of its placeholders.
+        inputs: Rows that it reads, by the names that it uses for them.
+    """
+    _bind(lake, inputs)
+    return lake.run(sql, parameters).arrow()
+
+
+def keep(lake: store.Lake, sql: str, parameters: Parameters = None, **inputs: Rows) -> Relation:
+    """Answer SQL of our own files into a table inside DuckDB; arguments are those of `query`."""
+    _bind(lake, inputs)
+    name = f"_kept_{next(_numbers)}"
+    lake.keep(name, sql, parameters)
+    return Relation(sql=f"FROM {name}")
+
+
+def _bind(lake: store.Lake, inputs: Mapping[str, Rows]) -> None:
+    for name, rows in inputs.items():
+        if isinstance(rows, Relation):
+            lake.define(name, rows.sql)
+        else:
+            lake.register(name, rows)

@@ -1,0 +1,107 @@
+"""Rules that no pipeline may break: what no dataset may hold, whatever a pipeline's SQL picked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from pipelines.contract.request import Purpose, Request
+from pipelines.contract.rows import Selection
+from pipelines.selection.relations import Relation, keep, query
+from pipelines.selection.sql_files import sql
+from store.errors import LeakageFound
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    import store
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exclusions:
+    """Kernels that no row of a request may hold."""
+
+    test_kernels: Relation
+    """kernel_id of attempts at tasks of the test split; empty unless the request is for
+    training."""
+    another_function: Relation
+    """kernel_id and task_id of kernels that are another function than their task's module; empty
+    if the request includes them."""
+
+
+# A lake is pinned, so its answer does not change.
+_known: WeakKeyDictionary[store.Lake, dict[tuple[Purpose, bool], Exclusions]] = WeakKeyDictionary()
+
+
+def find_exclusions(lake: store.Lake, request: Request) -> Exclusions:
+    """Return the kernels that no row of the request may hold; asks a lake once for each rule."""
+    of_lake = _known.setdefault(lake, {})
+    rules = (request.purpose, request.include_nonequivalent)
+    if rules not in of_lake:
+        of_lake[rules] = Exclusions(
+            test_kernels=keep(lake, sql("shared", "test_kernels"), {"purpose": request.purpose}),
+            another_function=keep(
+                lake,
+                sql("shared", "another_function"),
+                {"included": request.include_nonequivalent},
+            ),
+        )
+    return of_lake[rules]
+
+
+def apply_rules(lake: store.Lake, selection: Selection, request: Request) -> Selection:
+    """Leave out the rows that no dataset may hold, and count them.
+
+    A task of the test split in a training set is an error of the pipeline. Left out are rows with a
+    kernel that is quarantined, surely suspected or rejected (view withheld), or another function
+    than the task's, and for training also rows with a kernel of a test task or a near copy of one.
+
+    Raises:
+        LeakageFound: a training row asks for a task of the test split; names the tasks.
+    """
+    import pyarrow as pa
+
+    picked = _number_rows(selection.rows)
+    if request.purpose == "train":
+        _refuse_leaks(lake, picked)
+    exclusions = find_exclusions(lake, request)
+    tainted = query(
+        lake,
+        sql("shared", "tainted"),
+        picked=picked,
+        test_kernels=exclusions.test_kernels,
+        another_function=exclusions.another_function,
+    ).to_pylist()
+    if not tainted:
+        return selection
+    bad = {row["row_index"] for row in tainted}
+    counts = Counter(row["reason"] for row in tainted)
+    kept = pa.array([index not in bad for index in range(selection.rows.num_rows)])
+    return replace(
+        selection,
+        rows=selection.rows.filter(kept),
+        dropped=selection.dropped | {f"row: {reason}": counts[reason] for reason in sorted(counts)},
+    )
+
+
+def _refuse_leaks(lake: store.Lake, picked: pa.Table) -> None:
+    leaks = query(lake, sql("shared", "leaks"), picked=picked).to_pylist()
+    if not leaks:
+        return
+    named = ", ".join(f"{leak['name']} ({leak['task_id'][:12]})" for leak in leaks[:3])
+    more = f" and {len(leaks) - 3} more" if len(leaks) > 3 else ""
+    raise LeakageFound(
+        f"{len(leaks)} tasks of the test split would reach training rows: {named}{more}",
+        "Join `asked` in the pipeline's SQL, or make prompts for evaluation with --purpose eval.",
+    )
+
+
+def _number_rows(rows: pa.Table) -> pa.Table:
+    """Return row_index, task_id and kernel_ids of rows."""
+    import pyarrow as pa
+
+    return rows.select(["task_id", "kernel_ids"]).append_column(
+        "row_index", pa.array(range(rows.num_rows), pa.int64())
+    )

@@ -1,0 +1,130 @@
+"""Scored kernels of the tasks asked for: measured speedups, or published ones that stand in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipelines.contract.baselines import Baseline, Evidence
+from pipelines.contract.request import Request
+from pipelines.selection.relations import Relation, keep, query
+from pipelines.selection.rules import find_exclusions
+from pipelines.selection.sql_files import sql
+from store.errors import EmptyDataset
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    import store
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """The scored kernels of some tasks."""
+
+    eligible: Relation
+    """Kernels that may be shown: task_id, kernel_id, score (baseline time / kernel time),
+    workload_id, scored_on (device of the score), implied (whether the score follows from two
+    published figures)."""
+    dropped: dict[str, int]
+    """Number of kernels that may not be shown, by reason."""
+    device: str
+    notes: dict[str, str]
+    """The device, and what else a person should know of how it was chosen."""
+
+
+def find_scores(
+    lake: store.Lake,
+    request: Request,
+    tasks: pa.Table,
+    *,
+    evidence: Evidence,
+    device: str | None,
+    baseline: Baseline,
+    shown: int | None = None,
+) -> Scores:
+    """Return the scored kernels of some tasks.
+
+    Args:
+        lake: The pinned lake.
+        request: Purpose, seed and number of rows.
+        tasks: task_id of the tasks.
+        evidence: Whether speedups are measured or published.
+        device: Device whose speedups count; None takes the first of `rank_devices`.
+        baseline: What speedups are relative to.
+        shown: Kernels that a prompt shows. If it is given and speedups are published ones, the
+            released codes of the baselines are taken too. So are, unless a device is given, kernels
+            with figures for other GPUs alone, at tasks that have fewer others than are shown.
+
+    Raises:
+        EmptyDataset: no speedup of that kind at all; names what would help.
+    """
+    ranked = [device] if device else rank_devices(lake, evidence, baseline)
+    if not ranked:
+        raise _refuse_nothing(lake, evidence, baseline, None)
+    chosen, others = ranked[0], ranked[1:]
+    given: dict[str, object] = {"device": chosen, "baseline": baseline}
+    if evidence == "claimed":
+        given |= {"every_text": shown is not None, "fill_to": 0 if device else shown or 0}
+    exclusions = find_exclusions(lake, request)
+    scored = keep(
+        lake,
+        sql("shared", f"scores_{evidence}"),
+        given,
+        asked=tasks,
+        test_kernels=exclusions.test_kernels,
+        another_function=exclusions.another_function,
+    )
+    reasons = query(
+        lake,
+        "SELECT dropped, count(*) AS kernels FROM scored GROUP BY ALL ORDER BY ALL",
+        scored=scored,
+    ).to_pylist()
+    counts = {row["dropped"]: row["kernels"] for row in reasons}
+    if not counts:
+        raise _refuse_nothing(lake, evidence, baseline, chosen)
+    counts.pop(None, None)
+    notes = {"device": chosen}
+    if others and evidence == "measured":
+        notes["other devices"] = f"{', '.join(others)} (choose one with --device)"
+    return Scores(
+        eligible=scored.where("dropped IS NULL"), dropped=counts, device=chosen, notes=notes
+    )
+
+
+def rank_devices(lake: store.Lake, evidence: Evidence, baseline: Baseline) -> list[str]:
+    """Return the devices with speedups of a kind, the default first.
+
+    For measured speedups the default is the device that this lake's own runs measured last. In a
+    lake that holds imported measurements alone, and for published speedups, it is the device with
+    the most of them.
+    """
+    name = "measured_devices" if evidence == "measured" else "claimed_devices"
+    rows = query(lake, sql("shared", name), {"baseline": baseline}).to_pylist()
+    return [str(row["device"]) for row in rows]
+
+
+def find_device_kind(lake: store.Lake, device: str | None) -> str:
+    """Return cpu or cuda; a device that nothing was measured on is taken for a GPU."""
+    row = lake.run("SELECT kind FROM devices WHERE name = $1 LIMIT 1", [device]).one()
+    return "cuda" if row is None else str(row["kind"])
+
+
+def _refuse_nothing(
+    lake: store.Lake, evidence: Evidence, baseline: Baseline, device: str | None
+) -> EmptyDataset:
+    on = f" on {device}" if device else ""
+    if evidence == "claimed":
+        return EmptyDataset(
+            f"no published speedup of a released kernel against {baseline}{on}",
+            '`store import cuda-l1` brings some; `store query "SELECT DISTINCT gpu, baseline '
+            'FROM claims WHERE kernel_id IS NOT NULL"` lists what is there.',
+        )
+    claimed = rank_devices(lake, "claimed", baseline)
+    hint = "Measure kernels first: `evaluators run`."
+    if claimed:
+        hint = (
+            "Published speedups are there: --evidence claimed lets them stand in and marks "
+            "every row. Or measure kernels first: `evaluators run`."
+        )
+    return EmptyDataset(f"no measured speedup against {baseline}{on} for these tasks", hint)

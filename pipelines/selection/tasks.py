@@ -1,0 +1,77 @@
+"""The tasks of a purpose, and the one task that a name or the start of an id stands for."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipelines.contract.request import Request
+from pipelines.selection.relations import query
+from pipelines.selection.sql_files import sql
+from store.errors import EmptyDataset, UnknownName
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    import store
+
+_SHORT_NAME = re.compile(r"[lL](\d+)-(\d+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tasks:
+    """The tasks that a dataset may ask for."""
+
+    rows: pa.Table
+    """One row per task: task_id."""
+    dropped: dict[str, int]
+    """Number of tasks left out, by reason."""
+
+
+def select_tasks(lake: store.Lake, request: Request) -> Tasks:
+    """Return the tasks of the request's purpose.
+
+    Raises:
+        EmptyDataset: the lake holds no such task.
+    """
+    import pyarrow.compute as pc
+
+    tasks = query(
+        lake,
+        sql("shared", "tasks"),
+        {"purpose": request.purpose, "degenerate": request.degenerate},
+    )
+    dropped = Counter(reason for reason in tasks["dropped"].to_pylist() if reason is not None)
+    if tasks.num_rows == sum(dropped.values()):
+        side = "test" if request.purpose == "eval" else "train"
+        raise EmptyDataset(
+            f"no task of the {side} split among the {tasks.num_rows} tasks of snapshot "
+            f"{lake.snapshot}",
+            "`store import starter` brings tasks of both splits.",
+        )
+    return Tasks(
+        rows=tasks.filter(pc.is_null(tasks["dropped"])).select(["task_id"]),
+        dropped={f"task: {reason}": dropped[reason] for reason in sorted(dropped)},
+    )
+
+
+def find_task(lake: store.Lake, wanted: str) -> tuple[str, str]:
+    """Return (task_id, name) of the task with this name (level1/9, L1-9) or start of an id.
+
+    Raises:
+        UnknownName: no such task, or several; names them.
+    """
+    short = _SHORT_NAME.fullmatch(wanted)
+    name = f"level{short[1]}/{short[2]}" if short else wanted
+    found = query(lake, sql("shared", "find_task"), {"wanted": name}).to_pylist()
+    if not found:
+        known = lake.run('SELECT DISTINCT "name" FROM task_labels').rows()
+        raise UnknownName.among("task", wanted, [row["name"] for row in known])
+    if len(found) > 1:
+        ids = ", ".join(row["task_id"][:12] for row in found[:6])
+        raise UnknownName(
+            f'"{wanted}" stands for {len(found)} tasks', f"Give the id instead: {ids}."
+        )
+    return found[0]["task_id"], found[0]["name"]

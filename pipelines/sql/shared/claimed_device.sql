@@ -1,8 +1,0 @@
--- The device with the most published speedups of released kernels; a tie goes to the first by name.
-SELECT gpu AS device, count(*) AS claims
-FROM current_claims
-WHERE metric = 'speedup' AND baseline = $baseline AND gpu IS NOT NULL
-    AND task_id IS NOT NULL AND kernel_id IS NOT NULL
-GROUP BY gpu
-ORDER BY claims DESC, device
-LIMIT 1

@@ -1,0 +1,1 @@
+"""The `trainers` command: run, rollout and rescore."""

@@ -1,0 +1,142 @@
+"""The command over rewards: compute those of a run again, from stored rows alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from store.commandline import echo
+from store.commandline.escape import quote_name
+from store.commandline.members import Common, Format
+from store.errors import FlywheelError, UnknownName
+
+if TYPE_CHECKING:
+    import store
+
+_DEFAULT = Common()
+
+
+def rescore(
+    run: str,
+    /,
+    *,
+    rule: str = "cuda-l1",
+    option: Annotated[tuple[str, ...], Parameter(negative="")] = (),
+    name: str | None = None,
+    at: str | None = None,
+    verify: Annotated[bool, Parameter(negative="")] = False,
+    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    format: Format = "table",
+    common: Common = _DEFAULT,
+) -> None:
+    """Give every attempt of a run its reward under a rule, from stored verdicts and timings.
+
+    Nothing is run and no GPU is needed. Rows are appended under the rule's name beside those that
+    the run was trained with, and view run_curves shows both.
+
+    Examples:
+      trainers rescore 0199c2 --rule milestone
+      trainers rescore 0199c2 --rule cuda-l1 --option clip=3 --name cuda-l1-clip-3
+      trainers rescore 0199c2 --rule cuda-l1 --verify
+
+    Parameters
+    ----------
+    run
+        Id of the run, or the first characters of it.
+    rule
+        A file of trainers/rewards or ./flywheel/rewards.
+    option
+        NAME=VALUE of the rule's options; may be repeated.
+    name
+        Name that the rewards are stored under (default: the rule's).
+    at
+        Tag, snapshot number or ISO time whose verdicts and timings count (default: newest).
+    verify
+        Store nothing: compute each stored reward again at the snapshot that it was given at, and
+        list those that differ.
+    dry_run
+        Store nothing: say what would be stored.
+    format
+        table, json or csv: what rewards by step (or those that differ) are printed as.
+    """
+    import pyarrow as pa
+
+    import store
+    from store.commandline import display
+    from trainers.rewarding import rules, scoring, verification
+    from trainers.runs import key_values
+
+    with store.open(common.lake, at) as lake:
+        run_id = _find_run(lake, run)
+        if verify:
+            found = verification.verify_rewards(lake, run_id, rule, name=name)
+            if found.different:
+                display.write_rows(pa.Table.from_pylist(found.different), format)
+                raise FlywheelError(
+                    f"{len(found.different)} of {found.rewards} rewards of {rule} differ",
+                    "Rows do not change, so the rule has: raise its VERSION.",
+                )
+            same = found.rewards - found.elsewhere
+            echo.print_result(f"{same} of {found.rewards} rewards of {rule} are the same again")
+            if found.elsewhere:
+                echo.print_note(f"{found.elsewhere} were given at another lake's snapshot")
+            return
+        known = rules.load_rule(rule)
+        terms = rules.configure_rule(known, key_values.parse_values("option", option))
+        stored_as = name or known.name
+        _refuse_stored(lake, run_id, stored_as, known.version)
+        scored = scoring.rescore_run(lake, run_id, rule, terms, name=stored_as)
+    display.write_rows(_group_by_step(scored.rows), format)
+    echo.print_note(", ".join(f"{key} {count}" for key, count in scored.counts.items()))
+    if dry_run:
+        echo.print_note("nothing stored (--dry-run)")
+        return
+    with store.writer(common.lake, author="trainers rescore") as writer:
+        snapshot = writer.append(
+            {"rewards": scored.rows}, f"rewards of run {run_id} under {stored_as} {known.version}"
+        )
+    echo.print_note(f"rewards +{len(scored.rows)} → snapshot {snapshot}")
+
+
+def _find_run(lake: store.Lake, prefix: str) -> str:
+    """Return the id of the run that begins so. Raises UnknownName where none or several do."""
+    query = (
+        "SELECT DISTINCT run_id FROM generations WHERE starts_with(run_id, $1) "
+        "ORDER BY run_id LIMIT 6"
+    )
+    found = [str(row["run_id"]) for row in lake.run(query, [prefix]).rows()]
+    if not prefix or not found:
+        raise UnknownName(
+            f"no run with attempts begins with {quote_name(prefix)}",
+            'store query "SELECT run_id, count(*) FROM generations GROUP BY run_id" lists them.',
+        )
+    if len(found) > 1 and prefix not in found:
+        raise UnknownName(f"{prefix} begins several runs", f"Such as {', '.join(found[:5])}")
+    return prefix if prefix in found else found[0]
+
+
+def _refuse_stored(lake: store.Lake, run_id: str, rule: str, version: int) -> None:
+    query = (
+        "SELECT count(*) AS n FROM rewards WHERE run_id = $1 AND rule = $2 AND rule_version = $3"
+    )
+    row = lake.run(query, [run_id, rule, version]).one()
+    if row is not None and row["n"]:
+        raise FlywheelError(
+            f"run {run_id} has {row['n']} rewards under {rule} {version}",
+            "--verify computes them again; --name stores others beside them.",
+        )
+
+
+def _group_by_step(rows: list[dict[str, Any]]) -> Any:
+    """Return number and means of rewards by step."""
+    import pyarrow as pa
+
+    names = ("step", "raw", "smoothed")
+    table = pa.table({name: [row[name] for row in rows] for name in names})
+    return (
+        table.group_by("step")
+        .aggregate([("raw", "count"), ("raw", "mean"), ("smoothed", "mean")])
+        .rename_columns(["step", "rewards", "raw", "smoothed"])
+        .sort_by("step")
+    )

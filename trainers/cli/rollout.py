@@ -1,0 +1,221 @@
+"""`trainers rollout`: several policies attempt the tasks of a dataset, and the judge decides."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from evaluators import judge as judges
+from evaluators.scheduling.pool import Pool, Verdict
+from store.commandline import echo
+from store.commandline.escape import quote_name
+from store.commandline.members import Common
+from store.commandline.progress import show_progress
+from store.endpoint import Keys
+from store.errors import FlywheelError
+from trainers.policies import interface
+from trainers.policies.interface import Budget, EndpointFailed, Prices, Sampling, Serving
+from trainers.rollouts.outcome import Outcome
+from trainers.rollouts.plan import Config
+
+_DEFAULT = Common()
+_REASONS = 3
+_CONFIG = Config()
+_SAMPLING = Sampling()
+_EVALUATION = judges.Config()
+
+
+def rollout(
+    *,
+    dataset: str,
+    policy: Annotated[list[str], Parameter(negative="", consume_multiple=False)],
+    config: Annotated[Config, Parameter(name="*")] = _CONFIG,
+    sampling: Annotated[Sampling, Parameter(name="*")] = _SAMPLING,
+    limit: int | None = None,
+    judge: bool = True,
+    device: str = "auto",
+    model_device: str = "auto",
+    batch: int = 32,
+    concurrency: int = 8,
+    requests_per_minute: float | None = None,
+    timeout_s: float = 600.0,
+    retries: int = 5,
+    budget_tokens: int | None = None,
+    budget_usd: float | None = None,
+    usd_per_mtok_in: float | None = None,
+    usd_per_mtok_out: float | None = None,
+    key_env: Annotated[list[str] | None, Parameter(negative="", consume_multiple=False)] = None,
+    terms: str | None = None,
+    evaluation: Annotated[judges.Config, Parameter(name="evaluation", show=False)] = _EVALUATION,
+    common: Common = _DEFAULT,
+) -> None:
+    """Let policies attempt the tasks of a dataset, store what they write, and judge it.
+
+    Every attempt is stored as it comes. The same command resumes an interrupted rollout and samples
+    only what is missing. Completions without code are rows too. The exit code is 1 if an endpoint
+    refuses requests or is gone; what came before is stored.
+
+    Examples:
+      trainers rollout --dataset sft --policy hf:runs/sft/final --attempts 4
+      trainers rollout --dataset rl-prompts --policy http://localhost:8000/v1#qwen
+      trainers rollout --dataset sft --policy https://api.example.com/v1#large \\
+        --no-judge --budget-usd 5 --usd-per-mtok-in 0.5 --usd-per-mtok-out 2
+
+    Parameters
+    ----------
+    dataset
+        A folder, NAME, NAME@TAG or NAME@SNAPSHOT of `pipelines run`.
+    policy
+        hf:FOLDER, hf:HUB/NAME, hf:FILE.gguf, http(s)://HOST/v1#MODEL or scripted:FILE.jsonl; give
+        it several times for several policies.
+    config
+        How many attempts.
+    sampling
+        How completions are drawn.
+    limit
+        Use only the first N prompts.
+    judge
+        Judge the kernels after every wave. With --no-judge every attempt is made, and
+        `evaluators run` judges later.
+    device
+        Device that kernels are judged on: cpu, cuda, cuda:0 …
+    model_device
+        Device of local models.
+    batch
+        Most sequences that a local model samples at once.
+    concurrency
+        Most requests to an endpoint at once.
+    requests_per_minute
+        Most requests to an endpoint in a minute.
+    timeout_s
+        Most seconds for an answer of an endpoint, all tries and their pauses included.
+    retries
+        How often a request is repeated that the endpoint could not answer just then.
+    budget_tokens
+        Most tokens of endpoints, prompts included; no request is made that could go beyond.
+    budget_usd
+        Most money for endpoints, by the prices given.
+    usd_per_mtok_in
+        Price of a million tokens of prompts.
+    usd_per_mtok_out
+        Price of a million tokens of completions.
+    key_env
+        HOST=NAME or HOST:PORT=NAME: environment variable with the key for an endpoint. A host
+        without a port stands for the default port (443 of https, 80 of http). An endpoint that is
+        not named gets no key; https://api.openai.com gets OPENAI_API_KEY. May be repeated.
+    terms
+        Licence or terms of what the policies write; stands in their rows.
+    evaluation
+        Settings of the judge, such as --evaluation.calls 8 (`evaluators run --help`).
+    """
+    import store
+    from trainers.rollouts import dataset_prompts, waves
+
+    prices = Prices(usd_per_mtok_in=usd_per_mtok_in, usd_per_mtok_out=usd_per_mtok_out)
+    if budget_usd is not None and prices.usd(1, 1) is None:
+        raise FlywheelError(
+            "--budget-usd needs prices", "Give --usd-per-mtok-in and --usd-per-mtok-out."
+        )
+    serving = Serving(
+        device=model_device,
+        batch=batch,
+        concurrency=concurrency,
+        requests_per_minute=requests_per_minute,
+        timeout_s=timeout_s,
+        retries=retries,
+        key_env=tuple(key_env or ()),
+        prices=prices,
+        budget=Budget(tokens=budget_tokens, usd=budget_usd),
+        terms=terms,
+    )
+    with store.open(common.lake) as lake:
+        prompts = dataset_prompts.load_prompts(lake, dataset, limit)
+    policies = _open_policies(policy, serving)
+    with ExitStack() as stack:
+        progress = stack.enter_context(show_progress(quiet=common.quiet))
+        pool = stack.enter_context(_Pool(common.lake, device, evaluation)) if judge else None
+        outcome = waves.run_rollout(
+            common.lake,
+            policies,
+            prompts,
+            sampling,
+            config,
+            pool,
+            progress,
+            told={"dataset": dataset, "limit": limit},
+        )
+    _report(outcome, quiet=common.quiet)
+
+
+def _open_policies(specs: list[str], serving: Serving) -> list[Any]:
+    """Return the policies that the words name, each once."""
+    endpoints = [spec for spec in specs if spec.startswith(("http:", "https:"))]
+    Keys(serving.key_env).check_used(interface.split_endpoint(spec)[0] for spec in endpoints)
+    made = [interface.open_policy(spec, serving) for spec in specs]
+    return list({one.row["policy_id"]: one for one in made}.values())
+
+
+def _report(outcome: Outcome, *, quiet: bool) -> None:
+    """Print what came of each policy.
+
+    Raises:
+        EndpointFailed: an endpoint refused us or is gone; of several, the last.
+    """
+    lost = next(
+        (
+            tally.stopped
+            for tally in reversed(outcome.tallies)
+            if isinstance(tally.stopped, EndpointFailed)
+        ),
+        None,
+    )
+    for one in outcome.tallies:
+        if outcome.run_id is not None and not quiet:
+            cost = f", {one.cost_usd:.4f} USD" if one.cost_usd is not None else ""
+            echo.print_note(
+                f"{quote_name(one.name)}: {one.attempts} attempts, {one.no_kernel} without code, "
+                f"{one.failed} failed, {one.kernels} kernels, {one.correct} correct, "
+                f"{one.tokens} tokens{cost}"
+            )
+        for why, count in one.reasons.most_common(_REASONS):
+            echo.print_foreign(f"{count} failed: {why}", sys.stderr)
+        if one.stopped is not None and one.stopped is not lost:
+            echo.print_note(f"{quote_name(one.name)} stopped early:")
+            echo.print_foreign(str(one.stopped), sys.stderr)
+    if outcome.run_id is None:
+        echo.print_result(f"nothing left to attempt at snapshot {outcome.snapshot}")
+    else:
+        echo.print_result(str(outcome))
+    if lost is not None:
+        raise lost
+
+
+class _Pool:
+    """The judges, started when there is something to judge."""
+
+    def __init__(self, lake: str | None, device: str, config: judges.Config) -> None:
+        self._make = lambda: Pool(lake, device, config)
+        self._stack = ExitStack()
+        self._pool: Pool | None = None
+
+    def __enter__(self) -> _Pool:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def judge(self, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Verdict]:
+        """Return the verdicts of kernels on tasks."""
+        if self._pool is None:
+            self._pool = self._stack.enter_context(self._make())
+        return self._pool.judge(wanted)

@@ -1,0 +1,245 @@
+"""Datasets to train on: found by folder or name and held against the lake, or made now."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import store
+from pipelines import (
+    Job,
+    Request,
+    digest_messages,
+    has_messages,
+    hash_rows,
+    make_counter,
+    record_dataset,
+    write_dataset,
+)
+from store import read_sql
+from store.commandline import members
+from store.errors import DatasetError, UnknownName
+
+if TYPE_CHECKING:
+    import datasets
+    import pyarrow as pa
+
+_BATCH_ROWS = 1_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """A dataset folder and its row in the lake."""
+
+    dataset_id: str
+    name: str
+    pipeline: str
+    dataset_type: str
+    lake_id: str
+    snapshot_id: int
+    rows: int
+    folder: Path
+
+    @property
+    def files(self) -> list[Path]:
+        """Return its Parquet files in order."""
+        return sorted((self.folder / "data").rglob("*.parquet"))
+
+    def table(self, names: list[str]) -> pa.Table:
+        """Return some columns as an Arrow table."""
+        import pyarrow.parquet as pq
+
+        return pq.read_table(self.files, columns=names)
+
+    def columns(self, names: list[str], cache: Path) -> datasets.Dataset:
+        """Return some columns for a TRL trainer; `cache` is where Arrow copies of them are put."""
+        import datasets
+
+        made = datasets.Dataset.from_parquet(
+            [str(file) for file in self.files], columns=names, cache_dir=str(cache)
+        )
+        assert isinstance(made, datasets.Dataset)
+        return made
+
+
+def find_dataset(lake_url: str | None, wanted: str, dataset_type: str | None = None) -> Dataset:
+    """Return a dataset of the lake whose folder holds what its row says.
+
+    Args:
+        lake_url: The lake.
+        wanted: A dataset folder; or NAME, NAME@TAG or NAME@SNAPSHOT, of which the newest counts.
+        dataset_type: What the trainer needs, such as prompt-completion; None takes any.
+
+    Raises:
+        UnknownName: no such dataset in this lake.
+        DatasetError: its folder is gone or changed, it is for evaluation, or of another type.
+    """
+    with store.open(lake_url) as lake:
+        row = _find_row(lake, wanted)
+    folder = Path(wanted) if Path(wanted).is_dir() else Path(row["path"] or "")
+    if row["path"] is None or not (folder / "recipe.json").exists():
+        raise DatasetError(
+            f"the folder of dataset {row['name']} is gone: {row['path']}", describe_remake(row)
+        )
+    if row["purpose"] != "train":
+        raise DatasetError(
+            f"dataset {row['name']} is for evaluation: its tasks are of the test split",
+            "Make one to train on: `pipelines run` with --purpose train.",
+        )
+    if dataset_type is not None and row["dataset_type"] != dataset_type:
+        raise DatasetError(
+            f"dataset {row['name']} is {row['dataset_type']}; what is needed is {dataset_type}",
+            "`pipelines list` says what each pipeline makes.",
+        )
+    made = Dataset(
+        **{name: row[name] for name in ("dataset_id", "name", "pipeline", "dataset_type")},
+        **{name: row[name] for name in ("lake_id", "snapshot_id", "rows")},
+        folder=folder.resolve(),
+    )
+    if compute_content_hash(made.files) != row["content_hash"]:
+        raise DatasetError(
+            f"the files in {folder} are not those that the lake recorded", describe_remake(row)
+        )
+    return made
+
+
+def find_recorded(lake: store.Lake, wanted: str) -> dict[str, Any]:
+    """Return the row of `datasets` that NAME, NAME@TAG or NAME@SNAPSHOT stands for, the newest.
+
+    Raises:
+        UnknownName: no such dataset, or none of that snapshot.
+    """
+    rows = _list_recorded(lake)
+    name, _, version = wanted.partition("@")
+    of_name = [row for row in rows if row["name"] == name]
+    if not rows:
+        hint = "Make one first, such as `pipelines run sft`."
+        raise UnknownName(f'no dataset or folder "{name}"', hint)
+    if not of_name:
+        raise UnknownName.among("dataset", name, {row["name"] for row in rows})
+    if not version:
+        return of_name[-1]
+    with store.open(lake.url, version) as pinned:
+        snapshot = pinned.snapshot
+    of_version = [row for row in of_name if row["snapshot_id"] == snapshot]
+    if not of_version:
+        there = ", ".join(str(one) for one in sorted({row["snapshot_id"] for row in of_name}))
+        raise UnknownName(
+            f"no dataset {name} of snapshot {snapshot}",
+            f"There are those of {there}; `pipelines run {name} --at {version}` makes it.",
+        )
+    return of_version[-1]
+
+
+def describe_remake(row: dict[str, Any]) -> str:
+    """Say how a dataset whose folder is gone or changed is made once more."""
+    seed = f" --seed {row['seed']}" * bool(row["seed"])
+    return (
+        f"Make it again: `pipelines run {row['pipeline']} --at {row['snapshot_id']}{seed}`, with "
+        "the options of its recipe."
+    )
+
+
+def make_dataset(
+    lake_url: str | None,
+    pipeline: str,
+    *,
+    at: str | int | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    name: str | None = None,
+    **options: Any,
+) -> Dataset:
+    """Materialise a pipeline as `pipelines run` does, record it, and return it.
+
+    Args:
+        lake_url: The lake.
+        pipeline: Name of the pipeline.
+        at: Snapshot to read; None is the newest.
+        limit: Most rows.
+        seed: Seed of its draws.
+        name: Name of the dataset; by default the pipeline's.
+        options: Fields of the pipeline's Config.
+
+    Raises:
+        EmptyDataset: the snapshot gives no row.
+    """
+    module = members.find_member("pipelines", pipeline).load()
+    started_at = datetime.now(UTC)
+    with store.open(lake_url, at) as lake:
+        job = Job(
+            lake=lake,
+            pipeline=pipeline,
+            module=module,
+            config=module.Config(**options),
+            request=Request(seed=seed, limit=limit),
+            name=name or pipeline,
+            counter=make_counter(None),
+        )
+        dataset, folder = write_dataset(job, None)
+        record_dataset(dataset, folder, started_at)
+        return Dataset(
+            dataset_id=dataset.dataset_id,
+            name=job.name,
+            pipeline=pipeline,
+            dataset_type=dataset.dataset_type,
+            lake_id=lake.lake_id,
+            snapshot_id=lake.snapshot,
+            rows=dataset.rows,
+            folder=folder.resolve(),
+        )
+
+
+def list_quarantined(lake: store.Lake, dataset_id: str) -> list[str]:
+    """Return the kernels in a dataset that were quarantined after it was made."""
+    text = read_sql(__file__, "quarantined_rows")
+    return [row["kernel_id"] for row in lake.run(text, [dataset_id]).rows()]
+
+
+def compute_content_hash(files: list[Path]) -> str:
+    """Return the hash of a dataset's rows, as its pipeline computes it."""
+    content = hashlib.sha256()
+    for table in _read_batches(files):
+        names = [field.name for field in table.schema if has_messages(field.type)]
+        columns = [table[name].to_pylist() for name in names]
+        digests = [[digest_messages(turns) for turns in row] for row in zip(*columns, strict=True)]
+        hash_rows(content, table, digests)
+    return content.hexdigest()
+
+
+def _find_row(lake: store.Lake, wanted: str) -> dict[str, Any]:
+    """Return the row of `datasets` that a folder or a name stands for."""
+    if Path(wanted).is_dir():
+        recipe = Path(wanted) / "recipe.json"
+        if not recipe.exists():
+            raise DatasetError(
+                f"{wanted} is no dataset of `pipelines run`: it has no recipe.json",
+                "Training rows have to come from a snapshot of the lake, so that they can be told.",
+            )
+        identity = json.loads(recipe.read_text("utf-8")).get("dataset_id")
+        row = next((row for row in _list_recorded(lake) if row["dataset_id"] == identity), None)
+        if row is None:
+            raise UnknownName(
+                f"{wanted} is no dataset of the lake at {lake.url}", "Name its lake with --lake."
+            )
+        return row
+    return find_recorded(lake, wanted)
+
+
+def _list_recorded(lake: store.Lake) -> list[dict[str, Any]]:
+    return lake.run(read_sql(__file__, "datasets")).rows()
+
+
+def _read_batches(files: list[Path]) -> Iterator[pa.Table]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for file in files:
+        with pq.ParquetFile(file) as opened:
+            for batch in opened.iter_batches(_BATCH_ROWS):
+                yield pa.Table.from_batches([batch])

@@ -1,0 +1,1 @@
+"""Experiments that run the whole loop; results are in docs/runs."""

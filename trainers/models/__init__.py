@@ -1,0 +1,1 @@
+"""Models on this machine: found, identified and loaded, and a tiny one for trials."""

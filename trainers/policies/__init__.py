@@ -1,0 +1,1 @@
+"""What writes kernels: local models, endpoints and scripts behind one interface."""

@@ -1,0 +1,133 @@
+"""A policy behind any server that speaks OpenAI's chat completions: vLLM, SGLang, hosted models.
+
+The client repeats what the server could not answer just then (429 with its Retry-After, 5xx, a
+malformed answer) with growing pauses until the deadline of the answer. What is left after that is
+either an attempt that failed, which is a row with its reason, or a server that refuses us or is
+gone, which ends the run.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pipelines import Message
+from store.endpoint import Client, Keys
+from store.ids import content_id
+from trainers.policies.endpoint_requests import Requests
+from trainers.policies.interface import (
+    Completion,
+    Sampling,
+    Serving,
+    split_endpoint,
+)
+
+log = logging.getLogger(__name__)
+
+
+class Endpoint:
+    """One model of one server."""
+
+    def __init__(self, url: str, model: str, serving: Serving) -> None:
+        self.url, self.model = url, model
+        self._serving = serving
+        self._key = Keys(serving.key_env).key_for(url)
+        self._takes_n = True
+        """Whether a request may ask for several completions, until the server shows otherwise."""
+        self._limit = "max_tokens"
+        self._row = {
+            "policy_id": content_id("endpoint", url, model),
+            "name": model,
+            "kind": "endpoint",
+            "model": model,
+            "endpoint": url,
+            "output_terms": serving.terms,
+        }
+
+    @classmethod
+    def of(cls, spec: str, serving: Serving) -> Endpoint:
+        """Return the policy of "http(s)://HOST/v1#MODEL"; raises FlywheelError."""
+        return cls(*split_endpoint(spec), serving)
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """Its row of `policies`; the URL is a private column, the key stands nowhere."""
+        return self._row
+
+    def sample(
+        self, prompts: Sequence[list[Message]], n: int, sampling: Sampling
+    ) -> Iterator[tuple[int, list[Completion]]]:
+        """Yield each prompt's completions once it has all of them, in the order in which they end.
+
+        Requests go on while the caller works on what was yielded. A prompt of which an attempt
+        failed is not asked further in this call.
+
+        Raises:
+            BudgetReached: the budget admits no further request; what came before was yielded.
+            EndpointFailed: the server refuses us or is gone; what came before was yielded.
+        """
+        results: queue.SimpleQueue[tuple[int, list[Completion]] | BaseException | None]
+        results = queue.SimpleQueue()
+        round_ = Requests(self, prompts, n, sampling, results)
+        thread = threading.Thread(target=round_.run, name="endpoint", daemon=True)
+        thread.start()
+        try:
+            while (result := results.get()) is not None:
+                if isinstance(result, BaseException):
+                    raise result
+                yield result
+        finally:
+            round_.cancel()
+            thread.join()
+
+    def close(self) -> None:
+        """Nothing is held between calls."""
+
+    def client(self) -> Client:
+        """Return a client of the server, which holds its key."""
+        serving = self._serving
+        return Client(self.url, self._key, timeout_s=serving.timeout_s, retries=serving.retries)
+
+    def asked(
+        self, messages: list[Message], n: int, sampling: Sampling, seed: int | None
+    ) -> dict[str, Any]:
+        """Return the arguments of one request; what is a default is not sent."""
+        given: dict[str, Any] = {
+            "model": self.model,
+            "messages": messages,
+            self._limit: sampling.max_tokens,
+        }
+        if n > 1:
+            given["n"] = n
+        if sampling.temperature != 1.0:
+            given["temperature"] = sampling.temperature
+        if sampling.top_p != 1.0:
+            given["top_p"] = sampling.top_p
+        if seed is not None:
+            given["seed"] = seed
+        return given
+
+    def learn(self, message: str) -> bool:
+        """Whether a refused request may be repeated in another form, which is used from now on."""
+        if self._limit == "max_tokens" and "max_completion_tokens" in message:
+            self._limit = "max_completion_tokens"
+            return True
+        return False
+
+    @property
+    def takes_n(self) -> bool:
+        """Whether a request may ask for several completions."""
+        return self._takes_n
+
+    def gave(self, asked: int, given: int) -> None:
+        """Take note of how many completions came for one request."""
+        if 0 < given < asked:
+            self._takes_n = False
+
+    @property
+    def serving(self) -> Serving:
+        """How it is reached."""
+        return self._serving

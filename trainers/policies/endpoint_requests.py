@@ -1,0 +1,276 @@
+"""The requests of one call of `Endpoint.sample`, within concurrency, rate and budget."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from pipelines import Message
+from store.endpoint import AnswerFailed, Client, Unreadable
+from store.errors import FlywheelError
+from trainers.policies.endpoint_answers import (
+    BYTES_PER_TOKEN,
+    count_bytes,
+    read_choice,
+    read_usage,
+    split_tokens,
+)
+from trainers.policies.interface import (
+    FAILED,
+    BudgetReached,
+    Completion,
+    EndpointFailed,
+    Sampling,
+)
+
+if TYPE_CHECKING:
+    from trainers.policies.endpoint import Endpoint
+
+
+log = logging.getLogger(__name__)
+
+
+AGAIN = "Run the same command again to go on; what came is stored."
+
+
+_FAULTS = 5
+"""Failed requests in a row, with no answer in between, after which the server counts as gone."""
+
+
+_WAIT_S = 0.01
+
+
+_REFUSED = (401, 403, 404, 429)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What one request gave."""
+
+    completions: list[Completion]
+    asked: int
+    """Completions asked for; fewer than wanted where the budget admits fewer."""
+
+
+class Requests:
+    """The requests of one call of `sample`, in an event loop of its own thread."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        prompts: Sequence[list[Message]],
+        n: int,
+        sampling: Sampling,
+        results: queue.SimpleQueue[tuple[int, list[Completion]] | BaseException | None],
+    ) -> None:
+        self._endpoint = endpoint
+        self._prompts, self._n, self._sampling = prompts, n, sampling
+        self._results = results
+        self._serving = endpoint.serving
+        self._budget = endpoint.serving.budget
+        self._stop: FlywheelError | None = None
+        self._flying = 0
+        self._faults = 0
+        self._next_at = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._begun = threading.Event()
+
+    def run(self) -> None:
+        """Make all requests; results go to the queue, None comes last."""
+        try:
+            asyncio.run(self._all())
+        except asyncio.CancelledError:
+            pass
+        except BaseException as error:
+            self._results.put(error)
+        else:
+            if self._stop is not None:
+                self._results.put(self._stop)
+        self._begun.set()
+        self._results.put(None)
+
+    def cancel(self) -> None:
+        """Give up what is under way; safe when all has ended."""
+        self._begun.wait()
+        if self._loop is not None and self._task is not None and not self._loop.is_closed():
+            try:
+                self._loop.call_soon_threadsafe(self._task.cancel)
+            except RuntimeError:
+                return  # it was closed in between
+
+    async def _all(self) -> None:
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        self._places = asyncio.Semaphore(max(self._serving.concurrency, 1))
+        self._freed = asyncio.Condition()
+        self._begun.set()
+        async with self._endpoint.client() as client, asyncio.TaskGroup() as group:
+            for index in range(len(self._prompts)):
+                group.create_task(self._prompt(client, index))
+
+    async def _prompt(self, client: Client, index: int) -> None:
+        """Get the completions of one prompt; what came is yielded even where we have to stop."""
+        got: list[Completion] = []
+        while len(got) < self._n and self._stop is None:
+            missing = self._n - len(got)
+            several = missing if self._endpoint.takes_n else 1
+            seeds = range(len(got), len(got) + (1 if several > 1 else missing))
+            answers = await asyncio.gather(
+                *(self._request(client, index, several, place) for place in seeds)
+            )
+            for answer in answers:
+                got += answer.completions
+            if any(one.finish_reason == FAILED for one in got):
+                break
+            for answer in answers:
+                self._endpoint.gave(answer.asked, len(answer.completions))
+        if got:
+            self._results.put((index, got[: self._n]))
+
+    async def _request(self, client: Client, index: int, n: int, place: int) -> _Answer:
+        """Make one request when there is room in concurrency, rate and budget."""
+        messages = self._prompts[index]
+        size = sum(len(turn["content"].encode(errors="replace")) for turn in messages)
+        prompt_tokens = size // BYTES_PER_TOKEN + 8 * len(messages)
+        async with self._places:
+            # What came and is not yet stored would be lost with this process: it stays little.
+            while self._results.qsize() >= self._serving.concurrency:
+                await asyncio.sleep(_WAIT_S)
+            while True:
+                most = prompt_tokens + n * self._sampling.max_tokens
+                usd = self._serving.prices.usd(prompt_tokens, most - prompt_tokens)
+                held = await self._held(most, usd)
+                if held or n == 1 or self._stop is not None:
+                    break
+                n //= 2
+            if not held:
+                self._stop = self._stop or self._spent(most, usd)
+                return _Answer([], 0)
+            try:
+                await self._pace()
+                seed = self._sampling.seed
+                given = await self._tried(
+                    client, messages, n, None if seed is None else seed + place
+                )
+            finally:
+                async with self._freed:
+                    self._flying -= 1
+                    self._budget.release(most, usd)
+                    self._freed.notify_all()
+        return _Answer(given, n)
+
+    async def _held(self, tokens: int, usd: float | None) -> bool:
+        """Set aside what a request may take; False where that is too much, or we have to stop."""
+        async with self._freed:
+            while self._stop is None:
+                if self._budget.hold(tokens, usd):
+                    self._flying += 1
+                    return True
+                if not self._flying:
+                    return False
+                # Those under way hold the most that they may take, and mostly take less.
+                await self._freed.wait()
+        return False
+
+    async def _pace(self) -> None:
+        """Wait for this request's place in the minute."""
+        rate = self._serving.requests_per_minute
+        if rate is None:
+            return
+        now = time.monotonic()
+        at = max(self._next_at, now)
+        self._next_at = at + 60 / rate
+        await asyncio.sleep(at - now)
+
+    async def _tried(
+        self, client: Client, messages: list[Message], n: int, seed: int | None
+    ) -> list[Completion]:
+        """Return the completions of one request; a failed one is a completion that says why.
+
+        Empty where the run has to stop.
+        """
+
+        def read(body: Any) -> list[Completion]:
+            return self._read(client, body, messages, n)
+
+        while True:
+            try:
+                asked = self._endpoint.asked(messages, n, self._sampling, seed)
+                completions = await client.ask(asked, read)
+            except AnswerFailed as failed:
+                if failed.status == 400 and self._endpoint.learn(failed.why):
+                    continue
+                is_redirect = failed.status is not None and 300 <= failed.status < 400
+                if failed.unreachable:
+                    self._give_up(failed.why)
+                    return []
+                if is_redirect or failed.status in _REFUSED:
+                    self._give_up(f"answers with {failed.why}")
+                    return []
+                return self._failed(failed.why)
+            self._faults = 0
+            return completions
+
+    def _read(self, client: Client, body: Any, messages: list[Message], n: int) -> list[Completion]:
+        """Return an answer's completions, and count what it took; raises Unreadable."""
+        match body:
+            case {"choices": list(choices)}:
+                texts = [read_choice(choice) for choice in cast("list[Any]", choices)[:n]]
+            case _:
+                raise Unreadable("malformed answer")
+        shares = [len(text) + len(reasoning or "") + 1 for text, reasoning, _ in texts]
+        most_out = max(n * self._sampling.max_tokens, sum(count_bytes(*one[:2]) for one in texts))
+        tokens_in, tokens_out = read_usage(body, messages, shares, most_out)
+        usd = self._serving.prices.usd(tokens_in, tokens_out)
+        self._budget.spend(tokens_in + tokens_out, usd)
+        if not texts:
+            raise Unreadable("no choices")
+        # A server counts the tokens of all its choices together.
+        split = split_tokens(tokens_out, shares)
+        price = self._serving.prices.usd
+        return [
+            Completion(
+                text=client.hide_key(text),
+                finish_reason=finish_reason,
+                prompt_tokens=tokens_in,
+                completion_tokens=tokens,
+                cost_usd=price(tokens_in / len(texts), tokens),
+                reasoning=reasoning and client.hide_key(reasoning),
+            )
+            for (text, reasoning, finish_reason), tokens in zip(texts, split, strict=True)
+        ]
+
+    def _failed(self, why: str) -> list[Completion]:
+        """Return a failed attempt; many in a row mean that the server is gone."""
+        self._faults += 1
+        if self._faults >= _FAULTS:
+            self._give_up(f"has failed {self._faults} times in a row: {why}")
+        log.debug("%s: %s", self._endpoint.model, why)
+        return [
+            Completion(
+                text="", finish_reason=FAILED, prompt_tokens=0, completion_tokens=0, error=why
+            )
+        ]
+
+    def _give_up(self, why: str) -> None:
+        self._stop = self._stop or EndpointFailed(
+            f"the endpoint of {self._endpoint.model} {why}", f"Check it. {AGAIN}"
+        )
+
+    def _spent(self, tokens: int, usd: float | None) -> BudgetReached:
+        budget = self._budget
+        parts = [f"{budget.spent_tokens} tokens"]
+        if budget.usd is not None:
+            parts.append(f"{budget.spent_usd:.4f} USD")
+        price = f" ({usd:.4f} USD)" if usd is not None else ""
+        return BudgetReached(
+            f"the budget is reached: {' and '.join(parts)} spent, and the next request may take "
+            f"{tokens} tokens{price}",
+            f"Give a larger --budget-tokens or --budget-usd. {AGAIN}",
+        )

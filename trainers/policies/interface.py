@@ -1,0 +1,208 @@
+"""What writes kernels: one small interface, and the policy that a word names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from pipelines import Message
+from store.endpoint import Address
+from store.errors import FlywheelError, UnknownName
+
+KINDS = (
+    "hf:FOLDER, hf:HUB/NAME or hf:FILE.gguf",
+    "http(s)://HOST/v1#MODEL",
+    "scripted:FILE.jsonl",
+)
+FAILED = "error"
+"""Finish reason of an attempt that ended without a text; `Completion.error` says why."""
+
+
+class BudgetReached(FlywheelError):
+    """The budget of tokens or money does not admit another request; all that came was yielded."""
+
+
+class EndpointFailed(FlywheelError):
+    """The endpoint refuses us or is gone; all that came was yielded."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How completions are drawn."""
+
+    temperature: float = 1.0
+    """0 takes the likeliest token each time."""
+    top_p: float = 1.0
+    """Share of the probability that tokens are drawn from."""
+    max_tokens: int = 2048
+    """Longest completion, in tokens."""
+    seed: int | None = None
+    """Seed of the draws, for policies that take one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completion:
+    """One answer of a policy."""
+
+    text: str
+    """The answer, without reasoning that the server gave apart."""
+    finish_reason: str
+    """Why sampling ended: stop, length …, or error."""
+    prompt_tokens: int
+    completion_tokens: int
+    cost_usd: float | None = None
+    reasoning: str | None = None
+    """Reasoning that the server gave apart from the answer."""
+    error: str | None = None
+    """Why there is no answer, where finish_reason is error."""
+
+
+class Policy(Protocol):
+    """A model checkpoint, an endpoint or a script."""
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """Its row of `policies`; a checkpoint that the lake knows keeps the row stored there."""
+        ...
+
+    def sample(
+        self, prompts: Sequence[list[Message]], n: int, sampling: Sampling
+    ) -> Iterator[tuple[int, list[Completion]]]:
+        """Yield (index of a prompt, its n completions) as they come, in any order.
+
+        A prompt has fewer than n only where sampling stops, which an exception says in the end.
+
+        Raises:
+            BudgetReached: the budget is spent.
+            EndpointFailed: the endpoint refuses us or is gone.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of the model or the connections."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prices:
+    """What tokens cost, in USD per million; None where it is not known."""
+
+    usd_per_mtok_in: float | None = None
+    usd_per_mtok_out: float | None = None
+
+    def usd(self, tokens_in: float, tokens_out: float) -> float | None:
+        """Return the price of so many tokens, or None without prices.
+
+        >>> Prices(usd_per_mtok_in=1.0, usd_per_mtok_out=4.0).usd(1000, 500)
+        0.003
+        """
+        if self.usd_per_mtok_in is None and self.usd_per_mtok_out is None:
+            return None
+        paid = tokens_in * (self.usd_per_mtok_in or 0) + tokens_out * (self.usd_per_mtok_out or 0)
+        return paid / 1e6
+
+
+@dataclass(kw_only=True)
+class Budget:
+    """Most tokens and money of a run; shared by its policies, and never overspent on purpose."""
+
+    tokens: int | None = None
+    usd: float | None = None
+    spent_tokens: int = 0
+    spent_usd: float = 0.0
+    held_tokens: int = 0
+    """The most that requests under way may still take."""
+    held_usd: float = 0.0
+
+    def hold(self, tokens: int, usd: float | None) -> bool:
+        """Set aside what a request may take; False where the budget does not admit it."""
+        if self.tokens is not None and self.spent_tokens + self.held_tokens + tokens > self.tokens:
+            return False
+        if self.usd is not None and self.spent_usd + self.held_usd + (usd or 0) > self.usd:
+            return False
+        self.held_tokens += tokens
+        self.held_usd += usd or 0
+        return True
+
+    def release(self, tokens: int, usd: float | None) -> None:
+        """Give back what was set aside for a request that has ended."""
+        self.held_tokens -= tokens
+        self.held_usd -= usd or 0
+
+    def spend(self, tokens: int, usd: float | None) -> None:
+        """Count what a request took."""
+        self.spent_tokens += tokens
+        self.spent_usd += usd or 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """How policies are run or reached; each kind reads what concerns it."""
+
+    device: str = "auto"
+    """Device of local models: cpu, cuda, cuda:1 …; auto takes a GPU where there is one."""
+    batch: int = 32
+    """Most sequences that a local model samples at once."""
+    concurrency: int = 8
+    """Most requests to an endpoint at once."""
+    requests_per_minute: float | None = None
+    """Most requests to an endpoint in a minute (default: no limit)."""
+    timeout_s: float = 600.0
+    """Most seconds for an answer of an endpoint, all tries and their pauses included."""
+    retries: int = 5
+    """How often a request is repeated that the endpoint could not answer just then."""
+    key_env: tuple[str, ...] = ()
+    """HOST=NAME or HOST:PORT=NAME: environment variable that holds the key for a host. Other hosts
+    get no key, but https://api.openai.com gets OPENAI_API_KEY."""
+    prices: Prices = field(default_factory=Prices)
+    budget: Budget = field(default_factory=Budget)
+    terms: str | None = None
+    """Licence or terms of what the policies write; stands in their rows."""
+
+
+def open_policy(spec: str, serving: Serving | None = None) -> Policy:
+    """Return the policy that a word names, without loading or asking it yet.
+
+    Args:
+        spec: "hf:FOLDER_OR_NAME" (a .gguf file too), "http(s)://HOST/v1#MODEL", or
+            "scripted:FILE.jsonl".
+        serving: How it is run or reached.
+
+    Raises:
+        UnknownName: no such kind, folder or file.
+        FlywheelError: the word cannot be used as it is; says why.
+    """
+    serving = serving or Serving()
+    kind, _, rest = spec.partition(":")
+    if kind == "hf" and rest:
+        from trainers.policies.local_model import Local
+
+        return Local(rest, serving)
+    if kind == "scripted" and rest:
+        from trainers.policies.scripted import Scripted
+
+        return Scripted(Path(rest))
+    if kind in ("http", "https"):
+        from trainers.policies.endpoint import Endpoint
+
+        return Endpoint.of(spec, serving)
+    near = " A folder is written hf:FOLDER." if Path(spec).exists() else ""
+    raise UnknownName(f'no policy "{spec}"', f"Write {', or '.join(KINDS)}.{near}")
+
+
+def split_endpoint(spec: str) -> tuple[str, str]:
+    """Return base URL and model of "http(s)://HOST/v1#MODEL".
+
+    >>> endpoint_parts("http://localhost:8000/v1/#org/model")
+    ('http://localhost:8000/v1', 'org/model')
+
+    Raises:
+        FlywheelError: the model is missing, or the URL carries what may be a secret.
+    """
+    url, _, model = spec.partition("#")
+    Address.of(url)
+    if not model:
+        raise FlywheelError(f"{spec} names no model", f"Write {KINDS[1]}.")
+    return url.rstrip("/"), model

@@ -1,0 +1,218 @@
+"""A policy on this machine: a Hugging Face model, sampled in left-padded batches."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipelines import Message
+from trainers.models import loading
+from trainers.policies.interface import FAILED, Completion, Sampling, Serving
+
+log = logging.getLogger(__name__)
+
+_LEG = 128
+"""Tokens after which sequences that have ended leave the batch: the longest is seldom alone."""
+
+
+class Local:
+    """A model folder, a Hub name or a GGUF file; loaded when the first prompt comes."""
+
+    def __init__(self, model: str, serving: Serving) -> None:
+        """Find the model.
+
+        Raises:
+            FlywheelError: there is no such model.
+        """
+        self._serving = serving
+        self._folder = loading.find_model(model, find_scratch_folder())
+        self._row = {
+            "policy_id": loading.compute_policy_id(self._folder),
+            "name": model.rstrip("/").split("/")[-1].removesuffix(".gguf"),
+            "kind": "model",
+            "model": f"{self._folder.parent.name}/{self._folder.name}",
+            "weights_sha256": loading.hash_weights(self._folder),
+            "output_terms": serving.terms,
+        }
+        self._model: Any = None
+        self._tokenizer: Any = None
+        self._ends: list[int] = []
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """Its row of `policies`: its id follows from the weights, as that of a checkpoint does."""
+        return self._row
+
+    def sample(
+        self, prompts: Sequence[list[Message]], n: int, sampling: Sampling
+    ) -> Iterator[tuple[int, list[Completion]]]:
+        """Yield each prompt's n completions, prompts of similar length together.
+
+        Nothing of the model's own generation settings applies but its end tokens: what is drawn
+        follows from `sampling` alone. The same seed, prompts and batch give the same completions on
+        the same device.
+        """
+        import torch
+
+        self._load()
+        if sampling.seed is None:
+            torch.seed()  # every process would begin with the same draws
+        else:
+            torch.manual_seed(sampling.seed)
+        texts = [self._tokens(messages) for messages in prompts]
+        order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
+        each = max(self._serving.batch // n, 1)
+        for start in range(0, len(order), each):
+            group = order[start : start + each]
+            made = self._sampled([texts[index] for index in group], n, sampling)
+            yield from zip(group, made, strict=True)
+
+    def close(self) -> None:
+        """Let go of the model, and of its memory on the device."""
+        import torch
+
+        self._model = self._tokenizer = None
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _load(self) -> None:
+        import torch
+        from transformers import GenerationConfig
+
+        if self._model is not None:
+            return
+        loading.hide_progress_bars()
+        device = self._serving.device
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        dtype = "float32" if device == "cpu" else "bfloat16"
+        log.debug("loading %s on %s as %s", self._folder, device, dtype)
+        self._tokenizer = loading.load_tokenizer(self._folder)
+        loaded: Any = loading.load_model(self._folder, dtype=dtype)
+        self._model = loaded.to(device).eval()
+        given = self._model.generation_config.eos_token_id
+        listed = given if isinstance(given, list) else [given]
+        ends = {one for one in (*listed, self._tokenizer.eos_token_id) if one is not None}
+        self._ends = sorted(ends)
+        # What a call does not set, Transformers takes from here: penalties, top_k and the like.
+        self._model.generation_config = GenerationConfig()
+
+    def _tokens(self, messages: list[Message]) -> list[int]:
+        return self._tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=True, return_dict=True
+        )["input_ids"]
+
+    def _sampled(
+        self, prompts: list[list[int]], n: int, sampling: Sampling
+    ) -> list[list[Completion]]:
+        """Return n completions of each prompt; a batch that is too large is halved."""
+        import torch
+
+        longest = max(map(len, prompts))
+        room = self._context() - longest
+        if room < 1:
+            if len(prompts) > 1:
+                return [made for one in prompts for made in self._sampled([one], n, sampling)]
+            why = f"a prompt of {longest} tokens leaves no room in a context of {self._context()}"
+            return [[_fail(why, longest)]]
+        if len(prompts) > 1 or n <= self._serving.batch:
+            try:
+                return self._batch(prompts, n, sampling, min(sampling.max_tokens, room))
+            except torch.OutOfMemoryError:
+                if len(prompts) == 1 and n == 1:
+                    return [[_fail(f"out of memory with {longest} tokens", longest)]]
+            torch.cuda.empty_cache()
+            log.info("out of memory with %d sequences: halved", len(prompts) * n)
+        if len(prompts) > 1:
+            half = len(prompts) // 2
+            parts = (prompts[:half], prompts[half:])
+            return [made for part in parts for made in self._sampled(part, n, sampling)]
+        first = self._sampled(prompts, n // 2, sampling)[0]
+        return [first + self._sampled(prompts, n - n // 2, sampling)[0]]
+
+    def _batch(
+        self, prompts: list[list[int]], n: int, sampling: Sampling, most: int
+    ) -> list[list[Completion]]:
+        import torch
+        from transformers import GenerationConfig
+
+        pad: int = self._tokenizer.pad_token_id
+        longest = max(map(len, prompts))
+        copies = n if sampling.temperature > 0 else 1
+        asked = [one for one in prompts for _ in range(copies)]
+        device = self._model.device
+        # Left-padded: every prompt ends where its completion begins.
+        ids = torch.tensor([[pad] * (longest - len(one)) + one for one in asked], device=device)
+        mask = torch.tensor(
+            [[0] * (longest - len(one)) + [1] * len(one) for one in asked], device=device
+        )
+        settings: dict[str, Any] = {
+            "pad_token_id": pad,
+            "eos_token_id": self._ends,
+            "do_sample": sampling.temperature > 0,
+            "return_dict_in_generate": True,
+        }
+        if sampling.temperature > 0:
+            settings |= {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": 0}
+        rows: list[list[int]] = [[] for _ in asked]
+        left, cache = list(range(len(rows))), None
+        with torch.inference_mode():
+            while left and len(rows[left[0]]) < most:
+                leg = min(_LEG, most - len(rows[left[0]]))
+                made = self._model.generate(
+                    input_ids=ids,
+                    attention_mask=mask,
+                    past_key_values=cache,
+                    generation_config=GenerationConfig(max_new_tokens=leg, **settings),
+                )
+                new = made.sequences[:, ids.shape[1] :].tolist()
+                for row, tokens in zip(left, new, strict=True):
+                    rows[row] += tokens
+                goes_on = [place for place, row in enumerate(left) if not self._ended(rows[row])]
+                left = [left[place] for place in goes_on]
+                kept = torch.tensor(goes_on, dtype=torch.long, device=device)
+                ids, cache = made.sequences[kept], made.past_key_values
+                mask = torch.nn.functional.pad(
+                    mask[kept], (0, ids.shape[1] - mask.shape[1]), value=1
+                )
+                cache.batch_select_indices(kept)
+        if sampling.temperature == 0:
+            rows = [row for row in rows for _ in range(n)]
+        return [
+            [self._completion(row, len(prompt)) for row in rows[place * n : (place + 1) * n]]
+            for place, prompt in enumerate(prompts)
+        ]
+
+    def _ended(self, tokens: list[int]) -> bool:
+        return any(token in self._ends for token in tokens)
+
+    def _completion(self, tokens: list[int], prompt_tokens: int) -> Completion:
+        end = next((at for at, token in enumerate(tokens) if token in self._ends), None)
+        kept = tokens if end is None else tokens[:end]
+        return Completion(
+            text=self._tokenizer.decode(kept, skip_special_tokens=True),
+            finish_reason="length" if end is None else "stop",
+            prompt_tokens=prompt_tokens,
+            completion_tokens=len(kept) + (end is not None),
+        )
+
+    def _context(self) -> int:
+        return int(getattr(self._model.config, "max_position_embeddings", None) or 1 << 20)
+
+
+def find_scratch_folder() -> Path:
+    """Return the folder of models that were unpacked or made: FLYWHEEL_CACHE, or that of caches."""
+    given = os.environ.get("FLYWHEEL_CACHE")
+    if given:
+        return Path(given).absolute() / "models"
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "flywheel" / "models"
+
+
+def _fail(why: str, prompt_tokens: int) -> Completion:
+    return Completion(
+        text="", finish_reason=FAILED, prompt_tokens=prompt_tokens, completion_tokens=0, error=why
+    )

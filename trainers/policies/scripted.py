@@ -1,0 +1,93 @@
+"""A policy that answers out of a file, for tests and for walking through the loop without a model.
+
+Each line is {"text": …} with optional `contains` (only for prompts whose last turn holds this
+text), `finish_reason`, `completion_tokens` and `error`. The lines that fit a prompt are given in
+turn, over and over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipelines import Message
+from store.errors import FlywheelError, UnknownName
+from store.ids import content_id
+from trainers.policies.interface import FAILED, Completion, Sampling
+
+
+class Scripted:
+    """Answers of a file, in order."""
+
+    def __init__(self, file: Path) -> None:
+        if not file.is_file():
+            raise UnknownName(f"no file {file}", "scripted:FILE.jsonl names a file of answers.")
+        self._lines = [
+            _parse_line(text, file, number)
+            for number, text in enumerate(file.read_text("utf-8").splitlines(), start=1)
+            if text.strip()
+        ]
+        self._row = {
+            "policy_id": content_id("scripted", hashlib.sha256(file.read_bytes()).hexdigest()),
+            "name": file.stem,
+            "kind": "script",
+            "model": file.name,
+        }
+        self._turns: dict[str, Iterator[dict[str, Any]]] = {}
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """Its row of `policies`; the file's bytes are its identity."""
+        return self._row
+
+    def sample(
+        self, prompts: Sequence[list[Message]], n: int, sampling: Sampling
+    ) -> Iterator[tuple[int, list[Completion]]]:
+        """Yield the next n answers of each prompt.
+
+        Raises:
+            FlywheelError: no line fits a prompt.
+        """
+        for index, messages in enumerate(prompts):
+            shown = messages[-1]["content"]
+            if shown not in self._turns:
+                fitting = [one for one in self._lines if one.get("contains", "") in shown]
+                if not fitting:
+                    raise FlywheelError(
+                        f"{self._row['model']} has no answer to the prompt {shown[:60]!r}",
+                        'A line without "contains" fits every prompt.',
+                    )
+                self._turns[shown] = itertools.cycle(fitting)
+            words = sum(len(turn["content"].split()) for turn in messages)
+            taken = itertools.islice(self._turns[shown], n)
+            yield index, [_make_completion(line, words) for line in taken]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _parse_line(text: str, file: Path, number: int) -> dict[str, Any]:
+    try:
+        line = json.loads(text)
+    except ValueError as error:
+        raise FlywheelError(f"{file}: line {number} is no JSON: {error}") from error
+    match line:
+        case {"text": str()}:
+            return line
+        case _:
+            raise FlywheelError(f'{file}: line {number} has no "text"')
+
+
+def _make_completion(line: dict[str, Any], prompt_tokens: int) -> Completion:
+    failed = line.get("error")
+    return Completion(
+        text=line["text"],
+        finish_reason=FAILED if failed else line.get("finish_reason", "stop"),
+        prompt_tokens=prompt_tokens,
+        completion_tokens=line.get("completion_tokens", len(line["text"].split())),
+        error=failed,
+    )

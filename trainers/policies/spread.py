@@ -1,0 +1,110 @@
+"""One policy sampled by all ranks of a training run: rank 0 asks, each rank answers its share.
+
+rank 0: rollout ─▶ Spread.sample ─▶ request ─┬─▶ own share ──┬─▶ answers in order ─▶ rows
+rank k:            serve ◀──────────────────┴─▶ their share ┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pipelines import Message
+from store.errors import FlywheelError
+from trainers.policies.interface import Completion, Sampling, Serving
+from trainers.policies.local_model import Local
+from trainers.runs import processes
+
+
+class Spread:
+    """The policy as rank 0 sees it; the other ranks are in `serve` until it is left."""
+
+    def __init__(self, folder: Path, serving: Serving) -> None:
+        self._local = Local(str(folder), serving)
+        self._each = max(serving.batch, 1)
+
+    def __enter__(self) -> Spread:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+        if processes.count_processes() > 1:
+            _broadcast(None)
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """Its row of `policies`."""
+        return self._local.row
+
+    def sample(
+        self, prompts: Sequence[list[Message]], n: int, sampling: Sampling
+    ) -> Iterator[tuple[int, list[Completion]]]:
+        """Yield each prompt's n completions, a batch of every rank at a time.
+
+        Raises:
+            FlywheelError: a rank could not sample its share.
+        """
+        if processes.count_processes() == 1:
+            yield from self._local.sample(prompts, n, sampling)
+            return
+        size = max(self._each // n, 1) * processes.count_processes()
+        for place, start in enumerate(range(0, len(prompts), size)):
+            request = (prompts[start : start + size], n, _move_seed(sampling, place))
+            _broadcast(request)
+            for index, made in _answer_share(self._local, *request):
+                yield start + index, made
+
+    def close(self) -> None:
+        """Let go of the model; what is sampled later loads it again."""
+        self._local.close()
+
+
+def serve(folder: Path, serving: Serving) -> None:
+    """Answer what rank 0 asks this rank, until it asks no more."""
+    local = Local(str(folder), serving)
+    while (request := _broadcast(None)) is not None:
+        _answer_share(local, *request)
+    local.close()
+
+
+def _answer_share(
+    local: Local, prompts: Sequence[list[Message]], n: int, sampling: Sampling
+) -> list[tuple[int, list[Completion]]]:
+    """Sample this rank's share of the prompts, and return those of all ranks."""
+    from accelerate.utils import gather_object
+
+    rank, ranks = processes.read_rank(), processes.count_processes()
+    mine = list(range(rank, len(prompts), ranks))
+    try:
+        sampled = local.sample([prompts[index] for index in mine], n, _move_seed(sampling, rank))
+        answers: list[Any] = [(mine[index], made) for index, made in sampled] if mine else []
+    except Exception as error:
+        answers = [FlywheelError(f"rank {rank} could not sample: {error}")]
+    found: list[Any] = gather_object(answers)
+    for one in found:
+        if isinstance(one, FlywheelError):
+            raise one
+    return found
+
+
+def _move_seed(sampling: Sampling, by: int) -> Sampling:
+    """Return settings whose seed differs by rank and batch, so that no two draw the same."""
+    if sampling.seed is None:
+        return sampling
+    return replace(sampling, seed=(sampling.seed * 1_000_003 + by) % (1 << 31))
+
+
+def _broadcast(request: Any) -> Any:
+    from accelerate.utils import broadcast_object_list
+
+    box = [request]
+    broadcast_object_list(box)
+    return box[0]

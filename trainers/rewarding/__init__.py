@@ -1,0 +1,1 @@
+"""Rewards as pure functions of stored rows."""

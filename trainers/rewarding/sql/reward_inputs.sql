@@ -1,0 +1,108 @@
+-- One row per generation in `wanted` (generation_id): what the lake knows of it on one device.
+-- correct is NULL where the kernel has no verdict there, false where there is no kernel, where any
+-- workload has a failing verdict, where the kernel was found wrong on another device, where it is
+-- quarantined, and, unless $include_nonequivalent, where it is another function than the task's.
+-- Speedups are those of the newest session that may be ranked, at the workload that scores the task,
+-- by the rule of each system: eager_speedup, eager_cuda_l1, compile_speedup …
+-- $kernels says again which kernels these are, comma-separated, where they are few: a condition on
+-- a constant reaches the tables below views, which a join does not. $baselines is replaced by the
+-- catalog's baselines, as literals.
+WITH attempts AS (
+    SELECT generation_id, kernel_id, task_id
+    FROM generations
+    SEMI JOIN wanted ON wanted.generation_id = generations.generation_id
+),
+made AS (
+    SELECT DISTINCT kernel_id, task_id
+    FROM attempts
+    WHERE kernel_id IS NOT NULL
+),
+judged AS (
+    SELECT
+        outcomes.kernel_id, outcomes.task_id,
+        bool_and(outcomes.correct) FILTER (WHERE outcomes.device = $device) AS correct,
+        coalesce(bool_or(outcomes.status IN ('incorrect', 'rejected')), false) AS wrong,
+        max({
+            'failed': NOT outcomes.correct, 'last_judged_at': outcomes.last_judged_at,
+            'status': outcomes.status, 'reason': outcomes.reason
+        }) FILTER (WHERE outcomes.device = $device) AS deciding
+    FROM outcomes
+    SEMI JOIN made
+        ON made.kernel_id = outcomes.kernel_id AND made.task_id = outcomes.task_id
+    WHERE ($kernels IS NULL OR list_contains(string_split($kernels, ','), outcomes.kernel_id))
+    GROUP BY outcomes.kernel_id, outcomes.task_id
+),
+sessions AS (
+    SELECT measured.*
+    FROM kernel_speedups AS measured
+    INNER JOIN scored_workloads
+        ON
+            scored_workloads.task_id = measured.task_id
+            AND scored_workloads.device = measured.device
+            AND scored_workloads.workload_id = measured.workload_id
+    SEMI JOIN made
+        ON made.kernel_id = measured.kernel_id AND made.task_id = measured.task_id
+    WHERE
+        measured.device = $device
+        AND ($kernels IS NULL OR list_contains(string_split($kernels, ','), measured.kernel_id))
+),
+figures AS (
+    SELECT
+        sessions.kernel_id, sessions.task_id, sessions.baseline, sessions.speedup,
+        sessions.speedup_low, bucketed.speedup AS cuda_l1, means.speedup AS kernelbench
+    FROM sessions
+    INNER JOIN speedups_cuda_l1 AS bucketed
+        ON
+            bucketed.session_id = sessions.session_id
+            AND bucketed.baseline = sessions.baseline
+            AND bucketed.clock = sessions.clock
+            AND bucketed.kernel_id = sessions.kernel_id
+            AND bucketed.task_id = sessions.task_id
+    INNER JOIN speedups_kernelbench AS means
+        ON
+            means.session_id = sessions.session_id
+            AND means.baseline = sessions.baseline
+            AND means.kernel_id = sessions.kernel_id
+            AND means.task_id = sessions.task_id
+    WHERE
+        ($kernels IS NULL OR list_contains(string_split($kernels, ','), bucketed.kernel_id))
+        AND ($kernels IS NULL OR list_contains(string_split($kernels, ','), means.kernel_id))
+),
+measured AS (
+    FROM figures
+    PIVOT (
+        max(speedup) AS speedup, max(speedup_low) AS low, max(cuda_l1) AS cuda_l1,
+        max(kernelbench) AS kernelbench
+        FOR baseline IN ($baselines)
+        GROUP BY kernel_id, task_id
+    )
+)
+SELECT
+    attempts.generation_id,
+    attempts.kernel_id,
+    attempts.task_id,
+    CASE WHEN attempts.kernel_id IS NULL THEN 'no_kernel' ELSE judged.deciding.status END AS status,
+    judged.deciding.reason AS reason,
+    quarantined.kernel_id IS NOT NULL AS quarantined,
+    nonequivalent.kernel_id IS NOT NULL AS nonequivalent,
+    CASE
+        WHEN
+            attempts.kernel_id IS NULL
+            OR quarantined.kernel_id IS NOT NULL
+            OR judged.wrong
+            OR (nonequivalent.kernel_id IS NOT NULL AND NOT $include_nonequivalent)
+            THEN false
+        ELSE judged.correct
+    END AS correct,
+    measured.* EXCLUDE (kernel_id, task_id)
+FROM attempts
+LEFT JOIN quarantined ON quarantined.kernel_id = attempts.kernel_id
+LEFT JOIN nonequivalent
+    ON
+        nonequivalent.kernel_id = attempts.kernel_id
+        AND nonequivalent.task_id = attempts.task_id
+LEFT JOIN judged
+    ON judged.kernel_id = attempts.kernel_id AND judged.task_id = attempts.task_id
+LEFT JOIN measured
+    ON measured.kernel_id = attempts.kernel_id AND measured.task_id = attempts.task_id
+ORDER BY attempts.generation_id

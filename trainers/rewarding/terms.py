@@ -1,0 +1,67 @@
+"""What reward rules share: the options of smoothing and grouping, and what an attempt came to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from store.schema.baselines import Baseline
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    Floats: TypeAlias = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """Options of every rule. A rule's Config sets its own defaults."""
+
+    device: str | None = None
+    """Device whose verdicts and timings count (default: where most of the kernels were judged)."""
+    baseline: Baseline = "eager"
+    """What speedups are relative to."""
+    failure: float = 0.0
+    """Raw reward of no kernel, a failing verdict, a quarantined kernel, or another function."""
+    discarded: Literal["skip", "failure"] = "skip"
+    """A correct kernel without a figure: no reward at all, or that of a failure."""
+    include_nonequivalent: bool = False
+    """Reward correct kernels, too, that are another function than their task's module."""
+    clip: float | None = None
+    """Bound of the smoothed reward on both sides (default: none)."""
+    refresh_every: int | None = None
+    """Steps between refreshes of mean and standard deviation (default: no z-score)."""
+    window: int = 100
+    """Steps before a refresh whose raw rewards give mean and standard deviation."""
+    initial_mean: float = 1.0
+    """Mean of the first step of a run, which has no rewards before it."""
+    initial_std: float = 1.0
+    """Standard deviation of the first step of a run."""
+    least_std: float = 1e-6
+    """Smallest standard deviation that a z-score divides by."""
+    group_epsilon: float = 1e-4
+    """Added to a group's standard deviation before dividing (TRL adds 1e-4)."""
+
+
+def read_figures(rows: pa.Table, name: str) -> Floats:
+    """Return a column as doubles, NULL as NaN."""
+    import numpy as np
+    import pyarrow as pa
+
+    return np.asarray(rows[name].cast(pa.float64()).to_numpy())
+
+
+def assign_rewards(rows: pa.Table, worth: Floats | float, terms: Terms) -> Floats:
+    """Return raw rewards: `worth` of correct attempts, and what the terms say of all others.
+
+    NaN is no reward: the kernel has not been judged, or it is correct, has no worth, and the terms
+    skip it.
+    """
+    import numpy as np
+
+    outcome = read_figures(rows, "correct")
+    none = np.nan if terms.discarded == "skip" else terms.failure
+    success = np.where(np.isnan(worth), none, worth)
+    return np.where(np.isnan(outcome), np.nan, np.where(outcome == 1, success, terms.failure))

@@ -1,0 +1,1 @@
+"""Sampling from policies in waves, and the rows that it leaves."""

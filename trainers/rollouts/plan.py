@@ -1,0 +1,110 @@
+"""How much a rollout samples: groups of attempts, and what the lake has of each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+import store
+from pipelines import query
+from store import read_sql
+from store.errors import FlywheelError
+from store.ids import content_id
+from trainers.policies.interface import Sampling
+from trainers.rollouts.attempts import ShownPrompt
+
+NAME = "rollout"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """How much is sampled. CUDA-L1: 20 attempts of each model at each task, 2 correct ones kept."""
+
+    attempts: int = 20
+    """Most attempts of a policy at a task."""
+    keep: int = 2
+    """Distinct correct kernels of a policy and task after which it is asked no more; 0 for all
+    attempts whatever they give."""
+    wave: int = 4
+    """Attempts at a task before the judge is asked; fewer stop sooner, more go faster."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that ask for nothing."""
+        if self.attempts < 1 or self.wave < 1 or self.keep < 0:
+            given = f"--attempts {self.attempts} --keep {self.keep} --wave {self.wave}"
+            raise FlywheelError(
+                f"{given} asks for nothing",
+                "Attempts and wave are 1 or more, keep is 0 or more.",
+            )
+
+
+@dataclass(kw_only=True)
+class Group:
+    """Attempts of one policy at one prompt."""
+
+    asked: ShownPrompt
+    group_id: str
+    attempts: int = 0
+    next_index: int = 0
+
+
+@dataclass(kw_only=True)
+class Unit:
+    """One policy and one task: what attempts and successes are counted over."""
+
+    groups: list[Group]
+    kernels: set[str] = field(default_factory=set[str])
+    correct: set[str] = field(default_factory=set[str])
+    unjudged: set[str] = field(default_factory=set[str])
+    """Kernels of earlier runs that nobody has judged."""
+
+    @property
+    def attempts(self) -> int:
+        """Attempts made so far."""
+        return sum(group.attempts for group in self.groups)
+
+    def next(self, config: Config) -> tuple[Group, int] | None:
+        """Return the prompt to ask next and how often, or None where enough was done."""
+        left = config.attempts - self.attempts
+        if left < 1 or (config.keep and len(self.correct) >= config.keep):
+            return None
+        return min(self.groups, key=lambda group: group.attempts), min(left, config.wave)
+
+
+def make_group_id(asked: ShownPrompt, policy_id: str, sampling: Sampling) -> str:
+    """Return the id of the attempts of a policy at a prompt under one sampling setting."""
+    return content_id(
+        NAME, asked.lake_id, str(asked.snapshot_id), asked.prompt_id, policy_id,
+        json.dumps(asdict(sampling), sort_keys=True),
+    )  # fmt: skip
+
+
+def plan_units(
+    lake: store.Lake, policy_id: str, prompts: Sequence[ShownPrompt], sampling: Sampling
+) -> list[Unit]:
+    """Return the work of one policy, with what the lake has of it."""
+    import pyarrow as pa
+
+    groups = [
+        Group(asked=asked, group_id=make_group_id(asked, policy_id, sampling)) for asked in prompts
+    ]
+    ids = pa.table({"group_id": pa.array([one.group_id for one in groups])})
+    sql = read_sql(__file__, "rollout_groups")
+    stored = {row["group_id"]: row for row in query(lake, sql, groups=ids).to_pylist()}
+    units: dict[str, Unit] = {}
+    for group in groups:
+        unit = units.setdefault(group.asked.task_id, Unit(groups=[]))
+        unit.groups.append(group)
+        row = stored.get(group.group_id)
+        if row is not None:
+            group.attempts, group.next_index = row["attempts"], row["next_index"]
+            unit.kernels |= set(row["kernel_ids"])
+            unit.correct |= set(row["correct_ids"])
+            unit.unjudged |= set(row["unjudged_ids"])
+    return list(units.values())
+
+
+def count_attempts(units: Sequence[Unit]) -> int:
+    """Return the attempts made so far."""
+    return sum(unit.attempts for unit in units)

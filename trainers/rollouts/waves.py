@@ -1,0 +1,254 @@
+"""Sampling from policies until enough is right: waves of attempts, stored as they come and judged.
+
+    prompts, policies ─▶ groups ─▶ what the lake has of each ─▶ wave ─▶ rows ─▶ judge ─▶ next wave
+
+A group is the attempts of one policy at one prompt under one sampling setting; its id follows from
+these, so that a rollout that was interrupted finds what it has and asks for the rest alone.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from typing import Any, Protocol, TypeAlias
+
+import store
+from store.commandline.progress import Progress
+from store.ids import content_id, uuid7
+from trainers.policies.interface import BudgetReached, EndpointFailed, Policy, Sampling
+from trainers.rollouts.attempts import ShownPrompt, make_attempt_rows
+from trainers.rollouts.outcome import Outcome, Tally, tally_rows
+from trainers.rollouts.plan import NAME, Config, Group, Unit, count_attempts, plan_units
+
+log = logging.getLogger(__name__)
+
+
+_SEEDS = 1 << 31
+
+
+Pair: TypeAlias = tuple[str, str]
+
+
+class Verdict(Protocol):
+    """What a judge says of a kernel."""
+
+    @property
+    def status(self) -> str:
+        """As in table evaluations."""
+        ...
+
+    @property
+    def quarantined(self) -> bool:
+        """Whether no dataset may hold the kernel."""
+        ...
+
+    @property
+    def equivalent(self) -> bool:
+        """Whether it is the same function as the task's module, as far as is known."""
+        ...
+
+
+class Judge(Protocol):
+    """What gives verdicts: evaluators.scheduling.pool.Pool."""
+
+    def judge(self, wanted: Sequence[Pair]) -> Mapping[Pair, Verdict]:
+        """Return the verdict of each (kernel_id, task_id), and store what is new."""
+        ...
+
+
+def run_rollout(
+    lake_url: str | None,
+    policies: Sequence[Policy],
+    prompts: Sequence[ShownPrompt],
+    sampling: Sampling,
+    config: Config,
+    judge: Judge | None,
+    progress: Progress,
+    *,
+    told: Mapping[str, Any] | None = None,
+) -> Outcome:
+    """Sample from each policy in turn until each task has enough, and append all that comes.
+
+    Args:
+        lake_url: Lake that is written to; it holds tasks and exemplars of the prompts.
+        policies: Who is asked; one after the other, so that one model is in memory at a time.
+        prompts: What they are asked. Several of one task take turns.
+        sampling: How completions are drawn. A seed is moved on for every wave.
+        config: How much.
+        judge: Who says what is correct; None stores only, and every attempt is made.
+        progress: Told of every prompt that is done: attempts, and the most there may be.
+        told: What stands in the run's configuration besides: dataset, options.
+
+    Raises:
+        FlywheelError: a policy cannot be used. A spent budget or a lost endpoint is no error: what
+            came is stored, and the policy's Tally says why it stopped.
+    """
+    with store.writer(lake_url, author=f"trainers {NAME}") as writer:
+        # What an earlier run had only spooled belongs to what is there.
+        snapshot = writer.flush()
+        work = _Work(writer, sampling, config, judge, progress)
+        plans: list[tuple[Policy, Tally, list[Unit]]] = []
+        with writer.reader() as lake:
+            origin = (lake.lake_id, lake.snapshot)
+            for one in policies:
+                units = plan_units(lake, one.row["policy_id"], prompts, sampling)
+                plans.append((one, Tally(name=str(one.row["name"])), units))
+        work.judge_stored([unit for _, _, units in plans for unit in units])
+        if not any(unit.next(config) for _, _, units in plans for unit in units):
+            return Outcome(
+                run_id=None, tallies=[tally for _, tally, _ in plans], snapshot=writer.flush()
+            )
+        work.run_id = uuid7()
+        rows = [one.row for one in policies]
+        started = {
+            "run_id": work.run_id,
+            "kind": "rollout",
+            "name": NAME,
+            # Policies by their ids: what names them on the command line may be a private URL.
+            "config": json.dumps(
+                {
+                    "policies": [row["policy_id"] for row in rows],
+                    "sampling": asdict(sampling),
+                    "rollout": asdict(config),
+                    "judged": judge is not None,
+                    "prompts": len(prompts),
+                    **(told or {}),
+                }
+            ),
+            "version": store.__version__,
+            "lake_id": origin[0],
+            "snapshot_id": origin[1],
+            "host": platform.node(),
+            "started_at": datetime.now(UTC),
+        }
+        writer.append({"runs": [started], "policies": rows}, message="rollout begins")
+        for one, tally, units in plans:
+            try:
+                work.all(one, tally, units)
+            finally:
+                snapshot = writer.flush()
+                one.close()
+    return Outcome(
+        run_id=work.run_id,
+        tallies=[tally for _, tally, _ in plans],
+        snapshot=snapshot,
+        kernel_ids=list(work.written),
+    )
+
+
+class _Work:
+    """One run: who writes, who judges, and what was written."""
+
+    def __init__(
+        self,
+        writer: store.Writer,
+        sampling: Sampling,
+        config: Config,
+        judge: Judge | None,
+        progress: Progress,
+    ) -> None:
+        self._writer = writer
+        self._sampling, self._config = sampling, config
+        self._judge, self._progress = judge, progress
+        self.run_id = ""
+        self.written: dict[str, None] = {}
+
+    def judge_stored(self, units: Sequence[Unit]) -> None:
+        """Ask for the verdicts that an interruption has left out."""
+        self._verdicts([(unit, kernel) for unit in units for kernel in sorted(unit.unjudged)])
+
+    def all(self, policy: Policy, tally: Tally, units: Sequence[Unit]) -> None:
+        """Ask one policy in waves until every task has enough, or it can be asked no more."""
+        most = len(units) * self._config.attempts
+        while tally.stopped is None:
+            wave = [
+                (unit, *chosen) for unit in units if (chosen := unit.next(self._config)) is not None
+            ]
+            if not wave:
+                return
+            fresh: list[tuple[Unit, str]] = []
+            # Prompts that have come equally far are asked together: they share a seed.
+            for far, n in sorted({(group.next_index, n) for _, group, n in wave}):
+                part = [
+                    (unit, group)
+                    for unit, group, times in wave
+                    if (group.next_index, times) == (far, n)
+                ]
+                fresh += self._part(
+                    policy, tally, part, far, n, lambda: count_attempts(units), most
+                )
+                if tally.stopped is not None:
+                    break
+            self._writer.flush()
+            self._verdicts(fresh, tally)
+
+    def _part(
+        self,
+        policy: Policy,
+        tally: Tally,
+        part: Sequence[tuple[Unit, Group]],
+        far: int,
+        n: int,
+        made: Callable[[], int],
+        most: int,
+    ) -> list[tuple[Unit, str]]:
+        """Ask for n attempts of each prompt and store them as they come; return new kernels."""
+        sampling = self._sampling
+        if sampling.seed is not None:
+            moved = int(content_id("seed", str(sampling.seed), str(far))[:16], 16) % _SEEDS
+            sampling = replace(sampling, seed=moved)
+        fresh: list[tuple[Unit, str]] = []
+        answered: set[int] = set()
+        try:
+            for index, completions in policy.sample(
+                [group.asked.messages for _, group in part], n, sampling
+            ):
+                answered.add(index)
+                unit, group = part[index]
+                tables = make_attempt_rows(
+                    self.run_id,
+                    policy.row["policy_id"],
+                    group.group_id,
+                    group.asked,
+                    completions,
+                    sampling,
+                    first=group.next_index,
+                )
+                self._writer.append(tables, message=f"{len(completions)} attempts", wait=False)
+                # A failed attempt is none for the lake, but this run does not ask for it again.
+                group.attempts += n
+                group.next_index += len(completions)
+                tally_rows(tally, tables["generations"])
+                for kernel in tables["kernels"]:
+                    kernel_id = kernel["kernel_id"]
+                    if kernel_id not in unit.kernels:
+                        unit.kernels.add(kernel_id)
+                        tally.kernels += 1
+                        self.written[kernel_id] = None
+                        fresh.append((unit, kernel_id))
+                self._progress(made(), most, f"attempts of {tally.name}")
+        except (BudgetReached, EndpointFailed) as stopped:
+            tally.stopped = stopped
+            return fresh
+        for index in set(range(len(part))) - answered:
+            part[index][1].attempts += n
+        return fresh
+
+    def _verdicts(self, fresh: Sequence[tuple[Unit, str]], tally: Tally | None = None) -> None:
+        if self._judge is None or not fresh:
+            return
+        pairs = [(kernel_id, unit.groups[0].asked.task_id) for unit, kernel_id in fresh]
+        verdicts = self._judge.judge(pairs)
+        for (unit, kernel_id), pair in zip(fresh, pairs, strict=True):
+            verdict = verdicts[pair]
+            if verdict.status != "correct" or verdict.quarantined or not verdict.equivalent:
+                # Another device's pass does not outweigh this judge.
+                unit.correct -= {kernel_id} if verdict.status != "evaluator_error" else set()
+            elif kernel_id not in unit.correct:
+                unit.correct.add(kernel_id)
+                if tally is not None:
+                    tally.correct += 1

@@ -1,0 +1,1 @@
+"""One run of a trainer: its options, its processes, and what the lake keeps of it."""

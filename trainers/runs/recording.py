@@ -1,0 +1,277 @@
+"""What a lake keeps of a training run: its row at the start, metrics as they come, checkpoints."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+import store
+from store import read_sql
+from trainers.models import loading
+from trainers.runs import processes
+from trainers.runs.job import Job
+from trainers.runs.run_folder import RUN_FILE, collect_versions, open_state, write_state
+
+if TYPE_CHECKING:
+    from transformers import TrainerCallback
+
+    from store.writing.writer import Writer
+
+
+Stage = Literal["base", "sft", "self-supervised", "contrastive"]
+
+
+EVENTS = "tensorboard"
+
+
+_FLUSH_S = 15.0
+
+
+class Run:
+    """One run of a trainer. Rank 0 appends its rows; on other ranks every method does nothing.
+
+    Make one with `begin`, call `start` once its dataset is known, and use it as a context manager:
+    what was measured so far is appended whatever ends it.
+    """
+
+    def __init__(self, job: Job, state: dict[str, Any], resumed: bool) -> None:
+        self.job = job
+        self.state = state
+        """What run.json holds: run_id, lake_id, snapshot_id, config, resolved, started_at."""
+        self.resumed = resumed
+        self._writer: Writer | None = None
+        self._known: set[tuple[str, int]] = set()
+        self._waiting: list[dict[str, Any]] = []
+        self._flushed = time.monotonic()
+        self.snapshot = int(state["snapshot_id"])
+        """Snapshot that the run reads; that of the last append once there was one."""
+
+    @property
+    def run_id(self) -> str:
+        """Return the id of the run's row."""
+        return str(self.state["run_id"])
+
+    @property
+    def lake_id(self) -> str:
+        """Return the id of the lake that is read and written."""
+        return str(self.state["lake_id"])
+
+    @property
+    def reads(self) -> int:
+        """Return the snapshot that the run reads, the same after an interruption."""
+        return int(self.state["snapshot_id"])
+
+    @property
+    def resolved(self) -> dict[str, Any]:
+        """Return what `start` was given; empty before."""
+        return dict(self.state.get("resolved", {}))
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def start(self, resolved: Mapping[str, Any], kind: str = "training") -> None:
+        """Append the row of the run, with its configuration and what became of it.
+
+        Args:
+            resolved: What the options came to: dataset_id, parent policy, folders, TRL's settings.
+            kind: training or rollout.
+        """
+        self.state["resolved"] = self.resolved | dict(resolved)
+        if not processes.is_main():
+            return
+        if not self.resumed:
+            self.state |= {"versions": collect_versions(), "processes": processes.count_processes()}
+        write_state(self.job.out / RUN_FILE, self.state)
+        self._writer = store.writer(self.job.lake_url, author=f"trainers {self.job.name}")
+        self._writer.flush()
+        names = ("config", "resolved", "versions", "processes")
+        row = {
+            "run_id": self.run_id,
+            "kind": kind,
+            "name": self.job.name,
+            "config": json.dumps({name: self.state.get(name) for name in names}, sort_keys=True),
+            "version": store.__version__,
+            "lake_id": self.lake_id,
+            "snapshot_id": self.reads,
+            "host": platform.node(),
+            "started_at": datetime.fromisoformat(self.state["started_at"]),
+        }
+        self.append({"runs": [row]}, f"{self.job.name} begins")
+        if self.resumed:
+            with self._writer.reader() as lake:
+                known = lake.run(read_sql(__file__, "known_metrics"), [self.run_id])
+                self._known = {(row["name"], row["step"]) for row in known.rows()}
+
+    def keep(self, state: Mapping[str, Any]) -> None:
+        """Write down how far the run is, beside its configuration, for who resumes it."""
+        self.state |= state
+        if processes.is_main():
+            write_state(self.job.out / RUN_FILE, self.state)
+
+    def append(self, tables: Mapping[str, Any], message: str) -> int:
+        """Append one bundle of rows and return the snapshot that holds it."""
+        if self._writer is not None:
+            self.snapshot = self._writer.append(tables, message)
+        return self.snapshot
+
+    def reader(self, at: str | int | None = None) -> store.Lake:
+        """Open the lake at its newest snapshot, or another."""
+        return store.open(self.job.lake_url, at)
+
+    def metrics(self, step: int, values: Mapping[str, Any]) -> None:
+        """Take the metrics of one step; those that the lake has of this run and step are left out.
+
+        Finite numbers alone are stored, every 15 s and when the run closes.
+        """
+        if self._writer is None:
+            return
+        now = datetime.now(UTC)
+        for name, value in values.items():
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not number or (name, step) in self._known:
+                continue
+            if not math.isfinite(value):
+                self.job.say(f"step {step}: {name} is {value}, which is not stored")
+                continue
+            self._known.add((name, step))
+            self._waiting.append(
+                {
+                    "run_id": self.run_id,
+                    "name": name,
+                    "step": step,
+                    "value": float(value),
+                    "created_at": now,
+                }
+            )
+        if time.monotonic() - self._flushed > _FLUSH_S:
+            self.flush()
+
+    def flush(self) -> int:
+        """Append the metrics that wait; return the newest snapshot that this run knows."""
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            self.append({"metrics": waiting}, f"{self.job.name}: {len(waiting)} metrics")
+        self._flushed = time.monotonic()
+        return self.snapshot
+
+    def policy(
+        self,
+        folder: Path,
+        *,
+        stage: Stage,
+        parent: str | None = None,
+        round: int | None = None,
+        step: int | None = None,
+        dataset_id: str | None = None,
+        name: str | None = None,
+    ) -> str:
+        """Append the row of a model folder and return its policy_id (`_model.policy_id`).
+
+        A model that the lake knows keeps its row: the same files are one policy.
+        """
+        if self._writer is None:
+            return ""
+        identity = loading.compute_policy_id(folder)
+        settings = {
+            "folder": str(folder.resolve()),
+            "step": step,
+            "config": self.state["config"],
+            "resolved": self.resolved,
+        }
+        row = {
+            "policy_id": identity,
+            "name": name or f"{self.job.name} {self.run_id[-6:]} {self._place(folder)}",
+            "kind": "model",
+            "stage": stage,
+            "round": round,
+            "parent_policy_id": parent if parent != identity else None,
+            "model": f"{folder.parent.name}/{folder.name}",
+            "dataset_id": dataset_id,
+            "run_id": self.run_id if stage != "base" else None,
+            "weights_sha256": loading.hash_weights(folder),
+            "config": json.dumps(settings, sort_keys=True),
+            "created_at": datetime.now(UTC),
+        }
+        self.append({"policies": [row]}, f"{self.job.name}: policy {identity[:12]}")
+        return identity
+
+    def _place(self, folder: Path) -> str:
+        """Return where a folder lies in that of the run, such as round-1/final."""
+        inside, out = folder.resolve(), self.job.out.resolve()
+        return str(inside.relative_to(out)) if inside.is_relative_to(out) else inside.name
+
+    def base(self, folder: Path, model: str) -> str:
+        """Return the policy of the model that training starts from; a new one is a base."""
+        return self.policy(folder, stage="base", round=0, name=model.rstrip("/").split("/")[-1])
+
+    def close(self) -> None:
+        """Append what waits and let go of the lake."""
+        if self._writer is not None:
+            self.flush()
+            self._writer.close()
+            self._writer = None
+
+
+def begin_run(job: Job, config: Any) -> Run:
+    """Make a run, or find the one that the folder holds; every rank gets the same.
+
+    Raises:
+        FlywheelError: the folder holds another run or other files; there is nothing to resume; or
+            the options are not those of the run that is resumed.
+    """
+    state, resumed = processes.run_on_main(lambda: open_state(job, config))
+    return Run(job, state, resumed)
+
+
+def make_metrics_callback(run: Run, *, offset: int = 0, prefix: str = "") -> TrainerCallback:
+    """Return a callback that stores what a transformers Trainer logs.
+
+    Args:
+        run: The run; ranks other than 0 store nothing.
+        offset: Steps that earlier trainers of the same run have made.
+        prefix: Put before the names of metrics.
+    """
+    from transformers import TrainerCallback
+
+    class Metrics(TrainerCallback):
+        def on_log(  # pyright: ignore[reportIncompatibleMethodOverride]
+            self,
+            args: Any,
+            state: Any,
+            control: Any,
+            logs: dict[str, Any] | None = None,
+            **kwargs: Any,
+        ) -> None:
+            values = {f"{prefix}{name}": value for name, value in (logs or {}).items()}
+            run.metrics(offset + int(state.global_step), values)
+            if control.should_save:
+                # Who resumes from that checkpoint does not make its steps again.
+                run.flush()
+
+    return Metrics()
+
+
+def format_metrics(values: Mapping[str, float]) -> str:
+    """Return metrics as one line, for the terminal.
+
+    >>> reported({"loss": 0.12345, "rows": 3})
+    'loss 0.1235  rows 3'
+    """
+    return "  ".join(
+        f"{name} {value:.4g}" for name, value in values.items() if not math.isnan(value)
+    )

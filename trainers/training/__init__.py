@@ -1,0 +1,1 @@
+"""Parts that trainers share: supervised steps, GRPO, its prompts and rewards."""

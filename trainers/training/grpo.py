@@ -1,0 +1,114 @@
+"""TRL's GRPOTrainer with prompts that are rendered from the lake just before each step is sampled.
+
+Prompts change in a private method of TRL, whose behaviour tests/trainers/test_trl_contract.py
+holds; the version of TRL is pinned for it. A public way would show prompts that are a step older.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from trl.trainer.grpo_trainer import GRPOTrainer
+
+from store.errors import FlywheelError
+from trainers.runs import processes
+from trainers.training.exemplars import derive_step_seed
+from trainers.training.feed import Feed, Sampled
+
+
+class StoreGRPOTrainer(GRPOTrainer):
+    """A GRPOTrainer over a list of tasks (column task_id), fed by rank 0's `Feed`."""
+
+    def __init__(self, *, feed: Feed | None, shares_device: bool, **given: Any) -> None:
+        """Take a feed on rank 0 (None elsewhere); the rest is GRPOTrainer's.
+
+        Args:
+            feed: Gives prompts and rewards.
+            shares_device: Kernels are timed on a device that this run trains on.
+            given: Arguments of GRPOTrainer, without reward functions.
+        """
+        self._feed = feed
+        self._shares_device = shares_device
+        self._sampled: Counter[int] = Counter()
+        super().__init__(reward_funcs=self.reward, **given)
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        """Put this step's prompts in the place of the dataset's, then go on as TRL does."""
+        trained: Any = self.model
+        if not trained.training:
+            return super()._generate_and_score_completions(inputs)
+        # Every rank has gathered the same list: groups lie together in the order of the ranks.
+        tasks = gather_object([one["task_id"] for one in inputs])
+        size: int = self.num_generations or 1
+        groups = [tasks[start : start + size] for start in range(0, len(tasks), size)]
+        if any(len(set(group)) > 1 or len(group) < size for group in groups):
+            raise FlywheelError(
+                "TRL has not put the attempts of one prompt beside each other",
+                "This version of TRL is not one that the trainer was tested with.",
+            )
+        step = int(self.state.global_step)
+        batch = self._sampled[step]
+        self._sampled[step] += 1
+        feed = self._feed
+        prompts = processes.run_on_main(
+            lambda: feed.prompts(step, batch, [group[0] for group in groups]) if feed else []
+        )
+        first = self.accelerator.process_index * len(inputs)
+        shown = [
+            {**one, "prompt": prompts[place // size], "place": place}
+            for place, one in enumerate(inputs, start=first)
+        ]
+        # A step that is sampled again after an interruption gives the attempts that it gave.
+        torch.manual_seed(
+            derive_step_seed(self.args.seed, step, batch) + self.accelerator.process_index
+        )
+        return super()._generate_and_score_completions(shown)
+
+    def reward(
+        self,
+        completions: Sequence[Sequence[dict[str, str]]],
+        completion_ids: Sequence[Sequence[int]],
+        place: Sequence[int],
+        log_extra: Any,
+        log_metric: Any,
+        **columns: Any,
+    ) -> list[float | None]:
+        """Return the rewards of this rank's completions; rank 0 stores and judges those of all.
+
+        It is a plain function, though the judges are asked asynchronously inside: what ranks
+        exchange has to be sent from the thread that trains.
+        """
+        tokenizer: Any = self.processing_class
+        ends: list[Any] = [*self.eos_token_ids, tokenizer.pad_token_id]
+        local = [
+            Sampled(
+                place=at,
+                text=turns[-1]["content"] or "",
+                tokens=len(ids),
+                truncated=ids[-1] not in ends,
+            )
+            for at, turns, ids in zip(place, completions, completion_ids, strict=True)
+        ]
+        every = gather_object(local)
+        if self._shares_device:
+            self._rest()
+        feed = self._feed
+        told = processes.run_on_main(lambda: feed.rewards(every) if feed else None)
+        assert told is not None
+        if feed is not None:
+            for name, value in told.figures.items():
+                log_metric(name, value)
+        log_extra("generation_id", [told.generation_ids[at] for at in place])
+        return [told.rewards[at] for at in place]
+
+    def _rest(self) -> None:
+        """Leave the device to the judges: nothing runs on it, and its cached memory is free."""
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+            gc.collect()
+            torch.cuda.empty_cache()

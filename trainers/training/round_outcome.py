@@ -1,0 +1,93 @@
+"""What the attempts of one round came to, and whether the policy has collapsed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipelines import query
+from store import read_sql
+from store.errors import FlywheelError
+from trainers.training.round_options import Config
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    import store
+
+
+class Collapsed(FlywheelError):
+    """The policy no longer gives anything to learn from; what was made so far is stored."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What the attempts of one round came to."""
+
+    attempts: int
+    with_code: int
+    unique_kernels: int
+    executable: int
+    correct: int
+    unique_correct: int
+
+    @property
+    def success_rate(self) -> float:
+        """Return the share of attempts that are correct."""
+        return self.correct / max(self.attempts, 1)
+
+    @property
+    def unique_share(self) -> float:
+        """Return distinct kernels over attempts with code; 1 where there is no code."""
+        return self.unique_kernels / self.with_code if self.with_code else 1.0
+
+    def metrics(self) -> dict[str, float]:
+        """Return what is stored of a round."""
+        return {
+            "attempts": self.attempts,
+            "unique_kernels": self.unique_kernels,
+            "correct": self.correct,
+            "unique_correct": self.unique_correct,
+            "success_rate": self.success_rate,
+            "executable_rate": self.executable / max(self.attempts, 1),
+            "parse_rate": self.with_code / max(self.attempts, 1),
+        }
+
+
+def find_collapse(config: Config, outcome: Outcome, best: float) -> str | None:
+    """Return why a round leaves nothing to learn from, or None.
+
+    Args:
+        config: Bounds.
+        outcome: What the round's attempts came to.
+        best: Highest success rate of the rounds before; 0 before the first.
+    """
+    if outcome.correct == 0:
+        return f"none of {outcome.attempts} attempts is correct"
+    if outcome.success_rate < config.least_success * best:
+        return f"the success rate fell to {outcome.success_rate:.3g} from {best:.3g}"
+    if outcome.unique_share < config.least_unique:
+        return (
+            f"{outcome.with_code} attempts gave {outcome.unique_kernels} distinct kernels, a share "
+            f"of {outcome.unique_share:.3g}"
+        )
+    return None
+
+
+def read_outcome(lake: store.Lake, groups: Sequence[str]) -> Outcome:
+    """Return what the attempts of these groups came to."""
+    [row] = query(lake, read_sql(__file__, "round_outcome"), groups=_tabulate(groups)).to_pylist()
+    return Outcome(**row)
+
+
+def count_repeats(lake: store.Lake, groups: Sequence[str]) -> dict[tuple[str, str], int]:
+    """Return how often each kernel was written for each task: (task_id, kernel_id) to a number."""
+    rows = query(lake, read_sql(__file__, "repeats"), groups=_tabulate(groups)).to_pylist()
+    return {(row["task_id"], row["kernel_id"]): row["times"] for row in rows}
+
+
+def _tabulate(groups: Sequence[str]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.table({"group_id": pa.array(groups, pa.string())})

@@ -1,0 +1,166 @@
+"""One supervised training: from a dataset and a model folder to checkpoints, rows and a policy."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainers.datasets import lengths
+from trainers.datasets.lengths import Lengths
+from trainers.datasets.records import Dataset
+from trainers.models import loading
+from trainers.runs import processes as ranks
+from trainers.runs import recording, run_folder
+from trainers.runs.job import Training
+from trainers.runs.recording import Run, Stage
+from trainers.training import trl_settings
+
+if TYPE_CHECKING:
+    import datasets
+    from transformers import TrainerCallback
+
+FINAL = "final"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """What one training is made of."""
+
+    config: Training
+    model: Path
+    """Folder of the model that it starts from."""
+    parent: str
+    """Its policy_id."""
+    dataset: Dataset
+    out: Path
+    """Folder of its checkpoints; the trained model is in `final` there."""
+    stage: Stage
+    round: int | None = None
+    """Round of the policies that it makes; None numbers them by their step."""
+    offset: int = 0
+    """Optimisation steps that the run has made before."""
+    defaults: Mapping[str, Any]
+    """Settings of SFTConfig, which --trl may replace."""
+    rate: float = 1.0
+    """Factor of the learning rate."""
+
+    @property
+    def final(self) -> Path:
+        """Return the folder of the trained model."""
+        return self.out / FINAL
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """What one training has made."""
+
+    policy_id: str
+    steps: int
+    loss: float | None
+    """Mean over the steps of this process; None where an earlier one had finished them."""
+    processes: int
+
+
+def measure_rows(fit: Fit) -> tuple[datasets.Dataset, Lengths]:
+    """Return the rows of a training with their lengths.
+
+    Raises:
+        DatasetError: rows are longer than the model is trained on, and are not to be dropped.
+    """
+    config = fit.config
+    rows = fit.dataset.columns(["prompt", "completion"], fit.out / "cache")
+    tokenizer = loading.load_tokenizer(fit.model)
+    found = ranks.run_on_main(lambda: lengths.measure_lengths(rows, tokenizer, config.max_length))
+    return rows, lengths.check_lengths(found, config.max_length, config.over_length)
+
+
+def make_settings(fit: Fit) -> dict[str, Any]:
+    """Return the arguments of SFTConfig."""
+    from trl.trainer.sft_config import SFTConfig
+
+    ours = {"max_length": fit.config.max_length, **fit.defaults}
+    made = trl_settings.make_settings(SFTConfig, fit.config, fit.out, ours)
+    rate = made.get("learning_rate", SFTConfig.learning_rate)
+    return made | {"learning_rate": rate * fit.rate}
+
+
+def train_supervised(
+    run: Run, fit: Fit, rows: datasets.Dataset, kept: Sequence[int], *, resume: bool
+) -> Fitted:
+    """Train on the rows kept, and record metrics, checkpoints and the policies they are.
+
+    With `resume` it goes on from the last complete checkpoint in `fit.out`, if there is one.
+    """
+    from trl.trainer.sft_config import SFTConfig
+    from trl.trainer.sft_trainer import SFTTrainer
+
+    # The arguments first: with ZeRO-3 and FSDP they decide how the model is loaded.
+    arguments = trl_settings.make_config(SFTConfig, make_settings(fit))
+    given: dict[str, Any] = dict(arguments.model_init_kwargs or {})  # pyright: ignore
+    arguments.model_init_kwargs = None
+    model = loading.load_model(fit.model, lora=fit.config.lora, **given)
+    trainer = SFTTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=rows.select(kept),
+        processing_class=loading.load_tokenizer(fit.model),
+        peft_config=loading.make_adapter_config(fit.model, fit.config.lora),
+        callbacks=[
+            recording.make_metrics_callback(run, offset=fit.offset),
+            _make_checkpoint_callback(run, fit),
+        ],
+    )
+    trl_settings.stop_printing(trainer)
+    done = run_folder.list_checkpoints(fit.out) if resume else []
+    for step, folder in done if ranks.is_main() else []:
+        _record_checkpoint(run, fit, folder, step)
+    trained = trainer.train(resume_from_checkpoint=str(done[-1][1]) if done else None)
+    trainer.save_model(str(fit.final))
+    steps = int(trainer.state.global_step)
+    started = done[-1][0] if done else 0
+    fitted = Fitted(
+        policy_id=ranks.run_on_main(lambda: _record_checkpoint(run, fit, fit.final, steps)),
+        steps=steps,
+        loss=float(trained.training_loss) if steps > started else None,
+        processes=trainer.accelerator.num_processes,
+    )
+    if ranks.is_main():
+        shutil.rmtree(fit.out / "cache", ignore_errors=True)
+    return fitted
+
+
+def _record_checkpoint(run: Run, fit: Fit, folder: Path, step: int) -> str:
+    """Append the policy that a folder of weights is; sharded weights are none before the end."""
+    if not any(loading.list_weight_files(folder)):
+        return ""
+    return run.policy(
+        folder,
+        stage=fit.stage,
+        parent=fit.parent,
+        round=fit.round if fit.round is not None else fit.offset + step,
+        step=fit.offset + step,
+        dataset_id=fit.dataset.dataset_id,
+    )
+
+
+def _make_checkpoint_callback(run: Run, fit: Fit) -> TrainerCallback:
+    """Return a callback that appends every checkpoint as a policy, and tells of progress."""
+    from transformers import TrainerCallback
+
+    class Checkpoints(TrainerCallback):
+        def on_save(  # pyright: ignore[reportIncompatibleMethodOverride]
+            self, args: Any, state: Any, control: Any, **kwargs: Any
+        ) -> None:
+            if ranks.is_main():
+                step = int(state.global_step)
+                _record_checkpoint(run, fit, fit.out / f"checkpoint-{step}", step)
+
+        def on_step_end(  # pyright: ignore[reportIncompatibleMethodOverride]
+            self, args: Any, state: Any, control: Any, **kwargs: Any
+        ) -> None:
+            run.job.progress(int(state.global_step), int(state.max_steps), "steps")
+
+    return Checkpoints()

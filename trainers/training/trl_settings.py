@@ -1,0 +1,134 @@
+"""TRL's own configuration: our defaults, what --trl passes through, and what may not be passed."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib.util
+import os
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from store.errors import FlywheelError, UnknownName
+from trainers.models import loading
+from trainers.runs import key_values
+from trainers.runs.job import Training
+from trainers.runs.recording import EVENTS
+
+_Made = TypeVar("_Made")
+
+_OWNED = {
+    "output_dir": "--out",
+    "max_length": "--max-length",
+    "save_steps": "--save-steps",
+    "seed": "--seed",
+    "data_seed": "--seed",
+    "resume_from_checkpoint": "--resume",
+    "trust_remote_code": None,
+    "push_to_hub": None,
+}
+"""Keys that --trl refuses, with the option to use; None for what is never done here."""
+
+
+def make_settings(
+    kind: type, config: Training, out: Path, defaults: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments of a TRL configuration.
+
+    Args:
+        kind: SFTConfig, GRPOConfig or another subclass of TrainingArguments.
+        config: Options of the trainer; `config.trl` wins over everything but its own options.
+        out: Folder of checkpoints; TensorBoard's events go into a folder of it.
+        defaults: What the trainer sets, over ours that hold for all.
+
+    Raises:
+        UnknownName: a key that TRL does not have; names the nearest.
+        FlywheelError: a value that does not fit, or a key that an option of ours sets.
+    """
+    ours = {
+        "output_dir": str(out),
+        "seed": config.seed,
+        "save_strategy": "steps",
+        "save_steps": config.save_steps,
+        "logging_steps": 1,
+        "disable_tqdm": True,
+        "report_to": ["tensorboard"] if importlib.util.find_spec("tensorboard") else "none",
+        **loading.choose_precision(),
+    }
+    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(out / EVENTS))
+    passed = parse_words(kind, config.trl)
+    if passed.get("fp16"):
+        ours["bf16"] = False
+    return ours | dict(defaults) | passed
+
+
+def make_config(kind: Callable[..., _Made], given: Mapping[str, Any]) -> _Made:
+    """Return a TRL configuration of these arguments, for one GPU per process.
+
+    A single process would spread its batches over all GPUs that it sees (DataParallel), those that
+    judge included.
+
+    TRL sets `gradient_checkpointing`, which newer versions of transformers call by another name,
+    and say so every time; older ones know no other.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*gradient_checkpointing.*", FutureWarning)
+        made: Any = kind(**given)
+    if made.n_gpu > 1:
+        made._n_gpu = 1
+    return made
+
+
+def stop_printing(trainer: Any) -> None:
+    """Keep a trainer's metrics off stdout, which is for results; the lake has them."""
+    from transformers import PrinterCallback, ProgressCallback
+
+    for printing in (PrinterCallback, ProgressCallback):
+        trainer.remove_callback(printing)
+
+
+def parse_words(kind: Any, words: tuple[str, ...]) -> dict[str, Any]:
+    """Return KEY=VALUE words as values of the types that a TRL configuration declares.
+
+    >>> from trl import SFTConfig
+    >>> parsed(SFTConfig, ("learning_rate=1e-5", "packing=true"))
+    {'learning_rate': 1e-05, 'packing': True}
+    """
+    from transformers import HfArgumentParser
+
+    known = {field.name for field in dataclasses.fields(kind) if field.init}
+    arguments: list[str] = []
+    for key, text in key_values.parse_pairs("trl", words).items():
+        if key not in known:
+            raise UnknownName.among(f"setting of {kind.__name__}", key, known)
+        if key in _OWNED:
+            option = _OWNED[key]
+            hint = f"Give {option} instead." if option else "Trainers never do that."
+            raise FlywheelError(f"--trl {key} is not passed on", hint)
+        arguments += [f"--{key}", text]
+
+    class Parser(HfArgumentParser):
+        def error(self, message: str) -> NoReturn:
+            raise FlywheelError(f"--trl: {message}", f"See TRL's documentation of {kind.__name__}.")
+
+    parser = Parser(kind, argument_default=argparse.SUPPRESS, exit_on_error=False)
+    for action in parser._actions:  # pyright: ignore[reportPrivateUsage]
+        action.default, action.required = argparse.SUPPRESS, False
+    try:
+        return vars(parser.parse_args(arguments))
+    except argparse.ArgumentError as error:
+        raise FlywheelError(f"--trl: {error}") from None
+
+
+def silence_libraries() -> None:
+    """Keep off stderr what libraries say to each other, and their bars where nobody watches."""
+    # peft asks transformers by an older name.
+    warnings.filterwarnings("ignore", ".*is_gradient_checkpointing.*", FutureWarning)
+    loading.hide_progress_bars()
+    if not sys.stderr.isatty():
+        import datasets
+
+        datasets.disable_progress_bars()
