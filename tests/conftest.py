@@ -10,23 +10,17 @@ import pytest
 
 import store
 
-JUDGED = ("evaluators", "trainers")
-"""Folders of tests that judge real processes by the clock."""
-STRICT = ("test_adversarial.py", "test_checks.py", "test_sandbox.py")
-"""Files of theirs that are tried once: what has escaped once has escaped."""
-
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Try what judges by the clock up to three times: a busy machine can exceed any limit.
+    """Try tests marked `clock` up to three times: a busy machine exceeds any limit.
 
-    Only what fails every time fails; `-rR` names what was tried again. Where pytest-rerunfailures
-    is not installed, everything is tried once.
+    Only a test that fails every time fails; `-rR` names what was tried again. Without
+    pytest-rerunfailures, and for all other tests, the first failure counts.
     """
     if not config.pluginmanager.hasplugin("rerunfailures"):
         return
-    folders = [Path(__file__).parent / name for name in JUDGED]
     for item in items:
-        if item.path.parent in folders and item.path.name not in STRICT:
+        if item.get_closest_marker("clock"):
             item.add_marker(pytest.mark.flaky(reruns=2, reruns_delay=1))
 
 

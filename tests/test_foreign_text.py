@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import builders as b
+import commands
 import pytest
 from chat_server import ChatServer, completion, status
 from cyclopts import App
@@ -276,11 +277,8 @@ def unseemly(text: str) -> list[str]:
 
 
 def ran(folder: Path, words: list[str], stdin: str = "", **more: str) -> tuple[int, str, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", *words], cwd=folder, env=environment(folder, **more),
-        input=stdin.encode("utf-8", "surrogatepass"), capture_output=True, timeout=300, check=False,
-    )  # fmt: skip
-    return done.returncode, done.stdout.decode("utf-8"), done.stderr.decode("utf-8")
+    done = commands.run(words, cwd=folder, env=environment(folder, **more), stdin=stdin)
+    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))

@@ -14,8 +14,9 @@ import pytest
 import torch
 
 from evaluators.device.roofline import Floor
-from evaluators.diagnosis import bottleneck, nvidia_tools
+from evaluators.diagnosis import bottleneck
 from evaluators.judge import Config, judge
+from evaluators.judging import nvidia_tools
 from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
 
