@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -18,16 +19,18 @@ import socket
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-PRELOADED = (
-    "store.cli.app", "evaluators.cli.app", "store.lake.reader", "store.writing.writer",
-    "rich.table", "duckdb", "pyarrow.parquet", "polars", "jinja2", "httpx2", "tree_sitter_cuda",
+LIBRARIES = (
+    "store.lake.reader", "store.writing.writer", "duckdb", "httpx2", "jinja2", "polars",
+    "pyarrow.parquet", "rich.table", "tree_sitter_cuda",
 )  # fmt: skip
+"""What most commands import, beside the modules that pyproject.toml names as their entry points."""
 _MESSAGE_BYTES = 1 << 20
 
 
@@ -35,11 +38,18 @@ def run(
     words: Sequence[str],
     *,
     cwd: Path | str,
-    env: Mapping[str, str],
+    env: Mapping[str, str] | None = None,
     stdin: str = "",
     timeout: float = 300,
 ) -> subprocess.CompletedProcess[str]:
     """Run `python -m WORDS` and return its exit code and what it wrote, decoded as UTF-8.
+
+    Args:
+        words: Room and arguments.
+        cwd: Folder to run in.
+        env: Its whole environment; None is this process's.
+        stdin: Text to read from the standard input.
+        timeout: Seconds that it may take.
 
     Raises:
         subprocess.TimeoutExpired: it takes longer than `timeout` seconds; it is killed.
@@ -52,7 +62,9 @@ def run(
         given.write(stdin.encode("utf-8", "surrogatepass"))
         given.seek(0)
         streams = [given.fileno(), out.fileno(), err.fileno()]
-        code = _server().run([*words], str(cwd), dict(env), streams, timeout)
+        code = _server().run(
+            [*words], str(cwd), dict(os.environ if env is None else env), streams, timeout
+        )
         texts: list[str] = []
         for stream in (out, err):
             stream.seek(0)
@@ -123,9 +135,8 @@ def _next_job(connection: socket.socket) -> dict[str, Any]:
 
 
 def _serve() -> None:
-    import importlib
-
-    for name in PRELOADED:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
+    for name in (*(entry.partition(":")[0] for entry in scripts.values()), *LIBRARIES):
         importlib.import_module(name)
     gc.freeze()
     job = _next_job(socket.socket(fileno=int(sys.argv[1])))
