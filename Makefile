@@ -17,9 +17,9 @@ $(BIN)/.installed: requirements.lock pyproject.toml
 	@touch $@
 
 # The whole loop on whatever device is here, within a minute or two: import, measure one kernel of
-# each of ten tasks and three cheats, rank, write a dataset. Fewer calls and no robustness checks or
-# profiles, which a first look can do without. The dataset is over the H200's rows, since two cores
-# measure too few kernels to choose from.
+# each of ten tasks, a wrong one and two cheats, rank, write a dataset. Fewer calls and no robustness
+# checks or profiles, which a first look can do without. The dataset is over the rows of the H200,
+# since ten kernels are too few to choose from.
 DEMO := (native|baddbmm|broadcast|addcmul|addcmul_first|cdist|vector_norm|block_rows|patched_clock|lazy_tensor|scales_columns)
 BRIEF := --calls 8 --no-robustness --no-diagnosis --first-call-s 5
 

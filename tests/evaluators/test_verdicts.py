@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +89,25 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+REPEATED = {
+    "half precision inside",
+    "a larger shape",
+    "a number",
+    "an object",
+    "uninitialised memory",
+    "cache by version",
+    "an error without a text",
+    "leaves at once",
+}
+"""Candidates whose reason another one of WRONG gets as well; `make test-all` tries them."""
+
+
+def sparing(names: Iterable[str], repeated: Collection[str]) -> list[Any]:
+    """Return the parameters of a test, those that repeat another one marked slow."""
+    return [pytest.param(n, marks=[pytest.mark.slow] if n in repeated else []) for n in names]
+
+
+@pytest.mark.parametrize("name", sparing(WRONG, REPEATED))
 def test_a_candidate_that_is_not_right_is_a_row_that_says_why(
     name: str, judged: Judged, candidate: Text
 ) -> None:
@@ -214,7 +232,7 @@ FORGERIES = {
 }
 
 
-@pytest.mark.parametrize("name", FORGERIES)
+@pytest.mark.parametrize("name", sparing(FORGERIES, {"words", "noise"}))
 def test_forged_messages_on_every_descriptor_are_rejected(
     name: str, judged: Judged, right: str
 ) -> None:

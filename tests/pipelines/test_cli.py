@@ -24,6 +24,7 @@ def pipelines(tmp_path: Path):
     return run
 
 
+@pytest.mark.clock
 def test_help_is_quick_and_loads_nothing_heavy(tmp_path: Path) -> None:
     code = (
         "import sys; sys.argv = ['pipelines', '--help']\n"
