@@ -23,6 +23,7 @@ DATA = ("store/starter", "tests/evaluators/adversarial")
 
 LINES = 350
 LONGER: dict[str, str] = {
+    "benchmarks/crash.py": "one program: writers, what kills them, readers, and the account after",
     "store/generated/stencil.py": "one family of tasks: mostly the texts that it draws from",
     "store/generated/triangular.py": "one family of tasks: mostly the texts that it draws from",
     "store/generated/writing/texts.py": "the texts that all families share",
