@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 KEPT_BYTES = 10 << 30
 """Size above which the oldest builds are dropped."""
-BUILD_BYTES = 512 << 20
+_BUILD_BYTES = 512 << 20
 _BUILD_FILES = 2000
 _BUILD_ENTRIES = 20_000
 _DEPTH = 8
@@ -256,7 +256,7 @@ def _published(source: int, target: int) -> Iterator[_Entry]:
                 elif stat.S_ISREG(known.st_mode) and _is_built(name):
                     count += 1
                     with _below(target, folder, make=True) as into:
-                        entry = _copied((*folder, name), fd, into, BUILD_BYTES - held)
+                        entry = _copied((*folder, name), fd, into, _BUILD_BYTES - held)
                     held += entry.size
                     yield entry
                 if count > _BUILD_FILES or seen > _BUILD_ENTRIES:

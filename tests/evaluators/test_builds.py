@@ -161,7 +161,7 @@ def test_a_build_without_measure_is_not_published(
         for number in range(2100):
             (path / f"{number}.o").touch()
     elif way == "size":
-        monkeypatch.setattr("evaluators.worker.build_cache.BUILD_BYTES", 1 << 20)
+        monkeypatch.setattr("evaluators.worker.build_cache._BUILD_BYTES", 1 << 20)
         (path / "large.o").write_bytes(bytes(1 << 21))
     else:
         for number in range(20_100):

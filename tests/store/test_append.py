@@ -23,7 +23,7 @@ from store import ids
 from store.errors import FlywheelError, RowsRejected, UnknownName
 from store.lake import location
 from store.upkeep import integrity, maintenance
-from store.writing import group_commit
+from store.writing import bundle, group_commit
 from store.writing.writer import Writer
 
 TASK, KERNEL, DEVICE = builders.task(), builders.kernel(), builders.device()
@@ -335,16 +335,9 @@ def _header(**fields: object) -> bytes:
     return json.dumps(whole | fields).encode()
 
 
-def _arrow_stream(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as stream:
-        stream.write_table(rows)
-    return sink.getvalue().to_pybytes()
-
-
 def _damaged(good: bytes) -> Iterator[tuple[str, bytes]]:
-    arrow = _arrow_stream(pa.table({"policy_id": ["x"]}))
-    red = _arrow_stream(pa.table({"colour": ["red"]}))
+    arrow = bundle._ipc(pa.table({"policy_id": ["x"]}))
+    red = bundle._ipc(pa.table({"colour": ["red"]}))
     policies = {"policies": len(arrow)}
     yield "empty", b""
     yield "random", bytes(range(256)) * 16

@@ -111,7 +111,7 @@ def test_a_long_line_of_ancestors_is_cut_on_paper_only(
     assert made.edges["parent_distance"].to_pylist() == list(range(1, 40))
     show.write(made, "table")
     text = capsys.readouterr().out
-    assert text.count("exemplar") == 16
+    assert text.count("exemplar") == show._LEVELS
     assert "further back" in text
     show.write(made, "json")
     assert len(json.loads(capsys.readouterr().out)["edges"]) == 39
