@@ -210,8 +210,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     ],
     "evaluators list": [[]],
     "evaluators doctor": [["--device", "cpu"]],
-    "evaluators run": [["--suite", EVIL], ["--kernel", EVIL], ["--evaluator", "raises"],
-                       ["--device", EVIL], ["--where", EVIL]],
+    "evaluators run": [["--evaluator", "raises"], ["--device", EVIL], ["--where", EVIL]],
     "evaluators tasks": [["--device", EVIL]],
     "evaluators check": [["BAD", "--task", EVIL, "--device", "cpu"], [EVIL, "--task", "x"]],
     "evaluators audit": [["--detector", EVIL], ["--where", EVIL], [], ["--format", "json"],
@@ -233,6 +232,7 @@ COMMANDS: dict[str, list[list[str]]] = {
 """Command lines by the command that they are of. `filled` puts ids and a file name into them."""
 REPEATED: dict[str, list[list[str]]] = {
     "store query": [["FROM " + one, "--format", to] for one in TABLES for to in ("csv", "json")],
+    "evaluators run": [["--suite", EVIL], ["--kernel", EVIL]],
 }
 """Command lines whose like is above; `make test-all` tries them."""
 
