@@ -10,13 +10,18 @@ import pytest
 
 import store
 
+LONGEST = ("test_tiny.py", "test_types.py", "test_crash.py")
+"""Files whose tests start first, so that no worker ends alone with one of them."""
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Try tests marked `clock` up to three times: a busy machine exceeds any limit.
+    """Start the longest tests first, and try tests marked `clock` up to three times.
 
-    Only a test that fails every time fails; `-rR` names what was tried again. Without
-    pytest-rerunfailures, and for all other tests, the first failure counts.
+    A busy machine exceeds any limit, so a `clock` test fails only where it fails every time; `-rR`
+    names what was tried again. Without pytest-rerunfailures, and for all other tests, the first
+    failure counts.
     """
+    items.sort(key=lambda item: item.path.name not in LONGEST)
     if not config.pluginmanager.hasplugin("rerunfailures"):
         return
     for item in items:
