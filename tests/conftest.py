@@ -10,23 +10,22 @@ import pytest
 
 import store
 
-JUDGED = ("evaluators", "trainers")
-"""Folders of tests that judge real processes by the clock."""
-STRICT = ("test_adversarial.py", "test_checks.py", "test_sandbox.py")
-"""Files of theirs that are tried once: what has escaped once has escaped."""
+LONGEST = ("test_tiny.py", "test_types.py", "test_crash.py")
+"""Files whose tests start first, so that no worker ends alone with one of them."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Try what judges by the clock up to three times: a busy machine can exceed any limit.
+    """Start the longest tests first, and try tests marked `clock` up to three times.
 
-    Only what fails every time fails; `-rR` names what was tried again. Where pytest-rerunfailures
-    is not installed, everything is tried once.
+    A busy machine exceeds any limit, so a `clock` test fails only where it fails every time; `-rR`
+    names what was tried again. Without pytest-rerunfailures, and for all other tests, the first
+    failure counts.
     """
+    items.sort(key=lambda item: item.path.name not in LONGEST)
     if not config.pluginmanager.hasplugin("rerunfailures"):
         return
-    folders = [Path(__file__).parent / name for name in JUDGED]
     for item in items:
-        if item.path.parent in folders and item.path.name not in STRICT:
+        if item.get_closest_marker("clock"):
             item.add_marker(pytest.mark.flaky(reruns=2, reruns_delay=1))
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import builders as b
+import commands
 import pytest
 from chat_server import ChatServer, completion, status
 from cyclopts import App
@@ -159,8 +160,7 @@ TABLES = ("evaluations", "findings", "kernels", "analyses", "runs", "task_labels
 COMMANDS: dict[str, list[list[str]]] = {
     "store query": [
         *(["FROM " + one] for one in TABLES),
-        *(["FROM " + one, "--format", "csv"] for one in TABLES),
-        *(["FROM " + one, "--format", "json"] for one in TABLES),
+        ["FROM evaluations", "--format", "csv"], ["FROM evaluations", "--format", "json"],
         [f'SELECT 1 AS "{EVIL}", [name] AS l, {{\'a\': name}} AS s FROM policies'],
         [f'SELECT 1 AS "{EVIL}"', "--format", "csv"],
         [f'FROM "{EVIL}"'], ["--file", "question.sql"], ["--file", "BAD"], ["--file", "bytes.json"],
@@ -211,8 +211,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     ],
     "evaluators list": [[]],
     "evaluators doctor": [["--device", "cpu"]],
-    "evaluators run": [["--suite", EVIL], ["--kernel", EVIL], ["--evaluator", "raises"],
-                       ["--device", EVIL], ["--where", EVIL]],
+    "evaluators run": [["--evaluator", "raises"], ["--device", EVIL], ["--where", EVIL]],
     "evaluators tasks": [["--device", EVIL]],
     "evaluators check": [["BAD", "--task", EVIL, "--device", "cpu"], [EVIL, "--task", "x"]],
     "evaluators audit": [["--detector", EVIL], ["--where", EVIL], [], ["--format", "json"],
@@ -232,6 +231,11 @@ COMMANDS: dict[str, list[list[str]]] = {
     "trainers rescore": [[EVIL], ["RUN"], ["RUN", "--rule", EVIL], ["RUN", "--rule", "raises"]],
 }  # fmt: skip
 """Command lines by the command that they are of. `filled` puts ids and a file name into them."""
+REPEATED: dict[str, list[list[str]]] = {
+    "store query": [["FROM " + one, "--format", to] for one in TABLES for to in ("csv", "json")],
+    "evaluators run": [["--suite", EVIL], ["--kernel", EVIL]],
+}
+"""Command lines whose like is above; `make test-all` tries them."""
 
 
 def filled(words: list[str], folder: Path, rows: dict[str, list[dict[str, Any]]]) -> list[str]:
@@ -276,22 +280,32 @@ def unseemly(text: str) -> list[str]:
 
 
 def ran(folder: Path, words: list[str], stdin: str = "", **more: str) -> tuple[int, str, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", *words], cwd=folder, env=environment(folder, **more),
-        input=stdin.encode("utf-8", "surrogatepass"), capture_output=True, timeout=300, check=False,
-    )  # fmt: skip
-    return done.returncode, done.stdout.decode("utf-8"), done.stderr.decode("utf-8")
+    done = commands.run(words, cwd=folder, env=environment(folder, **more), stdin=stdin)
+    return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("name", list(COMMANDS))
+@pytest.mark.parametrize(
+    ("name", "commands_of"),
+    [
+        *(pytest.param(name, COMMANDS, id=name) for name in COMMANDS),
+        *(
+            pytest.param(name, REPEATED, id=f"{name}, repeated", marks=pytest.mark.slow)
+            for name in REPEATED
+        ),
+    ],
+)
 def test_no_command_sends_hostile_text(
-    folder: Path, rows: dict[str, list[dict[str, Any]]], tmp_path: Path, name: str
+    folder: Path,
+    rows: dict[str, list[dict[str, Any]]],
+    tmp_path: Path,
+    name: str,
+    commands_of: dict[str, list[list[str]]],
 ) -> None:
     own = tmp_path / "own"
     shutil.copytree(folder, own)
     typed = f"SELECT name, '{EVIL}' AS x FROM policies;\nFROM \"{EVIL}\";\n.views {EVIL}\n"
     wrong: list[object] = []
-    for words in COMMANDS[name]:
+    for words in commands_of[name]:
         line = [*name.split(), *filled(words, own, rows)]
         # Nothing is to be reached: what the Hub's client says of it is foreign text, too.
         code, out, err = ran(own, line, typed, HF_ENDPOINT="http://127.0.0.1:9")
@@ -353,16 +367,18 @@ OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\x1b\[2K|\x1b\[1A|\x1b\[\?2004
 @pytest.mark.parametrize(
     "words",
     [
-        ["store", "query", "FROM evaluations"], ["store", "query", "FROM policies"],
-        ["store", "query", "SELECT name, name AS n FROM policies", "--format", "csv"],
-        ["store", "show", "KERNEL"], ["store", "show", "TASK"],
-        ["store", "show", "KERNEL", "--lineage"],
+        ["store", "query", "FROM evaluations"], ["store", "show", "KERNEL"],
         ["store", "query", f"SELECT 1 FROM {'w' * 60}{FORGED.replace(' ', '_')}", "-v"],
-        ["store", "query", "--file", "BAD"], ["store", "import", "kernels", "kernels"],
-        ["store", "import", "raises"], ["evaluators", "findings"], ["store", "--help"],
+        ["store", "import", "raises"], ["evaluators", "findings"],
         ["pipelines", "run", "contrastive-batch", "--explain", "TASK"],
-        ["pipelines", "run", "contrastive-batch", "--dry-run"], ["pipelines", "list"],
-        ["evaluators", "audit"],
+        *(pytest.param(words, marks=pytest.mark.slow) for words in (
+            ["store", "query", "FROM policies"],
+            ["store", "query", "SELECT name, name AS n FROM policies", "--format", "csv"],
+            ["store", "show", "TASK"], ["store", "show", "KERNEL", "--lineage"],
+            ["store", "query", "--file", "BAD"], ["store", "import", "kernels", "kernels"],
+            ["store", "--help"], ["pipelines", "list"], ["evaluators", "audit"],
+            ["pipelines", "run", "contrastive-batch", "--dry-run"],
+        )),
     ],
 )  # fmt: skip
 def test_a_terminal_is_sent_no_hostile_text(

@@ -22,9 +22,9 @@ _UUID7 = r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"
 _UUID_LENGTH = 36
 _VARIABLES = 10_000
 _DIGEST_BYTES = 16
-_PACKED_ROWS = 10_000
+PACKED_ROWS = 10_000
 # Two blocks fill a page of SQLite.
-_BLOCK_DIGESTS = 120
+BLOCK_DIGESTS = 120
 
 
 class KeyIndex:
@@ -153,7 +153,7 @@ class KeyIndex:
             f"SELECT {_build_hash_sql(table)} AS digest FROM {rows} WHERE {kept} ORDER BY 1"
         ).to_arrow_table()
         digests: list[Any] = found.column(0).to_pylist()
-        if len(digests) < _PACKED_ROWS:
+        if len(digests) < PACKED_ROWS:
             _insert(index, table.name, ((one,) for one in digests))
         else:
             _pack(index, table.name, b"".join(digests))
@@ -268,7 +268,7 @@ def _list_runs(index: sqlite3.Connection, name: str) -> range:
 def _pack(index: sqlite3.Connection, name: str, digests: bytes) -> None:
     """Store sorted digests as a run of their own."""
     run = len(_list_runs(index, name))
-    size = _BLOCK_DIGESTS * _DIGEST_BYTES
+    size = BLOCK_DIGESTS * _DIGEST_BYTES
     blocks = (digests[start : start + size] for start in range(0, len(digests), size))
     index.executemany(
         "INSERT INTO _packed VALUES (?, ?, ?, ?)",

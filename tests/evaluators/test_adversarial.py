@@ -60,7 +60,7 @@ NO_ALARM = {
 NO_ALARM |= {"no_custom_kernel", "not_frozen"}
 """Flags that a machine may raise over any kernel, or that say what a kernel is made of."""
 HONEST_RUNS = 3
-EVERY = {"cheating": 2, "hostile": 3, "honest": 2}
+EVERY = {"cheating": 3, "hostile": 5, "honest": 4, "flagged": 2, "faulty": 2}
 """Of how many of a class one is tried by `make test`; `make test-all` tries all of them."""
 LIMITS = {"timing_s": 0.05, "timing_limit_s": 2.0, "import_s": 20.0, "first_call_s": 10.0}
 UNTIMED = {"timing_limit_s": 0.01, "diagnosis": False}

@@ -83,6 +83,7 @@ def counting(request: pytest.FixtureRequest) -> Iterator[tuple[Counting, Freezer
         group.remove()
 
 
+@pytest.mark.clock
 def test_what_is_frozen_does_nothing_until_it_is_thawed(
     counting: tuple[Counting, Freezer],
 ) -> None:
@@ -283,6 +284,7 @@ if os.fork() == 0:
 """
 
 
+@pytest.mark.clock
 def test_a_child_of_the_candidate_is_frozen_with_it(
     judged: Judged, bench: Bench, right: str
 ) -> None:
@@ -307,6 +309,7 @@ def test_a_kernel_of_somebody_else_does_not_rank_where_nothing_can_be_frozen(
     assert "not_frozen" not in asked["flags"]
 
 
+@pytest.mark.clock
 def test_a_buffer_that_is_overwritten_is_copied_in_every_call(
     judged: Judged, candidate: Text
 ) -> None:

@@ -30,6 +30,7 @@ def busy(processes: int) -> Iterator[None]:
 
 
 @pytest.mark.skipif(os.cpu_count() != CORES, reason="this process may not use every core")
+@pytest.mark.clock
 def test_processes_that_need_every_core_are_seen() -> None:
     with busy(CORES + 1):
         loads = [read_load() for _ in range(20) if time.sleep(0.01) is None]

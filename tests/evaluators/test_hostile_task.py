@@ -188,9 +188,17 @@ FORGERIES = {
     "a closed channel": 'if do != "inputs": return reply\nend.close(); time.sleep(60)',
     "silence": 'if do != "inputs": return reply\ntime.sleep(60)',
 }  # fmt: skip
+ENDS = ("an end", "an end by a signal", "a closed channel", "silence")
 
 
-@pytest.mark.parametrize("name", FORGERIES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        # Every third one each day, and those that end a task in another way than by a message.
+        pytest.param(name, marks=[pytest.mark.slow] if number % 3 and name not in ENDS else [])
+        for number, name in enumerate(FORGERIES)
+    ],
+)
 def test_a_malformed_answer_fails_its_own_task_alone(
     name: str, fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

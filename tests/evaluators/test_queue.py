@@ -181,6 +181,7 @@ class Noting(JudgeProcess):
 
 
 @pytest.mark.slow
+@pytest.mark.clock
 def test_the_second_session_of_a_win_comes_from_the_other_device() -> None:
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:

@@ -47,6 +47,7 @@ def launch(gate: Gate, stream: torch.cuda.Stream, cycles: int, x: torch.Tensor) 
 
 
 @pytest.mark.gpu
+@pytest.mark.clock
 def test_rounds_take_as_long_as_their_calls_and_see_fresh_inputs(gate: Gate) -> None:
     taken_ms: dict[int, float] = {}
     stream, flushed = torch.cuda.Stream(), torch.zeros(1 << 24, dtype=torch.int32, device="cuda")

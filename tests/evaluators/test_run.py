@@ -226,6 +226,7 @@ def evaluators(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.clock
 def test_a_run_stores_verdicts_and_raw_samples_and_ends_when_nothing_is_left(
     lake_with_kernels: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

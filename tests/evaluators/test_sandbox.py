@@ -655,7 +655,13 @@ worker.time = lambda *given, **named: {**real(*given, **named), "elapsed_ns": 90
 }
 
 
-@pytest.mark.parametrize("name", HOOKS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if number > 1 else [])
+        for number, name in enumerate(HOOKS)
+    ],
+)
 def test_a_hook_in_the_loop_makes_no_kernel_fast(
     name: str, judged: Callable[..., dict[str, Any]], candidate: Callable[[str], str]
 ) -> None:

@@ -12,6 +12,7 @@ _CYCLES = 4_000_000  # 2 ms at 2 GHz
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("driver_knows_all", [True, False])
+@pytest.mark.clock
 def test_work_on_a_stream_of_its_own_is_timed(
     driver_knows_all: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import commands
 import pytest
 
 import store
@@ -18,14 +19,12 @@ def pipelines(tmp_path: Path):
     """Return a function that runs `pipelines` in a temporary folder."""
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "pipelines", *arguments],
-            capture_output=True, text=True, cwd=tmp_path, timeout=120,
-        )  # fmt: skip
+        return commands.run(["pipelines", *arguments], cwd=tmp_path, timeout=120)
 
     return run
 
 
+@pytest.mark.clock
 def test_help_is_quick_and_loads_nothing_heavy(tmp_path: Path) -> None:
     code = (
         "import sys; sys.argv = ['pipelines', '--help']\n"

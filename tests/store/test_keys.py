@@ -77,8 +77,8 @@ def _assert_as_scanned(location: Location) -> None:
 def test_appends_and_loads_are_seen_alike(
     writer: store.Writer, monkeypatch: pytest.MonkeyPatch, packed_rows: int
 ) -> None:
-    monkeypatch.setattr("store.writing.key_index._PACKED_ROWS", packed_rows)
-    monkeypatch.setattr("store.writing.key_index._BLOCK_DIGESTS", 4)
+    monkeypatch.setattr("store.writing.key_index.PACKED_ROWS", packed_rows)
+    monkeypatch.setattr("store.writing.key_index.BLOCK_DIGESTS", 4)
     writer.append(_rows(3), "three")
     _assert_as_scanned(writer.location)
     writer.load(_rows(30, start=3), "thirty", bundle_id="thirty")

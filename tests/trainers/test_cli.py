@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import commands
 import pytest
 
 import store
@@ -45,10 +46,7 @@ def trainers(tmp_path: Path) -> Command:
     (own / "my_way.py").write_text(OWN)
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "trainers", *arguments],
-            capture_output=True, text=True, cwd=tmp_path, timeout=300,
-        )  # fmt: skip
+        return commands.run(["trainers", *arguments], cwd=tmp_path)
 
     return run
 

@@ -174,6 +174,7 @@ def test_an_attempt_that_fails_for_good_says_why(
     assert re.search(why, failed.error)
 
 
+@pytest.mark.clock
 def test_a_server_that_never_answers_is_not_waited_for(server: ChatServer) -> None:
     server.delay_s = 5.0
     made = answers(at(server, timeout_s=0.2, retries=0), ["a"])[0][0]
@@ -359,6 +360,7 @@ def test_a_redirect_is_not_followed(server: ChatServer) -> None:
         assert (len(server.requests), other.requests) == (1, [])
 
 
+@pytest.mark.clock
 def test_sampling_that_is_given_up_ends_its_requests(server: ChatServer) -> None:
     server.delay_s = 0.05
     came = at(server, concurrency=2).sample([turns("a")] * 50, 1, Sampling())

@@ -302,6 +302,7 @@ def test_a_spent_budget_keeps_what_came(lake: str, made: Made, tmp_path: Path) -
         assert budget.spent_tokens == 7 * 15
 
 
+@pytest.mark.clock
 def test_one_lost_endpoint_does_not_stop_the_others(lake: str, tmp_path: Path) -> None:
     with ChatServer(lambda asked: completion(["no"])) as server:
         gone = open_policy(f"{server.url}#m", Serving(retries=0))
@@ -329,6 +330,7 @@ def command(lake: str, server: ChatServer, *more: str) -> list[str]:
     ]  # fmt: skip
 
 
+@pytest.mark.clock
 def test_a_killed_rollout_goes_on_where_it_was(
     lake: str, tmp_path: Path, slow_server: ChatServer
 ) -> None:

@@ -1,4 +1,4 @@
-"""`trainers run contrastive --preset tiny`, as it is typed: killed in the middle, and resumed."""
+"""`trainers run contrastive --preset tiny` as it is typed, also killed half-way and resumed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Done:
     lake: store.Lake
     out: Path
     halfway: list[dict[str, Any]]
-    """Attempts of the second step, stored when the run was killed."""
+    """Attempts of the second step, stored when the run was killed; none where it was not."""
     stdout: str
     stderr: str
 
@@ -98,6 +98,30 @@ def killed_and_resumed(folder: Path) -> Done:
     return Done(store.open(url), folder / "run", halfway, again.stdout, said + again.stderr)
 
 
+def trained(folder: Path) -> Done:
+    """Run the preset in an empty folder."""
+    done = subprocess.run(
+        command(folder),
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=WAIT_S,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return Done(store.open(str(folder / "lake")), folder / "run", [], done.stdout, done.stderr)
+
+
+def test_the_preset_trains(tmp_path: Path) -> None:
+    done = trained(tmp_path)
+    check_judged(done)
+    check_rows(done)
+    check_exemplars(done)
+
+
+@pytest.mark.slow
+@pytest.mark.clock
 def test_the_preset_trains_and_goes_on_after_a_kill(tmp_path: Path) -> None:
     done = killed_and_resumed(tmp_path)
     check_judged(done)

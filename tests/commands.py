@@ -1,0 +1,160 @@
+"""Runs the rooms' commands as processes, without an interpreter's start for each.
+
+A server process imports the rooms once and forks for every command: the fork runs `python -m ROOM`
+in its own folder and environment, on its own standard streams. What a command does is the same as
+when it is typed, but for the seconds of its imports. Tests of the start itself (`--help` imports no
+GPU stack) start an interpreter of their own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+LIBRARIES = (
+    "store.lake.reader", "store.writing.writer", "duckdb", "httpx2", "jinja2", "polars",
+    "pyarrow.parquet", "rich.table", "tree_sitter_cuda",
+)  # fmt: skip
+"""What most commands import, beside the modules that pyproject.toml names as their entry points."""
+_MESSAGE_BYTES = 1 << 20
+
+
+def run(
+    words: Sequence[str],
+    *,
+    cwd: Path | str,
+    env: Mapping[str, str] | None = None,
+    stdin: str = "",
+    timeout: float = 300,
+) -> subprocess.CompletedProcess[str]:
+    """Run `python -m WORDS` and return its exit code and what it wrote, decoded as UTF-8.
+
+    Args:
+        words: Room and arguments.
+        cwd: Folder to run in.
+        env: Its whole environment; None is this process's.
+        stdin: Text to read from the standard input.
+        timeout: Seconds that it may take.
+
+    Raises:
+        subprocess.TimeoutExpired: it takes longer than `timeout` seconds; it is killed.
+    """
+    with (
+        tempfile.TemporaryFile() as given,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+    ):
+        given.write(stdin.encode("utf-8", "surrogatepass"))
+        given.seek(0)
+        streams = [given.fileno(), out.fileno(), err.fileno()]
+        code = _server().run(
+            [*words], str(cwd), dict(os.environ if env is None else env), streams, timeout
+        )
+        texts: list[str] = []
+        for stream in (out, err):
+            stream.seek(0)
+            texts.append(stream.read().decode("utf-8"))
+        return subprocess.CompletedProcess([*words], code, *texts)
+
+
+class _Server:
+    """The process that forks, and the socket to it."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+        )
+        theirs.close()
+
+    def run(
+        self, words: list[str], cwd: str, env: dict[str, str], streams: list[int], timeout: float
+    ) -> int:
+        job = json.dumps({"words": words, "cwd": cwd, "env": env}).encode()
+        socket.send_fds(self._socket, [job], streams)
+        pid = int(self._socket.recv(_MESSAGE_BYTES) or 0)
+        assert pid, "the server of commands has ended"
+        self._socket.settimeout(timeout)
+        try:
+            return int(self._socket.recv(_MESSAGE_BYTES))
+        except TimeoutError:
+            os.kill(pid, signal.SIGKILL)
+            self._socket.settimeout(None)
+            self._socket.recv(_MESSAGE_BYTES)
+            raise subprocess.TimeoutExpired(words, timeout) from None
+        finally:
+            self._socket.settimeout(None)
+
+    def close(self) -> None:
+        self._socket.close()
+        self._process.wait()
+
+
+@cache
+def _server() -> _Server:
+    opened = _Server()
+    atexit.register(opened.close)
+    return opened
+
+
+def _next_job(connection: socket.socket) -> dict[str, Any]:
+    """Fork for every job; return in the fork, with the job's streams as the standard ones."""
+    while True:
+        message, streams, *_ = socket.recv_fds(connection, _MESSAGE_BYTES, 3)
+        if not message:
+            os._exit(0)
+        pid = os.fork()
+        if pid == 0:
+            connection.close()
+            for target, stream in enumerate(streams):
+                os.dup2(stream, target)
+            os.closerange(3, 1024)
+            return json.loads(message)
+        for stream in streams:
+            os.close(stream)
+        connection.send(str(pid).encode())
+        connection.send(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
+
+
+def _serve() -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
+    for name in (*(entry.partition(":")[0] for entry in scripts.values()), *LIBRARIES):
+        importlib.import_module(name)
+    gc.freeze()
+    job = _next_job(socket.socket(fileno=int(sys.argv[1])))
+    os.chdir(job["cwd"])
+    os.environ.clear()
+    os.environ.update(job["env"])
+    sys.path[0] = job["cwd"]
+    sys.argv = job["words"]
+    code = 0
+    try:
+        runpy.run_module(job["words"][0], run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    _serve()

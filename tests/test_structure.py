@@ -1,0 +1,163 @@
+"""The layout that CONTRIBUTING describes: faces and members in the open, machinery in folders.
+
+Which folder may import which is in pyproject.toml's import contracts.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+ROOMS = ("store", "evaluators", "pipelines", "trainers")
+PROGRAMS = (*ROOMS, "tests", "benchmarks")
+WITHOUT_MACHINERY = ("store", "evaluators")
+"""Rooms that keep every underscore module in a folder of its own."""
+DATA = ("store/starter", "tests/evaluators/adversarial")
+"""Folders whose Python files are tasks and kernels: data, not modules."""
+
+LINES = 350
+LONGER: dict[str, str] = {
+    "benchmarks/crash.py": "one program: writers, what kills them, readers, and the account after",
+    "store/generated/stencil.py": "one family of tasks: mostly the texts that it draws from",
+    "store/generated/triangular.py": "one family of tasks: mostly the texts that it draws from",
+    "store/generated/writing/texts.py": "the texts that all families share",
+}
+"""Modules over LINES lines, and why each one is not two."""
+
+FILES = 14
+MEMBERS: dict[str, str] = {
+    "evaluators/detectors": "one detector a file",
+}
+"""Folders over FILES Python files: those whose files are members."""
+
+
+ADVICE = "Make the name public, or use what its folder exports:"
+
+
+def modules(*folders: str) -> list[Path]:
+    """List the Python files of some top-level folders, relative to the repository."""
+    found = (
+        path.relative_to(REPOSITORY)
+        for folder in folders
+        for path in (REPOSITORY / folder).rglob("*.py")
+    )
+    return sorted(path for path in found if not path.as_posix().startswith(DATA))
+
+
+@cache
+def syntax(path: Path) -> tuple[ast.AST, ...]:
+    """Return the nodes of a file that import, read an attribute or are a constant."""
+    tree = ast.parse((REPOSITORY / path).read_text(), str(path))
+    kinds = (ast.Import, ast.ImportFrom, ast.Attribute, ast.Constant)
+    return tuple(node for node in ast.walk(tree) if isinstance(node, kinds))
+
+
+def imports(path: Path) -> Iterator[tuple[int, str, str]]:
+    """Yield the line, the local name and the full dotted name of each imported name."""
+    package = path.parent.parts
+    for node in syntax(path):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.asname or alias.name, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            source = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                yield node.lineno, alias.asname or alias.name, f"{source}.{alias.name}"
+
+
+def dotted_name(node: ast.expr) -> str:
+    """Return `a.b.c` as it is written, or "" for what is not a name of names."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
+
+
+def uses(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield each dotted name that a file reads through an import or passes as a string.
+
+    Strings are what monkeypatch and entry points take.
+    """
+    imported = {local: full for _, local, full in imports(path)}
+    for node in syntax(path):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+            name = dotted_name(node)
+            heads = [local for local in imported if name.startswith(f"{local}.")]
+            for local in heads:
+                yield node.lineno, imported[local] + name[len(local) :]
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and re.fullmatch(rf"({'|'.join(PROGRAMS)})(\.\w+)+", node.value)
+        ):
+            yield node.lineno, node.value
+
+
+def is_private_elsewhere(name: str, path: Path) -> bool:
+    """Whether a dotted name of ours is private to another folder than that of a file."""
+    parts = name.split(".")
+    if parts[0] not in PROGRAMS:
+        return False
+    for at, part in enumerate(parts):
+        if part.startswith("_") and not part.startswith("__"):
+            owner = Path(*parts[:at])
+            folder = owner if (REPOSITORY / owner).is_dir() else owner.parent
+            return folder != path.parent
+    return False
+
+
+def test_no_private_name_is_imported_from_another_folder() -> None:
+    offenders = [
+        f"{path}:{line} imports {name}"
+        for path in modules(*PROGRAMS)
+        for line, _, name in imports(path)
+        if is_private_elsewhere(name, path)
+    ]
+    assert not offenders, "\n".join([ADVICE, *offenders])
+
+
+def test_no_private_name_is_reached_through_another_folders_module() -> None:
+    offenders = [
+        f"{path}:{line} reaches for {name}"
+        for path in modules(*PROGRAMS)
+        for line, name in uses(path)
+        if is_private_elsewhere(name, path)
+    ]
+    assert not offenders, "\n".join([ADVICE, *offenders])
+
+
+@pytest.mark.parametrize("room", WITHOUT_MACHINERY)
+def test_bare_files_of_a_room_are_faces_and_members(room: str) -> None:
+    machinery = [
+        path.name
+        for path in (REPOSITORY / room).glob("_*.py")
+        if path.name not in ("__init__.py", "__main__.py")
+    ]
+    assert not machinery, "machinery belongs in a folder that is named by its noun"
+
+
+def test_modules_are_short_enough_to_read() -> None:
+    lengths = {
+        path.as_posix(): len((REPOSITORY / path).read_text().splitlines())
+        for path in modules(*ROOMS, "benchmarks")
+    }
+    long = {name: lines for name, lines in lengths.items() if lines > LINES}
+    assert sorted(long.keys() - LONGER.keys()) == [], "split it, or give the reason in LONGER"
+    assert sorted(LONGER.keys() - long.keys()) == [], "no longer an exception"
+
+
+def test_folders_are_small_enough_to_survey() -> None:
+    folders: dict[str, int] = {}
+    for path in modules(*ROOMS):
+        folders[path.parent.as_posix()] = folders.get(path.parent.as_posix(), 0) + 1
+    large = {name: files for name, files in folders.items() if files > FILES}
+    assert sorted(large.keys() - MEMBERS.keys()) == [], "divide it, or give the reason in MEMBERS"
+    assert sorted(MEMBERS.keys() - large.keys()) == [], "no longer an exception"
