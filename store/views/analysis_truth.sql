@@ -1,4 +1,4 @@
--- One row per analysis that names a fastest exemplar, device and baseline: whether it was right.
+-- One row per analysis that names the fastest exemplar, device and baseline: is its choice right?
 -- shown_right compares the analysis with the scores in its prompt. named_right compares it with
 -- measured speedups, at the workload that scores the task, and needs a rankable speedup for every
 -- exemplar in the prompt. device, baseline and named_right are NULL where nothing was measured. If

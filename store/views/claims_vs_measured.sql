@@ -1,4 +1,4 @@
--- One row per published speedup of a kernel and device on which this lake judged the kernel.
+-- One row per published speedup and device on which this lake judged the kernel: both compared.
 -- Measured speedups are those at the workload that scores the task. holds is true if the kernel is
 -- correct there and the claim lies inside the measured interval, or the measured speedup is within
 -- 10 % of the claim. holds is false for a kernel with a failing verdict, and NULL if a correct

@@ -1,4 +1,4 @@
--- One row per suite, revision, level, device, baseline, policy and p: the share of tasks above p.
+-- One row per suite, revision, level, device, baseline, policy and p: share of tasks faster than p.
 -- fast_p is the share of tasks with a correct kernel and a speedup strictly above p (KernelBench).
 -- fast_0 is the share of tasks with a correct kernel, whether or not it was timed against the
 -- baseline. n counts the decided tasks that are not weak. level NULL stands for all levels, and

@@ -1,4 +1,4 @@
--- One row of speedups that may rank: a correct kernel, a quiet session and the ranking clock.
+-- One row of speedups that may rank: kernel correct, session not noisy, clock the one that ranks.
 -- ranked says whether the kernel takes part in rankings: it is neither quarantined nor
 -- nonequivalent.
 SELECT

@@ -1,4 +1,4 @@
--- One row per run, task, device, baseline and step at which the run's best speedup of the task rose.
+-- One row per run, task, device, baseline and step that raised the run's best speedup of the task.
 -- This is the running maximum over a run's steps of the speedup's lower bound, as in all rankings,
 -- at the workload that scores the task. Quarantined kernels are left out. previous_low is the bound
 -- that the run had reached before, NULL for its first one. record says whether the new bound is

@@ -1,4 +1,4 @@
--- One row of leaderboard per policy with a training stage, in the order of training.
+-- One row per row of leaderboard whose policy has a training stage, in the order of training.
 -- `stages` names the methods along the policy's chain of parents: base, the methods in their order
 -- ("sft + self-supervised + contrastive", or "contrastive" alone for a policy trained from the base
 -- model), or "imported: METHOD" for a policy that a release describes. A parent without a stated

@@ -1,4 +1,4 @@
--- One row per technique, other technique, device and baseline: the lift of the first given the other.
+-- One row per technique, given technique, device and baseline: what the first adds to the given one.
 -- lift = geomean of kernels with both / geomean of kernels with given only. lift_without is the
 -- same ratio among kernels that do not use given. A technique that pays off only in combination
 -- with a gatekeeper shows a lift above 1 and a lift_without near 1. Counts are of kernels on tasks.
