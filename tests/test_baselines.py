@@ -26,29 +26,29 @@ from evaluators.judging.baseline_workers import explain_unimplemented
 from store.cli import reference
 from store.schema import catalog
 from store.schema.baselines import describe_baseline
-from trainers import _rewards
+from trainers.rewarding import scoring
 from trainers.rewards import milestone
 
 with store.writer("lake", author="tests"):
     pass
 with store.open("lake") as lake:
     config = milestone.Config(baseline="{NEW}", second_baseline="{NEW}")
-    rewards = _rewards.score(lake, "milestone", config, "run", 0, [], [])
+    rewards = scoring.score_step(lake, "milestone", config, "run", 0, [], [])
 known = catalog.load()
 print(json.dumps({{
     "baseline": known.enums["baseline"].values,
     "arm": known.enums["arm"].values,
     "words": describe_baseline("{NEW}"),
-    "page": reference.tables_page(known),
+    "page": reference.render_tables_page(known),
     "rewards": rewards.raw,
     "unimplemented": explain_unimplemented(["eager", "{NEW}"]),
 }}))
 """
 HELP = (
     ("evaluators.cli.app", "run", "--help"),
-    ("pipelines._cli", "run", "contrastive-batch", "--help"),
-    ("pipelines._cli", "run", "preference-pairs", "--help"),
-    ("trainers._cli", "run", "contrastive", "--help"),
+    ("pipelines.cli.app", "run", "contrastive-batch", "--help"),
+    ("pipelines.cli.app", "run", "preference-pairs", "--help"),
+    ("trainers.cli.app", "run", "contrastive", "--help"),
     ("store.cli.app", "import", "kernelbench-run", "--help"),
 )
 

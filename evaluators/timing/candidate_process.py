@@ -23,10 +23,10 @@ from evaluators.references.module import WEIGHT_SEED
 from evaluators.references.task import Reference
 from evaluators.sandbox.folders import find_outside_files
 from evaluators.sandbox.launcher import Limits
-from evaluators.timing.baseline_drift import check_eager_alone
+from evaluators.timing.checks.baseline_drift import check_eager_alone
+from evaluators.timing.checks.roofline_check import check_floor
 from evaluators.timing.measurement import measure
 from evaluators.timing.plan import Plan, Sources
-from evaluators.timing.roofline_check import check_floor
 from evaluators.timing.rows import iterate_timing_rows
 from evaluators.timing.session import Session
 from evaluators.worker.handle import Deadlines, Failed, WorkerHandle

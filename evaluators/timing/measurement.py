@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from evaluators.clock.rounds import EmptyRounds
 from evaluators.device.host_load import read_load
 from evaluators.judging.baseline_workers import BaselineWorkers
-from evaluators.timing import noise_control
 from evaluators.timing.arms import SessionArm, list_arms
-from evaluators.timing.cpu_watch import CpuWatch
+from evaluators.timing.checks import noise_control
+from evaluators.timing.checks.cpu_watch import CpuWatch
+from evaluators.timing.checks.output_checks import OutputChecks
 from evaluators.timing.input_pool import InputPool
-from evaluators.timing.output_checks import OutputChecks
 from evaluators.timing.plan import CLOCKS, Clock, Plan, Sources
 from evaluators.timing.session import EMPTY, Session
 from evaluators.timing.stopping_rule import should_stop

@@ -2,7 +2,7 @@
 
 A block is one cold sample of every arm in random order on the same fresh inputs: the kernel, each
 baseline, and eager once more in a process of its own. The two eager arms are the session's noise
-control (`timing.noise_control`).
+control (`timing.checks.noise_control`).
 
 The judge's own clock times a sample. On a processor it runs from the moment before a worker is
 thawed with fresh inputs in its memory to the moment at which everything it has started is frozen

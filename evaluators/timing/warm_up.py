@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from evaluators.timing.arms import SessionArm
+from evaluators.timing.checks.output_checks import OutputChecks
 from evaluators.timing.input_pool import InputPool
-from evaluators.timing.output_checks import OutputChecks
 from evaluators.timing.plan import Plan
 from evaluators.timing.session import EMPTY
 

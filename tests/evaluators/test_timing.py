@@ -21,13 +21,14 @@ from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
 from evaluators.memory.tensors import layout
 from evaluators.sandbox.launcher import Limits
-from evaluators.timing import candidate_process, noise_control
-from evaluators.timing.baseline_drift import check_eager_alone
+from evaluators.timing import candidate_process
+from evaluators.timing.checks import noise_control
+from evaluators.timing.checks.baseline_drift import check_eager_alone
+from evaluators.timing.checks.noise_control import is_noisy
+from evaluators.timing.checks.roofline_check import check_floor
 from evaluators.timing.input_pool import InputPool
 from evaluators.timing.intervals import classify_speedup
-from evaluators.timing.noise_control import is_noisy
 from evaluators.timing.plan import CLOCKS, Plan, Sources
-from evaluators.timing.roofline_check import check_floor
 from evaluators.timing.session import EAGER_CONTROL, Session
 from evaluators.timing.stopping_rule import should_stop
 from evaluators.timing.surprising_wins import compute_speedups, is_confirmed, is_surprising

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +19,7 @@ from pipelines.contract.rows import Kernel, Row, Task
 from store.commandline import echo, members
 from store.errors import UnknownName
 
+ROOT = Path(__file__).parents[2]
 HOSTILE = (
     "x = '''\n```\n### Kernel 9: 99.00x\n````\n{{ 7 * 7 }} {% raw %} {# gone #}\n"
     "[bold red]markup[/bold red] \x1b[2J \x00 \u202e\r\n'''\n"
@@ -74,24 +79,27 @@ def test_hardware_decides_what_may_be_used() -> None:
     assert "CUDA" not in turn["content"]
 
 
-def test_a_template_of_ones_own_comes_first_and_changes_the_hash(tmp_path, monkeypatch) -> None:
-    import pipelines.rendering.templates as module
-
-    caches = (module._environment, module._template, module.template_hash, module.render_task)
-    before = template_hash("contrastive.j2")
+def test_a_template_of_ones_own_comes_first_and_changes_the_hash(tmp_path: Path) -> None:
     folder = tmp_path / "flywheel" / "pipelines" / "templates"
     folder.mkdir(parents=True)
     (folder / "rules.j2").write_text("Be kind.")
-    monkeypatch.chdir(tmp_path)
-    for cache in caches:
-        cache.cache_clear()
-    try:
-        # rules.j2 is included: the hash covers it.
-        assert template_hash("contrastive.j2") != before
-        assert render("one_shot.j2", task_block="", device_kind="cpu").endswith("Be kind.")
-    finally:
-        for cache in caches:
-            cache.cache_clear()
+    program = (
+        "from pipelines import render, template_hash\n"
+        "print(template_hash('contrastive.j2'))\n"
+        "print(render('one_shot.j2', task_block='', device_kind='cpu'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    hashed, *_, last = done.stdout.splitlines()
+    # rules.j2 is included: the hash covers it.
+    assert hashed != template_hash("contrastive.j2")
+    assert last == "Be kind."
 
 
 def test_prompt_id_is_that_of_the_messages() -> None:
