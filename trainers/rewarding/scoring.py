@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 from store import read_sql
 from store.errors import UnknownName
 from trainers.rewarding.inputs import read_inputs
-from trainers.rewarding.rules import Rule, find_rule
-from trainers.rewarding.smoothing import (
+from trainers.rewarding.normalization import (
     combine_moments,
     find_window,
     gather_moments,
     normalize_rewards,
     smooth,
 )
+from trainers.rewarding.rules import Rule, find_rule
 from trainers.rewarding.terms import Terms, read_figures
 
 if TYPE_CHECKING:
