@@ -17,8 +17,8 @@ from typing import Any, Self
 
 from evaluators.judging.case import Policy
 from evaluators.judging.comparison.outputs import compare
-from evaluators.references.module import WEIGHT_SEED
 from evaluators.references.task import Reference, ReferenceFailed
+from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox.launcher import ForkServer
 from evaluators.worker import baselines as implementations
 from evaluators.worker.handle import Sample, WorkerHandle

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 import torch
 
 from evaluators.judging.baseline_workers import Sizes
-from evaluators.references.module import WEIGHT_SEED
 from evaluators.references.task import ReferenceFailed
+from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox.launcher import Limits
 from evaluators.worker.handle import Deadlines, Failed, WorkerHandle
 from store.errors import SandboxFailed

@@ -234,7 +234,7 @@ def run_tool(case: Case, bench: Bench, tool: Tool) -> dict[str, list[dict[str, A
 def write_order(case: Case, bench: Bench, scratch: Path) -> Path:
     """Write the files, inputs and requests of one call; returns the file with the requests."""
     from evaluators.memory.tensors import ALIGN_BYTES, Box, layout
-    from evaluators.references.module import WEIGHT_SEED
+    from evaluators.references.weight_seed import WEIGHT_SEED
     from evaluators.sandbox.folders import write_files
 
     reference = bench.open_reference(case.task_code, json.loads(case.axes))

@@ -18,9 +18,7 @@ import torch
 
 from evaluators.memory.tensors import layout, move_to_device, same_bits, tensors_of
 from evaluators.references.choices import Choice, add_exact_values, record
-
-WEIGHT_SEED = 42
-"""Seed under which both sides construct their module; kernels match weights by it."""
+from evaluators.references.weight_seed import WEIGHT_SEED
 
 _MODULE_NAME = "flywheel_task"
 

@@ -22,7 +22,7 @@ from typing import Any, Self, TypeAlias
 
 from evaluators.memory.sealed_file import create_sealed_file
 from evaluators.processes.messages import Malformed
-from evaluators.references.module import WEIGHT_SEED
+from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox.failures import Failed, explain_end, explain_error, explain_timeout
 from evaluators.sandbox.launcher import ForkServer, Limits
 from evaluators.sandbox.worker_process import Died, TimedOut

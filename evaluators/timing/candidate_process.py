@@ -19,8 +19,8 @@ from evaluators.judging.calls.protocol import CorrectnessProtocol
 from evaluators.judging.case import Case, Policy
 from evaluators.judging.outcome import Outcome, build_shared_columns
 from evaluators.memory.tensors import layout
-from evaluators.references.module import WEIGHT_SEED
 from evaluators.references.task import Reference
+from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox.folders import find_outside_files
 from evaluators.sandbox.launcher import Limits
 from evaluators.timing.checks.baseline_drift import check_eager_alone

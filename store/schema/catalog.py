@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from store.errors import CatalogError, UnknownName
 from store.ids import FORMS
 from store.schema.sql_text import quote_values
-from store.schema.tables import Baseline, Column, ContentId, Enum, Table, to_arrow_type
+from store.schema.tables import Baseline, Column, ContentId, Enum, Table, check_type
 
 if TYPE_CHECKING:
     pass
@@ -225,7 +225,7 @@ def _build_id(table: str, spec: dict[str, Any]) -> ContentId:
 
 def _check_table(table: Table, catalog: Catalog) -> None:
     for column in table.columns.values():
-        to_arrow_type(column.type)
+        check_type(column.type)
         if column.sensitivity not in SENSITIVITIES:
             raise CatalogError(f"column {table.name}.{column.name}: sensitivity is no such word")
         if column.enum is not None and column.enum not in catalog.enums:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from store.errors import CatalogError
@@ -119,28 +121,54 @@ class Table:
         return f"CREATE TABLE {qualified_name} ({columns})"
 
 
+_ARROW_TYPES: dict[str, Callable[[], pa.DataType]] = {
+    "VARCHAR": lambda: _arrow().string(),
+    "BOOLEAN": lambda: _arrow().bool_(),
+    "INTEGER": lambda: _arrow().int32(),
+    "BIGINT": lambda: _arrow().int64(),
+    "FLOAT": lambda: _arrow().float32(),
+    "DOUBLE": lambda: _arrow().float64(),
+    "DATE": lambda: _arrow().date32(),
+    "TIMESTAMPTZ": lambda: _arrow().timestamp("us", tz="UTC"),
+}
+
+
+def check_type(type_name: str) -> None:
+    """Raise CatalogError where a catalog cannot have a DuckDB type; loads no Arrow."""
+    for name in _split_type(type_name)[1].values():
+        if name != type_name:
+            check_type(name)
+        elif name not in _ARROW_TYPES:
+            raise CatalogError(
+                f'there is no type "{name}" in a lake', f"Use one of {', '.join(_ARROW_TYPES)}."
+            )
+
+
 def to_arrow_type(type_name: str) -> pa.DataType:
     """Return the Arrow type of a DuckDB type of the catalog; raises CatalogError for others."""
-    import pyarrow as pa
+    kind, parts = _split_type(type_name)
+    if kind == "list":
+        return _arrow().list_(to_arrow_type(parts["element"]))
+    if kind == "struct":
+        fields = [_arrow().field(name, to_arrow_type(part)) for name, part in parts.items()]
+        return _arrow().struct(fields)
+    check_type(type_name)
+    return _ARROW_TYPES[type_name]()
 
+
+def _split_type(type_name: str) -> tuple[str, dict[str, str]]:
+    """Return what kind of type this is (list, struct, simple), and the types of its parts."""
     if type_name.endswith("[]"):
-        return pa.list_(to_arrow_type(type_name[:-2]))
+        return "list", {"element": type_name[:-2]}
     struct = re.fullmatch(r"STRUCT\((.*)\)", type_name)
     if struct:
         fields = [field.split() for field in struct[1].split(",")]
-        return pa.struct([pa.field(name, to_arrow_type(kind)) for name, kind in fields])
-    simple: dict[str, pa.DataType] = {
-        "VARCHAR": pa.string(),
-        "BOOLEAN": pa.bool_(),
-        "INTEGER": pa.int32(),
-        "BIGINT": pa.int64(),
-        "FLOAT": pa.float32(),
-        "DOUBLE": pa.float64(),
-        "DATE": pa.date32(),
-        "TIMESTAMPTZ": pa.timestamp("us", tz="UTC"),
-    }
-    if type_name not in simple:
-        raise CatalogError(
-            f'there is no type "{type_name}" in a lake', f"Use one of {', '.join(simple)}."
-        )
-    return simple[type_name]
+        return "struct", {name: kind for name, kind in fields}
+    return "simple", {"": type_name}
+
+
+def _arrow() -> ModuleType:
+    # Imported on first use: its threads would keep a process from entering a user namespace.
+    import pyarrow as pa
+
+    return pa

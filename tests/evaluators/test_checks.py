@@ -19,7 +19,7 @@ from evaluators.judging.calls.verdict_calls import MOST_CALLS
 from evaluators.judging.case import Evidence
 from evaluators.judging.flags import FLAGS, NONEQUIVALENT, UNRANKED
 from evaluators.memory.tensors import layout
-from evaluators.references.module import WEIGHT_SEED
+from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox.launcher import Limits
 from evaluators.worker.handle import Deadlines, Failed
 from store.lake.sql_files import read_view

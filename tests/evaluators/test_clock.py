@@ -337,7 +337,7 @@ def test_a_buffer_that_is_overwritten_is_copied_in_every_call(
 def test_where_memory_cannot_be_read_the_worker_copies(
     judged: Judged, right: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evaluators.worker.handle.outputs.is_permitted", lambda _: False)
+    monkeypatch.setattr("evaluators.worker.handle.outputs.can_read_memory", lambda _: False)
     row = judged(right)
     assert row["status"] == "correct", row
     assert row["timings"]

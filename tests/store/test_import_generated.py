@@ -244,5 +244,5 @@ def test_a_count_below_one_is_refused(lake: store.Lake, count: int) -> None:
 
 
 def test_a_path_is_refused(lake: store.Lake, tmp_path: Path) -> None:
-    with pytest.raises(ImportFailed, match="take no path"):
+    with pytest.raises(ImportFailed, match="takes no path"):
         refused(lake, tmp_path)

@@ -59,7 +59,7 @@ def test_rows_of_other_kernels_and_broken_files_are_refused(
     (tmp_path / "evaluations.parquet").write_bytes(b"not Parquet")
     with pytest.raises(ImportFailed, match=r"evaluations\.parquet"):
         imported(suite_lake, tmp_path)
-    with pytest.raises(ImportFailed, match="nothing at"):
+    with pytest.raises(ImportFailed, match="does not exist"):
         imported(suite_lake, tmp_path / "none")
 
 

@@ -136,9 +136,9 @@ def test_a_killed_writer_leaves_an_index_that_catches_up(writer: store.Writer) -
     # The process dies between the commit of its rows and the index taking them over.
     script = """
 import os, sys
-from store.writing.key_index import Keys
+from store.writing.key_index import KeyIndex
 import store, builders
-Keys.add = lambda *_: os._exit(9)
+KeyIndex.add = lambda *_: os._exit(9)
 with store.writer(sys.argv[1], author="tests") as writer:
     writer.append({"kernels": [builders.kernel("last words")]}, "killed")
 """
