@@ -75,7 +75,7 @@ def _describe_last_step(trainer: StoreGRPOTrainer) -> str:
     last: Any = next((row for row in reversed(trainer.state.log_history) if "reward" in row), {})
     if last.get("reward") is None:
         return ""
-    return f", last reward {last['reward']:.3g} in groups that spread {last['reward_std']:.3g}"
+    return f", last reward {last['reward']:.3g} (reward spread within groups: {last['reward_std']:.3g}"
 
 
 def _make_checkpoint_callback(run: Run, parent: str, dataset: Dataset) -> TrainerCallback:
