@@ -381,12 +381,14 @@ def main() -> None:
         case _:
             pass
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--writers", type=int, default=8, help="writer processes")
-    parser.add_argument("--bundles", type=int, default=200, help="bundles of each writer")
-    parser.add_argument("--kills", type=int, default=50, help="kill -9 over the whole run")
-    parser.add_argument("--readers", type=int, default=3, help="reader processes")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the choice of victims")
-    parser.add_argument("--limit-s", type=float, default=3600, help="give up after so long")
+    parser.add_argument("--writers", type=int, default=8, help="number of writer processes")
+    parser.add_argument("--bundles", type=int, default=200, help="number of bundles per writer")
+    parser.add_argument("--kills", type=int, default=50, help="number of kills in the whole run")
+    parser.add_argument("--readers", type=int, default=3, help="number of reader processes")
+    parser.add_argument("--seed", type=int, default=0, help="random seed")
+    parser.add_argument(
+        "--limit-s", type=float, default=3600, help="give up after this many seconds"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="crash-") as folder:
         outcome = Harness(options, Path(folder)).run()

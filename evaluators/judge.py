@@ -43,7 +43,7 @@ class Config:
     """How long to measure, and what a candidate may use."""
 
     policy: Policy = "fp32_strict"
-    """allow_tf32: kernel and baselines may compute float32 in TF32; the tolerance is that of TF32."""
+    """allow_tf32: let kernel and baselines compute float32 in TF32, with the tolerance of TF32."""
     kernels: Kernels = "any"
     """custom_required: do not rank kernels that spend all of their time in library kernels."""
     calls: int = 22
@@ -63,7 +63,8 @@ class Config:
     """Stop when the half-width of every speedup's interval, as a log ratio, is below this (default:
     0.03 on a CPU, 0.01 on a GPU)."""
     baselines: tuple[Baseline, ...] | None = None
-    """Baselines besides eager (default: all on a GPU, none on a CPU; a CPU can also run compile)."""
+    """Baselines besides eager (default: all on a GPU, none on a CPU; a CPU can also run
+    compile)."""
     rank_unfrozen: bool = False
     """Rank kernels of other authors even if workers can be stopped only by signals. A process that
     forks at that moment may then keep running (see `evaluators doctor`)."""

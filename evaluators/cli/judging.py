@@ -126,8 +126,9 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
         suite
             Judge only the tasks of this suite (default: every suite of the lake).
         device
-            cpu, cuda (every GPU), or names such as cuda:0,cuda:1. auto means every GPU, or the CPU if
-            there is none. Each GPU times one kernel at a time, while spare cores compile others.
+            cpu, cuda (every GPU), or names such as cuda:0,cuda:1. auto means every GPU, or the CPU
+            if there is none. Each GPU times one kernel at a time, while spare cores compile
+            others.
         workers
             Number of parallel judges on the CPU, each with its own cores.
         ray
@@ -235,8 +236,8 @@ def _print_tally(tally: Tally, devices: str) -> None:
     if tally.contended:
         does = "does" if tally.contended == 1 else "do"
         echo.print_note(
-            f"{_count(tally.contended, 'session')} ran while this host did other work and {does} not"
-            " rank. Measure again on a quiet machine: evaluators run --contended"
+            f"{_count(tally.contended, 'session')} ran while this host did other work and {does}"
+            " not rank. Measure again on a quiet machine: evaluators run --contended"
         )
     echo.print_result(str(tally))
 
@@ -256,7 +257,7 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
         config: Any = defaults,
         common: Common = _DEFAULT,
     ) -> None:
-        """Judge one of your own files and store nothing. Exits with 0 only if the kernel is correct.
+        """Judge one of your own files; store nothing. Exits with 0 only if the kernel is correct.
 
         Examples:
           evaluators check my_kernel.py --task softmax

@@ -17,7 +17,8 @@ class ExemplarOptions:
     exemplars: int = 2
     """Number of kernels shown in a prompt (CUDA-L1: 2)."""
     temperature: float = 1.0
-    """Temperature of the softmax over buckets, in units of speedup. Our choice; CUDA-L1 does not publish it."""
+    """Temperature of the softmax over buckets, in units of speedup. Our choice; CUDA-L1 does not
+    publish it."""
     bucket_width: float = 0.25
     """Width of a score bucket, in units of speedup. Our choice; CUDA-L1 does not publish it."""
     islands: int = 4

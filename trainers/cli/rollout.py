@@ -97,8 +97,8 @@ def rollout(
     retries
         Maximum number of retries of a request.
     budget_tokens
-        Maximum number of tokens from endpoints, including prompts. A request that could exceed it is
-        not sent.
+        Maximum number of tokens from endpoints, including prompts. A request that could exceed it
+        is not sent.
     budget_usd
         Maximum cost of endpoints in USD, by the given prices.
     usd_per_mtok_in

@@ -22,8 +22,8 @@ class Config(Training, ExemplarOptions):
     tasks: tuple[str, ...] = ()
     """Names or ids of the tasks to train on (default: all of the train split)."""
     arm: Arm = "bucket"
-    """How to draw exemplars. bucket: CUDA-L1's softmax over score buckets. random, island, none: its
-    ablations. shuffled: like bucket, but with their scores shuffled."""
+    """How to draw exemplars. bucket: CUDA-L1's softmax over score buckets. random, island, none:
+    its ablations. shuffled: like bucket, but with their scores shuffled."""
     steps: int = 100
     """Number of optimization steps."""
     prompts_per_step: int = 4
@@ -33,8 +33,8 @@ class Config(Training, ExemplarOptions):
     batch: int = 4
     """Number of answers in one forward and backward pass of a process."""
     max_completion: int = 1024
-    """Maximum number of tokens of an answer; the prompt gets the rest of --max-length. A prompt that
-    is too long is sent without exemplars."""
+    """Maximum number of tokens of an answer; the prompt gets the rest of --max-length. A prompt
+    that is too long is sent without exemplars."""
     mask_truncated: bool = True
     """Exclude truncated answers from the loss. They still get a reward."""
     sampling_temperature: float = 1.0

@@ -32,13 +32,13 @@ class Config(Training):
     sampling_batch: int = 32
     """Maximum number of sequences that a process samples at once."""
     form: Literal["code", "protocol"] = "code"
-    """Form of prompts and answers, as in the pipelines sft and self-supervised. With --dataset, give
-    the form of the dataset, because each success is learned as the answer to its prompt."""
+    """Form of prompts and answers, as in the pipelines sft and self-supervised. With --dataset,
+    give the form of the dataset, because each success is learned as the answer to its prompt."""
     per_policy: int = 8
     """Maximum number of distinct correct kernels per task that a round trains on."""
     repeats: Literal["once", "keep"] = "once"
-    """once: train on each distinct kernel once, which slows collapse. keep: train on a kernel as often
-    as it was written, as in the REINFORCE gradient."""
+    """once: train on each distinct kernel once, which slows collapse. keep: train on a kernel as
+    often as it was written, as in the REINFORCE gradient."""
     normalise: Literal["successes", "samples"] = "successes"
     """successes: average the gradient over the successes. samples: average it over all samples, as
     REINFORCE does, which multiplies the learning rate by the round's success rate."""
