@@ -1,8 +1,9 @@
-"""Is it right, and how fast is it: correctness on secret inputs, then time against eager.
+"""Tests a kernel's correctness on secret inputs, then times it against eager.
 
-The candidate runs in a process of its own, gets inputs, and gives outputs; everything that decides
-happens outside of it. A kernel that passes is timed in turns with the eager baseline, with all raw
-samples kept, and then called on inputs that raise flags and decide nothing.
+The candidate runs in a separate process that only gets inputs and returns outputs; the verdict is
+computed outside of it. A correct kernel is timed in alternation with the eager baseline, and all
+raw samples are kept. Then it is called on further inputs, which can raise flags but do not change
+the verdict.
 """
 
 from __future__ import annotations

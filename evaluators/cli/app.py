@@ -19,7 +19,7 @@ app = make_room_app(
     "evaluators",
     """Judge kernels: test if they are correct, and measure their speedup over PyTorch eager.
 
-Each candidate runs in a sandboxed process and has no influence on its verdict.""",
+Each candidate runs in a sandboxed process, which does not compute its own verdict.""",
     [
         "evaluators run",
         "evaluators run --suite kernelbench --device cuda --limit 100",

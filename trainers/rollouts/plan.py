@@ -26,7 +26,8 @@ class Config:
     keep: int = 2
     """Stop asking a policy about a task after N distinct correct kernels; 0: make all attempts."""
     wave: int = 4
-    """Number of attempts at a task between judgments. Few attempts stop sooner; many are faster."""
+    """Number of attempts at a task between judgments. A small number
+    stops sooner; a large number is faster."""
 
     def __post_init__(self) -> None:
         """Refuse numbers that ask for nothing."""
