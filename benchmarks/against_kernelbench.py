@@ -1,16 +1,16 @@
-"""KernelBench's own check beside ours: kernels per hour, and how far repeated speedups spread.
+"""KernelBench's own check against ours: kernels per hour, and the spread of repeated speedups.
 
 python benchmarks/against_kernelbench.py --lake DIR --kernelbench CHECKOUT --gpu H100 \
     --kernels 20 --rounds 3
 
 DIR is a lake with imported kernels, CHECKOUT a clone of ScalingIntelligence/KernelBench. Its side
-is `eval_kernel_against_ref` with 5 correctness and 100 timing trials in a fresh process per kernel,
-as its batch script runs it. Ours is `evaluators run` on equal work: 5 calls, eager as the only
-baseline, 100 blocks, no robustness calls and no profile. Rounds take turns. Both sides begin
-without builds, which the first round compiles and counts; the later ones find them.
+runs `eval_kernel_against_ref` with 5 correctness and 100 timing trials in a fresh process per
+kernel, like its batch script. Our side is `evaluators run` with equal work: 5 calls, eager as the
+only baseline, 100 blocks, no robustness calls and no profile. Rounds alternate. Both sides start
+without builds: the first round includes compilation, and later rounds reuse the builds.
 
-That check runs kernels in a plain process, and so does this program on its behalf: run it on a
-machine that holds nothing else.
+KernelBench's check runs kernels in a plain process without a sandbox. Run this program on a machine
+that has no other data.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def main() -> None:
     parser.add_argument("--gpu", default="H100")
     parser.add_argument("--kernels", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, help="every result as JSON, written after each round")
+    parser.add_argument("--out", type=Path, help="write every result as JSON after each round")
     given = parser.parse_args()
     with store.open(str(given.lake)) as lake:
         rows = lake.sql(CHOSEN, {"gpu": given.gpu, "kernels": given.kernels}).rows()

@@ -1,12 +1,12 @@
-"""One bundle, and groups of bundles, through the store against a raw DuckLake transaction.
+"""Appends of one bundle and of groups of bundles: the store against a raw DuckLake transaction.
 
 python benchmarks/append.py --kernels 10000 1000000
 
-Two equal lakes of each size get the same bundles in turn. A bundle is one judged kernel: its text,
-features, generation, evaluation and a timing session of two arms. The raw side inserts the same
-rows, the ingest_log row among them, in one transaction and checks nothing; the store validates,
-spools durably, tests keys and references and commits. A group is the same for many bundles, which
-the store finds waiting in its spool.
+Two equal lakes of each size get the same bundles in alternation. A bundle is one judged kernel: its
+text, features, generation, evaluation and a timing session of two arms. The raw side inserts the
+same rows, including the ingest_log row, in one transaction and checks nothing; the store validates,
+spools durably, tests keys and references and commits. For a group of bundles, the store commits
+all bundles in its spool at once.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def twins(folder: Path, made: Path) -> Iterator[tuple[store.Writer, Raw]]:
         first = _bundle(known(made), "first")
         writer.append(first, "first")
         raw.commit([first])
-        print(f"\nfirst append after the load: {time.perf_counter() - begun:.2f} s")
+        print(f"\nfirst append after the bulk load: {time.perf_counter() - begun:.2f} s")
         yield writer, raw
     raw.close()
 
@@ -234,10 +234,10 @@ def main() -> None:
     """Time both sides at every size."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kernels", type=int, nargs="+", default=[10_000])
-    parser.add_argument("--bundles", type=int, default=50, help="single appends of each side")
-    parser.add_argument("--groups", type=int, default=7, help="group commits of each side")
-    parser.add_argument("--group", type=int, default=100, help="bundles in a group")
-    parser.add_argument("--lake", type=Path, help="a generated lake instead of making one")
+    parser.add_argument("--bundles", type=int, default=50, help="number of single appends per side")
+    parser.add_argument("--groups", type=int, default=7, help="number of group commits per side")
+    parser.add_argument("--group", type=int, default=100, help="number of bundles in a group")
+    parser.add_argument("--lake", type=Path, help="use this generated lake instead of making one")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     given = parser.parse_args()
     for kernels in given.kernels:

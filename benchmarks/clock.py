@@ -1,11 +1,11 @@
-"""What the judge's clock costs and can tell: an empty candidate, short and long kernels, A/A wins.
+"""Overhead and accuracy of the judge's clock: an empty candidate, short and long kernels, A/A wins.
 
     python benchmarks/clock.py [--device cpu|cuda] [--sessions N] [--load PROCESSES]
 
-Prints the cost of handing inputs over and taking the answer back (an empty candidate), the relative
-error at kernels of some lengths that wait for a known time, and of how many sessions of eager
-against eager the verdict is `faster`, with as many processes at work beside them as `--load` names.
-On a GPU the known time is what CUDA events tell of the same kernel in this process.
+Prints the overhead of passing inputs and answers (an empty candidate), the relative error for
+kernels that wait for known times, and how many sessions of eager against eager are judged `faster`
+while `--load` other processes are busy. On a GPU, CUDA events measure the known time of the same
+kernel in this process.
 """
 
 from __future__ import annotations
@@ -119,9 +119,13 @@ def waiting(device: str, wanted_us: int) -> tuple[str, float]:
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="what is timed")
-    parser.add_argument("--sessions", type=int, default=40, help="sessions of eager over eager")
-    parser.add_argument("--load", type=int, default=0, help="processes at work beside them")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="device to time")
+    parser.add_argument(
+        "--sessions", type=int, default=40, help="number of sessions of eager against eager"
+    )
+    parser.add_argument(
+        "--load", type=int, default=0, help="number of busy processes during the sessions"
+    )
     options = parser.parse_args()
     with Bench(options.device) as bench:
         print("  true µs  calls  measured µs    error  overhead µs  resolution µs (per call)")
@@ -147,7 +151,7 @@ def main() -> None:
         seconds = time.perf_counter() - begin
         listed = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
         print(
-            f"eager over eager, {options.load} processes at work beside it:"
+            f"eager over eager, {options.load} other busy processes:"
             f" {options.sessions} sessions, {listed}; {seconds / options.sessions:.1f} s each"
         )
 

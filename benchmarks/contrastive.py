@@ -2,13 +2,13 @@
 
 python benchmarks/contrastive.py --lake DIR --prompts 1000 100000 --jsonl
 
-Each side is a process of its own, so that its time has the start-up in it and its memory is its
-own. `pipeline` is `pipelines run contrastive-batch`: prompts rendered, held against the rules,
-written and recorded. `bare SQL` is one statement of hand-written DuckDB over the lake's Parquet
-files that draws the same kernels and fetches their texts and no more; that both drew the same
-kernels is asserted. `pipeline, first` runs on a lake that keeps no answers yet
-(store/lake/view_cache.py) and makes them. `JSONL` does the job with `datasets` on the same history
-as JSON lines.
+Each side runs in a separate process, so its time includes the start-up and its memory is measured
+separately. `pipeline` is `pipelines run contrastive-batch`: it renders prompts, checks them against
+the rules, writes and records them. `bare SQL` is one hand-written DuckDB statement over the lake's
+Parquet files that draws the same kernels and only fetches their texts. The program asserts that
+both drew the same kernels. `pipeline, first` runs with an empty view cache
+(store/lake/view_cache.py) and fills it. `JSONL` does the job with `datasets` on the same history as
+JSON lines.
 """
 
 from __future__ import annotations
@@ -165,10 +165,10 @@ def main() -> None:
         bare(sys.argv[2], sys.argv[3], int(sys.argv[4]), Path(sys.argv[5]))
         return
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--lake", type=Path, required=True, help="a lake of generate.py")
+    parser.add_argument("--lake", type=Path, required=True, help="lake made by generate.py")
     parser.add_argument("--prompts", type=int, nargs="+", default=[1000])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--jsonl", action="store_true", help="the same on JSON lines as well")
+    parser.add_argument("--jsonl", action="store_true", help="also run the job on JSON lines")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="flywheel-batch-", dir=given.folder) as made:

@@ -1,13 +1,13 @@
-"""Kill writers of a lake at random points and count what was lost, doubled or torn.
+"""Kill writers of a lake at random points; count bundles that are lost, stored twice or in part.
 
     python benchmarks/crash.py --writers 8 --bundles 200 --kills 50 --readers 3
 
-Every writer appends numbered bundles and notes each on disk once `append` has returned (acked).
-Half of the kills (kill -9) hit whoever holds the lake's lock, in the middle of a commit or of the
-lake's creation; the others hit any writer. A killed writer starts again and retries the bundle
-that it had not noted, and the last one that it had. Readers pin a snapshot, see that its counts
-never change and that every bundle in it is whole, and pin the next one. Exits 1 unless everything
-acked is there once, every bundle is whole, and `store check` finds nothing.
+Every writer appends numbered bundles and records each on disk when `append` has returned (acked).
+Half of the kills (kill -9) hit the process with the lake's lock, in the middle of a commit or of
+the lake's creation; the others hit any writer. A killed writer starts again and retries the first
+bundle that it did not record, and the last one that it did. Readers pin a snapshot, check that its
+counts never change and that every bundle in it is complete, and pin the next one. Exits with 1
+unless every acked bundle is stored once and completely, and `store check` finds no problem.
 """
 
 from __future__ import annotations
@@ -381,12 +381,14 @@ def main() -> None:
         case _:
             pass
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--writers", type=int, default=8, help="writer processes")
-    parser.add_argument("--bundles", type=int, default=200, help="bundles of each writer")
-    parser.add_argument("--kills", type=int, default=50, help="kill -9 over the whole run")
-    parser.add_argument("--readers", type=int, default=3, help="reader processes")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the choice of victims")
-    parser.add_argument("--limit-s", type=float, default=3600, help="give up after so long")
+    parser.add_argument("--writers", type=int, default=8, help="number of writer processes")
+    parser.add_argument("--bundles", type=int, default=200, help="number of bundles per writer")
+    parser.add_argument("--kills", type=int, default=50, help="number of kills in the whole run")
+    parser.add_argument("--readers", type=int, default=3, help="number of reader processes")
+    parser.add_argument("--seed", type=int, default=0, help="random seed")
+    parser.add_argument(
+        "--limit-s", type=float, default=3600, help="give up after this many seconds"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="crash-") as folder:
         outcome = Harness(options, Path(folder)).run()

@@ -1,12 +1,12 @@
-"""What it takes to build and judge the teacher's kernels, beside other ways to build the same.
+"""Time to build and judge the teacher's kernels, compared with other build methods.
 
 python benchmarks/generated.py [--tasks N] [--rounds N]
 
-Builds: one elementwise chain by each path that this machine has, in a fresh process that has
-imported torch: seconds of importing the file, constructing the module and the first call, since
-some paths compile then; of the clock, and of all processors with the compilers' processes.
-Judging: the right kernels of a few tasks through the judge, few calls, no timing beyond the least.
-GPU paths run where there is a GPU.
+Builds: builds one elementwise chain with each method that this machine has, in a fresh process that
+has imported torch. Measures the wall time and the CPU time, including compilers, of importing the
+file, constructing the module and the first call, because some methods compile only then.
+Judging: judges the correct kernels of a few tasks, with few calls and a minimum of timing.
+GPU methods run if there is a GPU.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Way:
 
 
 def built(way: Way, folder: Path, mirror: Path) -> list[float]:
-    """Return seconds of the clock and of the processors until the first call has returned."""
+    """Return wall and CPU seconds until the first call has returned."""
     with tempfile.TemporaryDirectory(dir=folder) as own:
         file = Path(own) / "kernel.py"
         file.write_text(way.code)
@@ -155,7 +155,7 @@ def mirrored(folder: Path) -> Path:
 
 
 def measured(ways: Sequence[Way]) -> None:
-    """Print a line for every way to build; rounds take turns."""
+    """Print a line for every build method; their rounds alternate."""
     seconds: dict[str, list[list[float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         mirror = mirrored(Path(folder))
@@ -165,7 +165,7 @@ def measured(ways: Sequence[Way]) -> None:
                     found = built(way, Path(folder), mirror)
                     print(f"{way.name}: {found[0]:.1f} s", file=sys.stderr, flush=True)
                     seconds.setdefault(way.name, []).append(found)
-    print("| path | build and first call, median s | of processors, median s | rounds |")
+    print("| build method | build and first call, median wall s | median CPU s | rounds |")
     print("|---|---|---|---|")
     for name, found in seconds.items():
         wall, spent = (statistics.median(column) for column in zip(*found, strict=True))
@@ -187,51 +187,62 @@ def teachers() -> dict[str, str]:
 
 
 def on_processor(rounds: int) -> list[Way]:
-    """Return the ways to build for a processor."""
+    """Return the build methods for a CPU."""
     c = teachers()["cpp_vector"]
     cpp = c.replace("gcc ", "g++ ").replace("-x c ", "-x c++ ")
     cpp = cpp.replace("\nvoid run(", '\nextern "C" void run(')
     pch = TENSORS.replace("MORE", ", use_pch=True")
     return [
-        Way(name="C through ctypes (the teacher's)", code=c, rounds=rounds),
+        Way(name="C through ctypes (used by the generated kernels)", code=c, rounds=rounds),
         Way(name="C++ through ctypes", code=cpp, rounds=rounds),
         Way(
-            name="load_inline, pybind11 alone (no_implicit_headers)",
+            name="load_inline, only pybind11 headers (no_implicit_headers)",
             code=POINTERS.format(declared=HOST, device=""),
             rounds=1,
         ),
         Way(name="load_inline", code=TENSORS.replace("MORE", ""), rounds=1),
         Way(
-            name="load_inline (use_pch), header to be compiled first",
+            name="load_inline (use_pch), including the compilation of the header",
             code=pch,
             rounds=1,
             precompiled=True,
         ),
-        Way(name="load_inline (use_pch), header compiled", code=pch, rounds=1, precompiled=True),
+        Way(
+            name="load_inline (use_pch), header compiled before",
+            code=pch,
+            rounds=1,
+            precompiled=True,
+        ),
     ]
 
 
 def on_gpu(rounds: int) -> list[Way]:
-    """Return the ways to build for a GPU; nvcc is used where it is."""
+    """Return the build methods for a GPU, with nvcc if it is installed."""
     from torch.utils.cpp_extension import CUDA_HOME
 
     texts = teachers()
     ways = [
-        Way(name="CUDA by NVRTC (the teacher's)", code=texts["cuda_one"], rounds=rounds),
-        Way(name="Triton (the teacher's)", code=texts["triton_1024"], rounds=rounds),
+        Way(
+            name="CUDA by NVRTC (used by the generated kernels)",
+            code=texts["cuda_one"],
+            rounds=rounds,
+        ),
+        Way(
+            name="Triton (used by the generated kernels)", code=texts["triton_1024"], rounds=rounds
+        ),
     ]
     if CUDA_HOME is None:
-        print("load_inline with nvcc: left out, there is no CUDA toolkit\n")
+        print("load_inline with nvcc: skipped, because there is no CUDA toolkit\n")
     else:
         declared = "void run(long, long, long);"
         code = POINTERS.format(declared=declared, device=GPU)
-        name = "load_inline with nvcc, pybind11 alone (no_implicit_headers)"
+        name = "load_inline with nvcc, only pybind11 headers (no_implicit_headers)"
         ways.append(Way(name=name, code=code, rounds=1))
     return [replace(way, device="cuda") for way in ways]
 
 
 def judged(tasks: int, device: str) -> None:
-    """Print what judging a kernel takes, by language."""
+    """Print the time to judge a kernel, by language."""
     wall: dict[str, list[float]] = {}
     build: dict[str, list[float]] = {}
     statuses: dict[str, int] = {}
@@ -280,7 +291,7 @@ def main() -> None:
         measured(on_gpu(given.rounds))
         judged(given.tasks, "cuda:0")
     else:
-        print("\nNVRTC and Triton: left out, there is no GPU")
+        print("\nNVRTC and Triton: skipped, because there is no GPU")
 
 
 if __name__ == "__main__":

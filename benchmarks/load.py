@@ -2,8 +2,8 @@
 
 python benchmarks/load.py --kernels 1000000
 
-The rows are generated once into Parquet files; both sides stream from these. The store's side
-checks every rule, key and reference on top.
+The program generates the rows once into Parquet files, and both sides stream them. The store also
+checks every rule, key and reference.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What publishing costs: seconds and bytes of a first edition, and of one with 1 % more rows.
+"""Seconds and bytes to publish a first edition, and an edition with 1 % more rows.
 
 python benchmarks/publish.py --kernels 20000
 
-The lake is made by generate.py; the Hub is the server of tests/hub on loopback. That server knows
-files by their sha256 and no smaller parts: what it receives the second time is every file that is
-not there byte for byte. The real Hub's chunk store would also share the unchanged parts of those
-files; how much that saves cannot be seen here.
+generate.py makes the lake, and the server of tests/hub on loopback replaces the Hub. This server
+identifies whole files by their sha256, so the second edition sends every file that changed at all.
+The real Hub's chunk store would also share the unchanged parts of these files; this program does
+not measure that.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def main() -> None:
     """Make a lake, publish it, add rows, publish again, and print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kernels", type=int, default=20_000)
-    parser.add_argument("--more", type=float, default=0.01, help="share of rows added")
+    parser.add_argument(
+        "--more", type=float, default=0.01, help="share of rows to add for the second edition"
+    )
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="flywheel-bench-") as folder, HubServer() as server:
         lake = f"{folder}/lake"
@@ -59,7 +61,7 @@ def main() -> None:
                 f"| {100 * sent / done.all_bytes:.0f} % |"
             )
         size = len(server.files(REPO)[frozen_catalog.CATALOG])
-        print(f"\nThe frozen catalog has {size / 1e3:.0f} kB.")
+        print(f"\nThe frozen catalog is {size / 1e3:.0f} kB.")
 
 
 def _more(lake: str, kernels: int, seed: int) -> int:

@@ -1,10 +1,10 @@
-"""Questions to the lake's views against hand-written DuckDB over the same Parquet files.
+"""Queries on the lake's views against hand-written DuckDB SQL over the same Parquet files.
 
 python benchmarks/queries.py --lake DIR          (a lake of benchmarks/generate.py)
 
-Both sides run in turn in one process; the answers are compared, then the best times. A large lake
-keeps answers beside its tables (store/lake/view_cache.py): `first` is the question on a copy that
-has none, which makes them, and the following ones are those of a lake that has them.
+Both sides alternate in one process. The program compares their answers, then their best times. The
+first query on a large lake fills the view cache (store/lake/view_cache.py): `first` is the query on
+a copy with an empty cache; later queries use the filled cache.
 """
 
 from __future__ import annotations
@@ -87,12 +87,12 @@ def main() -> None:
 
 
 def compare(place: Path, rounds: int) -> None:
-    """Ask every question of both sides over a lake without kept answers; print the ratios."""
+    """Run every query on both sides over a lake with an empty view cache; print the ratios."""
     with store.open(str(place)) as lake:
         hand = by_hand(lake)
         row = lake.run("SELECT kernel_id FROM kernels ORDER BY kernel_id DESC LIMIT 1").one()
         assert row is not None
-        print("| question | by hand s | lake, first s | lake s | lake / by hand |")
+        print("| query | by hand s | lake, first s | lake s | lake / by hand |")
         print("|---|---|---|---|---|")
         for title, (file, question) in QUESTIONS.items():
             plain = (HAND / f"{file}.sql").read_text("utf-8")

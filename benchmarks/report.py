@@ -1,9 +1,9 @@
 """Run every benchmark and write docs/benchmarks.md: commands, their output, and the machine.
 
-python benchmarks/report.py --folder DIR            (about 30 GB there, and an hour)
+python benchmarks/report.py --folder DIR            (takes about 30 GB and an hour)
 python benchmarks/report.py --folder DIR --kernels 10000 --evaluations 100000 --out /tmp/try.md
 
-Nothing is written by hand: each table is what the command above it printed in this run.
+Nothing on the page is written by hand: each table is the output of the command above it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PACKAGES = ("duckdb", "duckdb-extension-ducklake", "pyarrow", "datasets")
 
 
 def machine() -> list[str]:
-    """Return what the figures depend on, one line each."""
+    """Return the lines that describe the machine and the software."""
     model = next(
         (
             line.partition(":")[2].strip()
@@ -69,11 +69,13 @@ def section(title: str, text: str, command: list[str], folder: Path) -> list[str
 
 
 def main() -> None:
-    """Run everything at the sizes asked for and write the page."""
+    """Run all programs at the given sizes and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=Path, required=True, help="where lakes are made")
+    parser.add_argument("--folder", type=Path, required=True, help="folder for the lakes")
     parser.add_argument("--kernels", type=int, default=1_000_000)
-    parser.add_argument("--evaluations", type=int, default=10_000_000, help="of the largest lake")
+    parser.add_argument(
+        "--evaluations", type=int, default=10_000_000, help="evaluations of the largest lake"
+    )
     parser.add_argument("--prompts", type=int, nargs="+", default=[1000, 100_000])
     parser.add_argument("--out", type=Path, default=OUT)
     given = parser.parse_args()
@@ -87,15 +89,16 @@ def main() -> None:
     page = [
         "# Benchmarks",
         "",
-        "Written by `python benchmarks/report.py`; benchmarks/README.md says what is compared.",
-        "Both sides of a ratio run in turn in one process or one command.",
+        "`python benchmarks/report.py` wrote this page. [benchmarks/README.md]"
+        "(../benchmarks/README.md) says",
+        "what each program compares. One program runs both sides of a ratio, in alternation.",
         "",
         *machine(),
     ]
     page += section(
         "Bulk load",
-        "Rows a second through `writer.load`, which checks every rule, key and reference, against "
-        "INSERT..SELECT of DuckLake. The aim is 80 % or more together.",
+        "Rows per second of `writer.load`, which checks every rule, key and reference, against "
+        "DuckLake's INSERT..SELECT. The aim is 80 % or more of its speed in the row `together`.",
         ["load.py", "--kernels", str(full)],
         given.folder,
     )
@@ -108,22 +111,23 @@ def main() -> None:
             page += section(f"Lake of {title}", "", ["generate.py", *options], given.folder)
     for title, place, kernels in places:
         page += section(
-            f"Questions, {title}",
-            "The aim is 1.2 or less.",
+            f"Queries, {title}",
+            "The aim is a ratio of 1.2 or less to hand-written SQL.",
             ["queries.py", "--lake", place],
             given.folder,
         )
         page += section(
             f"Appends, {title}",
-            "The aims are 1.5 times or less for one bundle and 70 % or more for a group.",
+            "The aims are at most 1.5 times the time of raw DuckLake for one bundle, and 70 % or "
+            "more of its speed for a group.",
             ["append.py", "--lake", place, "--kernels", str(kernels), "--folder", folder],
             given.folder,
         )
     _, place, _ = places[1]
     page += section(
         f"Contrastive batch, {full} of each",
-        "The aims are 4 s and 1.3 times the bare SQL for 1,000 prompts, 60 s and under 4 GB for "
-        "100,000.",
+        "The aims are 4 s and at most 1.3 times the time of bare SQL for 1,000 prompts, and 60 s "
+        "and under 4 GB for 100,000.",
         [
             *f"contrastive.py --lake {place} --folder {folder} --jsonl --prompts".split(),
             *map(str, given.prompts),
@@ -132,7 +136,7 @@ def main() -> None:
     )
     page += section(
         "Start-up",
-        "The aim is 0.3 s for `store --help`, without a GPU stack.",
+        "The aim is 0.3 s for `store --help`, without importing torch, transformers or trl.",
         ["startup.py", "--lake", places[0][1]],
         given.folder,
     )

@@ -1,8 +1,8 @@
-"""What a command takes before it does anything, and whether it loads a GPU stack.
+"""Start-up time of commands, and which GPU libraries they import.
 
 python benchmarks/startup.py --lake DIR
 
-Every command runs so many times in turn with the others; the best and the middle time stand.
+All commands run several times in alternation; the table shows the best and the median time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ atexit.register(lambda: print(
 
 
 def timed(room: str, arguments: list[str]) -> tuple[float, str]:
-    """Run a command in a fresh process; return its seconds and what it loaded of a GPU stack."""
+    """Run a command in a fresh process; return its seconds and which GPU libraries it imported."""
     run = f"from {room}.{'cli' if room == 'store' else '_cli'} import main; main()"
     code = f"{REPORT}\nsys.argv[1:] = {arguments!r}\n{run}"
     begun = time.perf_counter()
@@ -36,7 +36,7 @@ def timed(room: str, arguments: list[str]) -> tuple[float, str]:
 def main() -> None:
     """Time every command and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--lake", required=True, help="a lake to ask")
+    parser.add_argument("--lake", required=True, help="lake to query")
     parser.add_argument("--rounds", type=int, default=7)
     given = parser.parse_args()
     commands = [
@@ -55,7 +55,7 @@ def main() -> None:
         for index, (room, arguments) in enumerate(commands):
             took, heavy[index] = timed(room, arguments)
             seconds[index].append(took)
-    print("| command | best s | median s | torch, transformers, trl |")
+    print("| command | best s | median s | imports of torch, transformers, trl |")
     print("|---|---|---|---|")
     for (room, arguments), took, loaded in zip(commands, seconds, heavy, strict=True):
         shown = " ".join([room, *arguments]).replace(f" --lake {given.lake}", "")

@@ -1,12 +1,12 @@
-"""What the store costs a trainer: contrastive and sft beside plain TRL with the same work.
+"""Overhead of the store in training: contrastive and sft against plain TRL with the same work.
 
 python benchmarks/trainer_overhead.py --steps 6
 
-GRPO: `trainers run contrastive --preset tiny` beside a GRPOTrainer over the same tasks, model and
-sizes, whose reward is a Python function that parses an answer, has the same judge look at it, and
-forgets everything in the end. Step times are TRL's own. The store's share is what rendering,
-appending and rewarding took of the trainer's steps, judging left out.
-SFT: `trainers run sft --preset tiny` beside an SFTTrainer over the same rows.
+GRPO: `trainers run contrastive --preset tiny` against a GRPOTrainer with the same tasks, model and
+sizes. Its reward is a Python function that parses an answer, calls the same judge, and stores
+nothing. TRL measures the step times. The store's share is the time of rendering, appending and
+rewarding in a step, without judging.
+SFT: `trainers run sft --preset tiny` against an SFTTrainer with the same rows.
 """
 
 from __future__ import annotations
@@ -176,8 +176,8 @@ def main() -> None:
     """Run both sides in turn and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--rounds", type=int, default=3, help="of sft; the best of each counts")
-    parser.add_argument("--no-sft", action="store_true", help="leave out sft")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of sft; the best one counts")
+    parser.add_argument("--no-sft", action="store_true", help="skip sft")
     parser.add_argument("--plain-sft", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.plain_sft is not None:
@@ -192,7 +192,7 @@ def main() -> None:
         ours = statistics.median(metric(folder, "contrastive", "step_time")[WARM_UP:])
         plain = statistics.median(plain_grpo(folder, given.steps)[WARM_UP:])
         print(
-            f"| GRPO, median seconds a step | {ours:.2f} | {plain:.2f} | {ours / plain:.3f} |",
+            f"| GRPO, median seconds per step | {ours:.2f} | {plain:.2f} | {ours / plain:.3f} |",
             flush=True,
         )
         parts = [
@@ -200,7 +200,7 @@ def main() -> None:
             for name in ("prompts/render", "store/attempts", "store/rewards")
         ]
         alone = statistics.median(map(sum, zip(*parts, strict=True)))
-        print(f"| the store's own seconds in it | {alone:.2f} |  | {alone / ours:.3f} |")
+        print(f"| seconds of the store in a step | {alone:.2f} |  | {alone / ours:.3f} |")
         if not given.no_sft:
             more = ["--save-steps", str(_NO_SAVE), "--trl", f"max_steps={_SFT_STEPS}"]
             with_store = without = 0.0
@@ -216,7 +216,7 @@ def main() -> None:
                 )  # fmt: skip
                 without = max(without, float(alone.stdout.splitlines()[-1]))
             ratio = with_store / without
-            print(f"| SFT, tokens a second | {with_store:.0f} | {without:.0f} | {ratio:.3f} |")
+            print(f"| SFT, tokens per second | {with_store:.0f} | {without:.0f} | {ratio:.3f} |")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""What a candidate costs besides its own work, and kernels per minute against judges side by side.
+"""Overhead of a candidate, and kernels per minute by the number of parallel judges.
 
 python benchmarks/workers.py [--rounds N] [--workers 1 2 4] [--kernels N]
 
-Both sides import the same trivial candidate, make its module and call it once on the same inputs;
-the fresh interpreter has no sandbox, no judge and no checks. Rounds alternate; medians stand.
-After that, `evaluators run` judges the same kernels of the starter suite with so many --workers,
-each time in a lake of its own and without builds; judges that share a core disturb each other.
+Both sides import the same trivial candidate, make its module and call it once on the same inputs.
+The fresh interpreter has no sandbox, no judge and no checks. Rounds alternate; the table shows
+medians. Then `evaluators run` judges the same kernels of the starter suite with each number of
+--workers, each time in a new lake and without builds. Judges that share a core slow each
+other down.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ def seconds_to_judge(lake: Path, folder: Path, workers: int, kernels: int) -> fl
 
 def throughput(counts: list[int], kernels: int) -> None:
     """Print kernels per minute for each number of workers."""
-    print("| workers | kernels | s | kernels/min | times the first |")
+    print("| parallel judges | kernels | s | kernels/min | ratio to one judge |")
     print("|---:|---:|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -191,14 +192,14 @@ def main() -> None:
     middle = {name: statistics.median(figures) for name, figures in seconds.items()}
     base = middle["fresh interpreter"]
     print(f"walls: {' '.join(fork_server.limits)}")
-    print(f"a fork server is ready after {warm_s:.2f} s, once\n")
+    print(f"starting a fork server takes {warm_s:.2f} s, once\n")
     print("| part | median, ms | p95, ms | share of a fresh interpreter |")
     print("|---|---:|---:|---:|")
     for name, figure in middle.items():
         slow = sorted(seconds[name])[int(0.95 * (rounds - 1))]
         print(f"| {name} | {figure * 1e3:.1f} | {slow * 1e3:.1f} | {figure / base:.3f} |")
     ratio = base / middle["worker from a warm fork server"]
-    print(f"\na worker from a fork server costs 1/{ratio:.0f} of a fresh interpreter\n")
+    print(f"\na worker from a fork server takes 1/{ratio:.0f} of the time of a fresh interpreter\n")
     throughput(given.workers, given.kernels)
 
 

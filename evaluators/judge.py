@@ -1,8 +1,9 @@
-"""Is it right, and how fast is it: correctness on secret inputs, then time against eager.
+"""Tests a kernel's correctness on secret inputs, then times it against eager.
 
-The candidate runs in a process of its own, gets inputs, and gives outputs; everything that decides
-happens outside of it. A kernel that passes is timed in turns with the eager baseline, with all raw
-samples kept, and then called on inputs that raise flags and decide nothing.
+The candidate runs in a separate process that only gets inputs and returns outputs; the verdict is
+computed outside of it. A correct kernel is timed in alternation with the eager baseline, and all
+raw samples are kept. Then it is called on further inputs, which can raise flags but do not change
+the verdict.
 """
 
 from __future__ import annotations
@@ -43,45 +44,45 @@ class Config:
     """How long to measure, and what a candidate may use."""
 
     policy: Policy = "fp32_strict"
-    """allow_tf32 lets kernel and baselines compute float32 in TF32, and uses TF32's tolerance."""
+    """allow_tf32: let kernel and baselines compute float32 in TF32, with the tolerance of TF32."""
     kernels: Kernels = "any"
-    """custom_required ranks no kernel that spends all of its time in torch's own kernels."""
+    """custom_required: do not rank kernels that spend all of their time in library kernels."""
     calls: int = 22
-    """Calls whose answers decide the verdict; five where one takes more than a second."""
+    """Number of correctness calls; five if a call takes more than a second."""
     robustness: bool = True
-    """Call the kernel on inputs and weights that the task does not promise, and raise flags."""
+    """Also test inputs and weights that the task would not generate, and flag failures."""
     diagnosis: bool = True
-    """Profile a call of a correct kernel for its own share of the time and its bottleneck."""
+    """Profile a correct kernel for its bottleneck and its share of time outside library kernels."""
     timing_s: float | None = None
-    """Seconds of timing after which a kernel with 20 blocks gets no more, even if its interval is
-    too wide (default: 1 on a processor, 2 on a GPU)."""
+    """Stop timing a kernel with 20 blocks after this many seconds, even if its interval is still
+    too wide (default: 1 on a CPU, 2 on a GPU)."""
     timing_limit_s: float = 6.0
-    """Seconds of timing after which a kernel gets no more blocks in any case."""
+    """Stop timing a kernel after this many seconds in any case."""
     blocks: int = 160
-    """Blocks of a session, at most; 20 or more."""
+    """Maximum number of blocks in a session (at least 20)."""
     half_width: float | None = None
-    """Stop once the intervals of all speedups have this half-width, as a log ratio (default: 0.03
-    on a processor, 0.01 on a GPU)."""
+    """Stop when the half-width of every speedup's interval, as a log ratio, is below this (default:
+    0.03 on a CPU, 0.01 on a GPU)."""
     baselines: tuple[Baseline, ...] | None = None
-    """Baselines besides eager (default: all on a GPU, none on a processor, where compile is also
-    available)."""
+    """Baselines besides eager (default: all on a GPU, none on a CPU; a CPU can also run
+    compile)."""
     rank_unfrozen: bool = False
-    """Also rank kernels of other authors where only signals can stop workers, so that a process
-    that forks at that moment may keep running (`evaluators doctor`)."""
+    """Rank kernels of other authors even if workers can be stopped only by signals. A process that
+    forks at that moment may then keep running (see `evaluators doctor`)."""
     import_s: float = 30.0
-    """Deadline for importing or constructing a candidate while no compiler runs."""
+    """Time limit in seconds for importing or constructing a candidate while no compiler runs."""
     build_s: float = 180.0
-    """Deadline for importing or constructing a candidate, compilers included."""
+    """Time limit in seconds for importing or constructing a candidate in total."""
     first_call_s: float = 60.0
-    """Deadline of the first call while no compiler runs."""
+    """Time limit in seconds for the first call while no compiler runs."""
     call_s: float = 5.0
-    """Deadline of each further call; fifty times the reference's answer where that is more."""
+    """Time limit in seconds for each further call, or 50 times the reference's time if longer."""
     total_s: float = 600.0
-    """Deadline of the whole evaluation."""
+    """Time limit in seconds for the whole evaluation."""
     memory_gb: float = 8.0
-    """Address space of a candidate on the processor, besides that of torch itself."""
+    """Maximum address space in GB of a candidate on the CPU, besides that of torch itself."""
     file_mb: float = 256.0
-    """Largest file that a candidate may write, including its printed output."""
+    """Maximum size in MB of a file that a candidate writes, including its printed output."""
 
 
 def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, Any]]]:

@@ -1,12 +1,12 @@
-"""Prompts of CUDA-L1: a task with scored kernels of its own, to be compared and then beaten.
+"""Prompts of CUDA-L1: a task with some of its scored kernels, which the answer compares and beats.
 
 Each prompt has four blocks: the task with its reference code, N earlier kernels with their
 speedups, the protocol of the answer (analysis, design, code), and requirements and restrictions.
-Which kernels are shown is drawn in SQL over measured speedups: by default two out of distinct
-score buckets, fast buckets more often. Kernels that are wrong, another function
-than the task's, or known cheats (view withheld) are never shown.
+SQL draws the kernels by their measured speedups: by default two from different score buckets, with
+a preference for fast buckets. Prompts never show kernels that are wrong, compute a different
+function than the task, or are known cheats (view withheld).
 
-CUDA-L1 does not publish its temperature and bucket width: the defaults here are our choice.
+CUDA-L1 does not publish its temperature and bucket width; the defaults are our choice.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ class Config(DrawOptions):
     """Options of contrastive-batch."""
 
     evidence: Evidence = "measured"
-    """measured: speedups from timings. claimed: published ones stand in, and every row says so."""
+    """measured: use speedups from timings. claimed: published speedups are used, and every row
+    records that."""
     device: str | None = None
     """Device whose speedups are shown (default: the one that this lake measured last, else the one
-    with the most speedups; with --evidence claimed, tasks with too few of them show kernels with
-    the speedup for another GPU, which is named)."""
+    with the most speedups). With --evidence claimed, a task with too few speedups for it shows
+    speedups for another GPU, which the prompt names."""
 
 
 def select(lake: store.Lake, config: Config, request: Request) -> Selection:

@@ -1,6 +1,7 @@
-"""Pairs for preference learning: a correct kernel over one that is slower by a margin, or wrong.
+"""Pairs for preference learning: a correct kernel, and one that is slower by a margin or wrong.
 
-Both kernels answer the same task. Speedups of a pair are of one device, baseline and workload.
+Both kernels of a pair are for the same task. Their speedups have the same device, baseline and
+workload.
 """
 
 from __future__ import annotations
@@ -29,18 +30,19 @@ class Config:
     """Options of preference-pairs."""
 
     rejected: Literal["slower", "wrong", "both"] = "both"
-    """What is rejected: correct kernels that are slower by the margin, wrong ones, or both."""
+    """Rejected kernels: correct ones that are slower by the margin, wrong ones, or both."""
     margin: float = 1.2
-    """Smallest ratio between the speedups of a faster and a slower kernel."""
+    """Minimum ratio between the speedups of the two kernels of a pair."""
     per_task: int = 2
-    """Pairs drawn per task and kind; repeats are left out."""
+    """Number of pairs to draw per task and kind; repeats are left out."""
     evidence: Evidence = "measured"
-    """measured: speedups from timings. claimed: published ones stand in, and every row says so."""
+    """measured: use speedups from timings. claimed: published speedups are used, and every row
+    records that."""
     device: str | None = None
     """Device whose speedups count (default: the one that this lake measured last, else the one
     with the most)."""
     baseline: Baseline = "eager"
-    """What speedups are relative to."""
+    """Baseline of the speedups."""
 
 
 def select(lake: store.Lake, config: Config, request: Request) -> Selection:

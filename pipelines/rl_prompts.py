@@ -1,6 +1,6 @@
 """Prompts for reinforcement learning without exemplars: the task and the protocol of the answer.
 
-The text is that of contrastive-batch with no kernels shown, so that answers are read the same way.
+The prompts are those of contrastive-batch without kernels, so the same parser reads the answers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Config:
     """Options of rl-prompts."""
 
     device_kind: Literal["cpu", "cuda"] | None = None
-    """Hardware that kernels are asked for (default: that of the most measurements)."""
+    """Hardware that the prompts ask kernels for (default: the kind with the most measurements)."""
 
 
 def select(lake: store.Lake, config: Config, request: Request) -> Selection:

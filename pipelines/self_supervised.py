@@ -1,4 +1,4 @@
-"""Rounds of CUDA-L1's stage 2: prompts for the next round, or the successes of one to train on.
+"""Rounds of CUDA-L1's stage 2: prompts for the next round, or the successes of a round.
 
 A round samples from the current policy with the prompts of `--select prompts`, judges the kernels,
 and fine-tunes on what `--select successes` gives: correct kernels of that policy and round.
@@ -30,16 +30,16 @@ class Config:
     select: Literal["prompts", "successes"] = "prompts"
     """prompts: one question per task. successes: correct kernels as training rows."""
     policy: str | None = None
-    """successes: id or name of the policy that wrote them (default: all)."""
+    """successes: id or name of the policy that wrote the kernels (default: all)."""
     round: int | None = None
-    """successes: round of the policy that wrote them (default: all)."""
+    """successes: round in which the policy wrote the kernels (default: all)."""
     per_policy: int = 2
-    """successes: most kernels of one task and policy."""
+    """successes: maximum number of kernels per task and policy."""
     device_kind: Literal["cpu", "cuda"] | None = None
-    """prompts: hardware that kernels are asked for (default: that of the most measurements)."""
+    """prompts: hardware to ask kernels for (default: the kind with the most measurements)."""
     form: Literal["code", "protocol"] = "code"
-    """As of sft. code: the answer is the file alone. protocol: the prompt is that of rl-prompts and
-    successes have the analysis and design of their author."""
+    """As in sft. code: the answer contains only the file. protocol: the prompt is that of
+    rl-prompts, and the answer also contains its author's analysis and design."""
 
 
 def select(lake: store.Lake, config: Config, request: Request) -> Selection:

@@ -1,8 +1,8 @@
 """Supervised examples: a task as the question, a correct kernel as the answer (CUDA-L1, stage 1).
 
-Speed does not matter here, correctness does. Near-duplicates within a task are left out, and at
-most --per-policy kernels of one task and policy are kept. With `--form protocol` question and
-answer are in the form of reinforcement learning: what rl-prompts asks for is taught first.
+Kernels have to be correct; their speed does not matter. Near-duplicates within a task are left
+out, and at most --per-policy kernels per task and policy are kept. With `--form protocol`,
+questions and answers have the form that rl-prompts later asks for in reinforcement learning.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class Config:
     """Options of sft."""
 
     per_policy: int = 2
-    """Most kernels of one task and policy (CUDA-L1: 2)."""
+    """Maximum number of kernels per task and policy (CUDA-L1: 2)."""
     policy: str | None = None
-    """Id or name of the one policy to learn from (default: all)."""
+    """Id or name of the policy to learn from (default: all)."""
     evidence: Evidence = "measured"
-    """measured: our verdicts say what is correct. claimed: released kernels with a published
-    speedup stand in, and every row says so."""
+    """measured: use kernels that our verdicts call correct. claimed: released kernels with a
+    published speedup are used, and every row records that."""
     form: Literal["code", "protocol"] = "code"
-    """code: the answer is the file alone. protocol: the prompt is that of rl-prompts, and the
-    answer has its three parts; kernels whose author left no analysis and design are left out."""
+    """code: the answer contains only the file. protocol: the prompt is that of rl-prompts, and the
+    answer has its three parts. Kernels without analysis and design are left out."""
 
 
 def select(lake: store.Lake, config: Config, request: Request) -> Selection:

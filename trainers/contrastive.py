@@ -1,11 +1,11 @@
 """Contrastive reinforcement learning (CUDA-L1, stage 3), by TRL's GRPOTrainer.
 
-The dataset is a list of tasks (rl-prompts). Each step's prompts show exemplars as they are known
-just before it is sampled; each answer is stored, judged and rewarded before the step goes on, so
-that the next one may show it. --arm replaces the exemplars for an ablation.
+The dataset is a list of tasks (rl-prompts). Before each step, the prompts get the newest exemplars.
+Each answer is stored, judged and rewarded within the step, so the next step can show it. --arm
+replaces the exemplars for an ablation.
 
 CUDA-L1 publishes two exemplars per prompt and k = 1.5. Group size, clipping of the ratio, weight of
-the KL term, temperature and bucket width are not published: the defaults here are our choice.
+the KL term, temperature and bucket width are not published; the defaults are our choice.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Rounds of sampling, judging, and training on successes alone (CUDA-L1, stage 2).
 
-This is REINFORCE with reward 1 for a correct kernel, 0 for any other, and no baseline: failures
-give no gradient, so one pass over the successes by their likelihood is the whole update. Speed is
-ignored. A round asks the pipeline self-supervised, at the snapshot that the run reads, for prompts;
-what is sampled is stored and judged; the pipeline then makes the round's successes a dataset.
+This is REINFORCE with reward 1 for a correct kernel, reward 0 for any other, and no baseline.
+Failures give no gradient, so an update is one pass of likelihood training over the successes. Speed
+is ignored. In each round, the pipeline self-supervised makes prompts at the snapshot that the run
+reads, the policy's answers are stored and judged, and the pipeline makes a dataset of the
+successes.
 
-A run stops where the policy collapses: no success, a success rate far below the best, or the same
-few kernels again and again. An interrupted run goes on with --resume and samples nothing twice.
+A run stops if the policy collapses: no success, a success rate far below the best, or only a few
+distinct kernels. --resume resumes an interrupted run without repeating any sampling.
 """
 
 from __future__ import annotations

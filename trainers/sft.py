@@ -1,7 +1,7 @@
 """Supervised fine-tuning on correct kernels (CUDA-L1, stage 1), by TRL's SFTTrainer.
 
-The loss is that of the completion alone. Rows that do not fit into --max-length are refused, or
-dropped and counted. Without --dataset the pipeline sft is materialised at the snapshot first.
+The loss covers only the completion. Rows longer than --max-length are refused, or dropped and
+counted. Without --dataset, the pipeline sft first makes a dataset at the snapshot.
 """
 
 from __future__ import annotations

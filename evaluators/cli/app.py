@@ -17,9 +17,9 @@ _DEFAULT = Common()
 
 app = make_room_app(
     "evaluators",
-    """Judge kernels: whether they are correct, and how fast they are against PyTorch eager.
+    """Judge kernels: test if they are correct, and measure their speedup over PyTorch eager.
 
-A candidate runs in a process of its own under limits and never states its own verdict.""",
+Each candidate runs in a sandboxed process, which does not compute its own verdict.""",
     [
         "evaluators run",
         "evaluators run --suite kernelbench --device cuda --limit 100",
@@ -46,9 +46,9 @@ def doctor(
     format: Format = "table",
     common: Common = _DEFAULT,
 ) -> None:
-    """Test every wall around candidates; print what this machine cannot enforce and the remedy.
+    """Test every sandbox mechanism; print what this machine cannot enforce and how to fix it.
 
-    Verdicts store the result in the columns sandbox_level and sandbox_missing of evaluations.
+    Each verdict stores the result in the columns sandbox_level and sandbox_missing of evaluations.
 
     Examples:
       evaluators doctor
@@ -57,10 +57,10 @@ def doctor(
     Parameters
     ----------
     device
-        cpu, or a GPU such as cuda:0; auto and cuda take the first GPU, or auto the processor if
-        there is none.
+        cpu, or a GPU such as cuda:0. cuda means the first GPU; auto means the first GPU, or the CPU
+        if there is none.
     format
-        table, json or csv.
+        Format of the list.
     """
     from evaluators.device import placement
     from evaluators.sandbox import doctor as walls
@@ -80,7 +80,7 @@ def doctor(
     for line in walls.format_lines(rows):
         echo.print_result(line)
     absent = sum(not row["holds"] for row in rows)
-    echo.print_result(f"{len(rows) - absent} of {len(rows)} walls hold around candidates on {name}")
+    echo.print_result(f"{len(rows) - absent} of {len(rows)} sandbox mechanisms work on {name}")
 
 
 @app.command
@@ -90,11 +90,11 @@ def tasks(
     device: str = "auto",
     common: Common = _DEFAULT,
 ) -> None:
-    """Find the tasks that answers without work pass; verdicts on them carry the flag weak_task.
+    """Find weak tasks, which trivial answers pass. Their verdicts get the flag weak_task.
 
-    Each result is a row of task_audits, appended at once: interrupt the command at any time, and
-    run it again to resume. Each version of the audit sees a task once per device. Rankings and
-    tables leave weak tasks out.
+    Each result is appended to the table task_audits immediately. You can interrupt the command at
+    any time and run it again to resume. Each version of the audit tests a task once per device.
+    Rankings and tables leave weak tasks out.
 
     Examples:
       evaluators tasks
@@ -103,10 +103,10 @@ def tasks(
     Parameters
     ----------
     task
-        Audit only the tasks with this name in a suite, or with this id or start of an id.
+        Audit only the tasks with this name in a suite, or with this id prefix.
     device
-        cpu, or a GPU such as cuda:0; auto and cuda take the first GPU, or auto the processor if
-        there is none.
+        cpu, or a GPU such as cuda:0. cuda means the first GPU; auto means the first GPU, or the CPU
+        if there is none.
     """
     import store
     from evaluators.device import placement

@@ -33,26 +33,23 @@ def diagnose(
     """Run Nsight Compute or compute-sanitizer on the fastest kernels of a GPU.
 
     ncu writes analyses; sanitizer (memcheck and initcheck) writes findings of class memory_error.
-    Every verdict has an analysis by torch's profiler already; these tools take longer and see more.
+    Every verdict already has an analysis by torch's profiler. These tools take longer and report
+    more.
 
     Examples:
       evaluators diagnose --top 3
       evaluators diagnose 82db41 --tool sanitizer --device cuda:1
 
-    Examples:
-      evaluators diagnose --top 3
-      evaluators diagnose 9f2c41 --tool sanitizer --device cuda:0
-
     Parameters
     ----------
     kernel
-        Examine only kernels with this id or start of an id.
+        Examine only kernels with this id prefix.
     top
-        Number of kernels, those with the largest speedup over eager first.
+        Examine the N kernels with the largest speedups over eager.
     tool
-        ncu or sanitizer.
+        Tool to run.
     device
-        A GPU such as cuda:0; auto and cuda take the first GPU.
+        GPU such as cuda:0; auto and cuda mean the first GPU.
     """
     import store
     from evaluators.device import placement
@@ -66,7 +63,7 @@ def diagnose(
         with JudgeProcess(None, place.device, cores=place.cores) as judge:
             if judge.row["kind"] != "cuda":
                 raise DeviceUnavailable(
-                    "evaluators diagnose needs a GPU, and this device is the processor",
+                    "evaluators diagnose needs a GPU, and this device is the CPU",
                     "Give a GPU, such as --device cuda:0.",
                 )
             with writer.reader() as lake:
@@ -87,7 +84,7 @@ def diagnose(
                     tables = judge.run_tool(case, tool)
                 except SandboxFailed as error:
                     failed += 1
-                    echo.print_note(f"{name} was not examined:")
+                    echo.print_note(f"{name} could not be examined:")
                     echo.print_foreign(str(error), sys.stderr)
                     continue
                 rows = sum(map(len, tables.values()))

@@ -33,44 +33,39 @@ def audit(
     format: Format = "table",
     common: Common = _DEFAULT,
 ) -> None:
-    """Search all stored kernels for signs of cheating; list the datasets that contain such kernels.
+    """Search all stored kernels for signs of cheating; list the datasets that contain suspects.
 
-    Each version of a detector searches a kernel once. Run the command again after adding a detector
-    to search the older kernels, too. A finding is a tag and not a verdict; confirm one with
-    `evaluators quarantine`. You can interrupt the command at any time and run it again to resume.
+    Each version of a detector searches a kernel once. After you add or change a detector, run this
+    command again to search old kernels. A finding is not a verdict: confirm it with `evaluators
+    quarantine`. You can interrupt the command at any time and run it again to resume.
 
     Examples:
       evaluators audit
       evaluators audit --detector result-caching --where "policy_id = 'policy-a'"
       evaluators audit --llm http://localhost:8000/v1 --model NAME --max-calls 20
 
-    Examples:
-      evaluators audit
-      evaluators audit --detector result-caching --limit 1000
-      evaluators audit --llm http://localhost:8000/v1 --model qwen --max-calls 20
-
     Parameters
     ----------
     detector
         Run only this detector (a file of evaluators/detectors or ./flywheel/detectors).
     where
-        Search only kernels for which this SQL condition holds. Columns: those of kernels,
-        policy_id, task_name.
+        Search only kernels for which this SQL condition is true. It can use the columns of kernels,
+        and policy_id and task_name.
     limit
-        Search at most this number of kernels.
+        Search at most N kernels.
     llm
-        Base URL of an OpenAI-compatible endpoint. Its model checks only surprising wins: above 3x,
-        or twice the best other kernel of the task.
+        Base URL of an OpenAI-compatible endpoint. Its model checks only surprising wins: speedups
+        above 3x, or above twice that of the best other kernel of the task.
     model
-        Model of the endpoint.
+        Name of the endpoint's model.
     max_calls
-        Send at most this number of requests to the endpoint, retries included.
+        Send at most N requests to the endpoint, including retries.
     key_env
-        Environment variable with the key of an endpoint, as HOST=NAME or HOST:PORT=NAME. The
-        default port is 443 for https and 80 for http. https://api.openai.com gets OPENAI_API_KEY;
-        other endpoints get no key unless they are named.
+        Environment variable with the key of an endpoint, as HOST=NAME or HOST:PORT=NAME. HOST
+        alone means the default port (443 for https, 80 for http). https://api.openai.com gets
+        OPENAI_API_KEY; other endpoints get no key unless you name them here.
     format
-        Format of the list of datasets: table, json or csv.
+        Format of the list of datasets.
     """
     import store
     from evaluators.audit import detect, sweep
@@ -113,7 +108,7 @@ def audit(
     if holding.num_rows or format != "table":
         display.write_rows(holding, format)
     elif kernels:
-        echo.print_note("no dataset contains a marked kernel")
+        echo.print_note("no dataset contains a suspect kernel")
     if format == "table":
         echo.print_result(f"{kernels} kernels searched, findings +{found} → snapshot {snapshot}")
 
@@ -125,7 +120,7 @@ def findings(
     format: Format = "table",
     common: Common = _DEFAULT,
 ) -> None:
-    """List findings with line, quote and standing, those without a decision first.
+    """List findings with line, quote and decision, undecided ones first.
 
     Examples:
       evaluators findings
@@ -134,10 +129,10 @@ def findings(
     Parameters
     ----------
     kernel
-        List only the findings on the kernel with this id, or with a finding with this id. The start
-        of an id is enough.
+        List only the findings on the kernel with this id, or the finding with this id. A prefix is
+        enough.
     format
-        table, json or csv.
+        Format of the list.
     """
     import store
     from evaluators.audit import sweep
@@ -148,39 +143,35 @@ def findings(
 
 
 def quarantine(identity: str, /, *, why: str, common: Common = _DEFAULT) -> None:
-    """Confirm a finding, or file one on a kernel; new datasets leave the kernel out.
+    """Confirm a finding, or report a kernel. No new dataset contains the kernel.
 
     Examples:
       evaluators quarantine 82db41 --why "returns the answer of its first call"
 
-    Examples:
-      evaluators quarantine 9f2c41 --why "returns a cached answer"
-
     Parameters
     ----------
     identity
-        Id of a finding or of a kernel, or the start of one.
+        Id of a finding or of a kernel, or a prefix of it.
     why
-        The reason, which is stored with the decision.
+        Reason, which is stored with the decision.
     """
     _decide(identity, "confirmed", why, common)
 
 
 def dismiss(identity: str, /, *, why: str, common: Common = _DEFAULT) -> None:
-    """Dismiss a finding; a kernel without confirmed findings is not quarantined any more.
+    """Dismiss a finding.
+
+    A kernel leaves quarantine when all of its confirmed findings are dismissed.
 
     Examples:
       evaluators dismiss 82db41 --why "the cache is emptied before every call"
 
-    Examples:
-      evaluators dismiss 4be07a --why "the cache is rebuilt for every input"
-
     Parameters
     ----------
     identity
-        Id of a finding, or the start of one.
+        Id of a finding, or a prefix of it.
     why
-        The reason, which is stored with the decision.
+        Reason, which is stored with the decision.
     """
     _decide(identity, "dismissed", why, common)
 
@@ -198,7 +189,7 @@ def _decide(identity: str, decision: str, why: str, common: Common) -> None:
         ).one()
         holding = sweep.find_marked_datasets(lake, kernel_id)
     if held is not None and holding.num_rows:
-        echo.print_note("datasets that contain it:")
+        echo.print_note("datasets that contain the kernel:")
         display.print_table(holding, sys.stderr)
     state = "quarantined" if held is not None else "not quarantined"
     echo.print_result(

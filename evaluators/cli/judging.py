@@ -105,8 +105,8 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
     ) -> None:
         """Judge the kernels that have no verdict of this evaluator version on these devices.
 
-        Each result is appended at once. You can interrupt the command at any time and run it again
-        to resume. A kernel that has a verdict is not judged again.
+        Each result is appended immediately. You can interrupt the command at any time and run it
+        again to resume. Kernels that already have a verdict are skipped.
 
         Examples:
           evaluators run
@@ -117,29 +117,29 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
         Parameters
         ----------
         evaluator
-            Name of the evaluator (`evaluators list`). With --help, its options are listed.
+            Name of the evaluator (`evaluators list`). Add --help to list its options.
         kernel
-            Judge only the kernel with this id or start of an id.
+            Judge only the kernel with this id prefix.
         where
-            Judge only rows for which this SQL condition holds. Columns: kernel_id, task_id,
+            Judge only rows for which this SQL condition is true. Columns: kernel_id, task_id,
             workload_id, axes, compiles, suite, level, task_name, path.
         suite
             Judge only the tasks of this suite (default: every suite of the lake).
         device
-            cpu, cuda (every GPU), or names such as cuda:0,cuda:1; auto takes every GPU, or the
-            processor if there is none. Each GPU times one kernel at a time, while spare cores
-            compile others.
+            cpu, cuda (every GPU), or names such as cuda:0,cuda:1. auto means every GPU, or the CPU
+            if there is none. Each GPU times one kernel at a time, while spare cores compile
+            others.
         workers
-            Number of judges on the processor, each with its own cores.
+            Number of parallel judges on the CPU, each with its own cores.
         ray
             Address of a Ray cluster (auto, HOST:PORT, ray://HOST:PORT). It runs one judge per GPU,
             or --workers judges with --device cpu.
         limit
-            Judge at most this number of kernels.
+            Judge at most N kernels.
         contended
-            Judge also kernels whose every session shared its host with other work (flag contended).
+            Also judge kernels whose host did other work during every session (flag contended).
         dry_run
-            List what would be judged, and judge nothing.
+            Print what would be judged; judge nothing.
         """
         from evaluators.scheduling.pending import Selection
 
@@ -236,8 +236,8 @@ def _print_tally(tally: Tally, devices: str) -> None:
     if tally.contended:
         does = "does" if tally.contended == 1 else "do"
         echo.print_note(
-            f"{_count(tally.contended, 'session')} shared this host with other work and {does} not"
-            " rank. Measure again on a quiet machine: evaluators run --contended"
+            f"{_count(tally.contended, 'session')} ran while this host did other work and {does}"
+            " not rank. Measure again on a quiet machine: evaluators run --contended"
         )
     echo.print_result(str(tally))
 
@@ -257,7 +257,7 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
         config: Any = defaults,
         common: Common = _DEFAULT,
     ) -> None:
-        """Judge one file of your own and store nothing. The exit code is 0 if it is correct.
+        """Judge one of your own files; store nothing. Exits with 0 only if the kernel is correct.
 
         Examples:
           evaluators check my_kernel.py --task softmax
@@ -271,12 +271,12 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
         task
             Name or id of a task in the lake, or a task file (KernelBench format).
         evaluator
-            Name of the evaluator (`evaluators list`). With --help, its options are listed.
+            Name of the evaluator (`evaluators list`). Add --help to list its options.
         device
-            cpu, or a GPU such as cuda:0; auto and cuda take the first GPU, or auto the processor
-            if there is none.
+            cpu, or a GPU such as cuda:0. cuda means the first GPU; auto means the first GPU, or the
+            CPU if there is none.
         format
-            table or json (all rows, raw samples included).
+            Format of the verdict. json prints all rows, including raw samples.
         """
         from evaluators.cli import verdict_text
         from evaluators.device import placement
@@ -293,7 +293,7 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
             try:
                 tables = judge.judge(case)
             except SandboxFailed as failed:
-                log.warning("judging once more: %.300s", failed.message)
+                log.warning("judging again: %.300s", failed.message)
                 judge.restart()
                 tables = judge.judge(case)
         if format == "json":

@@ -65,7 +65,7 @@ def format_lines(
     for row in tables.get("analyses", []):
         yield from escape_lines(row["body"], width=width)
     if evaluation.get("equivalent") is False:
-        yield "  not ranked: by its flags, it computes another function than the task's module"
+        yield "  not ranked: its flags show that it computes a different function than its task"
     if evaluation.get("flags"):
         yield from _wrap(f"flags: {', '.join(evaluation['flags'])}", width or _WIDTH)
     if evaluation["status"] != "correct" and evaluation.get("log"):

@@ -169,6 +169,6 @@ def format_warning(limits: Iterable[str]) -> str | None:
     if not absent:
         return None
     return (
-        f"not enforced on this machine: {', '.join(absent)}. Stored with every verdict; "
-        "`evaluators doctor` tells why and what to do."
+        f"not enforced on this machine: {', '.join(absent)}. Every verdict stores this; "
+        "`evaluators doctor` explains why and how to fix it."
     )

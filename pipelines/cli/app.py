@@ -1,4 +1,4 @@
-"""The `pipelines` command: list what there is, show one, run one over a pinned snapshot."""
+"""The `pipelines` command: list the pipelines, show one, run one over a pinned snapshot."""
 
 from __future__ import annotations
 
@@ -109,18 +109,18 @@ def _make_command(one: Member) -> Callable[..., None]:
     command.__annotations__ |= {
         "config": Annotated[module.Config | None, Parameter(name="*")],
         "request": Annotated[Request | None, Parameter(name="*")],
-        "at": _option("Tag, snapshot number or ISO time to read the lake at (default: newest)."),
-        "name": _option("Name of the dataset (default: that of the pipeline)."),
+        "at": _option("Read the lake at this tag, snapshot number or ISO time (default: newest)."),
+        "name": _option("Name of the dataset (default: the pipeline's name)."),
         "out": _option("Folder to write (default: ./datasets/NAME/SNAPSHOT-HASH).", Path),
-        "max_tokens": _option("Leave out rows that are longer than this.", int),
+        "max_tokens": _option("Leave out rows with more than N tokens.", int),
         "tokenizer": _option(
-            "tokenizer.json that counts tokens, or a model folder (default: bytes / 4).", Path
+            "Count tokens with this tokenizer.json or model folder (default: bytes / 4).", Path
         ),
         "dry_run": Annotated[
-            bool, Parameter(help="Show counts and one rendered row; write nothing.", negative="")
+            bool, Parameter(help="Print counts and one rendered row; write nothing.", negative="")
         ],
-        "explain": _option("Draw how exemplars of this task are chosen: name or start of id."),
-        "format": Annotated[Format, Parameter(help="Form of the result: table, json or csv.")],
+        "explain": _option("Show how exemplars for this task (name or id prefix) are chosen."),
+        "format": Annotated[Format, Parameter(help="Format of the result.")],
         "common": Common,
     }
     return command
@@ -137,7 +137,7 @@ def _write(job: Job, out: Path | None, format: Format, common: Common) -> None:
     if not common.quiet:
         _report(dataset, [f"folder     {folder}"], echo.print_note)
         if recorded is None:
-            echo.print_note("this very dataset is recorded in the lake already")
+            echo.print_note("the lake already has a record of this dataset")
     if format == "table":
         echo.print_result(_summarize(dataset, folder))
     else:
@@ -166,7 +166,7 @@ def _explain(job: Job, task: str) -> None:
     explain = getattr(job.module, "explain", None)
     if explain is None:
         raise DatasetError(
-            f"{job.pipeline} draws no exemplars, so there is nothing to explain",
+            f"{job.pipeline} draws no exemplars that it could explain",
             "Try `pipelines run contrastive-batch --explain TASK`.",
         )
     console = echo.open_console(width=None if sys.stdout.isatty() else 100)

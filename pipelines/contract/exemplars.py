@@ -15,15 +15,16 @@ class ExemplarOptions:
     """Options of everything that shows scored kernels in a prompt."""
 
     exemplars: int = 2
-    """Kernels shown in a prompt (CUDA-L1: 2)."""
+    """Number of kernels shown in a prompt (CUDA-L1: 2)."""
     temperature: float = 1.0
-    """Temperature of the softmax over buckets, in units of speedup. Our choice: not published."""
+    """Temperature of the softmax over buckets, in units of speedup. Our choice; CUDA-L1 does not
+    publish it."""
     bucket_width: float = 0.25
-    """Width of a score bucket, in units of speedup. Our choice: not published."""
+    """Width of a score bucket, in units of speedup. Our choice; CUDA-L1 does not publish it."""
     islands: int = 4
-    """Number of islands for strategy island."""
+    """Number of islands that strategy island divides the kernels of a task into."""
     baseline: Baseline = "eager"
-    """What the speedups shown are relative to."""
+    """Baseline of the speedups shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,7 @@ class DrawOptions(ExemplarOptions):
     """Options of a draw in SQL."""
 
     strategy: Strategy = "bucket"
-    """bucket: softmax over score buckets. island: the same inside one of several islands of
-    kernels. random: any kernels. top: the fastest. none: the reference alone."""
+    """bucket: draw by softmax over score buckets. island: the same within one of several islands
+    of kernels. random: draw any kernels. top: show the fastest. none: show only the reference."""
     per_task: int | None = None
-    """Prompts per task (default: 1, or as many as --limit needs)."""
+    """Number of prompts per task (default: 1, or as many as --limit needs)."""

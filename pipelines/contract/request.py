@@ -17,15 +17,15 @@ class Request:
     """What every pipeline is asked."""
 
     purpose: Purpose = "train"
-    """train: tasks of the train split. eval: tasks of the test split, and every row says so."""
+    """train: tasks of the train split. eval: tasks of the test split; every row records that."""
     seed: int = 0
-    """Seed of every draw."""
+    """Random seed."""
     limit: int | None = None
-    """Most rows to make (default: as many as the pipeline makes by itself)."""
+    """Write at most N rows (default: no limit)."""
     degenerate: Annotated[bool, Parameter(name=("--degenerate", "--include-weak"))] = False
-    """Take weak tasks, too: an answer without work passes them."""
+    """Include weak tasks, which trivial answers pass."""
     include_nonequivalent: bool = False
-    """Take correct kernels, too, that are another function than their task's module."""
+    """Include correct kernels that compute a different function than their task."""
 
     def __post_init__(self) -> None:
         """Refuse a limit that leaves nothing."""

@@ -117,14 +117,14 @@ def _refuse_nothing(
     if evidence == "claimed":
         return EmptyDataset(
             f"no published speedup of a released kernel against {baseline}{on}",
-            '`store import cuda-l1` brings some; `store query "SELECT DISTINCT gpu, baseline '
-            'FROM claims WHERE kernel_id IS NOT NULL"` lists what is there.',
+            '`store import cuda-l1` imports some; `store query "SELECT DISTINCT gpu, baseline '
+            'FROM claims WHERE kernel_id IS NOT NULL"` lists those in the lake.',
         )
     claimed = rank_devices(lake, "claimed", baseline)
     hint = "Measure kernels first: `evaluators run`."
     if claimed:
         hint = (
-            "Published speedups are there: --evidence claimed lets them stand in and marks "
-            "every row. Or measure kernels first: `evaluators run`."
+            "The lake has published speedups: --evidence claimed uses them and marks every row. "
+            "Or measure kernels first: `evaluators run`."
         )
     return EmptyDataset(f"no measured speedup against {baseline}{on} for these tasks", hint)

@@ -57,7 +57,7 @@ def render_tables_page(catalog: Catalog) -> str:
     for table in catalog.tables.values():
         parts += ["", f"## {table.name}", "", table.about, ""]
         parts.append(
-            f"Key: {', '.join(table.key)}. A second row under a stored key is "
+            f"Key: {', '.join(table.key)}. A new row whose key is already stored is "
             + ("dropped." if table.duplicates == "skip" else "refused.")
         )
         if table.id is not None:

@@ -60,8 +60,8 @@ def check(*, format: Format = "table", common: Common = COMMON) -> None:
 def compact(*, common: Common = COMMON) -> None:
     """Write inlined rows to Parquet and merge small files. Every snapshot stays readable.
 
-    Also deletes files that no snapshot needs any more, once they are old enough that no running
-    query can need them.
+    Also deletes files that no snapshot needs, once they are so old that no running query can need
+    them.
     """
     from store.upkeep import maintenance
 
@@ -81,8 +81,8 @@ def expire(
     """Forget old snapshots, except the newest, tagged and cited ones.
 
     A snapshot is cited by a dataset, run or generation that was read from it. Rows of the newest
-    snapshot always stay. Disk space is not freed at once: `store compact` or `store expire`
-    deletes the files that no snapshot needs a day later.
+    snapshot always stay. Disk space is not freed at once: `store compact` and `store expire`
+    delete files that no snapshot needs, once they are a day old.
 
     Examples:
       store expire --older-than-days 30 --dry-run
@@ -91,9 +91,9 @@ def expire(
     Parameters
     ----------
     older_than_days
-        Forget snapshots older than this number of days.
+        Forget snapshots that are more than N days old.
     dry_run
-        Print what would expire, and change nothing.
+        Print what would expire; change nothing.
     """
     from store.upkeep import maintenance
 

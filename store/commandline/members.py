@@ -184,7 +184,9 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
             echo.print_error(error)
             sys.exit(error.exit_code)
         except KeyboardInterrupt:
-            echo.print_note("interrupted; everything committed is kept, run it again to resume")
+            echo.print_note(
+                "interrupted; committed rows are kept. Run the command again to resume."
+            )
             sys.exit(130)
         except BrokenPipeError:
             # The reader of our output has ended (`| head`).

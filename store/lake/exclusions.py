@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 LEFT_OUT = {
     "nonequivalent": (
-        "kernel that is another function than its task's module",
-        "kernels that are another function than their task's module",
+        "kernel that computes a different function than its task",
+        "kernels that compute a different function than their task",
     ),
     "weak_tasks": (
-        "weak task, which an answer without work passes",
-        "weak tasks, which an answer without work passes",
+        "weak task, which a trivial answer passes",
+        "weak tasks, which trivial answers pass",
     ),
 }
 """The views of what is left out, and how one row and several rows are called."""
@@ -24,9 +24,9 @@ class Inclusions:
     """Options of every command that shows kernels."""
 
     include_nonequivalent: bool = False
-    """Include correct kernels that are another function than their task's module."""
+    """Include correct kernels that compute a different function than their task."""
     include_weak: bool = False
-    """Include weak tasks, which an answer without work passes."""
+    """Include weak tasks, which trivial answers pass."""
 
     def views(self) -> tuple[str, ...]:
         """Return the views of `LEFT_OUT` that are to be read as empty."""
@@ -38,9 +38,9 @@ def describe_left_out(counts: Mapping[str, int]) -> str | None:
     """Say how much an answer leaves out, by view, and which options include it; None for nothing.
 
     >>> describe_left_out({"weak_tasks": 3, "nonequivalent": 0})
-    '3 weak tasks, which an answer without work passes (--include-weak)'
-    >>> note({"weak_tasks": 1})
-    '1 weak task, which an answer without work passes (--include-weak)'
+    '3 weak tasks, which trivial answers pass (--include-weak)'
+    >>> describe_left_out({"weak_tasks": 1})
+    '1 weak task, which a trivial answer passes (--include-weak)'
     """
     parts = [
         f"{count} {LEFT_OUT[view][count != 1]} ({_OPTIONS[view]})"

@@ -76,7 +76,7 @@ def test_a_run_ends_in_one_line_that_names_dataset_and_snapshot(
         assert fact in done.stderr
     again = pipelines("run", "contrastive-batch", "--lake", lake.url, "--at", str(lake.snapshot))
     assert again.stdout == done.stdout
-    assert "recorded in the lake already" in again.stderr
+    assert "already has a record of this dataset" in again.stderr
     with store.open(lake.url) as later:
         assert later.snapshot == lake.snapshot + 1
 

@@ -62,7 +62,7 @@ def test_a_weak_task_is_left_out_and_said_to_be_unless_it_is_included(
     ranked, notes = query(lake_with_weak_task, "--format", "json")
     assert ranked == ["fine"]
     assert notes.splitlines()[-1] == (
-        "left out: 1 weak task, which an answer without work passes (--include-weak)"
+        "left out: 1 weak task, which a trivial answer passes (--include-weak)"
     )
     ranked, notes = query(lake_with_weak_task, "--format", "json", "--include-weak")
     assert ranked == ["fine", "weak"]

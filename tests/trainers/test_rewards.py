@@ -517,12 +517,12 @@ def test_the_command_rescores_verifies_and_refuses(
     assert done.stdout.splitlines()[1].split(",")[:3] == ["0", "4", "0.75"]
     assert "rewards +19" in done.stderr
     rescore.rescore(short, rule="milestone", verify=True, common=common)
-    assert "19 of 19 rewards of milestone are the same again" in capsys.readouterr().out
+    assert "19 of 19 rewards of milestone are unchanged" in capsys.readouterr().out
     with pytest.raises(FlywheelError, match="has 19 rewards under milestone 2"):
         rescore.rescore(short, rule="milestone", common=common)
     rescore.rescore(short, rule="milestone", name="again", dry_run=True, common=common)
     assert "nothing stored" in capsys.readouterr().err
-    with pytest.raises(UnknownName, match="no run with attempts begins with f00"):
+    with pytest.raises(UnknownName, match="no run with attempts has the id prefix f00"):
         rescore.rescore("f00", common=common)
     with store.open(url) as lake:
         rules = lake.sql("SELECT rule, count(*) AS n FROM rewards GROUP BY rule ORDER BY rule")

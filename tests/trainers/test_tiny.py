@@ -168,7 +168,7 @@ def check_rows(done: Done) -> None:
     assert written[0]["n"] > 0
     assert (done.out / "final" / "model.safetensors").exists()
     assert done.stdout.startswith("contrastive: 2 steps on 2 tasks")
-    assert "no lake yet: it is made" in done.stderr
+    assert "creating a new lake" in done.stderr
 
 
 def check_done_again(done: Done) -> None:

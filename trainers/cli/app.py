@@ -1,4 +1,4 @@
-"""The `trainers` command: list what there is, show one, run one over a pinned snapshot."""
+"""The `trainers` command: list the trainers, show one, run one over a pinned snapshot."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ app = make_room_app(
     "trainers",
     """Train policies on datasets of the lake, and record every attempt and every checkpoint.
 
-Under torchrun or accelerate the same command trains on several GPUs, and only rank 0 writes to the
-lake.""",
+To train on several GPUs, start the same command with torchrun or accelerate. Only rank 0 writes to
+the lake.""",
     [
         "trainers list",
         "trainers run sft --preset tiny",
@@ -111,15 +111,17 @@ def _make_command(one: Member) -> Callable[..., None]:
         if _read_rank() == 0:
             echo.print_result(str(line))
 
-    presets = ", ".join(_list_presets(module)) or "there are none"
+    presets = ", ".join(_list_presets(module)) or "none exist"
     command.__annotations__ |= {
         "config": Annotated[config_type | None, Parameter(name="*")],
-        "preset": _option(f"Named options to begin with: {presets}. Options given here win."),
-        "at": _option("Tag, snapshot number or ISO time to read the lake at (default: newest)."),
+        "preset": _option(
+            f"Start from this set of options: {presets}. Options on the command line override it."
+        ),
+        "at": _option("Read the lake at this tag, snapshot number or ISO time (default: newest)."),
         "out": _option("Folder of the run (default: ./runs/NAME/TIME).", Path),
         "resume": Annotated[
             bool,
-            Parameter(help="Go on with the run in --out from its last checkpoint.", negative=""),
+            Parameter(help="Resume the run in --out from its last checkpoint.", negative=""),
         ],
         "common": Common,
     }

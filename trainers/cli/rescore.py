@@ -30,10 +30,10 @@ def rescore(
     format: Format = "table",
     common: Common = _DEFAULT,
 ) -> None:
-    """Give every attempt of a run its reward under a rule, from stored verdicts and timings.
+    """Compute the rewards of a run's attempts under a rule, from stored verdicts and timings.
 
-    Nothing is run and no GPU is needed. Rows are appended under the rule's name beside those that
-    the run was trained with, and view run_curves shows both.
+    This runs no kernels and needs no GPU. It appends rows under the rule's name and keeps the rows
+    that the run was trained with. The view run_curves shows both.
 
     Examples:
       trainers rescore 0199c2 --rule milestone
@@ -43,22 +43,21 @@ def rescore(
     Parameters
     ----------
     run
-        Id of the run, or the first characters of it.
+        Id of the run, or a prefix of it.
     rule
-        A file of trainers/rewards or ./flywheel/rewards.
+        Name of a rule: a file of trainers/rewards or ./flywheel/rewards.
     option
-        NAME=VALUE of the rule's options; may be repeated.
+        Option of the rule, as NAME=VALUE. Repeat it for more options.
     name
-        Name that the rewards are stored under (default: the rule's).
+        Store the rewards under this name (default: the rule's name).
     at
-        Tag, snapshot number or ISO time whose verdicts and timings count (default: newest).
+        Use verdicts and timings as of this tag, snapshot number or ISO time (default: newest).
     verify
-        Store nothing: compute each stored reward again at the snapshot that it was given at, and
-        list those that differ.
+        Recompute each stored reward at its own snapshot and list those that differ; store nothing.
     dry_run
-        Store nothing: say what would be stored.
+        Print what would be stored; store nothing.
     format
-        table, json or csv: what rewards by step (or those that differ) are printed as.
+        Format of the rewards per step, or of those that differ.
     """
     import pyarrow as pa
 
@@ -75,12 +74,12 @@ def rescore(
                 display.write_rows(pa.Table.from_pylist(found.different), format)
                 raise FlywheelError(
                     f"{len(found.different)} of {found.rewards} rewards of {rule} differ",
-                    "Rows do not change, so the rule has: raise its VERSION.",
+                    "Stored rows do not change, so the rule has changed: increase its VERSION.",
                 )
             same = found.rewards - found.elsewhere
-            echo.print_result(f"{same} of {found.rewards} rewards of {rule} are the same again")
+            echo.print_result(f"{same} of {found.rewards} rewards of {rule} are unchanged")
             if found.elsewhere:
-                echo.print_note(f"{found.elsewhere} were given at another lake's snapshot")
+                echo.print_note(f"{found.elsewhere} were computed at another lake's snapshot")
             return
         known = rules.load_rule(rule)
         terms = rules.configure_rule(known, key_values.parse_values("option", option))
@@ -100,7 +99,7 @@ def rescore(
 
 
 def _find_run(lake: store.Lake, prefix: str) -> str:
-    """Return the id of the run that begins so. Raises UnknownName where none or several do."""
+    """Return the id of the run with this prefix. Raises UnknownName if none or several match."""
     query = (
         "SELECT DISTINCT run_id FROM generations WHERE starts_with(run_id, $1) "
         "ORDER BY run_id LIMIT 6"
@@ -108,11 +107,13 @@ def _find_run(lake: store.Lake, prefix: str) -> str:
     found = [str(row["run_id"]) for row in lake.run(query, [prefix]).rows()]
     if not prefix or not found:
         raise UnknownName(
-            f"no run with attempts begins with {quote_name(prefix)}",
+            f"no run with attempts has the id prefix {quote_name(prefix)}",
             'store query "SELECT run_id, count(*) FROM generations GROUP BY run_id" lists them.',
         )
     if len(found) > 1 and prefix not in found:
-        raise UnknownName(f"{prefix} begins several runs", f"Such as {', '.join(found[:5])}")
+        raise UnknownName(
+            f"`{prefix}` is ambiguous: it matches several runs", f"Such as {', '.join(found[:5])}"
+        )
     return prefix if prefix in found else found[0]
 
 
@@ -124,7 +125,7 @@ def _refuse_stored(lake: store.Lake, run_id: str, rule: str, version: int) -> No
     if row is not None and row["n"]:
         raise FlywheelError(
             f"run {run_id} has {row['n']} rewards under {rule} {version}",
-            "--verify computes them again; --name stores others beside them.",
+            "--verify recomputes them; --name stores others under a different name.",
         )
 
 

@@ -54,11 +54,11 @@ def rollout(
     evaluation: Annotated[judges.Config, Parameter(name="evaluation", show=False)] = _EVALUATION,
     common: Common = _DEFAULT,
 ) -> None:
-    """Let policies attempt the tasks of a dataset, store what they write, and judge it.
+    """Let policies attempt the tasks of a dataset; store and judge what they write.
 
-    Every attempt is stored as it comes. The same command resumes an interrupted rollout and samples
-    only what is missing. Completions without code are rows too. The exit code is 1 if an endpoint
-    refuses requests or is gone; what came before is stored.
+    Every attempt is stored immediately, including completions without code. You can interrupt the
+    command at any time and run it again to resume; it samples only missing attempts. The exit code
+    is 1 if an endpoint refuses requests or is unavailable; earlier attempts stay stored.
 
     Examples:
       trainers rollout --dataset sft --policy hf:runs/sft/final --attempts 4
@@ -69,47 +69,49 @@ def rollout(
     Parameters
     ----------
     dataset
-        A folder, NAME, NAME@TAG or NAME@SNAPSHOT of `pipelines run`.
+        Dataset made by `pipelines run`: a folder, NAME, NAME@TAG or NAME@SNAPSHOT.
     policy
-        hf:FOLDER, hf:HUB/NAME, hf:FILE.gguf, http(s)://HOST/v1#MODEL or scripted:FILE.jsonl; give
-        it several times for several policies.
+        hf:FOLDER, hf:HUB/NAME, hf:FILE.gguf, http(s)://HOST/v1#MODEL or scripted:FILE.jsonl.
+        Repeat it for more policies.
     config
-        How many attempts.
+        Number of attempts.
     sampling
-        How completions are drawn.
+        Options of sampling.
     limit
         Use only the first N prompts.
     judge
-        Judge the kernels after every wave. With --no-judge every attempt is made, and
-        `evaluators run` judges later.
+        Judge the kernels after every wave. With --no-judge, make all attempts and judge nothing;
+        `evaluators run` can judge later.
     device
-        Device that kernels are judged on: cpu, cuda, cuda:0 …
+        Device to judge kernels on: cpu, cuda, cuda:0 …
     model_device
         Device of local models.
     batch
-        Most sequences that a local model samples at once.
+        Maximum number of sequences that a local model samples at once.
     concurrency
-        Most requests to an endpoint at once.
+        Maximum number of simultaneous requests to an endpoint.
     requests_per_minute
-        Most requests to an endpoint in a minute.
+        Maximum number of requests to an endpoint per minute.
     timeout_s
-        Most seconds for an answer of an endpoint, all tries and their pauses included.
+        Time limit in seconds for an endpoint's answer, including retries and pauses.
     retries
-        How often a request is repeated that the endpoint could not answer just then.
+        Maximum number of retries of a request.
     budget_tokens
-        Most tokens of endpoints, prompts included; no request is made that could go beyond.
+        Maximum number of tokens from endpoints, including prompts. A request that could exceed it
+        is not sent.
     budget_usd
-        Most money for endpoints, by the prices given.
+        Maximum cost of endpoints in USD, by the given prices.
     usd_per_mtok_in
-        Price of a million tokens of prompts.
+        Price in USD of a million prompt tokens.
     usd_per_mtok_out
-        Price of a million tokens of completions.
+        Price in USD of a million completion tokens.
     key_env
-        HOST=NAME or HOST:PORT=NAME: environment variable with the key for an endpoint. A host
-        without a port stands for the default port (443 of https, 80 of http). An endpoint that is
-        not named gets no key; https://api.openai.com gets OPENAI_API_KEY. May be repeated.
+        Environment variable with the key of an endpoint, as HOST=NAME or HOST:PORT=NAME. HOST
+        alone means the default port (443 for https, 80 for http). https://api.openai.com gets
+        OPENAI_API_KEY; other endpoints get no key unless you name them here. Repeat it for more
+        endpoints.
     terms
-        Licence or terms of what the policies write; stands in their rows.
+        License or terms of what the policies write, stored in their rows.
     evaluation
         Settings of the judge, such as --evaluation.calls 8 (`evaluators run --help`).
     """

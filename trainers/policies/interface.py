@@ -33,13 +33,13 @@ class Sampling:
     """How completions are drawn."""
 
     temperature: float = 1.0
-    """0 takes the likeliest token each time."""
+    """Temperature of sampling; 0 always takes the most likely token."""
     top_p: float = 1.0
-    """Share of the probability that tokens are drawn from."""
+    """Sample from the most likely tokens with this total probability."""
     max_tokens: int = 2048
-    """Longest completion, in tokens."""
+    """Maximum number of tokens of a completion."""
     seed: int | None = None
-    """Seed of the draws, for policies that take one."""
+    """Random seed, for policies that support one."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,12 +22,12 @@ class Config:
     """How much is sampled. CUDA-L1: 20 attempts of each model at each task, 2 correct ones kept."""
 
     attempts: int = 20
-    """Most attempts of a policy at a task."""
+    """Maximum number of attempts of a policy at a task."""
     keep: int = 2
-    """Distinct correct kernels of a policy and task after which it is asked no more; 0 for all
-    attempts whatever they give."""
+    """Stop asking a policy about a task after N distinct correct kernels; 0: make all attempts."""
     wave: int = 4
-    """Attempts at a task before the judge is asked; fewer stop sooner, more go faster."""
+    """Number of attempts at a task between judgments. A small number
+    stops sooner; a large number is faster."""
 
     def __post_init__(self) -> None:
         """Refuse numbers that ask for nothing."""

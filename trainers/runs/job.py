@@ -27,9 +27,9 @@ class Job:
     at: str | None = None
     """Tag, snapshot number or time that the run reads the lake at; None is the newest."""
     resume: bool = False
-    """Go on with the run that `out` holds."""
+    """Resume the run in `out`."""
     quiet: bool = False
-    """Say only what goes wrong."""
+    """Print errors only."""
     progress: Progress = field(default=ignore_progress)
 
     def say(self, line: str) -> None:
@@ -43,19 +43,20 @@ class Training:
     """Options of every trainer of a model; a member's Config extends it."""
 
     model: str | None = None
-    """Folder, Hub name or .gguf file of the model to start from; tiny makes a random one of 3M
+    """Folder, Hub name or .gguf file of the model to start from; tiny makes a random model with 3M
     parameters."""
     dataset: str | None = None
-    """Dataset to train on: a folder, NAME, NAME@TAG or NAME@SNAPSHOT (default: make it now)."""
+    """Dataset to train on: a folder, NAME, NAME@TAG or NAME@SNAPSHOT (default: make a new one)."""
     lora: int | None = None
     """Train LoRA adapters of this rank instead of all weights."""
     max_length: int = 4096
-    """Most tokens of prompt and completion together."""
+    """Maximum number of tokens of prompt and completion together."""
     over_length: OverLength = "refuse"
-    """What becomes of rows that are longer: refuse to train, or drop them and say how many."""
+    """What to do with longer rows: refuse to train, or drop them and print how many."""
     save_steps: int = 100
-    """Optimisation steps between checkpoints."""
+    """Number of optimization steps between checkpoints."""
     seed: int = 0
-    """Seed of data order, initialisation and sampling."""
+    """Random seed for data order, initialization and sampling."""
     trl: Annotated[tuple[str, ...], Parameter(negative="")] = ()
-    """KEY=VALUE of TRL's own configuration, such as learning_rate=1e-5; may be repeated."""
+    """Setting of TRL's own configuration, as KEY=VALUE, such as learning_rate=1e-5. Repeat it for
+    more settings."""

@@ -22,43 +22,44 @@ class Config(Training, ExemplarOptions):
     tasks: tuple[str, ...] = ()
     """Names or ids of the tasks to train on (default: all of the train split)."""
     arm: Arm = "bucket"
-    """Exemplars of the prompts. bucket: CUDA-L1's softmax over score buckets. random, island, none:
-    its ablations. shuffled: those of bucket with their scores dealt out anew."""
+    """How to draw exemplars. bucket: CUDA-L1's softmax over score buckets. random, island, none:
+    its ablations. shuffled: like bucket, but with their scores shuffled."""
     steps: int = 100
-    """Optimisation steps."""
+    """Number of optimization steps."""
     prompts_per_step: int = 4
-    """Prompts sampled for a step."""
+    """Number of prompts per step."""
     group_size: int = 8
-    """Answers to each prompt. Our choice: not published."""
+    """Number of answers to each prompt. Our choice; CUDA-L1 does not publish it."""
     batch: int = 4
-    """Answers in one forward and backward pass of a process."""
+    """Number of answers in one forward and backward pass of a process."""
     max_completion: int = 1024
-    """Most tokens of an answer; the prompt has --max-length less that. A longer prompt is asked
-    without exemplars."""
+    """Maximum number of tokens of an answer; the prompt gets the rest of --max-length. A prompt
+    that is too long is sent without exemplars."""
     mask_truncated: bool = True
-    """Leave answers that were cut off out of the loss (their reward is that of what they say)."""
+    """Exclude truncated answers from the loss. They still get a reward."""
     sampling_temperature: float = 1.0
     """Temperature of sampling."""
     top_p: float = 1.0
-    """Share of the probability that tokens are sampled from."""
+    """Sample from the most likely tokens with this total probability."""
     beta: float = 0.01
-    """Weight of the KL divergence from the model that training starts from. Our choice: not
-    published; 0 needs no reference model."""
+    """Weight of the KL divergence from the initial model; 0 needs no reference model. Our choice;
+    CUDA-L1 does not publish it."""
     epsilon: float = 0.2
-    """Clipping of the probability ratio on both sides. Our choice: not published."""
+    """Clip the probability ratio to 1 ± this. Our choice; CUDA-L1 does not publish it."""
     reward_rule: str = "cuda-l1"
-    """Rule of trainers/rewards: smoothing and clipping are its own."""
+    """Reward rule (a file of trainers/rewards), which defines smoothing and clipping."""
     reward: tuple[str, ...] = ()
-    """KEY=VALUE of the rule's options, such as clip=1.5; may be repeated."""
+    """Option of the rule, as KEY=VALUE, such as clip=1.5. Repeat it for more options."""
     device: str = "auto"
-    """Where kernels are judged: cpu, cuda:1, cuda:2,cuda:3 … auto takes the GPUs that no process
-    trains on, and where there is none the first, in turns with training."""
+    """Devices to judge kernels on: cpu, cuda:1, cuda:2,cuda:3 … auto takes the GPUs that no process
+    trains on. If there is none, the first GPU alternates between training and judging."""
     judge: tuple[str, ...] = ()
-    """KEY=VALUE of the judge's options, such as baselines=eager,compile; may be repeated."""
+    """Option of the judge, as KEY=VALUE, such as baselines=eager,compile. Repeat it for more
+    options."""
     vllm: Literal["off", "colocate", "server"] = "off"
-    """Sampling by vLLM in the training processes or by a `vllm serve`; the rest is --trl
-    vllm_server_base_url=… and the like."""
+    """Sample with vLLM: in the training processes (colocate) or through `vllm serve` (server). Give
+    further settings with --trl, such as vllm_server_base_url=…"""
     starter: bool = False
-    """Make the lake, and import the starter suite, where the tasks are not there."""
+    """Import the starter suite if the lake does not have the tasks; create the lake if needed."""
     overfit: bool = False
-    """First overfit the model on a few short answers, so that it emits kernels."""
+    """First overfit the model on a few short answers, so that it writes kernels."""

@@ -32,7 +32,7 @@ def train_grpo(
     dataset: Dataset,
     tasks: list[str],
 ) -> str:
-    """Train from a model folder, or go on from the last checkpoint; return what was made."""
+    """Train from a model folder, or resume from the last checkpoint; return what was made."""
     from trl.trainer.grpo_config import GRPOConfig
 
     from trainers.training.grpo import StoreGRPOTrainer
@@ -75,7 +75,8 @@ def _describe_last_step(trainer: StoreGRPOTrainer) -> str:
     last: Any = next((row for row in reversed(trainer.state.log_history) if "reward" in row), {})
     if last.get("reward") is None:
         return ""
-    return f", last reward {last['reward']:.3g} in groups that spread {last['reward_std']:.3g}"
+    spread = f"reward spread within groups: {last['reward_std']:.3g}"
+    return f", last reward {last['reward']:.3g}, {spread}"
 
 
 def _make_checkpoint_callback(run: Run, parent: str, dataset: Dataset) -> TrainerCallback:

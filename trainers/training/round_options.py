@@ -15,41 +15,41 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Training):
-    """Options of self-supervised. --dataset is one of prompts, such as self-supervised@v1."""
+    """Options of self-supervised. --dataset is a dataset of prompts, such as self-supervised@v1."""
 
     rounds: int = 3
-    """Rounds of sampling and training. Our choice: CUDA-L1 does not publish it."""
+    """Number of rounds of sampling and training. Our choice; CUDA-L1 does not publish it."""
     attempts: int = 8
-    """Attempts at each prompt in a round. Our choice: not published."""
+    """Number of attempts at each prompt in a round. Our choice; CUDA-L1 does not publish it."""
     prompts: int | None = None
-    """Most prompts of a round (default: one per task of the train split)."""
+    """Maximum number of prompts in a round (default: one per task of the train split)."""
     max_tokens: int = 2048
-    """Most tokens of an attempt."""
+    """Maximum number of tokens of an attempt."""
     temperature: float = 1.0
     """Temperature of sampling."""
     top_p: float = 1.0
-    """Share of the probability that tokens are sampled from."""
+    """Sample from the most likely tokens with this total probability."""
     sampling_batch: int = 32
-    """Most sequences that a process samples at once."""
+    """Maximum number of sequences that a process samples at once."""
     form: Literal["code", "protocol"] = "code"
-    """Form of prompts and answers, as of the pipelines sft and self-supervised. With --dataset it
-    is to be that of the dataset, since a success is learnt as the answer to what was asked."""
+    """Form of prompts and answers, as in the pipelines sft and self-supervised. With --dataset,
+    give the form of the dataset, because each success is learned as the answer to its prompt."""
     per_policy: int = 8
-    """Most distinct correct kernels of one task that a round trains on."""
+    """Maximum number of distinct correct kernels per task that a round trains on."""
     repeats: Literal["once", "keep"] = "once"
-    """once: a kernel counts once however often it was written, which slows collapse. keep: as
-    often as it was written, as the REINFORCE gradient has it."""
+    """once: train on each distinct kernel once, which slows collapse. keep: train on a kernel as
+    often as it was written, as in the REINFORCE gradient."""
     normalise: Literal["successes", "samples"] = "successes"
-    """successes: the gradient is a mean over the successes. samples: over all samples, as REINFORCE
-    has it, which is the learning rate times the round's success rate."""
+    """successes: average the gradient over the successes. samples: average it over all samples, as
+    REINFORCE does, which multiplies the learning rate by the round's success rate."""
     least_unique: float = 0.1
-    """Collapse: fewer distinct kernels than this share of the attempts with code."""
+    """Stop if the number of distinct kernels is below this share of the attempts with code."""
     least_success: float = 0.5
-    """Collapse: a success rate below this share of the best round's."""
+    """Stop if the success rate is below this share of the best round's success rate."""
     device: str = "auto"
-    """Where kernels are judged: cpu, cuda:1 …; auto takes the GPUs that no process trains on, and
-    where there is none the first, in turns with training."""
+    """Devices to judge kernels on: cpu, cuda:1 … auto takes the GPUs that no process trains on. If
+    there is none, the first GPU alternates between training and judging."""
     judge: Annotated[tuple[str, ...], Parameter(negative="")] = ()
-    """KEY=VALUE of the judge's options, such as calls=8; may be repeated."""
+    """Option of the judge, as KEY=VALUE, such as calls=8. Repeat it for more options."""
     overfit: bool = False
-    """Overfit the model on short answers to two starter tasks first, and ask for these alone."""
+    """First overfit the model on short answers to two starter tasks, and use only these tasks."""

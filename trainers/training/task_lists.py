@@ -58,7 +58,7 @@ def import_starter(job: Job, tasks: tuple[str, ...]) -> None:
         if not set(tasks) - {row["name"] for row in rows}:
             return
     except LakeNotFound:
-        job.say("no lake yet: it is made")
+        job.say("creating a new lake")
     with store.writer(job.lake_url, author="store import starter") as writer:
         summary = run_import(writer, starter, None, starter.Config(measured=False))
     job.say(f"starter    {summarize(summary)}")
