@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from store.hub import frozen_catalog
 from store.hub.shards import Shard
+from store.lake.location import EDITION_MANIFEST
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MANIFEST = "flywheel.json"
+MANIFEST = EDITION_MANIFEST
 TOP = ("README.md", "figure.png", MANIFEST, frozen_catalog.CATALOG)
 """Files of an edition beside data/."""
 FORMAT = 1

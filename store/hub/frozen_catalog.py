@@ -19,6 +19,10 @@ from store.lake import location
 from store.schema.catalog import Catalog
 
 CATALOG = "catalog.sqlite"
+_WRITE_VERSION = 18
+"""Offset in an SQLite file of the version that writing needs (sqlite.org/fileformat2.html, 1.3)."""
+_NO_WRITE_VERSION = 3
+"""SQLite opens a file with an unknown version for writing in read-only mode."""
 
 
 def write_catalog(
@@ -166,8 +170,8 @@ def _write(
     fresh.execute("VACUUM INTO ?", [str(partial)])
     fresh.close()
     with open(partial, "r+b") as handle:
-        handle.seek(location.WRITE_VERSION)
-        handle.write(bytes([location.NO_WRITE_VERSION]))
+        handle.seek(_WRITE_VERSION)
+        handle.write(bytes([_NO_WRITE_VERSION]))
     for journal in file.parent.glob(f"{CATALOG}-*"):
         journal.unlink()
     partial.replace(file)

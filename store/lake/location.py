@@ -24,11 +24,8 @@ if TYPE_CHECKING:
 DEFAULT_LAKE = "./lake"
 LOCK_WAIT_MS = 30_000
 CLOCK_SLACK_MS = 1_000
-WRITE_VERSION = 18
-"""Offset in an SQLite file of the version that writing needs (sqlite.org/fileformat2.html, 1.3)."""
-_SQLITE = b"SQLite format 3\x00"
-NO_WRITE_VERSION = 3
-"""SQLite opens a file with an unknown version for writing in read-only mode; editions use this."""
+EDITION_MANIFEST = "flywheel.json"
+"""File that a published edition has, and no other lake."""
 _EXTENSIONS = ("duckdb_extension_ducklake", "duckdb_extension_sqlite_scanner")
 
 
@@ -88,13 +85,10 @@ class Location:
 
     @property
     def is_edition(self) -> bool:
-        """Whether this is a published edition: SQLite may read its catalog and not write it."""
-        try:
-            with open(self.catalog, "rb") as handle:
-                header = handle.read(WRITE_VERSION + 1)
-        except OSError:
-            return False
-        return header.startswith(_SQLITE) and header[WRITE_VERSION:] == bytes([NO_WRITE_VERSION])
+        """Whether this is a published edition, which has a manifest and a read-only catalog."""
+        # Without a look into the catalog: to open and close it would drop the locks that DuckDB's
+        # SQLite has on it in this process.
+        return (self.root / EDITION_MANIFEST).is_file()
 
     def require_writable(self) -> None:
         """Raise LakeUnreachable if this is a published edition, which is read-only."""

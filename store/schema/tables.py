@@ -140,7 +140,7 @@ def check_type(type_name: str) -> None:
             check_type(name)
         elif name not in _ARROW_TYPES:
             raise CatalogError(
-                f'there is no type "{name}" in a lake', f"Use one of {', '.join(_ARROW_TYPES)}."
+                f'a lake has no type "{name}"', f"Use one of {', '.join(_ARROW_TYPES)}."
             )
 
 
