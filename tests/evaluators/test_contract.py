@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import builders as b
+import commands
 import pytest
 
 import store
 from evaluators import judge
-from evaluators.cli import app as app_module
 from evaluators.scheduling import contract
 from evaluators.scheduling.pending import Selection, find_pending
 from store.errors import FlywheelError, UnknownName
@@ -72,14 +72,12 @@ def lake_with_kernels(lake_url: str) -> str:
     return lake_url
 
 
-def evaluators(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """Run the command in this process; return its exit code."""
-    monkeypatch.setattr(sys, "argv", ["evaluators", *arguments])
-    try:
-        app_module.main()
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
+def evaluators(*arguments: str) -> int:
+    """Run the command, pass on what it prints, and return its exit code."""
+    done = commands.run(["evaluators", *arguments], cwd=Path.cwd())
+    sys.stdout.write(done.stdout)
+    sys.stderr.write(done.stderr)
+    return done.returncode
 
 
 def verdicts(url: str) -> list[dict[str, Any]]:
@@ -127,36 +125,35 @@ def test_a_file_that_breaks_the_contract_is_refused_by_name(
 
 
 def test_an_evaluator_is_listed_and_its_options_are_those_of_the_commands(
-    line_length: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    line_length: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert evaluators(monkeypatch, "list") == 0
+    assert evaluators("list") == 0
     assert "Reject kernels with long lines." in capsys.readouterr().out
     for verb in ("run", "check"):
         for name in (["--evaluator", "line-length"], ["--evaluator=line_length"]):
-            assert evaluators(monkeypatch, verb, *name, "--help") == 0
+            assert evaluators(verb, *name, "--help") == 0
             shown = capsys.readouterr().out
             assert "--longest" in shown
             assert "Most characters in a line." in shown
             assert "--calls" not in shown
-        assert evaluators(monkeypatch, verb, "--help") == 0
+        assert evaluators(verb, "--help") == 0
         shown = capsys.readouterr().out
         assert "--calls" in shown
         assert "--longest" not in shown
-    assert evaluators(monkeypatch, "run", "--longest", "80") == 2
-    assert evaluators(monkeypatch, "run", "--evaluator", "line-length", "--calls", "3") == 2
+    assert evaluators("run", "--longest", "80") == 2
+    assert evaluators("run", "--evaluator", "line-length", "--calls", "3") == 2
     line_length.write_text(documented_example().replace("longest", "limit"))
-    assert evaluators(monkeypatch, "run", "--evaluator", "line-length") == 1
+    assert evaluators("run", "--evaluator", "line-length") == 1
     assert "Rename the field" in capsys.readouterr().err
 
 
 def test_a_run_stores_the_rows_of_the_evaluator_and_a_new_version_judges_again(
     line_length: Path,
     lake_with_kernels: str,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     options = ["--evaluator", "line-length", "--device", "cpu", "--lake", lake_with_kernels]
-    assert evaluators(monkeypatch, "run", *options, "--longest", "200") == 0
+    assert evaluators("run", *options, "--longest", "200") == 0
     assert capsys.readouterr().out.startswith("evaluations +2 timings +0 → snapshot ")
     first = [
         {"length": len(code), "evaluator": "line-length", "evaluator_version": 1, "status": status}
@@ -168,7 +165,7 @@ def test_a_run_stores_the_rows_of_the_evaluator_and_a_new_version_judges_again(
     assert run["name"] == "line-length"
     assert '"longest": 200' in run["config"]
     line_length.write_text(documented_example().replace("VERSION = 1", "VERSION = 2"))
-    assert evaluators(monkeypatch, "run", *options) == 0
+    assert evaluators("run", *options) == 0
     second = [row | {"evaluator_version": 2} for row in first]
     second[1]["status"] = "incorrect"
     assert verdicts(lake_with_kernels) == [*first, *second]
@@ -177,23 +174,21 @@ def test_a_run_stores_the_rows_of_the_evaluator_and_a_new_version_judges_again(
 def test_check_judges_a_file_with_the_evaluator(
     line_length: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "task.py").write_text(b.task()["code"])
     (tmp_path / "long.py").write_text(LONG)
     options = ["--evaluator", "line-length", "--task", "task.py", "--device", "cpu"]
-    assert evaluators(monkeypatch, "check", "long.py", *options) == 1
+    assert evaluators("check", "long.py", *options) == 1
     [line] = capsys.readouterr().out.splitlines()
     assert line.startswith("long.py on ")
     assert line.endswith(": incorrect (incorrect_numerical)")
-    assert evaluators(monkeypatch, "check", "long.py", *options, "--longest", "200") == 0
+    assert evaluators("check", "long.py", *options, "--longest", "200") == 0
 
 
 def test_contended_judges_again_what_shared_its_host(
     line_length: Path,
     lake_with_kernels: str,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     line_length.write_text(
@@ -202,9 +197,9 @@ def test_contended_judges_again_what_shared_its_host(
         .replace('"reason"', '"flags": ["contended"] if config.busy else [], "reason"')
     )
     options = ["--evaluator", "line-length", "--device", "cpu", "--lake", lake_with_kernels]
-    assert evaluators(monkeypatch, "run", *options, "--busy") == 0
+    assert evaluators("run", *options, "--busy") == 0
     assert "2 sessions ran while this host did other work" in capsys.readouterr().err
-    assert evaluators(monkeypatch, "run", *options, "--contended", "--limit", "1") == 0
+    assert evaluators("run", *options, "--contended", "--limit", "1") == 0
     assert capsys.readouterr().out.startswith("evaluations +1 ")
     assert len(verdicts(lake_with_kernels)) == 3
     with store.open(lake_with_kernels) as lake:
