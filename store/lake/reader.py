@@ -145,7 +145,9 @@ class Lake:
         return Result(self._connection, query, parameters)
 
     def register(self, name: str, rows: pa.Table) -> None:
-        """Make an Arrow table visible to `run` under a name."""
+        """Make an Arrow table visible to `run` under a name; replace any other."""
+        # DuckDB registers a table in place of another one, but not in place of a view.
+        self._connection.execute(f'DROP VIEW IF EXISTS temp."{name}"')
         self._connection.register(name, rows)
         self._prepared_names.add(name)
 

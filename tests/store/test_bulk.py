@@ -37,10 +37,11 @@ CHILD = """
 import os, signal, sys
 import pyarrow as pa
 import store
-from store import bulk, errors
+from store import errors
+from store.writing import bulk_load
 
 url, name, start, stop, killed = *sys.argv[1:3], *map(int, sys.argv[3:])
-bulk.PIECE_ROWS, bulk.CHUNK_ROWS = 100, 300
+bulk_load.PIECE_ROWS, bulk_load.CHUNK_ROWS = 100, 300
 schema = pa.schema([(column, pa.string()) for column in ("policy_id", "name", "kind")])
 
 def read():

@@ -195,7 +195,7 @@ def open_policy(spec: str, serving: Serving | None = None) -> Policy:
 def split_endpoint(spec: str) -> tuple[str, str]:
     """Return base URL and model of "http(s)://HOST/v1#MODEL".
 
-    >>> endpoint_parts("http://localhost:8000/v1/#org/model")
+    >>> split_endpoint("http://localhost:8000/v1/#org/model")
     ('http://localhost:8000/v1', 'org/model')
 
     Raises:

@@ -13,7 +13,7 @@ from store.errors import FlywheelError
 def parse_pairs(option: str, words: Iterable[str]) -> dict[str, str]:
     """Return KEY=VALUE words as a dictionary; of a key given twice the last counts.
 
-    >>> pairs("judge", ["timing-s=0.1", "baselines=eager"])
+    >>> parse_pairs("judge", ["timing-s=0.1", "baselines=eager"])
     {'timing_s': '0.1', 'baselines': 'eager'}
 
     Raises:
@@ -31,7 +31,7 @@ def parse_pairs(option: str, words: Iterable[str]) -> dict[str, str]:
 def parse_values(option: str, words: Iterable[str]) -> dict[str, Any]:
     """Return `pairs`, with numbers, true, false and null for what reads as one.
 
-    >>> values("judge", ["timing-s=0.1", "robustness=false", "baselines=eager"])
+    >>> parse_values("judge", ["timing-s=0.1", "robustness=false", "baselines=eager"])
     {'timing_s': 0.1, 'robustness': False, 'baselines': 'eager'}
     """
     found: dict[str, Any] = dict(parse_pairs(option, words))

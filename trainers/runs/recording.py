@@ -269,7 +269,7 @@ def make_metrics_callback(run: Run, *, offset: int = 0, prefix: str = "") -> Tra
 def format_metrics(values: Mapping[str, float]) -> str:
     """Return metrics as one line, for the terminal.
 
-    >>> reported({"loss": 0.12345, "rows": 3})
+    >>> format_metrics({"loss": 0.12345, "rows": 3})
     'loss 0.1235  rows 3'
     """
     return "  ".join(

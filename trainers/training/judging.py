@@ -14,7 +14,7 @@ from trainers.runs import key_values
 def parse_options(words: tuple[str, ...]) -> Config:
     """Return the judge's Config with KEY=VALUE words set; eager alone is the baseline by default.
 
-    >>> options(("calls=3", "baselines=eager,compile")).baselines
+    >>> parse_options(("calls=3", "baselines=eager,compile")).baselines
     ('eager', 'compile')
 
     Raises:
@@ -33,7 +33,7 @@ def parse_options(words: tuple[str, ...]) -> Config:
 def choose_devices(device: str) -> str:
     """Return the devices to judge on; auto is those that no process trains on, or the first.
 
-    >>> place("cpu")
+    >>> choose_devices("cpu")
     'cpu'
     """
     if device != "auto":
@@ -47,7 +47,7 @@ def choose_devices(device: str) -> str:
 def has_own_devices(places: str) -> bool:
     """Whether kernels are judged on other devices than those that this host trains on.
 
-    >>> apart("cuda:2,cuda:3"), apart("cuda:0")
+    >>> has_own_devices("cuda:2,cuda:3"), has_own_devices("cuda:0")
     (True, False)
     """
     trained = {f"cuda:{rank}" for rank in range(_count_local_processes())}

@@ -94,7 +94,7 @@ def parse_words(kind: Any, words: tuple[str, ...]) -> dict[str, Any]:
     """Return KEY=VALUE words as values of the types that a TRL configuration declares.
 
     >>> from trl import SFTConfig
-    >>> parsed(SFTConfig, ("learning_rate=1e-5", "packing=true"))
+    >>> parse_words(SFTConfig, ("learning_rate=1e-5", "packing=true"))
     {'learning_rate': 1e-05, 'packing': True}
     """
     from transformers import HfArgumentParser
