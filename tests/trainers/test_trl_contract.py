@@ -18,7 +18,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 import trainers
 from trainers.models import loading
-from trainers.rewarding import smoothing
+from trainers.rewarding import normalization
 
 RAN = (1, 16)
 """The versions of TRL that this file was run with in CI; pyproject.toml admits no other."""
@@ -134,7 +134,7 @@ def test_advantages_that_are_stored_are_those_that_train(trained: Watched) -> No
 
     raw = np.array([np.nan if one is None else one for one in REWARDS])
     groups = [str(at // GROUP) for at in range(8)]
-    stored, flat = smoothing.normalize_rewards(raw, groups, 1e-4)
+    stored, flat = normalization.normalize_rewards(raw, groups, 1e-4)
     assert flat == 2  # 0.25 twice, and one without its pair
     # TRL shuffles the answers of a step before it divides them into passes.
     for one in trained.advantages:
