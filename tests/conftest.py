@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,3 +50,11 @@ def writer(lake_url: str, empty_lake: Path) -> Iterator[store.Writer]:
     shutil.copytree(empty_lake, lake_url)
     with store.writer(lake_url, author="tests") as opened:
         yield opened
+
+
+@pytest.fixture(autouse=True)
+def rooms_log_as_before() -> Iterator[None]:
+    """Undo what --quiet or --verbose of a command that a test runs here sets."""
+    yield
+    for room in ("store", "pipelines", "evaluators", "trainers"):
+        logging.getLogger(room).setLevel(logging.NOTSET)
