@@ -147,6 +147,18 @@ def measured(rounds: list[dict[str, Any]]) -> set[str]:
     }
 
 
+def disagreements(rounds: dict[str, list[dict[str, Any]]], among: set[str]) -> list[float]:
+    """Our speedup over theirs for each kernel, medians over the rounds, in ascending order."""
+    middle = {
+        side: {
+            kernel: statistics.median(one["results"][kernel]["speedup"] for one in found)
+            for kernel in among
+        }
+        for side, found in rounds.items()
+    }
+    return sorted(middle["ours"][kernel] / middle["KernelBench"][kernel] for kernel in among)
+
+
 def tell(rounds: dict[str, list[dict[str, Any]]]) -> None:
     """Print the comparison, and the kernels that the two sides judge differently."""
     kernels = len(rounds["ours"][0]["results"])
@@ -171,6 +183,13 @@ def tell(rounds: dict[str, list[dict[str, Any]]]) -> None:
             f"| {right} | {statistics.mean(spread):.2%} | {statistics.median(spread):.2%} "
             f"| {high:.2%} |"
         )
+    ratios = disagreements(rounds, common) or [math.nan]
+    middle = statistics.median(ratios)
+    off = statistics.median(abs(ratio - 1) for ratio in ratios)
+    print(
+        f"\nour speedup by the clock `latency` over theirs: median {middle:.3f}, "
+        f"from {ratios[0]:.3f} to {ratios[-1]:.3f}; half of them are within {off:.1%}"
+    )
     theirs_first, ours_first = (rounds[side][0]["results"] for side in ("KernelBench", "ours"))
     print("\n| kernel | KernelBench | ours |")
     print("|---|---|---|")

@@ -33,7 +33,7 @@ def find_readable_paths() -> list[str]:
     paths = [*_SYSTEM, *(f"/etc/{name}" for name in _ETC)]
     paths += [sys.prefix, sys.base_prefix, sys.exec_prefix, *sysconfig.get_paths().values()]
     paths += [*site.getsitepackages(), site.getusersitepackages()]
-    paths += [p for p in sys.path if Path(p).name in ("site-packages", "dist-packages")]
+    paths += [p for p in sys.path if _holds_packages(Path(p))]
     for name in ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME"):
         paths += os.environ.get(name, "").split(os.pathsep)
     paths += [str(Path(os.environ.get(name, "")).parent) for name in ("CC", "CXX")]
@@ -41,6 +41,11 @@ def find_readable_paths() -> list[str]:
     homes = {Path.home(), Path(os.path.expanduser(f"~{_find_user()}"))}
     barred = {part for home in homes for part in (home, *home.parents)}
     return [p for p in dict.fromkeys(paths) if Path(p).is_absolute() and Path(p) not in barred]
+
+
+def _holds_packages(folder: Path) -> bool:
+    """Whether a folder holds installed packages, wherever PYTHONPATH names it."""
+    return folder.is_absolute() and any(folder.glob("*.dist-info"))
 
 
 def _find_user() -> str:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from store.schema.baselines import Baseline
+
 Judged = Callable[..., dict[str, Any]]
 Text = Callable[[str], str]
 BUSY_HOST = {"contended", "below_resolution"}
@@ -406,7 +408,10 @@ def test_a_file_outside_the_folder_is_refused(bench: Any, right: str) -> None:
 
 
 @pytest.mark.gpu
-def test_a_right_candidate_is_correct_on_a_gpu(right: str, task: str) -> None:
+@pytest.mark.parametrize("baselines", [None, ("eager",)])
+def test_a_right_candidate_is_correct_on_a_gpu(
+    right: str, task: str, baselines: tuple[Baseline, ...] | None
+) -> None:
     import torch
 
     if not torch.cuda.is_available():
@@ -417,7 +422,7 @@ def test_a_right_candidate_is_correct_on_a_gpu(right: str, task: str) -> None:
 
     case = Case(kernel_id="k", task_id="t", workload_id="w", code=right, task_code=task)
     with Bench("cuda") as gpu:
-        tables = judge(case, gpu, Config())
+        tables = judge(case, gpu, Config(baselines=baselines))
     [evaluation] = tables["evaluations"]
     assert evaluation["status"] == "correct", tables
     assert "timed_end_to_end" not in evaluation["flags"]  # nothing here waits for the GPU
