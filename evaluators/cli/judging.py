@@ -210,7 +210,7 @@ class _Judging:
             tally = run(
                 self.common.lake, self.module, judges, builders, self.config, selection, progress
             )
-        _print_tally(tally, devices)
+        print_tally(tally, devices)
 
     def _list_pending(self, device: dict[str, Any], devices: str, selection: Selection) -> None:
         import store
@@ -228,7 +228,8 @@ class _Judging:
         echo.print_result(f"would judge {count} on {devices} at snapshot {snapshot}")
 
 
-def _print_tally(tally: Tally, devices: str) -> None:
+def print_tally(tally: Tally, devices: str) -> None:
+    """Print what a run has appended, and how many of its kernels do not rank."""
     if not tally.evaluations:
         echo.print_result(f"0 pending on {devices} at snapshot {tally.snapshot}")
         return
@@ -236,8 +237,14 @@ def _print_tally(tally: Tally, devices: str) -> None:
     if tally.contended:
         does = "does" if tally.contended == 1 else "do"
         echo.print_note(
-            f"{_count(tally.contended, 'session')} ran while this host did other work and {does}"
+            f"{_count(tally.contended, 'kernel')} ran while this host did other work and {does}"
             " not rank. Measure again on a quiet machine: evaluators run --contended"
+        )
+    elif tally.noisy:
+        does = "does" if tally.noisy == 1 else "do"
+        echo.print_note(
+            f"{_count(tally.noisy, 'kernel')} could only be measured with noise and {does} not"
+            ' rank. store query "FROM speedups" shows their intervals.'
         )
     echo.print_result(str(tally))
 

@@ -41,7 +41,9 @@ class Tally:
     timings: int = 0
     statuses: dict[str, int] = field(default_factory=dict[str, int])
     contended: int = 0
-    """Sessions that shared their host with other work."""
+    """Kernels whose session shared its host with other work."""
+    noisy: int = 0
+    """Kernels without a session that ranks by any clock."""
     snapshot: int = 0
 
     def count(self, tables: Tables) -> None:
@@ -53,6 +55,8 @@ class Tally:
         self.statuses[status] = self.statuses.get(status, 0) + 1
         # A case whose judge process is lost has no flags.
         self.contended += "contended" in (evaluation.get("flags") or ())
+        timings = tables["timings"]
+        self.noisy += bool(timings) and all(row["noisy"] for row in timings)
 
     def __str__(self) -> str:
         timeouts = self.statuses.get("timeout", 0)

@@ -198,7 +198,7 @@ def test_contended_judges_again_what_shared_its_host(
     )
     options = ["--evaluator", "line-length", "--device", "cpu", "--lake", lake_with_kernels]
     assert evaluators("run", *options, "--busy") == 0
-    assert "2 sessions ran while this host did other work" in capsys.readouterr().err
+    assert "2 kernels ran while this host did other work" in capsys.readouterr().err
     assert evaluators("run", *options, "--contended", "--limit", "1") == 0
     assert capsys.readouterr().out.startswith("evaluations +1 ")
     assert len(verdicts(lake_with_kernels)) == 3

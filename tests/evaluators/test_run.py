@@ -14,6 +14,7 @@ import pytest
 
 import store
 from evaluators import judge
+from evaluators.cli import judging
 from evaluators.scheduling import run as run_module
 from evaluators.scheduling.cases import find_task
 from evaluators.scheduling.pending import Selection, find_pending
@@ -332,3 +333,15 @@ def test_help_and_list_load_no_torch() -> None:
         )
         assert done.returncode == 0, done.stderr
         assert "judge" in done.stdout.lower()
+
+
+def test_a_run_says_how_many_kernels_do_not_rank(capsys: pytest.CaptureFixture[str]) -> None:
+    tally = run_module.Tally()
+    for noisy in ([True, True], [True, False], []):
+        rows = {
+            "evaluations": [{"status": "correct"}],
+            "timings": [{"noisy": value} for value in noisy],
+        }
+        tally.count(rows)
+    judging.print_tally(tally, "CPU")
+    assert "1 kernel could only be measured with noise and does not rank" in capsys.readouterr().err
