@@ -3,7 +3,7 @@
 # task: gelu
 # device: cpu
 # class: B3
-# expect: rejected incorrect crash
+# expect: incorrect
 
 from torch.utils._python_dispatch import TorchDispatchMode
 

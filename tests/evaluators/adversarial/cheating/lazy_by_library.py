@@ -3,7 +3,7 @@
 # task: large_matmul
 # device: cpu
 # class: B3
-# expect: rejected crash incorrect
+# expect: incorrect
 
 import torch
 from torch import nn
