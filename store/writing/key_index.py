@@ -101,12 +101,14 @@ class KeyIndex:
                     return newest[0]
                 except duckdb.Error:
                     pass  # a snapshot in between has expired
+        filled = _list_filled(connection)
         with index:
             index.execute("DELETE FROM _highest")
+            index.execute("DELETE FROM _packed")
             for table in self._catalog.tables.values():
                 index.execute(f"DELETE FROM {table.name}")
-                index.execute("DELETE FROM _packed WHERE name = ?", (table.name,))
-                self._take_keys(index, connection, table, f"lake.{table.name}")
+                if table.name in filled:
+                    self._take_keys(index, connection, table, f"lake.{table.name}")
             self._mark(index, *newest)
         return newest[0]
 
@@ -295,6 +297,15 @@ def _read_time(connection: duckdb.DuckDBPyConnection, snapshot: int) -> str | No
     return None if row is None else str(row[0])
 
 
+def _list_filled(connection: duckdb.DuckDBPyConnection) -> set[str]:
+    """Return the tables that rows have ever been inserted into."""
+    rows = connection.execute(
+        f"SELECT table_name FROM {_METADATA}.ducklake_table "
+        f"JOIN {_METADATA}.ducklake_table_stats USING (table_id) WHERE next_row_id > 0"
+    ).fetchall()
+    return {row[0] for row in rows}
+
+
 def _list_changed(
     connection: duckdb.DuckDBPyConnection, since: int, newest: int
 ) -> set[str] | None:
@@ -317,4 +328,5 @@ def _list_changed(
 
 # An index of another form is as good as one of another lake.
 _MOMENT = "concat('form 3, ', snapshot_time)"
-_SNAPSHOTS = "__ducklake_metadata_lake.ducklake_snapshot"
+_METADATA = "__ducklake_metadata_lake"
+_SNAPSHOTS = f"{_METADATA}.ducklake_snapshot"
