@@ -66,9 +66,9 @@ def print_table(rows: pa.Table, handle: TextIO | None = None, title: str | None 
     from rich.text import Text
 
     target = handle or sys.stdout
-    most = SHOWN_CHARACTERS if target.isatty() else PIPED_CHARACTERS
+    characters = SHOWN_CHARACTERS if target.isatty() else PIPED_CHARACTERS
     cells = [
-        [format_cell(value, most) for value in row.values()]
+        [format_cell(value, characters) for value in row.values()]
         for row in rows.slice(0, SHOWN_ROWS).to_pylist()
     ]
     names = [escape_terminal(name) for name in rows.column_names]
@@ -81,7 +81,9 @@ def print_table(rows: pa.Table, handle: TextIO | None = None, title: str | None 
     for name, width, field in zip(names[:shown], widths, rows.schema, strict=False):
         number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
         justify = "right" if number else "left"
-        drawn.add_column(Text(name), justify=justify, no_wrap=True, max_width=left)
+        drawn.add_column(
+            Text(name), justify=justify, no_wrap=True, max_width=max(left - _MARGIN, 1)
+        )
         left -= width
     for row in cells:
         # Text objects: markup inside stored values stays plain text.
@@ -119,8 +121,8 @@ def _count_fitting(widths: list[int], width: int) -> int:
     return len(widths)
 
 
-def format_cell(value: object, most: int = SHOWN_CHARACTERS) -> str:
-    """Return a value as the text of a table cell of at most `most` characters, escaped.
+def format_cell(value: object, characters: int = SHOWN_CHARACTERS) -> str:
+    """Return a value as the text of a table cell of at most `characters` characters, escaped.
 
     Hashes are cut to their first characters, which `store show` takes.
 
@@ -136,8 +138,8 @@ def format_cell(value: object, most: int = SHOWN_CHARACTERS) -> str:
     text = value.isoformat() if isinstance(value, date) else str(value)
     if _HASH.fullmatch(text):
         return text[:12]
-    text = escape_terminal(text[: most * 2])
-    return text if len(text) <= most else text[: most - 1] + "…"
+    text = escape_terminal(text[: characters * 2])
+    return text if len(text) <= characters else text[: characters - 1] + "…"
 
 
 def _write_csv(rows: pa.Table, handle: TextIO, *, shown: bool) -> None:

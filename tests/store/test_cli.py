@@ -312,7 +312,7 @@ def test_a_table_is_cut_on_a_terminal_and_whole_in_a_pipe(
     display.print_table(rows, screen)
     drawn = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())
     assert max(map(len, drawn.splitlines())) <= 80
-    assert "x" * 30 in drawn
+    assert "x" * 50 in drawn
     assert "yyyy…" in drawn
 
 
