@@ -67,14 +67,14 @@ EQUAL_WORK = (
 )
 
 
-def theirs(rows: list[dict[str, Any]], checkout: Path, folder: Path) -> dict[str, Any]:
+def run_theirs(rows: list[dict[str, Any]], checkout: Path, folder: Path) -> dict[str, Any]:
     """Run their check on every kernel in turn; seconds and results."""
     begun = time.perf_counter()
-    results = {row["kernel_id"]: _their_check(row, checkout, folder) for row in rows}
+    results = {row["kernel_id"]: _run_their_check(row, checkout, folder) for row in rows}
     return {"seconds": time.perf_counter() - begun, "results": results}
 
 
-def _their_check(row: dict[str, Any], checkout: Path, folder: Path) -> Any:
+def _run_their_check(row: dict[str, Any], checkout: Path, folder: Path) -> Any:
     file = folder / f"{row['kernel_id']}.json"
     file.write_text(json.dumps({"task": row["task"], "kernel": row["kernel"]}))
     environment = {**os.environ, "TORCH_EXTENSIONS_DIR": str(folder / "theirs" / row["kernel_id"])}
@@ -93,7 +93,7 @@ def _their_check(row: dict[str, Any], checkout: Path, folder: Path) -> Any:
     return json.loads(lines[-1].removeprefix("RESULT ")) if lines else None
 
 
-def ours(lake: Path, rows: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
+def run_ours(lake: Path, rows: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
     """Judge the same kernels in a copy of the lake; seconds and results."""
     copy, cache = folder / "lake", folder / "cache"
     shutil.rmtree(copy, ignore_errors=True)
@@ -128,7 +128,7 @@ def ours(lake: Path, rows: list[dict[str, Any]], folder: Path) -> dict[str, Any]
     return {"seconds": seconds, "results": results}
 
 
-def spreads(rounds: list[dict[str, Any]], among: set[str]) -> list[float]:
+def compute_spreads(rounds: list[dict[str, Any]], among: set[str]) -> list[float]:
     """Largest over smallest speedup of each kernel over the rounds, less one."""
     found: list[float] = []
     for kernel in among:
@@ -137,7 +137,7 @@ def spreads(rounds: list[dict[str, Any]], among: set[str]) -> list[float]:
     return found
 
 
-def measured(rounds: list[dict[str, Any]]) -> set[str]:
+def list_measured(rounds: list[dict[str, Any]]) -> set[str]:
     """Kernels with a speedup in every round."""
     kernels = set(rounds[0]["results"])
     return {
@@ -162,7 +162,7 @@ def disagreements(rounds: dict[str, list[dict[str, Any]]], among: set[str]) -> l
 def tell(rounds: dict[str, list[dict[str, Any]]]) -> None:
     """Print the comparison, and the kernels that the two sides judge differently."""
     kernels = len(rounds["ours"][0]["results"])
-    common = measured(rounds["ours"]) & measured(rounds["KernelBench"])
+    common = list_measured(rounds["ours"]) & list_measured(rounds["KernelBench"])
     print(
         f"{kernels} kernels, {len(rounds['ours'])} rounds; "
         f"{len(common)} with a speedup in all of them"
@@ -176,7 +176,7 @@ def tell(rounds: dict[str, list[dict[str, Any]]]) -> None:
         cold, *warm = (one["seconds"] / kernels for one in found)
         later = statistics.mean(warm) if warm else math.nan
         right = sum(bool((one or {}).get("correct")) for one in found[0]["results"].values())
-        spread = sorted(spreads(found, common)) or [math.nan]
+        spread = sorted(compute_spreads(found, common)) or [math.nan]
         high = spread[min(len(spread) - 1, int(0.9 * len(spread)))]
         print(
             f"| {side} | {cold:.2f} | {later:.2f} | {3600 / cold:.0f} | {3600 / later:.0f} "
@@ -216,8 +216,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="flywheel-peer-") as name:
         folder = Path(name)
         for number in range(given.rounds):
-            rounds["ours"].append(ours(given.lake, rows, folder))
-            rounds["KernelBench"].append(theirs(rows, given.kernelbench, folder))
+            rounds["ours"].append(run_ours(given.lake, rows, folder))
+            rounds["KernelBench"].append(run_theirs(rows, given.kernelbench, folder))
             said = ", ".join(f"{side} {one[-1]['seconds']:.0f} s" for side, one in rounds.items())
             print(f"round {number + 1}: {said}", file=sys.stderr, flush=True)
             if given.out:

@@ -43,7 +43,7 @@ def bundles_of(number: int, about: dict[str, str], seed: int) -> list[dict[str, 
     return [_bundle(about, f"{seed}-{index}") for index in range(number)]
 
 
-def known(url: Path) -> dict[str, str]:
+def read_known(url: Path) -> dict[str, str]:
     """Return rows of a lake that bundles can point at."""
     with store.open(str(url)) as opened:
         row = opened.sql(
@@ -163,7 +163,7 @@ class Raw:
         self._connection.close()
 
 
-def copied(made: Path, target: Path) -> None:
+def copy_lake(made: Path, target: Path) -> None:
     """Copy a lake; its data files are shared, since they never change."""
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(made / "data", target / "data", copy_function=os.link)
@@ -174,13 +174,13 @@ def copied(made: Path, target: Path) -> None:
 def twins(folder: Path, made: Path) -> Iterator[tuple[store.Writer, Raw]]:
     """Open two copies of a lake, one for each side."""
     for name in ("store", "raw"):
-        copied(made, folder / name)
+        copy_lake(made, folder / name)
         store.writer(str(folder / name), author="benchmarks").close()  # to today's catalog
     raw = Raw(folder / "raw")
     with store.writer(str(folder / "store"), author="benchmarks") as writer:
         begun = time.perf_counter()
         # The first append after a load takes the loaded keys into the index.
-        first = _bundle(known(made), "first")
+        first = _bundle(read_known(made), "first")
         writer.append(first, "first")
         raw.commit([first])
         print(f"\nfirst append after the bulk load: {time.perf_counter() - begun:.2f} s")
@@ -246,7 +246,7 @@ def main() -> None:
             if given.lake is None:
                 size = Size(kernels=kernels, evaluations=kernels)
                 make(str(made), size, say=lambda _: None)
-            about = known(made)
+            about = read_known(made)
             with twins(Path(folder), made) as (writer, raw):
                 print(f"\n| {kernels} kernels | raw DuckLake ms | store ms | times | speed |")
                 print("|---|---|---|---|---|")

@@ -108,7 +108,7 @@ def gpu_us(cycles: int) -> float:
     return statistics.median(taken)
 
 
-def waiting(device: str, wanted_us: int) -> tuple[str, float]:
+def make_waiting(device: str, wanted_us: int) -> tuple[str, float]:
     """A task that waits for some time, and the time that it takes in microseconds."""
     if device == "cpu":
         return TASK.format(ns=wanted_us * 1000), wanted_us
@@ -130,7 +130,7 @@ def main() -> None:
     with Bench(options.device) as bench:
         print("  true µs  calls  measured µs    error  overhead µs  resolution µs (per call)")
         for wanted_us in (5, 20, 100, 1000) if options.device == "cuda" else (20, 100, 1000):
-            task, true_us = waiting(options.device, wanted_us)
+            task, true_us = make_waiting(options.device, wanted_us)
             rows = session(bench, task)
             kernel = next(row for row in rows if row["arm"] == "kernel")
             told_us = statistics.median(kernel["samples_ms"]) * 1e3

@@ -25,8 +25,8 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
-from append import copied
-from queries import HAND, by_hand
+from append import copy_lake
+from queries import HAND, open_by_hand
 
 import store
 
@@ -34,7 +34,7 @@ PIPELINE = [sys.executable, "-m", "pipelines", "run", "contrastive-batch"]
 DRAW = {"seed": 0, "exemplars": 2, "bucket_width": 0.25, "temperature": 1.0}
 
 
-def inlined(lake: str, folder: Path) -> None:
+def write_inlined(lake: str, folder: Path) -> None:
     """Write the few rows that the lake keeps in its catalog to Parquet, for the bare side."""
     with store.open(lake) as opened:
         for name in opened.catalog.tables:
@@ -46,7 +46,7 @@ def inlined(lake: str, folder: Path) -> None:
                 pq.write_table(rows, folder / name / "rows.parquet")
 
 
-def bare(lake: str, kept: str, prompts: int, out: Path) -> None:
+def fetch_texts(lake: str, kept: str, prompts: int, out: Path) -> None:
     """Fetch the texts of a batch by one statement over the Parquet files."""
     connection = duckdb.connect()
     for table in [*Path(lake, "data", "main").iterdir(), *Path(kept).iterdir()]:
@@ -62,7 +62,7 @@ def bare(lake: str, kept: str, prompts: int, out: Path) -> None:
 def export(lake: str, folder: Path) -> None:
     """Write the history as JSON lines: a file of tasks and one of judged kernels with samples."""
     with store.open(lake) as opened:
-        connection = by_hand(opened)
+        connection = open_by_hand(opened)
     connection.execute(
         f"""
         COPY (
@@ -89,7 +89,7 @@ def export(lake: str, folder: Path) -> None:
     )
 
 
-def measured(command: list[str], folder: Path) -> tuple[float, float]:
+def measure_command(command: list[str], folder: Path) -> tuple[float, float]:
     """Run a process; return its seconds and the most memory it held, in GB."""
     environment = os.environ | {"HF_HOME": str(folder / "hub"), "HF_DATASETS_OFFLINE": "1"}
     begun = time.perf_counter()
@@ -128,7 +128,7 @@ def compare(lake: Path, prompts: int, rounds: int, folder: Path) -> float:
     first: tuple[float, float] | None = None
     if not (lake / "derived").exists():
         options = f"--lake {lake} --limit {prompts} --seed 0 --out {folder / 'first'}".split()
-        first = measured([*PIPELINE, *options], folder)
+        first = measure_command([*PIPELINE, *options], folder)
     for round_ in range(rounds):
         dataset, drawn = folder / f"dataset{round_}", folder / f"drawn{round_}.parquet"
         given = [str(lake), str(folder / "inlined"), str(prompts), str(drawn)]
@@ -138,7 +138,7 @@ def compare(lake: Path, prompts: int, rounds: int, folder: Path) -> float:
             "pipeline": [*PIPELINE, *options],
         }
         for side, command in commands.items():
-            seconds, held = measured(command, folder)
+            seconds, held = measure_command(command, folder)
             best[side] = min(best[side], seconds)
             memory[side] = max(memory[side], held)
         made = assert_same(dataset, drawn)
@@ -162,7 +162,7 @@ def compare(lake: Path, prompts: int, rounds: int, folder: Path) -> float:
 def main() -> None:
     """Run the comparison, or one of its processes."""
     if sys.argv[1:2] == ["bare"]:
-        bare(sys.argv[2], sys.argv[3], int(sys.argv[4]), Path(sys.argv[5]))
+        fetch_texts(sys.argv[2], sys.argv[3], int(sys.argv[4]), Path(sys.argv[5]))
         return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lake", type=Path, required=True, help="lake made by generate.py")
@@ -174,8 +174,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="flywheel-batch-", dir=given.folder) as made:
         folder = Path(made)
         # Runs are recorded in the lake: a copy keeps the given one as it is.
-        copied(given.lake, folder / "lake")
-        inlined(str(given.lake), folder / "inlined")
+        copy_lake(given.lake, folder / "lake")
+        write_inlined(str(given.lake), folder / "inlined")
         if given.jsonl:
             export(str(given.lake), folder)
         print("| prompts | side | rows | s | GB | times bare SQL |")
@@ -185,7 +185,7 @@ def main() -> None:
             if given.jsonl:
                 script = Path(__file__).with_name("jsonl_job.py")
                 command = [sys.executable, str(script), str(folder), str(prompts)]
-                seconds, held = measured(command, folder)
+                seconds, held = measure_command(command, folder)
                 print(
                     f"| {prompts} | JSONL | {prompts} | {seconds:.1f} | {held:.2f} "
                     f"| {seconds / bare_s:.2f} |",

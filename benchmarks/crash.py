@@ -174,7 +174,7 @@ def read(url: str, notes: Path, stop: Path) -> None:
                     time.sleep(random.uniform(0, 0.2))
                     same = same and counts(lake) == first
                 noted.write(f"{lake.snapshot} {'same' if same else 'changed'}\n".encode())
-                torn = torn_bundles(lake)
+                torn = count_torn_bundles(lake)
                 if torn:
                     noted.write(f"{lake.snapshot} torn {torn}\n".encode())
     assert location.exists
@@ -186,19 +186,21 @@ def counts(lake: store.Lake) -> list[dict[str, Any]]:
     return lake.run(" UNION ALL ".join(parts) + " ORDER BY ALL").rows()
 
 
-def torn_bundles(lake: store.Lake) -> int:
+def count_torn_bundles(lake: store.Lake) -> int:
     """Return the number of bundles of which some rows are there and others are not."""
     found = bundle_rows(lake).items()
     return sum(
-        any(n < whole for n, whole in zip(some, _whole(name), strict=True)) for name, some in found
+        any(n < whole for n, whole in zip(some, _count_rows(name), strict=True))
+        for name, some in found
     )
 
 
-def doubled_bundles(lake: store.Lake) -> int:
+def count_doubled_bundles(lake: store.Lake) -> int:
     """Return the number of bundles of which some rows are there more than once."""
     found = bundle_rows(lake).items()
     return sum(
-        any(n > whole for n, whole in zip(some, _whole(name), strict=True)) for name, some in found
+        any(n > whole for n, whole in zip(some, _count_rows(name), strict=True))
+        for name, some in found
     )
 
 
@@ -225,7 +227,7 @@ def bundle_rows(lake: store.Lake) -> dict[str, tuple[int, int, int, int]]:
     }
 
 
-def _whole(name: str) -> tuple[int, int, int, int]:
+def _count_rows(name: str) -> tuple[int, int, int, int]:
     evaluations = evaluations_in(int(name.rpartition("-")[2]))
     return 1, evaluations, evaluations * len(ARMS), 1
 
@@ -235,8 +237,8 @@ def judge(url: str, acked: set[str], wanted: set[str]) -> Outcome:
     outcome = Outcome(acked=len(acked))
     with store.open(url) as lake:
         outcome.lost = len((acked | wanted) - bundle_rows(lake).keys())
-        outcome.torn = torn_bundles(lake)
-        outcome.doubled = doubled_bundles(lake)
+        outcome.torn = count_torn_bundles(lake)
+        outcome.doubled = count_doubled_bundles(lake)
     outcome.problems = [f"{p.table}: {p.rule} ({p.count})" for p in integrity.check(lake.location)]
     outcome.leftover_files = len(maintenance.list_leftovers(lake.location))
     return outcome
@@ -295,9 +297,9 @@ class Harness:
             for process in [*self.writers.values(), *readers]:
                 process.kill()
                 process.wait()
-        return self._judged(seconds)
+        return self._judge(seconds)
 
-    def _judged(self, seconds: float) -> Outcome:
+    def _judge(self, seconds: float) -> Outcome:
         notes = [line.split() for line in self._notes("writer")]
         read = [line.split() for line in self._notes("reader")]
         wanted = {

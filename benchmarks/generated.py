@@ -124,7 +124,7 @@ class Way:
     precompiled: bool = False
 
 
-def built(way: Way, folder: Path, mirror: Path) -> list[float]:
+def build_once(way: Way, folder: Path, mirror: Path) -> list[float]:
     """Return wall and CPU seconds until the first call has returned."""
     with tempfile.TemporaryDirectory(dir=folder) as own:
         file = Path(own) / "kernel.py"
@@ -138,7 +138,7 @@ def built(way: Way, folder: Path, mirror: Path) -> list[float]:
         return json.loads(done.stdout.splitlines()[-1])
 
 
-def mirrored(folder: Path) -> Path:
+def mirror_headers(folder: Path) -> Path:
     """Return a folder with links to torch's headers, for the precompiled one to lie beside them.
 
     torch writes it next to torch/extension.h, which would change the installation.
@@ -154,15 +154,15 @@ def mirrored(folder: Path) -> Path:
     return folder / "torch"
 
 
-def measured(ways: Sequence[Way]) -> None:
+def measure_ways(ways: Sequence[Way]) -> None:
     """Print a line for every build method; their rounds alternate."""
     seconds: dict[str, list[list[float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        mirror = mirrored(Path(folder))
+        mirror = mirror_headers(Path(folder))
         for number in range(max(way.rounds for way in ways)):
             for way in ways:
                 if number < way.rounds:
-                    found = built(way, Path(folder), mirror)
+                    found = build_once(way, Path(folder), mirror)
                     print(f"{way.name}: {found[0]:.1f} s", file=sys.stderr, flush=True)
                     seconds.setdefault(way.name, []).append(found)
     print("| build method | build and first call, median wall s | median CPU s | rounds |")
@@ -186,7 +186,7 @@ def teachers() -> dict[str, str]:
     return {kernel.variant: kernel.code for kernel in task.kernels if kernel.right}
 
 
-def on_processor(rounds: int) -> list[Way]:
+def make_cpu_ways(rounds: int) -> list[Way]:
     """Return the build methods for a CPU."""
     c = teachers()["cpp_vector"]
     cpp = c.replace("gcc ", "g++ ").replace("-x c ", "-x c++ ")
@@ -216,7 +216,7 @@ def on_processor(rounds: int) -> list[Way]:
     ]
 
 
-def on_gpu(rounds: int) -> list[Way]:
+def make_gpu_ways(rounds: int) -> list[Way]:
     """Return the build methods for a GPU, with nvcc if it is installed."""
     from torch.utils.cpp_extension import CUDA_HOME
 
@@ -241,7 +241,7 @@ def on_gpu(rounds: int) -> list[Way]:
     return [replace(way, device="cuda") for way in ways]
 
 
-def judged(tasks: int, device: str) -> None:
+def measure_judging(tasks: int, device: str) -> None:
     """Print the time to judge a kernel, by language."""
     wall: dict[str, list[float]] = {}
     build: dict[str, list[float]] = {}
@@ -284,12 +284,12 @@ def main() -> None:
 
     import torch
 
-    measured(on_processor(given.rounds))
-    judged(given.tasks, "cpu")
+    measure_ways(make_cpu_ways(given.rounds))
+    measure_judging(given.tasks, "cpu")
     if torch.cuda.is_available():
         print()
-        measured(on_gpu(given.rounds))
-        judged(given.tasks, "cuda:0")
+        measure_ways(make_gpu_ways(given.rounds))
+        measure_judging(given.tasks, "cuda:0")
     else:
         print("\nNVRTC and Triton: skipped, because there is no GPU")
 

@@ -76,12 +76,12 @@ def main() -> None:
         for task in (names[number % len(names)] for number in range(prompts))
     ]
 
-    def rendered(row: dict[str, Any]) -> dict[str, str]:
+    def render_row(row: dict[str, Any]) -> dict[str, str]:
         kernels = [shown[index] for index in row["exemplars"]]
         texts = [f"## {one['score']:.2f}x\n```python\n{one['code']}\n```" for one in kernels]
         return {"prompt": "\n\n".join([tasks[row["task_id"]], *texts])}
 
-    made = datasets.Dataset.from_list(picked).map(rendered)
+    made = datasets.Dataset.from_list(picked).map(render_row)
     made.to_parquet(str(folder / "prompts.parquet"))
 
 

@@ -46,7 +46,7 @@ def stream(file: Path) -> pa.RecordBatchReader:
     )
 
 
-def through_store(url: Path, files: dict[str, Path]) -> dict[str, float]:
+def load_with_store(url: Path, files: dict[str, Path]) -> dict[str, float]:
     """Load with `writer.load`; return seconds per table."""
     seconds: dict[str, float] = {}
     with store.writer(str(url), author="benchmarks") as writer:
@@ -57,7 +57,7 @@ def through_store(url: Path, files: dict[str, Path]) -> dict[str, float]:
     return seconds
 
 
-def raw(url: Path, files: dict[str, Path]) -> dict[str, float]:
+def load_with_duckdb(url: Path, files: dict[str, Path]) -> dict[str, float]:
     """Load with one INSERT..SELECT a table in a lake of the same layout; return seconds."""
     location = Location(url)
     location.data.mkdir(parents=True)
@@ -93,7 +93,7 @@ def main() -> None:
         rows = {name: pq.ParquetFile(file).metadata.num_rows for name, file in files.items()}
         best: dict[str, dict[str, float]] = {"raw": {}, "store": {}}
         for round_ in range(given.rounds):
-            for side, load in (("raw", raw), ("store", through_store)):
+            for side, load in (("raw", load_with_duckdb), ("store", load_with_store)):
                 url = Path(folder) / f"{side}{round_}"
                 for name, seconds in load(url, files).items():
                     best[side][name] = min(seconds, best[side].get(name, seconds))

@@ -45,9 +45,9 @@ def main() -> None:
         lake = f"{folder}/lake"
         hub = Hub(server.url, TOKEN)
         rows = _more(lake, asked.kernels, seed=0)
-        first, first_s, first_sent = _timed(lake, "v1", hub, server)
+        first, first_s, first_sent = _time_publish(lake, "v1", hub, server)
         added = _more(lake, int(asked.kernels * asked.more), seed=1) - rows
-        second, second_s, second_sent = _timed(lake, "v2", hub, server)
+        second, second_s, second_sent = _time_publish(lake, "v2", hub, server)
         print("| | rows | files | s | MB sent | of MB | share |")
         print("|---|---|---|---|---|---|---|")
         for name, count, done, seconds, sent in (
@@ -77,7 +77,9 @@ def _more(lake: str, kernels: int, seed: int) -> int:
     return sum(counts)
 
 
-def _timed(lake: str, tag: str, hub: Hub, server: HubServer) -> tuple[Publication, float, int]:
+def _time_publish(
+    lake: str, tag: str, hub: Hub, server: HubServer
+) -> tuple[Publication, float, int]:
     """Publish an edition; return it, its seconds, and the bytes that the server received."""
     got = server.received_bytes
     began = time.perf_counter()

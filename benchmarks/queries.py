@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 import duckdb
-from append import copied
+from append import copy_lake
 
 import store
 
@@ -44,7 +44,7 @@ QUESTIONS = {
 }
 
 
-def by_hand(lake: store.Lake) -> duckdb.DuckDBPyConnection:
+def open_by_hand(lake: store.Lake) -> duckdb.DuckDBPyConnection:
     """Return a plain DuckDB with one view per table over the lake's Parquet files."""
     connection = duckdb.connect()
     for name in lake.catalog.tables:
@@ -66,7 +66,7 @@ def agree(left: list[tuple[Any, ...]], right: list[tuple[Any, ...]]) -> bool:
     )
 
 
-def timed(ask: Callable[[], list[tuple[Any, ...]]]) -> tuple[float, list[tuple[Any, ...]]]:
+def time_question(ask: Callable[[], list[tuple[Any, ...]]]) -> tuple[float, list[tuple[Any, ...]]]:
     """Return the seconds that a question takes, and its answer."""
     begun = time.perf_counter()
     answer = ask()
@@ -82,14 +82,14 @@ def main() -> None:
     # Beside the lake, since its data files are linked.
     made = Path(given.lake).resolve()
     with TemporaryDirectory(prefix="flywheel-queries-", dir=made.parent) as folder:
-        copied(made, Path(folder) / "lake")
+        copy_lake(made, Path(folder) / "lake")
         compare(Path(folder) / "lake", given.rounds)
 
 
 def compare(place: Path, rounds: int) -> None:
     """Run every query on both sides over a lake with an empty view cache; print the ratios."""
     with store.open(str(place)) as lake:
-        hand = by_hand(lake)
+        hand = open_by_hand(lake)
         row = lake.run("SELECT kernel_id FROM kernels ORDER BY kernel_id DESC LIMIT 1").one()
         assert row is not None
         print("| query | by hand s | lake, first s | lake s | lake / by hand |")
@@ -102,10 +102,12 @@ def compare(place: Path, rounds: int) -> None:
             def ask(q: str = question, a: dict[str, Any] | None = arguments) -> Answer:
                 return [tuple(one.values()) for one in lake.sql(q, a).rows()]
 
-            made, _ = timed(ask)
+            made, _ = time_question(ask)
             for _ in range(rounds if made > _SHORT_S else _MANY * rounds):
-                first, left = timed(lambda p=plain, a=arguments: hand.execute(p, a).fetchall())
-                second, right = timed(ask)
+                first, left = time_question(
+                    lambda p=plain, a=arguments: hand.execute(p, a).fetchall()
+                )
+                second, right = time_question(ask)
                 assert agree(left, right), f"{title}: the answers differ"
                 seconds[0].append(first)
                 seconds[1].append(second)

@@ -21,7 +21,7 @@ atexit.register(lambda: print(
 """
 
 
-def timed(room: str, arguments: list[str]) -> tuple[float, str]:
+def time_command(room: str, arguments: list[str]) -> tuple[float, str]:
     """Run a command in a fresh process; return its seconds and which GPU libraries it imported."""
     run = f"from {room}.{'cli' if room == 'store' else '_cli'} import main; main()"
     code = f"{REPORT}\nsys.argv[1:] = {arguments!r}\n{run}"
@@ -53,7 +53,7 @@ def main() -> None:
     heavy = [""] * len(commands)
     for _ in range(given.rounds):
         for index, (room, arguments) in enumerate(commands):
-            took, heavy[index] = timed(room, arguments)
+            took, heavy[index] = time_command(room, arguments)
             seconds[index].append(took)
     print("| command | best s | median s | imports of torch, transformers, trl |")
     print("|---|---|---|---|")

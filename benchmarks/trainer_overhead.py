@@ -51,7 +51,7 @@ def metric(folder: Path, trainer: str, name: str) -> list[float]:
     return [row["value"] for row in rows]
 
 
-def plain_grpo(folder: Path, steps: int) -> list[float]:
+def run_plain_grpo(folder: Path, steps: int) -> list[float]:
     """Return the step times of TRL alone, with a reward that is a Python function."""
     import datasets
     from trl.trainer.grpo_config import GRPOConfig
@@ -85,19 +85,19 @@ def plain_grpo(folder: Path, steps: int) -> list[float]:
 
         def reward(completions: list[Any], task_id: list[str], **columns: Any) -> list[float]:
             return [
-                judged(turns[-1]["content"], task)
+                judge_once(turns[-1]["content"], task)
                 for turns, task in zip(completions, task_id, strict=True)
             ]
 
-        def judged(text: str, task: str) -> float:
+        def judge_once(text: str, task: str) -> float:
             code = parse_completion(text).code
             if code is None:
                 return -1.0
             if (code, task) not in known:
-                known[code, task] = asked(code, task)
+                known[code, task] = ask_judge(code, task)
             return known[code, task]
 
-        def asked(code: str, task: str) -> float:
+        def ask_judge(code: str, task: str) -> float:
             tables = host.judge(
                 {
                     "kernel_id": ids.kernel_id({"kernel.py": code}, "kernel.py"),
@@ -133,7 +133,7 @@ def plain_grpo(folder: Path, steps: int) -> list[float]:
     return [row["step_time"] for row in trainer.state.log_history if "step_time" in row]
 
 
-def plain_sft(run: Path) -> float:
+def run_plain_sft(run: Path) -> float:
     """Return the tokens a second of TRL alone on the rows of an sft run."""
     from trl.trainer.sft_config import SFTConfig
     from trl.trainer.sft_trainer import SFTTrainer
@@ -181,7 +181,7 @@ def main() -> None:
     parser.add_argument("--plain-sft", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.plain_sft is not None:
-        print(plain_sft(given.plain_sft))
+        print(run_plain_sft(given.plain_sft))
         return
     print("| job | with the store | plain TRL | ratio |")
     print("|---|---|---|---|")
@@ -190,7 +190,7 @@ def main() -> None:
         steps = str(given.steps)
         command(folder, "contrastive", "--preset", "tiny", "--steps", steps, "--out", "run")
         ours = statistics.median(metric(folder, "contrastive", "step_time")[WARM_UP:])
-        plain = statistics.median(plain_grpo(folder, given.steps)[WARM_UP:])
+        plain = statistics.median(run_plain_grpo(folder, given.steps)[WARM_UP:])
         print(
             f"| GRPO, median seconds per step | {ours:.2f} | {plain:.2f} | {ours / plain:.3f} |",
             flush=True,

@@ -53,7 +53,7 @@ OF_USE = "path NOT LIKE '%endless_loop%'"
 SETTING = {"device": "cpu", "threads": 1, "flush_bytes": 0}
 
 
-def forked(fork_server: ForkServer) -> dict[str, float]:
+def run_forked(fork_server: ForkServer) -> dict[str, float]:
     """Seconds of each part of one candidate's life in a worker."""
     marks = [time.perf_counter()]
     handle = WorkerHandle(
@@ -81,14 +81,14 @@ def forked(fork_server: ForkServer) -> dict[str, float]:
     return {**parts, "worker from a warm fork server": marks[-1] - marks[0]}
 
 
-def fresh(folder: str) -> dict[str, float]:
+def run_fresh(folder: str) -> dict[str, float]:
     """Seconds of the same candidate in an interpreter of its own."""
     begin = time.perf_counter()
     subprocess.run([sys.executable, "-c", FRESH, folder], check=True)
     return {"fresh interpreter": time.perf_counter() - begin}
 
 
-def in_fork(action: Callable[[], None]) -> float:
+def time_in_fork(action: Callable[[], None]) -> float:
     """Seconds of one step of a worker's set-up, measured in a forked child."""
     reading, writing = os.pipe()
     pid = os.fork()
@@ -106,21 +106,21 @@ def in_fork(action: Callable[[], None]) -> float:
 def walls(folder: str) -> dict[str, float]:
     """Seconds of each wall that a worker gets for itself."""
     return {
-        "of it: an empty fork": _timed(lambda: is_possible(lambda: None)),
-        "of it: Landlock": in_fork(lambda: isolation.guard(["landlock"], [folder], gpu=False)),
-        "of it: seccomp": in_fork(
+        "of it: an empty fork": _time(lambda: is_possible(lambda: None)),
+        "of it: Landlock": time_in_fork(lambda: isolation.guard(["landlock"], [folder], gpu=False)),
+        "of it: seccomp": time_in_fork(
             lambda: (
                 isolation.guard([], [], gpu=False),
                 isolation.narrow(["seccomp"], [], gpu=False),
             )[1]
         ),
-        "of it: capabilities": in_fork(
+        "of it: capabilities": time_in_fork(
             lambda: isolation.narrow(["no_capabilities"], [], gpu=False)
         ),
     }
 
 
-def _timed(action: Callable[[], object]) -> float:
+def _time(action: Callable[[], object]) -> float:
     begin = time.perf_counter()
     action()
     return time.perf_counter() - begin
@@ -183,10 +183,10 @@ def main() -> None:
         begin = time.perf_counter()
         fork_server.wait_ready()
         warm_s = time.perf_counter() - begin
-        forked(fork_server)
-        fresh(folder)
+        run_forked(fork_server)
+        run_fresh(folder)
         for _ in range(rounds):
-            for figures in (forked(fork_server), walls(folder), fresh(folder)):
+            for figures in (run_forked(fork_server), walls(folder), run_fresh(folder)):
                 for name, figure in figures.items():
                     seconds.setdefault(name, []).append(figure)
     middle = {name: statistics.median(figures) for name, figures in seconds.items()}

@@ -63,7 +63,7 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
     scores = _find_scores(lake, config, request, tasks.rows)
     dropped = dict(tasks.dropped)
     if scores is None:
-        eligible, candidates, device = _nothing_scored(), tasks.rows, config.device
+        eligible, candidates, device = _make_empty_scores(), tasks.rows, config.device
         notes = {} if device is None else {"device": device}
     else:
         eligible, device, notes = scores.eligible, scores.device, scores.notes
@@ -156,7 +156,7 @@ def explain(lake: store.Lake, config: Config, request: Request, task: str) -> Re
         lake,
         "FROM eligible WHERE task_id = $1",
         [task_id],
-        eligible=_nothing_scored() if scores is None else scores.eligible,
+        eligible=_make_empty_scores() if scores is None else scores.eligible,
     )
     candidates = query(lake, "SELECT DISTINCT task_id FROM eligible", eligible=eligible)
     if scores is None or candidates.num_rows == 0:
@@ -201,7 +201,7 @@ def _find_scores(
     )
 
 
-def _nothing_scored() -> Relation:
+def _make_empty_scores() -> Relation:
     """Return scored kernels in their columns, but none."""
     return Relation(sql=sql("contrastive_batch", "nothing_scored"))
 

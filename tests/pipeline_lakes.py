@@ -102,20 +102,20 @@ class Rows:
         kernel = self.add("kernels", builders.kernel(code=code, **({"license": "MIT"} | more)))
         kernel_id = kernel["kernel_id"]
         self.known[kernel_id] = kernel
-        self.written(kernel_id, task_id, policy)
+        self.add_attempt(kernel_id, task_id, policy)
         first = int(kernel_id[:12], 16)
         signature = list(bands if bands is not None else range(first, first + 16))
         self.add("kernel_features", builders.features(kernel, minhash_bands=signature))
         return kernel_id
 
-    def written(self, kernel_id: str, task_id: str, policy: str = "writer") -> None:
+    def add_attempt(self, kernel_id: str, task_id: str, policy: str = "writer") -> None:
         """Add an attempt of a policy at a task that gave this kernel."""
         known = self.known
         self.add(
             "generations", builders.generation(known[policy], known[task_id], known[kernel_id])
         )
 
-    def judged(
+    def add_verdict(
         self,
         task_id: str,
         kernel_id: str,
@@ -135,9 +135,9 @@ class Rows:
         )  # fmt: skip
         return self.add("evaluations", row)
 
-    def measured(self, task_id: str, kernel_id: str, speedup: float, **more: Any) -> None:
+    def add_session(self, task_id: str, kernel_id: str, speedup: float, **more: Any) -> None:
         """Add a correct verdict and a session of 7 blocks with exactly this speedup over eager."""
-        evaluation = self.judged(task_id, kernel_id, **more)
+        evaluation = self.add_verdict(task_id, kernel_id, **more)
         for row in builders.session(evaluation, [1.0] * 7, eager=[speedup] * 7):
             self.add("timings", row)
 
@@ -167,7 +167,7 @@ class Known:
     kernels: dict[str, str]
 
 
-def small_rows(rows: Rows) -> Known:
+def add_small_rows(rows: Rows) -> Known:
     """Fill in tasks of both splits with kernels of every standing.
 
     relu: five good kernels in four buckets, one quarantined, one wrong. sigmoid: three good
@@ -193,10 +193,10 @@ def small_rows(rows: Rows) -> Known:
     for task, kernels in speeds.items():
         for name, speedup in kernels.items():
             known[f"{task}.{name}"] = rows.kernel(tasks[task], code_of(task, name))
-            rows.measured(tasks[task], known[f"{task}.{name}"], speedup)
+            rows.add_session(tasks[task], known[f"{task}.{name}"], speedup)
     for name, speedup in (("cheat", 50.0), ("wrong", 40.0)):
         known[name] = rows.kernel(tasks["relu"], code_of("relu", name))
-        rows.measured(tasks["relu"], known[name], speedup)
+        rows.add_session(tasks["relu"], known[name], speedup)
     rows.quarantine(known["cheat"])
-    rows.judged(tasks["relu"], known["wrong"], "incorrect", reason="incorrect_numerical")
+    rows.add_verdict(tasks["relu"], known["wrong"], "incorrect", reason="incorrect_numerical")
     return Known(*tasks.values(), known)

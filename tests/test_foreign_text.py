@@ -230,7 +230,7 @@ COMMANDS: dict[str, list[list[str]]] = {
                          ["--dataset", "x", "--policy", "scripted:BAD"]],
     "trainers rescore": [[EVIL], ["RUN"], ["RUN", "--rule", EVIL], ["RUN", "--rule", "raises"]],
 }  # fmt: skip
-"""Command lines by the command that they are of. `filled` puts ids and a file name into them."""
+"""Command lines by their command. `fill_words` puts ids and a file name into them."""
 REPEATED: dict[str, list[list[str]]] = {
     "store query": [["FROM " + one, "--format", to] for one in TABLES for to in ("csv", "json")],
     "evaluators run": [["--suite", EVIL], ["--kernel", EVIL]],
@@ -238,7 +238,7 @@ REPEATED: dict[str, list[list[str]]] = {
 """Command lines whose like is above; `make test-all` tries them."""
 
 
-def filled(words: list[str], folder: Path, rows: dict[str, list[dict[str, Any]]]) -> list[str]:
+def fill_words(words: list[str], folder: Path, rows: dict[str, list[dict[str, Any]]]) -> list[str]:
     known = {
         "KERNEL": rows["kernels"][0]["kernel_id"],
         "CHILD": rows["kernels"][1]["kernel_id"],
@@ -268,7 +268,7 @@ def test_every_command_is_among_those_that_are_tried() -> None:
     assert found == set(COMMANDS)
 
 
-def unseemly(text: str) -> list[str]:
+def find_unseemly(text: str) -> list[str]:
     """Return what a text holds that no command may send: hidden characters, forged lines."""
     hidden = {
         f"{ord(char):x}"
@@ -279,7 +279,9 @@ def unseemly(text: str) -> list[str]:
     return [*hidden, *forged]
 
 
-def ran(folder: Path, words: list[str], stdin: str = "", **more: str) -> tuple[int, str, str]:
+def run_command(
+    folder: Path, words: list[str], stdin: str = "", **more: str
+) -> tuple[int, str, str]:
     done = commands.run(words, cwd=folder, env=environment(folder, **more), stdin=stdin)
     return done.returncode, done.stdout, done.stderr
 
@@ -306,24 +308,28 @@ def test_no_command_sends_hostile_text(
     typed = f"SELECT name, '{EVIL}' AS x FROM policies;\nFROM \"{EVIL}\";\n.views {EVIL}\n"
     wrong: list[object] = []
     for words in commands_of[name]:
-        line = [*name.split(), *filled(words, own, rows)]
+        line = [*name.split(), *fill_words(words, own, rows)]
         # Nothing is to be reached: what the Hub's client says of it is foreign text, too.
-        code, out, err = ran(own, line, typed, HF_ENDPOINT="http://127.0.0.1:9")
+        code, out, err = run_command(own, line, typed, HF_ENDPOINT="http://127.0.0.1:9")
         if code == 0 and "json" in words:
             json.loads(out)
         if code == 0 and "csv" in words:  # a cell of CSV may hold newlines, in quotes
             out = out.replace(FORGED, "")
-        if code not in (0, 1, 2, 3) or unseemly(out) or unseemly(err):
-            wrong.append((line, code, unseemly(out), unseemly(err), (out + err)[-1500:]))
+        if code not in (0, 1, 2, 3) or find_unseemly(out) or find_unseemly(err):
+            wrong.append((line, code, find_unseemly(out), find_unseemly(err), (out + err)[-1500:]))
     assert not wrong, wrong[0]
 
 
 def test_json_gives_the_stored_text_back(
     folder: Path, rows: dict[str, list[dict[str, Any]]]
 ) -> None:
-    _, out, _ = ran(folder, ["store", "query", "SELECT name FROM policies", "--format", "json"])
+    _, out, _ = run_command(
+        folder, ["store", "query", "SELECT name FROM policies", "--format", "json"]
+    )
     assert json.loads(out) == [{"name": rows["policies"][0]["name"]}]
-    _, out, err = ran(folder, ["store", "query", "SELECT name FROM policies", "--format", "csv"])
+    _, out, err = run_command(
+        folder, ["store", "query", "SELECT name FROM policies", "--format", "csv"]
+    )
     assert "\\x1b[2J" in out
     assert "1 cells hold characters that are shown as escapes" in err
 
@@ -331,7 +337,7 @@ def test_json_gives_the_stored_text_back(
 # ---- on a terminal -------------------------------------------------------------------------------
 
 
-def on_terminal(folder: Path, words: list[str], typed: str = "", columns: int = 80) -> str:
+def run_on_terminal(folder: Path, words: list[str], typed: str = "", columns: int = 80) -> str:
     """Return what a terminal of so many columns is sent by a command."""
     ours, theirs = pty.openpty()
     env = environment(folder, COLUMNS=str(columns), LINES="50", HF_ENDPOINT="http://127.0.0.1:9")
@@ -386,9 +392,9 @@ def test_a_terminal_is_sent_no_hostile_text(
 ) -> None:
     own = tmp_path / "own"
     shutil.copytree(folder, own)
-    seen = on_terminal(own, filled(words, own, rows))
+    seen = run_on_terminal(own, fill_words(words, own, rows))
     plain = OURS.sub("", seen)
-    assert unseemly(plain) == []
+    assert find_unseemly(plain) == []
     # Nor where the terminal itself would begin a new row.
     for line in plain.split("\n"):
         assert not any(
@@ -399,10 +405,10 @@ def test_a_terminal_is_sent_no_hostile_text(
 
 def test_the_shell_answers_on_a_terminal(folder: Path) -> None:
     typed = f"SELECT name FROM policies;\nSELECT '{FORGED}' AS a;\n.quit\n"
-    seen = on_terminal(folder, ["store", "shell"], typed)
+    seen = run_on_terminal(folder, ["store", "shell"], typed)
     assert "lake> " in seen
     assert "\\x1b[2J" in seen
-    assert unseemly(OURS.sub("", seen)) == []
+    assert find_unseemly(OURS.sub("", seen)) == []
 
 
 # ---- servers, candidates and tasks ---------------------------------------------------------------
@@ -411,7 +417,7 @@ def test_the_shell_answers_on_a_terminal(folder: Path) -> None:
 def test_what_an_endpoint_says_is_escaped(folder: Path, tmp_path: Path) -> None:
     own = tmp_path / "own"
     shutil.copytree(folder, own)
-    made = ran(own, ["pipelines", "run", "rl-prompts", "--out", "prompts"])
+    made = run_command(own, ["pipelines", "run", "rl-prompts", "--out", "prompts"])
     assert made[0] == 0, made
     for answer in (
         status(404, EVIL), status(500, EVIL), status(401, EVIL + WIDE),
@@ -419,14 +425,14 @@ def test_what_an_endpoint_says_is_escaped(folder: Path, tmp_path: Path) -> None:
         lambda asked: {"choices": EVIL},
     ):  # fmt: skip
         with ChatServer(answer) as server:
-            code, out, err = ran(
+            code, out, err = run_command(
                 own,
                 ["trainers", "rollout", "--dataset", "prompts", "--policy", f"{server.url}#{EVIL}",
                  "--no-judge", "--attempts", "1", "--retries", "0", "--timeout-s", "20"],
             )  # fmt: skip
         assert code in (0, 1), err
         assert "mine.py on CPU" in err or "kernels" in out
-        assert unseemly(out) == unseemly(err) == []
+        assert find_unseemly(out) == find_unseemly(err) == []
 
 
 def test_a_candidate_and_a_task_cannot_write_a_verdict(folder: Path, tmp_path: Path) -> None:
@@ -434,11 +440,11 @@ def test_a_candidate_and_a_task_cannot_write_a_verdict(folder: Path, tmp_path: P
     (tmp_path / "task.py").write_text(TASK)
     (tmp_path / "wrong.py").write_text(f"raise ValueError({EVIL!r})\n")
     check = ["evaluators", "check", str(tmp_path / "candidate.py"), "--device", "cpu", "--task"]
-    code, out, err = ran(folder, [*check, str(tmp_path / "task.py")])
+    code, out, err = run_command(folder, [*check, str(tmp_path / "task.py")])
     assert code == 1, err
     assert re.match(r"candidate\.py on .*: crash \(", out), out
-    assert unseemly(out) == unseemly(err) == []
+    assert find_unseemly(out) == find_unseemly(err) == []
     assert "  | " in out
-    code, out, err = ran(folder, [*check, str(tmp_path / "wrong.py")])
+    code, out, err = run_command(folder, [*check, str(tmp_path / "wrong.py")])
     assert code == 1
-    assert unseemly(out) == unseemly(err) == []
+    assert find_unseemly(out) == find_unseemly(err) == []

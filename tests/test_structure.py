@@ -76,7 +76,7 @@ def dotted_name(node: ast.expr) -> str:
     return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
 
 
-def uses(path: Path) -> Iterator[tuple[int, str]]:
+def find_uses(path: Path) -> Iterator[tuple[int, str]]:
     """Yield each dotted name that a file reads through an import or passes as a string.
 
     Strings are what monkeypatch and entry points take.
@@ -123,7 +123,7 @@ def test_no_private_name_is_reached_through_another_folders_module() -> None:
     offenders = [
         f"{path}:{line} reaches for {name}"
         for path in modules(*PROGRAMS)
-        for line, name in uses(path)
+        for line, name in find_uses(path)
         if is_private_elsewhere(name, path)
     ]
     assert not offenders, "\n".join([ADVICE, *offenders])

@@ -129,13 +129,13 @@ def run(job: Job, config: Config) -> str:
 def _open_pool(stack: ExitStack, job: Job, place: str, judge: Judge) -> Pool | None:
     """Open the judges on rank 0; a refusal there ends every rank."""
 
-    def opened() -> None:
+    def open_pool() -> None:
         from evaluators.scheduling.pool import Pool
 
         made.append(stack.enter_context(Pool(job.lake_url, place, judge)))
 
     made: list[Pool] = []
-    ranks.run_on_main(opened)
+    ranks.run_on_main(open_pool)
     return made[0] if made else None
 
 

@@ -106,7 +106,7 @@ def run(job: Job, config: Config) -> str:
             parent = processes.run_on_main(lambda: run.policy(start, stage="sft", parent=parent))
         rounds = _Rounds(run, config, start, parent, prompts, tasks, judge)
         for number in range(len(rounds.done) + 1, config.rounds + 1):
-            rounds.next(number)
+            rounds.run_round(number)
         snapshot = run.flush()
     rates = ", ".join(f"{one['success_rate']:.3g}" for one in rounds.done)
     return (
@@ -136,7 +136,7 @@ class _Rounds:
     @property
     def folder(self) -> Path:
         """Return the folder of the model that the next round samples from."""
-        return self._of(len(self.done))
+        return self._find_folder(len(self.done))
 
     @property
     def policy_id(self) -> str:
@@ -148,7 +148,7 @@ class _Rounds:
         """Return the optimisation steps made so far."""
         return sum(one["steps"] for one in self.done)
 
-    def next(self, number: int) -> None:
+    def run_round(self, number: int) -> None:
         """Sample, judge, and train once.
 
         Raises:
@@ -157,7 +157,7 @@ class _Rounds:
         run, config = self._run, self._config
         serving = Serving(batch=config.sampling_batch)
         began = processes.run_on_main(
-            lambda: self._began(number, serving),
+            lambda: self._begin_round(number, serving),
             meanwhile=lambda: spread.serve(self.folder, serving),
         )
         outcome = Outcome(**began["outcome"])
@@ -193,14 +193,14 @@ class _Rounds:
         )
         run.keep({"rounds": self.done, "began": None})
 
-    def _began(self, number: int, serving: Serving) -> dict[str, Any]:
+    def _begin_round(self, number: int, serving: Serving) -> dict[str, Any]:
         """Return the round's outcome and dataset, sampled and judged where that is not done yet."""
         run, config = self._run, self._config
         with spread.Spread(self.folder, serving) as policy:
             began: dict[str, Any] | None = run.state.get("began")
             if began is not None and began["round"] == number:
                 return began
-            groups = self._sampled(number, policy)
+            groups = self._sample_round(number, policy)
         with run.reader() as lake:
             outcome = read_outcome(lake, groups)
             snapshot = lake.snapshot
@@ -228,7 +228,7 @@ class _Rounds:
         run.keep({"began": began})
         return began
 
-    def _sampled(self, number: int, policy: spread.Spread) -> list[str]:
+    def _sample_round(self, number: int, policy: spread.Spread) -> list[str]:
         """Let the policy attempt every prompt, judge what it writes, and return the groups."""
         import store
         from evaluators.scheduling.pool import Pool
@@ -281,12 +281,11 @@ class _Rounds:
             )
         else:
             # The rate of a round is that of the model that it samples from.
-            hint = (
-                f"The last good model is {self._of(rates.index(best))} (success rate {best:.3g})."
-            )
+            folder = self._find_folder(rates.index(best))
+            hint = f"The last good model is {folder} (success rate {best:.3g})."
         raise Collapsed(f"round {number}: the policy has collapsed: {why}", hint)
 
-    def _of(self, rounds: int) -> Path:
+    def _find_folder(self, rounds: int) -> Path:
         """Return the folder of the model after so many rounds."""
         return self._run.job.out / f"round-{rounds}" / supervised.FINAL if rounds else self._base
 

@@ -46,12 +46,12 @@ def find_patches(source: Source) -> Iterator[Patch]:
     Settings under torch.backends and the compiler's config are meant to be set and are left out.
     """
     for module in source.modules:
-        for node, name in _writes(module):
+        for node, name in _find_writes(module):
             if name.split(".")[0] in _PATCHED_ROOTS and not f"{name}.".startswith(_SETTINGS):
                 yield Patch(module, node, name)
 
 
-def _writes(module: Module) -> Iterator[tuple[ast.AST, str]]:
+def _find_writes(module: Module) -> Iterator[tuple[ast.AST, str]]:
     for target, _, _ in module.assigned:
         if isinstance(target, ast.Attribute) or (
             isinstance(target, ast.Subscript)

@@ -45,13 +45,13 @@ class DeviceLock:
         return list(self._fds)
 
     @contextlib.contextmanager
-    def shared(self) -> Generator[float]:
+    def hold_shared(self) -> Generator[float]:
         """Hold the device together with others; yields the seconds of waiting."""
         with self._hold(fcntl.LOCK_SH) as waited_s:
             yield waited_s
 
     @contextlib.contextmanager
-    def exclusive(self) -> Generator[float]:
+    def hold_exclusive(self) -> Generator[float]:
         """Hold the device alone; yields the seconds of waiting."""
         with self._hold(fcntl.LOCK_EX) as waited_s:
             yield waited_s

@@ -246,7 +246,7 @@ def write_order(case: Case, bench: Bench, scratch: Path) -> Path:
     inbox = scratch / "inbox"
     with open(inbox, "w+b") as file:
         file.truncate(size)
-        [arguments, inputs] = Box.mapped(file.fileno(), size).put(values)["list"]
+        [arguments, inputs] = Box.map_file(file.fileno(), size).put(values)["list"]
     setting = {
         **{"device": bench.device, "threads": 1, "flush_bytes": 4},
         **{"inbox_bytes": size, "outbox_bytes": 0},

@@ -25,11 +25,11 @@ _MOST_OPEN = 32
 class Pieces:
     """Pieces of one worker's GPU memory that are open in this process.
 
-    `running` lets the worker run meanwhile: CUDA needs the owner's process to open memory.
+    `let_run` lets the worker run meanwhile: CUDA needs the owner's process to open memory.
     """
 
-    def __init__(self, running: Callable[[], AbstractContextManager[None]]) -> None:
-        self._running = running
+    def __init__(self, let_run: Callable[[], AbstractContextManager[None]]) -> None:
+        self._let_run = let_run
         self._open: dict[str, OpenedMemory] = {}
         self._at: dict[int, tuple[int, OpenedMemory]] = {}
 
@@ -41,7 +41,7 @@ class Pieces:
         pieces = _check_pieces(named)
         missing = [(size, handle) for _, size, handle in pieces if handle not in self._open]
         if missing:
-            with self._running():
+            with self._let_run():
                 for size, handle in missing:
                     self._open_one(handle, size)
         self._at = {address: (size, self._open[handle]) for address, size, handle in pieces}

@@ -57,7 +57,7 @@ class Box:
         self.device = memory.device.type
 
     @classmethod
-    def mapped(cls, fd: int, size_bytes: int) -> Self:
+    def map_file(cls, fd: int, size_bytes: int) -> Self:
         """Return the box in a shared file."""
         return cls(torch.frombuffer(mmap.mmap(fd, size_bytes), dtype=torch.uint8))
 
@@ -246,7 +246,7 @@ def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return value
 
 
-def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+def has_same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors have the same bytes, so that NaN equals itself."""
     if one.shape != other.shape:
         return False
@@ -262,7 +262,7 @@ def _view_bytes(tensor: torch.Tensor) -> torch.Tensor:
     return flat.as_strided(flat.shape, (1,)).view(torch.uint8)
 
 
-def with_gaps(value: Any) -> Any:
+def add_gaps(value: Any) -> Any:
     """Return the value with tensors of two or more dimensions spread over twice their memory."""
 
     def spread(tensor: Tensor) -> Tensor:

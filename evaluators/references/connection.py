@@ -125,7 +125,7 @@ class TaskConnection:
 
     def take(self, answer: Mapping[str, Any], device: str) -> Any:
         """Return the value of an answer, its tensors copied to a device."""
-        with self._opened(answer) as (box, spec, _):
+        with self._open_answer(answer) as (box, spec, _):
             return box.get(spec, device)
 
     def take_list(self, answer: Mapping[str, Any], device: str, what: str) -> list[Any]:
@@ -137,7 +137,7 @@ class TaskConnection:
 
     def take_pair(self, answer: Mapping[str, Any]) -> tuple[Any, list[torch.Tensor | None]]:
         """Return a value and the exact counterparts of its tensors."""
-        with self._opened(answer) as (box, spec, place):
+        with self._open_answer(answer) as (box, spec, place):
             match spec:
                 case {"list": [value_spec, exact_spec]}:
                     # Without room for double precision on a GPU, the exact part is on the CPU.
@@ -152,7 +152,7 @@ class TaskConnection:
             return value, exact
 
     @contextlib.contextmanager
-    def _opened(self, answer: Mapping[str, Any]) -> Generator[tuple[Box, Any, str]]:
+    def _open_answer(self, answer: Mapping[str, Any]) -> Generator[tuple[Box, Any, str]]:
         """Yield the box of an answer's value, its structure and its place."""
         try:
             place = self._read_place(answer)
@@ -212,7 +212,7 @@ class TaskConnection:
         """Open memory of the worker, which has to run while CUDA does."""
         if self._process is None:
             raise ReferenceFailed("the task's worker is gone")
-        with self._process.running():
+        with self._process.let_run():
             return OpenedBox(handle, size)
 
     def _drop(self, side: Side, place: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from evaluators.memory.tensors import layout, move_to_device, same_bits, tensors_of
+from evaluators.memory.tensors import has_same_bits, layout, move_to_device, tensors_of
 from evaluators.references.choices import Choice, add_exact_values, record
 from evaluators.references.weight_seed import WEIGHT_SEED
 
@@ -106,9 +106,9 @@ class TaskModule:
             self.draws |= not all(torch.equal(a, b) for a, b in zip(before, drawn, strict=True))
             if self.mutates is None:
                 pairs = zip(tensors_of(inputs), tensors_of(given), strict=True)
-                self.mutates = not all(same_bits(one, other) for one, other in pairs)
+                self.mutates = not all(has_same_bits(one, other) for one, other in pairs)
             del given
-            return value, self._exact(inputs, list(tensors_of(value)))
+            return value, self._compute_exact(inputs, list(tensors_of(value)))
 
     def choices(self, inputs: list[Any], seed: int) -> list[Choice]:
         """Return the choices of indices in a call of a copy, which leaves no memory of it."""
@@ -144,7 +144,9 @@ class TaskModule:
         else:
             torch.default_generator.manual_seed(seed)
 
-    def _exact(self, inputs: list[Any], own: list[torch.Tensor]) -> list[torch.Tensor | None]:
+    def _compute_exact(
+        self, inputs: list[Any], own: list[torch.Tensor]
+    ) -> list[torch.Tensor | None]:
         """Return the answer in double precision, or its own numbers where that is impossible.
 
         It is impossible for code that fixes its element type, and for code that draws numbers,
@@ -152,7 +154,7 @@ class TaskModule:
         """
         if not self.draws:
             try:
-                exact = list(tensors_of(self._in_double(inputs)))
+                exact = list(tensors_of(self._run_in_double(inputs)))
                 if [t.shape for t in exact] == [t.shape for t in own]:
                     pairs = zip(own, exact, strict=True)
                     return [x if _classify(x) == _classify(t) else _to_exact(t) for t, x in pairs]
@@ -160,7 +162,7 @@ class TaskModule:
                 pass
         return [_to_exact(tensor) for tensor in own]
 
-    def _in_double(self, inputs: list[Any]) -> Any:
+    def _run_in_double(self, inputs: list[Any]) -> Any:
         default = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
         try:
@@ -226,7 +228,7 @@ def _clone_inputs(
 ) -> list[Any]:
     """Return copies for one call, since a reference may write into its inputs."""
 
-    def copied(value: Any) -> Any:
+    def copy_value(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             if double and _classify(value) != "whole":
                 dtype = torch.complex128 if value.is_complex() else torch.float64
@@ -234,7 +236,7 @@ def _clone_inputs(
                 dtype = value.dtype
             return value.to(device or value.device, dtype, copy=True)
         if isinstance(value, list | tuple):
-            return type(value)(copied(item) for item in value)
+            return type(value)(copy_value(item) for item in value)
         return value
 
-    return [copied(value) for value in inputs]
+    return [copy_value(value) for value in inputs]

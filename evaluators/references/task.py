@@ -16,13 +16,13 @@ from typing import Any, Self
 import torch
 
 from evaluators.device.roofline import Counts
-from evaluators.memory.tensors import same_bits
+from evaluators.memory.tensors import has_same_bits
 from evaluators.references.choices import Choice, read_choice
 from evaluators.references.connection import ReferenceFailed, TaskConnection
 from evaluators.references.state import ModuleState, read_state, split_pages
 from evaluators.sandbox.launcher import ForkServer
 
-__all__ = ["Expected", "Reference", "ReferenceFailed", "call_seed", "same_bits"]
+__all__ = ["Expected", "Reference", "ReferenceFailed", "call_seed", "has_same_bits"]
 
 _MOST_COUNT = 1 << 62
 

@@ -48,14 +48,14 @@ class _Trials:
             isolation.missing["pid_namespace"] = isolation.SHARED_BY_CUDA
         else:
             self._try("pid_namespace", lambda: _run_as_first(_expect_first))
-        self._try("own_root", self._in_namespace(self._try_root))
+        self._try("own_root", self._enter_namespace(self._try_root))
         self._try("landlock", self._try_landlock)
         self._try_signal_scope()
         self._try("seccomp", self._try_seccomp)
         if self._has("seccomp") and "no_network" not in self._enclosures:
             self._found.append("no_network")
         self._try("no_capabilities", self._try_no_capabilities)
-        self._require("own_procfs", "own_root", self._in_namespace(self._try_own_procfs))
+        self._require("own_procfs", "own_root", self._enter_namespace(self._try_own_procfs))
         if self._has("own_procfs"):
             self._found.append("hidden_processes")
         else:
@@ -88,7 +88,7 @@ class _Trials:
         else:
             isolation.missing[name] = f"needs {needed}"
 
-    def _in_namespace(self, part: Callable[[], object]) -> Callable[[], object]:
+    def _enter_namespace(self, part: Callable[[], object]) -> Callable[[], object]:
         """Let a trial run in a PID namespace where workers will."""
         return (lambda: _run_as_first(part)) if self._has("pid_namespace") else part
 

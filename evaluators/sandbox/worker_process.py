@@ -157,7 +157,7 @@ class WorkerProcess:
         self._freeze()
 
     @contextlib.contextmanager
-    def running(self) -> Generator[None]:
+    def let_run(self) -> Generator[None]:
         """Let the worker run while the driver of a GPU needs it."""
         self._freezer.thaw()
         yield

@@ -78,7 +78,7 @@ def main(fd: int) -> None:
     lock = DeviceLock([(turnstile, held) for turnstile, held in order["locks"]])
     try:
         # One after the other: drivers have failed where several processes began to use a GPU.
-        with lock.exclusive():
+        with lock.hold_exclusive():
             arch = find_architecture(device)
             tools = describe_toolchain(arch)
             bench = Bench(device, Builds(builds, tools), lock)

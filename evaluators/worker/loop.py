@@ -26,11 +26,11 @@ from evaluators.memory.cuda_memory import SharedMemory, name_pieces
 from evaluators.memory.tensors import (
     Box,
     BoxFull,
+    add_gaps,
     get_dtype_name,
     map_tensors,
     suspend_modes,
     tensors_of,
-    with_gaps,
 )
 from evaluators.processes import messages
 from evaluators.worker import failed_builds
@@ -161,7 +161,7 @@ class Worker:
         between their elements.
         """
         if strided:
-            self._slots[slot] = with_gaps(self._inbox.get(inputs, self._device))
+            self._slots[slot] = add_gaps(self._inbox.get(inputs, self._device))
         elif self._inbox.device == self._device:
             self._slots[slot] = self._inbox.share(inputs)
         else:
@@ -341,7 +341,7 @@ def _make_boxes(setting: Setting, fds: tuple[int, int]) -> tuple[list[Box], list
     """Make inbox and outbox; those in GPU memory have handles by which the judge opens them."""
     sizes = (setting.inbox_bytes, setting.outbox_bytes)
     if setting.device != "cuda":
-        return [Box.mapped(fd, size) for fd, size in zip(fds, sizes, strict=True)], []
+        return [Box.map_file(fd, size) for fd, size in zip(fds, sizes, strict=True)], []
     shared = [SharedMemory(size) for size in sizes]
     return [Box(memory.bytes) for memory in shared], [memory.handle for memory in shared]
 

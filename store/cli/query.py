@@ -118,8 +118,8 @@ def tables(*, at: At = None, format: Format = "table", common: Common = COMMON) 
     """
     with open_lake(common, at) as lake:
         parts = [
-            f"SELECT '{t.name}' AS \"table\", count(*) AS rows, '{_quoted(t.about)}' AS about "
-            f"FROM {t.name}"
+            f"SELECT '{t.name}' AS \"table\", count(*) AS rows, "
+            f"'{_escape_quotes(t.about)}' AS about FROM {t.name}"
             for t in lake.catalog.tables.values()
         ]
         print_rows(lake.run(" UNION ALL ".join(parts)).arrow(), format)
@@ -199,5 +199,5 @@ def _read_statement(sql: str | None, file: Path | None) -> str:
     return sys.stdin.read()
 
 
-def _quoted(text: str) -> str:
+def _escape_quotes(text: str) -> str:
     return text.replace("'", "''")

@@ -153,19 +153,19 @@ def _find_techniques(
 ) -> set[str]:
     """Return the techniques whose syntax is there; the vocabulary is `store.code.techniques`."""
 
-    def starts(names: set[str], *prefixes: str) -> bool:
+    def has_prefix(names: set[str], *prefixes: str) -> bool:
         return any(name.startswith(prefixes) for name in names)
 
     seen = {
         "coalesced_access": bool(types & _VECTOR_TYPES)
-        or starts(calls, "__ldg", "__ldcs", "__ldcg", "make_float4", "make_float2"),
+        or has_prefix(calls, "__ldg", "__ldcs", "__ldcg", "make_float4", "make_float2"),
         "fusion": any("fuse" in name.lower() for name in defined),
-        "block_configuration": bounds or starts(calls, "cudaOccupancy"),
-        "warp_reduction": starts(calls, "__shfl", "__reduce_")
+        "block_configuration": bounds or has_prefix(calls, "cudaOccupancy"),
+        "warp_reduction": has_prefix(calls, "__shfl", "__reduce_")
         or bool(types & {"WarpReduce", "WarpScan"}),
         "shared_memory": shared,
         "unrolling": any(text.split()[:1] == ["unroll"] for text in directives),
-        "async_execution": starts(calls, "__pipeline_", "memcpy_async", "cudaMemcpyAsync")
+        "async_execution": has_prefix(calls, "__pipeline_", "memcpy_async", "cudaMemcpyAsync")
         or any("cp.async" in text for text in assembly),
         "tensor_cores": "wmma" in namespaces
         or any("mma.sync" in text or "wgmma" in text for text in assembly),

@@ -147,7 +147,7 @@ def _write_csv(rows: pa.Table, handle: TextIO, *, shown: bool) -> None:
     escape = escape_terminal if handle.isatty() else escape_text
     changed = 0
 
-    def plain_cell(value: object) -> object:
+    def escape_cell(value: object) -> object:
         nonlocal changed
         text = encode_json(value, indent=None) if isinstance(value, list | dict) else value
         if not shown or not isinstance(text, str):
@@ -157,9 +157,9 @@ def _write_csv(rows: pa.Table, handle: TextIO, *, shown: bool) -> None:
         return safe
 
     plain = csv.writer(handle, lineterminator="\n")
-    plain.writerow([plain_cell(name) for name in rows.column_names])
+    plain.writerow([escape_cell(name) for name in rows.column_names])
     for batch in rows.to_batches():
-        plain.writerows([plain_cell(value) for value in row.values()] for row in batch.to_pylist())
+        plain.writerows([escape_cell(value) for value in row.values()] for row in batch.to_pylist())
     if changed:
         echo.print_note(
             f"{changed} cells hold characters that are shown as escapes; --out FILE or --format "

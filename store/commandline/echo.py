@@ -38,7 +38,7 @@ def print_painted(line: str) -> None:
     """Write one line of the result to stdout and keep our own color sequences."""
     parts = _PAINT.split(line)
     text = "".join(part if _PAINT.fullmatch(part) else escape_terminal(part) for part in parts)
-    _unguarded(sys.stdout).write(text + "\n")
+    _unwrap(sys.stdout).write(text + "\n")
 
 
 def print_note(line: str) -> None:
@@ -107,7 +107,7 @@ def open_console(
                     yield segment
 
     target = file or (sys.stderr if stderr else sys.stdout)
-    return EscapingConsole(file=cast("IO[str]", _unguarded(target)), width=width)
+    return EscapingConsole(file=cast("IO[str]", _unwrap(target)), width=width)
 
 
 class NoteHandler(logging.Handler):
@@ -161,7 +161,7 @@ class EscapingStream:
 
 
 @contextmanager
-def escaped_streams() -> Generator[None]:
+def escape_streams() -> Generator[None]:
     """Escape all output to `sys.stdout` and `sys.stderr`, and log warnings, in this context."""
     before = sys.stdout, sys.stderr
     for stream in before:
@@ -196,7 +196,7 @@ def _print_message(text: str, file: TextIO) -> None:
     file.write("\n".join(lines) + "\n")
 
 
-def _unguarded(stream: Any) -> Any:
+def _unwrap(stream: Any) -> Any:
     stream = getattr(stream, "rich_proxied_file", stream)  # of a bar
     return stream.unguarded if isinstance(stream, EscapingStream) else stream
 

@@ -46,7 +46,7 @@ def escape_terminal(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return _SUSPECT.sub(lambda found: _visible(found[0]), text)
+    return _SUSPECT.sub(lambda found: _escape_char(found[0]), text)
 
 
 def escape_text(text: str) -> str:
@@ -101,7 +101,7 @@ def encode_json(value: Any, *, indent: int | None = 1) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _visible(char: str) -> str:
+def _escape_char(char: str) -> str:
     code = ord(char)
     if unicodedata.category(char) not in _ESCAPED_CATEGORIES and code not in _INVISIBLE:
         return char

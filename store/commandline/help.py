@@ -45,7 +45,7 @@ class HelpFormatter:
         """Print the description of a command."""
         from rich.text import Text
 
-        for line in _join_paragraphs(_plain(text)):
+        for line in _join_paragraphs(_read_plain_text(text)):
             # An example is one command line, which must stay whole when it is copied.
             console.print(Text(line), soft_wrap=line.startswith(" "))
         console.print()
@@ -109,7 +109,7 @@ def _mark_examples(text: str) -> str:
     return _HEADING.sub(r"\1::", text)
 
 
-def _plain(text: Any) -> str:
+def _read_plain_text(text: Any) -> str:
     """Return the text of a help text that cyclopts has made renderable."""
     return str(getattr(text, "primary_renderable", text) or "")
 
@@ -133,7 +133,7 @@ def _join_paragraphs(text: str) -> list[str]:
 
 def _readable(entry: HelpEntry) -> HelpEntry:
     """Return an entry with its description as one paragraph and a default in the user's words."""
-    text = " ".join(_plain(entry.description).split())
+    text = " ".join(_read_plain_text(entry.description).split())
     return entry.copy(description=text, default=_default(entry.default))
 
 

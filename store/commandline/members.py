@@ -160,7 +160,7 @@ class Group:
             if one.name == named:
                 self.app.command(self.command(one), name=one.name, help=_help(one))
             else:
-                self.app.command(_unloaded, name=one.name, help=one.about)
+                self.app.command(_do_nothing, name=one.name, help=one.about)
 
 
 def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
@@ -169,7 +169,7 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
     0 done, 1 refused with a reason, 2 wrong usage, 3 rows broke a rule, 130 interrupted.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    with echo.escaped_streams():
+    with echo.escape_streams():
         try:
             for group in groups:
                 group.fill(arguments)
@@ -255,5 +255,5 @@ def _help(one: Member) -> str:
     return "\n".join([one.about, *doc_lines(one.file)])
 
 
-def _unloaded() -> None:
+def _do_nothing() -> None:
     """Stand for a member that the arguments do not name."""

@@ -23,18 +23,18 @@ def write(lake: Lake, folder: Path, config: Tables) -> dict[str, int]:
         with open(folder / f"{name}.jsonl", "w", encoding="utf-8") as handle:
             for batch in stream:
                 for row in batch.to_pylist():
-                    handle.write(json.dumps(_plain(row), ensure_ascii=False) + "\n")
+                    handle.write(json.dumps(_make_plain(row), ensure_ascii=False) + "\n")
                 rows += batch.num_rows
         files += 1
     return {"files": files, "rows": rows}
 
 
-def _plain(value: Any) -> Any:
+def _make_plain(value: Any) -> Any:
     """Return a value for JSON; numbers that JSON lacks become null."""
     if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: _make_plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_make_plain(one) for one in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, datetime):

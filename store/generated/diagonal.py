@@ -167,7 +167,7 @@ def _loop_kernel(module: Module, kind: _Kind, after: Sequence[str]) -> Kernel:
     )
 
 
-def _out(kind: _Kind) -> str:
+def _write_output(kind: _Kind) -> str:
     return "x.new_empty(x.shape[0])" if kind.reduced else "torch.empty_like(x)"
 
 
@@ -198,7 +198,7 @@ def _cpp(module: Module, kind: _Kind, post: Sequence[Step]) -> list[Kernel]:
             about,
             module,
             source,
-            out=_out(kind),
+            out=_write_output(kind),
             sizes=texts.ROWS_COLS,
             flags=flags,
             variant=variant,
@@ -258,7 +258,7 @@ def _triton(module: Module, kind: _Kind, post: Sequence[Step]) -> list[Kernel]:
                 about,
                 module,
                 source,
-                out=_out(kind),
+                out=_write_output(kind),
                 sizes=texts.ROWS_COLS,
                 grid="x.shape[0],",
                 meta={"BLOCK": "triton.next_power_of_2(x.shape[1])"},
@@ -299,7 +299,7 @@ def _cuda(module: Module, kind: _Kind, post: Sequence[Step]) -> list[Kernel]:
             about,
             module,
             source,
-            out=_out(kind),
+            out=_write_output(kind),
             sizes=texts.ROWS_COLS,
             grid=grid,
             variant="cuda_warp" if kind.reduced else "cuda_rows",

@@ -229,7 +229,7 @@ def _cpp(module: Module, pre: Sequence[Step], kind: _Kind) -> list[Kernel]:
         "}",
     ]
 
-    def blocked(width: int, last: str = "rows") -> list[str]:
+    def write_blocked(width: int, last: str = "rows") -> list[str]:
         return [
             f"for (long b = 0; b < cols; b += {width}) {{",
             f"  const long e = b + {width} < cols ? b + {width} : cols;",
@@ -246,7 +246,7 @@ def _cpp(module: Module, pre: Sequence[Step], kind: _Kind) -> list[Kernel]:
         kernel(
             "cpp_vector",
             "C row by row into the sums of all columns, vectorised by the compiler.",
-            blocked(1024),
+            write_blocked(1024),
             texts.VECTOR,
             "vectorised",
             "coalesced",
@@ -254,7 +254,7 @@ def _cpp(module: Module, pre: Sequence[Step], kind: _Kind) -> list[Kernel]:
         kernel(
             "cpp_threads",
             "C with blocks of columns on several threads, vectorised.",
-            [texts.PRAGMA, *blocked(128)],
+            [texts.PRAGMA, *write_blocked(128)],
             texts.THREADS,
             "vectorised",
             "coalesced",
@@ -263,7 +263,7 @@ def _cpp(module: Module, pre: Sequence[Step], kind: _Kind) -> list[Kernel]:
         kernel(
             "wrong_tail",
             "C row by row without the last quarter of the rows.",
-            blocked(1024, "rows - rows / 4"),
+            write_blocked(1024, "rows - rows / 4"),
             texts.VECTOR,
             "vectorised",
         ),

@@ -64,7 +64,7 @@ def _exclusive_kernel(module: Module, lines: list[str], reduced: bool) -> Kernel
     )
 
 
-def _out(reduced: bool) -> str:
+def _write_output(reduced: bool) -> str:
     return "x.new_empty(x.shape[0])" if reduced else "torch.empty_like(x)"
 
 
@@ -82,7 +82,7 @@ def _cpp(
             about,
             module,
             source,
-            out=_out(reduced),
+            out=_write_output(reduced),
             sizes=texts.ROWS_COLS,
             flags=flags,
             device=functions,
@@ -91,7 +91,7 @@ def _cpp(
             right=not variant.startswith("wrong"),
         )
 
-    def plain(last: str = "cols") -> list[str]:
+    def write_plain(last: str = "cols") -> list[str]:
         keep = "m += a;" if reduced else "out[i] = a;"
         return [
             "for (long r = 0; r < rows; ++r) {",
@@ -122,8 +122,8 @@ def _cpp(
         "}",
     ]
     return [
-        kernel("cpp_scalar", "C with one running sum a row.", plain(), texts.PLAIN),
-        kernel("cpp_vector", "C with one running sum a row, -O3.", plain(), texts.VECTOR),
+        kernel("cpp_scalar", "C with one running sum a row.", write_plain(), texts.PLAIN),
+        kernel("cpp_vector", "C with one running sum a row, -O3.", write_plain(), texts.VECTOR),
         kernel(
             "cpp_eight_rows",
             "C with the running sums of eight rows side by side.",
@@ -134,14 +134,14 @@ def _cpp(
         kernel(
             "cpp_threads",
             "C with one running sum a row, rows on several threads.",
-            [texts.PRAGMA, *plain()],
+            [texts.PRAGMA, *write_plain()],
             texts.THREADS,
             "threads",
         ),
         kernel(
             "wrong_tail",
             "C that leaves out the last quarter of the columns.",
-            plain("cols - cols / 4"),
+            write_plain("cols - cols / 4"),
             texts.VECTOR,
         ),
     ]
@@ -173,7 +173,7 @@ def _triton(
                 about,
                 module,
                 source,
-                out=_out(reduced),
+                out=_write_output(reduced),
                 sizes=["cols=x.shape[1]"],
                 grid="x.shape[0],",
                 meta={"BLOCK": "triton.next_power_of_2(x.shape[1])"},
@@ -216,7 +216,7 @@ def _cuda(
         about,
         module,
         source,
-        out=_out(reduced),
+        out=_write_output(reduced),
         sizes=texts.ROWS_COLS,
         grid="(x.shape[0] + 7) // 8, 1, 1",
         device=texts.function(elementwise_chain.c_lines(pre), qualifier="__device__"),

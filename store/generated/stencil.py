@@ -46,7 +46,7 @@ def task(draw: Draw) -> Task:
         *stencil_programs.triton_kernels(module, one, post, reduced),
         *stencil_programs.cuda_kernels(module, one, post, reduced),
         teacher.round_inputs(module, lines),
-        _one_sided(module, one, last),
+        _write_one_sided(module, one, last),
     ]
     kernels += teacher.break_link(draw, kernels)
     cuda = {"ROWS": draw.choice((2048, 4096)), "COLS": draw.choice((2048, 4096))}
@@ -104,17 +104,17 @@ def _inplace_lines(one: Stencil) -> list[str]:
 def _ranges(r: int, c: int, wrapped: bool = False) -> tuple[str, str]:
     """Return where a neighbour is added to and where it is; `wrapped` gives the other side."""
 
-    def inside(by: int) -> tuple[str, str]:
+    def slice_inside(by: int) -> tuple[str, str]:
         if by == 0:
             return ":", ":"
         return (f":{-by}", f"{by}:") if by > 0 else (f"{-by}:", f":{by}")
 
-    def beyond(by: int) -> tuple[str, str]:
+    def slice_beyond(by: int) -> tuple[str, str]:
         if by == 0:
             return ":", ":"
         return (f"{-by}:", f":{by}") if by > 0 else (f":{-by}", f"{by}:")
 
-    side = beyond if wrapped else inside
+    side = slice_beyond if wrapped else slice_inside
     (to_r, near_r), (to_c, near_c) = side(r), side(c)
     return f"{to_r}, {to_c}", f"{near_r}, {near_c}"
 
@@ -140,7 +140,7 @@ def _convolution(module: Module, one: Stencil, last: Sequence[str]) -> Kernel:
     )
 
 
-def _one_sided(module: Module, one: Stencil, last: Sequence[str]) -> Kernel:
+def _write_one_sided(module: Module, one: Stencil, last: Sequence[str]) -> Kernel:
     about = "The shifted sums without the last neighbour."
     less = Stencil(points=one.points[:-1], wraps=one.wraps)
     lines = [*_inplace_lines(less), *last, "return v"]

@@ -88,7 +88,7 @@ def _sizes(batch: bool) -> list[str]:
     return [*(["batch=x.shape[0]"] * batch), f"rows={dims[0]}", f"cols={dims[1]}"]
 
 
-def _out(reduced: bool) -> str:
+def _write_output(reduced: bool) -> str:
     return "x.new_empty(x.shape[1])" if reduced else "torch.empty_like(y)"
 
 
@@ -135,7 +135,7 @@ def _cpp(pre: Sequence[Step], name: str, batch: bool, reduced: bool) -> list[Ker
             about,
             _MODULE,
             source,
-            out=_out(reduced),
+            out=_write_output(reduced),
             sizes=_sizes(batch),
             flags=flags,
             device=functions,
@@ -257,7 +257,7 @@ def _triton(pre: Sequence[Step], name: str, batch: bool, reduced: bool) -> list[
                 about,
                 _MODULE,
                 source,
-                out=_out(reduced),
+                out=_write_output(reduced),
                 sizes=_sizes(batch)[int(batch) :],
                 grid=grid,
                 meta={"T": str(side)},
@@ -334,7 +334,7 @@ def _cuda(pre: Sequence[Step], name: str, batch: bool, reduced: bool) -> list[Ke
                 about,
                 _MODULE,
                 source,
-                out=_out(reduced),
+                out=_write_output(reduced),
                 sizes=_sizes(batch)[int(batch) :],
                 grid=grid,
                 block=block,

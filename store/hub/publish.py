@@ -236,7 +236,7 @@ def _list_changes(made: Edition, there: RepositoryState | None) -> list[Change]:
 def _commit(made: Edition, hub: Hub, there: RepositoryState, say: Progress) -> str:
     """Make the one commit, then hold what is there against what was meant."""
 
-    def whole(found: RepositoryState) -> bool:
+    def is_complete(found: RepositoryState) -> bool:
         return all(one.what == "same" for one in _list_changes(made, found))
 
     files = made.files()
@@ -246,9 +246,9 @@ def _commit(made: Edition, hub: Hub, there: RepositoryState, say: Progress) -> s
     size = sum(one.bytes for one in changes if one.path in sent)
     say(f"sending {len(sent)} files, {size / 1e6:.1f} MB")
     message = f"{made.tag}: snapshot {made.snapshot} of lake {made.lake_id}"
-    revision = hub.commit(made.repo, there.revision, sent, gone, message, whole)
+    revision = hub.commit(made.repo, there.revision, sent, gone, message, is_complete)
     after = hub.find(made.repo, revision)
-    if after is None or not whole(after):
+    if after is None or not is_complete(after):
         raise FlywheelError(
             f"{made.repo} does not hold at {revision} what was sent",
             "It has no tag. Run it again, and tell the Hub if it stays so.",

@@ -115,7 +115,7 @@ def _cut_files(
         limit = max(SHARD_BYTES, total // SHARE)
         following: list[tuple[pa.Table, int]] = []
 
-        def of_file(
+        def iterate_file(
             start: tuple[pa.Table, int] = first,
             rest: list[tuple[pa.Table, int]] = following,
             limit: int = limit,
@@ -135,7 +135,7 @@ def _cut_files(
             if after is not None:
                 rest.append(after)
 
-        yield of_file()
+        yield iterate_file()
         first = following[0] if following else None
 
 

@@ -168,7 +168,7 @@ def _candidates(folder: Path) -> dict[str, dict[str, Path]]:
             files = {
                 file.relative_to(entry).as_posix(): file
                 for file in sorted(entry.rglob("*"))
-                if not file.is_dir() and not _hidden(file.relative_to(entry))
+                if not file.is_dir() and not _is_hidden(file.relative_to(entry))
             }
             if ENTRY_PATH not in files:
                 raise ImportFailed(
@@ -185,5 +185,5 @@ def _candidates(folder: Path) -> dict[str, dict[str, Path]]:
     return found
 
 
-def _hidden(path: Path) -> bool:
+def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") or part == "__pycache__" for part in path.parts)

@@ -20,8 +20,8 @@ def build_section(lake: Lake) -> Section:
         exhibits=[
             draw_charts(ask(lake, "ecdf"), ("suite", "device"), _ecdf),
             Exhibit(answer=ask(lake, "quantiles"), split=("suite", "device")),
-            draw_charts(ask(lake, "fast_p"), ("suite", "device"), _by("baseline")),
-            draw_charts(ask(lake, "fast_p_policies"), ("suite", "device"), _by("policy")),
+            draw_charts(ask(lake, "fast_p"), ("suite", "device"), _make_drawing("baseline")),
+            draw_charts(ask(lake, "fast_p_policies"), ("suite", "device"), _make_drawing("policy")),
         ],
     )
 
@@ -45,7 +45,7 @@ def _ecdf(name: str, rows: list[dict[str, Any]]) -> str:
     )
 
 
-def _by(key: str) -> Callable[[str, list[dict[str, Any]]], str]:
+def _make_drawing(key: str) -> Callable[[str, list[dict[str, Any]]], str]:
     """Return a function that draws fast_p with a line for each value of `key`."""
 
     def draw(name: str, rows: list[dict[str, Any]]) -> str:

@@ -106,7 +106,7 @@ def commit_group(
     kept = [made[position] for position in counts]
     if kept:
         log_bundles(connection, kept, list(counts.values()))
-    held = {name: list(rows.of(alive)) for name, rows in staged.items()}
+    held = {name: list(rows.select_alive(alive)) for name, rows in staged.items()}
     held["ingest_log"] = [(one.bundle_id,) for one in kept]
     return Outcome(rejected=rejected, keys=held)
 
@@ -133,7 +133,7 @@ class _Staged:
     stored: set[Key]
     """Those of the keys that the lake holds already."""
 
-    def of(self, alive: set[int]) -> Iterator[Key]:
+    def select_alive(self, alive: set[int]) -> Iterator[Key]:
         for key, position in zip(self.keys, self.bundles, strict=True):
             if position in alive:
                 yield key
@@ -196,7 +196,7 @@ def _find_dangling(
         for column, target in catalog.references(rows.table):
             values = _list_distinct(rows.rows.column(column.name))
             if target.name in staged:
-                values -= {key[0] for key in staged[target.name].of(alive)}
+                values -= {key[0] for key in staged[target.name].select_alive(alive)}
             unknown: set[Key] = {(value,) for value in values}
             unknown -= keys.find_stored(connection, target, unknown)
             if unknown:

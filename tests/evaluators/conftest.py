@@ -111,10 +111,10 @@ def references(all_references: References) -> Iterator[References]:
 
 
 @pytest.fixture
-def judged(bench: Bench) -> Judged:
+def judge_code(bench: Bench) -> Judged:
     """Return a function that judges a candidate's text and gives its rows."""
 
-    def one(code: str, task: str = TASK, axes: str = "{}", **config: Any) -> dict[str, Any]:
+    def judge_one(code: str, task: str = TASK, axes: str = "{}", **config: Any) -> dict[str, Any]:
         limits: dict[str, Any] = {
             "timing_s": 0.1,
             "timing_limit_s": 2.0,
@@ -130,7 +130,7 @@ def judged(bench: Bench) -> Judged:
         tables = judge(case, bench, Config(**limits))
         return {**tables["evaluations"][0], "timings": tables["timings"]}
 
-    return one
+    return judge_one
 
 
 @pytest.fixture
@@ -150,6 +150,6 @@ def task() -> str:
 
 
 @pytest.fixture
-def right(candidate: Callable[[str], str]) -> str:
+def right_candidate(candidate: Callable[[str], str]) -> str:
     """Return a candidate that computes the right answer."""
     return candidate(RIGHT)

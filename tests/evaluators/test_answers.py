@@ -321,7 +321,7 @@ def test_an_evaluator_of_ones_own_answers_for_its_case_alone(forger: None) -> No
 
 
 @pytest.fixture
-def kept(
+def store_tables(
     empty_lake: Path, tmp_path: Path
 ) -> Callable[[dict[str, list[dict[str, Any]]]], dict[str, list[dict[str, Any]]]]:
     """Return a function that stores the rows of a case, and gives what the lake then holds."""
@@ -368,7 +368,7 @@ def kept(
             "a case",
         )
 
-    def one(tables: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
+    def store_one(tables: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
         ids = {**case, "device_id": device["device_id"]}
         tables = {
             name: [
@@ -384,16 +384,16 @@ def kept(
         with store.open(url) as lake:
             return {name: lake.run(f"SELECT * FROM {name}").rows() for name in TABLES}
 
-    return one
+    return store_one
 
 
-def test_rows_that_break_a_rule_cost_nobody_elses(kept: Callable[..., Any]) -> None:
+def test_rows_that_break_a_rule_cost_nobody_elses(store_tables: Callable[..., Any]) -> None:
     tables = {name: TABLES[name] for name in ("evaluations", "timings")}
-    found = kept(tables)
+    found = store_tables(tables)
     assert (len(found["evaluations"]), len(found["timings"])) == (1, 2)
     # Samples without blocks: the timings go, the verdict stays.
     bad = {"timings": [TIMING | {"blocks": [0], "timing_id": "p", "evaluation_id": "f"}]}
-    found = kept(tables | {"evaluations": [EVALUATION | {"evaluation_id": "f"}]} | bad)
+    found = store_tables(tables | {"evaluations": [EVALUATION | {"evaluation_id": "f"}]} | bad)
     assert (len(found["evaluations"]), len(found["timings"])) == (2, 2)
 
 
@@ -401,9 +401,9 @@ def test_rows_that_break_a_rule_cost_nobody_elses(kept: Callable[..., Any]) -> N
     "change", [{"reason": "nan"}, {"status": "splendid"}, {"max_abs_error": float("inf")}]
 )
 def test_a_verdict_that_breaks_a_rule_is_a_fault_of_ours(
-    kept: Callable[..., Any], change: dict[str, Any]
+    store_tables: Callable[..., Any], change: dict[str, Any]
 ) -> None:
-    found = kept({"evaluations": [EVALUATION | change], "timings": [TIMING]})
+    found = store_tables({"evaluations": [EVALUATION | change], "timings": [TIMING]})
     [row] = found["evaluations"]
     assert (row["status"], row["reason"]) == ("evaluator_error", "internal")
     assert "breaks a rule" in row["message"]

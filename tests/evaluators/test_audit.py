@@ -148,16 +148,16 @@ def test_decisions_are_appended_and_the_latest_counts(writer: store.Writer, lake
     finding = b.finding(kernel)
     writer.append({"findings": [finding]}, "a finding")
 
-    def quarantined() -> bool:
+    def is_quarantined() -> bool:
         with store.open(lake_url) as lake:
             return bool(lake.sql("FROM quarantined").rows())
 
     sweep.decide(lake_url, finding["finding_id"][:10], "confirmed", "it repeats its first answer")
-    assert quarantined()
+    assert is_quarantined()
     sweep.decide(lake_url, finding["finding_id"], "dismissed", "no")
-    assert not quarantined()
+    assert not is_quarantined()
     filed, kernel_id, _ = sweep.decide(lake_url, kernel["kernel_id"][:12], "confirmed", "seen it")
-    assert quarantined()
+    assert is_quarantined()
     assert kernel_id == kernel["kernel_id"]
     with store.open(lake_url) as lake:
         rows = sweep.list_findings(lake, kernel["kernel_id"][:8]).to_pylist()
@@ -166,7 +166,7 @@ def test_decisions_are_appended_and_the_latest_counts(writer: store.Writer, lake
         ("person@1", "confirmed"),
     }
     sweep.decide(lake_url, filed, "dismissed", "mistaken")
-    assert not quarantined()
+    assert not is_quarantined()
 
 
 def test_a_faint_sign_makes_no_suspect_until_somebody_decides(

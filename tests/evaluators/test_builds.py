@@ -48,7 +48,7 @@ def claim(builds: Builds, task: str = TASK, axes: str = "{}") -> Build:
     return builds.claim(FILES, task, axes)
 
 
-def kept_once(builds: Builds, text: bytes = b"code") -> Path:
+def keep_once(builds: Builds, text: bytes = b"code") -> Path:
     """Keep a build of one library; return the library's file."""
     held = claim(builds)
     (held.folder.path / "ext").mkdir()
@@ -60,7 +60,7 @@ def kept_once(builds: Builds, text: bytes = b"code") -> Path:
 
 
 def test_a_build_serves_its_own_kernel_at_its_own_task_alone(builds: Builds) -> None:
-    kept_once(builds)
+    keep_once(builds)
     for files, task, axes, hit in (
         (FILES, TASK, "{}", True),
         (FILES, TASK, " { } ", True),
@@ -176,7 +176,7 @@ def test_a_build_without_measure_is_not_published(
 def test_a_kept_build_that_is_not_as_it_was_kept_is_dropped(
     builds: Builds, way: str, tmp_path: Path
 ) -> None:
-    file = kept_once(builds)
+    file = keep_once(builds)
     kept = file.parent.parent.parent
     manifest = kept / "manifest.json"
     if way == "changed":
@@ -199,7 +199,7 @@ def test_a_kept_build_that_is_not_as_it_was_kept_is_dropped(
     assert list(held.folder.path.iterdir()) == []
     held.release()
     assert not kept.exists()
-    assert kept_once(builds).read_bytes() == b"code"
+    assert keep_once(builds).read_bytes() == b"code"
 
 
 def test_a_lock_that_is_a_link_makes_nothing_elsewhere(builds: Builds, tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ class ModelNew: pass
 """
 
 
-def searched(fork_server: ForkServer, build: Build, outside: Path) -> list[str]:
+def attack_builds(fork_server: ForkServer, build: Build, outside: Path) -> list[str]:
     """What a candidate has managed to do with a build folder in its hands."""
     handle = WorkerHandle(
         fork_server,
@@ -277,7 +277,7 @@ def searched(fork_server: ForkServer, build: Build, outside: Path) -> list[str]:
 
 
 @pytest.fixture
-def outside(tmp_path: Path) -> Path:
+def foreign_folder(tmp_path: Path) -> Path:
     """Return a folder of somebody else's."""
     folder = tmp_path / "outside"
     folder.mkdir()
@@ -286,23 +286,23 @@ def outside(tmp_path: Path) -> Path:
 
 
 def test_a_candidate_writes_to_its_own_build_folder_alone(
-    builds: Builds, fork_server: ForkServer, outside: Path
+    builds: Builds, fork_server: ForkServer, foreign_folder: Path
 ) -> None:
     if "landlock" not in fork_server.limits:
         pytest.skip("this machine has no Landlock")
-    kept_once(builds)
+    keep_once(builds)
     other = builds.claim(FILES, "another task", "{}")
     held = builds.claim({"kernel.py": "another"}, TASK, "{}")
-    assert searched(fork_server, held, outside) == ["own"]
+    assert attack_builds(fork_server, held, foreign_folder) == ["own"]
     # Its own library is published for itself: the arm has kept it.
     assert len(list((builds.root / "kept").iterdir())) == 2
     assert list(other.folder.path.iterdir()) == []
     other.release()
-    assert sorted(one.name for one in outside.iterdir()) == ["secret"]
+    assert sorted(one.name for one in foreign_folder.iterdir()) == ["secret"]
 
 
 def test_a_folder_that_is_exchanged_for_a_link_leads_nowhere(
-    builds: Builds, fork_server: ForkServer, outside: Path
+    builds: Builds, fork_server: ForkServer, foreign_folder: Path
 ) -> None:
     """Somebody swaps the folder after it was made: the sandbox holds the folder, not its name."""
     if "landlock" not in fork_server.limits:
@@ -310,13 +310,13 @@ def test_a_folder_that_is_exchanged_for_a_link_leads_nowhere(
     held = claim(builds)
     path = held.folder.path
     path.rename(path.with_name("moved"))
-    path.symlink_to(outside)
+    path.symlink_to(foreign_folder)
     if "own_root" in fork_server.limits:  # which takes no link at all
         with pytest.raises(SandboxFailed):
-            searched(fork_server, held, outside)
+            attack_builds(fork_server, held, foreign_folder)
     else:
-        assert searched(fork_server, held, outside) == []
-    assert sorted(one.name for one in outside.iterdir()) == ["secret"]
+        assert attack_builds(fork_server, held, foreign_folder) == []
+    assert sorted(one.name for one in foreign_folder.iterdir()) == ["secret"]
     assert list((builds.root / "kept").iterdir()) == []
 
 

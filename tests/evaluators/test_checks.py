@@ -48,10 +48,12 @@ Checked = Callable[..., Outcome]
 
 
 @pytest.fixture
-def checked(bench: Bench, references: Any) -> Checked:
+def check_code(bench: Bench, references: Any) -> Checked:
     """Return a function that puts a candidate through the protocol, without timing it."""
 
-    def one(code: str, task: str, policy: Any = "fp32_strict", calls: int = MOST_CALLS) -> Outcome:
+    def check_one(
+        code: str, task: str, policy: Any = "fp32_strict", calls: int = MOST_CALLS
+    ) -> Outcome:
         reference, evidence = references(task), Evidence()
         first = draw_question(reference, evidence)
         inputs, answers = layout(first.inputs)[1], layout(first.expected.value)[1]
@@ -69,7 +71,7 @@ def checked(bench: Bench, references: Any) -> Checked:
             arm.end()
         return Outcome("correct", None, "", evidence)
 
-    return one
+    return check_one
 
 
 def module(name: str, init: str, forward: str, arguments: str = "") -> str:
@@ -215,9 +217,9 @@ HONEST = {
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_honest_kernels_are_correct(name: str, checked: Checked) -> None:
+def test_honest_kernels_are_correct(name: str, check_code: Checked) -> None:
     task, code, flags = HONEST[name]
-    found = checked(code, task)
+    found = check_code(code, task)
     assert (found.status, found.reason) == ("correct", None), found
     assert found.flags == flags
     assert found.evidence.comparison.max_scaled_error is None or (
@@ -305,9 +307,9 @@ CHEATS: dict[str, tuple[str, str, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("name", CHEATS)
-def test_cheats_are_not_correct(name: str, checked: Checked) -> None:
+def test_cheats_are_not_correct(name: str, check_code: Checked) -> None:
     task, forward, (status, *reasons) = CHEATS[name]
-    found = checked(kernel(WEIGHT if task is MATMUL else "", forward), task)
+    found = check_code(kernel(WEIGHT if task is MATMUL else "", forward), task)
     assert (found.status, found.reason in reasons) == (status, True), found
     assert found.message
     if found.reason in ("incorrect_numerical", "nan"):
@@ -465,15 +467,15 @@ BY_CHANCE = {"one of equal ones taken for all": {"fails_infinities"}}
 
 
 @pytest.mark.parametrize("name", BY_CHANCE)
-def test_what_shows_by_chance_shows_soon(name: str, checked: Checked) -> None:
+def test_what_shows_by_chance_shows_soon(name: str, check_code: Checked) -> None:
     task, code, _ = FLAGGED[name]
-    assert any(BY_CHANCE[name] <= set(checked(code, task).flags) for _ in range(12))
+    assert any(BY_CHANCE[name] <= set(check_code(code, task).flags) for _ in range(12))
 
 
 @pytest.mark.parametrize("name", FLAGGED)
-def test_what_the_task_does_not_promise_is_a_flag(name: str, checked: Checked) -> None:
+def test_what_the_task_does_not_promise_is_a_flag(name: str, check_code: Checked) -> None:
     task, code, flags = FLAGGED[name]
-    found = checked(code, task)
+    found = check_code(code, task)
     assert (found.status, found.reason) == ("correct", None), found
     assert flags <= set(found.flags)
     by_chance = BY_CHANCE.get(name, set[str]())
@@ -485,8 +487,8 @@ def test_what_the_task_does_not_promise_is_a_flag(name: str, checked: Checked) -
     )
 
 
-def test_a_worker_lost_to_a_robustness_call_stays_correct(checked: Checked) -> None:
-    found = checked(
+def test_a_worker_lost_to_a_robustness_call_stays_correct(check_code: Checked) -> None:
+    found = check_code(
         kernel("", "import os\nif float(x.max()) > 30: os._exit(3)\nreturn x * 2"),
         task_of("", "return x * 2"),
     )
@@ -494,43 +496,43 @@ def test_a_worker_lost_to_a_robustness_call_stays_correct(checked: Checked) -> N
     assert found.flags == ["fails_scaled"]
 
 
-def test_parameters_without_counterpart_that_are_ignored_are_named(checked: Checked) -> None:
-    found = checked(kernel("", "return F.layer_norm(x, (32,))"), AFFINE)
+def test_parameters_without_counterpart_that_are_ignored_are_named(check_code: Checked) -> None:
+    found = check_code(kernel("", "return F.layer_norm(x, (32,))"), AFFINE)
     assert (found.status, found.reason) == ("incorrect", "parameters_ignored"), found
     assert "bias, weight" in found.message
     assert found.flags == ["parameters_renamed"]
-    found = checked(kernel("", "return F.layer_norm(x, (32,)) * 3"), AFFINE)
+    found = check_code(kernel("", "return F.layer_norm(x, (32,)) * 3"), AFFINE)
     assert found.reason == "incorrect_numerical"
 
 
-def test_values_outside_the_domain_of_the_task_are_not_asked_for(checked: Checked) -> None:
-    found = checked(
+def test_values_outside_the_domain_of_the_task_are_not_asked_for(check_code: Checked) -> None:
+    found = check_code(
         kernel("", "return x.log()"), task_of("", "return torch.log(x)", "torch.rand(48, 32) + 1")
     )
     assert (found.status, found.flags) == ("correct", [])
     refuses = task_of("", "assert x.min() >= 0\nreturn x * 1", "torch.rand(48, 32)")
-    found = checked(kernel("", "assert x.min() >= 0\nreturn x * 1"), refuses)
+    found = check_code(kernel("", "assert x.min() >= 0\nreturn x * 1"), refuses)
     assert (found.status, found.flags) == ("correct", [])
 
 
-def test_seeds_are_secret_until_the_end_and_all_recorded(checked: Checked) -> None:
-    seeds = checked(*reversed(HONEST["the same"][:2])).evidence.seeds
+def test_seeds_are_secret_until_the_end_and_all_recorded(check_code: Checked) -> None:
+    seeds = check_code(*reversed(HONEST["the same"][:2])).evidence.seeds
     assert len(seeds) == len(set(seeds)) >= MOST_CALLS - 1
     assert max(seeds) < 1 << 48
     assert max(seeds) > 1 << 40
 
 
-def test_a_slow_kernel_gets_five_calls(checked: Checked) -> None:
+def test_a_slow_kernel_gets_five_calls(check_code: Checked) -> None:
     counted = (
         "self.n = getattr(self, 'n', 0) + 1\nimport time\n"
         "if self.n == 2: time.sleep(1.1)\nassert self.n < 6, 'called again'\nreturn x * 2"
     )
-    found = checked(kernel("", counted), task_of("", "return x * 2"))
+    found = check_code(kernel("", counted), task_of("", "return x * 2"))
     assert found.status == "correct", found
     assert "called again" not in found.message
 
 
-def test_tf32_is_judged_by_the_policy(checked: Checked) -> None:
+def test_tf32_is_judged_by_the_policy(check_code: Checked) -> None:
     rounded = kernel(
         WEIGHT,
         # To nearest, as a conversion to TF32 rounds; cutting off would leave twice the error. One
@@ -538,25 +540,27 @@ def test_tf32_is_judged_by_the_policy(checked: Checked) -> None:
         "def short(t): return (t.view(torch.int32) + 4096 & -8192).view(torch.float32)\n"
         "return torch.relu(x @ short(self.weight.detach()))",
     )
-    strict = checked(rounded, MATMUL)
+    strict = check_code(rounded, MATMUL)
     assert (strict.status, strict.reason) == NUMERICAL
     assert strict.evidence.comparison.precision_class == "tf32"
-    allowed = checked(rounded, MATMUL, policy="allow_tf32")
+    allowed = check_code(rounded, MATMUL, policy="allow_tf32")
     assert allowed.status == "correct", allowed
     assert allowed.evidence.comparison.precision_class == "tf32"
 
 
-def test_the_class_that_a_policy_allows_ranks(checked: Checked) -> None:
+def test_the_class_that_a_policy_allows_ranks(check_code: Checked) -> None:
     code = kernel(POSITIVE_WEIGHT, "return x.half().float() @ self.weight.half().float()")
-    allowed = checked(code, POSITIVE, policy="allow_tf32")
+    allowed = check_code(code, POSITIVE, policy="allow_tf32")
     assert (allowed.status, allowed.flags) == ("correct", [])
     assert allowed.evidence.comparison.precision_class == "tf32"
-    lower = checked(code.replace("half", "bfloat16"), POSITIVE, policy="allow_tf32")
+    lower = check_code(code.replace("half", "bfloat16"), POSITIVE, policy="allow_tf32")
     assert (lower.status, "precision_below_policy" in lower.flags) == ("correct", True)
     assert lower.evidence.comparison.precision_class == "bf16"
 
 
-def test_what_is_right_and_ranks_nothing_is_noisy(judged: Callable[..., dict[str, Any]]) -> None:
+def test_what_is_right_and_ranks_nothing_is_noisy(
+    judge_code: Callable[..., dict[str, Any]],
+) -> None:
     kernels = {
         "precision_below_policy": (
             POSITIVE,
@@ -565,22 +569,24 @@ def test_what_is_right_and_ranks_nothing_is_noisy(judged: Callable[..., dict[str
     }
     assert set(kernels) == UNRANKED
     for flag, (task, code) in kernels.items():
-        row = judged(code, task)
+        row = judge_code(code, task)
         assert row["status"] == "correct", row
         assert flag in row["flags"]
         assert row["timings"]
         assert all(timing["noisy"] for timing in row["timings"])
 
 
-def test_what_is_right_and_another_function_says_so(judged: Callable[..., dict[str, Any]]) -> None:
-    row = judged(kernel(NORM, STATISTICS.format(moved="")), BATCH_NORM)
+def test_what_is_right_and_another_function_says_so(
+    judge_code: Callable[..., dict[str, Any]],
+) -> None:
+    row = judge_code(kernel(NORM, STATISTICS.format(moved="")), BATCH_NORM)
     assert (row["status"], row["equivalent"]) == ("correct", False), row
     assert "state_differs" in row["flags"]
     # Views leave it out, not the noise of a session: it can be shown on request.
     assert row["timings"]
     assert "state after the calls: norm.running_mean: output 0 at (0,): got 0" in row["log"]
-    assert judged(kernel("", "return x * 3"), task_of("", "return x * 2"))["equivalent"] is None
-    assert judged(kernel("", "return x + x"), task_of("", "return x * 2"))["equivalent"] is True
+    assert judge_code(kernel("", "return x * 3"), task_of("", "return x * 2"))["equivalent"] is None
+    assert judge_code(kernel("", "return x + x"), task_of("", "return x * 2"))["equivalent"] is True
 
 
 UPPER = "torch.triu(torch.randn(32, 32))"
@@ -635,9 +641,9 @@ SAME_FUNCTION = {
 
 
 @pytest.mark.parametrize("name", SAME_FUNCTION)
-def test_a_kernel_is_the_same_function_or_not(name: str, checked: Checked) -> None:
+def test_a_kernel_is_the_same_function_or_not(name: str, check_code: Checked) -> None:
     task, code, equivalent = SAME_FUNCTION[name]
-    found = checked(code, task)
+    found = check_code(code, task)
     assert (found.status, found.reason) == ("correct", None), found
     assert found.evidence.is_equivalent() is equivalent, found.flags
 
@@ -684,9 +690,9 @@ def test_a_state_is_taken_in_as_many_pieces_as_it_needs(bench: Bench) -> None:
     ],
 )
 def test_timed_outputs_that_cannot_be_verified_are_a_flag(
-    task: str, code: str, judged: Callable[..., dict[str, Any]]
+    task: str, code: str, judge_code: Callable[..., dict[str, Any]]
 ) -> None:
-    row = judged(code, task)
+    row = judge_code(code, task)
     assert row["status"] == "correct", row
     assert "timed_outputs_unverified" in row["flags"]
 

@@ -61,7 +61,7 @@ class Counting:
 
 
 @pytest.fixture(params=["group", "signals"])
-def counting(request: pytest.FixtureRequest) -> Iterator[tuple[Counting, Freezer]]:
+def counters(request: pytest.FixtureRequest) -> Iterator[tuple[Counting, Freezer]]:
     """Return two counting processes and what freezes both."""
     group = None
     if request.param == "group":
@@ -85,9 +85,9 @@ def counting(request: pytest.FixtureRequest) -> Iterator[tuple[Counting, Freezer
 
 @pytest.mark.clock
 def test_what_is_frozen_does_nothing_until_it_is_thawed(
-    counting: tuple[Counting, Freezer],
+    counters: tuple[Counting, Freezer],
 ) -> None:
-    process, freezer = counting
+    process, freezer = counters
     for _ in range(5):
         freezer.freeze()
         before, used_ns = process.counts(), freezer.cpu_ns()
@@ -124,7 +124,7 @@ def test_processor_time_is_that_of_all_processes() -> None:
 # ---- reading frozen memory -----------------------------------------------------------------------
 
 
-def taken(value: Any, limit_bytes: int = 1 << 30) -> Any:
+def take_value(value: Any, limit_bytes: int = 1 << 30) -> Any:
     """Read a value of this process as the judge reads a worker's."""
     return read_value(os.getpid(), describe(value)["output"], limit_bytes)
 
@@ -139,26 +139,28 @@ def test_a_view_reads_as_what_it_shows(data: st.DataObject) -> None:
     view = view.permute(data.draw(st.permutations(range(view.dim()))))
     steps = [slice(data.draw(st.integers(0, 1)), None, data.draw(st.integers(1, 3)))] * view.dim()
     view = view[tuple(steps)]
-    assert torch.equal(taken(view), view)
-    assert torch.equal(taken(view[None].expand(5, *view.shape)), view[None].expand(5, *view.shape))
+    assert torch.equal(take_value(view), view)
+    assert torch.equal(
+        take_value(view[None].expand(5, *view.shape)), view[None].expand(5, *view.shape)
+    )
 
 
 def test_a_thin_view_of_much_memory_is_read_piece_by_piece() -> None:
     column = torch.randn(5000, 9000)[:, 17:19]
-    assert torch.equal(taken(column), column)
+    assert torch.equal(take_value(column), column)
 
 
 def test_containers_come_back_as_plain_ones() -> None:
     pair = namedtuple("pair", "left right")
     value = [pair(torch.ones(2), 3), {"a": (torch.zeros(1), None, True)}, torch.arange(4).topk(2)]
-    read = taken(value)
+    read = take_value(value)
     assert [type(item) for item in read] == [tuple, dict, tuple]
     assert all(torch.equal(a, b) for a, b in zip(tensors_of(read), tensors_of(value), strict=True))
     assert (read[0][1], read[1]["a"][1:]) == (3, (None, True))
 
 
 def test_what_is_larger_than_expected_comes_without_data() -> None:
-    read = taken([torch.ones(100), torch.ones(100)], limit_bytes=799)
+    read = take_value([torch.ones(100), torch.ones(100)], limit_bytes=799)
     assert [tensor.device.type for tensor in read] == ["meta", "meta"]
     assert [list(tensor.shape) for tensor in read] == [[100], [100]]
 
@@ -286,9 +288,9 @@ if os.fork() == 0:
 
 @pytest.mark.clock
 def test_a_child_of_the_candidate_is_frozen_with_it(
-    judged: Judged, bench: Bench, right: str
+    judge_code: Judged, bench: Bench, right_candidate: str
 ) -> None:
-    row = judged(SLEEPER + right)
+    row = judge_code(SLEEPER + right_candidate)
     assert row["status"] == "correct", row
     if bench.freezes:
         # It takes processor time in the candidate's own turns, and in no other.
@@ -299,26 +301,26 @@ def test_a_child_of_the_candidate_is_frozen_with_it(
 
 
 def test_a_kernel_of_somebody_else_does_not_rank_where_nothing_can_be_frozen(
-    judged: Judged, right: str, monkeypatch: pytest.MonkeyPatch
+    judge_code: Judged, right_candidate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Bench, "freezes", property(lambda _: False))
-    row = judged(right)
+    row = judge_code(right_candidate)
     assert "not_frozen" in row["flags"]
     assert all(timing["noisy"] for timing in row["timings"])
-    asked = judged(right, rank_unfrozen=True)
+    asked = judge_code(right_candidate, rank_unfrozen=True)
     assert "not_frozen" not in asked["flags"]
 
 
 @pytest.mark.clock
 def test_a_buffer_that_is_overwritten_is_copied_in_every_call(
-    judged: Judged, candidate: Text
+    judge_code: Judged, candidate: Text
 ) -> None:
     text = candidate(
         "out = self.__dict__.setdefault('out', torch.empty(x.shape[0], 32))\n"
         "torch.mm(x, self.weight, out=out)\n"
         "return out.relu_()"
     )
-    row = judged(text, timing_limit_s=60.0)
+    row = judge_code(text, timing_limit_s=60.0)
     assert row["status"] == "correct", row
     assert row["timings"][0]["inner_loops"] > 1
     every_other = candidate(
@@ -330,15 +332,15 @@ def test_a_buffer_that_is_overwritten_is_copied_in_every_call(
         "if frame is not None and self.n % 2: return out\n"
         "return torch.mm(x, self.weight, out=out).relu_()"
     )
-    row = judged(every_other, timing_limit_s=60.0)
+    row = judge_code(every_other, timing_limit_s=60.0)
     assert (row["status"], row["reason"]) == ("rejected", "memorised_output"), row
 
 
 def test_where_memory_cannot_be_read_the_worker_copies(
-    judged: Judged, right: str, monkeypatch: pytest.MonkeyPatch
+    judge_code: Judged, right_candidate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("evaluators.worker.handle.outputs.can_read_memory", lambda _: False)
-    row = judged(right)
+    row = judge_code(right_candidate)
     assert row["status"] == "correct", row
     assert row["timings"]
 

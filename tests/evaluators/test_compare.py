@@ -300,14 +300,14 @@ def last(x: torch.Tensor, largest: bool = True) -> torch.Tensor:
     return x.shape[1] - 1 - (flipped.argmax(1) if largest else flipped.argmin(1))
 
 
-def stable(x: torch.Tensor, largest: bool = True) -> torch.Tensor:
+def sort_stably(x: torch.Tensor, largest: bool = True) -> torch.Tensor:
     """Return the places of a stable sort."""
     return x.sort(dim=1, descending=largest, stable=True).indices
 
 
 def backward(x: torch.Tensor, largest: bool = False) -> torch.Tensor:
     """Return the places of a sort that gives the last of equal numbers first."""
-    return x.shape[1] - 1 - stable(x.flip(1), largest)
+    return x.shape[1] - 1 - sort_stably(x.flip(1), largest)
 
 
 TIES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], Any]] = {
@@ -326,13 +326,13 @@ TIES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], Any]] = {
         lambda x: (x * 0.6).round().argmax(1),
         lambda x: last((x * 0.6).round()),
     ),
-    "topk": (lambda x: x.topk(8, 1).indices, lambda x: stable(x)[:, :8]),
+    "topk": (lambda x: x.topk(8, 1).indices, lambda x: sort_stably(x)[:, :8]),
     "topk, backward": (lambda x: x.topk(8, 1).indices, lambda x: backward(x, True)[:, :8]),
     "argsort": (lambda x: x.argsort(1), backward),
-    "sort": (lambda x: x.sort(1, descending=True).indices, stable),
+    "sort": (lambda x: x.sort(1, descending=True).indices, sort_stably),
     "first of a sort": (lambda x: x.argsort(1)[:, 0], lambda x: backward(x)[:, 0]),
     "last of a sort": (lambda x: x.argsort(1)[:, -3:], lambda x: backward(x)[:, -3:]),
-    "median": (lambda x: x.median(1).indices, lambda x: stable(x, False)[:, 31]),
+    "median": (lambda x: x.median(1).indices, lambda x: sort_stably(x, False)[:, 31]),
     "kthvalue": (lambda x: x.kthvalue(5, 1).indices, lambda x: backward(x)[:, 4]),
 }
 

@@ -18,7 +18,7 @@ HOLDER = """
 import sys
 from evaluators.device.lock import DeviceLock
 lock = DeviceLock.of(sys.argv[2:])
-with getattr(lock, sys.argv[1])():
+with getattr(lock, "hold_" + sys.argv[1])():
     print("held", flush=True)
     sys.stdin.read()
 """

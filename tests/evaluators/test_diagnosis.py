@@ -64,18 +64,18 @@ HYBRID = "torch.maximum(out, torch.sort(x.repeat(20, 1), dim=0)[0][:1].clamp(max
 def tables(bench: Bench, task: str) -> Callable[..., dict[str, list[dict[str, Any]]]]:
     """Return a function that judges a candidate's text with its diagnosis."""
 
-    def one(code: str, **config: Any) -> dict[str, list[dict[str, Any]]]:
+    def judge_one(code: str, **config: Any) -> dict[str, list[dict[str, Any]]]:
         settings = Config(timing_s=0.1, robustness=False, **config)
         case = Case(kernel_id="k", task_id="t", workload_id="w", code=code, task_code=task)
         return judge(case, bench, settings)
 
-    return one
+    return judge_one
 
 
 def test_a_rewrite_in_pytorch_has_no_share_of_its_own(
-    tables: Callable[..., Any], right: str
+    tables: Callable[..., Any], right_candidate: str
 ) -> None:
-    found = tables(right)
+    found = tables(right_candidate)
     [row], [analysis] = found["evaluations"], found["analyses"]
     assert (row["status"], row["policy"]) == ("correct", "fp32_strict")
     assert row["custom_kernel_share"] == 0
@@ -88,9 +88,9 @@ def test_a_rewrite_in_pytorch_has_no_share_of_its_own(
 
 
 def test_where_a_kernel_of_its_own_is_required_a_rewrite_is_right_and_not_ranked(
-    tables: Callable[..., Any], right: str
+    tables: Callable[..., Any], right_candidate: str
 ) -> None:
-    found = tables(right, kernels="custom_required", diagnosis=False)
+    found = tables(right_candidate, kernels="custom_required", diagnosis=False)
     [row] = found["evaluations"]
     assert (row["status"], row["policy"]) == ("correct", "fp32_strict custom_required")
     assert all(timing["noisy"] for timing in found["timings"])
@@ -124,9 +124,9 @@ def test_native_code_has_its_share(
     ],
 )
 def test_a_kernel_that_breaks_the_profiler_keeps_its_verdict(
-    tables: Callable[..., Any], right: str, line: str
+    tables: Callable[..., Any], right_candidate: str, line: str
 ) -> None:
-    found = tables(right.replace("class ModelNew", f"{line}\n\n\nclass ModelNew"))
+    found = tables(right_candidate.replace("class ModelNew", f"{line}\n\n\nclass ModelNew"))
     [row] = found["evaluations"]
     assert row["status"] == "correct", row["message"]
     assert row["custom_kernel_share"] is None
@@ -345,10 +345,10 @@ def test_without_the_tool_the_command_says_how_to_get_it(
 
 
 def test_a_tool_starts_a_fresh_process_that_leaves_nothing(
-    bench: Bench, task: str, right: str, tmp_path: Path
+    bench: Bench, task: str, right_candidate: str, tmp_path: Path
 ) -> None:
     outside = tmp_path / "outside"
-    code = right.replace(
+    code = right_candidate.replace(
         "class ModelNew",
         "import subprocess\n"
         "left = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
@@ -380,8 +380,8 @@ def test_a_process_that_does_not_end_is_ended() -> None:
 @pytest.mark.skipif(
     not torch.cuda.is_available() or shutil.which("ncu") is None, reason="needs a GPU and ncu"
 )
-def test_nsight_compute_sees_a_kernel(task: str, right: str) -> None:
-    case = Case(kernel_id="k", task_id="t", workload_id="w", code=right, task_code=task)
+def test_nsight_compute_sees_a_kernel(task: str, right_candidate: str) -> None:
+    case = Case(kernel_id="k", task_id="t", workload_id="w", code=right_candidate, task_code=task)
     with Bench("cuda") as gpu:
         [row] = nvidia_tools.run_tool(case, gpu, "ncu")["analyses"]
     assert row["author"].startswith("ncu 20")
@@ -391,7 +391,7 @@ def test_nsight_compute_sees_a_kernel(task: str, right: str) -> None:
     not torch.cuda.is_available() or shutil.which("compute-sanitizer") is None,
     reason="needs a GPU and compute-sanitizer",
 )
-def test_compute_sanitizer_has_no_complaint_about_torch(task: str, right: str) -> None:
-    case = Case(kernel_id="k", task_id="t", workload_id="w", code=right, task_code=task)
+def test_compute_sanitizer_has_no_complaint_about_torch(task: str, right_candidate: str) -> None:
+    case = Case(kernel_id="k", task_id="t", workload_id="w", code=right_candidate, task_code=task)
     with Bench("cuda") as gpu:
         assert nvidia_tools.run_tool(case, gpu, "sanitizer")["findings"] == []

@@ -19,7 +19,7 @@ CORES = len(os.sched_getaffinity(0))
 
 
 @contextmanager
-def busy(processes: int) -> Iterator[None]:
+def keep_busy(processes: int) -> Iterator[None]:
     with ExitStack() as started:
         for _ in range(processes):
             worker = subprocess.Popen([sys.executable, "-c", "while True: pass"])
@@ -32,7 +32,7 @@ def busy(processes: int) -> Iterator[None]:
 @pytest.mark.skipif(os.cpu_count() != CORES, reason="this process may not use every core")
 @pytest.mark.clock
 def test_processes_that_need_every_core_are_seen() -> None:
-    with busy(CORES + 1):
+    with keep_busy(CORES + 1):
         loads = [read_load() for _ in range(20) if time.sleep(0.01) is None]
     assert is_contended(loads)
 

@@ -74,7 +74,7 @@ def fork_server() -> Iterator[ForkServer]:
         yield started
 
 
-def forging(body: str, task: str = TASK) -> str:
+def forge_task(body: str, task: str = TASK) -> str:
     """Return a task whose worker rewrites its answers."""
     lines = "\n".join("    " + line for line in body.strip().splitlines())
     return task + FORGE.format(body=lines)
@@ -206,7 +206,7 @@ def test_a_malformed_answer_fails_its_own_task_alone(
         monkeypatch.setattr(connection, "CALL_LIMIT_S", 1.0)
     with (
         pytest.raises(ReferenceFailed),
-        Reference(forging(FORGERIES[name]), {}, "cpu", fork_server) as hostile,
+        Reference(forge_task(FORGERIES[name]), {}, "cpu", fork_server) as hostile,
     ):
         use(hostile)
     with Reference(TASK, {}, "cpu", fork_server) as honest:
@@ -373,7 +373,7 @@ def reach():
             module = importlib.import_module("evaluators." + name)
         except Exception:
             continue
-        for key in ("compare", "same_bits", "is_same_answer"):
+        for key in ("compare", "has_same_bits", "is_same_answer"):
             if hasattr(module, key):
                 setattr(module, key, lambda *a, **k: True)
         if hasattr(module, "build_tables"):

@@ -46,7 +46,7 @@ def case(task: str, code: str) -> dict[str, object]:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_a_judge_that_is_ended_by_a_signal_is_said_to_be(
-    host: JudgeProcess, number: signal.Signals, task: str, right: str
+    host: JudgeProcess, number: signal.Signals, task: str, right_candidate: str
 ) -> None:
     pid = host.pid
     threading.Timer(0.5, os.kill, (pid, number)).start()
@@ -54,9 +54,9 @@ def test_a_judge_that_is_ended_by_a_signal_is_said_to_be(
         "        return torch.relu", "        while True: pass\n        return torch.relu"
     )
     with pytest.raises(SandboxFailed, match=f"ended by {number.name}"):
-        host.judge(case(slow, right))
+        host.judge(case(slow, right_candidate))
     host.restart()
-    [row] = host.judge(case(task, right))["evaluations"]
+    [row] = host.judge(case(task, right_candidate))["evaluations"]
     assert row["status"] == "correct", row
 
 
@@ -64,9 +64,11 @@ CHECK = ("-m", "evaluators", "check")
 
 
 @pytest.mark.slow
-def test_eight_checks_at_once_are_all_judged(tmp_path: Path, task: str, right: str) -> None:
+def test_eight_checks_at_once_are_all_judged(
+    tmp_path: Path, task: str, right_candidate: str
+) -> None:
     (tmp_path / "task.py").write_text(task)
-    (tmp_path / "kernel.py").write_text(right)
+    (tmp_path / "kernel.py").write_text(right_candidate)
     options = ["--device", "cpu", "--format", "json", "--calls", "3", "--timing-limit-s", "1"]
     processes = [
         subprocess.Popen(

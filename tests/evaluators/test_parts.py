@@ -17,24 +17,24 @@ from evaluators.judging.comparison.outputs import compare
 from evaluators.memory.sealed_file import create_sealed_file
 from evaluators.memory.tensors import Box, BoxFull, layout
 from evaluators.processes import messages
-from evaluators.references.task import Expected, ReferenceFailed, same_bits
+from evaluators.references.task import Expected, ReferenceFailed, has_same_bits
 from evaluators.timing.intervals import MISSED, bound_median
 
 
-def expected(value: Any) -> Expected:
+def expect_value(value: Any) -> Expected:
     """Return what a reference without rounding error would answer."""
     return Expected(value, [value.double()])
 
 
 def test_small_answers_do_not_let_zeros_pass() -> None:
     answers = torch.randn(64, generator=torch.Generator().manual_seed(0)) * 1e-6
-    assert compare(expected(answers), torch.zeros(64)).reason == "incorrect_numerical"
-    assert compare(expected(answers), answers.clone()).reason is None
+    assert compare(expect_value(answers), torch.zeros(64)).reason == "incorrect_numerical"
+    assert compare(expect_value(answers), answers.clone()).reason is None
 
 
 def test_large_answers_may_round() -> None:
     answers = torch.full((64,), 1e6)
-    found = compare(expected(answers), answers * (1 + 2e-6))
+    found = compare(expect_value(answers), answers * (1 + 2e-6))
     assert found.reason is None
     assert found.precision_class == "fp32"
     assert found.max_abs_error == pytest.approx(2, rel=0.1)
@@ -45,7 +45,7 @@ def test_the_tolerance_is_the_stated_one() -> None:
     for factor, reason in ((0.9, None), (1.1, "incorrect_numerical")):
         given = answers.clone()
         given[7] += factor * 2e-10
-        found = compare(expected(answers), given)
+        found = compare(expect_value(answers), given)
         assert found.reason == reason
         assert found.max_scaled_error == pytest.approx(factor, rel=1e-3)
 
@@ -74,7 +74,7 @@ def test_the_eager_references_own_error_widens_the_tolerance() -> None:
 def test_what_is_not_finite_has_to_stand_where_the_reference_has_it(
     wanted: list[float], given: list[float], reason: str | None
 ) -> None:
-    assert compare(expected(torch.tensor(wanted)), torch.tensor(given)).reason == reason
+    assert compare(expect_value(torch.tensor(wanted)), torch.tensor(given)).reason == reason
 
 
 def test_whole_numbers_are_exact() -> None:
@@ -105,7 +105,7 @@ def test_the_interval_covers_what_it_says_and_no_rank_more(n: int) -> None:
 def box() -> Box:
     """Return a piece of shared memory."""
     fd = create_sealed_file(4096)
-    made = Box.mapped(fd, 4096)
+    made = Box.map_file(fd, 4096)
     os.close(fd)
     return made
 
@@ -237,25 +237,25 @@ def test_bytes_are_compared_however_many_and_wherever_they_lie(
     held = (torch.arange(size + 3) % 7).to(dtype)
     for start in range(3):
         one = held[start : start + size]
-        assert same_bits(one, one.clone())
-        assert same_bits(one.clone(), one)
+        assert has_same_bits(one, one.clone())
+        assert has_same_bits(one.clone(), one)
         for place in {0, size // 2, size - 1} if size else ():
             other = one.clone()
             other[place] += 1
-            assert not same_bits(one, other)
+            assert not has_same_bits(one, other)
 
 
 def test_the_same_bytes_are_more_than_equal_numbers() -> None:
     nan, zero = torch.tensor([math.nan, 1.0]), torch.zeros(2)
-    assert same_bits(nan, nan.clone())
-    assert not same_bits(zero, -zero)
-    assert not same_bits(zero, torch.zeros(1, 2))
-    assert not same_bits(torch.zeros(2), torch.zeros(2, dtype=torch.float64))
+    assert has_same_bits(nan, nan.clone())
+    assert not has_same_bits(zero, -zero)
+    assert not has_same_bits(zero, torch.zeros(1, 2))
+    assert not has_same_bits(torch.zeros(2), torch.zeros(2, dtype=torch.float64))
     rows = torch.arange(16.0).view(4, 4)
-    assert same_bits(rows.T, rows.T.contiguous())
-    assert not same_bits(rows.T, rows)
+    assert has_same_bits(rows.T, rows.T.contiguous())
+    assert not has_same_bits(rows.T, rows)
     for few in (torch.zeros(4, dtype=torch.bool)[::2][:0], torch.ones(4)[::2][:1]):
-        assert same_bits(few, few.clone())
+        assert has_same_bits(few, few.clone())
 
 
 def test_inputs_are_those_that_torch_draws_under_their_seed(references: Any) -> None:

@@ -134,7 +134,7 @@ def lake_with_kernels(lake_url: str) -> str:
     return lake_url
 
 
-def pending(url: str, device: dict[str, Any], **wanted: Any) -> list[str]:
+def list_pending(url: str, device: dict[str, Any], **wanted: Any) -> list[str]:
     """Return the paths of the pending kernels."""
     with store.open(url) as lake:
         found = find_pending(lake, judge, [device], Selection(**wanted))
@@ -143,9 +143,9 @@ def pending(url: str, device: dict[str, Any], **wanted: Any) -> list[str]:
 
 def test_only_what_the_device_can_run_is_pending(lake_with_kernels: str) -> None:
     both = ["elsewhere.py", "foreign.py", "right.py", "wrong.py"]
-    assert pending(lake_with_kernels, CPU) == sorted([*both, "host.py"])
-    assert pending(lake_with_kernels, CUDA) == sorted([*both, "device.py", "tiles.py"])
-    assert pending(lake_with_kernels, CPU, suite="imported") == ["elsewhere.py"]
+    assert list_pending(lake_with_kernels, CPU) == sorted([*both, "host.py"])
+    assert list_pending(lake_with_kernels, CUDA) == sorted([*both, "device.py", "tiles.py"])
+    assert list_pending(lake_with_kernels, CPU, suite="imported") == ["elsewhere.py"]
 
 
 def test_what_was_timed_beside_other_work_is_pending_when_asked(lake_with_kernels: str) -> None:
@@ -169,9 +169,9 @@ def test_what_was_timed_beside_other_work_is_pending_when_asked(lake_with_kernel
     device = {**CPU, "name": "a processor", "model": "m", "created_at": datetime.now(UTC)}
     with store.writer(lake_with_kernels, author="tests") as writer:
         writer.append({"devices": [device], "evaluations": rows}, "verdicts")
-    assert not {"right.py", "foreign.py"} & set(pending(lake_with_kernels, CPU))
-    assert "right.py" in pending(lake_with_kernels, CPU, contended=True)
-    assert "foreign.py" not in pending(lake_with_kernels, CPU, contended=True)
+    assert not {"right.py", "foreign.py"} & set(list_pending(lake_with_kernels, CPU))
+    assert "right.py" in list_pending(lake_with_kernels, CPU, contended=True)
+    assert "foreign.py" not in list_pending(lake_with_kernels, CPU, contended=True)
 
 
 def test_the_workload_is_the_devices_own(lake_with_kernels: str) -> None:
@@ -186,10 +186,10 @@ def test_the_workload_is_the_devices_own(lake_with_kernels: str) -> None:
 
 
 def test_options_narrow_what_is_pending(lake_with_kernels: str) -> None:
-    assert pending(lake_with_kernels, CPU, where="path LIKE 'r%'") == ["right.py"]
-    assert len(pending(lake_with_kernels, CPU, limit=2)) == 2
+    assert list_pending(lake_with_kernels, CPU, where="path LIKE 'r%'") == ["right.py"]
+    assert len(list_pending(lake_with_kernels, CPU, limit=2)) == 2
     right = store.ids.kernel_id({"right.py": KERNEL.format("x + x")}, "right.py")
-    assert pending(lake_with_kernels, CPU, kernel=right[:16]) == ["right.py"]
+    assert list_pending(lake_with_kernels, CPU, kernel=right[:16]) == ["right.py"]
 
 
 @pytest.mark.parametrize(
@@ -202,14 +202,14 @@ def test_options_narrow_what_is_pending(lake_with_kernels: str) -> None:
 )
 def test_sql_of_the_user_is_guarded(lake_with_kernels: str, where: str) -> None:
     with pytest.raises(UnsafeSQL):
-        pending(lake_with_kernels, CPU, where=where)
+        list_pending(lake_with_kernels, CPU, where=where)
 
 
 def test_unknown_names_are_refused_with_what_there_is(lake_with_kernels: str) -> None:
     with pytest.raises(UnknownName, match="imported"):
-        pending(lake_with_kernels, CPU, suite="importd")
+        list_pending(lake_with_kernels, CPU, suite="importd")
     with pytest.raises(UnknownName):
-        pending(lake_with_kernels, CPU, kernel="nothing")
+        list_pending(lake_with_kernels, CPU, kernel="nothing")
     with pytest.raises(UnknownName, match="twice"):
         find_task("twise", lake_with_kernels)
     for name in ("other", "imported/other"):

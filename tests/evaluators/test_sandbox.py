@@ -71,7 +71,7 @@ def fork_server() -> Iterator[ForkServer]:
 def attack(fork_server: ForkServer) -> Attack:
     """Return a function that imports a text in a worker of its own and ends it."""
 
-    def one(text: str, limits: Limits = LIMITS, deadlines: Deadlines = DEADLINES) -> Tried:
+    def run_attack(text: str, limits: Limits = LIMITS, deadlines: Deadlines = DEADLINES) -> Tried:
         before = set(count_threads_below(os.getpid()))
         handle = WorkerHandle(
             fork_server,
@@ -93,18 +93,18 @@ def attack(fork_server: ForkServer) -> Attack:
         left = [pid for pid in count_threads_below(os.getpid()) if pid not in before]
         return Tried(failed, ended, [Path(f"/proc/{pid}/comm").read_text() for pid in left])
 
-    return one
+    return run_attack
 
 
 @pytest.fixture
-def needs(fork_server: ForkServer) -> Callable[..., None]:
+def require_walls(fork_server: ForkServer) -> Callable[..., None]:
     """Return a function that skips where the machine grants none of the walls named."""
 
-    def some(*walls: str) -> None:
+    def require_some(*walls: str) -> None:
         if not set(walls) & set(fork_server.limits):
             pytest.skip(f"this machine grants none of: {', '.join(walls)}")
 
-    return some
+    return require_some
 
 
 TRY = """
@@ -122,16 +122,16 @@ def called(number, *arguments):
 """
 
 
-def found(tried: Tried) -> dict[str, list[str]]:
+def read_found(tried: Tried) -> dict[str, list[str]]:
     """The JSON that an attack has printed as its last line."""
     assert tried.failed is None, (str(tried.failed), tried.log)
     return json.loads(tried.log.strip().splitlines()[-1])
 
 
 def test_files_of_others_cannot_be_read(
-    attack: Attack, tmp_path: Path, needs: Callable[..., None]
+    attack: Attack, tmp_path: Path, require_walls: Callable[..., None]
 ) -> None:
-    needs("landlock")
+    require_walls("landlock")
     lake = tmp_path / "lake" / "catalog.sqlite"
     lake.parent.mkdir()
     lake.write_text(SECRET)
@@ -139,7 +139,7 @@ def test_files_of_others_cannot_be_read(
     tests = Path(__file__).parent
     kept = Path(__file__).parents[2] / "store" / "starter" / "tasks"
     paths = {"lake": lake, "folder": lake.parent, "home": home, "tests": tests, "tasks": kept}
-    answer = found(
+    answer = read_found(
         attack(
             TRY + f"paths = { ({k: str(v) for k, v in paths.items()})!r}\n"
             "read = lambda p: os.listdir(p) if os.path.isdir(p) else open(p).read()\n"
@@ -150,12 +150,12 @@ def test_files_of_others_cannot_be_read(
 
 
 def test_nothing_is_written_outside_its_folder(
-    attack: Attack, tmp_path: Path, needs: Callable[..., None]
+    attack: Attack, tmp_path: Path, require_walls: Callable[..., None]
 ) -> None:
-    needs("landlock")
+    require_walls("landlock")
     there = tmp_path / "there"
     there.write_text(SECRET)
-    answer = found(
+    answer = read_found(
         attack(
             TRY
             + f"""
@@ -181,11 +181,11 @@ print(json.dumps({{k: tried(f) for k, f in attempts.items()}}))
 
 
 def test_other_processes_cannot_be_looked_into(
-    attack: Attack, fork_server: ForkServer, needs: Callable[..., None]
+    attack: Attack, fork_server: ForkServer, require_walls: Callable[..., None]
 ) -> None:
-    needs("landlock", "pid_namespace")
+    require_walls("landlock", "pid_namespace")
     pids = [os.getpid(), fork_server.pid, *count_threads_below(fork_server.pid)]
-    answer = found(
+    answer = read_found(
         attack(
             TRY
             + f"""
@@ -203,12 +203,12 @@ print(json.dumps(found))
 
 
 def test_other_processes_cannot_be_signalled_or_throttled(
-    attack: Attack, fork_server: ForkServer, needs: Callable[..., None]
+    attack: Attack, fork_server: ForkServer, require_walls: Callable[..., None]
 ) -> None:
-    needs("pid_namespace", "signal_scope")
+    require_walls("pid_namespace", "signal_scope")
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
-        answer = found(
+        answer = read_found(
             attack(
                 TRY
                 + f"""
@@ -238,10 +238,10 @@ NUMBERS |= {"mount": 165, "reboot": 169, "swapon": 167, "init_module": 175, "sec
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of another architecture")
 def test_system_calls_of_attacks_are_refused_and_others_go_on(
-    attack: Attack, needs: Callable[..., None]
+    attack: Attack, require_walls: Callable[..., None]
 ) -> None:
-    needs("seccomp")
-    answer = found(
+    require_walls("seccomp")
+    answer = read_found(
         attack(
             TRY
             + f"""
@@ -263,11 +263,11 @@ print(json.dumps(found))
     assert refused == set(answer), answer
 
 
-def test_there_is_no_network(attack: Attack, needs: Callable[..., None]) -> None:
-    needs("no_network")
+def test_there_is_no_network(attack: Attack, require_walls: Callable[..., None]) -> None:
+    require_walls("no_network")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        answer = found(
+        answer = read_found(
             attack(
                 TRY
                 + f"""
@@ -285,9 +285,9 @@ print(json.dumps(found))
     assert {what for what, _ in answer.values()} == {"refused"}, answer
 
 
-def test_a_worker_has_no_capabilities(attack: Attack, needs: Callable[..., None]) -> None:
-    needs("no_capabilities")
-    answer = found(
+def test_a_worker_has_no_capabilities(attack: Attack, require_walls: Callable[..., None]) -> None:
+    require_walls("no_capabilities")
+    answer = read_found(
         attack(
             TRY + "lines = open('/proc/self/status').read().splitlines()\n"
             "print(json.dumps(dict(l.split(':\\t') for l in lines if l.startswith(('Cap', 'No')))))"
@@ -463,10 +463,10 @@ def test_a_group_ends_with_all_that_was_forked_in_it() -> None:
 
 
 def test_a_worker_is_in_a_group_that_it_cannot_leave(
-    attack: Attack, needs: Callable[..., None]
+    attack: Attack, require_walls: Callable[..., None]
 ) -> None:
-    needs("cgroup")
-    needs("landlock")
+    require_walls("cgroup")
+    require_walls("landlock")
     tried = attack(
         TRY
         + f"""
@@ -478,7 +478,7 @@ print(json.dumps({{
 }}))
 """
     )
-    answer = found(tried)
+    answer = read_found(tried)
     assert "/flywheel-" in answer["in"][1]
     assert answer["leave"][0] == answer["make"][0] == "refused", answer
     assert not [*cgroup.find_own_group().glob("flywheel-mine")]
@@ -546,15 +546,15 @@ def test_a_link_in_place_of_a_folder_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_shared_memory_of_the_machine_is_out_of_reach(
-    attack: Attack, needs: Callable[..., None]
+    attack: Attack, require_walls: Callable[..., None]
 ) -> None:
-    needs("private_shm")
+    require_walls("private_shm")
     name = f"flywheel-test-{os.getpid()}"
     Path("/dev/shm", name).write_text(SECRET)
     try:
         text = TRY + "open('/dev/shm/left', 'w')\nprint(json.dumps(os.listdir('/dev/shm')))\n"
-        assert found(attack(text)) == ["left"]
-        assert found(attack(text)) == ["left"]
+        assert read_found(attack(text)) == ["left"]
+        assert read_found(attack(text)) == ["left"]
         assert not Path("/dev/shm/left").exists()
     finally:
         Path("/dev/shm", name).unlink()
@@ -663,9 +663,9 @@ worker.time = lambda *given, **named: {**real(*given, **named), "elapsed_ns": 90
     ],
 )
 def test_a_hook_in_the_loop_makes_no_kernel_fast(
-    name: str, judged: Callable[..., dict[str, Any]], candidate: Callable[[str], str]
+    name: str, judge_code: Callable[..., dict[str, Any]], candidate: Callable[[str], str]
 ) -> None:
-    row = judged(LOOP + HOOKS[name] + candidate(SLOW))
+    row = judge_code(LOOP + HOOKS[name] + candidate(SLOW))
     if row["status"] == "correct":  # the hook was of no effect
         kernel = next(arm for arm in row["timings"] if arm["arm"] == "kernel")
         assert min(kernel["samples_ms"]) >= 4
@@ -697,16 +697,16 @@ loop.threading, loop.work = threading, work
     ids=["replaced", "rewritten in place"],
 )
 def test_a_loop_that_works_after_it_has_answered_is_found(
-    install: str, judged: Callable[..., dict[str, Any]], candidate: Callable[[str], str]
+    install: str, judge_code: Callable[..., dict[str, Any]], candidate: Callable[[str], str]
 ) -> None:
     text = "import threading, torch\n" + LOOP + LATE + install + "\n" + candidate(SLOW)
-    row = judged(text)
+    row = judge_code(text)
     assert row["status"] == "rejected", row
     assert row["reason"] in ("memorised_output", "timer_mismatch"), row
 
 
 def test_the_loop_holds_nothing_worth_stealing(
-    judged: Callable[..., dict[str, Any]], right: str
+    judge_code: Callable[..., dict[str, Any]], right_candidate: str
 ) -> None:
     search = """
 import gc, sys
@@ -724,7 +724,7 @@ for thing in gc.get_objects():
 print("seen:", *[t for t in texts if "get_inputs" in t or "flywheel_task" in t][:3])
 print("numbers:", *[t for t in texts if t.isdigit()])
 """
-    row = judged(search + right + "\nraise ValueError('to have its log kept')\n")
+    row = judge_code(search + right_candidate + "\nraise ValueError('to have its log kept')\n")
     assert "seen:" in row["log"]
     seen = row["log"].partition("seen:")[2].partition("numbers:")
     assert seen[0].strip() == ""
@@ -747,24 +747,24 @@ print(json.dumps({k: tried(f) for k, f in attempts.items()}))
 
 
 def test_modes_and_times_of_files_outside_stay(
-    attack: Attack, tmp_path: Path, needs: Callable[..., None]
+    attack: Attack, tmp_path: Path, require_walls: Callable[..., None]
 ) -> None:
-    needs("fixed_modes")
+    require_walls("fixed_modes")
     there = tmp_path / "there"
     there.write_text(SECRET)
     before = [(known.st_mode, known.st_mtime_ns) for known in map(os.stat, (there, tmp_path))]
-    answer = found(attack(TRY + f"there = {str(there)!r}\n" + CHANGES))
+    answer = read_found(attack(TRY + f"there = {str(there)!r}\n" + CHANGES))
     assert {what for what, _ in answer.values()} == {"refused"}, answer
     assert [(one.st_mode, one.st_mtime_ns) for one in map(os.stat, (there, tmp_path))] == before
     assert os.listxattr(there) == []
 
 
 def test_a_worker_sees_the_system_and_its_own_folder_alone(
-    attack: Attack, tmp_path: Path, needs: Callable[..., None]
+    attack: Attack, tmp_path: Path, require_walls: Callable[..., None]
 ) -> None:
-    needs("own_root")
+    require_walls("own_root")
     (tmp_path / "there").write_text(SECRET)
-    answer = found(
+    answer = read_found(
         attack(
             TRY
             + f"""
@@ -787,24 +787,26 @@ def test_roots_hold_folders_of_workers_alone(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     (tmp_path / "workers" / "link").symlink_to(tmp_path / "lake")
 
-    def refused() -> None:
+    def check_refused() -> None:
         isolation.enclose(gpu=False)
         server = mounts.MountServer(["/usr"], [str(tmp_path / "workers")], gpu=False)
         for path in ("lake", "workers/link", "workers/../lake", "workers"):
             with pytest.raises(OSError, match="no folder of a worker"):
                 mounts.request_root(server.requests, [str(tmp_path / path)], None)
 
-    def rooted() -> None:
+    def start_rooted() -> None:
         isolation.enclose(gpu=False)
         mounts.MountServer(["/usr"], [str(tmp_path)], gpu=False)
 
-    if not is_possible(rooted):
+    if not is_possible(start_rooted):
         pytest.skip("no roots can be made here")
-    assert find_failure(refused) is None
+    assert find_failure(check_refused) is None
 
 
-def test_cores_and_priority_of_others_stay(attack: Attack, needs: Callable[..., None]) -> None:
-    needs("seccomp")
+def test_cores_and_priority_of_others_stay(
+    attack: Attack, require_walls: Callable[..., None]
+) -> None:
+    require_walls("seccomp")
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     pids = [other.pid, os.getpid()]
 
@@ -816,7 +818,7 @@ def test_cores_and_priority_of_others_stay(attack: Attack, needs: Callable[..., 
 
     before = state()
     try:
-        answer = found(
+        answer = read_found(
             attack(
                 TRY
                 + f"""
@@ -838,9 +840,11 @@ print(json.dumps(found))
         other.wait()
 
 
-def test_command_lines_of_others_stay_unread(attack: Attack, needs: Callable[..., None]) -> None:
-    needs("hidden_processes")
-    answer = found(
+def test_command_lines_of_others_stay_unread(
+    attack: Attack, require_walls: Callable[..., None]
+) -> None:
+    require_walls("hidden_processes")
+    answer = read_found(
         attack(
             TRY
             + f"""
@@ -856,11 +860,11 @@ print(json.dumps({{
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of another architecture")
 def test_unknown_and_unneeded_system_calls_have_errors_that_libraries_know(
-    attack: Attack, needs: Callable[..., None]
+    attack: Attack, require_walls: Callable[..., None]
 ) -> None:
-    needs("seccomp")
+    require_walls("seccomp")
     # A newer one, clone3, inotify_init1, shmget, memfd_secret, sync.
-    answer = found(
+    answer = read_found(
         attack(
             TRY + "numbers = [600, 435, 294, 29, 447, 162]\n"
             "found = {str(n): tried(lambda: called(n, 0, 0, 0)) for n in numbers}\n"
@@ -894,9 +898,9 @@ MEMORY = {
 
 @pytest.mark.parametrize("name", MEMORY)
 def test_memory_that_no_process_has_mapped_counts(
-    name: str, attack: Attack, needs: Callable[..., None]
+    name: str, attack: Attack, require_walls: Callable[..., None]
 ) -> None:
-    needs("memory_group")
+    require_walls("memory_group")
     tried = attack(MEMORY[name], replace(LIMITS, memory_bytes=2**29, file_bytes=2**30))
     assert tried.failed is not None
     assert (tried.failed.status, tried.failed.reason) == ("crash", "out_of_memory"), tried.failed
@@ -929,7 +933,7 @@ def test_one_signal_to_all_that_are_shut_in_ends_a_tree(tmp_path: Path) -> None:
     if not landlock.scopes_signals():
         pytest.skip("Landlock keeps no signals inside here")
 
-    def ended() -> None:
+    def wait_for_end() -> None:
         isolation.guard(["landlock"], [str(tmp_path)], gpu=True)
         seccomp.restrict_judge(sockets=True, kills_all=True)
         with pytest.raises(PermissionError):  # else the signal below would reach everybody
@@ -941,7 +945,7 @@ def test_one_signal_to_all_that_are_shut_in_ends_a_tree(tmp_path: Path) -> None:
         os.kill(-1, signal.SIGKILL)
         assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
 
-    assert find_failure(ended) is None
+    assert find_failure(wait_for_end) is None
 
 
 def test_the_doctor_names_what_is_missing_and_why(
@@ -971,9 +975,9 @@ def test_the_doctor_names_what_is_missing_and_why(
 
 
 def test_a_verdict_says_which_walls_were_missing(
-    judged: Callable[..., dict[str, Any]], right: str
+    judge_code: Callable[..., dict[str, Any]], right_candidate: str
 ) -> None:
-    row = judged(right)
+    row = judge_code(right_candidate)
     assert row["sandbox_missing"] == " ".join(doctor.list_missing(row["sandbox_level"].split()))
 
 
@@ -1041,9 +1045,9 @@ def get_init_inputs(): return []
 
 
 def test_the_text_of_a_task_reaches_no_lake(
-    needs: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    require_walls: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    needs("signal_scope")
+    require_walls("signal_scope")
     lake = tmp_path / "lake"
     lake.write_text(SECRET)
     monkeypatch.setenv("HF_TOKEN", SECRET)

@@ -23,7 +23,7 @@ def test_work_on_a_stream_of_its_own_is_timed(
     monkeypatch.setattr(streams, "knows_all", driver_knows_all)
     flushed = torch.zeros(1 << 28, dtype=torch.int32, device="cuda")
 
-    def timed(ordered: bool, launch: bool) -> float:
+    def time_work(ordered: bool, launch: bool) -> float:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda.synchronize()
         for _ in range(16):
@@ -40,13 +40,13 @@ def test_work_on_a_stream_of_its_own_is_timed(
         end.synchronize()
         return start.elapsed_time(end)
 
-    timed(ordered=True, launch=True)
+    time_work(ordered=True, launch=True)
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
     torch.cuda._sleep(_CYCLES)
     end.record()
     end.synchronize()
     alone_ms = begin.elapsed_time(end)
-    assert timed(ordered=True, launch=True) > 0.8 * alone_ms
-    assert timed(ordered=False, launch=True) < 0.2 * alone_ms
-    assert timed(ordered=True, launch=False) < 0.2 * alone_ms
+    assert time_work(ordered=True, launch=True) > 0.8 * alone_ms
+    assert time_work(ordered=False, launch=True) < 0.2 * alone_ms
+    assert time_work(ordered=True, launch=False) < 0.2 * alone_ms

@@ -46,7 +46,7 @@ COOL = Reading(sm_mhz=1980, memory_mhz=3201, temperature_c=50, power_w=300.0, sl
 # ---- the stopping rule ---------------------------------------------------------------------------
 
 
-def simulated(
+def simulate_session(
     draw: random.Random,
     ratios: dict[str, float],
     spread: float,
@@ -75,7 +75,7 @@ def simulated(
 @pytest.mark.parametrize("spread", [0.005, 0.02, 0.08])
 def test_a_copy_of_the_reference_hardly_ever_wins(spread: float) -> None:
     draw = random.Random(7)
-    sessions = [simulated(draw, dict.fromkeys(BASELINES, 1.0), spread) for _ in range(120)]
+    sessions = [simulate_session(draw, dict.fromkeys(BASELINES, 1.0), spread) for _ in range(120)]
     assert {
         classify_speedup(low, high)
         for _, (low, _, high) in map(Session.find_best_baseline, sessions)
@@ -90,7 +90,7 @@ def test_a_copy_of_the_reference_hardly_ever_wins(spread: float) -> None:
 @pytest.mark.parametrize("bias", [0.01, 0.02, 0.03])
 def test_nor_does_it_where_processes_differ_as_a_whole(bias: float) -> None:
     draw = random.Random(9)
-    sessions = [simulated(draw, {"eager": 1.0}, 0.005, bias=bias) for _ in range(300)]
+    sessions = [simulate_session(draw, {"eager": 1.0}, 0.005, bias=bias) for _ in range(300)]
     counted = [one for one in sessions if not is_noisy(one, PLAN.noise)]
     assert len(counted) == len(sessions)  # such a difference is measured, and not thrown away
     wins = [
@@ -109,15 +109,15 @@ def test_nor_does_it_where_processes_differ_as_a_whole(bias: float) -> None:
 def test_quiet_sessions_stop_at_the_first_look_and_loud_ones_go_on() -> None:
     draw = random.Random(1)
     ratios = dict.fromkeys(BASELINES, 1.0)
-    assert len(simulated(draw, ratios, 0.002).readings) == 20
-    assert len(simulated(draw, ratios, 0.2).readings) == 160
+    assert len(simulate_session(draw, ratios, 0.002).readings) == 20
+    assert len(simulate_session(draw, ratios, 0.2).readings) == 160
 
 
 def test_a_clear_win_needs_no_narrow_interval() -> None:
     lengths = {
         ratio: sum(
             len(
-                simulated(
+                simulate_session(
                     random.Random(seed), {"eager": ratio, EAGER_CONTROL: ratio}, 0.02
                 ).readings
             )
@@ -130,7 +130,7 @@ def test_a_clear_win_needs_no_narrow_interval() -> None:
 
 def test_a_session_stops_when_its_time_is_up() -> None:
     plan = replace(PLAN, budget_s=1.0, limit_s=3.0)
-    session = simulated(random.Random(2), {"eager": 1.0}, 0.2)
+    session = simulate_session(random.Random(2), {"eager": 1.0}, 0.2)
     for blocks, elapsed_s, stops in ((10, 2.0, False), (10, 4.0, True), (25, 2.0, True)):
         part = Session.of(1, session.samples_ms, "gpu")
         part.samples_ms = {arm: ms[:blocks] for arm, ms in session.samples_ms.items()}
@@ -143,16 +143,16 @@ def test_a_session_stops_when_its_time_is_up() -> None:
 
 def test_two_eager_arms_that_differ_make_a_session_noisy() -> None:
     for ratio, noisy in ((1.0, False), (1.04, False), (1.08, True), (0.92, True)):
-        session = simulated(random.Random(3), {"eager": ratio}, 0.003)
+        session = simulate_session(random.Random(3), {"eager": ratio}, 0.003)
         assert is_noisy(session, PLAN.noise) is noisy, ratio
-    assert is_noisy(simulated(random.Random(3), {"eager": 1.0}, 0.5), PLAN.noise)
+    assert is_noisy(simulate_session(random.Random(3), {"eager": 1.0}, 0.5), PLAN.noise)
 
 
 @pytest.mark.parametrize(
     "slow", [replace(COOL, sm_mhz=1700), replace(COOL, slowed=True)], ids=["clock", "reason"]
 )
 def test_blocks_of_a_slowed_device_are_dropped_for_all_arms(slow: Reading) -> None:
-    session = simulated(random.Random(4), {"eager": 2.0, EAGER_CONTROL: 2.0}, 0.003)
+    session = simulate_session(random.Random(4), {"eager": 2.0, EAGER_CONTROL: 2.0}, 0.003)
     blocks = len(session.readings)
     session.readings = [COOL] * blocks
     session.readings[3] = session.readings[11] = slow
@@ -305,8 +305,8 @@ def test_a_call_that_is_reported_before_the_gpu_can_have_turned_is_early() -> No
 # ---- real sessions -------------------------------------------------------------------------------
 
 
-def test_a_session_has_rows_of_every_clock(judged: Judged, right: str) -> None:
-    row = judged(right)
+def test_a_session_has_rows_of_every_clock(judge_code: Judged, right_candidate: str) -> None:
+    row = judge_code(right_candidate)
     assert row["status"] == "correct", row
     arms = [(timing["arm"], timing["clock"]) for timing in row["timings"]]
     assert arms == [(arm, clock) for clock in CLOCKS["cpu"] for arm in ("kernel", "eager")]
@@ -319,9 +319,9 @@ def test_a_session_has_rows_of_every_clock(judged: Judged, right: str) -> None:
 
 @pytest.mark.slow
 def test_a_compiled_baseline_serves_all_candidates_of_its_task(
-    judged: Judged, bench: Bench, right: str
+    judge_code: Judged, bench: Bench, right_candidate: str
 ) -> None:
-    rows = [judged(right, baselines=("compile", "cuda_graph")) for _ in range(2)]
+    rows = [judge_code(right_candidate, baselines=("compile", "cuda_graph")) for _ in range(2)]
     for row in rows:
         assert row["status"] == "correct", row
         cold = [timing["arm"] for timing in row["timings"] if timing["clock"] == "throughput"]
@@ -337,25 +337,25 @@ LIMITS = Limits(memory_bytes=8 << 30, file_bytes=1 << 28, open_files=1024, cpu_s
 
 
 @pytest.fixture
-def eager(bench: Bench, task: str) -> Iterator[Callable[[dict[str, int]], BaselineWorkers]]:
+def start_eager(bench: Bench, task: str) -> Iterator[Callable[[dict[str, int]], BaselineWorkers]]:
     """Return a function that gives the baselines of the small task with some axes."""
 
-    def started(axes: dict[str, int]) -> BaselineWorkers:
+    def start_arms(axes: dict[str, int]) -> BaselineWorkers:
         inputs = bench.open_reference(task, axes).inputs(1)
         size = layout(inputs)[1]
         sizes = Sizes.of(size, 2 * size)
         return bench.start_baselines(task, axes, sizes, LIMITS, DEADLINES)
 
-    yield started
+    yield start_arms
     bench.end_baselines()
 
 
 def test_baselines_stay_for_a_task_and_go_when_its_shapes_change(
-    bench: Bench, eager: Callable[[dict[str, int]], BaselineWorkers], task: str
+    bench: Bench, start_eager: Callable[[dict[str, int]], BaselineWorkers], task: str
 ) -> None:
-    first = eager({})
-    assert eager({}) is first
-    other = eager({"ROWS": 7})
+    first = start_eager({})
+    assert start_eager({}) is first
+    other = start_eager({"ROWS": 7})
     assert other is not first
     other.main.fill(0, bench.open_reference(task, {"ROWS": 7}).inputs(1))
     other.time("eager", [0])
@@ -363,7 +363,11 @@ def test_baselines_stay_for_a_task_and_go_when_its_shapes_change(
 
 
 def test_a_baseline_that_fails_or_is_wrong_is_left_out_with_its_reason(
-    judged: Judged, bench: Bench, right: str, task: str, monkeypatch: pytest.MonkeyPatch
+    judge_code: Judged,
+    bench: Bench,
+    right_candidate: str,
+    task: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
         implementations, "list_baselines", lambda _: BASELINES
@@ -373,7 +377,7 @@ def test_a_baseline_that_fails_or_is_wrong_is_left_out_with_its_reason(
         "return torch.relu(x @ self.weight)",
         "return torch.relu(x @ self.weight) + float(torch.backends.cudnn.benchmark)",
     )
-    row = judged(right, task=odd, baselines=("cuda_graph", "cudnn"))
+    row = judge_code(right_candidate, task=odd, baselines=("cuda_graph", "cudnn"))
     assert row["status"] == "correct", row
     assert {timing["arm"] for timing in row["timings"]} == {"kernel", "eager"}
     assert bench.unavailable.keys() == {"cuda_graph", "cudnn"}
@@ -383,9 +387,9 @@ def test_a_baseline_that_fails_or_is_wrong_is_left_out_with_its_reason(
 
 @pytest.mark.clock
 def test_eager_that_was_slower_beside_the_kernel_is_a_drift(
-    bench: Bench, eager: Callable[[dict[str, int]], BaselineWorkers], task: str
+    bench: Bench, start_eager: Callable[[dict[str, int]], BaselineWorkers], task: str
 ) -> None:
-    baselines, reference = eager({}), bench.open_reference(task, {})
+    baselines, reference = start_eager({}), bench.open_reference(task, {})
     sources = Sources(reference.inputs, None, bench.clocks.read, bench.flush)
     session = Session.of(4, ["kernel", "eager", EAGER_CONTROL], "throughput")
     session.readings = [None] * 20
@@ -452,7 +456,7 @@ def patient_task(task: str) -> str:
 
 
 @pytest.fixture
-def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+def ignore_load(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every session count, since a busy machine's rank nowhere and are not looked at twice."""
     monkeypatch.setattr(noise_control, "is_noisy", lambda *_: False)
     monkeypatch.setattr(noise_control, "is_contended", lambda _: False)
@@ -474,13 +478,13 @@ def win(
     return judge(case, bench, BRIEF)
 
 
-@pytest.mark.usefixtures("quiet")
+@pytest.mark.usefixtures("ignore_load")
 @pytest.mark.slow
 @pytest.mark.clock
 def test_a_surprising_win_is_measured_again_in_a_fresh_process(
-    bench: Bench, right: str, patient_task: str
+    bench: Bench, right_candidate: str, patient_task: str
 ) -> None:
-    tables = win(bench, right, patient_task)
+    tables = win(bench, right_candidate, patient_task)
     [evaluation], timings = tables["evaluations"], tables["timings"]
     assert evaluation["status"] == "correct", evaluation
     [flag] = {"confirmed_win", "unconfirmed_win"} & set(evaluation["flags"])
@@ -493,29 +497,29 @@ def test_a_surprising_win_is_measured_again_in_a_fresh_process(
     assert flag in text
 
 
-@pytest.mark.usefixtures("quiet")
+@pytest.mark.usefixtures("ignore_load")
 @pytest.mark.clock
 def test_a_win_that_another_place_does_not_show_cannot_rank(
-    bench: Bench, right: str, patient_task: str, candidate: Text
+    bench: Bench, right_candidate: str, patient_task: str, candidate: Text
 ) -> None:
-    first = win(bench, right, patient_task, elsewhere=True)
+    first = win(bench, right_candidate, patient_task, elsewhere=True)
     assert len({row["session_id"] for row in first["timings"]}) == 1
     assert "unconfirmed_win" in first["evaluations"][0]["flags"], first["evaluations"]
     assert all(row["noisy"] for row in first["timings"])
 
-    def again(code: str) -> list[dict[str, Any]]:
+    def remeasure_code(code: str) -> list[dict[str, Any]]:
         case = Case(kernel_id="k", task_id="t", workload_id="w", code=code, task_code=patient_task)
         return remeasure(case, bench, BRIEF)
 
     # A kernel may be slower on another device; here it is so for a reason of its own.
     slow = candidate("import time; time.sleep(0.04); return torch.relu(x @ self.weight)")
-    for second in (again(slow), []):
+    for second in (remeasure_code(slow), []):
         tables = settle(first, second, None)
         assert "unconfirmed_win" in tables["evaluations"][0]["flags"]
         assert all(row["noisy"] for row in tables["timings"])
         assert len({row["session_id"] for row in tables["timings"]}) == 1 + bool(second)
     with pytest.raises(Failed) as wrong:
-        again(candidate("return torch.zeros_like(x)"))
+        remeasure_code(candidate("return torch.zeros_like(x)"))
     tables = settle(first, [], vars(wrong.value))
     [evaluation] = tables["evaluations"]
     assert (evaluation["status"], tables["timings"]) == ("incorrect", [])
@@ -563,10 +567,10 @@ def test_a_report_has_a_line_for_every_baseline_and_marks_the_best() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.clock
-def test_all_five_baselines_on_a_gpu(right: str, task: str) -> None:
+def test_all_five_baselines_on_a_gpu(right_candidate: str, task: str) -> None:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    case = Case(kernel_id="k", task_id="t", workload_id="w", code=right, task_code=task)
+    case = Case(kernel_id="k", task_id="t", workload_id="w", code=right_candidate, task_code=task)
     with Bench("cuda") as gpu:
         tables = judge(case, gpu, Config())
         [evaluation] = tables["evaluations"]

@@ -104,18 +104,18 @@ REPEATED = {
 """Candidates whose reason another one of WRONG gets as well; `make test-all` tries them."""
 
 
-def sparing(names: Iterable[str], repeated: Collection[str]) -> list[Any]:
+def mark_repeated(names: Iterable[str], repeated: Collection[str]) -> list[Any]:
     """Return the parameters of a test, those that repeat another one marked slow."""
     return [pytest.param(n, marks=[pytest.mark.slow] if n in repeated else []) for n in names]
 
 
-@pytest.mark.parametrize("name", sparing(WRONG, REPEATED))
+@pytest.mark.parametrize("name", mark_repeated(WRONG, REPEATED))
 def test_a_candidate_that_is_not_right_is_a_row_that_says_why(
-    name: str, judged: Judged, candidate: Text
+    name: str, judge_code: Judged, candidate: Text
 ) -> None:
     forward, status, reason = WRONG[name]
     hangs = {"first_call_s": 2.0} if reason == "call_timeout" else {}
-    row = judged(candidate(forward), file_mb=2.0, **hangs)
+    row = judge_code(candidate(forward), file_mb=2.0, **hangs)
     assert row["status"] == status, row
     assert row["reason"] in ((reason,) if isinstance(reason, str) else reason), row
     assert row["message"]
@@ -140,15 +140,15 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_candidate_that_does_not_build_is_a_compile_error(name: str, judged: Judged) -> None:
+def test_a_candidate_that_does_not_build_is_a_compile_error(name: str, judge_code: Judged) -> None:
     code, reason = BROKEN[name]
-    row = judged(code)
+    row = judge_code(code)
     assert (row["status"], row["reason"]) == ("compile_error", reason), row
 
 
 @pytest.mark.clock
-def test_a_right_candidate_is_correct_and_timed(judged: Judged, right: str) -> None:
-    row = judged(right, timing_limit_s=60.0)
+def test_a_right_candidate_is_correct_and_timed(judge_code: Judged, right_candidate: str) -> None:
+    row = judge_code(right_candidate, timing_limit_s=60.0)
     assert (row["status"], row["reason"]) == ("correct", None), row
     assert row["max_scaled_error"] <= 1
     assert row["precision_class"] == "fp32"
@@ -167,21 +167,23 @@ def test_a_right_candidate_is_correct_and_timed(judged: Judged, right: str) -> N
 
 
 @pytest.mark.clock
-def test_a_kernel_that_waits_is_slower_than_eager(judged: Judged, candidate: Text) -> None:
-    row = judged(candidate("import time; time.sleep(0.004); return torch.relu(x @ self.weight)"))
+def test_a_kernel_that_waits_is_slower_than_eager(judge_code: Judged, candidate: Text) -> None:
+    row = judge_code(
+        candidate("import time; time.sleep(0.004); return torch.relu(x @ self.weight)")
+    )
     kernel, eager, *_ = row["timings"]
     assert row["status"] == "correct"
     assert sorted(kernel["samples_ms"])[10] > 4
     assert sorted(kernel["samples_ms"])[10] > sorted(eager["samples_ms"])[10]
 
 
-def test_seeds_are_new_each_time(judged: Judged, candidate: Text) -> None:
+def test_seeds_are_new_each_time(judge_code: Judged, candidate: Text) -> None:
     code = candidate("return x")
-    assert judged(code)["seeds"] != judged(code)["seeds"]
+    assert judge_code(code)["seeds"] != judge_code(code)["seeds"]
 
 
-def test_a_lazy_tensor_is_rejected(judged: Judged) -> None:
-    row = judged(
+def test_a_lazy_tensor_is_rejected(judge_code: Judged) -> None:
+    row = judge_code(
         "import torch, torch.nn as nn\n"
         "class Later(torch.Tensor): pass\n"
         "class ModelNew(nn.Module):\n"
@@ -194,7 +196,7 @@ def test_a_lazy_tensor_is_rejected(judged: Judged) -> None:
 
 @pytest.mark.clock
 def test_a_worker_that_lies_about_time_is_caught_by_the_outside_clock(
-    judged: Judged, candidate: Text
+    judge_code: Judged, candidate: Text
 ) -> None:
     lie = (
         "import sys, time\n"
@@ -202,25 +204,27 @@ def test_a_worker_that_lies_about_time_is_caught_by_the_outside_clock(
         "start = time.perf_counter_ns()\n"
         "worker.perf_counter_ns = lambda: start + (time.perf_counter_ns() - start) // 2000\n"
     )
-    row = judged(lie + candidate("time.sleep(0.003); return torch.relu(x @ self.weight)"))
+    row = judge_code(lie + candidate("time.sleep(0.003); return torch.relu(x @ self.weight)"))
     assert (row["status"], row["reason"]) == ("rejected", "timer_mismatch"), row
 
 
-def test_replacing_a_clock_is_rejected(judged: Judged, right: str) -> None:
-    row = judged("import time\ntime.perf_counter = lambda: 0.0\n" + right)
+def test_replacing_a_clock_is_rejected(judge_code: Judged, right_candidate: str) -> None:
+    row = judge_code("import time\ntime.perf_counter = lambda: 0.0\n" + right_candidate)
     assert (row["status"], row["reason"]) == ("rejected", "timer_mismatch"), row
     assert "perf_counter" in row["message"]
 
 
 @pytest.mark.clock
-def test_work_that_goes_on_after_the_return_gains_no_time(judged: Judged, candidate: Text) -> None:
+def test_work_that_goes_on_after_the_return_gains_no_time(
+    judge_code: Judged, candidate: Text
+) -> None:
     spin = (
         "import threading, torch\n"
         "def spin():\n"
         "    while True: torch.ones(100_000).exp_()\n"
         "for _ in range(6): threading.Thread(target=spin, daemon=True).start()\n"
     )
-    row = judged(spin + candidate("return torch.relu(x @ self.weight)"))
+    row = judge_code(spin + candidate("return torch.relu(x @ self.weight)"))
     assert row["status"] == "correct", row
     kernel, eager, *_ = row["timings"]
     faster = sorted(kernel["samples_ms"])[10] < 0.9 * sorted(eager["samples_ms"])[10]
@@ -234,9 +238,9 @@ FORGERIES = {
 }
 
 
-@pytest.mark.parametrize("name", sparing(FORGERIES, {"words", "noise"}))
+@pytest.mark.parametrize("name", mark_repeated(FORGERIES, {"words", "noise"}))
 def test_forged_messages_on_every_descriptor_are_rejected(
-    name: str, judged: Judged, right: str
+    name: str, judge_code: Judged, right_candidate: str
 ) -> None:
     plain = (
         "import os\n"
@@ -244,16 +248,16 @@ def test_forged_messages_on_every_descriptor_are_rejected(
         "    try: os.write(fd, " + FORGERIES[name] + ")\n"
         "    except OSError: pass\n"
     )
-    row = judged(plain + right)
+    row = judge_code(plain + right_candidate)
     assert (row["status"], row["reason"]) == ("rejected", "forbidden_code"), row
     # Not seen in the text.
     hidden = plain.replace("os.write", "getattr(os, bytes([119, 114, 105, 116, 101]).decode())")
-    row = judged(hidden + right)
+    row = judge_code(hidden + right_candidate)
     assert (row["status"], row["reason"]) == ("rejected", "malformed_output"), row
 
 
 def test_a_worker_that_answers_with_an_unpicklable_mess_is_rejected(
-    judged: Judged, right: str
+    judge_code: Judged, right_candidate: str
 ) -> None:
     mess = (
         "import sys\n"
@@ -261,12 +265,12 @@ def test_a_worker_that_answers_with_an_unpicklable_mess_is_rejected(
         "worker.describe = lambda value: {'output': {'tensor': ['float32', [1e9], [1], -64]},"
         " 'devices': ['cpu']}\n"
     )
-    row = judged(mess + right)
+    row = judge_code(mess + right_candidate)
     assert (row["status"], row["reason"]) == ("rejected", "malformed_output"), row
 
 
 def test_the_environment_is_a_white_list(
-    judged: Judged, right: str, monkeypatch: pytest.MonkeyPatch
+    judge_code: Judged, right_candidate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLYWHEEL_LAKE", "/secret/lake")
     look = (
@@ -276,7 +280,7 @@ def test_the_environment_is_a_white_list(
         "print('env', sorted(os.environ), text)\n"
         "raise SystemError('seen')\n"
     )
-    row = judged(look + right)
+    row = judge_code(look + right_candidate)
     assert row["status"] == "compile_error"
     assert "OMP_NUM_THREADS" in row["log"]
     assert "secret" not in row["log"]
@@ -284,14 +288,18 @@ def test_the_environment_is_a_white_list(
 
 
 def test_the_working_directory_holds_the_candidate_and_nothing_else(
-    judged: Judged, right: str
+    judge_code: Judged, right_candidate: str
 ) -> None:
-    row = judged("import os\nprint('holds', sorted(os.listdir('.')))\nassert 0\n" + right)
+    row = judge_code(
+        "import os\nprint('holds', sorted(os.listdir('.')))\nassert 0\n" + right_candidate
+    )
     assert "holds ['kernel.py', 'tmp']" in row["log"]
 
 
-def test_a_candidate_may_delete_its_directory(judged: Judged, right: str) -> None:
-    row = judged("import os, shutil\nshutil.rmtree(os.getcwd(), ignore_errors=True)\n" + right)
+def test_a_candidate_may_delete_its_directory(judge_code: Judged, right_candidate: str) -> None:
+    row = judge_code(
+        "import os, shutil\nshutil.rmtree(os.getcwd(), ignore_errors=True)\n" + right_candidate
+    )
     assert row["status"] == "correct", row
 
 
@@ -303,7 +311,9 @@ def names_of_processes() -> list[str]:
     return names
 
 
-def test_a_daemon_that_leaves_its_session_is_killed(judged: Judged, right: str) -> None:
+def test_a_daemon_that_leaves_its_session_is_killed(
+    judge_code: Judged, right_candidate: str
+) -> None:
     name = f"stray{os.getpid()}"
     daemon = (
         "import ctypes, os, time\n"
@@ -315,24 +325,24 @@ def test_a_daemon_that_leaves_its_session_is_killed(judged: Judged, right: str) 
         "        time.sleep(600)\n"
         "    os._exit(0)\n"
     )
-    row = judged(daemon + right)
+    row = judge_code(daemon + right_candidate)
     assert row["status"] == "correct", row
     assert set(row["flags"]) - BUSY_HOST == {"left_processes"}
     assert name not in names_of_processes()
 
 
 def test_a_candidate_that_kills_its_parent_does_not_stop_the_judge(
-    judged: Judged, right: str
+    judge_code: Judged, right_candidate: str
 ) -> None:
-    row = judged("import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n" + right)
+    row = judge_code("import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n" + right_candidate)
     # Refused where signals stay inside the sandbox, else the end of the candidate.
     assert row["status"] in ("compile_error", "crash", "rejected"), row
-    row = judged(right)
+    row = judge_code(right_candidate)
     assert row["status"] == "correct", row
 
 
-def test_a_static_output_buffer_is_a_flag(judged: Judged, candidate: Text) -> None:
-    row = judged(
+def test_a_static_output_buffer_is_a_flag(judge_code: Judged, candidate: Text) -> None:
+    row = judge_code(
         candidate(
             "out = self.__dict__.setdefault('out', torch.empty(x.shape[0], 32))\n"
             "torch.mm(x, self.weight, out=out)\n"
@@ -343,22 +353,26 @@ def test_a_static_output_buffer_is_a_flag(judged: Judged, candidate: Text) -> No
     assert set(row["flags"]) - BUSY_HOST == {"reuses_output_buffer"}
 
 
-def test_axes_replace_names_of_the_task(judged: Judged, candidate: Text) -> None:
+def test_axes_replace_names_of_the_task(judge_code: Judged, candidate: Text) -> None:
     count = "assert x.shape[0] == 7, x.shape\nreturn torch.relu(x @ self.weight)"
-    assert judged(candidate(count), axes='{"ROWS": 7}')["status"] == "correct"
-    assert judged(candidate(count))["status"] == "crash"
+    assert judge_code(candidate(count), axes='{"ROWS": 7}')["status"] == "correct"
+    assert judge_code(candidate(count))["status"] == "crash"
 
 
-def test_a_fault_of_the_task_is_not_the_candidates(judged: Judged, right: str) -> None:
-    row = judged(right, task="def get_inputs(): return []\n")
+def test_a_fault_of_the_task_is_not_the_candidates(
+    judge_code: Judged, right_candidate: str
+) -> None:
+    row = judge_code(right_candidate, task="def get_inputs(): return []\n")
     assert (row["status"], row["reason"]) == ("evaluator_error", "reference_failed")
-    row = judged(right, axes='{"COLUMNS": 7}')
+    row = judge_code(right_candidate, axes='{"COLUMNS": 7}')
     assert row["status"] == "evaluator_error"
     assert "COLUMNS" in row["message"]
 
 
-def test_text_of_a_candidate_can_be_stored(judged: Judged, right: str) -> None:
-    row = judged("import os\nos.write(1, b'\\xff\\x00')\nraise OSError('\\ud800\\x00')\n" + right)
+def test_text_of_a_candidate_can_be_stored(judge_code: Judged, right_candidate: str) -> None:
+    row = judge_code(
+        "import os\nos.write(1, b'\\xff\\x00')\nraise OSError('\\ud800\\x00')\n" + right_candidate
+    )
     assert row["status"] == "compile_error"
     for text in (row["log"], row["message"]):
         assert "\x00" not in text
@@ -366,8 +380,8 @@ def test_text_of_a_candidate_can_be_stored(judged: Judged, right: str) -> None:
     assert "\\xff" in row["log"]
 
 
-def test_long_output_is_cut(judged: Judged, right: str) -> None:
-    row = judged("print('x' * 1_000_000)\nprint('the end')\nraise OSError\n" + right)
+def test_long_output_is_cut(judge_code: Judged, right_candidate: str) -> None:
+    row = judge_code("print('x' * 1_000_000)\nprint('the end')\nraise OSError\n" + right_candidate)
     assert len(row["log"]) <= 32 * 1024
     assert "left out" in row["log"]
 
@@ -394,13 +408,18 @@ def test_files_beside_the_entry_are_imported(bench: Any) -> None:
     assert row["status"] == "correct", row
 
 
-def test_a_file_outside_the_folder_is_refused(bench: Any, right: str) -> None:
+def test_a_file_outside_the_folder_is_refused(bench: Any, right_candidate: str) -> None:
     from evaluators.judge import Config, judge
     from evaluators.judging.case import Case
 
     for path in ("../escaped.py", "/tmp/escaped.py"):
         case = Case(
-            kernel_id="k", task_id="t", workload_id="w", code=right, task_code="x = 1", path=path
+            kernel_id="k",
+            task_id="t",
+            workload_id="w",
+            code=right_candidate,
+            task_code="x = 1",
+            path=path,
         )
         [row] = judge(case, bench, Config())["evaluations"]
         assert row["status"] in ("rejected", "evaluator_error")
@@ -410,7 +429,7 @@ def test_a_file_outside_the_folder_is_refused(bench: Any, right: str) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("baselines", [None, ("eager",)])
 def test_a_right_candidate_is_correct_on_a_gpu(
-    right: str, task: str, baselines: tuple[Baseline, ...] | None
+    right_candidate: str, task: str, baselines: tuple[Baseline, ...] | None
 ) -> None:
     import torch
 
@@ -420,7 +439,7 @@ def test_a_right_candidate_is_correct_on_a_gpu(
     from evaluators.judging.bench import Bench
     from evaluators.judging.case import Case
 
-    case = Case(kernel_id="k", task_id="t", workload_id="w", code=right, task_code=task)
+    case = Case(kernel_id="k", task_id="t", workload_id="w", code=right_candidate, task_code=task)
     with Bench("cuda") as gpu:
         tables = judge(case, gpu, Config(baselines=baselines))
     [evaluation] = tables["evaluations"]
@@ -430,9 +449,9 @@ def test_a_right_candidate_is_correct_on_a_gpu(
 
 
 def test_a_worker_that_a_flag_has_ended_has_no_profile_and_a_verdict(
-    judged: Judged, candidate: Text
+    judge_code: Judged, candidate: Text
 ) -> None:
-    row = judged(
+    row = judge_code(
         candidate(
             "import os\n"
             "if float(x.abs().max()) > 50: os._exit(3)\n"

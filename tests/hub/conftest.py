@@ -25,7 +25,7 @@ def _own_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _without_xet() -> Iterator[None]:
+def _disable_xet() -> Iterator[None]:
     """Send whole files: the chunk store behind the Hub is not what runs here."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
@@ -54,6 +54,6 @@ def rich_lake(tmp_path_factory: pytest.TempPathFactory, empty_lake: Path) -> Pat
 
 
 @pytest.fixture
-def rich(tmp_path: Path, rich_lake: Path) -> str:
+def rich_url(tmp_path: Path, rich_lake: Path) -> str:
     """Return a copy of a small lake."""
     return str(shutil.copytree(rich_lake, tmp_path / "rich"))

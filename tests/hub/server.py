@@ -169,7 +169,7 @@ class HubServer:
             await receive()
             await send(_start(200, [(b"content-length", b"10")]))
         elif fault.kind == "lost":
-            await self._routes(scope, receive, _nowhere)
+            await self._routes(scope, receive, _ignore_answer)
             await send(_start(200, [(b"content-length", b"10")]))
         else:
             await self._routes(scope, receive, _Spoiled(send, fault.kind))
@@ -186,7 +186,7 @@ class HubServer:
                 return fault
         return None
 
-    def _refused(self, request: Request, repo: Repo | None, *, write: bool) -> Response | None:
+    def _refuse(self, request: Request, repo: Repo | None, *, write: bool) -> Response | None:
         given = request.headers.get("authorization")
         known = given == f"Bearer {TOKEN}"
         if given is not None and not known:
@@ -204,9 +204,11 @@ class HubServer:
         name = f"{given['org']}/{given['name']}"
         return name, self.repos.get(name)
 
-    def _at(self, request: Request, *, write: bool = False) -> tuple[Repo, str] | Response:
+    def _find_revision(
+        self, request: Request, *, write: bool = False
+    ) -> tuple[Repo, str] | Response:
         _, repo = self._repo(request)
-        refused = self._refused(request, repo, write=write)
+        refused = self._refuse(request, repo, write=write)
         if refused is not None:
             return refused
         assert repo is not None
@@ -238,7 +240,7 @@ class HubServer:
         return JSONResponse({"url": url})
 
     async def _info(self, request: Request) -> Response:
-        found = self._at(request)
+        found = self._find_revision(request)
         if isinstance(found, Response):
             return found
         repo, oid = found
@@ -254,7 +256,7 @@ class HubServer:
         )  # fmt: skip
 
     async def _preupload(self, request: Request) -> Response:
-        found = self._at(request, write=True)
+        found = self._find_revision(request, write=True)
         if isinstance(found, Response):
             return found
         repo, oid = found
@@ -272,7 +274,7 @@ class HubServer:
 
     async def _batch(self, request: Request) -> Response:
         _, repo = self._repo(request)
-        refused = self._refused(request, repo, write=True)
+        refused = self._refuse(request, repo, write=True)
         if refused is not None:
             return refused
         objects: list[dict[str, Any]] = []
@@ -295,7 +297,7 @@ class HubServer:
         return Response(status_code=200)
 
     async def _commit(self, request: Request) -> Response:
-        found = self._at(request, write=True)
+        found = self._find_revision(request, write=True)
         if isinstance(found, Response):
             return found
         repo, oid = found
@@ -325,7 +327,7 @@ class HubServer:
         )
 
     async def _tag(self, request: Request) -> Response:
-        found = self._at(request, write=True)
+        found = self._find_revision(request, write=True)
         if isinstance(found, Response):
             return found
         repo, oid = found
@@ -336,7 +338,7 @@ class HubServer:
         return JSONResponse({})
 
     async def _refs(self, request: Request) -> Response:
-        found = self._at(request)
+        found = self._find_revision(request)
         if isinstance(found, Response):
             return found
         repo, _ = found
@@ -348,7 +350,7 @@ class HubServer:
         return JSONResponse({"branches": [main], "tags": tags, "converts": []})
 
     async def _tree(self, request: Request) -> Response:
-        found = self._at(request)
+        found = self._find_revision(request)
         if isinstance(found, Response):
             return found
         repo, oid = found
@@ -375,7 +377,7 @@ class HubServer:
         return JSONResponse(entries)
 
     async def _paths(self, request: Request) -> Response:
-        found = self._at(request)
+        found = self._find_revision(request)
         if isinstance(found, Response):
             return found
         repo, oid = found
@@ -392,7 +394,7 @@ class HubServer:
         return JSONResponse(entries)
 
     async def _resolve(self, request: Request) -> Response:
-        found = self._at(request)
+        found = self._find_revision(request)
         if isinstance(found, Response):
             return found
         repo, oid = found
@@ -439,7 +441,7 @@ class _Spoiled:
         await self._send(message)
 
 
-async def _nowhere(_: Any) -> None:
+async def _ignore_answer(_: Any) -> None:
     """Take an answer that nobody hears."""
 
 

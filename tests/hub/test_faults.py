@@ -69,9 +69,9 @@ def _name(fault: Fault) -> str:
     + [pytest.param(one, marks=pytest.mark.slow) for one in SLOW],
     ids=_name,
 )
-def test_what_passes_is_waited_for(fault: Fault, rich: str, server: HubServer) -> None:
+def test_what_passes_is_waited_for(fault: Fault, rich_url: str, server: HubServer) -> None:
     server.faults.append(replace(fault))
-    done = publish(rich, REPO, FEW, hub=Hub(server.url, TOKEN, timeout_s=1))
+    done = publish(rich_url, REPO, FEW, hub=Hub(server.url, TOKEN, timeout_s=1))
     assert server.faults == []
     assert is_whole(server)
     assert done.revision == server.repos[REPO].main
@@ -85,53 +85,53 @@ def test_what_passes_is_waited_for(fault: Fault, rich: str, server: HubServer) -
     ["/commit/", pytest.param("/lfs/", marks=pytest.mark.slow)],
 )
 def test_what_does_not_pass_publishes_nothing_and_the_next_run_goes_on(
-    path: str, rich: str, server: HubServer, hub: Hub
+    path: str, rich_url: str, server: HubServer, hub: Hub
 ) -> None:
     method = "PUT" if path == "/lfs/" else "POST"
     # Two files arrive, then every request fails.
     server.faults.append(Fault(method, path, "status", 500, times=99, skip=2 * (path == "/lfs/")))
     with pytest.raises(FlywheelError, match="nothing was published"):
-        publish(rich, REPO, FEW, hub=hub)
+        publish(rich_url, REPO, FEW, hub=hub)
     assert server.faults
     assert len(server.repos[REPO].commits) == 1
     assert server.repos[REPO].tags == {}
     arrived = len(server.sent)
     assert arrived
     server.faults.clear()
-    with store.writer(rich, author="tests") as writer:
+    with store.writer(rich_url, author="tests") as writer:
         writer.append({"lakes": [{"lake_id": "x", "name": "meanwhile"}]}, "rows that came later")
-    publish(rich, REPO, FEW, hub=hub)
+    publish(rich_url, REPO, FEW, hub=hub)
     assert is_whole(server)
     assert len(server.sent) == len(set(server.sent)) >= arrived
 
 
 @pytest.mark.slow
 def test_a_commit_of_somebody_else_is_not_built_over(
-    rich: str, server: HubServer, hub: Hub
+    rich_url: str, server: HubServer, hub: Hub
 ) -> None:
     server.faults.append(Fault("POST", "/commit/", "status", 412))
     with pytest.raises(FlywheelError, match="nothing was published") as told:
-        publish(rich, REPO, FEW, hub=hub)
+        publish(rich_url, REPO, FEW, hub=hub)
     assert "meanwhile" in str(told.value)
     assert len(server.repos[REPO].commits) == 1
 
 
 @pytest.mark.parametrize("token", ["hf_" + "x" * 34, pytest.param(None, marks=pytest.mark.slow)])
 def test_a_wrong_token_is_told_and_not_shown(
-    token: str | None, rich: str, server: HubServer
+    token: str | None, rich_url: str, server: HubServer
 ) -> None:
     with pytest.raises(FlywheelError, match="HF_TOKEN") as told:
-        publish(rich, REPO, FEW, hub=Hub(server.url, token))
+        publish(rich_url, REPO, FEW, hub=Hub(server.url, token))
     assert token is None or token not in str(told.value)
     assert server.repos == {}
 
 
 def test_the_command_exits_1_without_the_token_in_its_words(
-    rich: str, server: HubServer, tmp_path: Path
+    rich_url: str, server: HubServer, tmp_path: Path
 ) -> None:
     wrong = "hf_" + "z" * 34
     ended = subprocess.run(
-        [sys.executable, "-m", "store", "pull", REPO, "--lake", rich],
+        [sys.executable, "-m", "store", "pull", REPO, "--lake", rich_url],
         env=os.environ | {
             "HF_ENDPOINT": server.url, "HF_TOKEN": wrong, "HF_HOME": str(tmp_path / "home")
         },
@@ -144,7 +144,7 @@ def test_the_command_exits_1_without_the_token_in_its_words(
 
 
 @pytest.fixture(scope="module")
-def published(rich_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def edition_server(rich_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     lake = str(shutil.copytree(rich_lake, tmp_path_factory.mktemp("published") / "lake"))
     with HubServer() as server:
         publish(lake, REPO, Options(tag="v1", tables=("findings",)), hub=Hub(server.url, TOKEN))
@@ -152,9 +152,9 @@ def published(rich_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 
 def test_a_damaged_file_is_found_and_fetched_again(
-    published: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path
+    edition_server: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path
 ) -> None:
-    server.hold(REPO, published)
+    server.hold(REPO, edition_server)
     mine = str(tmp_path / "mine")
     server.faults.append(Fault("GET", "resolve/.*kernels", "corrupt"))
     with pytest.raises(ImportFailed, match=r"kernels.*is damaged"):
@@ -176,9 +176,9 @@ def test_a_damaged_file_is_found_and_fetched_again(
     ids=_name,
 )
 def test_a_download_that_is_cut_goes_on(
-    fault: Fault, published: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path
+    fault: Fault, edition_server: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path
 ) -> None:
-    server.hold(REPO, published)
+    server.hold(REPO, edition_server)
     server.faults.append(replace(fault))
     assert pull(str(tmp_path / "mine"), REPO, hub=hub).rows["kernels"] == 4
     assert server.faults == []
@@ -186,12 +186,12 @@ def test_a_download_that_is_cut_goes_on(
 
 @pytest.mark.slow
 def test_a_download_that_never_works_merges_nothing(
-    published: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path
+    edition_server: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path
 ) -> None:
-    server.hold(REPO, published)
+    server.hold(REPO, edition_server)
     server.faults.append(Fault("GET", "resolve/.*kernels", "status", 500, times=99 * TRIES))
     mine = tmp_path / "mine"
     with pytest.raises(FlywheelError, match="cannot be downloaded"):
         pull(str(mine), REPO, hub=hub)
     assert not mine.exists()
-    assert sha256(published["flywheel.json"])
+    assert sha256(edition_server["flywheel.json"])

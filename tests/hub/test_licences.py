@@ -32,21 +32,21 @@ def test_which_licences_allow_redistribution(licence: str, allowed: bool) -> Non
 
 
 def test_a_text_without_a_licence_stops_everything_and_is_named(
-    rich: str, server: HubServer, hub: Hub
+    rich_url: str, server: HubServer, hub: Hub
 ) -> None:
     bare = builders.kernel("bare", source="a forum")
     closed = builders.kernel("closed", license="Proprietary", source="a vendor")
-    with store.writer(rich, author="tests") as writer:
+    with store.writer(rich_url, author="tests") as writer:
         writer.append({"kernels": [bare, closed]}, "of unclear origin")
     with pytest.raises(RowsRejected) as told:
-        publish(rich, REPO, Options(tag="v1", tables=("kernels",)), hub=hub)
+        publish(rich_url, REPO, Options(tag="v1", tables=("kernels",)), hub=hub)
     assert told.value.count == 2
     assert told.value.exit_code == 3
     for part in (bare["kernel_id"], "a forum", closed["kernel_id"], "Proprietary"):
         assert part in str(told.value)
     assert server.repos == {}
     apart = Options(tag="v1", tables=("kernels", "generations"), unlicensed="leave-out")
-    done = publish(rich, REPO, apart, hub=hub)
+    done = publish(rich_url, REPO, apart, hub=hub)
     assert done.tables["kernels"] == 4
     published = tables(server.files(REPO))["kernels"].column("kernel_id").to_pylist()
     assert bare["kernel_id"] not in published
@@ -54,18 +54,18 @@ def test_a_text_without_a_licence_stops_everything_and_is_named(
 
 @pytest.mark.slow
 def test_several_licences_are_named_and_stand_in_every_row(
-    rich: str, server: HubServer, hub: Hub
+    rich_url: str, server: HubServer, hub: Hub
 ) -> None:
     kernels = [builders.kernel("ours"), builders.kernel("theirs", license="Apache-2.0")]
     run = builders.run("rollouts", "rollout")
     policy = builders.policy("own")
     task = builders.task("square")
     attempt = builders.generation(policy, task, kernels[0], run_id=run["run_id"])
-    with store.writer(rich, author="tests") as writer:
+    with store.writer(rich_url, author="tests") as writer:
         rows = {"kernels": kernels, "policies": [policy], "runs": [run]}
         writer.append(rows | {"generations": [attempt]}, "a rollout of ours")
     options = Options(tag="v1", tables=("kernels", "generations"), license="CC-BY-4.0")
-    done = publish(rich, REPO, options, hub=hub)
+    done = publish(rich_url, REPO, options, hub=hub)
     head = yaml.safe_load(done.card.split("---\n")[1])
     assert (head["license"], head["license_name"]) == ("other", "several-see-below")
     for licence in ("MIT", "Apache-2.0", "CC-BY-4.0"):
@@ -83,7 +83,7 @@ def test_several_licences_are_named_and_stand_in_every_row(
 
 
 def test_what_an_import_brought_cannot_be_licensed_by_the_publisher(
-    rich: str, server: HubServer, hub: Hub
+    rich_url: str, server: HubServer, hub: Hub
 ) -> None:
     bare = builders.kernel("bare")
     run = builders.run("kernels", "import")
@@ -92,10 +92,10 @@ def test_what_an_import_brought_cannot_be_licensed_by_the_publisher(
         run_id=run["run_id"],
     )  # fmt: skip
     policy = builders.policy("someone") | {"policy_id": "p"}
-    with store.writer(rich, author="tests") as writer:
+    with store.writer(rich_url, author="tests") as writer:
         rows = {"kernels": [bare], "policies": [policy], "runs": [run], "generations": [attempt]}
         writer.append(rows, "an import")
     options = Options(tag="v1", tables=("kernels",), license="MIT")
     with pytest.raises(RowsRejected, match="no licence"):
-        publish(rich, REPO, options, hub=hub)
+        publish(rich_url, REPO, options, hub=hub)
     assert server.repos == {}

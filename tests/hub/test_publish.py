@@ -72,22 +72,25 @@ def texts(files: dict[str, bytes]) -> str:
 
 
 def test_one_commit_and_a_tag_and_the_second_time_nothing(
-    rich: str, server: HubServer, hub: Hub
+    rich_url: str, server: HubServer, hub: Hub
 ) -> None:
-    with store.open(rich) as lake:
+    with store.open(rich_url) as lake:
         snapshot = lake.snapshot
-    first = publish(rich, REPO, FEW, hub=hub)
+    first = publish(rich_url, REPO, FEW, hub=hub)
     repo = server.repos[REPO]
-    assert repo.messages == ["initial commit", f"v1: snapshot {snapshot} of lake {_lake_id(rich)}"]
+    assert repo.messages == [
+        "initial commit",
+        f"v1: snapshot {snapshot} of lake {_lake_id(rich_url)}",
+    ]
     assert repo.tags == {"v1": repo.main} == {"v1": first.revision}
     sent = len(server.sent)
-    with store.writer(rich, author="tests") as writer:
+    with store.writer(rich_url, author="tests") as writer:
         writer.append({"policies": [builders.policy("later")]}, "after the tag")
-    again = publish(rich, REPO, FEW, hub=hub)
+    again = publish(rich_url, REPO, FEW, hub=hub)
     assert (again.fresh, again.revision, again.snapshot) == (False, first.revision, snapshot)
     assert len(repo.commits) == 2
     assert len(server.sent) == sent == len(set(server.sent))
-    with store.open(rich) as lake:
+    with store.open(rich_url) as lake:
         runs = lake.sql("SELECT config, snapshot_id FROM runs WHERE kind = 'publish'").rows()
         assert lake.sql("SELECT name, snapshot_id FROM tags").rows() == [
             {"name": "v1", "snapshot_id": snapshot}
@@ -190,17 +193,17 @@ def test_the_edition_is_a_lake_that_opens_and_takes_nothing(
 
 @pytest.mark.slow
 def test_more_rows_leave_older_files_as_they_were(
-    rich: str, server: HubServer, hub: Hub, monkeypatch: pytest.MonkeyPatch
+    rich_url: str, server: HubServer, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shards, "BLOCK_ROWS", 2)
     monkeypatch.setattr(shards, "GROUP_BYTES", 1)
     monkeypatch.setattr(shards, "SHARD_BYTES", 1)
-    publish(rich, REPO, Options(tag="v1", tables=("kernels",)), hub=hub)
+    publish(rich_url, REPO, Options(tag="v1", tables=("kernels",)), hub=hub)
     before = server.files(REPO)
     assert sum(path.startswith("data/kernels/") for path in before) == 2
-    with store.writer(rich, author="tests") as writer:
+    with store.writer(rich_url, author="tests") as writer:
         writer.append({"kernels": [builders.kernel("0", license="MIT")]}, "one more")
-    done = publish(rich, REPO, Options(tag="v2", tables=("kernels",)), hub=hub)
+    done = publish(rich_url, REPO, Options(tag="v2", tables=("kernels",)), hub=hub)
     changed = {one.path for one in done.changes if one.what == "changed"}
     new = {one.path for one in done.changes if one.what == "new"}
     assert new == {"data/kernels/train-00002.parquet"}
@@ -214,7 +217,7 @@ def test_more_rows_leave_older_files_as_they_were(
     after = server.files(REPO)
     assert all(after[path] == data for path, data in before.items() if path not in changed)
     assert server.files(REPO, "v1") == before
-    with store.open(rich) as lake:
+    with store.open(rich_url) as lake:
         arrived = lake.run("SELECT kernel_id FROM lake.main.kernels ORDER BY rowid").rows()
     assert tables(after)["kernels"].column("kernel_id").to_pylist() == [
         row["kernel_id"] for row in arrived
@@ -223,12 +226,12 @@ def test_more_rows_leave_older_files_as_they_were(
 
 @pytest.mark.slow
 def test_quarantined_kernels_are_marked_or_gone_without_a_trace(
-    rich: str, server: HubServer, hub: Hub, edition: Edition, tmp_path: Path
+    rich_url: str, server: HubServer, hub: Hub, edition: Edition, tmp_path: Path
 ) -> None:
     marked = tables(edition.files)["kernels"]
     assert sorted(marked.column("quarantined").to_pylist()) == [False, False, False, True]
     without = Options(tag="clean", quarantined="leave-out")
-    done = publish(rich, "lab/clean", without, hub=hub)
+    done = publish(rich_url, "lab/clean", without, hub=hub)
     files = server.files("lab/clean")
     assert "cheats-with-a-cache" in texts(edition.files)
     assert "cheats-with-a-cache" not in texts(files)
@@ -241,34 +244,34 @@ def test_quarantined_kernels_are_marked_or_gone_without_a_trace(
 
 
 @pytest.mark.slow
-def test_some_tables_bring_what_they_refer_to(rich: str, server: HubServer, hub: Hub) -> None:
-    done = publish(rich, REPO, Options(tag="v1", tables=("findings",)), hub=hub)
+def test_some_tables_bring_what_they_refer_to(rich_url: str, server: HubServer, hub: Hub) -> None:
+    done = publish(rich_url, REPO, Options(tag="v1", tables=("findings",)), hub=hub)
     assert any(notice.startswith("also published") for notice in done.notices)
     assert {"findings", "kernels", "evaluations", "devices", "tasks"} <= set(done.tables)
     assert "standings" not in done.tables
     with pytest.raises(UnknownName, match="kernls"):
-        publish(rich, REPO, Options(tag="v2", tables=("kernls",)), hub=hub)
+        publish(rich_url, REPO, Options(tag="v2", tables=("kernls",)), hub=hub)
 
 
 @pytest.mark.slow
-def test_dry_runs_and_refusals_send_nothing(rich: str, server: HubServer, hub: Hub) -> None:
+def test_dry_runs_and_refusals_send_nothing(rich_url: str, server: HubServer, hub: Hub) -> None:
     server.faults.append(Fault("GET", "/api/datasets/", "status", 500, times=TRIES))
-    unseen = publish(rich, REPO, FEW, hub=hub, dry_run=True)
+    unseen = publish(rich_url, REPO, FEW, hub=hub, dry_run=True)
     assert any("not compared" in notice for notice in unseen.notices)
-    planned = publish(rich, REPO, FEW, hub=hub, dry_run=True)
+    planned = publish(rich_url, REPO, FEW, hub=hub, dry_run=True)
     assert server.repos == {}
     assert planned.revision is None
     assert {one.what for one in planned.changes} == {"new"}
-    with store.open(rich) as lake:
+    with store.open(rich_url) as lake:
         assert lake.sql("FROM tags").rows() == []
-    publish(rich, REPO, FEW, hub=hub)
+    publish(rich_url, REPO, FEW, hub=hub)
     writes = [one for one in server.requests if not one.startswith(("GET", "HEAD"))]
-    again = publish(rich, REPO, FEW, hub=hub, dry_run=True)
+    again = publish(rich_url, REPO, FEW, hub=hub, dry_run=True)
     assert {one.what for one in again.changes} == {"same"}
     with pytest.raises(FlywheelError, match="already, with other content"):
-        publish(rich, REPO, Options(tag="v1", tables=("devices",)), hub=hub)
+        publish(rich_url, REPO, Options(tag="v1", tables=("devices",)), hub=hub)
     with pytest.raises(FlywheelError, match="is public"):
-        publish(rich, REPO, Options(tag="v2", tables=("devices",)), private=True, hub=hub)
+        publish(rich_url, REPO, Options(tag="v2", tables=("devices",)), private=True, hub=hub)
     assert writes == [one for one in server.requests if not one.startswith(("GET", "HEAD"))]
 
 
@@ -289,36 +292,36 @@ def test_another_lake_is_refused_and_a_private_repository_hidden(
     assert Hub(server.url).find("lab/hidden") is None
 
 
-def test_a_token_in_a_kernel_stops_everything(rich: str, server: HubServer, hub: Hub) -> None:
+def test_a_token_in_a_kernel_stops_everything(rich_url: str, server: HubServer, hub: Hub) -> None:
     code = f"class ModelNew: key = '{TOKEN}'\n"
-    with store.writer(rich, author="tests") as writer:
+    with store.writer(rich_url, author="tests") as writer:
         writer.append({"kernels": [builders.kernel(code=code, license="MIT")]}, "careless")
     with pytest.raises(RowsRejected, match="no token or key") as told:
-        publish(rich, REPO, Options(tag="v1", tables=("kernels",)), hub=hub)
+        publish(rich_url, REPO, Options(tag="v1", tables=("kernels",)), hub=hub)
     assert TOKEN not in str(told.value)
     assert server.repos == {}
 
 
 def test_a_row_that_is_not_what_its_id_says_stops_everything(
-    rich: str, server: HubServer, hub: Hub
+    rich_url: str, server: HubServer, hub: Hub
 ) -> None:
     connection = lake.connect()
-    lake.attach(connection, Location.of(rich), writable=True)
+    lake.attach(connection, Location.of(rich_url), writable=True)
     connection.execute("CALL lake.set_option('require_commit_message', false)")
     connection.execute(
         f"INSERT INTO lake.tasks SELECT * REPLACE ('{'a' * 64}' AS task_id) FROM lake.tasks LIMIT 1"
     )
     connection.close()
     with pytest.raises(RowsRejected, match="task_id is the hash of code") as told:
-        publish(rich, REPO, Options(tag="v1", tables=("tasks",)), hub=hub)
+        publish(rich_url, REPO, Options(tag="v1", tables=("tasks",)), hub=hub)
     assert told.value.examples == [f"task_id='{'a' * 64}'"]
     assert server.repos == {}
 
 
 def test_a_damaged_file_stops_everything_that_would_be_made_of_it(
-    rich: str, server: HubServer, hub: Hub
+    rich_url: str, server: HubServer, hub: Hub
 ) -> None:
-    with store.writer(rich, author="tests") as writer:
+    with store.writer(rich_url, author="tests") as writer:
         before = writer.flush()
         rows = [builders.kernel(f"many {number}", license="MIT") for number in range(60)]
         writer.append({"kernels": rows}, "a file")
@@ -327,20 +330,20 @@ def test_a_damaged_file_stops_everything_that_would_be_made_of_it(
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
     with pytest.raises(FlywheelError, match=f"kernels: main/kernels/{file.name}") as told:
-        publish(rich, REPO, Options(tag="v1"), hub=hub)
+        publish(rich_url, REPO, Options(tag="v1"), hub=hub)
     assert "Nothing was published" in str(told.value)
     assert server.repos == {}
     with pytest.raises(FlywheelError, match="Nothing was published"):
-        publish(rich, REPO, Options(tag="v1", tables=("tasks",)), hub=hub)
+        publish(rich_url, REPO, Options(tag="v1", tables=("tasks",)), hub=hub)
     # A snapshot that it is no part of is published as ever.
-    publish(rich, REPO, Options(tag="v1"), at=str(before), hub=hub)
+    publish(rich_url, REPO, Options(tag="v1"), at=str(before), hub=hub)
 
 
 def test_a_dry_run_lists_files_first_and_sums_the_card_up(
-    rich: str, server: HubServer, tmp_path: Path
+    rich_url: str, server: HubServer, tmp_path: Path
 ) -> None:
     environment = os.environ | {"HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "home")}
-    command = [sys.executable, "-m", "store", "--lake", rich, "publish", REPO, "--tag", "v1"]
+    command = [sys.executable, "-m", "store", "--lake", rich_url, "publish", REPO, "--tag", "v1"]
 
     def run(*more: str) -> str:
         return subprocess.run(
@@ -353,7 +356,9 @@ def test_a_dry_run_lists_files_first_and_sums_the_card_up(
     summary = next(number for number, line in enumerate(lines) if line.startswith("card: "))
     assert "--card prints it" in lines[summary]
     assert "  | Load it" in lines[summary:]
-    assert lines[-1].startswith(f"would publish snapshot {store.open(rich).snapshot} as {REPO}@v1")
+    assert lines[-1].startswith(
+        f"would publish snapshot {store.open(rich_url).snapshot} as {REPO}@v1"
+    )
     assert len(lines) < 60
     card = run("--tables", "policies", "--dry-run", "--card")
     assert card.startswith("---\n")
@@ -362,18 +367,18 @@ def test_a_dry_run_lists_files_first_and_sums_the_card_up(
 
 
 @pytest.mark.parametrize("name", ["kernels", "a/b/c", "../x/y", "lab/na me", "-/x", ""])
-def test_names_that_are_none_are_refused(name: str, rich: str, hub: Hub) -> None:
+def test_names_that_are_none_are_refused(name: str, rich_url: str, hub: Hub) -> None:
     with pytest.raises(FlywheelError, match="not a repository"):
-        publish(rich, name, V1, hub=hub)
+        publish(rich_url, name, V1, hub=hub)
 
 
 def test_the_command_and_load_dataset_with_nothing_but_the_environment(
-    rich: str, server: HubServer, tmp_path: Path
+    rich_url: str, server: HubServer, tmp_path: Path
 ) -> None:
-    folder = record_dataset(rich, tmp_path)
+    folder = record_dataset(rich_url, tmp_path)
     environment = os.environ | {
         "HF_ENDPOINT": server.url, "HF_TOKEN": TOKEN, "HF_HOME": str(tmp_path / "home"),
-        "HF_HUB_DISABLE_XET": "1", "FLYWHEEL_LAKE": rich,
+        "HF_HUB_DISABLE_XET": "1", "FLYWHEEL_LAKE": rich_url,
     }  # fmt: skip
     command = [sys.executable, "-m", "store", "publish", REPO, "--tag", "v1", "--tables", "all"]
     ended = subprocess.run(
@@ -395,7 +400,7 @@ def test_the_command_and_load_dataset_with_nothing_but_the_environment(
     assert counts["row"]["quarantined"] is False
     for text in (ended.stdout, ended.stderr, loaded.stdout, loaded.stderr):
         assert TOKEN not in text
-    for file in Path(rich).rglob("*"):
+    for file in Path(rich_url).rglob("*"):
         assert file.is_dir() or TOKEN.encode() not in file.read_bytes()
     assert TOKEN not in texts(server.files(REPO))
 
@@ -454,13 +459,13 @@ def record_dataset(url: str, tmp_path: Path) -> Path:
 
 
 def test_a_dataset_that_is_not_what_was_recorded_is_refused(
-    rich: str, server: HubServer, hub: Hub, tmp_path: Path
+    rich_url: str, server: HubServer, hub: Hub, tmp_path: Path
 ) -> None:
-    file = record_dataset(rich, tmp_path)
+    file = record_dataset(rich_url, tmp_path)
     rows = pq.read_table(file)
     pq.write_table(rows.slice(0, 1), file)
     with pytest.raises(FlywheelError, match="is not the dataset that the lake recorded"):
-        publish(rich, REPO, Options(tag="v1", datasets=("short",)), hub=hub)
+        publish(rich_url, REPO, Options(tag="v1", datasets=("short",)), hub=hub)
     with pytest.raises(UnknownName, match="shrt"):
-        publish(rich, REPO, Options(tag="v1", datasets=("shrt",)), hub=hub)
+        publish(rich_url, REPO, Options(tag="v1", datasets=("shrt",)), hub=hub)
     assert server.repos == {}

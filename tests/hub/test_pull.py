@@ -29,7 +29,7 @@ ONE, TWO = "lab-one/kernels", "lab-two/kernels"
 
 
 @pytest.fixture(scope="module")
-def published(rich_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def published_files(rich_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """Return the files of a lake that was published, by path."""
     lake = str(shutil.copytree(rich_lake, tmp_path_factory.mktemp("published") / "lake"))
     with HubServer() as server:
@@ -49,9 +49,9 @@ def counts(url: str) -> dict[str, int]:
 
 
 def test_a_pull_merges_everything_once_and_says_where_it_is_from(
-    rich_lake: Path, published: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path
+    rich_lake: Path, published_files: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path
 ) -> None:
-    server.hold(ONE, published)
+    server.hold(ONE, published_files)
     revision = server.repos[ONE].main
     mine = str(tmp_path / "mine")
     with store.writer(mine, author="tests") as writer:
@@ -87,9 +87,9 @@ def test_a_pull_merges_everything_once_and_says_where_it_is_from(
 
 @pytest.mark.slow
 def test_rows_that_differ_under_a_key_are_listed_and_stay_out(
-    published: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path
+    published_files: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path
 ) -> None:
-    server.hold(ONE, published)
+    server.hold(ONE, published_files)
     mine = str(tmp_path / "mine")
     own = builders.split(split="test")
     theirs = lakes.rows()["evaluations"][0]
@@ -120,28 +120,28 @@ def test_rows_that_differ_under_a_key_are_listed_and_stay_out(
 
 @pytest.mark.slow
 def test_two_labs_exchange_their_history(
-    rich: str, server: HubServer, hub: Hub, tmp_path: Path
+    rich_url: str, server: HubServer, hub: Hub, tmp_path: Path
 ) -> None:
     other = str(tmp_path / "other")
     with store.writer(other, author="tests") as writer:
         writer.append(lakes.rows("two"), "of the other lab")
-    publish(rich, ONE, Options(tag="v1"), hub=hub)
+    publish(rich_url, ONE, Options(tag="v1"), hub=hub)
     pull(other, ONE, hub=hub)
     publish(other, TWO, Options(tag="v1"), hub=hub)
-    back = pull(rich, TWO, hub=hub)
+    back = pull(rich_url, TWO, hub=hub)
     assert back.conflicts == []
-    mine, theirs = counts(rich), counts(other)
+    mine, theirs = counts(rich_url), counts(other)
     for table in ("kernels", "evaluations", "timings", "findings", "standings", "generations"):
         assert mine[table] == theirs[table], table
-    assert pull(rich, TWO, hub=hub).rows == {}
+    assert pull(rich_url, TWO, hub=hub).rows == {}
     assert pull(other, ONE, hub=hub).rows == {}
     best = "SELECT task_id, kernel_id, speedup FROM best_kernels ORDER BY ALL"
-    with store.open(rich) as one, store.open(other) as two:
+    with store.open(rich_url) as one, store.open(other) as two:
         assert one.sql(best).rows() == two.sql(best).rows()
         assert one.lake_id != two.lake_id
         # What came back is the same card and host, under the name it was hashed to.
         assert one.sql("SELECT count(DISTINCT host) AS n FROM devices").rows() == [{"n": 2}]
-    assert integrity.check(Location.of(rich)) == []
+    assert integrity.check(Location.of(rich_url)) == []
 
 
 ELSEWHERE = {
@@ -158,9 +158,9 @@ ELSEWHERE = {
 
 
 def test_where_a_row_was_recorded_is_no_conflict(
-    published: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path
+    published_files: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path
 ) -> None:
-    server.hold(ONE, published)
+    server.hold(ONE, published_files)
     theirs = lakes.rows()
     with store.writer(str(tmp_path / "mine"), author="tests") as writer:
         own = builders.run("audit-here")
@@ -198,9 +198,9 @@ CONTRADICTIONS: list[tuple[str, dict[str, object]]] = [
 
 @pytest.mark.slow
 def test_what_a_row_says_still_conflicts(
-    published: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path
+    published_files: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path
 ) -> None:
-    server.hold(ONE, published)
+    server.hold(ONE, published_files)
     mine = lakes.rows()
     for table, change in CONTRADICTIONS:
         mine[table] = [mine[table][0] | change, *mine[table][1:]]
@@ -213,10 +213,10 @@ def test_what_a_row_says_still_conflicts(
 
 @pytest.mark.slow
 def test_a_lake_that_was_pulled_and_published_by_others_comes_back_without_conflict(
-    rich: str, server: HubServer, hub: Hub, tmp_path: Path
+    rich_url: str, server: HubServer, hub: Hub, tmp_path: Path
 ) -> None:
     middle, last = str(tmp_path / "middle"), str(tmp_path / "last")
-    publish(rich, ONE, Options(tag="v1"), hub=hub)
+    publish(rich_url, ONE, Options(tag="v1"), hub=hub)
     pull(middle, ONE, hub=hub)
     publish(middle, TWO, Options(tag="v1"), hub=hub)
     publish(middle, "lab-two/mirror", Options(tag="again"), hub=hub)
@@ -224,23 +224,23 @@ def test_a_lake_that_was_pulled_and_published_by_others_comes_back_without_confl
     assert pull(last, ONE, hub=hub).conflicts == []
     for repo in (TWO, "lab-two/mirror", TWO, ONE):
         assert pull(last, repo, hub=hub).conflicts == [], repo
-        assert pull(rich, repo, hub=hub).conflicts == [], repo
+        assert pull(rich_url, repo, hub=hub).conflicts == [], repo
     for table in ("kernels", "evaluations", "timings", "generations", "findings"):
-        assert counts(last)[table] == counts(rich)[table], table
+        assert counts(last)[table] == counts(rich_url)[table], table
     with store.open(last) as lake:
         pulls = lake.sql("SELECT source FROM runs WHERE name = 'pull' ORDER BY ALL").rows()
     # The mirror has the files of TWO, which are known.
     assert {row["source"] for row in pulls} == {ONE, TWO}
-    assert integrity.check(Location.of(last)) == integrity.check(Location.of(rich)) == []
+    assert integrity.check(Location.of(last)) == integrity.check(Location.of(rich_url)) == []
 
 
 def test_an_id_that_is_not_the_hash_of_its_text_is_refused(
-    published: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path
+    published_files: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path
 ) -> None:
     path = "data/kernels/train-00000.parquet"
-    rows = pq.read_table(io.BytesIO(published[path]))
+    rows = pq.read_table(io.BytesIO(published_files[path]))
     poisoned = pa.array(["import os; os.system('x')", *rows.column("code").to_pylist()[1:]])
-    forged = _forged(published, path, rows.set_column(1, "code", poisoned))
+    forged = _forge(published_files, path, rows.set_column(1, "code", poisoned))
     server.hold(ONE, forged)
     mine = str(tmp_path / "mine")
     with pytest.raises(ImportFailed, match="not the hash of their text"):
@@ -259,11 +259,11 @@ def test_an_id_that_is_not_the_hash_of_its_text_is_refused(
     ],
 )
 def test_a_manifest_is_not_trusted(
-    change: dict[str, object], told: str, published: dict[str, bytes], server: HubServer,
+    change: dict[str, object], told: str, published_files: dict[str, bytes], server: HubServer,
     hub: Hub, tmp_path: Path,
 ) -> None:  # fmt: skip
-    manifest = json.loads(published[MANIFEST]) | change
-    server.hold(ONE, published | {MANIFEST: json.dumps(manifest).encode()})
+    manifest = json.loads(published_files[MANIFEST]) | change
+    server.hold(ONE, published_files | {MANIFEST: json.dumps(manifest).encode()})
     with pytest.raises(ImportFailed, match=told):
         pull(str(tmp_path / "mine"), ONE, hub=hub)
     assert not (tmp_path / "mine").exists()
@@ -282,7 +282,7 @@ def test_what_is_not_there_or_no_edition_is_refused(
         pull(mine, "lab/other@v9", hub=hub)
 
 
-def _forged(files: dict[str, bytes], path: str, rows: pa.Table) -> dict[str, bytes]:
+def _forge(files: dict[str, bytes], path: str, rows: pa.Table) -> dict[str, bytes]:
     """Return an edition with other rows in one file, and a manifest that fits them."""
     sink = io.BytesIO()
     pq.write_table(rows, sink)

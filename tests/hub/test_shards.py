@@ -21,7 +21,7 @@ def rows(texts: list[str | None]) -> pa.Table:
     return pa.table([list(range(len(texts))), texts, lists], schema=SCHEMA)
 
 
-def written(folder: Path, table: pa.Table, batch: int) -> list[shards.Shard]:
+def write_table(folder: Path, table: pa.Table, batch: int) -> list[shards.Shard]:
     return shards.write_shards(
         folder, "data/t/train", SCHEMA, table.to_batches(max_chunksize=batch)
     )
@@ -41,9 +41,9 @@ def test_more_rows_and_other_batches_leave_all_but_the_last_file(
         patch.setattr(shards, "BLOCK_ROWS", 3)
         patch.setattr(shards, "GROUP_BYTES", 60)
         patch.setattr(shards, "SHARD_BYTES", 120)
-        whole = written(Path(folder) / "whole", rows(texts), batch)
-        again = written(Path(folder) / "again", rows(texts), other)
-        start = written(Path(folder) / "start", rows(texts[: len(texts) - fewer]), other)
+        whole = write_table(Path(folder) / "whole", rows(texts), batch)
+        again = write_table(Path(folder) / "again", rows(texts), other)
+        start = write_table(Path(folder) / "start", rows(texts[: len(texts) - fewer]), other)
         assert again == whole
         assert start[:-1] == whole[: max(0, len(start) - 1)]
         assert sum(one.rows for one in whole) == len(texts)

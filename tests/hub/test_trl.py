@@ -48,10 +48,10 @@ print(json.dumps({"steps": trainer.state.global_step, "rows": rows.num_rows}))
 
 
 def test_sft_takes_a_published_dataset_as_it_is(
-    rich: str, server: HubServer, hub: Hub, tmp_path: Path
+    rich_url: str, server: HubServer, hub: Hub, tmp_path: Path
 ) -> None:
-    record_dataset(rich, tmp_path)
-    publish(rich, "lab/kernels", Options(tag="v1", datasets=("short",)), hub=hub)
+    record_dataset(rich_url, tmp_path)
+    publish(rich_url, "lab/kernels", Options(tag="v1", datasets=("short",)), hub=hub)
     ended = subprocess.run(
         [sys.executable, "-c", TRAIN, "lab/kernels", str(tmp_path / "out")],
         env=os.environ | {

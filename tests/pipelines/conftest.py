@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pipeline_lakes import Known, Rows, small_rows
+from pipeline_lakes import Known, Rows, add_small_rows
 
 import store
 from pipelines import contrastive_batch
@@ -19,7 +19,7 @@ from pipelines.datasets.job import Dataset, Job
 from pipelines.datasets.tokens import make_counter
 
 
-def started() -> Rows:
+def start_rows() -> Rows:
     """Return a collection with one device and two policies."""
     rows = Rows()
     rows.device()
@@ -31,14 +31,14 @@ def started() -> Rows:
 @pytest.fixture
 def rows() -> Rows:
     """Return rows that hold a device and two policies."""
-    return started()
+    return start_rows()
 
 
 @pytest.fixture
-def small() -> tuple[Rows, Known]:
+def rows_and_ids() -> tuple[Rows, Known]:
     """Return the rows of the small lake, to be added to, and its ids by role."""
-    rows = started()
-    return rows, small_rows(rows)
+    rows = start_rows()
+    return rows, add_small_rows(rows)
 
 
 @pytest.fixture(scope="session")
@@ -70,8 +70,8 @@ def lake_of(empty_url: str, lake_url: str) -> Iterator[Callable[[Rows], store.La
 def small_url(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the path of the small lake, which tests read and do not write."""
     url = str(tmp_path_factory.mktemp("small") / "lake")
-    rows = started()
-    small_rows(rows)
+    rows = start_rows()
+    add_small_rows(rows)
     with store.writer(url, author="tests") as writer:
         writer.append(rows.tables, "tests")
     return url
@@ -85,9 +85,9 @@ def lake(small_url: str) -> Iterator[store.Lake]:
 
 
 @pytest.fixture(scope="session")
-def known() -> Known:
+def known_ids() -> Known:
     """Return the ids of the small lake by role."""
-    return small_rows(started())
+    return add_small_rows(start_rows())
 
 
 @pytest.fixture

@@ -64,9 +64,9 @@ def test_show_explains_a_pipeline(pipelines) -> None:
 
 
 def test_a_run_ends_in_one_line_that_names_dataset_and_snapshot(
-    pipelines, small, lake_of, tmp_path: Path
+    pipelines, rows_and_ids, lake_of, tmp_path: Path
 ) -> None:
-    lake = lake_of(small[0])
+    lake = lake_of(rows_and_ids[0])
     done = pipelines("run", "contrastive-batch", "--lake", lake.url)
     assert done.returncode == 0, done.stderr
     [folder] = (tmp_path / "datasets" / "contrastive-batch").iterdir()

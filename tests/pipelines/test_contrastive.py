@@ -56,11 +56,11 @@ def test_golden_prompt_of_claims(rows: Rows, lake_of, make_job, rows_of) -> None
 @pytest.mark.parametrize("strategy", ["bucket", "island", "random", "top"])
 @pytest.mark.parametrize("purpose", ["train", "eval"])
 def test_only_good_kernels_of_the_same_task_are_shown(
-    lake, known: Known, make_job, rows_of, strategy, purpose
+    lake, known_ids: Known, make_job, rows_of, strategy, purpose
 ) -> None:
     request = Request(purpose=purpose, degenerate=True)
     job = make_job(lake, strategy=strategy, per_task=30, exemplars=3, request=request)
-    names = {kernel: name for name, kernel in known.kernels.items()}
+    names = {kernel: name for name, kernel in known_ids.kernels.items()}
     found = rows_of(job)
     assert found
     for row in found:
@@ -69,7 +69,7 @@ def test_only_good_kernels_of_the_same_task_are_shown(
         assert len(set(shown)) == len(shown)
         assert (row["task"] == "cumsum") == (purpose == "eval")
         assert row["purpose"] == purpose
-        for name, kernel in known.kernels.items():
+        for name, kernel in known_ids.kernels.items():
             marker = f"# {name.replace('.', ' ')}\n"
             assert (marker in text_of(row)) == (kernel in row["exemplar_kernel_ids"])
         assert "cheat" not in text_of(row)
@@ -102,45 +102,45 @@ def test_tasks_with_too_little_to_show_are_counted(lake, make_job) -> None:
 
 
 def test_a_kernel_that_is_wrong_on_another_device_is_not_shown(
-    small, lake_of, make_job, rows_of
+    rows_and_ids, lake_of, make_job, rows_of
 ) -> None:
-    made, known = small
+    made, known = rows_and_ids
     made.device("L40")
     bad = known.kernels["relu.d"]
-    made.judged(known.relu, bad, "incorrect", device="L40")
+    made.add_verdict(known.relu, bad, "incorrect", device="L40")
     job = make_job(lake_of(made), per_task=50, strategy="random")
     assert all(bad not in row["exemplar_kernel_ids"] for row in rows_of(job))
     assert materialize.preview_dataset(job).dropped["kernel: wrong elsewhere"] == 1
 
 
-def test_a_newer_evaluator_may_clear_a_kernel(small, lake_of, make_job, rows_of) -> None:
-    made, known = small
+def test_a_newer_evaluator_may_clear_a_kernel(rows_and_ids, lake_of, make_job, rows_of) -> None:
+    made, known = rows_and_ids
     made.device("L40")
     cleared = known.kernels["relu.d"]
-    made.judged(known.relu, cleared, "incorrect", device="L40", version=1)
-    made.judged(known.relu, cleared, "correct", device="L40", version=2)
+    made.add_verdict(known.relu, cleared, "incorrect", device="L40", version=1)
+    made.add_verdict(known.relu, cleared, "correct", device="L40", version=2)
     found = rows_of(make_job(lake_of(made), per_task=50, strategy="random"))
     assert any(cleared in row["exemplar_kernel_ids"] for row in found)
 
 
 def test_a_kernel_that_also_answers_a_test_task_is_contaminated(
-    small, lake_of, make_job, rows_of
+    rows_and_ids, lake_of, make_job, rows_of
 ) -> None:
-    made, known = small
+    made, known = rows_and_ids
     shared = known.kernels["sigmoid.c"]
-    made.written(shared, known.held_out)
+    made.add_attempt(shared, known.held_out)
     job = make_job(lake_of(made), per_task=30)
     assert all(shared not in row["exemplar_kernel_ids"] for row in rows_of(job))
     assert materialize.preview_dataset(job).dropped["kernel: contaminated"] == 1
 
 
 def test_the_device_with_most_measurements_is_the_default(
-    small, lake_of, make_job, rows_of
+    rows_and_ids, lake_of, make_job, rows_of
 ) -> None:
-    made, known = small
+    made, known = rows_and_ids
     made.device("L40")
     for name in ("a", "b"):
-        made.measured(known.relu, known.kernels[f"relu.{name}"], 9.0, device="L40")
+        made.add_session(known.relu, known.kernels[f"relu.{name}"], 9.0, device="L40")
     lake = lake_of(made)
     assert {row["device"] for row in rows_of(make_job(lake))} == {"H200"}
     [row] = rows_of(make_job(lake, device="L40"))
@@ -151,7 +151,7 @@ def test_the_device_with_most_measurements_is_the_default(
 def test_sizes_of_the_scored_workload_are_said(rows: Rows, lake_of, make_job, rows_of) -> None:
     relu = rows.task("relu", family="pointwise", split="train")
     big = rows.workload(relu, "big", '{"N": 1048576}')
-    rows.measured(relu, rows.kernel(relu, code_of("relu", "a")), 2.0, workload_id=big)
+    rows.add_session(relu, rows.kernel(relu, code_of("relu", "a")), 2.0, workload_id=big)
     [row] = rows_of(make_job(lake_of(rows)))
     assert "Sizes are set to: N = 1048576." in text_of(row)
     assert row["workload_id"] == big
@@ -167,8 +167,8 @@ def test_no_measurement_names_the_way_out(rows: Rows, lake_of, make_job, rows_of
         rows_of(make_job(lake_of(rows)))
 
 
-def test_claims_never_stand_in_unasked(small, lake_of, make_job, rows_of) -> None:
-    made, known = small
+def test_claims_never_stand_in_unasked(rows_and_ids, lake_of, make_job, rows_of) -> None:
+    made, known = rows_and_ids
     claimed = made.kernel(known.lonely, code_of("exp", "claimed"))
     made.claim(known.lonely, claimed, 7.0)
     lake = lake_of(made)
@@ -188,7 +188,7 @@ def test_a_claim_of_a_kernel_that_we_found_wrong_is_not_shown(
         if name == "cheat":
             rows.quarantine(kernel)
         elif name != "good":
-            rows.judged(relu, kernel, name)
+            rows.add_verdict(relu, kernel, name)
     found = rows_of(make_job(lake_of(rows), evidence="claimed", per_task=20))
     assert {tuple(row["exemplar_scores"]) for row in found} == {(1.5,)}
 
@@ -233,13 +233,13 @@ def test_options_out_of_range_are_refused(lake, make_job, rows_of, option, value
 
 
 def test_explain_draws_the_buckets_and_marks_what_was_drawn(
-    lake, known: Known, make_job, rows_of
+    lake, known_ids: Known, make_job, rows_of
 ) -> None:
     from rich.console import Console
 
     config = contrastive_batch.Config()
     [row] = [row for row in rows_of(make_job(lake)) if row["task"] == "relu"]
-    for wanted in ("relu", known.relu[:8]):
+    for wanted in ("relu", known_ids.relu[:8]):
         console = Console(width=100, file=io.StringIO(), record=True)
         console.print(contrastive_batch.explain(lake, config, Request(), wanted))
         text = console.export_text()
@@ -257,8 +257,8 @@ def test_explain_of_a_task_that_is_not_there_suggests_one(lake) -> None:
         contrastive_batch.explain(lake, config, Request(), "exp")
 
 
-def test_explain_of_a_name_of_several_tasks_asks_for_the_id(small, lake_of) -> None:
-    made, known = small
+def test_explain_of_a_name_of_several_tasks_asks_for_the_id(rows_and_ids, lake_of) -> None:
+    made, known = rows_and_ids
     label = made.tables["task_labels"][0]
     made.add("task_labels", label | {"task_id": known.tanh, "suite_revision": "v0.1"})
     with pytest.raises(UnknownName, match=known.tanh[:12]):
@@ -426,15 +426,17 @@ def test_a_release_shows_two_exemplars_wherever_it_has_two_scored_texts(
 
 
 def test_the_device_that_this_lake_measured_last_is_the_default(
-    small, lake_of, make_job, rows_of
+    rows_and_ids, lake_of, make_job, rows_of
 ) -> None:
-    made, known = small
+    made, known = rows_and_ids
     made.device("L40")
     for name in ("a", "b"):
-        made.measured(known.relu, known.kernels[f"relu.{name}"], 9.0, device="L40")
+        made.add_session(known.relu, known.kernels[f"relu.{name}"], 9.0, device="L40")
     lake = lake_of(made)
     local = builders.run(kind="evaluation", lake_id=lake.lake_id)
-    judged = made.judged(known.relu, known.kernels["relu.a"], device="L40", run_id=local["run_id"])
+    judged = made.add_verdict(
+        known.relu, known.kernels["relu.a"], device="L40", run_id=local["run_id"]
+    )
     with store.writer(lake.url, author="tests") as writer:
         writer.append({"runs": [local], "evaluations": [judged]}, "a run of this lake")
     with store.open(lake.url) as later:
@@ -448,9 +450,9 @@ def test_the_device_that_this_lake_measured_last_is_the_default(
 
 
 @pytest.mark.parametrize("form", ["{name}", "{suite}/{name}", "{start}"])
-def test_explain_takes_the_names_that_store_show_takes(lake, known: Known, form: str) -> None:
+def test_explain_takes_the_names_that_store_show_takes(lake, known_ids: Known, form: str) -> None:
     [label] = lake.run(
-        'SELECT suite, "name" FROM task_labels WHERE task_id = $1', [known.relu]
+        'SELECT suite, "name" FROM task_labels WHERE task_id = $1', [known_ids.relu]
     ).rows()
-    wanted = form.format(**label, start=known.relu[:8])
-    assert find_task(lake, wanted)[0] == known.relu
+    wanted = form.format(**label, start=known_ids.relu[:8])
+    assert find_task(lake, wanted)[0] == known_ids.relu

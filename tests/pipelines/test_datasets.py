@@ -83,8 +83,10 @@ def test_the_same_recipe_gives_the_same_bytes(lake, make_job, tmp_path: Path, mo
     assert hashes(tmp_path / "first") == hashes(tmp_path / "second")
 
 
-def test_a_fresh_process_gives_the_same_bytes(small, lake_of, make_job, tmp_path: Path) -> None:
-    lake = lake_of(small[0])
+def test_a_fresh_process_gives_the_same_bytes(
+    rows_and_ids, lake_of, make_job, tmp_path: Path
+) -> None:
+    lake = lake_of(rows_and_ids[0])
     materialize.write_dataset(make_job(lake), tmp_path / "here")
     subprocess.run(
         [sys.executable, "-m", "pipelines", "run", "contrastive-batch", "--lake", lake.url,
@@ -104,8 +106,8 @@ def test_the_seed_changes_the_dataset(lake, make_job, tmp_path: Path) -> None:
     assert len(ids) == 2
 
 
-def test_content_hash_leaves_provenance_out(small, lake_of, make_job) -> None:
-    made, _ = small
+def test_content_hash_leaves_provenance_out(rows_and_ids, lake_of, make_job) -> None:
+    made, _ = rows_and_ids
     lake = lake_of(made)
     before = materialize.preview_dataset(make_job(lake))
     with store.writer(lake.url, author="tests") as writer:
@@ -142,8 +144,10 @@ def test_files_have_small_row_groups_and_a_page_index(
             assert group.column(0).has_offset_index
 
 
-def test_a_dataset_is_recorded_with_its_lineage(small, lake_of, make_job, tmp_path: Path) -> None:
-    made, known = small
+def test_a_dataset_is_recorded_with_its_lineage(
+    rows_and_ids, lake_of, make_job, tmp_path: Path
+) -> None:
+    made, known = rows_and_ids
     lake = lake_of(made)
     dataset, folder = materialize.write_dataset(make_job(lake, per_task=3), tmp_path / "out")
     snapshot = record.record_dataset(dataset, folder, NOW)
@@ -168,8 +172,10 @@ def test_a_dataset_is_recorded_with_its_lineage(small, lake_of, make_job, tmp_pa
         assert held == [{"dataset_id": dataset.dataset_id}]
 
 
-def test_the_same_dataset_twice_is_harmless(small, lake_of, make_job, tmp_path: Path) -> None:
-    lake = lake_of(small[0])
+def test_the_same_dataset_twice_is_harmless(
+    rows_and_ids, lake_of, make_job, tmp_path: Path
+) -> None:
+    lake = lake_of(rows_and_ids[0])
     for expected in (True, False):
         dataset, folder = materialize.write_dataset(make_job(lake), tmp_path / "out")
         assert (record.record_dataset(dataset, folder, NOW) is not None) == expected
@@ -237,11 +243,13 @@ def test_a_tokenizer_file_counts_tokens(lake, make_job, tmp_path: Path) -> None:
         make_counter(tmp_path / "nothing.json")
 
 
-def test_purpose_eval_marks_rows_and_split(lake, make_job, known: Known, tmp_path: Path) -> None:
+def test_purpose_eval_marks_rows_and_split(
+    lake, make_job, known_ids: Known, tmp_path: Path
+) -> None:
     job = make_job(lake, request=Request(purpose="eval"))
     _, folder = materialize.write_dataset(job, tmp_path / "out")
     [file] = (folder / "data" / "default").iterdir()
     assert file.name == "test-00000-of-00001.parquet"
     table = pq.read_table(file)
     assert table["purpose"].to_pylist() == ["eval"]
-    assert table["task_id"].to_pylist() == [known.held_out]
+    assert table["task_id"].to_pylist() == [known_ids.held_out]

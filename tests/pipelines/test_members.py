@@ -17,9 +17,9 @@ from store.errors import DatasetError, EmptyDataset
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def test_golden_question_and_answer(lake, make_job, rows_of, known: Known) -> None:
+def test_golden_question_and_answer(lake, make_job, rows_of, known_ids: Known) -> None:
     found = rows_of(make_job(lake, sft, per_policy=9))
-    [row] = [row for row in found if row["kernel_id"] == known.kernels["sigmoid.a"]]
+    [row] = [row for row in found if row["kernel_id"] == known_ids.kernels["sigmoid.a"]]
     text = "\n".join(turn["content"] for turn in [*row["prompt"], *row["completion"]])
     assert text + "\n" == (GOLDEN / "sft.txt").read_text("utf-8")
 
@@ -29,8 +29,10 @@ def test_golden_rl_prompt(lake, make_job, rows_of) -> None:
     assert row["prompt"][0]["content"] + "\n" == (GOLDEN / "no_exemplars.txt").read_text("utf-8")
 
 
-def test_sft_answers_are_correct_kernels_of_the_task(lake, make_job, rows_of, known: Known) -> None:
-    names = {kernel: name for name, kernel in known.kernels.items()}
+def test_sft_answers_are_correct_kernels_of_the_task(
+    lake, make_job, rows_of, known_ids: Known
+) -> None:
+    names = {kernel: name for name, kernel in known_ids.kernels.items()}
     found = rows_of(make_job(lake, sft, per_policy=9))
     assert {names[row["kernel_id"]] for row in found} == {
         *(f"relu.{name}" for name in "abcde"),
@@ -44,11 +46,11 @@ def test_sft_answers_are_correct_kernels_of_the_task(lake, make_job, rows_of, kn
         assert f"# {task} {name}\n" not in row["prompt"][0]["content"]
 
 
-def test_sft_keeps_so_many_per_task_and_policy(small, lake_of, make_job, rows_of) -> None:
-    made, known = small
+def test_sft_keeps_so_many_per_task_and_policy(rows_and_ids, lake_of, make_job, rows_of) -> None:
+    made, known = rows_and_ids
     for name in "xyz":
         kernel = made.kernel(known.relu, code_of("relu", name), policy="student")
-        made.judged(known.relu, kernel)
+        made.add_verdict(known.relu, kernel)
     lake = lake_of(made)
     found = rows_of(make_job(lake, sft, per_policy=2))
     counts: dict[tuple[str, str], int] = {}
@@ -76,9 +78,9 @@ def say(made: Rows, kernel_id: str, analysis: str | None, design: str | None, **
 
 
 def test_sft_in_the_protocol_is_read_as_answers_of_the_policy_are(
-    small, lake_of, make_job, rows_of
+    rows_and_ids, lake_of, make_job, rows_of
 ) -> None:
-    made, known = small
+    made, known = rows_and_ids
     names = {kernel: name for name, kernel in known.kernels.items()}
     for kernel, name in names.items():
         say(made, kernel, f" It waits for memory.\n\n- {name}\n", "One pass. {{ it }}")
@@ -100,9 +102,9 @@ def test_sft_in_the_protocol_is_read_as_answers_of_the_policy_are(
 
 
 def test_sft_in_the_protocol_leaves_out_words_that_are_missing_or_break_it(
-    small, lake_of, make_job, rows_of
+    rows_and_ids, lake_of, make_job, rows_of
 ) -> None:
-    made, known = small
+    made, known = rows_and_ids
     kernels = known.kernels
     good = "It waits for memory."
     say(made, kernels["relu.a"], good, None)
@@ -129,7 +131,7 @@ def test_a_near_duplicate_without_words_does_not_keep_out_one_with_them(
     relu = rows.task("relu", family="pointwise", split="train")
     made = [rows.kernel(relu, code_of("relu", one), bands=range(16)) for one in "abcd"]
     for kernel in made:
-        rows.judged(relu, kernel)
+        rows.add_verdict(relu, kernel)
     say(rows, made[3], "It waits.", "It does not.")
     found = rows_of(make_job(lake_of(rows), sft, form="protocol"))
     assert [row["kernel_id"] for row in found] == [made[3]]
@@ -140,9 +142,9 @@ def test_of_several_attempts_at_one_kernel_one_speaks(
 ) -> None:
     relu = rows.task("relu", family="pointwise", split="train")
     kernel = rows.kernel(relu, code_of("relu", "a"))
-    rows.judged(relu, kernel)
+    rows.add_verdict(relu, kernel)
     for _ in range(3):
-        rows.written(kernel, relu)
+        rows.add_attempt(kernel, relu)
     for name, attempt in zip("dba", rows.tables["generations"][1:], strict=True):
         attempt |= {"generation_id": name, "analysis": f"It is {name}.", "design": f"Not {name}."}
     [row] = rows_of(make_job(lake_of(rows), sft, form="protocol"))
@@ -156,7 +158,7 @@ def test_sft_leaves_near_duplicates_of_a_task_out(
 ) -> None:
     relu = rows.task("relu", family="pointwise", split="train")
     for number, bands in enumerate(([*range(16)], [*range(shared), *range(50, 66 - shared)])):
-        rows.judged(relu, rows.kernel(relu, code_of("relu", str(number)), bands=bands))
+        rows.add_verdict(relu, rows.kernel(relu, code_of("relu", str(number)), bands=bands))
     job = make_job(lake_of(rows), sft, per_policy=9)
     assert len(rows_of(job)) == kept
     assert materialize.preview_dataset(job).dropped.get("kernel: near-duplicate", 0) == 2 - kept
@@ -179,13 +181,13 @@ def test_self_supervised_prompts_are_one_per_task(lake, make_job, rows_of) -> No
 
 
 def test_self_supervised_successes_are_those_of_the_policy_and_round(
-    small, lake_of, make_job, rows_of
+    rows_and_ids, lake_of, make_job, rows_of
 ) -> None:
-    made, known = small
+    made, known = rows_and_ids
     good = made.kernel(known.tanh, code_of("tanh", "student"), policy="student")
-    made.judged(known.tanh, good)
+    made.add_verdict(known.tanh, good)
     bad = made.kernel(known.tanh, code_of("tanh", "broken"), policy="student")
-    made.judged(known.tanh, bad, "compile_error")
+    made.add_verdict(known.tanh, bad, "compile_error")
     lake = lake_of(made)
     for options in ({"policy": "student"}, {"round": 1}, {"policy": "policy-student", "round": 1}):
         job = make_job(lake, self_supervised, select="successes", **options)
@@ -195,8 +197,8 @@ def test_self_supervised_successes_are_those_of_the_policy_and_round(
         rows_of(make_job(lake, self_supervised, select="successes", round=7))
 
 
-def test_preference_pairs_keep_the_margin(lake, make_job, rows_of, known: Known) -> None:
-    names = {kernel: name for name, kernel in known.kernels.items()}
+def test_preference_pairs_keep_the_margin(lake, make_job, rows_of, known_ids: Known) -> None:
+    names = {kernel: name for name, kernel in known_ids.kernels.items()}
     found = rows_of(make_job(lake, preference_pairs, per_task=60, margin=1.5))
     kinds = {row["kind"] for row in found}
     assert kinds == {"slower", "wrong"}

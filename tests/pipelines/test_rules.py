@@ -55,7 +55,7 @@ def render(row):
 
 
 @pytest.fixture
-def careless(tmp_path: Path, monkeypatch) -> ModuleType:
+def careless_pipeline(tmp_path: Path, monkeypatch) -> ModuleType:
     """Return a user's own pipeline that looks at nothing."""
     folder = tmp_path / "flywheel" / "pipelines"
     folder.mkdir(parents=True)
@@ -65,25 +65,28 @@ def careless(tmp_path: Path, monkeypatch) -> ModuleType:
 
 
 def test_a_task_of_the_test_split_in_training_rows_is_an_error(
-    lake, make_job, careless, known: Known
+    lake, make_job, careless_pipeline, known_ids: Known
 ) -> None:
-    with pytest.raises(LeakageFound, match=f"cumsum \\({known.held_out[:12]}\\)"):
-        materialize.preview_dataset(make_job(lake, careless))
+    with pytest.raises(LeakageFound, match=f"cumsum \\({known_ids.held_out[:12]}\\)"):
+        materialize.preview_dataset(make_job(lake, careless_pipeline))
 
 
 def test_the_leakage_check_lets_other_tasks_and_evaluation_pass(
-    lake, make_job, careless, known: Known
+    lake, make_job, careless_pipeline, known_ids: Known
 ) -> None:
-    assert materialize.preview_dataset(make_job(lake, careless, task=known.sigmoid)).rows == 3
+    assert (
+        materialize.preview_dataset(make_job(lake, careless_pipeline, task=known_ids.sigmoid)).rows
+        == 3
+    )
     request = Request(purpose="eval")
-    job = make_job(lake, careless, task=known.held_out, request=request)
+    job = make_job(lake, careless_pipeline, task=known_ids.held_out, request=request)
     assert materialize.preview_dataset(job).rows == 3
 
 
 def test_any_label_of_the_test_split_keeps_a_task_out(
-    small, lake_of, make_job, careless, rows_of
+    rows_and_ids, lake_of, make_job, careless_pipeline, rows_of
 ) -> None:
-    made, known = small
+    made, known = rows_and_ids
     made.tables["task_labels"].append(
         made.tables["task_labels"][0]
         | {"suite": "another", "name": "another name", "family": "held"}
@@ -93,20 +96,22 @@ def test_any_label_of_the_test_split_keeps_a_task_out(
     )
     lake = lake_of(made)
     with pytest.raises(LeakageFound):
-        materialize.preview_dataset(make_job(lake, careless, task=known.relu))
+        materialize.preview_dataset(make_job(lake, careless_pipeline, task=known.relu))
     assert "relu" not in {row["task"] for row in rows_of(make_job(lake))}
 
 
 def test_quarantined_kernels_never_reach_a_dataset(
-    lake, make_job, careless, known: Known, rows_of
+    lake, make_job, careless_pipeline, known_ids: Known, rows_of
 ) -> None:
-    job = make_job(lake, careless, task=known.relu)
-    assert known.kernels["cheat"] not in {row["kernel_id"] for row in rows_of(job)}
+    job = make_job(lake, careless_pipeline, task=known_ids.relu)
+    assert known_ids.kernels["cheat"] not in {row["kernel_id"] for row in rows_of(job)}
     assert materialize.preview_dataset(job).dropped == {"row: quarantined": 1}
 
 
-def test_a_dismissed_finding_lets_the_kernel_back(small, lake_of, make_job, careless) -> None:
-    made, known = small
+def test_a_dismissed_finding_lets_the_kernel_back(
+    rows_and_ids, lake_of, make_job, careless_pipeline
+) -> None:
+    made, known = rows_and_ids
     [finding], [standing] = made.tables["findings"], made.tables["standings"]
     later = made.tables["evaluations"][-1]["created_at"]
     made.tables["standings"].append(
@@ -114,29 +119,33 @@ def test_a_dismissed_finding_lets_the_kernel_back(small, lake_of, make_job, care
     )
     assert finding["kernel_id"] == known.kernels["cheat"]
     dropped = materialize.preview_dataset(
-        make_job(lake_of(made), careless, task=known.relu)
+        make_job(lake_of(made), careless_pipeline, task=known.relu)
     ).dropped
     assert dropped == {}
 
 
 @pytest.mark.parametrize(("shared", "contaminated"), [(16, True), (8, True), (7, False)])
 def test_near_copies_of_answers_to_test_tasks_are_left_out(
-    rows: Rows, lake_of, make_job, careless, shared, contaminated
+    rows: Rows, lake_of, make_job, careless_pipeline, shared, contaminated
 ) -> None:
     relu = rows.task("relu", family="pointwise", split="train")
     scan = rows.task("cumsum", family="scan", split="test")
     rows.kernel(scan, code_of("cumsum", "answer"), bands=range(16))
     rows.kernel(relu, code_of("relu", "copy"), bands=[*range(shared), *range(100, 116 - shared)])
     rows.kernel(relu, code_of("relu", "own"), bands=range(200, 216))
-    dataset = materialize.preview_dataset(make_job(lake_of(rows), careless, task=relu))
+    dataset = materialize.preview_dataset(make_job(lake_of(rows), careless_pipeline, task=relu))
     assert dataset.rows == (1 if contaminated else 2)
     assert dataset.dropped == ({"row: contaminated": 1} if contaminated else {})
 
 
-def test_repeated_rows_are_left_out_and_counted(small, lake_of, make_job, careless) -> None:
-    made, known = small
-    made.written(known.kernels["sigmoid.a"], known.sigmoid, "student")
-    dataset = materialize.preview_dataset(make_job(lake_of(made), careless, task=known.sigmoid))
+def test_repeated_rows_are_left_out_and_counted(
+    rows_and_ids, lake_of, make_job, careless_pipeline
+) -> None:
+    made, known = rows_and_ids
+    made.add_attempt(known.kernels["sigmoid.a"], known.sigmoid, "student")
+    dataset = materialize.preview_dataset(
+        make_job(lake_of(made), careless_pipeline, task=known.sigmoid)
+    )
     assert dataset.rows == 3
     assert dataset.dropped == {"row: duplicate": 1}
 
@@ -154,14 +163,14 @@ def accuse(rows: Rows, task: str, kernel_id: str, sign: str) -> builders.Row | N
     """Make a kernel a known cheat that nobody has decided on; return the finding if any."""
     if sign == "a rejection elsewhere":
         rows.device("another")
-        rows.judged(task, kernel_id, "rejected", device="another", reason="lazy_output")
+        rows.add_verdict(task, kernel_id, "rejected", device="another", reason="lazy_output")
         return None
     confidence = 0.9 if sign == "a sure finding" else None
     found = builders.finding(rows.known[kernel_id], "lazy_output", confidence=confidence)
     return rows.add("findings", found)
 
 
-def shown(rows: list[builders.Row]) -> set[str]:
+def list_shown(rows: list[builders.Row]) -> set[str]:
     """Return every kernel in rows of a dataset."""
     found: set[str | None] = set()
     for row in rows:
@@ -173,19 +182,21 @@ def shown(rows: list[builders.Row]) -> set[str]:
 @pytest.mark.parametrize("evidence", ["measured", "claimed"])
 @pytest.mark.parametrize("sign", SIGNS)
 def test_a_known_cheat_reaches_no_dataset_until_a_person_says_so(
-    sign, evidence, small, lake_of, make_job, careless, rows_of
+    sign, evidence, rows_and_ids, lake_of, make_job, careless_pipeline, rows_of
 ) -> None:
-    made, known = small
+    made, known = rows_and_ids
     cheat = known.kernels["relu.d"]
     for name, speedup in (("relu.d", 120.0), ("relu.a", 1.4), ("relu.c", 2.8)):
         made.claim(known.relu, known.kernels[name], speedup)
     finding = accuse(made, known.relu, cheat, sign)
     lake = lake_of(made)
-    dropped = materialize.preview_dataset(make_job(lake, careless, task=known.relu)).dropped
+    dropped = materialize.preview_dataset(
+        make_job(lake, careless_pipeline, task=known.relu)
+    ).dropped
     reason = "rejected" if finding is None else "suspected"
     assert dropped == {"row: quarantined": 1, f"row: {reason}": 1}
     for pipeline, options in PIPELINES:
-        found = shown(rows_of(make_job(lake, pipeline, evidence=evidence, **options)))
+        found = list_shown(rows_of(make_job(lake, pipeline, evidence=evidence, **options)))
         assert found, pipeline
         assert cheat not in found, pipeline
     # A dismissal that was pulled from another lake lifts nothing, and a person's own does.
@@ -196,41 +207,43 @@ def test_a_known_cheat_reaches_no_dataset_until_a_person_says_so(
         pulled = builders.standing(finding, "dismissed", 1, origin="someone/lake")
         writer.append({"standings": [pulled]}, "a decision of another lake")
         with store.open(lake.url) as later:
-            assert cheat not in shown(rows_of(make_job(later, sft, evidence=evidence)))
+            assert cheat not in list_shown(rows_of(make_job(later, sft, evidence=evidence)))
         writer.append({"standings": [builders.standing(finding, "dismissed", 2)]}, "our own")
         with store.open(lake.url) as later:
             assert later.sql(f"FROM withheld WHERE kernel_id = '{cheat}'").rows() == []
-            found = shown(rows_of(make_job(later, sft, evidence=evidence)))
+            found = list_shown(rows_of(make_job(later, sft, evidence=evidence)))
     # What was rejected is still wrong elsewhere.
     assert (cheat in found) == (reason == "suspected")
 
 
 def test_a_finding_of_little_confidence_keeps_nothing_out(
-    small, lake_of, make_job, rows_of
+    rows_and_ids, lake_of, make_job, rows_of
 ) -> None:
-    made, known = small
+    made, known = rows_and_ids
     kernel = known.kernels["relu.d"]
     found = builders.finding(made.known[kernel], "global_flags", confidence=0.7)
     made.add("findings", found)
-    assert kernel in shown(rows_of(make_job(lake_of(made), sft)))
+    assert kernel in list_shown(rows_of(make_job(lake_of(made), sft)))
 
 
 @pytest.mark.parametrize("evidence", ["measured", "claimed"])
 def test_another_function_is_shown_on_request_alone(
-    evidence, small, lake_of, make_job, careless, rows_of
+    evidence, rows_and_ids, lake_of, make_job, careless_pipeline, rows_of
 ) -> None:
-    made, known = small
+    made, known = rows_and_ids
     kernel = known.kernels["relu.d"]
     for name in ("relu.d", "relu.a", "relu.c"):
         made.claim(known.relu, known.kernels[name], 2.0)
-    made.judged(known.relu, kernel, equivalent=False, flags=["another_function"])
+    made.add_verdict(known.relu, kernel, equivalent=False, flags=["another_function"])
     lake = lake_of(made)
-    dropped = materialize.preview_dataset(make_job(lake, careless, task=known.relu)).dropped
+    dropped = materialize.preview_dataset(
+        make_job(lake, careless_pipeline, task=known.relu)
+    ).dropped
     assert dropped == {"row: quarantined": 1, "row: another function": 1}
     asked = Request(include_nonequivalent=True)
     for pipeline, options in PIPELINES:
         options = options | {"evidence": evidence}
-        assert kernel not in shown(rows_of(make_job(lake, pipeline, **options))), pipeline
-    assert kernel in shown(rows_of(make_job(lake, sft, request=asked, evidence=evidence)))
+        assert kernel not in list_shown(rows_of(make_job(lake, pipeline, **options))), pipeline
+    assert kernel in list_shown(rows_of(make_job(lake, sft, request=asked, evidence=evidence)))
     # The rule is asked for anew where the request is another one.
-    assert kernel not in shown(rows_of(make_job(lake, sft, evidence=evidence)))
+    assert kernel not in list_shown(rows_of(make_job(lake, sft, evidence=evidence)))

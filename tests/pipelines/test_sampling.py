@@ -41,7 +41,7 @@ def table(rows: list[tuple[str, str, float]]) -> pa.Table:
     )
 
 
-def drawn(lake, rows, *, seed: int = 0, **options) -> list[list[tuple[str, float]]]:
+def list_drawn(lake, rows, *, seed: int = 0, **options) -> list[list[tuple[str, float]]]:
     """Return the exemplars of each draw over one task: (kernel, score)."""
     config = contrastive_batch.Config(
         **({"bucket_width": WIDTH, "per_task": DRAWS, "temperature": 0.8} | options)
@@ -73,7 +73,7 @@ def p_value(counts: Counter, expected: dict) -> float:
 
 @pytest.mark.parametrize("temperature", [0.3, 0.8, 3.0])
 def test_single_draws_follow_the_softmax(lake, temperature) -> None:
-    found = drawn(lake, kernels(), exemplars=1, temperature=temperature)
+    found = list_drawn(lake, kernels(), exemplars=1, temperature=temperature)
     counts = Counter(int(one[0][1] // WIDTH) for one in found)
     assert sum(counts.values()) == DRAWS
     assert p_value(counts, softmax(temperature)) > 0.001
@@ -82,7 +82,7 @@ def test_single_draws_follow_the_softmax(lake, temperature) -> None:
 
 
 def test_pairs_are_successive_draws_without_replacement(lake) -> None:
-    found = drawn(lake, kernels(), exemplars=2)
+    found = list_drawn(lake, kernels(), exemplars=2)
     counts = Counter(tuple(int(score // WIDTH) for _, score in one) for one in found)
     p = softmax(0.8)
     expected = {
@@ -96,19 +96,19 @@ def test_pairs_are_successive_draws_without_replacement(lake) -> None:
 
 
 def test_kernels_inside_a_bucket_are_equally_likely(lake) -> None:
-    found = drawn(lake, kernels(), exemplars=1)
+    found = list_drawn(lake, kernels(), exemplars=1)
     counts = Counter(one[0][1] for one in found if 1.0 <= one[0][1] < 1.5)
     assert p_value(counts, {score: 1 / 3 for score in SCORES[2]}) > 0.001
 
 
 def test_buckets_of_a_draw_are_distinct_and_as_many_as_there_are(lake) -> None:
-    for one in drawn(lake, kernels(), exemplars=9, per_task=50):
+    for one in list_drawn(lake, kernels(), exemplars=9, per_task=50):
         assert [int(score // WIDTH) for _, score in one] == list(SCORES)
 
 
 def test_large_scores_do_not_overflow(lake) -> None:
     rows = [("task", "a", 1e-3), ("task", "b", 5e4), ("task", "c", 120.0)]
-    found = drawn(lake, rows, exemplars=2, per_task=20, temperature=0.01)
+    found = list_drawn(lake, rows, exemplars=2, per_task=20, temperature=0.01)
     assert all([score for _, score in one] == [120.0, 5e4] for one in found)
 
 
@@ -118,15 +118,15 @@ def test_a_draw_is_the_hash_that_it_says_it_is(lake) -> None:
     means = {bucket: sum(scores) / len(scores) for bucket, scores in SCORES.items()}
     mu = sum(means.values()) / len(means)
 
-    def low(*parts: object) -> int:
+    def read_low(*parts: object) -> int:
         digest = hashlib.md5(":".join(map(str, parts)).encode()).digest()
         return int.from_bytes(digest[8:], "little")
 
     def key(number: int, bucket: int) -> float:
-        u = ((low(seed, "bucket", "task", number, bucket) >> 12) + 0.5) / 2**52
+        u = ((read_low(seed, "bucket", "task", number, bucket) >> 12) + 0.5) / 2**52
         return (means[bucket] - mu) / temperature - math.log(-math.log(u))
 
-    found = drawn(lake, kernels(), exemplars=2, per_task=200, seed=seed)
+    found = list_drawn(lake, kernels(), exemplars=2, per_task=200, seed=seed)
     for number, exemplars in enumerate(found):
         best = sorted(SCORES, key=lambda bucket: -key(number, bucket))[:2]
         expected = []
@@ -134,12 +134,12 @@ def test_a_draw_is_the_hash_that_it_says_it_is(lake) -> None:
             inside = sorted(
                 (kernel, score) for _, kernel, score in kernels() if score // WIDTH == bucket
             )
-            expected.append(inside[low(seed, "kernel", "task", number, bucket) % len(inside)])
+            expected.append(inside[read_low(seed, "kernel", "task", number, bucket) % len(inside)])
         assert exemplars == sorted(expected, key=lambda one: one[1])
 
 
 def test_random_takes_every_subset_equally_often(lake) -> None:
-    found = drawn(lake, kernels(), strategy="random", exemplars=3)
+    found = list_drawn(lake, kernels(), strategy="random", exemplars=3)
     scores = sorted(score for _, _, score in kernels())
     counts = Counter(tuple(score for _, score in one) for one in found)
     subsets = list(combinations(scores, 3))
@@ -147,7 +147,7 @@ def test_random_takes_every_subset_equally_often(lake) -> None:
 
 
 def test_random_takes_all_kernels_where_there_are_few(lake) -> None:
-    found = drawn(lake, kernels(), strategy="random", exemplars=20, per_task=3)
+    found = list_drawn(lake, kernels(), strategy="random", exemplars=20, per_task=3)
     assert [len(one) for one in found] == [7, 7, 7]
 
 
@@ -160,7 +160,7 @@ def test_island_stays_on_one_island_and_visits_all_equally(lake) -> None:
         digest = hashlib.md5(kernel.encode()).digest()
         return int.from_bytes(digest[8:], "little") % 3
 
-    found = drawn(lake, rows, strategy="island", islands=3, exemplars=2, per_task=40_000)
+    found = list_drawn(lake, rows, strategy="island", islands=3, exemplars=2, per_task=40_000)
     visits = Counter()
     for one in found:
         [place] = {island(kernel) for kernel, _ in one}
@@ -169,7 +169,7 @@ def test_island_stays_on_one_island_and_visits_all_equally(lake) -> None:
 
 
 def test_top_goes_down_the_ranking_draw_by_draw(lake) -> None:
-    found = drawn(lake, kernels(), strategy="top", exemplars=3, per_task=5)
+    found = list_drawn(lake, kernels(), strategy="top", exemplars=3, per_task=5)
     assert [[score for _, score in one] for one in found] == [
         [1.6, 1.9, 2.7],
         [1.1, 1.2, 1.3],
@@ -178,10 +178,10 @@ def test_top_goes_down_the_ranking_draw_by_draw(lake) -> None:
 
 
 def test_none_draws_one_prompt_a_task(lake) -> None:
-    assert drawn(lake, kernels(), strategy="none", per_task=5) == [[(None, None)]]
+    assert list_drawn(lake, kernels(), strategy="none", per_task=5) == [[(None, None)]]
 
 
 def test_the_draw_of_a_task_does_not_depend_on_other_tasks(lake) -> None:
-    alone = drawn(lake, kernels(), per_task=1)
-    both = drawn(lake, kernels() + kernels("another"), per_task=1)
+    alone = list_drawn(lake, kernels(), per_task=1)
+    both = list_drawn(lake, kernels() + kernels("another"), per_task=1)
     assert alone[0] in both

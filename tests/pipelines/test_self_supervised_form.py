@@ -7,9 +7,9 @@ from store.code.completion import parse_completion
 
 
 def test_a_success_is_learnt_as_the_answer_to_the_prompt_that_was_asked(
-    small, lake_of, make_job, rows_of
+    rows_and_ids, lake_of, make_job, rows_of
 ) -> None:
-    made, known = small
+    made, known = rows_and_ids
     spoken = known.kernels["relu.a"]
     [attempt] = [row for row in made.tables["generations"] if row["kernel_id"] == spoken]
     attempt |= {"analysis": "It waits for memory.", "design": "One pass."}

@@ -30,7 +30,7 @@ def test_hostile_kernels_stay_inert(rows: Rows, lake_of, make_job, rows_of) -> N
     relu = rows.task("relu", family="pointwise", split="train")
     code = HOSTILE.replace("\x00", "")
     for name, speedup in (("a", 1.5), ("b", 3.25)):
-        rows.measured(relu, rows.kernel(relu, code + code_of("relu", name)), speedup)
+        rows.add_session(relu, rows.kernel(relu, code + code_of("relu", name)), speedup)
     [row] = rows_of(make_job(lake_of(rows)))
     text = row["prompt"][0]["content"]
     assert text.count(code) == 2

@@ -33,7 +33,7 @@ BASE = {"tasks": [TASK], "kernels": [KERNEL], "devices": [DEVICE], "workloads": 
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory, empty_lake: Path) -> Iterator[Writer]:
+def filled_writer(tmp_path_factory: pytest.TempPathFactory, empty_lake: Path) -> Iterator[Writer]:
     """Return a writer of a lake with one evaluation; tests with it change no row."""
     folder = tmp_path_factory.mktemp("append") / "lake"
     shutil.copytree(empty_lake, folder)
@@ -52,7 +52,7 @@ def _policy(policy_id: str, **columns: Any) -> Row:
     return {"policy_id": policy_id, "name": policy_id, "kind": "person"} | columns
 
 
-def _judged(number: int, **columns: Any) -> Row:
+def _make_judged(number: int, **columns: Any) -> Row:
     return JUDGED | {"evaluation_id": f"e{number}"} | columns
 
 
@@ -95,11 +95,12 @@ REJECTED: list[tuple[str, dict[str, Any], tuple[str, str, int, str]]] = [
      ("policies", "created_at is required", 1, "policy_id='a'")),
     ("a value outside its enumeration", {"policies": [_policy("a", kind="robot")]},
      ("policies", "kind is one of model, endpoint", 1, "kind='robot'")),
-    ("a reason of another status", {"evaluations": [_judged(1, status="timeout", reason="nan")]},
+    ("a reason of another status",
+     {"evaluations": [_make_judged(1, status="timeout", reason="nan")]},
      ("evaluations", "what reason may be when status is timeout", 1, "reason='nan'")),
-    ("a reason for being correct", {"evaluations": [_judged(1, reason="nan")]},
+    ("a reason for being correct", {"evaluations": [_make_judged(1, reason="nan")]},
      ("evaluations", "what reason may be when status is correct", 1, "reason='nan'")),
-    ("no reason for failing", {"evaluations": [_judged(1, status="crash", reason=None)]},
+    ("no reason for failing", {"evaluations": [_make_judged(1, status="crash", reason=None)]},
      ("evaluations", "a failure has a reason", 1, "status='crash'")),
     ("a broken check", {"kernels": [builders.kernel("other", kernel_id="short")]},
      ("kernels", "the id is a sha256", 1, "kernel_id='short'")),
@@ -107,7 +108,7 @@ REJECTED: list[tuple[str, dict[str, Any], tuple[str, str, int, str]]] = [
      ("workloads", "axes are a JSON object", 1, "axes='{'")),
     ("JSON of another kind", {"workloads": [SIZES | {"workload_id": "w", "axes": "[]"}]},
      ("workloads", "axes are a JSON object", 1, "axes='[]'")),
-    ("NaN for absence", {"evaluations": [_judged(1, wall_s=float("nan"))]},
+    ("NaN for absence", {"evaluations": [_make_judged(1, wall_s=float("nan"))]},
      ("evaluations", "wall_s is finite", 1, "nan")),
     ("a sample that is no time", {"timings": [_arm(1, samples_ms=[1.0, float("inf")])]},
      ("timings", "samples_ms holds finite numbers", 1, "inf")),
@@ -119,11 +120,11 @@ REJECTED: list[tuple[str, dict[str, Any], tuple[str, str, int, str]]] = [
      ("kernels", "build_flags holds no NULL", 1, "None")),
     ("samples without blocks", {"timings": [_arm(1, blocks=[0])]},
      ("timings", "every sample has its block", 1, "blocks='[0]'")),
-    ("a key twice", {"evaluations": [_judged(1), _judged(1), _judged(2)]},
+    ("a key twice", {"evaluations": [_make_judged(1), _make_judged(1), _make_judged(2)]},
      ("evaluations", "(evaluation_id) identifies one row", 1, "evaluation_id='e1'")),
-    ("a stored key", {"evaluations": [_judged(1), JUDGED]},
+    ("a stored key", {"evaluations": [_make_judged(1), JUDGED]},
      ("evaluations", "(evaluation_id) identifies one row", 1, JUDGED["evaluation_id"])),
-    ("a reference to nothing", {"evaluations": [_judged(n, kernel_id=SHA) for n in range(5)]},
+    ("a reference to nothing", {"evaluations": [_make_judged(n, kernel_id=SHA) for n in range(5)]},
      ("evaluations", "kernel_id is a kernel_id of kernels", 5, SHA)),
     ("a reference to nothing in a list", {"policies": [builders.policy()], "generations": [
         builders.generation(builders.policy(), TASK, exemplars=[(KERNEL, 1.0)])
@@ -151,12 +152,12 @@ REJECTED: list[tuple[str, dict[str, Any], tuple[str, str, int, str]]] = [
     ("tables", "expected"), [case[1:] for case in REJECTED], ids=[case[0] for case in REJECTED]
 )
 def test_what_breaks_a_rule_is_refused_with_all_that_came_with_it(
-    filled: Writer, tables: dict[str, Any], expected: tuple[str, str, int, str]
+    filled_writer: Writer, tables: dict[str, Any], expected: tuple[str, str, int, str]
 ) -> None:
     whole = {"prompts": [{"prompt_id": ids.prompt_id([]), "messages": "[]"}], **tables}
     for attempt in (
-        lambda: filled.append(whole, "bad"),
-        lambda: filled.load(whole, "bad", bundle_id="bad"),
+        lambda: filled_writer.append(whole, "bad"),
+        lambda: filled_writer.load(whole, "bad", bundle_id="bad"),
     ):
         with pytest.raises(RowsRejected) as caught:
             attempt()
@@ -169,23 +170,27 @@ def test_what_breaks_a_rule_is_refused_with_all_that_came_with_it(
         assert any(example in shown for shown in error.examples)
         assert all(len(shown) < 400 for shown in error.examples)
         assert str(error).startswith(f"{table}: {count} row")
-        assert [_count(filled, name) for name in ("prompts", "kernels", "evaluations")] == [0, 1, 1]
-    assert not list(filled.location.spool.glob("*.bundle"))
-    assert not list(filled.location.spool.rglob("*.json"))
+        assert [_count(filled_writer, name) for name in ("prompts", "kernels", "evaluations")] == [
+            0,
+            1,
+            1,
+        ]
+    assert not list(filled_writer.location.spool.glob("*.bundle"))
+    assert not list(filled_writer.location.spool.rglob("*.json"))
 
 
-def test_an_unknown_table_is_refused_with_the_nearest(filled: Writer) -> None:
+def test_an_unknown_table_is_refused_with_the_nearest(filled_writer: Writer) -> None:
     with pytest.raises(UnknownName, match='no table "kernel"\nDid you mean "kernels"'):
-        filled.append({"kernel": []}, "bad")
+        filled_writer.append({"kernel": []}, "bad")
 
 
 @pytest.mark.parametrize("word", ["a\0b", "\ud800"])
-def test_words_that_the_lake_cannot_hold_are_refused(filled: Writer, word: str) -> None:
+def test_words_that_the_lake_cannot_hold_are_refused(filled_writer: Writer, word: str) -> None:
     for attempt in (
-        lambda: filled.append({}, word),
-        lambda: filled.append({}, "m", bundle_id=word),
-        lambda: filled.load({}, word, bundle_id="b"),
-        lambda: filled.load({}, "m", bundle_id=word),
+        lambda: filled_writer.append({}, word),
+        lambda: filled_writer.append({}, "m", bundle_id=word),
+        lambda: filled_writer.load({}, word, bundle_id="b"),
+        lambda: filled_writer.load({}, "m", bundle_id=word),
     ):
         with pytest.raises(FlywheelError, match="cannot be a bundle's id, message or author"):
             attempt()
@@ -259,16 +264,16 @@ def test_files_of_one_bundle_share_its_fate(writer: Writer) -> None:
 
 def test_a_bundle_falls_with_the_one_it_refers_to_and_no_other(writer: Writer) -> None:
     writer.append(BASE, "base")
-    writer.append({"evaluations": [_judged(1, device_id="none")]}, "falls", wait=False)
-    arm = builders.session(_judged(1), [1.0])
+    writer.append({"evaluations": [_make_judged(1, device_id="none")]}, "falls", wait=False)
+    arm = builders.session(_make_judged(1), [1.0])
     writer.append({"timings": arm}, "refers to it", wait=False)
     finding = builders.finding(KERNEL)
     writer.append({"standings": [builders.standing(finding)]}, "before its finding", wait=False)
     writer.append({"findings": [finding]}, "finding", wait=False)
     # Repeats a key of the bundle that falls: it is the first after all.
-    writer.append({"evaluations": [_judged(1)]}, "same key", wait=False)
-    writer.append({"evaluations": [_judged(2), JUDGED]}, "good", wait=False)
-    writer.append({"evaluations": [_judged(3), JUDGED]}, "repeats a good one", wait=False)
+    writer.append({"evaluations": [_make_judged(1)]}, "same key", wait=False)
+    writer.append({"evaluations": [_make_judged(2), JUDGED]}, "good", wait=False)
+    writer.append({"evaluations": [_make_judged(3), JUDGED]}, "repeats a good one", wait=False)
     writer.flush()
     counts = [_count(writer, name) for name in ("evaluations", "timings", "findings", "standings")]
     assert counts == [3, 1, 1, 1]
@@ -335,7 +340,7 @@ def _header(**fields: object) -> bytes:
     return json.dumps(whole | fields).encode()
 
 
-def _damaged(good: bytes) -> Iterator[tuple[str, bytes]]:
+def _damage(good: bytes) -> Iterator[tuple[str, bytes]]:
     arrow = bundle.serialize(pa.table({"policy_id": ["x"]}))
     red = bundle.serialize(pa.table({"colour": ["red"]}))
     policies = {"policies": len(arrow)}
@@ -361,7 +366,7 @@ def _damaged(good: bytes) -> Iterator[tuple[str, bytes]]:
 def test_damaged_spool_files_are_set_aside_and_hold_up_nobody(writer: Writer) -> None:
     writer.append({"policies": [_policy("good")]}, "good", wait=False)
     (good,) = writer.location.spool.glob("*.bundle")
-    damaged = dict(_damaged(good.read_bytes()))
+    damaged = dict(_damage(good.read_bytes()))
     for name, data in damaged.items():
         (good.parent / f"0-{name}.bundle").write_bytes(data)
     writer.append({"policies": [_policy("after")]}, "after")
@@ -379,7 +384,7 @@ def test_rows_that_duckdb_cannot_store_hold_up_nobody(
 ) -> None:
     insert: Callable[..., int] = group_commit.insert_rows
 
-    def failing(connection: Any, table: Any, rows: str) -> int:
+    def refuse_poison(connection: Any, table: Any, rows: str) -> int:
         if (
             table.name == "policies"
             and connection.execute(
@@ -389,7 +394,7 @@ def test_rows_that_duckdb_cannot_store_hold_up_nobody(
             raise duckdb.ConversionException("cannot convert")
         return insert(connection, table, rows)
 
-    monkeypatch.setattr(group_commit, "insert_rows", failing)
+    monkeypatch.setattr(group_commit, "insert_rows", refuse_poison)
     for name in ("one", "poison", "two"):
         writer.append({"policies": [_policy(name)]}, name, wait=False)
     writer.flush()
@@ -448,7 +453,7 @@ def test_the_index_of_keys_is_made_anew_when_it_is_lost_or_damaged(writer: Write
         with pytest.raises(RowsRejected, match="identifies one row"):
             writer.append({"evaluations": [JUDGED]}, "again")
         writer.append(BASE, "repeats only", bundle_id="base")
-        writer.append({"evaluations": [_judged(number)]}, "new")
+        writer.append({"evaluations": [_make_judged(number)]}, "new")
     assert _count(writer, "evaluations") == 3
     assert _count(writer, "kernels") == 1
     writer.close()
@@ -458,12 +463,12 @@ def test_the_index_of_keys_is_made_anew_when_it_is_lost_or_damaged(writer: Write
 def test_the_index_of_keys_follows_other_ways_in(writer: Writer, lake_url: str) -> None:
     writer.append(BASE, "base")
     with store.writer(lake_url, author="another") as other:
-        other.load({"evaluations": [JUDGED, _judged(1)]}, "load", bundle_id="load")
-        other.append({"evaluations": [_judged(2)]}, "append")
+        other.load({"evaluations": [JUDGED, _make_judged(1)]}, "load", bundle_id="load")
+        other.append({"evaluations": [_make_judged(2)]}, "append")
     ids = store.ids
-    timed = [_judged(0, evaluation_id=ids.uuid7()) for _ in range(3)]
+    timed = [_make_judged(0, evaluation_id=ids.uuid7()) for _ in range(3)]
     writer.load({"evaluations": timed[1:2]}, "timed", bundle_id="timed")
-    for repeated in (JUDGED, _judged(1), _judged(2), timed[1]):
+    for repeated in (JUDGED, _make_judged(1), _make_judged(2), timed[1]):
         with pytest.raises(RowsRejected, match="identifies one row"):
             writer.append({"evaluations": [repeated]}, "again")
     for new in (timed[0], timed[2]):
@@ -486,7 +491,7 @@ def test_a_lake_put_back_to_its_backup_is_not_taken_for_the_later_one(
     shutil.copy(backup / "catalog.sqlite", root / "catalog.sqlite")
     # As many snapshots as before, with other rows in them.
     with store.writer(str(root), author="tests") as again:
-        again.append({"evaluations": [_judged(7)]}, "other", bundle_id="other")
+        again.append({"evaluations": [_make_judged(7)]}, "other", bundle_id="other")
         again.append({"evaluations": [JUDGED]}, "later", bundle_id="later")
         assert _count(again, "evaluations") == 2
     assert integrity.check(location.Location(root)) == []
@@ -498,12 +503,12 @@ def test_data_files_are_on_disk_before_their_bundle_leaves_the_spool(
     synced: dict[str, int] = {}
     real = os.fsync
 
-    def recording(descriptor: int) -> None:
+    def record_sync(descriptor: int) -> None:
         waiting = len(list(writer.location.spool.glob("*.bundle")))
         synced.setdefault(os.readlink(f"/proc/self/fd/{descriptor}"), waiting)
         real(descriptor)
 
-    monkeypatch.setattr(os, "fsync", recording)
+    monkeypatch.setattr(os, "fsync", record_sync)
     writer.append({"kernels": [builders.kernel(str(n)) for n in range(30)]}, "many")
     writer.append({"policies": [_policy("a")]}, "inlined")
     maintenance.compact(writer.location)

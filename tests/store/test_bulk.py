@@ -65,7 +65,7 @@ with store.writer(url, author=name) as writer:
 
 
 @pytest.fixture(autouse=True)
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+def _shrink_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_load, "PIECE_ROWS", PIECE)
     monkeypatch.setattr(bulk_load, "CHUNK_ROWS", CHUNK)
 
@@ -73,10 +73,10 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _no_thread_stays() -> Iterator[None]:
     yield
-    assert _at_work() == []
+    assert _list_busy() == []
 
 
-def _at_work() -> list[str]:
+def _list_busy() -> list[str]:
     """Name the threads that read or check; DuckDB's own are seen too, once they ran some Python."""
     return [one.name for one in threading.enumerate() if "Executor" in one.name]
 
@@ -87,15 +87,15 @@ def _policies(**at: dict[int, Any]) -> list[builders.Row]:
         {"policy_id": f"p{n}", "name": str(n), "kind": "person", "created_at": builders.START}
         for n in range(ROWS)
     ]
-    return _changed(rows, at)
+    return _change(rows, at)
 
 
-def _judged(**at: dict[int, Any]) -> list[builders.Row]:
+def _make_judged(**at: dict[int, Any]) -> list[builders.Row]:
     """Return evaluations e0, e1, …, likewise."""
-    return _changed([JUDGED | {"evaluation_id": f"e{n}"} for n in range(ROWS)], at)
+    return _change([JUDGED | {"evaluation_id": f"e{n}"} for n in range(ROWS)], at)
 
 
-def _changed(rows: list[builders.Row], at: dict[str, dict[int, Any]]) -> list[builders.Row]:
+def _change(rows: list[builders.Row], at: dict[str, dict[int, Any]]) -> list[builders.Row]:
     for column, values in at.items():
         for place, value in values.items():
             rows[place][column] = value
@@ -107,7 +107,7 @@ def _stream(table: str, rows: list[builders.Row]) -> pa.RecordBatchReader:
     return whole.to_reader(max_chunksize=BATCH)
 
 
-def _ending(place: int, end: Any) -> pa.RecordBatchReader:
+def _make_ending(place: int, end: Any) -> pa.RecordBatchReader:
     """Return a stream of policies that calls something at a place; the rest may still be read."""
     whole = _stream("policies", _policies())
 
@@ -150,13 +150,13 @@ def test_a_load_that_fails_late_leaves_nothing(writer: store.Writer, place: int)
 
 @LATE
 def test_an_error_of_the_source_is_the_one_that_is_raised(writer: store.Writer, place: int) -> None:
-    def torn() -> None:
+    def fail() -> None:
         raise ValueError(f"line {place} is malformed")
 
     with pytest.raises(ValueError, match="is malformed") as caught:
-        writer.load({"policies": _ending(place, torn)}, "torn", bundle_id="load")
+        writer.load({"policies": _make_ending(place, fail)}, "torn", bundle_id="load")
     # Nor does one wait as long as the error is kept, with all that its traceback holds.
-    assert (str(caught.value), _at_work()) == (f"line {place} is malformed", [])
+    assert (str(caught.value), _list_busy()) == (f"line {place} is malformed", [])
     _loads_afterwards(writer)
 
 
@@ -169,7 +169,9 @@ def test_an_interrupt_ends_a_load(writer: store.Writer, place: int) -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            writer.load({"policies": _ending(place, interrupt)}, "interrupted", bundle_id="load")
+            writer.load(
+                {"policies": _make_ending(place, interrupt)}, "interrupted", bundle_id="load"
+            )
     finally:
         signal.signal(signal.SIGINT, before)
     _loads_afterwards(writer)
@@ -191,7 +193,7 @@ def test_a_load_ends_where_duckdb_cannot_write(writer: store.Writer, pause_s: fl
     rows = pa.RecordBatchReader.from_batches(whole.schema, read())
     with pytest.raises(duckdb.IOException):
         writer.load({"policies": rows}, "m", bundle_id="load")
-    assert _at_work() == []
+    assert _list_busy() == []
     folder.unlink()
     _loads_afterwards(writer)
 
@@ -204,7 +206,7 @@ def test_a_key_that_comes_again_in_the_load(writer: store.Writer, place: int) ->
         "SELECT count(*), min(name) FILTER (policy_id = 'p0') FROM lake.policies"
     ).fetchone()
     assert row == (ROWS - 1, "0")
-    repeated = _stream("evaluations", _judged(evaluation_id={place: "e0"}))
+    repeated = _stream("evaluations", _make_judged(evaluation_id={place: "e0"}))
     with pytest.raises(RowsRejected, match="identifies one row") as caught:
         writer.load(BASE | {"evaluations": repeated}, "refused", bundle_id="bad")
     assert (caught.value.count, caught.value.examples) == (1, ["evaluation_id='e0'"])
@@ -213,11 +215,11 @@ def test_a_key_that_comes_again_in_the_load(writer: store.Writer, place: int) ->
 
 
 def test_keys_that_the_lake_holds(writer: store.Writer) -> None:
-    early, late = _judged()[5], _judged()[ROWS - 5]
+    early, late = _make_judged()[5], _make_judged()[ROWS - 5]
     known = [{"policy_id": f"p{n}", "name": "known", "kind": "person"} for n in (7, ROWS - 7)]
     writer.append(BASE | {"evaluations": [early, late], "policies": known}, "known")
     with pytest.raises(RowsRejected, match="identifies one row") as caught:
-        writer.load({"evaluations": _stream("evaluations", _judged())}, "m", bundle_id="bad")
+        writer.load({"evaluations": _stream("evaluations", _make_judged())}, "m", bundle_id="bad")
     assert caught.value.count == 2
     assert caught.value.examples == ["evaluation_id='e5'", "evaluation_id='e995'"]
     writer.load({"policies": _stream("policies", _policies())}, "m", bundle_id="load")
@@ -231,7 +233,7 @@ def test_keys_that_the_lake_holds(writer: store.Writer) -> None:
 
 @LATE
 def test_a_reference_that_is_missing_late(writer: store.Writer, place: int) -> None:
-    rows = _judged(kernel_id={place: "0" * 64})
+    rows = _make_judged(kernel_id={place: "0" * 64})
     with pytest.raises(RowsRejected, match="kernel_id is a kernel_id of kernels") as caught:
         writer.load(BASE | {"evaluations": _stream("evaluations", rows)}, "m", bundle_id="bad")
     assert caught.value.count == 1
@@ -244,7 +246,7 @@ def test_a_load_does_not_hold_on_to_what_it_has_stored(
     writer: store.Writer, tmp_path: Path
 ) -> None:
     # The columns of a batch that was read from a stream share one buffer.
-    rows = [row | {"message": "x" * 20_000} for row in _judged()[:BATCH]]
+    rows = [row | {"message": "x" * 20_000} for row in _make_judged()[:BATCH]]
     whole = bundle.conform(catalog.load().table("evaluations"), rows)
     file = tmp_path / "rows.arrow"
     with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, whole.schema) as stream:

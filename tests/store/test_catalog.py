@@ -29,7 +29,7 @@ CATALOG = catalog.load()
 
 
 @pytest.fixture
-def edited(
+def edit_catalog(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Callable[[dict[str, Any]], object]], Path]:
     """Return a function that edits a copy of catalog.yaml and makes it the one in use."""
@@ -158,7 +158,7 @@ def test_options_left_out_by_a_killed_migration_are_set_later(writer: store.Writ
 # Migration
 
 
-def test_new_tables_and_columns_migrate_a_lake(writer: store.Writer, edited: Any) -> None:
+def test_new_tables_and_columns_migrate_a_lake(writer: store.Writer, edit_catalog: Any) -> None:
     kernel = builders.kernel("old")
     old = writer.append({"kernels": [kernel]}, "old")
     writer.close()
@@ -184,7 +184,7 @@ def test_new_tables_and_columns_migrate_a_lake(writer: store.Writer, edited: Any
             },
         }
 
-    edited(grow)
+    edit_catalog(grow)
     url = str(writer.location.root)
     with store.open(url) as before:
         # The catalog is ahead of the lake: what is not there yet reads as typed NULLs.
@@ -241,7 +241,7 @@ REFUSED: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("change", "reason"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED]
 )
 def test_any_other_change_is_refused_and_changes_nothing(
-    writer: store.Writer, edited: Any, change: Callable[[dict[str, Any]], object], reason: str
+    writer: store.Writer, edit_catalog: Any, change: Callable[[dict[str, Any]], object], reason: str
 ) -> None:
     snapshot = writer.append({"kernels": [builders.kernel("old")]}, "old")
     writer.close()
@@ -250,7 +250,7 @@ def test_any_other_change_is_refused_and_changes_nothing(
         document["tables"]["tasks"]["columns"]["fine"] = {"type": "VARCHAR", "about": "New."}
         change(document)
 
-    edited(grow_and_change)
+    edit_catalog(grow_and_change)
     with pytest.raises(CatalogError, match=reason):
         store.writer(str(writer.location.root), author="tests")
     connection = location.connect()
@@ -262,11 +262,11 @@ def test_any_other_change_is_refused_and_changes_nothing(
 
 
 def test_a_bundle_spooled_before_the_catalog_grew_is_committed_after(
-    writer: store.Writer, edited: Any
+    writer: store.Writer, edit_catalog: Any
 ) -> None:
     writer.append({"policies": [builders.policy()]}, "early", wait=False)
     writer.close()
-    edited(
+    edit_catalog(
         lambda d: d["tables"]["policies"]["columns"].update(
             colour={"type": "VARCHAR", "about": "New."}
         )
@@ -277,8 +277,8 @@ def test_a_bundle_spooled_before_the_catalog_grew_is_committed_after(
             assert opened.sql("SELECT colour FROM policies").rows() == [{"colour": None}]
 
 
-def test_a_writer_goes_on_while_another_migrates(writer: store.Writer, edited: Any) -> None:
-    edited(
+def test_a_writer_goes_on_while_another_migrates(writer: store.Writer, edit_catalog: Any) -> None:
+    edit_catalog(
         lambda d: d["tables"]["policies"]["columns"].update(
             colour={"type": "VARCHAR", "about": "New."}
         )
@@ -334,9 +334,9 @@ MISTAKES: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("mistake", "reason"), [case[1:] for case in MISTAKES], ids=[case[0] for case in MISTAKES]
 )
 def test_mistakes_in_the_file_are_named(
-    edited: Any, mistake: Callable[[dict[str, Any]], object], reason: str
+    edit_catalog: Any, mistake: Callable[[dict[str, Any]], object], reason: str
 ) -> None:
-    file = edited(mistake)
+    file = edit_catalog(mistake)
     with pytest.raises(CatalogError, match=reason):
         catalog.load(file)
 
@@ -356,8 +356,8 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         catalog.load(tmp_path)
 
 
-def test_an_edited_file_is_read_again(edited: Any) -> None:
-    file = edited(lambda d: None)
+def test_an_edited_file_is_read_again(edit_catalog: Any) -> None:
+    file = edit_catalog(lambda d: None)
     assert "colour" not in catalog.load(file).table("runs").columns
     text = file.read_text().replace("      host:", "      colour: {type: VARCHAR, about: New.}\n"
                                     "      host:", 1)  # fmt: skip
@@ -432,7 +432,7 @@ ROWS = st.lists(
 
 
 @pytest.fixture
-def anything(tmp_path: Path) -> Iterator[store.Writer]:
+def typed_writer(tmp_path: Path) -> Iterator[store.Writer]:
     """Return a writer of a lake with a table of every type."""
     folder = tmp_path
     whole = yaml.safe_load((ROOT / "catalog.yaml").read_text("utf-8"))
@@ -446,21 +446,21 @@ def anything(tmp_path: Path) -> Iterator[store.Writer]:
             yield writer
 
 
-def _same(one: Any, other: Any) -> bool:
+def _is_same(one: Any, other: Any) -> bool:
     """Compare values so that -0.0 differs from 0.0 and floats keep their bits."""
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
+        return len(one) == len(other) and all(map(_is_same, one, other))
     if isinstance(one, float) and isinstance(other, float):
         return one == other and math.copysign(1, one) == math.copysign(1, other)
     return bool(one == other) and type(one) is type(other)
 
 
-def _expected(table: Table, rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _make_expected(table: Table, rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     arrow = pa.Table.from_pylist(rows, table.arrow_schema)
     return {row["name"]: row for row in arrow.to_pylist()}
 
 
-def test_any_rows_come_back_as_they_were(anything: store.Writer) -> None:
+def test_any_rows_come_back_as_they_were(typed_writer: store.Writer) -> None:
     @settings(
         max_examples=25,
         deadline=None,
@@ -473,23 +473,23 @@ def test_any_rows_come_back_as_they_were(anything: store.Writer) -> None:
         # The names of one draw stay apart from those of the others.
         draw = store.ids.uuid7()
         rows = [row | {"name": draw + row["name"]} for row in rows]
-        snapshot = anything.append({"anything": rows}, "any rows")
-        with anything.reader(snapshot) as opened:
+        snapshot = typed_writer.append({"anything": rows}, "any rows")
+        with typed_writer.reader(snapshot) as opened:
             found = opened.sql("FROM anything WHERE starts_with(name, ?)", [draw]).rows()
-        expected = _expected(anything._catalog.table("anything"), rows)
+        expected = _make_expected(typed_writer._catalog.table("anything"), rows)
         assert {row["name"] for row in found} == expected.keys()
         for row in found:
             for name, value in row.items():
                 wanted = expected[row["name"]][name]
-                assert _same(value, wanted), (name, value, wanted)
+                assert _is_same(value, wanted), (name, value, wanted)
 
     comes_back()
     # Some are inlined and some in files; now all are in files.
-    with anything.reader() as opened:
+    with typed_writer.reader() as opened:
         before = opened.sql("FROM anything ORDER BY name").arrow()
         snapshot = opened.snapshot
     assert before.num_rows > 0
-    maintenance.compact(anything.location)
+    maintenance.compact(typed_writer.location)
     for at in (snapshot, None):
-        with anything.reader(at) as opened:
+        with typed_writer.reader(at) as opened:
             assert opened.sql("FROM anything ORDER BY name").arrow().equals(before)

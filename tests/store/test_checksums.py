@@ -66,7 +66,7 @@ def _replace(file: Path) -> None:
     pq.write_table(rows.set_column(place, column, pa.array(values)), file)
 
 
-def _found(location: Location) -> list[integrity.Problem]:
+def _find(location: Location) -> list[integrity.Problem]:
     return integrity.check(location)
 
 
@@ -99,7 +99,7 @@ def test_damage_is_named_with_its_table_snapshot_and_remedy(
     damage, said = DAMAGES[what]
     file = _file(writer.location, "evaluations")
     damage(file)
-    problems = _found(writer.location)
+    problems = _find(writer.location)
     if not recorded and what.startswith("a flipped byte") and not problems:
         return  # nothing can show it where it decodes, and there was no traceback
     (problem,) = [one for one in problems if one.rule == FILES_RULE]
@@ -135,7 +135,7 @@ def test_a_changed_text_is_found_even_without_a_checksum(writer: store.Writer) -
     _replace(file)
     _set_size(writer.location, file)
     assert file.stat().st_size != size
-    (problem,) = _found(writer.location)
+    (problem,) = _find(writer.location)
     assert (problem.table, problem.count) == ("kernels", MANY)
     assert problem.rule.startswith("kernel_id is the hash of")
 
@@ -146,11 +146,11 @@ def test_a_lake_of_before_says_that_nothing_was_recorded_until_it_is_compacted(
     caplog.set_level(logging.INFO, "store")
     _fill(writer)
     _forget(writer.location)
-    assert _found(writer.location) == []
+    assert _find(writer.location) == []
     assert "no checksum recorded for 3 of 3 data files" in caplog.text
     maintenance.compact(writer.location)
     caplog.clear()
-    assert _found(writer.location) == []
+    assert _find(writer.location) == []
     assert "no checksum" not in caplog.text
     assert all(one.sha256 for one in checksums.list_files(writer.location))
 
@@ -160,8 +160,8 @@ def test_a_lake_without_the_table_is_checked_and_compacted(
 ) -> None:
     caplog.set_level(logging.INFO, "store")
     _fill(writer)
-    _past_the_store(writer.location, "DROP TABLE lake.file_checksums")
-    assert _found(writer.location) == []
+    _run_past_store(writer.location, "DROP TABLE lake.file_checksums")
+    assert _find(writer.location) == []
     assert "no checksum recorded for 3 of 3 data files" in caplog.text
     maintenance.compact(writer.location)
     assert "`store init` makes it" in caplog.text
@@ -172,7 +172,7 @@ def test_a_lake_without_the_table_is_checked_and_compacted(
         again.append({"kernels": kernels}, "more")
     unrecorded = [one for one in checksums.list_files(writer.location) if one.sha256 is None]
     assert len(unrecorded) == len(checksums.list_files(writer.location)) - 1
-    assert _found(writer.location) == []
+    assert _find(writer.location) == []
 
 
 def test_files_of_loads_compactions_and_expiry_have_their_checksum(writer: store.Writer) -> None:
@@ -191,7 +191,7 @@ def test_files_of_loads_compactions_and_expiry_have_their_checksum(writer: store
         files = checksums.list_files(writer.location)
         assert files
         assert all(one.sha256 for one in files)
-        assert _found(writer.location) == []
+        assert _find(writer.location) == []
     with writer.reader() as opened:
         row = opened.sql("SELECT count(*) - count(DISTINCT path) AS n FROM file_checksums").one()
         assert row == {"n": 0}
@@ -207,7 +207,7 @@ def test_a_file_that_a_killed_commit_left_has_one_checksum(writer: store.Writer)
     for part in range(2):
         rows = [builders.kernel(f"{part} {number}") for number in range(MANY)]
         writer.append({"kernels": rows}, "a file")
-    assert _found(writer.location) == []
+    assert _find(writer.location) == []
 
 
 def test_damaged_files_are_not_merged_or_published_as_good_ones(writer: store.Writer) -> None:
@@ -226,23 +226,23 @@ def test_a_backup_has_the_checksums_and_takes_no_damaged_file(
     copy = Location(tmp_path / "copy")
     maintenance.backup(writer.location, copy.root)
     assert all(one.sha256 for one in checksums.list_files(copy))
-    assert _found(copy) == []
+    assert _find(copy) == []
     file = _file(writer.location, "kernels")
     _flip(file, 100)
     with pytest.raises(FlywheelError, match="is damaged"):
         maintenance.backup(writer.location, tmp_path / "new")
     assert not (tmp_path / "new" / "catalog.sqlite").exists()
-    assert [one.table for one in _found(writer.location)] == ["kernels"]
+    assert [one.table for one in _find(writer.location)] == ["kernels"]
     # What the report says to do helps.
     shutil.copy(copy.data / "main" / "kernels" / file.name, file)
-    assert _found(writer.location) == []
+    assert _find(writer.location) == []
 
 
 def test_damage_in_what_old_snapshots_read_is_found_too(writer: store.Writer) -> None:
     _fill(writer)
     first = writer.flush()
     file = _file(writer.location, "kernels")
-    _past_the_store(writer.location, "DROP TABLE lake.kernels")
+    _run_past_store(writer.location, "DROP TABLE lake.kernels")
     _flip(file, 50)
     (one,) = [one for one in checksums.list_files(writer.location) if one.table == "kernels"]
     # The commit that drops the table follows the one that wrote it.
@@ -282,7 +282,7 @@ def test_a_damaged_catalog_is_one_clear_line(
     for journal in location.root.glob("catalog.sqlite-*"):
         journal.unlink()
     damage(location.catalog)
-    (problem,) = _found(location)
+    (problem,) = _find(location)
     assert (problem.table, problem.rule) == ("catalog", "the catalog database is whole")
     assert problem.examples[0].startswith("catalog.sqlite: ")
     assert "store backup" in problem.advice
@@ -316,12 +316,12 @@ def test_other_damage_is_reported_as_well(writer: store.Writer) -> None:
     rejected = writer.location.spool / "rejected"
     rejected.mkdir(parents=True)
     (rejected / "1.json").write_bytes(b"\xff{")
-    (problem,) = _found(writer.location)
+    (problem,) = _find(writer.location)
     assert problem.table == "spool"
     assert "1.json cannot be read" in problem.examples[0]
 
 
-def _past_the_store(location: Location, statement: str) -> None:
+def _run_past_store(location: Location, statement: str) -> None:
     connection = connect()
     attach(connection, location, writable=True)
     connection.execute("CALL lake.set_option('require_commit_message', false)")
@@ -331,7 +331,7 @@ def _past_the_store(location: Location, statement: str) -> None:
 
 def _forget(location: Location) -> None:
     """Make a lake as an earlier version left it: with files whose checksum nobody took."""
-    _past_the_store(location, "DELETE FROM lake.file_checksums")
+    _run_past_store(location, "DELETE FROM lake.file_checksums")
 
 
 def _set_size(location: Location, file: Path) -> None:

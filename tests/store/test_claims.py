@@ -33,7 +33,7 @@ NAMES = ("relu", "sum", "tanh")
 LATER = b.START + datetime.timedelta(days=1)
 
 
-def released(problem: int, score: float, **changes: Any) -> dict[str, Any]:
+def make_released(problem: int, score: float, **changes: Any) -> dict[str, Any]:
     """Return one row of a file of the release."""
     return {
         "level_id": 1,
@@ -76,7 +76,7 @@ def eager(writer: store.Writer) -> list[tuple[str, int, float, str]]:
 def test_the_same_release_under_another_revision_counts_once(
     writer: store.Writer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rows = [released(0, 2.0), released(1, 4.0), released(2, 9.0, custom_code=None)]
+    rows = [make_released(0, 2.0), make_released(1, 4.0), make_released(2, 9.0, custom_code=None)]
     load(writer, tmp_path, rows, source_revision="first")
     with writer.reader() as lake:
         before = story.read_story(lake).steps[2].rows.to_pylist()
@@ -96,30 +96,30 @@ def test_the_same_release_under_another_revision_counts_once(
 def test_figures_and_kernels_that_a_revision_changes_or_withdraws(
     writer: store.Writer, tmp_path: Path
 ) -> None:
-    load(writer, tmp_path, [released(p, 2.0) for p in range(3)], source_revision="first")
-    changed = [released(0, 3.0), released(1, 5.0, custom_code="class ModelNew: pass\n")]
+    load(writer, tmp_path, [make_released(p, 2.0) for p in range(3)], source_revision="first")
+    changed = [make_released(0, 3.0), make_released(1, 5.0, custom_code="class ModelNew: pass\n")]
     load(writer, tmp_path, changed, source_revision="second")
     # The third task is withdrawn: an old figure among new ones would be of neither revision.
     assert eager(writer) == [("A100", 0, 3.0, "second"), ("A100", 1, 5.0, "second")]
     # What is stored already is not imported again, and does not come last by that.
-    load(writer, tmp_path, [released(p, 2.0) for p in range(3)], source_revision="first")
+    load(writer, tmp_path, [make_released(p, 2.0) for p in range(3)], source_revision="first")
     assert {row[3] for row in eager(writer)} == {"second"}
 
 
 def test_a_revision_of_one_file_leaves_the_others(writer: store.Writer, tmp_path: Path) -> None:
     for gpu in ("a100", "h100"):
-        load(writer, tmp_path, [released(0, 2.0)], gpu, source_revision="first")
-    load(writer, tmp_path, [released(0, 7.0)], "h100", source_revision="second")
+        load(writer, tmp_path, [make_released(0, 2.0)], gpu, source_revision="first")
+    load(writer, tmp_path, [make_released(0, 7.0)], "h100", source_revision="second")
     assert eager(writer) == [("A100", 0, 2.0, "first"), ("H100", 0, 7.0, "second")]
 
 
 def test_another_licence_or_content_under_the_same_revision_counts_once(
     writer: store.Writer, tmp_path: Path
 ) -> None:
-    rows = [released(0, 2.0), released(1, 4.0)]
+    rows = [make_released(0, 2.0), make_released(1, 4.0)]
     load(writer, tmp_path, rows, license="GPL-3.0")
     load(writer, tmp_path, rows)
-    load(writer, tmp_path, [released(0, 2.5, custom_code="class ModelNew: ..."), rows[1]])
+    load(writer, tmp_path, [make_released(0, 2.5, custom_code="class ModelNew: ..."), rows[1]])
     assert eager(writer) == [("A100", 0, 2.5, "unknown"), ("A100", 1, 4.0, "unknown")]
 
 
@@ -169,8 +169,10 @@ def test_aggregates_stay_what_their_revision_says(lake_url: str) -> None:
 def test_the_codes_of_baselines_have_the_quotient_of_two_figures(
     writer: store.Writer, tmp_path: Path
 ) -> None:
-    graph = released(0, 6.0, score_cuda_graph=4.0, cudnn_code="class Model: ...", score_cudnn=8.0)
-    load(writer, tmp_path, [graph, released(1, 3.0, score_cuda_graph=None)])
+    graph = make_released(
+        0, 6.0, score_cuda_graph=4.0, cudnn_code="class Model: ...", score_cudnn=8.0
+    )
+    load(writer, tmp_path, [graph, make_released(1, 3.0, score_cuda_graph=None)])
     found = ask(
         writer,
         "SELECT baseline, speedup, entry_point FROM claimed_kernels JOIN kernels USING (kernel_id) "
@@ -188,7 +190,7 @@ def test_the_codes_of_baselines_have_the_quotient_of_two_figures(
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
+def measured_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
     """Return a lake whose A100 measured claims for two GPUs: 2x, a noisy session, a failure."""
     tasks = {name: b.task(name) for name in ("level3/35", "level3/41", "level3/42", "other")}
     labels = [
@@ -243,8 +245,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
             yield lake
 
 
-def test_what_is_exceeded_or_for_another_gpu_does_not_fall(measured: store.Lake) -> None:
-    found = measured.sql(
+def test_what_is_exceeded_or_for_another_gpu_does_not_fall(measured_lake: store.Lake) -> None:
+    found = measured_lake.sql(
         "SELECT task, gpu, claimed, holds, exceeded, falls FROM claims_vs_measured "
         "ORDER BY task, gpu, claimed"
     ).rows()
@@ -262,10 +264,10 @@ def test_what_is_exceeded_or_for_another_gpu_does_not_fall(measured: store.Lake)
     ]
 
 
-def test_the_report_counts_as_the_view_does(measured: store.Lake) -> None:
+def test_the_report_counts_as_the_view_does(measured_lake: store.Lake) -> None:
     from store.report import claims
 
-    answers = {one.answer.name: one.answer for one in claims.build_section(measured).exhibits}
+    answers = {one.answer.name: one.answer for one in claims.build_section(measured_lake).exhibits}
     checked = {(row["source"], row["gpu"]): row for row in answers["claims_checked"].rows}
     ours = checked["others", "A100"]
     assert (ours["judged"], ours["holds"], ours["exceeded"], ours["falls"]) == (2, 0, 1, 1)
@@ -287,8 +289,8 @@ def test_the_report_counts_as_the_view_does(measured: store.Lake) -> None:
     assert len(answers["case_studies"].rows) == 6
 
 
-def test_case_studies_show_quiet_sessions_alone(measured: store.Lake) -> None:
-    rows = story.read_story(measured).steps[7].rows.to_pylist()
+def test_case_studies_show_quiet_sessions_alone(measured_lake: store.Lake) -> None:
+    rows = story.read_story(measured_lake).steps[7].rows.to_pylist()
     assert [(row["task"], row["gpu"], row["measured"], row["ours"]) for row in rows] == [
         ("level3/35", "A100", 2.0, "holds"),
         ("level3/35", "H100", 2.0, "slower here"),
@@ -300,8 +302,8 @@ def test_case_studies_show_quiet_sessions_alone(measured: store.Lake) -> None:
     assert (rows[0]["paper"], rows[2]["paper"]) == (3.42, None)
 
 
-def test_the_stage_table_stands_beside_our_rows(measured: store.Lake) -> None:
-    rows = story.read_story(measured).steps[6].rows.to_pylist()
+def test_the_stage_table_stands_beside_our_rows(measured_lake: store.Lake) -> None:
+    rows = story.read_story(measured_lake).steps[6].rows.to_pylist()
     paper = [(row["policy"], row["mean"], row["faster"]) for row in rows if row["n"] is None]
     assert paper[:9] == [
         ("Llama-3.1-405B", 0.23, None),

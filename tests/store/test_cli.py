@@ -43,7 +43,7 @@ Run = Callable[..., Ended]
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory, empty_lake: Path) -> Path:
+def filled_lake(tmp_path_factory: pytest.TempPathFactory, empty_lake: Path) -> Path:
     """Return the folder of a lake with one judged kernel and a tag."""
     folder = tmp_path_factory.mktemp("cli") / "lake"
     shutil.copytree(empty_lake, folder)
@@ -72,7 +72,7 @@ def run(
     monkeypatch.delenv("FLYWHEEL_LAKE", raising=False)
     monkeypatch.setattr(logging.root, "handlers", [])
 
-    def one(*words: object, stdin: str = "") -> Ended:
+    def run_one(*words: object, stdin: str = "") -> Ended:
         monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
         code = 0
         try:
@@ -82,7 +82,7 @@ def run(
         out, err = capsysbinary.readouterr()
         return Ended(code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
 
-    yield one
+    yield run_one
     for name in ("store", "pipelines", "evaluators", "trainers"):
         logging.getLogger(name).setLevel(logging.NOTSET)
 
@@ -106,16 +106,16 @@ def test_every_command_has_help(run: Run) -> None:
             assert "Usage:" in ended.out
 
 
-def test_results_go_to_stdout(run: Run, filled: Path) -> None:
-    ended = run("query", "SELECT count(*) AS kernels FROM kernels", "--lake", filled)
+def test_results_go_to_stdout(run: Run, filled_lake: Path) -> None:
+    ended = run("query", "SELECT count(*) AS kernels FROM kernels", "--lake", filled_lake)
     assert (ended.code, ended.err) == (0, "")
     assert "kernels" in ended.out
     assert "1" in ended.out
 
 
-def test_formats(run: Run, filled: Path, tmp_path: Path) -> None:
+def test_formats(run: Run, filled_lake: Path, tmp_path: Path) -> None:
     sql = "SELECT arm, samples_ms[:2] AS two, NULL AS nothing FROM timings ORDER BY arm"
-    ask = ("query", sql, "--lake", filled, "--format")
+    ask = ("query", sql, "--lake", filled_lake, "--format")
     expected = [
         {"arm": "eager", "two": [2.0, 2.0], "nothing": None},
         {"arm": "kernel", "two": [1.0, 1.0], "nothing": None},
@@ -131,24 +131,26 @@ def test_formats(run: Run, filled: Path, tmp_path: Path) -> None:
     assert json.loads(target.read_text()) == expected
 
 
-def test_parquet_goes_through_a_pipe(filled: Path) -> None:
-    command = [BIN / "store", "query", "FROM timings", "--format", "parquet", "--lake", filled]
+def test_parquet_goes_through_a_pipe(filled_lake: Path) -> None:
+    command = [BIN / "store", "query", "FROM timings", "--format", "parquet", "--lake", filled_lake]
     done = subprocess.run(command, capture_output=True, check=True)
     assert pq.read_table(io.BytesIO(done.stdout)).num_rows == 2
     assert done.stderr == b""
 
 
-def test_stored_text_cannot_drive_the_terminal(run: Run, filled: Path) -> None:
-    ended = run("query", "SELECT title FROM task_labels", "--lake", filled)
+def test_stored_text_cannot_drive_the_terminal(run: Run, filled_lake: Path) -> None:
+    ended = run("query", "SELECT title FROM task_labels", "--lake", filled_lake)
     assert "\x1b" not in ended.out
     assert "[bold]a title[/bold]" in ended.out
 
 
-def test_sql_may_come_from_standard_input_or_a_file(run: Run, filled: Path, tmp_path: Path) -> None:
-    ended = run("query", "--lake", filled, "--format", "csv", stdin="SELECT 1 AS one;\n")
+def test_sql_may_come_from_standard_input_or_a_file(
+    run: Run, filled_lake: Path, tmp_path: Path
+) -> None:
+    ended = run("query", "--lake", filled_lake, "--format", "csv", stdin="SELECT 1 AS one;\n")
     assert ended.out == "one\n1\n"
     (tmp_path / "question.sql").write_text("SELECT 2 AS two")
-    ask = ("query", "--file", tmp_path / "question.sql", "--lake", filled)
+    ask = ("query", "--file", tmp_path / "question.sql", "--lake", filled_lake)
     assert run(*ask, "--format", "csv").out == "two\n2\n"
 
 
@@ -173,9 +175,9 @@ def test_sql_may_come_from_standard_input_or_a_file(run: Run, filled: Path, tmp_
     ],
 )
 def test_refusals_exit_1_with_a_reason_on_stderr(
-    run: Run, filled: Path, words: tuple[str, ...], said: str
+    run: Run, filled_lake: Path, words: tuple[str, ...], said: str
 ) -> None:
-    ended = run(*words, "--lake", filled)
+    ended = run(*words, "--lake", filled_lake)
     assert (ended.code, ended.out) == (1, "")
     assert ended.err.startswith("error: ")
     assert said in ended.err
@@ -228,19 +230,19 @@ def test_lakes_that_cannot_be_opened_are_refused(run: Run, tmp_path: Path) -> No
     ],
 )
 def test_usage_exits_2_with_a_suggestion(
-    run: Run, filled: Path, words: tuple[str, ...], said: str
+    run: Run, filled_lake: Path, words: tuple[str, ...], said: str
 ) -> None:
-    ended = run(*words, "--lake", filled)
+    ended = run(*words, "--lake", filled_lake)
     assert (ended.code, ended.out) == (2, "")
     assert said in ended.err
 
 
-def test_broken_rules_exit_3(run: Run, filled: Path, tmp_path: Path) -> None:
-    clean = run("check", "--lake", filled)
+def test_broken_rules_exit_3(run: Run, filled_lake: Path, tmp_path: Path) -> None:
+    clean = run("check", "--lake", filled_lake)
     assert (clean.code, clean.err) == (0, "")
     assert clean.out.startswith("clean: ")
     copy = location.Location(tmp_path / "copy")
-    shutil.copytree(filled, copy.root)
+    shutil.copytree(filled_lake, copy.root)
     connection = location.connect()
     location.attach(connection, copy, writable=True)
     connection.execute("CALL lake.set_option('require_commit_message', false)")
@@ -252,9 +254,9 @@ def test_broken_rules_exit_3(run: Run, filled: Path, tmp_path: Path) -> None:
     assert "error: " in ended.err
 
 
-def test_snapshots_from_the_command_line(run: Run, filled: Path, tmp_path: Path) -> None:
+def test_snapshots_from_the_command_line(run: Run, filled_lake: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    shutil.copytree(filled, copy)
+    shutil.copytree(filled_lake, copy)
     at = ("--lake", copy)
     assert run("tag", "add", "v1", "--at", "2", "--note", "first", *at).out == "v1 → snapshot 2\n"
     (tag,) = json.loads(run("tag", "list", "--format", "json", *at).out)
@@ -275,34 +277,34 @@ def test_snapshots_from_the_command_line(run: Run, filled: Path, tmp_path: Path)
 
 
 def test_a_tag_takes_the_snapshot_as_its_second_argument(
-    run: Run, filled: Path, tmp_path: Path
+    run: Run, filled_lake: Path, tmp_path: Path
 ) -> None:
     copy = tmp_path / "copy"
-    shutil.copytree(filled, copy)
+    shutil.copytree(filled_lake, copy)
     assert run("tag", "add", "early", "2", "--lake", copy).out == "early → snapshot 2\n"
     assert run("tag", "add", "late", "--at", "3", "--lake", copy).out == "late → snapshot 3\n"
 
 
-def test_show_says_what_can_be_shown(run: Run, filled: Path) -> None:
+def test_show_says_what_can_be_shown(run: Run, filled_lake: Path) -> None:
     for words in (("show", "nosuch"), ("show", "12ab"), ("show", "\x1b[2J")):
-        ended = run(*words, "--lake", filled)
+        ended = run(*words, "--lake", filled_lake)
         assert (ended.code, ended.out) == (1, "")
         assert 'error: no task or kernel "' in ended.err
         assert "the name of a task, such as level1/9 or L1-9, or the id of a kernel" in ended.err
         assert "hexadecimal" not in ended.err
         assert "\x1b" not in ended.err
-    ended = run("show", "nosuch", "--lineage", "--lake", filled)
+    ended = run("show", "nosuch", "--lineage", "--lake", filled_lake)
     assert 'error: no kernel "nosuch"' in ended.err
 
 
 def test_a_table_is_cut_on_a_terminal_and_whole_in_a_pipe(
-    run: Run, filled: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, filled_lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     about = catalog.load().table("evaluations").about
     assert len(about) > display.SHOWN_CHARACTERS
-    assert about in run("tables", "--lake", filled).out
+    assert about in run("tables", "--lake", filled_lake).out
     sql = f"SELECT '{'x' * 300}' AS a, '{'y' * 300}' AS b, 1 AS c"
-    ended = run("query", sql, "--lake", filled)
+    ended = run("query", sql, "--lake", filled_lake)
     assert "x" * 300 in ended.out
     assert "y" * 300 in ended.out
     assert "did not fit" not in ended.err
@@ -323,9 +325,9 @@ class Screen(io.StringIO):
         return True
 
 
-def test_expire_says_when_space_is_freed(run: Run, filled: Path, tmp_path: Path) -> None:
+def test_expire_says_when_space_is_freed(run: Run, filled_lake: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    shutil.copytree(filled, copy)
+    shutil.copytree(filled_lake, copy)
     ended = run("expire", "--older-than-days", "0", "--lake", copy)
     assert ended.code == 0
     assert "No disk space is freed yet." in ended.err
@@ -334,9 +336,9 @@ def test_expire_says_when_space_is_freed(run: Run, filled: Path, tmp_path: Path)
     assert "disk space" not in nothing.err
 
 
-def test_maintenance_from_the_command_line(run: Run, filled: Path, tmp_path: Path) -> None:
+def test_maintenance_from_the_command_line(run: Run, filled_lake: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    shutil.copytree(filled, copy)
+    shutil.copytree(filled_lake, copy)
     assert run("compact", "--lake", copy).out.startswith("files 0 → ")
     assert run("init", "--lake", copy).code == 0
     planned = run("expire", "--older-than-days", "0", "--dry-run", "--lake", copy)
@@ -348,8 +350,8 @@ def test_maintenance_from_the_command_line(run: Run, filled: Path, tmp_path: Pat
     assert run("tables", "--lake", target).code == 0
 
 
-def test_listings(run: Run, filled: Path) -> None:
-    tables = json.loads(run("tables", "--format", "json", "--lake", filled).out)
+def test_listings(run: Run, filled_lake: Path) -> None:
+    tables = json.loads(run("tables", "--format", "json", "--lake", filled_lake).out)
     assert {row["table"]: row["rows"] for row in tables}["timings"] == 2
     views = json.loads(run("views", "--format", "json").out)
     assert "leaderboard" in {row["view"] for row in views}
@@ -361,13 +363,13 @@ def test_listings(run: Run, filled: Path) -> None:
         assert about[:20] in shown
     columns = json.loads(run("describe", "timings", "--format", "json").out)
     assert {row["column"]: row["unit"] for row in columns}["samples_ms"] == "ms"
-    of_view = json.loads(run("describe", "verdicts", "--format", "json", "--lake", filled).out)
+    of_view = json.loads(run("describe", "verdicts", "--format", "json", "--lake", filled_lake).out)
     assert "kernel_id" in {next(iter(row.values())) for row in of_view}
 
 
-def test_the_shell_answers_until_the_end(run: Run, filled: Path) -> None:
+def test_the_shell_answers_until_the_end(run: Run, filled_lake: Path) -> None:
     typed = "SELECT count(*)\n  AS n FROM kernels;\nDROP TABLE kernels;\n.tables\nSELECT 2 AS two"
-    ended = run("shell", "--lake", filled, stdin=typed)
+    ended = run("shell", "--lake", filled_lake, stdin=typed)
     assert ended.code == 0
     assert "error: a DROP statement cannot be run here" in ended.err
     for word in (" n ", "timings", "leaderboard", "two"):
@@ -375,9 +377,9 @@ def test_the_shell_answers_until_the_end(run: Run, filled: Path) -> None:
 
 
 def test_the_lake_may_come_from_the_environment(
-    run: Run, filled: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, filled_lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FLYWHEEL_LAKE", filled.as_uri())
+    monkeypatch.setenv("FLYWHEEL_LAKE", filled_lake.as_uri())
     assert run("query", "SELECT 1 AS one", "--format", "csv").out == "one\n1\n"
 
 

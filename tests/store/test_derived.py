@@ -26,7 +26,7 @@ NEVER = 10**9
 
 
 @pytest.fixture(autouse=True)
-def kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def _keep_small_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the answers of small lakes as well, and make no file anew."""
     monkeypatch.setattr(view_cache, "LARGE_ROWS", 1)
     monkeypatch.setattr(view_cache, "GROWN", 1e-9)
@@ -37,7 +37,7 @@ def answers(url: str, at: int | None = None) -> dict[str, list[dict[str, Any]]]:
         return {view: opened.sql(f"FROM {view} ORDER BY ALL").rows() for view in VIEWS}
 
 
-def asked(url: str, at: int | None = None) -> dict[str, list[dict[str, Any]]]:
+def ask_tables(url: str, at: int | None = None) -> dict[str, list[dict[str, Any]]]:
     """Return the answers of the tables themselves."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(view_cache, "LARGE_ROWS", NEVER)
@@ -96,7 +96,7 @@ def history(lake_url: str, writer: store.Writer) -> History:
     """Return a lake with some history; its answers are kept."""
     past = History(writer, 1)
     past.step(8)
-    assert answers(lake_url) == asked(lake_url)
+    assert answers(lake_url) == ask_tables(lake_url)
     return past
 
 
@@ -115,15 +115,15 @@ def test_kept_answers_are_those_of_the_tables(
     newest = 0
     for _ in range(3):
         newest = past.step()
-        assert answers(lake_url) == asked(lake_url)
+        assert answers(lake_url) == ask_tables(lake_url)
     made = {int(name.split("-")[2]) for name in files(lake_url)}
     assert (max(made) == newest) is (grown > 1)
     assert integrity.check(Location.of(lake_url)) == []
-    older = {one: asked(lake_url, one) for one in past.snapshots[::3]}
+    older = {one: ask_tables(lake_url, one) for one in past.snapshots[::3]}
     assert all(answers(lake_url, one) == older[one] for one in older)
     maintenance.compact(Location.of(lake_url))
     past.step()
-    assert answers(lake_url) == asked(lake_url)
+    assert answers(lake_url) == ask_tables(lake_url)
     assert all(answers(lake_url, one) == older[one] for one in older)
 
 
@@ -151,14 +151,14 @@ def test_a_file_that_lies_is_found(lake_url: str, history: History) -> None:
     assert "kept answers" in problems[0].rule
     shutil.rmtree(location.derived)
     assert integrity.check(location) == []
-    assert answers(lake_url) == asked(lake_url)
+    assert answers(lake_url) == ask_tables(lake_url)
 
 
 def test_a_file_that_is_cut_short_is_made_anew(lake_url: str, history: History) -> None:
     for file in Location.of(lake_url).derived.glob("*.parquet"):
         file.write_bytes(file.read_bytes()[:-20])
     before = files(lake_url)
-    assert answers(lake_url) == asked(lake_url)
+    assert answers(lake_url) == ask_tables(lake_url)
     assert integrity.check(Location.of(lake_url)) == []
     assert files(lake_url) == before
 
@@ -179,7 +179,7 @@ def test_a_lake_put_back_to_a_backup_uses_nothing_of_the_time_after_it(
         other = History(writer, 2)
         while other.step(1) < newest:
             pass
-    assert answers(str(tmp_path / "backup")) == asked(str(tmp_path / "backup"))
+    assert answers(str(tmp_path / "backup")) == ask_tables(str(tmp_path / "backup"))
 
 
 def test_a_file_whose_snapshot_expired_is_made_anew(lake_url: str, history: History) -> None:
@@ -187,7 +187,7 @@ def test_a_file_whose_snapshot_expired_is_made_anew(lake_url: str, history: Hist
     history.step(2)
     expiry = maintenance.expire(Location.of(lake_url), timedelta(0))
     assert expiry.expired
-    assert answers(lake_url) == asked(lake_url)
+    assert answers(lake_url) == ask_tables(lake_url)
     assert not set(files(lake_url)) & set(before)
 
 
@@ -195,7 +195,7 @@ def test_a_folder_that_cannot_be_made_costs_nothing(lake_url: str, history: Hist
     folder = Location.of(lake_url).derived
     shutil.rmtree(folder)
     folder.write_text("in the way")
-    assert answers(lake_url) == asked(lake_url)
+    assert answers(lake_url) == ask_tables(lake_url)
 
 
 def test_a_reader_keeps_its_file_until_it_lets_go(
@@ -223,7 +223,7 @@ def test_what_a_killed_process_left_is_removed(lake_url: str, history: History) 
     (folder / "speedups-0-1-2.partial").write_bytes(b"half")
     (folder / "speedups-nothing.parquet").write_bytes(b"")
     (folder / "speedups-a-b-c.parquet").write_bytes(b"")
-    assert answers(lake_url) == asked(lake_url)
+    assert answers(lake_url) == ask_tables(lake_url)
     assert not list(folder.glob("*.partial"))
     assert {name.split("-")[0] for name in files(lake_url)} == set(view_cache.SOURCES)
 
@@ -276,4 +276,4 @@ def test_compaction_brings_answers_up_to_date(lake_url: str, history: History) -
     shutil.rmtree(Location.of(lake_url).derived)
     maintenance.compact(Location.of(lake_url))
     assert {name.split("-")[0] for name in files(lake_url)} == set(view_cache.SOURCES)
-    assert answers(lake_url) == asked(lake_url)
+    assert answers(lake_url) == ask_tables(lake_url)

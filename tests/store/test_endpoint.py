@@ -25,13 +25,13 @@ DEADLINE_S = 1.5
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
 
-def whole(data: bytes, head: bytes = OK, more: bytes = b"") -> bytes:
+def make_whole(data: bytes, head: bytes = OK, more: bytes = b"") -> bytes:
     """Return an answer with its length."""
     return head + more + b"Content-Length: %d\r\n\r\n" % len(data) + data
 
 
 def status(code: int, data: bytes = b"", more: bytes = b"") -> bytes:
-    return whole(data, b"HTTP/1.1 %d No\r\n" % code, more)
+    return make_whole(data, b"HTTP/1.1 %d No\r\n" % code, more)
 
 
 def drip(first: bytes, again: bytes) -> Iterator[bytes]:
@@ -88,7 +88,7 @@ ANSWERS: dict[str, tuple[Callable[[], bytes | Iterator[bytes]], str]] = {
         "status 400: xxx",
     ),
     "a bomb": (
-        lambda: whole(gzip.compress(b" " * (64 * MIB)), OK, b"Content-Encoding: gzip\r\n"),
+        lambda: make_whole(gzip.compress(b" " * (64 * MIB)), OK, b"Content-Encoding: gzip\r\n"),
         "compressed",
     ),
     "a header of 200 MB": (
@@ -99,11 +99,11 @@ ANSWERS: dict[str, tuple[Callable[[], bytes | Iterator[bytes]], str]] = {
         lambda: stream(b"HTTP/1.1 200 OK\r\n", b"X: y\r\n" * 10000, 100),
         "no HTTP answer",
     ),
-    "depth": (lambda: whole(b'{"choices":' + b"[" * 200_000), "malformed answer"),
-    "no JSON": (lambda: whole(b"<html>"), "malformed answer"),
-    "no UTF-8": (lambda: whole(b'{"a": "\xff\xfe"}'), "malformed answer"),
-    "a number of a million digits": (lambda: whole(b"9" * 1_000_000), "malformed answer"),
-    "nothing": (lambda: whole(b""), "malformed answer"),
+    "depth": (lambda: make_whole(b'{"choices":' + b"[" * 200_000), "malformed answer"),
+    "no JSON": (lambda: make_whole(b"<html>"), "malformed answer"),
+    "no UTF-8": (lambda: make_whole(b'{"a": "\xff\xfe"}'), "malformed answer"),
+    "a number of a million digits": (lambda: make_whole(b"9" * 1_000_000), "malformed answer"),
+    "nothing": (lambda: make_whole(b""), "malformed answer"),
     "no HTTP": (lambda: b"220 mail.example.com ESMTP\r\n\r\n", "no HTTP answer"),
     "an end in the middle": (lambda: OK + b"Content-Length: 100\r\n\r\n{", "no HTTP answer"),
     "two lengths": (
@@ -172,7 +172,7 @@ class Server:
         connection.settimeout(5)
         with connection:
             try:
-                head, _, rest = _until_blank(connection).partition(b"\r\n\r\n")
+                head, _, rest = _read_until_blank(connection).partition(b"\r\n\r\n")
                 self.heads.append(head)
                 lengths = [
                     int(line.split(b":")[1])
@@ -190,7 +190,7 @@ class Server:
                 return  # the client has gone
 
 
-def _until_blank(connection: socket.socket) -> bytes:
+def _read_until_blank(connection: socket.socket) -> bytes:
     data = b""
     while b"\r\n\r\n" not in data:
         part = connection.recv(1 << 16)
@@ -201,7 +201,7 @@ def _until_blank(connection: socket.socket) -> bytes:
 
 
 @contextmanager
-def serving(made: Callable[[], bytes | Iterator[bytes]]) -> Iterator[Server]:
+def serve(made: Callable[[], bytes | Iterator[bytes]]) -> Iterator[Server]:
     server = Server(made)
     try:
         yield server
@@ -218,18 +218,18 @@ def ask(
     retries: int = 0,
     **more: Any,
 ) -> Any:
-    async def one() -> Any:
+    async def ask_one() -> Any:
         async with Client(url, key, timeout_s=timeout_s, retries=retries) as client:
             return await client.ask({"model": "m"}, read, **more)
 
-    return asyncio.run(one())
+    return asyncio.run(ask_one())
 
 
 @pytest.mark.parametrize("name", list(ANSWERS))
 def test_every_answer_ends_in_time_and_says_why(name: str) -> None:
     made, why = ANSWERS[name]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with serving(made) as server:
+    with serve(made) as server:
         began = time.monotonic()
         with pytest.raises(AnswerFailed) as caught:
             ask(server.url, retries=1)
@@ -243,7 +243,7 @@ def test_every_answer_ends_in_time_and_says_why(name: str) -> None:
 
 
 def test_a_deadline_holds_over_all_tries() -> None:
-    with serving(lambda: status(503, b"", b"Retry-After: 0.4\r\n")) as server:
+    with serve(lambda: status(503, b"", b"Retry-After: 0.4\r\n")) as server:
         began = time.monotonic()
         with pytest.raises(AnswerFailed, match="status 503"):
             ask(server.url, retries=1000)
@@ -253,9 +253,9 @@ def test_a_deadline_holds_over_all_tries() -> None:
 
 def test_what_passes_is_asked_again_and_what_does_not_is_not() -> None:
     answers = iter(
-        [status(503), status(429, more=b"Retry-After: 0\r\n"), whole(b"{}"), status(400)]
+        [status(503), status(429, more=b"Retry-After: 0\r\n"), make_whole(b"{}"), status(400)]
     )
-    with serving(lambda: next(answers)) as server:
+    with serve(lambda: next(answers)) as server:
         assert ask(server.url, retries=5, timeout_s=20) == {}
         assert len(server.heads) == 3
         with pytest.raises(AnswerFailed, match="status 400"):
@@ -267,7 +267,7 @@ def test_a_reader_says_what_is_wrong_and_admission_ends_the_tries() -> None:
     def read(body: Any) -> Any:
         raise Unreadable("no choices")
 
-    with serving(lambda: whole(b"{}")) as server:
+    with serve(lambda: make_whole(b"{}")) as server:
         with pytest.raises(AnswerFailed, match="no choices"):
             ask(server.url, read=read, retries=1, timeout_s=20)
         assert len(server.heads) == 2
@@ -286,10 +286,10 @@ def test_nobody_there_is_unreachable() -> None:
 
 
 def test_a_redirect_takes_no_key_along() -> None:
-    with serving(lambda: whole(b"{}")) as thief:
+    with serve(lambda: make_whole(b"{}")) as thief:
         to = f"Location: http://localhost:{thief.port}/steal\r\n".encode()
         with (
-            serving(lambda: status(307, b"", to)) as server,
+            serve(lambda: status(307, b"", to)) as server,
             pytest.raises(AnswerFailed, match="which is not followed"),
         ):
             ask(server.url, "sk-0123456789", retries=3)
@@ -302,7 +302,7 @@ def test_a_key_that_a_server_repeats_is_hidden_even_where_the_text_is_cut() -> N
     for filler in (0, 150, 185, 195, 790):
         said = ("x" * filler + key).encode()
         with (
-            serving(lambda said=said: status(400, said)) as server,
+            serve(lambda said=said: status(400, said)) as server,
             pytest.raises(AnswerFailed) as caught,
         ):
             ask(server.url, key)

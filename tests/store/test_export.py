@@ -41,7 +41,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     return url
 
 
-def imported(tmp_path: Path, module: ModuleType, source: Path, config: Any) -> store.Lake:
+def import_into(tmp_path: Path, module: ModuleType, source: Path, config: Any) -> store.Lake:
     """Return a new lake with what an importer reads."""
     url = str(tmp_path / "again")
     with store.writer(url, author="tests") as writer:
@@ -113,7 +113,7 @@ def test_cuda_l1_lines_become_claims_again(url: str, tmp_path: Path) -> None:
         ).rows()
     assert (tmp_path / "out/optimized_cuda_code/h200.json").is_file()
     config = cuda_l1_importer.Config(source_revision="ours")
-    with imported(tmp_path, cuda_l1_importer, tmp_path / "out", config) as again:
+    with import_into(tmp_path, cuda_l1_importer, tmp_path / "out", config) as again:
         claims = again.run(
             "SELECT task_id, speedup, gpu FROM claims WHERE baseline = 'eager'"
         ).rows()
@@ -135,7 +135,7 @@ def test_cuda_l1_writes_every_numbered_task_solved_or_not(url: str, tmp_path: Pa
             ExportRefused, match="no numbered task of starter has a published score"
         ):
             export(lake, cuda_l1, tmp_path / "none", nobody)
-    [(file, lines)] = released(tmp_path / "out")
+    [(file, lines)] = read_release(tmp_path / "out")
     assert file == "h200.json"
     assert [(one["level_id"], one["task_id"]) for one in lines] == [
         (row["level"], row["problem_id"]) for row in wanted
@@ -149,7 +149,7 @@ def test_cuda_l1_writes_every_numbered_task_solved_or_not(url: str, tmp_path: Pa
     assert not (tmp_path / "none").exists()
 
 
-def released(folder: Path) -> list[tuple[str, list[dict[str, Any]]]]:
+def read_release(folder: Path) -> list[tuple[str, list[dict[str, Any]]]]:
     """Return the files of a release with their lines."""
     files = sorted((folder / "optimized_cuda_code").iterdir())
     return [
@@ -194,7 +194,7 @@ LINES = st.fixed_dictionaries(
 def test_a_release_that_is_exported_is_the_same_release(tmp_path: Path, empty_lake: Path) -> None:
     revision = cuda_l1_importer.Config(source_revision="abc")
 
-    def taken(source: Path, place: Path) -> store.Lake:
+    def take_release(source: Path, place: Path) -> store.Lake:
         shutil.copytree(empty_lake, place)
         with store.writer(str(place), author="tests") as writer:
             run_import(writer, cuda_l1_importer, source, revision)
@@ -223,16 +223,16 @@ def test_a_release_that_is_exported_is_the_same_release(tmp_path: Path, empty_la
             file = place / "given" / f"{gpu}.json"
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
-        with taken(place / "given", place / "one") as first:
+        with take_release(place / "given", place / "one") as first:
             export(first, cuda_l1, place / "out", cuda_l1.Config())
-            assert [name for name, _ in released(place / "out")] == [
+            assert [name for name, _ in read_release(place / "out")] == [
                 f"{gpu}.json" for gpu in sorted(drawn)
             ]
-            for name, lines in released(place / "out"):
+            for name, lines in read_release(place / "out"):
                 for line, row in zip(lines, drawn[name.removesuffix(".json")], strict=True):
                     for field, value in row.items():
                         assert line[field] == (None if value == "None" else value), field
-            with taken(place / "out", place / "two") as second:
+            with take_release(place / "out", place / "two") as second:
                 assert content(first) == content(second)
 
     comes_back()
@@ -258,7 +258,7 @@ def test_the_newest_release_of_a_gpu_is_written_whole(tmp_path: Path, empty_lake
             )
         with pytest.raises(UnknownName, match='no device "H200"'):
             export(lake, cuda_l1, tmp_path / "no", cuda_l1.Config(device="H200"))
-    [(_, [found])] = released(tmp_path / "out")
+    [(_, [found])] = read_release(tmp_path / "out")
     # No score of the old one stands beside the new one's kernel.
     assert (found["custom_code"], found["score_default"], found["score_cudnn"]) == (
         "class B: pass", 2.0, None,
@@ -275,7 +275,7 @@ def test_the_whole_release_comes_back(tmp_path: Path) -> None:
     with store.open(str(tmp_path / "lake")) as first:
         counts = export(first, cuda_l1, tmp_path / "out", cuda_l1.Config())
         assert (counts["files"], counts["tasks"]) == (5, 250)
-        for name, lines in released(tmp_path / "out"):
+        for name, lines in read_release(tmp_path / "out"):
             text = (release / name).read_text("utf-8")
             given = [json.loads(line) for line in text.split("\n") if line.strip()]
             assert len(lines) == 250
@@ -283,7 +283,7 @@ def test_the_whole_release_comes_back(tmp_path: Path) -> None:
                 row["ref_code"] = store.ids.normalize(row["ref_code"])
                 absent = {field for field in row if row[field] in ("None", "")}
                 assert line == row | dict.fromkeys(absent)
-        with imported(tmp_path, cuda_l1_importer, tmp_path / "out", config) as again:
+        with import_into(tmp_path, cuda_l1_importer, tmp_path / "out", config) as again:
             assert content(first) == content(again)
 
 
@@ -293,7 +293,7 @@ def test_flashinfer_traces_become_verdicts_again(url: str, tmp_path: Path) -> No
         counts = export(lake, flashinfer_trace, tmp_path / "out", STARTER)
         codes = {row["code"] for row in lake.run("SELECT code FROM kernels").rows()}
     config = flashinfer_importer.Config()
-    with imported(tmp_path, flashinfer_importer, tmp_path / "out", config) as again:
+    with import_into(tmp_path, flashinfer_importer, tmp_path / "out", config) as again:
         statuses = again.run("SELECT status, count(*) AS n FROM evaluations GROUP BY ALL").rows()
         others = again.run(
             "SELECT part.code FROM (SELECT unnest(other_files) AS part FROM kernels) "

@@ -73,13 +73,13 @@ def test_comments_do_not_name_a_family() -> None:
     assert classify_family(code) == "elementwise"
 
 
-def levelled() -> tuple[list[str], list[int]]:
+def make_levels() -> tuple[list[str], list[int]]:
     numbers = [i % 23 for i in range(400)]
     return [f"f{number}" for number in numbers], [1 + number % 3 for number in numbers]
 
 
 def test_a_split_is_stratified_by_level_and_repeatable() -> None:
-    families, levels = levelled()
+    families, levels = make_levels()
     test = choose_test("suite", families, levels)
     assert test == choose_test("suite", families[::-1], levels[::-1])
     assert test != choose_test("another", families, levels)
@@ -89,7 +89,7 @@ def test_a_split_is_stratified_by_level_and_repeatable() -> None:
 
 
 def test_a_level_alone_is_split_as_among_the_others() -> None:
-    families, levels = levelled()
+    families, levels = make_levels()
     alone = [name for name, level in zip(families, levels, strict=True) if level == 2]
     whole = choose_test("suite", families, levels) & set(alone)
     assert choose_test("suite", alone, [2] * len(alone)) == whole

@@ -40,12 +40,12 @@ def add(x, y, n, BLOCK: tl.constexpr):
 """
 
 
-def of(code: str, other_files: list[dict[str, str]] | None = None) -> Features:
+def extract_one(code: str, other_files: list[dict[str, str]] | None = None) -> Features:
     return extract(code, other_files)[0]
 
 
 def test_embedded_cuda_is_counted_by_the_grammar() -> None:
-    seen = of(LOADED)
+    seen = extract_one(LOADED)
     assert (seen.language, seen.global_functions, seen.has_device_code) == ("cuda", 2, True)
     assert seen.techniques == [
         "block_configuration",
@@ -70,17 +70,17 @@ def test_embedded_cuda_is_counted_by_the_grammar() -> None:
     ],
 )
 def test_a_mention_is_no_device_code(code: str) -> None:
-    seen = of(code)
+    seen = extract_one(code)
     assert (seen.parsed, seen.language, seen.global_functions) == (True, "pytorch", 0)
     assert seen.techniques == []
 
 
 def test_cuda_in_formatted_and_joined_strings_is_found() -> None:
     body = "__global__ void k(float* x) {{ x[0] = {n}; }}"
-    assert of(f"n = 4\ns = f'''{body}'''").global_functions == 1
-    assert of(f"s = '''{body}'''.format(n=4)").global_functions == 1
-    assert of("s = '__global__ void k(int* x) {' + ' x[0] = 1; }'").global_functions == 1
-    assert of("s = '__global__ void k(int* x) { x[0] = %d; }' % 4").global_functions == 1
+    assert extract_one(f"n = 4\ns = f'''{body}'''").global_functions == 1
+    assert extract_one(f"s = '''{body}'''.format(n=4)").global_functions == 1
+    assert extract_one("s = '__global__ void k(int* x) {' + ' x[0] = 1; }'").global_functions == 1
+    assert extract_one("s = '__global__ void k(int* x) { x[0] = %d; }' % 4").global_functions == 1
 
 
 def test_a_prototype_is_no_function() -> None:
@@ -89,17 +89,17 @@ def test_a_prototype_is_no_function() -> None:
 
 def test_languages() -> None:
     cpp = "import ctypes\nsource = 'extern \"C\" void f(float* x) { x[0] = 1; }'\n"
-    assert of("import torch\n").language == "pytorch"
-    assert of(TRITON).language == "triton"
-    assert of(cpp).language == "cpp"
-    assert of(TRITON + LOADED).language == "mixed"
-    assert of("def broken(:\n").language == "unknown"
-    assert of("x = 1", [{"path": "k.cu", "code": CUDA}]).language == "cuda"
-    assert of("x = 1", [{"path": "readme.txt", "code": CUDA}]).language == "pytorch"
+    assert extract_one("import torch\n").language == "pytorch"
+    assert extract_one(TRITON).language == "triton"
+    assert extract_one(cpp).language == "cpp"
+    assert extract_one(TRITON + LOADED).language == "mixed"
+    assert extract_one("def broken(:\n").language == "unknown"
+    assert extract_one("x = 1", [{"path": "k.cu", "code": CUDA}]).language == "cuda"
+    assert extract_one("x = 1", [{"path": "readme.txt", "code": CUDA}]).language == "pytorch"
 
 
 def test_triton_kernels_and_their_techniques() -> None:
-    seen = of(TRITON)
+    seen = extract_one(TRITON)
     assert (seen.triton_kernels, seen.has_device_code) == (1, True)
     assert seen.techniques == ["block_configuration", "tensor_cores"]
 
@@ -130,7 +130,7 @@ def test_triton_kernels_and_their_techniques() -> None:
     ],
 )
 def test_what_is_used_is_seen_through_aliases(code: str, field: str) -> None:
-    seen = of(code)
+    seen = extract_one(code)
     assert getattr(seen, field) is True
     flags = ("compile", "jit", "graphs", "cudnn", "streams")
     names = [name for name in vars(seen) if name.endswith(flags) or "cudnn" in name]
@@ -139,7 +139,7 @@ def test_what_is_used_is_seen_through_aliases(code: str, field: str) -> None:
 
 def test_reading_a_flag_or_the_current_stream_is_no_use() -> None:
     code = "import torch\nx = torch.backends.cudnn.benchmark\ns = torch.cuda.current_stream()"
-    seen = of(code)
+    seen = extract_one(code)
     assert not seen.sets_cudnn_flags
     assert not seen.uses_streams
 
@@ -179,12 +179,12 @@ class ModelNew(nn.Module):
     ],
 )
 def test_short_circuit_is_a_constant_that_nothing_writes(kept: str, body: str, there: bool) -> None:
-    assert ("short_circuit" in of(MODEL.format(kept=kept, body=body)).techniques) is there
+    assert ("short_circuit" in extract_one(MODEL.format(kept=kept, body=body)).techniques) is there
 
 
 def test_short_circuit_through_a_registered_buffer() -> None:
     body = "self.register_buffer('zero', torch.zeros(8))\n        return self.zero.clone()"
-    assert "short_circuit" in of(MODEL.format(kept="None", body=body)).techniques
+    assert "short_circuit" in extract_one(MODEL.format(kept="None", body=body)).techniques
 
 
 def test_short_circuit_through_a_replaced_call() -> None:
@@ -196,7 +196,7 @@ def test_short_circuit_through_a_replaced_call() -> None:
         "        self.__class__.__call__ = fast\n"
         "        return x"
     )
-    assert "short_circuit" in of(MODEL.format(kept="None", body=body)).techniques
+    assert "short_circuit" in extract_one(MODEL.format(kept="None", body=body)).techniques
 
 
 @pytest.mark.parametrize(
@@ -214,12 +214,12 @@ def test_short_circuit_through_a_replaced_call() -> None:
     ],
 )
 def test_techniques_in_python(line: str, technique: str) -> None:
-    assert of(f"import torch\ndef f(self, x, y):\n    {line}\n").techniques == [technique]
+    assert extract_one(f"import torch\ndef f(self, x, y):\n    {line}\n").techniques == [technique]
 
 
 @pytest.mark.parametrize("line", ["torch.nn.init.uniform_(w)", "w.requires_grad_()", "_f_()"])
 def test_making_a_tensor_is_not_in_place(line: str) -> None:
-    assert of(f"import torch\n{line}\n").techniques == []
+    assert extract_one(f"import torch\n{line}\n").techniques == []
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_a_text_too_long_to_be_a_kernel_is_measured_but_not_parsed() -> None:
 
 
 def test_a_text_that_warns_is_read_in_silence() -> None:
-    assert of(r"x = '\d'; y = 1 is 1").parsed
+    assert extract_one(r"x = '\d'; y = 1 is 1").parsed
 
 
 def test_table_has_the_columns_of_the_catalog_and_keeps_order() -> None:

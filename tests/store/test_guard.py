@@ -158,7 +158,7 @@ STATEMENTS = [
 
 @pytest.mark.parametrize("statement", STATEMENTS)
 def test_only_one_select_like_statement_is_run(lake: store.Lake, statement: str) -> None:
-    _refused(lake, statement)
+    _check_refused(lake, statement)
 
 
 REACHES = [
@@ -261,7 +261,7 @@ REACHES = [
 def test_a_query_names_nothing_outside_the_lakes_tables(lake: store.Lake, query: str) -> None:
     pandas_frame = pq.read_table(_file(lake)).to_pandas()
     assert len(pandas_frame) == ROWS
-    _refused(lake, query)
+    _check_refused(lake, query)
 
 
 def test_registered_relations_are_not_for_user_sql(lake: store.Lake) -> None:
@@ -341,7 +341,7 @@ def _file(lake: store.Lake) -> Path:
     return next(lake.location.data.rglob("*.parquet"))
 
 
-def _refused(lake: store.Lake, template: str) -> None:
+def _check_refused(lake: store.Lake, template: str) -> None:
     """Ask a hostile question and see that it is refused and leaves every file as it was."""
     file = str(_file(lake))
     query = template.replace("{catalog}", str(lake.location.catalog))

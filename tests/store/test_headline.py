@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
+def small_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
     """Return a lake with two claims of the release, one of them measured, and one orphan score."""
     tasks = [b.task(name) for name in ("square", "cube", "sum")]
     told = [b.kernel("fast"), b.kernel("slow")]
@@ -62,8 +62,8 @@ def rows(told: story.Story, start: str) -> list[dict[str, Any]]:
     return step.rows.to_pylist()
 
 
-def test_three_readings_of_a_missing_kernel(small: store.Lake) -> None:
-    (recomputed,) = rows(story.read_story(small), "Recomputed")
+def test_three_readings_of_a_missing_kernel(small_lake: store.Lake) -> None:
+    (recomputed,) = rows(story.read_story(small_lake), "Recomputed")
     assert recomputed["mean_with_code"] == 3.0
     assert recomputed["mean_scored"] == 5.0
     assert recomputed["mean_missing_as_1"] == 5.0  # three tasks, all of them scored
@@ -71,8 +71,8 @@ def test_three_readings_of_a_missing_kernel(small: store.Lake) -> None:
     assert recomputed["published"] is None
 
 
-def test_rows_that_do_not_hold_are_named_and_left_out(small: store.Lake) -> None:
-    told = story.read_story(small)
+def test_rows_that_do_not_hold_are_named_and_left_out(small_lake: store.Lake) -> None:
+    told = story.read_story(small_lake)
     assert [(row["reason"], row["rows"]) for row in rows(told, "Rows that")] == [
         ("a score without code", 1),
         ("the released text is cut off and is not valid Python", 1),
@@ -81,16 +81,16 @@ def test_rows_that_do_not_hold_are_named_and_left_out(small: store.Lake) -> None
     assert (left["mean"], left["n"], left["left_out"]) == (4.0, 1, 2)
 
 
-def test_measured_rows_stand_beside_their_claims(small: store.Lake) -> None:
-    (measured,) = rows(story.read_story(small), "Measured")
+def test_measured_rows_stand_beside_their_claims(small_lake: store.Lake) -> None:
+    (measured,) = rows(story.read_story(small_lake), "Measured")
     assert (measured["judged"], measured["correct"], measured["timed"]) == (1, 1, 1)
     assert (measured["median_claimed"], measured["median_measured"]) == (4.0, 1.5)
     assert (measured["claims_that_hold"], measured["exceeded"], measured["falls"]) == (0, 0, 1)
 
 
-def test_a_step_is_known_by_its_text_and_the_story_by_its_snapshot(small: store.Lake) -> None:
-    told = story.read_story(small)
-    assert (told.lake_id, told.snapshot) == (small.lake_id, small.snapshot)
+def test_a_step_is_known_by_its_text_and_the_story_by_its_snapshot(small_lake: store.Lake) -> None:
+    told = story.read_story(small_lake)
+    assert (told.lake_id, told.snapshot) == (small_lake.lake_id, small_lake.snapshot)
     files = sorted((story.FOLDER / "cuda_l1").glob("*.sql"))
     hashes = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
     assert [step.sql_sha256 for step in told.steps] == hashes
@@ -106,21 +106,21 @@ def test_an_empty_lake_says_what_to_run(lake_url: str, capsys: pytest.CaptureFix
     assert "Nothing measured yet" in text
 
 
-def test_an_unknown_headline_is_refused_with_a_suggestion(small: store.Lake) -> None:
+def test_an_unknown_headline_is_refused_with_a_suggestion(small_lake: store.Lake) -> None:
     with pytest.raises(UnknownName, match="cuda-l1"):
-        story.read_story(small, "cuda-l2")
+        story.read_story(small_lake, "cuda-l2")
 
 
-def test_the_command_prints_text_with_sql_and_json(small: store.Lake) -> None:
+def test_the_command_prints_text_with_sql_and_json(small_lake: store.Lake) -> None:
     def run(*options: str) -> str:
-        command = [sys.executable, "-m", "store", "headline", "--lake", small.url, *options]
+        command = [sys.executable, "-m", "store", "headline", "--lake", small_lake.url, *options]
         return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
 
     text = run()
     assert "3. Recomputed from the released rows" in text
     assert "| FROM scores CROSS JOIN suite" in text
     told = json.loads(run("--format", "json"))
-    assert told["snapshot"] == small.snapshot
+    assert told["snapshot"] == small_lake.snapshot
     assert told["steps"][5]["rows"][0]["median_measured"] == 1.5
 
 

@@ -67,7 +67,7 @@ def load(writer: store.Writer, path: Path, **options: Any) -> ImportSummary:
 
 
 @pytest.fixture(scope="module")
-def nothing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
+def bare_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
     """Return an empty lake, for what fails before anything is stored."""
     with (
         store.writer(str(tmp_path_factory.mktemp("empty") / "lake"), author="tests") as writer,
@@ -200,12 +200,12 @@ def test_kernel_text_is_kept_to_the_byte(writer: store.Writer, tmp_path: Path) -
     ],
 )
 def test_a_malformed_line_is_named(
-    nothing: store.Lake, tmp_path: Path, line: str, says: str
+    bare_lake: store.Lake, tmp_path: Path, line: str, says: str
 ) -> None:
     bad = tmp_path / "h100.json"
     bad.write_text(json.dumps(row(1)) + "\n" + line + "\n" + json.dumps(row(2)) + "\n")
     with pytest.raises(ImportFailed) as raised:
-        list(cuda_l1.read(tmp_path, cuda_l1.Config(), nothing))
+        list(cuda_l1.read(tmp_path, cuda_l1.Config(), bare_lake))
     assert f"{bad}, {says}" in str(raised.value)
 
 

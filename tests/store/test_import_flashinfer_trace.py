@@ -102,7 +102,7 @@ def dataset(root: Path, *traces: dict[str, Any]) -> Path:
     return root
 
 
-def imported(url: Path, source: Path, **options: Any) -> ImportSummary:
+def import_source(url: Path, source: Path, **options: Any) -> ImportSummary:
     """Import into a lake."""
     with store.writer(str(url), author="tests") as writer:
         config = flashinfer_trace.Config(**options)
@@ -111,7 +111,7 @@ def imported(url: Path, source: Path, **options: Any) -> ImportSummary:
 
 def test_definition_solution_and_trace_become_rows(tmp_path: Path) -> None:
     source = dataset(tmp_path / "trace", trace(workload(), verdict()))
-    imported(tmp_path / "lake", source, source_revision="abc")
+    import_source(tmp_path / "lake", source, source_revision="abc")
     with store.open(str(tmp_path / "lake")) as lake:
         task = lake.sql("SELECT code FROM tasks").rows()[0]["code"]
         assert task.startswith(REFERENCE)
@@ -159,7 +159,7 @@ def test_every_status_is_kept(tmp_path: Path) -> None:
         trace(workload(f"x{number}", batch=number + 10), verdict(status))
         for number, status in enumerate(STATUSES)
     ]
-    imported(tmp_path / "lake", dataset(tmp_path / "trace", *traces))
+    import_source(tmp_path / "lake", dataset(tmp_path / "trace", *traces))
     with store.open(str(tmp_path / "lake")) as lake:
         found = lake.sql(
             "SELECT workloads.name, status, reason FROM evaluations JOIN workloads "
@@ -176,7 +176,7 @@ def test_inputs_out_of_files_are_workloads_of_their_own(tmp_path: Path) -> None:
         trace(workload("w2", hidden_states=kept), verdict()),
         trace(workload("w3", hidden_states=kept), verdict()),
     ]
-    imported(tmp_path / "lake", dataset(tmp_path / "trace", *traces))
+    import_source(tmp_path / "lake", dataset(tmp_path / "trace", *traces))
     with store.open(str(tmp_path / "lake")) as lake:
         found = lake.sql(
             "SELECT name, generator FROM workloads WHERE name <> 'default' ORDER BY ALL"
@@ -191,10 +191,10 @@ def test_inputs_out_of_files_are_workloads_of_their_own(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_import_that_is_repeated_or_goes_on_adds_what_is_new(tmp_path: Path) -> None:
     source = dataset(tmp_path / "trace", trace(workload(), verdict()))
-    assert imported(tmp_path / "lake", source).files == 1
-    assert imported(tmp_path / "lake", source).rows == {}
+    assert import_source(tmp_path / "lake", source).files == 1
+    assert import_source(tmp_path / "lake", source).rows == {}
     dataset(tmp_path / "trace", trace(workload(), verdict()), trace(workload("w2", 8), verdict()))
-    again = imported(tmp_path / "lake", source)
+    again = import_source(tmp_path / "lake", source)
     assert (again.rows["evaluations"], again.rows.get("kernels", 0)) == (1, 0)
 
 
@@ -219,11 +219,11 @@ def test_what_is_malformed_is_refused_with_its_place(
     written = next(iter((source / file).rglob("*.json*")))
     written.write_text(json.dumps(json.loads(written.read_text("utf-8")) | change), "utf-8")
     with pytest.raises(ImportFailed, match=message):
-        imported(tmp_path / "lake", source)
+        import_source(tmp_path / "lake", source)
     with store.open(str(tmp_path / "lake")) as lake:
         assert lake.sql("SELECT count(*) AS n FROM kernels").rows() == [{"n": 0}]
 
 
 def test_a_folder_without_definitions_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ImportFailed, match="holds no definitions"):
-        imported(tmp_path / "lake", tmp_path)
+        import_source(tmp_path / "lake", tmp_path)

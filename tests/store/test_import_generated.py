@@ -55,7 +55,7 @@ def lake(url: str) -> Iterator[store.Lake]:
 
 
 @pytest.fixture
-def copied(url: str, tmp_path: Path) -> Iterator[store.Writer]:
+def copied_writer(url: str, tmp_path: Path) -> Iterator[store.Writer]:
     """Return a writer of a copy of the lake: faster than a lake of its own."""
     shutil.copytree(url, tmp_path / "lake")
     with store.writer(str(tmp_path / "lake"), author="tests") as writer:
@@ -202,11 +202,11 @@ def test_operations_of_a_reference_are_counted() -> None:
     assert count(["v = torch.diagonal(x @ y.t())", "v = v.max(dim=1).values"]) == 2
 
 
-def test_importing_again_adds_nothing_and_more_goes_on(copied: store.Writer) -> None:
-    before = {row["task_id"] for row in rows(copied, "SELECT task_id FROM tasks")}
-    assert load(copied, count=9, seed=4).rows == {}
-    assert load(copied, count=11, seed=4, kernels="none").rows["tasks"] == 2
-    after = {row["task_id"] for row in rows(copied, "SELECT task_id FROM tasks")}
+def test_importing_again_adds_nothing_and_more_goes_on(copied_writer: store.Writer) -> None:
+    before = {row["task_id"] for row in rows(copied_writer, "SELECT task_id FROM tasks")}
+    assert load(copied_writer, count=9, seed=4).rows == {}
+    assert load(copied_writer, count=11, seed=4, kernels="none").rows["tasks"] == 2
+    after = {row["task_id"] for row in rows(copied_writer, "SELECT task_id FROM tasks")}
     assert before < after
     assert len(after) == len(before) + 2
 
@@ -227,22 +227,22 @@ def test_kernels_may_be_left_out(lake: store.Lake) -> None:
     assert len(bundle.tables["tasks"]) == 3
 
 
-def refused(lake: store.Lake, path: Path | None = None, **options: Any) -> None:
+def read_refused(lake: store.Lake, path: Path | None = None, **options: Any) -> None:
     list(generated.read(path, generated.Config(**options), lake))
 
 
 def test_an_unknown_family_is_refused_with_the_nearest(lake: store.Lake) -> None:
     with pytest.raises(UnknownName) as raised:
-        refused(lake, families=("elementwise", "softmx"))
+        read_refused(lake, families=("elementwise", "softmx"))
     assert raised.value.hint == 'Did you mean "softmax"?'
 
 
 @pytest.mark.parametrize("count", [0, -3])
 def test_a_count_below_one_is_refused(lake: store.Lake, count: int) -> None:
     with pytest.raises(ImportFailed, match="too few"):
-        refused(lake, count=count)
+        read_refused(lake, count=count)
 
 
 def test_a_path_is_refused(lake: store.Lake, tmp_path: Path) -> None:
     with pytest.raises(ImportFailed, match="takes no path"):
-        refused(lake, tmp_path)
+        read_refused(lake, tmp_path)

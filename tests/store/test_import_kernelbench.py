@@ -82,7 +82,7 @@ def make_checkout(root: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prepared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a lake that holds the tasks of the checkout, to be copied."""
     folder = tmp_path_factory.mktemp("prepared")
     with store.writer(str(folder / "lake"), author="tests") as opened:
@@ -91,9 +91,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def tasked(prepared: Path, tmp_path: Path) -> Iterator[store.Writer]:
+def task_writer(prepared_folder: Path, tmp_path: Path) -> Iterator[store.Writer]:
     """Return a writer of a lake of its own that holds the tasks of the checkout."""
-    shutil.copytree(prepared, tmp_path / "tasked")
+    shutil.copytree(prepared_folder, tmp_path / "tasked")
     with store.writer(str(tmp_path / "tasked"), author="tests") as opened:
         yield opened
 
@@ -325,14 +325,14 @@ def import_run(writer: store.Writer, folder: Path, **options: Any) -> ImportSumm
 
 
 def test_a_run_becomes_generations_verdicts_and_claims(
-    tasked: store.Writer, run_folder: Path
+    task_writer: store.Writer, run_folder: Path
 ) -> None:
-    summary = import_run(tasked, run_folder)
+    summary = import_run(task_writer, run_folder)
     assert summary.rows["generations"] == 6
     assert summary.rows["kernels"] == summary.rows["kernel_features"] == 6
-    assert rows(tasked, "SELECT * FROM timings") == []
+    assert rows(task_writer, "SELECT * FROM timings") == []
     judged = rows(
-        tasked,
+        task_writer,
         "SELECT l.name, g.sample_index, e.status, e.reason, e.message, e.max_abs_error, d.name AS "
         "gpu, d.kind, d.model, e.evaluator, e.evaluator_version FROM evaluations e "
         "JOIN generations g USING (kernel_id) JOIN devices d USING (device_id) "
@@ -350,27 +350,27 @@ def test_a_run_becomes_generations_verdicts_and_claims(
     assert judged[4]["message"] == "CUDA Error: an illegal memory access ?"
     assert {(row["gpu"], row["kind"], row["model"]) for row in judged} == {("H100", "cuda", H100)}
     assert {(row["evaluator"], row["evaluator_version"]) for row in judged} == {("kernelbench", 0)}
-    claims = rows(tasked, "SELECT metric, value, speedup, gpu, policy_id, quote FROM claims")
+    claims = rows(task_writer, "SELECT metric, value, speedup, gpu, policy_id, quote FROM claims")
     assert [(c["metric"], c["value"], c["speedup"], c["gpu"]) for c in claims] == [
         ("latency_ms", 2.0, None, "H100")
     ]
     assert claims[0]["policy_id"] == "sonnet_greedy"
     prompts = rows(
-        tasked,
+        task_writer,
         "SELECT p.messages, g.sample_index FROM generations g JOIN prompts p USING (prompt_id)",
     )
     assert [row["sample_index"] for row in prompts] == [0]
     assert json.loads(prompts[0]["messages"])[0]["content"] == "Write a faster ReLU."
 
 
-def test_one_more_sample_adds_only_its_rows(tasked: store.Writer, run_folder: Path) -> None:
-    import_run(tasked, run_folder)
-    assert import_run(tasked, run_folder).skipped == 1
+def test_one_more_sample_adds_only_its_rows(task_writer: store.Writer, run_folder: Path) -> None:
+    import_run(task_writer, run_folder)
+    assert import_run(task_writer, run_folder).skipped == 1
     write(run_folder / "level_1_problem_23_sample_2_kernel.py", KERNEL.format(floor=7))
     verdicts = json.loads((run_folder / "eval_results.json").read_text())
     verdicts["23"] = [verdicts["23"], verdict(2, True, runtime=4.0)]
     write(run_folder / "eval_results.json", json.dumps(verdicts))
-    summary = import_run(tasked, run_folder)
+    summary = import_run(task_writer, run_folder)
     assert summary.rows == {
         "generations": 1,
         "kernels": 1,
@@ -382,7 +382,7 @@ def test_one_more_sample_adds_only_its_rows(tasked: store.Writer, run_folder: Pa
 
 
 def test_speedups_are_claimed_from_the_same_gpu_only(
-    tasked: store.Writer, run_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    task_writer: store.Writer, run_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     verdicts = json.loads((run_folder / "eval_results.json").read_text())
     verdicts["23"] = [verdict(1, True, runtime=0.5)]
@@ -399,9 +399,9 @@ def test_speedups_are_claimed_from_the_same_gpu_only(
             }
         ),
     )
-    import_run(tasked, run_folder, baseline=file)
+    import_run(task_writer, run_folder, baseline=file)
     assert "1 of 2 timed kernels have no speedup" in caplog.text
-    claims = rows(tasked, "SELECT * FROM claims WHERE metric = 'speedup'")
+    claims = rows(task_writer, "SELECT * FROM claims WHERE metric = 'speedup'")
     assert [(c["speedup"], c["baseline"], c["value"]) for c in claims] == [(2.5, "compile", None)]
     assert claims[0]["quote"] == (
         "level1/19_ReLU.py in baseline_time_torch_compile_inductor_default.json: mean 5.0 ms, "
@@ -410,61 +410,63 @@ def test_speedups_are_claimed_from_the_same_gpu_only(
 
 
 def test_a_timing_file_of_unknown_kind_needs_the_option(
-    tasked: store.Writer, run_folder: Path, tmp_path: Path
+    task_writer: store.Writer, run_folder: Path, tmp_path: Path
 ) -> None:
     file = write(tmp_path / "baseline_time_torch_compile_inductor_max-autotune.json", "{}")
     with pytest.raises(ImportFailed, match="--baseline-kind"):
-        import_run(tasked, run_folder, baseline=file)
-    assert import_run(tasked, run_folder, baseline=file, baseline_kind="compile").files == 1
+        import_run(task_writer, run_folder, baseline=file)
+    assert import_run(task_writer, run_folder, baseline=file, baseline_kind="compile").files == 1
 
 
 def test_a_run_without_verdicts_or_with_an_empty_kernel_is_stored(
-    tasked: store.Writer, run_folder: Path
+    task_writer: store.Writer, run_folder: Path
 ) -> None:
     (run_folder / "eval_results.json").unlink()
     write(run_folder / "level_1_problem_19_sample_1_kernel.py", "\n")
-    summary = import_run(tasked, run_folder, policy="model-x")
+    summary = import_run(task_writer, run_folder, policy="model-x")
     assert summary.rows["generations"] == 6
     assert summary.rows["kernels"] == 5
     assert "evaluations" not in summary.rows
-    empty = rows(tasked, "SELECT policy_id, parse_error FROM generations WHERE kernel_id IS NULL")
+    empty = rows(
+        task_writer, "SELECT policy_id, parse_error FROM generations WHERE kernel_id IS NULL"
+    )
     assert empty == [{"policy_id": "model-x", "parse_error": "the kernel file is empty"}]
 
 
 def test_equal_kernels_of_two_samples_are_one_kernel_judged_twice(
-    tasked: store.Writer, run_folder: Path
+    task_writer: store.Writer, run_folder: Path
 ) -> None:
     same = (run_folder / "level_1_problem_19_sample_0_kernel.py").read_text()
     write(run_folder / "level_1_problem_19_sample_1_kernel.py", same)
-    summary = import_run(tasked, run_folder)
+    summary = import_run(task_writer, run_folder)
     assert summary.rows["kernels"] == 5
     assert summary.rows["generations"] == 6
     assert summary.rows["evaluations"] == 5
 
 
 def test_a_run_needs_its_tasks_in_the_lake(
-    no_rows: store.Lake, tasked: store.Writer, run_folder: Path
+    no_rows: store.Lake, task_writer: store.Writer, run_folder: Path
 ) -> None:
     options = kernelbench_run.Config(suite_revision="v0.1")
     with pytest.raises(ImportFailed, match=r"The lake has none.*store import kernelbench"):
         list(kernelbench_run.read(run_folder, options, no_rows))
     with pytest.raises(ImportFailed, match=r"KernelBench v9\nThe lake has v0\.1"):
-        import_run(tasked, run_folder, suite_revision="v9")
+        import_run(task_writer, run_folder, suite_revision="v9")
     with pytest.raises(ImportFailed, match="is not said"):
-        import_run(tasked, run_folder, suite_revision=None)
+        import_run(task_writer, run_folder, suite_revision=None)
     write(run_folder / "level_4_problem_3_sample_0_kernel.py", KERNEL.format(floor=1))
     with pytest.raises(ImportFailed, match=r"level 4 problem 3 .* is not in the lake"):
-        import_run(tasked, run_folder)
-    assert rows(tasked, "SELECT count(*) AS n FROM kernels") == [{"n": 0}]
+        import_run(task_writer, run_folder)
+    assert rows(task_writer, "SELECT count(*) AS n FROM kernels") == [{"n": 0}]
 
 
 def test_a_name_with_two_texts_is_not_guessed(
-    tasked: store.Writer, checkout: Path, run_folder: Path
+    task_writer: store.Writer, checkout: Path, run_folder: Path
 ) -> None:
     write(checkout / "KernelBench/level1/19_ReLU.py", RELU.replace("16", "32"))
-    import_tasks(tasked, checkout)
+    import_tasks(task_writer, checkout)
     with pytest.raises(ImportFailed, match=r"problem 19 .* has 2 texts"):
-        import_run(tasked, run_folder)
+        import_run(task_writer, run_folder)
 
 
 @pytest.mark.parametrize(
@@ -487,12 +489,12 @@ def test_malformed_verdicts_are_refused(text: str, message: str) -> None:
 
 
 def test_a_run_with_malformed_verdicts_stores_nothing(
-    tasked: store.Writer, run_folder: Path
+    task_writer: store.Writer, run_folder: Path
 ) -> None:
     write(run_folder / "eval_results.json", '{"19": [\n{"sample_id": 0,}]}')
     with pytest.raises(ImportFailed, match=r"eval_results\.json, line 2"):
-        import_run(tasked, run_folder)
-    assert rows(tasked, "SELECT count(*) AS n FROM kernels") == [{"n": 0}]
+        import_run(task_writer, run_folder)
+    assert rows(task_writer, "SELECT count(*) AS n FROM kernels") == [{"n": 0}]
 
 
 @pytest.mark.parametrize("runtime", [-1.0, 0, float("nan"), float("inf"), None, "fast", True])
@@ -504,11 +506,11 @@ def test_a_runtime_that_was_not_measured_is_null(runtime: object) -> None:
 
 
 def test_a_correct_kernel_without_runtime_is_judged_and_claims_nothing(
-    tasked: store.Writer, run_folder: Path
+    task_writer: store.Writer, run_folder: Path
 ) -> None:
     verdicts = {"19": {"sample_id": 0, "correct": True, "runtime": -1.0, "runtime_stats": {}}}
     write(run_folder / "eval_results.json", json.dumps(verdicts))
-    summary = import_run(tasked, run_folder)
+    summary = import_run(task_writer, run_folder)
     assert summary.rows["evaluations"] == 1
     assert "claims" not in summary.rows
-    assert rows(tasked, "SELECT name FROM devices") == [{"name": "unknown"}]
+    assert rows(task_writer, "SELECT name FROM devices") == [{"name": "unknown"}]

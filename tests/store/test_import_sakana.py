@@ -68,7 +68,7 @@ def archive(folder: Path, *rows: dict[str, Any], name: str = "level_1.parquet") 
     return folder
 
 
-def imported(url: Path, source: Path, **options: Any) -> ImportSummary:
+def import_source(url: Path, source: Path, **options: Any) -> ImportSummary:
     """Import into a lake."""
     with store.writer(str(url), author="tests") as writer:
         return run_import(writer, sakana, source, sakana.Config(**options))
@@ -76,7 +76,7 @@ def imported(url: Path, source: Path, **options: Any) -> ImportSummary:
 
 def test_a_row_becomes_kernel_verdict_claims_and_profile(tmp_path: Path) -> None:
     source = archive(tmp_path / "archive", row())
-    summary = imported(tmp_path / "lake", source, source_revision="abc")
+    summary = import_source(tmp_path / "lake", source, source_revision="abc")
     assert summary.rows["kernels"] == 1
     with store.open(str(tmp_path / "lake")) as lake:
         kernel = lake.sql("SELECT path, entry_point, license, other_files FROM kernels").rows()
@@ -136,7 +136,7 @@ def test_verdicts_keep_their_origin(
     # A row that is whole beside it, so that every column has a type.
     other = row(CUDA_Code=CUDA.replace("{n}", "2"), Error="", Kernel_Name="other")
     source = archive(tmp_path / "archive", row(**changes), other)
-    imported(tmp_path / "lake", source)
+    import_source(tmp_path / "lake", source)
     with store.open(str(tmp_path / "lake")) as lake:
         found = lake.sql("SELECT status, reason FROM evaluations WHERE status <> 'correct'").rows()
     assert found == [{"status": status, "reason": reason}]
@@ -146,12 +146,12 @@ def test_verdicts_keep_their_origin(
 def test_an_import_that_is_repeated_adds_nothing(tmp_path: Path) -> None:
     source = archive(tmp_path / "archive", row(), row(Kernel_Name="again"))
     archive(source, row(Task_ID=20), name="level_2.parquet")
-    first = imported(tmp_path / "lake", source)
+    first = import_source(tmp_path / "lake", source)
     assert (first.files, first.skipped) == (2, 0)
-    again = imported(tmp_path / "lake", source)
+    again = import_source(tmp_path / "lake", source)
     assert (again.files, again.skipped, again.rows) == (0, 2, {})
     # Said to be of another licence it is another bundle, whose verdicts are known.
-    other = imported(tmp_path / "lake", source, license="CC0-1.0")
+    other = import_source(tmp_path / "lake", source, license="CC0-1.0")
     assert other.rows.get("evaluations", 0) == 0
 
 
@@ -164,7 +164,7 @@ def test_missing_columns_and_numbers_with_gaps_are_read(tmp_path: Path) -> None:
         "CUDA_Runtime": float("nan"),
     }
     source = archive(tmp_path / "archive", few, few | {"CUDA_Code": "None"})
-    assert imported(tmp_path / "lake", source).rows["kernels"] == 1
+    assert import_source(tmp_path / "lake", source).rows["kernels"] == 1
     with store.open(str(tmp_path / "lake")) as lake:
         assert lake.sql("SELECT name FROM task_labels").rows() == [{"name": "level1/19"}]
         assert lake.sql("FROM claims").rows() == []
@@ -177,7 +177,7 @@ def test_profiles_are_read_as_literals_alone(tmp_path: Path) -> None:
         tmp_path / "archive",
         row(NCU_Profile=hostile, Torch_Profile=deep, Clang_Tidy="{'stderr': '\\x1b[31m'}"),
     )
-    imported(tmp_path / "lake", source)
+    import_source(tmp_path / "lake", source)
     with store.open(str(tmp_path / "lake")) as lake:
         bodies = [one["body"] for one in lake.sql("SELECT body FROM analyses").rows()]
     assert hostile in bodies
@@ -189,16 +189,16 @@ def test_what_is_malformed_is_refused_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken/level_1.parquet").write_bytes(b"PAR1 and nothing")
     with pytest.raises(ImportFailed, match=r"level_1\.parquet cannot be read as Parquet"):
-        imported(tmp_path / "lake", tmp_path / "broken")
+        import_source(tmp_path / "lake", tmp_path / "broken")
     with pytest.raises(ImportFailed, match="has no column CUDA_Code"):
-        imported(tmp_path / "lake", archive(tmp_path / "few", {"PyTorch_Code_Module": RELU}))
+        import_source(tmp_path / "lake", archive(tmp_path / "few", {"PyTorch_Code_Module": RELU}))
     no_task = archive(tmp_path / "no_task", row(PyTorch_Code_Module="x = 1"))
     with pytest.raises(ImportFailed, match="PyTorch_Code_Module is no task"):
-        imported(tmp_path / "lake", no_task)
+        import_source(tmp_path / "lake", no_task)
     said = archive(tmp_path / "yes", row(Correct=None), row(Correct="yes"))
     with pytest.raises(ImportFailed, match=r"level_1\.parquet, row 1: Correct is 'yes'"):
-        imported(tmp_path / "lake", said)
+        import_source(tmp_path / "lake", said)
     with pytest.raises(ImportFailed, match=r"holds no \.parquet file"):
-        imported(tmp_path / "lake", tmp_path / "lake")
+        import_source(tmp_path / "lake", tmp_path / "lake")
     with store.open(str(tmp_path / "lake")) as lake:
         assert lake.sql("SELECT count(*) AS n FROM kernels").rows() == [{"n": 0}]

@@ -55,7 +55,7 @@ def row(n: int = 1, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def imported(url: str, source: Path, **options: Any) -> ImportSummary:
+def import_source(url: str, source: Path, **options: Any) -> ImportSummary:
     """Import into a lake."""
     with store.writer(url, author="tests") as writer:
         return run_import(writer, trl_completions, source, trl_completions.Config(**options))
@@ -66,7 +66,7 @@ def test_completions_become_attempts_kernels_and_rewards(starter_url: str, tmp_p
     bad = row(2, completion=[{"role": "assistant", "content": "I cannot."}])
     source = log(folder, 1, [row(1), bad])
     log(folder, 2, [row(3, prompt="A text.", completion=ANSWER.format(n=3))])
-    summary = imported(starter_url, source, task="layer_norm")
+    summary = import_source(starter_url, source, task="layer_norm")
     assert summary.rows["generations"] == 3
     with store.open(starter_url) as lake:
         found = lake.sql(
@@ -75,7 +75,7 @@ def test_completions_become_attempts_kernels_and_rewards(starter_url: str, tmp_p
             "FROM generations JOIN rewards USING (generation_id) "
             "WHERE policy_id = 'grpo-run' ORDER BY raw"
         ).rows()
-        again = imported(starter_url, source, task="layer_norm")
+        again = import_source(starter_url, source, task="layer_norm")
     assert [tuple(one.values()) for one in found] == [
         ("grpo-run", 0, "Memory bound.", None, True, "speedup_reward", 1, 0.5, -0.5),
         ("grpo-run", 1, None, "no code", False, "speedup_reward", 1, 1.0, 0.5),
@@ -102,7 +102,7 @@ def test_the_task_is_that_of_the_prompt_or_of_the_column(starter_url: str, tmp_p
     source = log(
         tmp_path / "run", 7, [row(7, prompt=messages, task_id=None), row(8, task_id=other), unknown]
     )
-    imported(starter_url, source, policy="p")
+    import_source(starter_url, source, policy="p")
     with store.open(starter_url) as lake:
         found = lake.sql(
             "SELECT task_id FROM generations JOIN rewards USING (generation_id) "
@@ -115,14 +115,14 @@ def test_what_is_no_log_is_refused(starter_url: str, tmp_path: Path) -> None:
     nobody = [{"role": "user", "content": "Nor this."}]
     source = log(tmp_path / "run", 1, [row(prompt=nobody)])
     with pytest.raises(ImportFailed, match="none of 1 completions is of a task that the lake has"):
-        imported(starter_url, source)
+        import_source(starter_url, source)
     with pytest.raises(UnknownName, match="layer_nrm"):
-        imported(starter_url, source, task="layer_nrm")
+        import_source(starter_url, source, task="layer_nrm")
     other = tmp_path / "other"
     other.mkdir()
     pd.DataFrame({"step": [1], "prompt": ["x"]}).to_parquet(other / "a.parquet")
     with pytest.raises(ImportFailed, match="has no column completion"):
-        imported(starter_url, other)
+        import_source(starter_url, other)
     odd = log(tmp_path / "odd", 1, [row(completion=3)])
     with pytest.raises(ImportFailed, match="row 0: completion is int"):
-        imported(starter_url, odd, task="layer_norm")
+        import_source(starter_url, odd, task="layer_norm")

@@ -26,7 +26,7 @@ def suite_lake(lake_url: str) -> str:
     return lake_url
 
 
-def imported(url: str, folder: Path) -> dict[str, int]:
+def import_folder(url: str, folder: Path) -> dict[str, int]:
     """Import a folder; return the rows added."""
     with store.writer(url, author="tests") as writer:
         return run_import(writer, measured, folder, measured.Config()).rows
@@ -44,23 +44,23 @@ def test_what_belongs_to_kernels_of_the_lake_is_taken_and_only_once(
     strange = pa.array(["0" * 64 if k == kernel else k for k in rows["kernel_id"].to_pylist()])
     place = rows.column_names.index("kernel_id")
     pq.write_table(rows.set_column(place, "kernel_id", strange), folder / "timings.parquet")
-    added = imported(suite_lake, folder)
+    added = import_folder(suite_lake, folder)
     unknown = sum(k == "0" * 64 for k in strange.to_pylist())
     assert unknown > 0
     assert added["timings"] == rows.num_rows - unknown
-    assert sum(imported(suite_lake, folder).values()) == 0
+    assert sum(import_folder(suite_lake, folder).values()) == 0
 
 
 def test_rows_of_other_kernels_and_broken_files_are_refused(
     suite_lake: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ImportFailed, match="belongs to a kernel"):
-        imported(suite_lake, H200)
+        import_folder(suite_lake, H200)
     (tmp_path / "evaluations.parquet").write_bytes(b"not Parquet")
     with pytest.raises(ImportFailed, match=r"evaluations\.parquet"):
-        imported(suite_lake, tmp_path)
+        import_folder(suite_lake, tmp_path)
     with pytest.raises(ImportFailed, match="does not exist"):
-        imported(suite_lake, tmp_path / "none")
+        import_folder(suite_lake, tmp_path / "none")
 
 
 def test_the_rows_of_the_h200_hold_no_texts_and_name_their_sources() -> None:
@@ -74,7 +74,7 @@ def test_the_rows_of_the_h200_hold_no_texts_and_name_their_sources() -> None:
 
 
 def test_a_task_is_shown_by_its_name(suite_lake: str, capsys: pytest.CaptureFixture[str]) -> None:
-    imported(suite_lake, starter.MEASURED)
+    import_folder(suite_lake, starter.MEASURED)
     with store.open(suite_lake) as lake:
         page = show.read_page(lake, "diag_matmul")
         assert isinstance(page, show.TaskPage)

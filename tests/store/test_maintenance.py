@@ -79,7 +79,7 @@ def _contents(location: Location, at: int | str | None) -> dict[str, list[dict[s
 
 
 @contextmanager
-def _raw(location: Location) -> Iterator[duckdb.DuckDBPyConnection]:
+def _open_raw(location: Location) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open the lake as a program would that goes past the store."""
     connection = connect()
     attach(connection, location, writable=True)
@@ -182,7 +182,7 @@ def test_expiry_spares_what_is_newest_tagged_or_cited(writer: store.Writer) -> N
 def test_check_finds_rows_that_went_past_the_store(writer: store.Writer) -> None:
     _fill(writer)
     assert integrity.check(writer.location) == []
-    with _raw(writer.location) as raw:
+    with _open_raw(writer.location) as raw:
         raw.execute("INSERT INTO lake.evaluations FROM lake.evaluations LIMIT 1")
     assert _rules(writer.location) == {
         "evaluations": [
@@ -190,7 +190,7 @@ def test_check_finds_rows_that_went_past_the_store(writer: store.Writer) -> None
             "rows are those of committed bundles",
         ]
     }
-    with _raw(writer.location) as raw:
+    with _open_raw(writer.location) as raw:
         raw.execute(
             "INSERT INTO lake.task_labels BY NAME SELECT 's' AS suite, 'v0' AS suite_revision, "
             "'n' AS name, 'no such task' AS task_id, 'f' AS family, 't' AS source, "
@@ -217,7 +217,7 @@ def test_check_finds_rows_that_went_past_the_store(writer: store.Writer) -> None
 @pytest.mark.slow
 def test_check_finds_a_torn_bundle(writer: store.Writer) -> None:
     _fill(writer)
-    with _raw(writer.location) as raw:
+    with _open_raw(writer.location) as raw:
         # Every table, also those in which a repeated key is dropped.
         raw.execute("DELETE FROM lake.kernels WHERE code LIKE '%k3%'")
         raw.execute("DELETE FROM lake.timings WHERE arm = 'eager'")

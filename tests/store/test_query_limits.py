@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, empty_lake: Path) -> Path:
 
 
 @pytest.fixture
-def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def private_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder that this test's temporary folders go to."""
     place = tmp_path / "tmp"
     place.mkdir()
@@ -43,7 +43,7 @@ def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def asked(folder: Path, private: Path) -> Iterator[QueryProcess]:
+def reader(folder: Path, private_folder: Path) -> Iterator[QueryProcess]:
     """Return a process that answers within a few seconds."""
     with QueryProcess(str(folder), None, QueryLimits(timeout=2, memory_gb=0.5)) as process:
         yield process
@@ -61,15 +61,15 @@ def asked(folder: Path, private: Path) -> Iterator[QueryProcess]:
     ],
 )
 def test_a_query_past_its_time_is_ended_whether_or_not_it_heeds_an_interrupt(
-    asked: QueryProcess, query: str
+    reader: QueryProcess, query: str
 ) -> None:
-    assert asked.snapshot > 0
+    assert reader.snapshot > 0
     began = time.monotonic()
     with pytest.raises(FlywheelError, match=r"longer than 2 s\n.*--timeout|more than 0\.5 GB"):
-        asked.ask(query)
+        reader.ask(query)
     assert time.monotonic() - began < 20
     # The next question is answered, at the same snapshot.
-    assert asked.ask("SELECT 1 AS one").rows.to_pylist() == [{"one": 1}]
+    assert reader.ask("SELECT 1 AS one").rows.to_pylist() == [{"one": 1}]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_query_past_its_time_is_ended_whether_or_not_it_heeds_an_interrupt(
         "SELECT len(range(3000000000))",
     ],
 )
-def test_a_query_past_its_memory_is_refused(folder: Path, private: Path, query: str) -> None:
+def test_a_query_past_its_memory_is_refused(folder: Path, private_folder: Path, query: str) -> None:
     with QueryProcess(str(folder), None, QueryLimits(memory_gb=0.3)) as asked:
         with pytest.raises(FlywheelError, match=r"0\.3 GB of memory|Out of Range|must be|cannot"):
             asked.ask(query)
@@ -90,7 +90,7 @@ def test_a_query_past_its_memory_is_refused(folder: Path, private: Path, query: 
 
 
 def test_spill_goes_to_a_private_folder_is_bounded_and_leaves_nothing(
-    folder: Path, private: Path
+    folder: Path, private_folder: Path
 ) -> None:
     sort = (
         "SELECT max(r) FROM (SELECT row_number() OVER (ORDER BY hash(i)) AS r "
@@ -98,7 +98,7 @@ def test_spill_goes_to_a_private_folder_is_bounded_and_leaves_nothing(
     )
     with QueryProcess(str(folder), None, QueryLimits(memory_gb=0.2)) as asked:
         assert asked.ask(sort).rows.num_rows == 1
-        own = list(private.iterdir())
+        own = list(private_folder.iterdir())
         assert [stat.S_IMODE(one.stat().st_mode) for one in own if "query" in one.name] == [0o700]
     small = QueryLimits(memory_gb=0.2, spill_gb=0.01)
     with (
@@ -106,10 +106,10 @@ def test_spill_goes_to_a_private_folder_is_bounded_and_leaves_nothing(
         pytest.raises(FlywheelError, match=r"0\.01 GB of spill\n.*--spill-gb"),
     ):
         asked.ask(sort)
-    assert not [one for one in private.iterdir() if "query" in one.name]
+    assert not [one for one in private_folder.iterdir() if "query" in one.name]
 
 
-def test_an_answer_is_cut_by_rows_and_refused_by_size(folder: Path, private: Path) -> None:
+def test_an_answer_is_cut_by_rows_and_refused_by_size(folder: Path, private_folder: Path) -> None:
     with QueryProcess(str(folder), None, QueryLimits(max_rows=25_000)) as asked:
         answer = asked.ask("FROM range(60000)")
         assert (answer.rows.num_rows, answer.cut) == (25_000, True)
@@ -126,7 +126,7 @@ def test_an_answer_is_cut_by_rows_and_refused_by_size(folder: Path, private: Pat
             lake.sql(CROSS, limits=QueryLimits(timeout=1)).rows()
 
 
-def test_errors_keep_their_kind_across_the_process(folder: Path, private: Path) -> None:
+def test_errors_keep_their_kind_across_the_process(folder: Path, private_folder: Path) -> None:
     with QueryProcess(str(folder), None) as asked:
         with pytest.raises(UnsafeSQL, match="DROP"):
             asked.ask("DROP TABLE kernels")
@@ -141,7 +141,7 @@ def test_errors_keep_their_kind_across_the_process(folder: Path, private: Path) 
 
 
 @pytest.mark.parametrize("setting", ["memory_limit", "threads", "temp_directory", "timeout"])
-def test_user_sql_cannot_change_a_limit(asked: QueryProcess, setting: str) -> None:
+def test_user_sql_cannot_change_a_limit(reader: QueryProcess, setting: str) -> None:
     for statement in (
         f"SET {setting} = '1TB'",
         f"SET GLOBAL {setting} = '1TB'",
@@ -151,8 +151,8 @@ def test_user_sql_cannot_change_a_limit(asked: QueryProcess, setting: str) -> No
         f"SELECT set_config('{setting}', '1TB', false)",
     ):
         with pytest.raises(FlywheelError):
-            asked.ask(statement)
-    held = asked.ask("SELECT current_setting('memory_limit') AS m").rows.to_pylist()
+            reader.ask(statement)
+    held = reader.ask("SELECT current_setting('memory_limit') AS m").rows.to_pylist()
     assert held == [{"m": "476.8 MiB"}]
 
 
@@ -177,25 +177,25 @@ DEEP = "repeat('{\"a\":', 300000) || '1' || repeat('}', 300000)"
         "(SELECT json_structure(v) FROM (SELECT {deep} AS v))",
     ],
 )
-def test_functions_that_crash_duckdb_are_refused(asked: QueryProcess, call: str) -> None:
+def test_functions_that_crash_duckdb_are_refused(reader: QueryProcess, call: str) -> None:
     with pytest.raises(UnsafeSQL, match="can crash DuckDB"):
-        asked.ask(f"SELECT {call.format(deep=DEEP)}")
-    assert asked.ask("SELECT json_extract('{\"a\": 1}', '$.a')::INT AS a").rows.to_pylist() == [
+        reader.ask(f"SELECT {call.format(deep=DEEP)}")
+    assert reader.ask("SELECT json_extract('{\"a\": 1}', '$.a')::INT AS a").rows.to_pylist() == [
         {"a": 1}
     ]
 
 
-def test_a_crash_of_the_process_is_told_and_outlived(asked: QueryProcess) -> None:
-    assert asked.snapshot > 0
-    child = asked._child  # pyright: ignore[reportPrivateUsage]
+def test_a_crash_of_the_process_is_told_and_outlived(reader: QueryProcess) -> None:
+    assert reader.snapshot > 0
+    child = reader._child  # pyright: ignore[reportPrivateUsage]
     assert child is not None
     os.kill(child.pid, signal.SIGSEGV)
     with pytest.raises(FlywheelError, match=r"crashed on this query \(SIGSEGV\)"):
-        asked.ask("SELECT 1")
-    assert asked.ask("SELECT 2 AS two").rows.to_pylist() == [{"two": 2}]
+        reader.ask("SELECT 1")
+    assert reader.ask("SELECT 2 AS two").rows.to_pylist() == [{"two": 2}]
 
 
-def _started(folder: Path, *words: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+def _start(folder: Path, *words: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "store", *words, "--lake", str(folder)],
         stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -210,9 +210,9 @@ def _children(process: subprocess.Popen[bytes]) -> list[int]:
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the child in /proc")
 @pytest.mark.parametrize("query", [CROSS, DEAF])
 def test_ctrl_c_during_a_query_says_one_line_and_leaves_no_process(
-    folder: Path, private: Path, query: str
+    folder: Path, private_folder: Path, query: str
 ) -> None:
-    running = _started(folder, "query", query)
+    running = _start(folder, "query", query)
     until = time.monotonic() + 60
     while not (children := _children(running)) and time.monotonic() < until:
         time.sleep(0.05)
@@ -224,11 +224,13 @@ def test_ctrl_c_during_a_query_says_one_line_and_leaves_no_process(
     assert err.count(b"\n") == 1
     assert children
     assert not any(Path(f"/proc/{child}").exists() for child in children)
-    assert not [one for one in private.iterdir() if "query" in one.name]
+    assert not [one for one in private_folder.iterdir() if "query" in one.name]
 
 
-def test_ctrl_c_while_an_answer_is_printed_says_one_line(folder: Path, private: Path) -> None:
-    running = _started(
+def test_ctrl_c_while_an_answer_is_printed_says_one_line(
+    folder: Path, private_folder: Path
+) -> None:
+    running = _start(
         folder, "query", "--format", "csv", "SELECT i, repeat('x', 99) FROM range(900000) AS t(i)"
     )
     assert running.stdout is not None
@@ -237,11 +239,11 @@ def test_ctrl_c_while_an_answer_is_printed_says_one_line(folder: Path, private: 
     _, err = running.communicate(timeout=60)
     assert (running.returncode, err.count(b"\n")) == (130, 1)
     assert err.startswith(b"interrupted")
-    assert not [one for one in private.iterdir() if "query" in one.name]
+    assert not [one for one in private_folder.iterdir() if "query" in one.name]
 
 
-def test_the_process_ends_with_the_one_that_asks(folder: Path, private: Path) -> None:
-    running = _started(folder, "query", DEAF)
+def test_the_process_ends_with_the_one_that_asks(folder: Path, private_folder: Path) -> None:
+    running = _start(folder, "query", DEAF)
     until = time.monotonic() + 60
     while not (children := _children(running)) and time.monotonic() < until:
         time.sleep(0.05)
@@ -254,8 +256,10 @@ def test_the_process_ends_with_the_one_that_asks(folder: Path, private: Path) ->
     assert not any(Path(f"/proc/{child}").exists() for child in children)
 
 
-def test_the_shell_goes_on_after_ctrl_c_and_after_a_limit(folder: Path, private: Path) -> None:
-    running = _started(folder, "shell", "--timeout", "3", stdin=subprocess.PIPE)
+def test_the_shell_goes_on_after_ctrl_c_and_after_a_limit(
+    folder: Path, private_folder: Path
+) -> None:
+    running = _start(folder, "shell", "--timeout", "3", stdin=subprocess.PIPE)
     assert running.stdin is not None
     running.stdin.write(
         f"SELECT 'ready' AS r;\n{CROSS};\n{CROSS};\nSELECT 'after' AS a;\n".encode()
@@ -273,9 +277,11 @@ def test_the_shell_goes_on_after_ctrl_c_and_after_a_limit(folder: Path, private:
     assert b"Traceback" not in err
 
 
-def test_the_command_says_that_it_cut_and_how_to_get_all(folder: Path, private: Path) -> None:
+def test_the_command_says_that_it_cut_and_how_to_get_all(
+    folder: Path, private_folder: Path
+) -> None:
     words = ("query", "--format", "csv", "--max-rows", "2", "FROM range(5)")
-    running = _started(folder, *words)
+    running = _start(folder, *words)
     out, err = running.communicate(timeout=60)
     assert (running.returncode, out) == (0, b"range\n0\n1\n")
     assert err == b"cut after 2 rows; --max-rows 0 gives all\n"

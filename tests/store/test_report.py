@@ -104,20 +104,20 @@ def lake_of(folder: Path, content: dict[str, list[dict[str, Any]]]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def plain_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a lake with something for every section."""
     return lake_of(tmp_path_factory.mktemp("plain") / "lake", rows())
 
 
 @pytest.fixture(scope="module")
-def page(plain: Path) -> render.Page:
+def page(plain_lake: Path) -> render.Page:
     """Return the plain lake's report."""
-    with store.open(str(plain)) as lake:
+    with store.open(str(plain_lake)) as lake:
         return contents.build_page(lake)
 
 
 @pytest.fixture(scope="module")
-def written(page: render.Page, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def report_folder(page: render.Page, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder that the plain lake's report is written to."""
     return render.write_page(page, tmp_path_factory.mktemp("written")).html.parent
 
@@ -176,8 +176,8 @@ def words(file: Path) -> str:
     return " ".join(Reader(page).text().split())
 
 
-def test_the_page_runs_nothing_and_fetches_nothing(written: Path) -> None:
-    page = (written / "report.html").read_text("utf-8")
+def test_the_page_runs_nothing_and_fetches_nothing(report_folder: Path) -> None:
+    page = (report_folder / "report.html").read_text("utf-8")
     reader = Reader(page)
     assert not {tag for tag, _ in reader.tags} & {"script", "img", "link", "iframe", "object"}
     for _, attributes in reader.tags:
@@ -190,9 +190,9 @@ def test_the_page_runs_nothing_and_fetches_nothing(written: Path) -> None:
 
 
 def test_every_exhibit_has_its_sql_and_every_anchor_its_place(
-    written: Path, page: render.Page
+    report_folder: Path, page: render.Page
 ) -> None:
-    text = (written / "report.html").read_text("utf-8")
+    text = (report_folder / "report.html").read_text("utf-8")
     reader = Reader(text)
     ids = [attributes["id"] for _, attributes in reader.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -206,9 +206,9 @@ def test_every_exhibit_has_its_sql_and_every_anchor_its_place(
     ]  # fmt: skip
 
 
-def test_figures_on_the_page_are_those_of_the_views(written: Path, plain: Path) -> None:
-    text = words(written / "report.html")
-    with store.open(str(plain)) as lake:
+def test_figures_on_the_page_are_those_of_the_views(report_folder: Path, plain_lake: Path) -> None:
+    text = words(report_folder / "report.html")
+    with store.open(str(plain_lake)) as lake:
         row = lake.sql(
             "FROM leaderboard WHERE level IS NULL AND device = 'H100' AND baseline = 'eager' "
             "AND policy = 'any'"
@@ -222,23 +222,25 @@ def test_figures_on_the_page_are_those_of_the_views(written: Path, plain: Path) 
     assert "368" in text
 
 
-def test_the_same_in_markdown_with_charts_as_files(written: Path) -> None:
-    text = (written / "report.md").read_text("utf-8")
-    page = (written / "report.html").read_text("utf-8")
+def test_the_same_in_markdown_with_charts_as_files(report_folder: Path) -> None:
+    text = (report_folder / "report.md").read_text("utf-8")
+    page = (report_folder / "report.html").read_text("utf-8")
     assert re.findall("^### (.*)$", text, re.MULTILINE) == re.findall("<h3>(.*?)</h3>", page)
     assert text.count("<summary>SQL</summary>") == page.count("<summary>SQL</summary>")
     named = re.findall(r"\]\((figures/.*?\.svg)\)", text)
-    assert len(named) == page.count("<svg") == len(list((written / "figures").iterdir()))
+    assert len(named) == page.count("<svg") == len(list((report_folder / "figures").iterdir()))
     for name in named:
-        drawn = ElementTree.fromstring((written / name).read_text("utf-8"))
+        drawn = ElementTree.fromstring((report_folder / name).read_text("utf-8"))
         words = [word.text for word in drawn.iter("{http://www.w3.org/2000/svg}text")]
         assert len(words) > 4
         # Colours come from the style alone, light and dark.
-        assert not re.findall("#[0-9a-f]{6}", (written / name).read_text().partition("</style>")[2])
+        assert not re.findall(
+            "#[0-9a-f]{6}", (report_folder / name).read_text().partition("</style>")[2]
+        )
 
 
-def test_kernels_stand_with_their_code_and_changes(written: Path) -> None:
-    page = (written / "report.html").read_text("utf-8")
+def test_kernels_stand_with_their_code_and_changes(report_folder: Path) -> None:
+    page = (report_folder / "report.html").read_text("utf-8")
     text = Reader(page).text()
     assert page.count('<details class="kernel"') == 2  # one for each task
     assert "+        return x.square()" in text
@@ -292,10 +294,10 @@ def test_hostile_text_is_inert_in_charts(hostile: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_has_its_curves_lineage_and_costs(plain: Path, tmp_path: Path) -> None:
-    with store.open(str(plain)) as lake:
+def test_a_run_has_its_curves_lineage_and_costs(plain_lake: Path, tmp_path: Path) -> None:
+    with store.open(str(plain_lake)) as lake:
         run = lake.sql("SELECT run_id FROM runs").rows()[0]["run_id"]
-    out = report(plain, tmp_path / "page", run[:10])
+    out = report(plain_lake, tmp_path / "page", run[:10])
     text = words(out / "report.html")
     charts = {file.stem for file in (out / "figures").iterdir()}
     assert charts >= {"run_rewards-1", "run_success-1", "run_speedup-1", "run_kernels-1"}
@@ -306,7 +308,7 @@ def test_a_run_has_its_curves_lineage_and_costs(plain: Path, tmp_path: Path) -> 
     # that 11 are records above it on the A100.
     assert "A100 eager 12 12 12 11 2 10,800 3,600 24.0" in text
     assert f"{12 * 1200 / 11:,.0f} {24 / 11:#.3g}" in text
-    with store.open(str(plain)) as lake:
+    with store.open(str(plain_lake)) as lake:
         rows = ask(lake, "run_best_so_far", run=run).rows
     # A kernel that loses to its baseline takes nothing away from what there is.
     for _, arm in itertools.groupby(rows, lambda row: (row["device"], row["baseline"])):
@@ -316,7 +318,7 @@ def test_a_run_has_its_curves_lineage_and_costs(plain: Path, tmp_path: Path) -> 
     # The command writes the same bytes, in another process.
     done = subprocess.run(
         [sys.executable, "-m", "store", "report", "--run", run, "--out", str(tmp_path / "again"),
-         "--lake", str(plain)],
+         "--lake", str(plain_lake)],
         cwd=ROOT, capture_output=True, text=True, check=True,
         env=os.environ | {"PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo"},
     )  # fmt: skip
@@ -325,7 +327,7 @@ def test_a_run_has_its_curves_lineage_and_costs(plain: Path, tmp_path: Path) -> 
     )
     for file in out.rglob("*.*"):
         assert file.read_bytes() == (tmp_path / "again" / file.relative_to(out)).read_bytes()
-    with store.open(str(plain)) as lake, pytest.raises(UnknownName, match="no run id begins"):
+    with store.open(str(plain_lake)) as lake, pytest.raises(UnknownName, match="no run id begins"):
         contents.build_page(lake, "nothing")
 
 

@@ -59,13 +59,13 @@ def _holds(check: str, given: pa.Table) -> bool:
 def test_no_check_holds_that_duckdb_denies(check: str) -> None:
     @settings(max_examples=40, deadline=None, database=None, derandomize=True)
     @given(rows=ROWS)
-    def agrees(rows: list[dict[str, Any]]) -> None:
+    def check_agreement(rows: list[dict[str, Any]]) -> None:
         table = pa.Table.from_pylist(rows, SCHEMA)
         for part in (table, table.slice(1)):
             if arrow_checks.is_surely_passed(check, part):
                 assert _holds(check, part), rows
 
-    agrees()
+    check_agreement()
 
 
 def test_checks_of_rows_that_come_often_need_no_query() -> None:

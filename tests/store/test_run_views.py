@@ -37,7 +37,7 @@ def attempt(kernel: b.Row | None, group: str, minute: float, **more: Any) -> b.R
     )  # fmt: skip
 
 
-def judged(kernel: b.Row, minute: float, speedup: float | None) -> dict[str, list[b.Row]]:
+def make_verdict(kernel: b.Row, minute: float, speedup: float | None) -> dict[str, list[b.Row]]:
     """Return a verdict that took 4 s; with a speedup, a session of 7 blocks against eager."""
     status = "incorrect" if speedup is None else "correct"
     made = b.evaluation(kernel, TASK, SIZES, LAPTOP, status, minute=minute, wall_s=4.0)
@@ -68,7 +68,7 @@ def lake(empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             "runs": [RUN], "kernels": [SEED, FAST, WRONG, FASTER, UNJUDGED],
             "task_labels": [b.label(TASK)],
         }  # fmt: skip
-        before = writer.append(world | judged(SEED, 0, 2.0), "before the run")
+        before = writer.append(world | make_verdict(SEED, 0, 2.0), "before the run")
         with store.open(url) as opened:
             here = {"lake_id": opened.lake_id}
 
@@ -79,8 +79,8 @@ def lake(empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             attempt(None, "g0", 3, **shown),
         ]
         writer.append({"generations": first}, "step 0 sampled")
-        writer.append(judged(FAST, 4, 3.0), "step 0 judged")
-        writer.append(judged(WRONG, 5, None), "step 0 judged")
+        writer.append(make_verdict(FAST, 4, 3.0), "step 0 judged")
+        writer.append(make_verdict(WRONG, 5, None), "step 0 judged")
         rewards = [reward(first[0], 0, 1.0), reward(first[1], 0, 0.0), reward(first[2], 0, 0.0)]
         after = writer.append({"rewards": rewards}, "step 0 rewarded")
 
@@ -91,14 +91,14 @@ def lake(empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             attempt(UNJUDGED, "g2", 13, **here, snapshot_id=after, exemplars=[(SEED, 2.5)]),
         ]
         writer.append({"generations": second}, "step 1 sampled")
-        writer.append(judged(FASTER, 14, 4.0), "step 1 judged")
+        writer.append(make_verdict(FASTER, 14, 4.0), "step 1 judged")
         rewards = [reward(second[0], 1, 1.0), reward(second[1], 1, 1.0)]
         metrics = [
             {"run_id": RUN["run_id"], "name": name, "step": 2, "value": value}
             for name, value in [("entropy", 0.5), ("loss", 9.0)]
         ]
         writer.append({"rewards": rewards, "metrics": metrics}, "step 1 rewarded")
-        writer.append(judged(SEED, 20, 1.0), "seed measured anew")
+        writer.append(make_verdict(SEED, 20, 1.0), "seed measured anew")
 
         # Not shown as measured: a kernel from the future, and prompts of another lake.
         others = [
@@ -236,7 +236,7 @@ def test_what_was_shown_was_measured_before(lake: store.Lake) -> None:
 
 
 @pytest.fixture(scope="module")
-def later(lake: store.Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
+def later_lake(lake: store.Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
     """Return a copy in which the fastest kernel is quarantined, and all files are merged."""
     url = tmp_path_factory.mktemp("later") / "lake"
     shutil.copytree(lake.url, url)
@@ -248,15 +248,15 @@ def later(lake: store.Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield opened
 
 
-def test_the_proof_stands_after_compaction(lake: store.Lake, later: store.Lake) -> None:
+def test_the_proof_stands_after_compaction(lake: store.Lake, later_lake: store.Lake) -> None:
     query = "SELECT group_id, place, holds, measured_snapshot_id FROM loop_proof"
-    assert later.sql(query).rows() == lake.sql(query).rows()
+    assert later_lake.sql(query).rows() == lake.sql(query).rows()
 
 
-def test_a_quarantined_kernel_leaves_curves_and_records(later: store.Lake) -> None:
-    second = curve(later, "success", 1)
+def test_a_quarantined_kernel_leaves_curves_and_records(later_lake: store.Lake) -> None:
+    second = curve(later_lake, "success", 1)
     assert (second["success"], second["quarantined"], second["speedup_max"]) == (1, 1, 3)
-    bests = later.sql("SELECT kernel_id FROM run_bests").rows()
+    bests = later_lake.sql("SELECT kernel_id FROM run_bests").rows()
     assert [NAMES[row["kernel_id"]] for row in bests] == ["fast"]
-    [costs] = later.sql("SELECT improvements FROM run_costs WHERE device IS NOT NULL").rows()
+    [costs] = later_lake.sql("SELECT improvements FROM run_costs WHERE device IS NOT NULL").rows()
     assert costs["improvements"] == 1

@@ -101,7 +101,7 @@ def test_arms_are_compared_where_both_have_a_speed_with_and_without_copies(tmp_p
         "timings": [],
     }
 
-    def known(task: int, name: str, speedup: float) -> b.Row:
+    def add_kernel(task: int, name: str, speedup: float) -> b.Row:
         kernel = b.kernel(name)
         made = b.evaluation(kernel, tasks[task], b.workload(tasks[task]), device)
         tables["kernels"].append(kernel)
@@ -109,7 +109,7 @@ def test_arms_are_compared_where_both_have_a_speed_with_and_without_copies(tmp_p
         tables["timings"] += b.session(made, [1.0] * 6, eager=[speedup] * 6)
         return kernel
 
-    def answered(arm: str, task: int, kernel: b.Row, shown: b.Row | None = None) -> None:
+    def add_answer(arm: str, task: int, kernel: b.Row, shown: b.Row | None = None) -> None:
         tables["generations"].append(
             b.generation(
                 policy,
@@ -121,13 +121,13 @@ def test_arms_are_compared_where_both_have_a_speed_with_and_without_copies(tmp_p
             )
         )
 
-    teacher = known(0, "teacher", 8.0)
-    answered("bucket", 0, teacher, teacher)
-    answered("bucket", 0, known(0, "own", 2.0), teacher)
-    answered("none", 0, known(0, "plain", 0.5))
-    answered("bucket", 1, known(1, "slow", 0.5))
-    answered("none", 1, known(1, "same", 2.0))
-    answered("none", 2, known(2, "alone", 100.0))
+    teacher = add_kernel(0, "teacher", 8.0)
+    add_answer("bucket", 0, teacher, teacher)
+    add_answer("bucket", 0, add_kernel(0, "own", 2.0), teacher)
+    add_answer("none", 0, add_kernel(0, "plain", 0.5))
+    add_answer("bucket", 1, add_kernel(1, "slow", 0.5))
+    add_answer("none", 1, add_kernel(1, "same", 2.0))
+    add_answer("none", 2, add_kernel(2, "alone", 100.0))
     with store.writer(str(tmp_path / "lake"), author="tests") as writer:
         writer.append(tables, "two arms")
     with store.open(str(tmp_path / "lake")) as lake:

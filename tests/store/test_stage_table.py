@@ -72,23 +72,25 @@ def stages_of(folder: Path, policies: list[b.Row]) -> list[tuple[str, str]]:
     return [(row["policy"], row["stages"]) for row in rows]
 
 
-def trained(name: str, stage: str | None, parent: b.Row | None = None, **columns: object) -> b.Row:
+def make_policy(
+    name: str, stage: str | None, parent: b.Row | None = None, **columns: object
+) -> b.Row:
     identity = None if parent is None else parent["policy_id"]
     return b.policy(name, stage=stage, parent_policy_id=identity, **columns)
 
 
 def test_stages_are_the_methods_that_a_policy_was_trained_by(tmp_path: Path) -> None:
-    base = trained("base", "base")
-    sft = trained("sft", "sft", base)
-    rounds = [trained("round 1", "self-supervised", sft, round=1)]
-    rounds += [trained("round 2", "self-supervised", rounds[0], round=2)]
-    full = trained("full", "contrastive", rounds[1])
-    direct = trained("direct", "contrastive", base)
-    again = trained("again", "sft", full)
-    mystery = trained("mystery", None)
-    grown = trained("grown", "sft", mystery)
+    base = make_policy("base", "base")
+    sft = make_policy("sft", "sft", base)
+    rounds = [make_policy("round 1", "self-supervised", sft, round=1)]
+    rounds += [make_policy("round 2", "self-supervised", rounds[0], round=2)]
+    full = make_policy("full", "contrastive", rounds[1])
+    direct = make_policy("direct", "contrastive", base)
+    again = make_policy("again", "sft", full)
+    mystery = make_policy("mystery", None)
+    grown = make_policy("grown", "sft", mystery)
     released = b.policy("released", kind="released", stage="contrastive")
-    tuned = trained("tuned", "sft", released)
+    tuned = make_policy("tuned", "sft", released)
     policies = [base, sft, *rounds, full, direct, again, mystery, grown, released, tuned]
     found = stages_of(tmp_path, policies)
     assert dict(found) == {

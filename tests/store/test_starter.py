@@ -25,7 +25,7 @@ WITHOUT_MEASURED = starter.Config(measured=False)
 
 
 @pytest.fixture(scope="module")
-def imported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
+def imported_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
     url = str(tmp_path_factory.mktemp("starter") / "lake")
     with store.writer(url, author="tests") as writer:
         run_import(writer, starter, None, WITHOUT_MEASURED)
@@ -122,8 +122,8 @@ def test_a_path_is_refused(writer: store.Writer, tmp_path: Path) -> None:
         run_import(writer, starter, tmp_path, starter.Config())
 
 
-def test_tasks_kernels_and_origins_are_stored(imported: store.Lake) -> None:
-    found = imported.sql(
+def test_tasks_kernels_and_origins_are_stored(imported_lake: store.Lake) -> None:
+    found = imported_lake.sql(
         """
         SELECT task_labels.name AS task, kernels.path, kernels.license, policies.kind
         FROM generations
@@ -142,21 +142,21 @@ def test_tasks_kernels_and_origins_are_stored(imported: store.Lake) -> None:
     assert {row["kind"] for row in found} == {"person"}
 
 
-def test_ids_come_from_the_texts(imported: store.Lake) -> None:
+def test_ids_come_from_the_texts(imported_lake: store.Lake) -> None:
     task = SUITE.tasks[0]
     kernel = task.kernels[0]
     path = f"{task.name}/{kernel.name}.py"
     kernel_id = ids.kernel_id({path: kernel.code}, path)
-    stored = imported.sql("SELECT code FROM kernels WHERE kernel_id = $1", [kernel_id]).one()
+    stored = imported_lake.sql("SELECT code FROM kernels WHERE kernel_id = $1", [kernel_id]).one()
     assert stored == {"code": kernel.code}
     task_id = ids.task_id(task.code)
-    assert imported.sql("SELECT code FROM tasks WHERE task_id = $1", [task_id]).one() == {
+    assert imported_lake.sql("SELECT code FROM tasks WHERE task_id = $1", [task_id]).one() == {
         "code": task.code
     }
 
 
-def test_each_task_has_a_default_workload_and_one_for_the_gpu(imported: store.Lake) -> None:
-    rows = imported.sql(
+def test_each_task_has_a_default_workload_and_one_for_the_gpu(imported_lake: store.Lake) -> None:
+    rows = imported_lake.sql(
         """
         SELECT label.name AS task, workloads.name, workloads.axes
         FROM workloads JOIN task_labels AS label USING (task_id)
@@ -169,8 +169,8 @@ def test_each_task_has_a_default_workload_and_one_for_the_gpu(imported: store.La
     assert len(rows) == 2 * len(SUITE.tasks)
 
 
-def test_both_sides_of_the_split_hold_tasks(imported: store.Lake) -> None:
-    counts = imported.sql(
+def test_both_sides_of_the_split_hold_tasks(imported_lake: store.Lake) -> None:
+    counts = imported_lake.sql(
         """
         SELECT split, count(*) AS tasks
         FROM task_labels JOIN splits USING (suite, family)
@@ -181,8 +181,8 @@ def test_both_sides_of_the_split_hold_tasks(imported: store.Lake) -> None:
     assert sum(row["tasks"] for row in counts) == len(SUITE.tasks)
 
 
-def test_cheats_are_quarantined_and_nothing_else(imported: store.Lake) -> None:
-    held = imported.sql("SELECT path FROM quarantined JOIN kernels USING (kernel_id)").rows()
+def test_cheats_are_quarantined_and_nothing_else(imported_lake: store.Lake) -> None:
+    held = imported_lake.sql("SELECT path FROM quarantined JOIN kernels USING (kernel_id)").rows()
     assert {row["path"] for row in held} == {
         f"{task.name}/{kernel.name}.py"
         for task in SUITE.tasks
@@ -191,8 +191,8 @@ def test_cheats_are_quarantined_and_nothing_else(imported: store.Lake) -> None:
     }
 
 
-def test_short_circuits_are_found_and_dismissed_with_a_reason(imported: store.Lake) -> None:
-    rows = imported.sql(
+def test_short_circuits_are_found_and_dismissed_with_a_reason(imported_lake: store.Lake) -> None:
+    rows = imported_lake.sql(
         """
         SELECT path, decision, why
         FROM finding_standings JOIN kernels USING (kernel_id)
@@ -207,8 +207,8 @@ def test_short_circuits_are_found_and_dismissed_with_a_reason(imported: store.La
     assert all("does not depend on its input" in row["why"] for row in rows)
 
 
-def test_the_device_of_a_kernel_can_be_told_from_its_features(imported: store.Lake) -> None:
-    rows = imported.sql(
+def test_the_device_of_a_kernel_can_be_told_from_its_features(imported_lake: store.Lake) -> None:
+    rows = imported_lake.sql(
         "SELECT path, language, has_device_code FROM kernels JOIN kernel_features USING (kernel_id)"
     ).rows()
     seen = {

@@ -48,11 +48,11 @@ NAMES = ["flaky", "twice", "mended", "unlucky", "unjudged", "doubted", "timed"]
 KERNELS = {name: b.kernel(name) for name in NAMES}
 
 
-def judged(name: str, status: str = "correct", **options: Any) -> b.Row:
+def make_evaluation(name: str, status: str = "correct", **options: Any) -> b.Row:
     return b.evaluation(KERNELS[name], TASK, SIZES, LAPTOP, status, **options)
 
 
-def controlled(judged: b.Row, ratios: list[float], control: list[float]) -> list[b.Row]:
+def make_controlled(judged: b.Row, ratios: list[float], control: list[float]) -> list[b.Row]:
     """Return a session with a control, a minute after the others of its evaluation."""
     kernel, *others = sessions(judged, ratios, minute=30)
     return [kernel | {"control_ratios": control}, *others]
@@ -61,12 +61,25 @@ def controlled(judged: b.Row, ratios: list[float], control: list[float]) -> list
 @pytest.fixture(scope="module")
 def judgements(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
     """Return one task with kernels judged in confusing ways and sessions of every shape."""
-    flaky = [judged("flaky"), judged("flaky", "incorrect", minute=1), judged("flaky", minute=2)]
-    twice = [judged("twice", "timeout"), judged("twice", "crash", minute=1)]
-    mended = [judged("mended", "incorrect"), judged("mended", version=2, minute=1)]
-    unlucky = [judged("unlucky"), judged("unlucky", "evaluator_error", version=2, minute=1)]
-    doubted = [judged("doubted"), judged("doubted", "rejected", evaluator="strict", minute=1)]
-    timed = [judged("timed", minute=minute) for minute in range(6)]
+    flaky = [
+        make_evaluation("flaky"),
+        make_evaluation("flaky", "incorrect", minute=1),
+        make_evaluation("flaky", minute=2),
+    ]
+    twice = [make_evaluation("twice", "timeout"), make_evaluation("twice", "crash", minute=1)]
+    mended = [
+        make_evaluation("mended", "incorrect"),
+        make_evaluation("mended", version=2, minute=1),
+    ]
+    unlucky = [
+        make_evaluation("unlucky"),
+        make_evaluation("unlucky", "evaluator_error", version=2, minute=1),
+    ]
+    doubted = [
+        make_evaluation("doubted"),
+        make_evaluation("doubted", "rejected", evaluator="strict", minute=1),
+    ]
+    timed = [make_evaluation("timed", minute=minute) for minute in range(6)]
     yield from lake_of(
         tmp_path_factory.mktemp("judgements"),
         {
@@ -81,7 +94,7 @@ def judgements(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]
                 *unlucky,
                 *doubted,
                 *timed,
-                judged("unjudged", "evaluator_error"),
+                make_evaluation("unjudged", "evaluator_error"),
             ],
             "timings": [
                 *sessions(mended[0], [9.0]),  # of version 1, superseded
@@ -92,7 +105,7 @@ def judgements(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]
                 *b.session(timed[0], [1.0, 2.0, 4.0], eager=[2.0, 2.0, 12.0], compile=[1.0] * 3),
                 *sessions(timed[1], [16.0, 1.0, 8.0, 2.0]),
                 *sessions(timed[2], [float(ratio) for ratio in range(20, 0, -1)]),
-                *controlled(timed[2], [4.0] * 20, [0.5] * 10 + [0.8] * 10),
+                *make_controlled(timed[2], [4.0] * 20, [0.5] * 10 + [0.8] * 10),
                 *b.session(
                     timed[3],
                     [1.0, 2.0, 4.0, 8.0],
@@ -122,7 +135,7 @@ def test_a_failure_wins_over_passes_of_the_same_version(judgements: store.Lake) 
             "status": "incorrect",
             "reason": "unspecified",
             "correct": False,
-            "evaluation_id": judged("flaky", "incorrect", minute=1)["evaluation_id"],
+            "evaluation_id": make_evaluation("flaky", "incorrect", minute=1)["evaluation_id"],
             "evaluations": 3,
             "last_judged_at": b.at(2),
             "device": "laptop",
@@ -181,7 +194,7 @@ def test_sessions_of_superseded_versions_and_failed_judges_do_not_appear(
 
 def timed_sessions(lake: store.Lake, minute: int) -> dict[str, dict[str, Any]]:
     """Return the speedups of one session of kernel "timed" by baseline."""
-    evaluation_id = judged("timed", minute=minute)["evaluation_id"]
+    evaluation_id = make_evaluation("timed", minute=minute)["evaluation_id"]
     found = rows(lake, f"FROM speedups WHERE evaluation_id = '{evaluation_id}'")
     return {row["baseline"]: row for row in found}
 
@@ -258,10 +271,10 @@ def test_ranks_of_the_interval_are_those_of_the_binomial_distribution(
 @pytest.mark.parametrize("blocks", [7, 20, 41, 160])
 def test_the_view_and_the_judge_compute_one_interval(tmp_path: Path, blocks: int) -> None:
     draw = random.Random(blocks)
-    evaluation = judged("timed")
+    evaluation = make_evaluation("timed")
     ratios = [2 * draw.lognormvariate(0, 0.1) for _ in range(blocks)]
     control = [draw.lognormvariate(0.01, 0.02) for _ in range(blocks)]
-    timings = controlled(evaluation, ratios, control)
+    timings = make_controlled(evaluation, ratios, control)
     tables = {
         "tasks": [TASK],
         "workloads": [SIZES],

@@ -159,7 +159,7 @@ def test_weak_tasks_are_left_out_of_tables_and_counted(board: store.Lake) -> Non
 
 
 @pytest.fixture
-def another(tmp_path: Path) -> str:
+def another_url(tmp_path: Path) -> str:
     """Return the URL of a lake whose fastest kernels are other functions, by column or by flag."""
     story = Story()
     task = b.task("same")
@@ -206,10 +206,10 @@ ANOTHER: list[tuple[str, float, dict[str, Any]]] = [
 ]
 
 
-def test_another_function_is_not_ranked_unless_it_is_asked_for(another: str) -> None:
+def test_another_function_is_not_ranked_unless_it_is_asked_for(another_url: str) -> None:
     names = {b.kernel(name)["kernel_id"]: name for name, _, _ in ANOTHER}
     same = {"rounds", "fragile", "taken back", "without flags"}
-    with store.open(another) as lake:
+    with store.open(another_url) as lake:
         [best] = rows(lake, "FROM best_kernels")
         assert names[best["kernel_id"]] == "rounds"
         ranked = rows(lake, "SELECT kernel_id FROM kernel_speedups WHERE ranked")
@@ -219,7 +219,7 @@ def test_another_function_is_not_ranked_unless_it_is_asked_for(another: str) -> 
         solved = rows(lake, "FROM leaderboard WHERE level IS NULL AND success > 0 AND n > 0")
         assert {row["policy"] for row in solved} == same | {"any"}
         assert lake.count_left_out("FROM leaderboard") == {"nonequivalent": 6, "weak_tasks": 0}
-    with store.open(another, include=("nonequivalent",)) as lake:
+    with store.open(another_url, include=("nonequivalent",)) as lake:
         [best] = rows(lake, "FROM best_kernels")
         assert names[best["kernel_id"]] == "said so"
         assert lake.count_left_out("FROM best_kernels") == {"weak_tasks": 0}

@@ -99,13 +99,13 @@ def follow(
     """Return a function that opens a copy of that lake for writing under a catalog."""
     shutil.copytree(template, tmp_path / "lake")
 
-    def opened(content: Document) -> store.Writer:
+    def open_lake(content: Document) -> store.Writer:
         file = tmp_path / f"catalog-{len(list(tmp_path.iterdir()))}.yaml"
         file.write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
         monkeypatch.setenv("FLYWHEEL_CATALOG", str(file))
         return store.writer(str(tmp_path / "lake"), author="tests")
 
-    return opened
+    return open_lake
 
 
 def things(content: Document) -> Any:

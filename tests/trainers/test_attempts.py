@@ -24,7 +24,7 @@ def completion(text: str = WHOLE, finish_reason: str = "stop", **more: Any) -> C
     return Completion(text=text, finish_reason=finish_reason, **given)
 
 
-def asked(task: builders.Row, *shown: builders.Row, **more: Any) -> ShownPrompt:
+def make_prompt(task: builders.Row, *shown: builders.Row, **more: Any) -> ShownPrompt:
     given: dict[str, Any] = {
         "task_id": task["task_id"],
         "messages": [{"role": "user", "content": "Make it fast: naïve"}],
@@ -39,7 +39,7 @@ def asked(task: builders.Row, *shown: builders.Row, **more: Any) -> ShownPrompt:
 
 
 @pytest.fixture
-def known(writer: store.Writer) -> dict[str, builders.Row]:
+def known_rows(writer: store.Writer) -> dict[str, builders.Row]:
     rows = {
         "task": builders.task(), "slow": builders.kernel("slow"), "fast": builders.kernel("fast"),
         "policy": builders.policy(), "run": builders.run("rollout", "rollout"),
@@ -55,9 +55,9 @@ def known(writer: store.Writer) -> dict[str, builders.Row]:
 
 
 def test_a_lake_takes_every_kind_of_attempt(
-    writer: store.Writer, known: dict[str, builders.Row]
+    writer: store.Writer, known_rows: dict[str, builders.Row]
 ) -> None:
-    shown = asked(known["task"], known["slow"], known["fast"])
+    shown = make_prompt(known_rows["task"], known_rows["slow"], known_rows["fast"])
     came = [
         completion(cost_usd=0.25),
         completion(),  # the same kernel again
@@ -69,7 +69,13 @@ def test_a_lake_takes_every_kind_of_attempt(
     ]
     sampling = Sampling(temperature=0.5, seed=3)
     tables = make_attempt_rows(
-        known["run"]["run_id"], known["policy"]["policy_id"], "g", shown, came, sampling, first=4
+        known_rows["run"]["run_id"],
+        known_rows["policy"]["policy_id"],
+        "g",
+        shown,
+        came,
+        sampling,
+        first=4,
     )
     writer.append(tables, "attempts")
     with writer.reader() as lake:
@@ -90,13 +96,13 @@ def test_a_lake_takes_every_kind_of_attempt(
     assert rows[0]["cost_usd"] == 0.25
     assert rows[0]["design"] == "Unroll."
     assert rows[0]["exemplar_kernel_ids"] == [
-        known["slow"]["kernel_id"],
-        known["fast"]["kernel_id"],
+        known_rows["slow"]["kernel_id"],
+        known_rows["fast"]["kernel_id"],
     ]
     assert (rows[0]["exemplar_scores"], rows[0]["snapshot_id"]) == ([1.5, 2.5], 7)
     assert '"temperature": 0.5' in rows[0]["sampling"]
     assert {row["kernel_id"] for row in features} == {rows[0]["kernel_id"], rows[6]["kernel_id"]}
-    assert [row["fastest_kernel_id"] for row in analysis] == [known["fast"]["kernel_id"]] * 2
+    assert [row["fastest_kernel_id"] for row in analysis] == [known_rows["fast"]["kernel_id"]] * 2
     assert analysis[0]["techniques"] == ["coalesced_access", "unrolling"]
     assert {row["generation_id"] for row in analysis} == {row["generation_id"] for row in rows[:2]}
     assert prompt is not None
@@ -107,7 +113,7 @@ def test_a_lake_takes_every_kind_of_attempt(
 def test_a_prompt_has_the_id_that_datasets_give_it() -> None:
     import pipelines
 
-    one = asked(builders.task())
+    one = make_prompt(builders.task())
     assert one.prompt_id == pipelines.prompt_id(one.messages)
 
 
@@ -116,7 +122,7 @@ def test_only_an_exemplar_of_the_prompt_can_be_the_fastest(named: int, of: int) 
     shown = [builders.kernel(f"shown {place}") for place in range(of)]
     text = f"### Analysis\nFastest: Kernel {named}\n\n```python\n{CODE}```"
     tables = make_attempt_rows(
-        "r", "p", "g", asked(builders.task(), *shown), [completion(text)], Sampling()
+        "r", "p", "g", make_prompt(builders.task(), *shown), [completion(text)], Sampling()
     )
     expected = shown[named - 1]["kernel_id"] if 1 <= named <= of else None
     assert tables["analyses"][0]["fastest_kernel_id"] == expected
@@ -124,7 +130,7 @@ def test_only_an_exemplar_of_the_prompt_can_be_the_fastest(named: int, of: int) 
 
 def test_reasoning_given_apart_is_kept_and_not_searched_for_code() -> None:
     one = completion("I give up.", reasoning=f"First\n```python\n{CODE}```")
-    row = make_attempt_rows("r", "p", "g", asked(builders.task()), [one], Sampling())[
+    row = make_attempt_rows("r", "p", "g", make_prompt(builders.task()), [one], Sampling())[
         "generations"
     ][0]
     assert (row["kernel_id"], row["parse_error"]) == (None, "no code")
@@ -137,7 +143,7 @@ def test_files_that_belong_together_are_one_kernel() -> None:
         f"File `m.py`:\n```python\n{CODE}```\nFile `k.cu`:\n```cuda\n__global__ void f() {{}}\n```"
     )
     tables = make_attempt_rows(
-        "r", "p", "g", asked(builders.task()), [completion(text)], Sampling()
+        "r", "p", "g", make_prompt(builders.task()), [completion(text)], Sampling()
     )
     kernel, features = tables["kernels"][0], tables["kernel_features"][0]
     assert (kernel["path"], kernel["other_files"]) == (

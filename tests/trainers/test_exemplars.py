@@ -9,7 +9,7 @@ from pathlib import Path
 
 import builders
 import pytest
-from pipeline_lakes import Known, Rows, small_rows
+from pipeline_lakes import Known, Rows, add_small_rows
 
 import store
 import trainers
@@ -43,7 +43,7 @@ def lake_and_known(
     rows = Rows()
     rows.device()
     rows.policy("writer")
-    known = small_rows(rows)
+    known = add_small_rows(rows)
     run = rows.add("runs", builders.run("contrastive", "training"))
     shown = [(rows.known[known.kernels["relu.a"]], 1.42)]
     for minute in (0, 10_000):
@@ -69,20 +69,20 @@ def lake(lake_and_known: tuple[store.Lake, Known]) -> store.Lake:
 
 
 @pytest.fixture
-def known(lake_and_known: tuple[store.Lake, Known]) -> Known:
+def known_ids(lake_and_known: tuple[store.Lake, Known]) -> Known:
     """Return the ids by role."""
     return lake_and_known[1]
 
 
 @pytest.mark.parametrize("arm", ["bucket", "random", "island", "shuffled"])
 def test_an_arm_shows_kernels_of_the_task_with_scores(
-    lake: store.Lake, known: Known, arm: Arm
+    lake: store.Lake, known_ids: Known, arm: Arm
 ) -> None:
     draw = replace(DRAW, arm=arm)
-    wanted = [known.relu, known.lonely, known.sigmoid, known.relu]
+    wanted = [known_ids.relu, known_ids.lonely, known_ids.sigmoid, known_ids.relu]
     asked = render_prompts(lake, draw, 1, wanted)
     assert [one.task_id for one in asked] == wanted
-    speeds = {known.kernels[name]: speed for name, speed in SPEEDS.items()}
+    speeds = {known_ids.kernels[name]: speed for name, speed in SPEEDS.items()}
     for one in (asked[0], asked[2], asked[3]):
         assert 1 <= len(one.exemplar_kernel_ids) == len(set(one.exemplar_kernel_ids)) <= 2
         true = [speeds[kernel] for kernel in one.exemplar_kernel_ids]
@@ -104,24 +104,25 @@ SPEEDS = {
 
 
 def test_the_same_seed_gives_the_same_prompts_and_another_step_others(
-    lake: store.Lake, known: Known
+    lake: store.Lake, known_ids: Known
 ) -> None:
-    wanted = [known.relu, known.sigmoid]
+    wanted = [known_ids.relu, known_ids.sigmoid]
     first = render_prompts(lake, DRAW, derive_step_seed(7, 0), wanted)
     assert render_prompts(lake, DRAW, derive_step_seed(7, 0), wanted) == first
     # Which tasks go along decides nothing about a task.
     assert render_prompts(lake, DRAW, derive_step_seed(7, 0), wanted[::-1]) == first[::-1]
     others = [
-        render_prompts(lake, DRAW, derive_step_seed(7, step), [known.relu] * 4) for step in (1, 2)
+        render_prompts(lake, DRAW, derive_step_seed(7, step), [known_ids.relu] * 4)
+        for step in (1, 2)
     ]
     assert others[0] != others[1]
     assert len({tuple(one.exemplar_kernel_ids) for step in others for one in step}) > 2
 
 
 def test_shuffled_shows_the_same_kernels_with_scores_dealt_out_anew(
-    lake: store.Lake, known: Known
+    lake: store.Lake, known_ids: Known
 ) -> None:
-    wanted = [known.relu] * 8 + [known.sigmoid] * 4
+    wanted = [known_ids.relu] * 8 + [known_ids.sigmoid] * 4
     true = render_prompts(lake, DRAW, 3, wanted)
     shuffled = render_prompts(lake, replace(DRAW, arm="shuffled"), 3, wanted)
     dealt = set[bool]()
@@ -132,36 +133,44 @@ def test_shuffled_shows_the_same_kernels_with_scores_dealt_out_anew(
     assert dealt == {True, False}
 
 
-def test_without_exemplars_nothing_is_shown(lake: store.Lake, known: Known) -> None:
-    none = render_prompts(lake, replace(DRAW, arm="none"), 0, [known.relu])
-    assert none == render_bare_prompts(lake, DRAW, [known.relu])
+def test_without_exemplars_nothing_is_shown(lake: store.Lake, known_ids: Known) -> None:
+    none = render_prompts(lake, replace(DRAW, arm="none"), 0, [known_ids.relu])
+    assert none == render_bare_prompts(lake, DRAW, [known_ids.relu])
     assert (none[0].exemplar_kernel_ids, none[0].exemplar_scores) == ([], [])
     # A device on which nothing was measured has nothing to show.
-    assert render_prompts(lake, replace(DRAW, device="A100"), 0, [known.relu])[0].messages
+    assert render_prompts(lake, replace(DRAW, device="A100"), 0, [known_ids.relu])[0].messages
 
 
-def test_tasks_of_the_test_split_are_refused_in_every_arm(lake: store.Lake, known: Known) -> None:
-    for arm, foreign in (("bucket", known.held_out), ("none", known.constant), ("none", "0" * 64)):
+def test_tasks_of_the_test_split_are_refused_in_every_arm(
+    lake: store.Lake, known_ids: Known
+) -> None:
+    for arm, foreign in (
+        ("bucket", known_ids.held_out),
+        ("none", known_ids.constant),
+        ("none", "0" * 64),
+    ):
         with pytest.raises(LeakageFound, match=foreign[:12]):
-            render_prompts(lake, replace(DRAW, arm=arm), 0, [known.relu, foreign])
+            render_prompts(lake, replace(DRAW, arm=arm), 0, [known_ids.relu, foreign])
 
 
-def test_kernels_that_cheat_or_are_wrong_are_never_shown(lake: store.Lake, known: Known) -> None:
+def test_kernels_that_cheat_or_are_wrong_are_never_shown(
+    lake: store.Lake, known_ids: Known
+) -> None:
     shown = {
         kernel
         for one in render_prompts(
-            lake, replace(DRAW, arm="random", exemplars=5), 0, [known.relu] * 6
+            lake, replace(DRAW, arm="random", exemplars=5), 0, [known_ids.relu] * 6
         )
         for kernel in one.exemplar_kernel_ids
     }
-    assert shown == {known.kernels[f"relu.{name}"] for name in "abcde"}
+    assert shown == {known_ids.kernels[f"relu.{name}"] for name in "abcde"}
 
 
 def test_the_query_tells_what_was_shown_before_it_was_measured(
-    lake: store.Lake, known: Known
+    lake: store.Lake, known_ids: Known
 ) -> None:
     file = Path(trainers.__file__).parent / "training" / "sql" / "exemplars_before.sql"
     rows = lake.sql(file.read_text("utf-8")).rows()
     assert [(row["group_id"], row["shown_late"]) for row in rows] == [("0", True), ("10000", False)]
-    assert {row["kernel_id"] for row in rows} == {known.kernels["relu.a"]}
+    assert {row["kernel_id"] for row in rows} == {known_ids.kernels["relu.a"]}
     assert {row["score"] for row in rows} == {1.42}

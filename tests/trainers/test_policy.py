@@ -44,7 +44,7 @@ def answers(
     return dict(one.sample([turns(text) for text in texts], n, settings))
 
 
-def until_it_stops(
+def sample_until_stop(
     one: Policy, prompts: int, n: int = 1, max_tokens: int = 50
 ) -> tuple[list[list[Completion]], FlywheelError]:
     """Return what came before sampling stopped, and why it did."""
@@ -64,7 +64,7 @@ def echo(asked: dict[str, Any]) -> dict[str, Any]:
     return completion([f"{shown} {place}" for place in range(asked.get("n", 1))])
 
 
-def only_one(asked: dict[str, Any]) -> dict[str, Any]:
+def answer_once(asked: dict[str, Any]) -> dict[str, Any]:
     """Answer once, whatever `n` says, as `transformers serve` does."""
     return completion([f"{asked['messages'][-1]['content']} seed {asked.get('seed')}"])
 
@@ -79,12 +79,12 @@ def address(server: ChatServer) -> str:
     return server.url.removeprefix("http://").removesuffix("/v1")
 
 
-def at(server: ChatServer, **serving: Any) -> Policy:
+def open_at(server: ChatServer, **serving: Any) -> Policy:
     return open_policy(f"{server.url}#m", Serving(**{"retries": 2, "timeout_s": 20.0} | serving))
 
 
 def test_n_completions_of_every_prompt(server: ChatServer) -> None:
-    came = answers(at(server), ["a", "b", "c"], n=3, temperature=0.5, top_p=0.9, seed=7)
+    came = answers(open_at(server), ["a", "b", "c"], n=3, temperature=0.5, top_p=0.9, seed=7)
     assert {index: [one.text for one in made] for index, made in came.items()} == {
         index: [f"{name} {place}" for place in range(3)] for index, name in enumerate("abc")
     }
@@ -98,13 +98,13 @@ def test_n_completions_of_every_prompt(server: ChatServer) -> None:
 
 
 def test_defaults_are_not_sent(server: ChatServer) -> None:
-    answers(at(server), ["a"])
+    answers(open_at(server), ["a"])
     assert set(server.requests[0]) == {"model", "messages", "max_tokens"}
 
 
 def test_a_server_that_ignores_n_is_asked_n_times(server: ChatServer) -> None:
-    server.answer = only_one
-    one = at(server)
+    server.answer = answer_once
+    one = open_at(server)
     came = answers(one, ["a"], n=3, seed=5)
     assert sorted(made.text for made in came[0]) == ["a seed 5", "a seed 6", "a seed 7"]
     assert len(server.requests) == 3
@@ -115,20 +115,20 @@ def test_a_server_that_ignores_n_is_asked_n_times(server: ChatServer) -> None:
 
 def test_requests_run_side_by_side_up_to_a_bound(server: ChatServer) -> None:
     server.delay_s = 0.05
-    answers(at(server, concurrency=3), [str(place) for place in range(9)])
+    answers(open_at(server, concurrency=3), [str(place) for place in range(9)])
     assert server.most_at_once == 3
 
 
 def test_a_rate_is_kept(server: ChatServer) -> None:
     began = time.monotonic()
-    answers(at(server, requests_per_minute=600), ["a", "b", "c"])
+    answers(open_at(server, requests_per_minute=600), ["a", "b", "c"])
     assert time.monotonic() - began >= 0.2  # 3 requests at 0, 0.1 and 0.2 s
 
 
 def test_what_the_server_cannot_answer_just_then_is_asked_again(server: ChatServer) -> None:
     server.faults = [chat_server.status(429, retry_after="1"), chat_server.status(503)]
     began = time.monotonic()
-    assert answers(at(server), ["a"])[0][0].text == "a 0"
+    assert answers(open_at(server), ["a"])[0][0].text == "a 0"
     assert time.monotonic() - began >= 1  # the pause that the server asked for
     assert len(server.requests) == 3
 
@@ -149,7 +149,7 @@ def test_a_malformed_answer_is_asked_for_again(
     server: ChatServer, fault: chat_server.Fault
 ) -> None:
     server.faults = [fault]
-    assert answers(at(server), ["a"])[0][0].text == "a 0"
+    assert answers(open_at(server), ["a"])[0][0].text == "a 0"
     assert len(server.requests) == 2
 
 
@@ -166,7 +166,7 @@ def test_an_attempt_that_fails_for_good_says_why(
     server: ChatServer, fault: chat_server.Fault, why: str
 ) -> None:
     server.answer = lambda asked: fault(asked) if "bad" in str(asked) else echo(asked)
-    came = answers(at(server, retries=0), ["bad", "good"], n=2)
+    came = answers(open_at(server, retries=0), ["bad", "good"], n=2)
     assert [one.text for one in came[1]] == ["good 0", "good 1"]
     failed = came[0][-1]
     assert (failed.text, failed.finish_reason) == ("", "error")
@@ -177,7 +177,7 @@ def test_an_attempt_that_fails_for_good_says_why(
 @pytest.mark.clock
 def test_a_server_that_never_answers_is_not_waited_for(server: ChatServer) -> None:
     server.delay_s = 5.0
-    made = answers(at(server, timeout_s=0.2, retries=0), ["a"])[0][0]
+    made = answers(open_at(server, timeout_s=0.2, retries=0), ["a"])[0][0]
     assert made.error == "no answer in 0.2 s"
 
 
@@ -185,29 +185,29 @@ def test_a_server_that_never_answers_is_not_waited_for(server: ChatServer) -> No
 def test_a_server_that_refuses_us_ends_the_sampling(server: ChatServer, code: int) -> None:
     server.answer = chat_server.status(code, f"no access with {KEY}")
     with pytest.raises(EndpointFailed, match=f"status {code}") as caught:
-        answers(at(server, retries=0), ["a", "b"])
+        answers(open_at(server, retries=0), ["a", "b"])
     assert "go on" in str(caught.value)
     assert len(server.requests) <= 2
 
 
 def test_a_server_that_is_gone_ends_the_sampling() -> None:
     with ChatServer(echo) as server:
-        one = at(server, retries=0)
+        one = open_at(server, retries=0)
     with pytest.raises(EndpointFailed, match="cannot be reached"):
         answers(one, ["a"])
 
 
 def test_a_server_that_only_fails_is_asked_a_few_times(server: ChatServer) -> None:
     server.answer = chat_server.status(500)
-    came, error = until_it_stops(at(server, retries=0, concurrency=1), 50)
+    came, error = sample_until_stop(open_at(server, retries=0, concurrency=1), 50)
     assert "has failed 5 times in a row: status 500" in str(error)
     assert len(server.requests) == 5
     assert [made.finish_reason for (made,) in came] == ["error"] * 5
 
 
 def test_a_budget_of_tokens_is_never_exceeded_and_what_came_is_yielded(server: ChatServer) -> None:
-    one = at(server, budget=Budget(tokens=200), concurrency=4)
-    came, error = until_it_stops(one, 40)
+    one = open_at(server, budget=Budget(tokens=200), concurrency=4)
+    came, error = sample_until_stop(one, 40)
     assert isinstance(error, BudgetReached)
     assert "--budget-tokens" in str(error)
     assert "go on" in str(error)
@@ -219,14 +219,14 @@ def test_a_budget_of_tokens_is_never_exceeded_and_what_came_is_yielded(server: C
 
 def test_a_budget_of_money_goes_by_the_prices(server: ChatServer) -> None:
     prices = Prices(usd_per_mtok_in=100.0, usd_per_mtok_out=1000.0)
-    one = at(server, budget=Budget(usd=0.075), prices=prices, concurrency=1)
-    came, error = until_it_stops(one, 40)
+    one = open_at(server, budget=Budget(usd=0.075), prices=prices, concurrency=1)
+    came, error = sample_until_stop(one, 40)
     assert "0.0300 USD spent" in str(error)
     assert [made.cost_usd for (made,) in came] == [pytest.approx(10 * 1e-4 + 5 * 1e-3)] * 5
 
 
 def test_a_small_budget_asks_for_fewer_completions_at_once(server: ChatServer) -> None:
-    came = answers(at(server, budget=Budget(tokens=150)), ["a"], n=8)
+    came = answers(open_at(server, budget=Budget(tokens=150)), ["a"], n=8)
     assert len(came[0]) == 8
     assert server.requests[0]["n"] == 2
 
@@ -235,7 +235,7 @@ def test_the_cost_of_a_request_is_shared_by_its_completions(server: ChatServer) 
     usage = {"prompt_tokens": 100, "completion_tokens": 90}
     server.answer = lambda asked: completion(["a" * 9, "b" * 19, ""], usage=usage)
     prices = Prices(usd_per_mtok_in=1.0, usd_per_mtok_out=2.0)
-    came = answers(at(server, prices=prices), ["a"], n=3)[0]
+    came = answers(open_at(server, prices=prices), ["a"], n=3)[0]
     assert [made.completion_tokens for made in came] == [29, 58, 3]
     assert {made.prompt_tokens for made in came} == {100}
     assert sum(made.cost_usd or 0 for made in came) == pytest.approx((100 + 2 * 90) / 1e6)
@@ -244,7 +244,7 @@ def test_the_cost_of_a_request_is_shared_by_its_completions(server: ChatServer) 
 def test_reasoning_stays_apart_from_the_answer(server: ChatServer) -> None:
     for name in ("reasoning_content", "reasoning"):
         server.answer = lambda asked, name=name: completion(["done"], **{name: "class ModelNew"})
-        made = answers(at(server), ["a"])[0][0]
+        made = answers(open_at(server), ["a"])[0][0]
         assert (made.text, made.reasoning) == ("done", "class ModelNew")
 
 
@@ -260,14 +260,14 @@ def test_other_forms_of_a_message_become_text(server: ChatServer) -> None:
         ({"content": None}, ""),
     ):
         server.answer = lambda asked, message=message: completion([""], **message)
-        made = answers(at(server), ["a"])[0][0]
+        made = answers(open_at(server), ["a"])[0][0]
         assert (made.text, made.finish_reason) == (text, "stop")
 
 
 def test_a_server_that_wants_the_newer_name_of_the_limit(server: ChatServer) -> None:
     refusal = chat_server.status(400, "Use 'max_completion_tokens' instead.")
     server.answer = lambda asked: refusal(asked) if "max_tokens" in asked else echo(asked)
-    one = at(server)
+    one = open_at(server)
     assert answers(one, ["a"])[0][0].text == "a 0"
     assert answers(one, ["b"])[0][0].text == "b 0"
     assert len(server.requests) == 3
@@ -278,7 +278,7 @@ def test_the_key_comes_from_the_environment_and_appears_nowhere(
 ) -> None:
     monkeypatch.setenv("LOCAL_KEY", KEY)
     server.answer = lambda asked: completion([f"you are {KEY}"], reasoning=f"it is {KEY}")
-    one = at(server, key_env=(f"{address(server)}=LOCAL_KEY",))
+    one = open_at(server, key_env=(f"{address(server)}=LOCAL_KEY",))
     made = answers(one, ["a"])[0][0]
     assert server.keys == [f"Bearer {KEY}"]
     server.answer = chat_server.status(401, f"bad key {KEY}")
@@ -296,14 +296,14 @@ def test_a_key_goes_to_the_host_and_port_that_it_was_named_for_alone(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "general")
     monkeypatch.setenv("LOCAL_KEY", "special")
-    answers(at(server, key_env=(f"{address(server)}=LOCAL_KEY",)), ["a"])
-    answers(at(server, key_env=(f"{address(server)}=OPENAI_API_KEY",)), ["a"])
+    answers(open_at(server, key_env=(f"{address(server)}=LOCAL_KEY",)), ["a"])
+    answers(open_at(server, key_env=(f"{address(server)}=OPENAI_API_KEY",)), ["a"])
     for other in ("127.0.0.1=LOCAL_KEY", "127.0.0.1:1=LOCAL_KEY", "example.com=LOCAL_KEY"):
-        answers(at(server, key_env=(other,)), ["a"])
-    answers(at(server), ["a"])
+        answers(open_at(server, key_env=(other,)), ["a"])
+    answers(open_at(server), ["a"])
     assert server.keys == ["Bearer special", "Bearer general", "", "", "", ""]
     with pytest.raises(FlywheelError, match="MISSING_KEY is not set"):
-        at(server, key_env=(f"{address(server)}=MISSING_KEY",))
+        open_at(server, key_env=(f"{address(server)}=MISSING_KEY",))
 
 
 USAGES = {
@@ -322,7 +322,7 @@ USAGES = {
 def test_absurd_usage_becomes_a_possible_count(server: ChatServer, name: str) -> None:
     server.answer = lambda asked: completion(["a" * 300], usage=cast("Any", USAGES[name]))
     prices, budget = Prices(usd_per_mtok_in=1.0, usd_per_mtok_out=2.0), Budget(tokens=10**6)
-    made = answers(at(server, prices=prices, budget=budget), ["a" * 90])[0][0]
+    made = answers(open_at(server, prices=prices, budget=budget), ["a" * 90])[0][0]
     assert 0 <= made.prompt_tokens <= 90 + 4096
     assert 0 <= made.completion_tokens <= 300
     assert made.cost_usd == pytest.approx((made.prompt_tokens + 2 * made.completion_tokens) / 1e6)
@@ -334,7 +334,7 @@ def test_usage_that_json_has_no_number_for(server: ChatServer, count: str) -> No
     whole = json.dumps(completion(["a" * 300]))
     data = whole.replace('"completion_tokens": 5', f'"completion_tokens": {count}').encode()
     server.answer = chat_server.body(data)
-    made = answers(at(server, retries=0), ["a"])[0][0]
+    made = answers(open_at(server, retries=0), ["a"])[0][0]
     assert 0 <= made.completion_tokens <= 300
     assert made.finish_reason == ("error" if len(count) > 4300 else "stop")
 
@@ -348,7 +348,7 @@ def test_wrong_types_of_an_answer_never_end_the_run(server: ChatServer) -> None:
         ({"content": "x", "reasoning": {"a": 1}}, "x"),
     ):
         server.answer = lambda asked, message=message: completion([""], **message)
-        made = answers(at(server), ["a"])[0][0]
+        made = answers(open_at(server), ["a"])[0][0]
         assert (made.text, made.reasoning, made.finish_reason) == (text, None, "stop")
 
 
@@ -356,14 +356,14 @@ def test_a_redirect_is_not_followed(server: ChatServer) -> None:
     with ChatServer(echo) as other:
         server.answer = lambda asked: Response(status_code=307, headers={"Location": other.url})
         with pytest.raises(EndpointFailed, match=r"a redirect to .*, which is not followed"):
-            answers(at(server), ["a"])
+            answers(open_at(server), ["a"])
         assert (len(server.requests), other.requests) == (1, [])
 
 
 @pytest.mark.clock
 def test_sampling_that_is_given_up_ends_its_requests(server: ChatServer) -> None:
     server.delay_s = 0.05
-    came = at(server, concurrency=2).sample([turns("a")] * 50, 1, Sampling())
+    came = open_at(server, concurrency=2).sample([turns("a")] * 50, 1, Sampling())
     next(came)
     came.close()  # pyright: ignore
     asked = len(server.requests)

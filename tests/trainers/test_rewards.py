@@ -109,7 +109,7 @@ def world() -> dict[str, list[b.Row]]:
 
 
 @pytest.fixture(scope="module")
-def judged(empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
+def judged_lake(empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
     """Return a lake with an attempt for every name, all of one group."""
     url = str(tmp_path_factory.mktemp("judged") / "lake")
     shutil.copytree(empty_lake, url)
@@ -120,7 +120,9 @@ def judged(empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield opened
 
 
-def scored(lake: store.Lake, rule: str, config: Any = None, names: Any = NAMES) -> scoring.Scored:
+def score_rule(
+    lake: store.Lake, rule: str, config: Any = None, names: Any = NAMES
+) -> scoring.Scored:
     wanted = [attempt(name)["generation_id"] for name in names]
     return scoring.score_step(lake, rule, config, RUN["run_id"], 0, wanted, ["g"] * len(wanted))
 
@@ -129,20 +131,20 @@ def scored(lake: store.Lake, rule: str, config: Any = None, names: Any = NAMES) 
 
 
 @pytest.mark.parametrize("rule", RAW)
-def test_what_every_attempt_is_worth(judged: store.Lake, rule: str) -> None:
-    found = scored(judged, rule)
+def test_what_every_attempt_is_worth(judged_lake: store.Lake, rule: str) -> None:
+    found = score_rule(judged_lake, rule)
     raw = dict(zip(NAMES, found.raw, strict=True))
     assert raw == pytest.approx(RAW[rule] | {"not judged": NONE, "our fault": NONE})
     # An attempt without a reward has no row; every row carries what it was made of.
     assert len(found.rows) == found.counts["rewarded"] == sum(v is not NONE for v in found.raw)
     row = found.rows[0]
     assert (row["rule"], row["rule_version"], row["step"]) == (rule, 2, 0)
-    assert (row["lake_id"], row["snapshot_id"]) == (judged.lake_id, judged.snapshot)
+    assert (row["lake_id"], row["snapshot_id"]) == (judged_lake.lake_id, judged_lake.snapshot)
     assert json.loads(row["config"])["baseline"] == "eager"
 
 
-def test_counts_of_a_step(judged: store.Lake) -> None:
-    assert scored(judged, "cuda-l1").counts == {
+def test_counts_of_a_step(judged_lake: store.Lake) -> None:
+    assert score_rule(judged_lake, "cuda-l1").counts == {
         "attempts": 15, "rewarded": 10, "correct": 8, "failures": 5, "quarantined": 1,
         "nonequivalent": 0,
         "discarded": 3, "unjudged": 2, "groups": 1, "zero_variance_groups": 0,
@@ -160,53 +162,53 @@ def test_another_function_earns_nothing_unless_it_is_asked_for(lake_url: str) ->
     with store.writer(lake_url, author="tests") as writer:
         writer.append(rows, "rows of a test")
     with store.open(lake_url) as lake:
-        found = scored(lake, "success", None, names)
+        found = score_rule(lake, "success", None, names)
         assert (found.raw, found.counts["nonequivalent"]) == ([0.0, 1.0], 1)
         config = success.Config(include_nonequivalent=True)
-        assert scored(lake, "success", config, names).raw == [1.0, 1.0]
+        assert score_rule(lake, "success", config, names).raw == [1.0, 1.0]
 
 
-def test_a_discarded_measurement_can_count_as_a_failure(judged: store.Lake) -> None:
+def test_a_discarded_measurement_can_count_as_a_failure(judged_lake: store.Lake) -> None:
     names = ["erratic", "noisy", "untimed", "not judged", "fastest"]
     config = cuda_l1.Config(discarded="failure", failure=-0.25)
-    assert scored(judged, "cuda-l1", config, names).raw == [-0.25, -0.25, -0.25, NONE, 1.5]
+    assert score_rule(judged_lake, "cuda-l1", config, names).raw == [-0.25, -0.25, -0.25, NONE, 1.5]
 
 
-def test_constants_are_options(judged: store.Lake) -> None:
+def test_constants_are_options(judged_lake: store.Lake) -> None:
     names = ["fastest", "over eager", "slow", "wrong"]
     compiled = cuda_l1.Config(baseline="compile")
-    assert scored(judged, "cuda-l1", compiled, names).raw == [1.25, 1.0, 0.5, 0.0]
+    assert score_rule(judged_lake, "cuda-l1", compiled, names).raw == [1.25, 1.0, 0.5, 0.0]
     steps = milestone.Config(failure=-2, correct=0, faster=5, fastest=7, margin=0.6)
-    assert scored(judged, "milestone", steps, names).raw == [0, 5, 0, -2]
+    assert score_rule(judged_lake, "milestone", steps, names).raw == [0, 5, 0, -2]
     bounds = log_speedup.Config(clip=0.5, failure=-9)
-    assert scored(judged, "log-speedup", bounds, names).smoothed == pytest.approx(
+    assert score_rule(judged_lake, "log-speedup", bounds, names).smoothed == pytest.approx(
         [math.log(1.5), 0.5, -0.5, -0.5]
     )
-    assert scored(judged, "success", success.Config(correct=4, failure=1), names).raw == [
+    assert score_rule(judged_lake, "success", success.Config(correct=4, failure=1), names).raw == [
         4, 4, 4, 1,
     ]  # fmt: skip
 
 
-def test_verdicts_of_one_device_count(judged: store.Lake) -> None:
+def test_verdicts_of_one_device_count(judged_lake: store.Lake) -> None:
     names = ["crashes elsewhere", "fastest", "no kernel"]
     there = success.Config(device="board")
     # It crashed on the board, where the others were never judged.
-    assert scored(judged, "success", there, names).raw == [0, NONE, 0]
+    assert score_rule(judged_lake, "success", there, names).raw == [0, NONE, 0]
     nowhere = success.Config(device="nowhere")
-    assert scored(judged, "success", nowhere, names).raw == [NONE, NONE, 0]
+    assert score_rule(judged_lake, "success", nowhere, names).raw == [NONE, NONE, 0]
 
 
-def test_rewards_come_in_the_order_asked(judged: store.Lake) -> None:
+def test_rewards_come_in_the_order_asked(judged_lake: store.Lake) -> None:
     names = ["slow", "fastest", "slow", "no kernel"]
-    assert scored(judged, "cuda-l1", None, names).raw == [0.5, 1.5, 0.5, 0.0]
-    assert scored(judged, "cuda-l1", None, []).raw == []
+    assert score_rule(judged_lake, "cuda-l1", None, names).raw == [0.5, 1.5, 0.5, 0.0]
+    assert score_rule(judged_lake, "cuda-l1", None, []).raw == []
 
 
-def test_an_attempt_that_is_not_stored_is_refused(judged: store.Lake) -> None:
+def test_an_attempt_that_is_not_stored_is_refused(judged_lake: store.Lake) -> None:
     with pytest.raises(UnknownName, match="holds no generation 'unheard'"):
-        scoring.score_step(judged, "success", None, RUN["run_id"], 0, ["unheard"], ["g"])
+        scoring.score_step(judged_lake, "success", None, RUN["run_id"], 0, ["unheard"], ["g"])
     with pytest.raises(UnknownName, match='no reward rule "cuda"'):
-        scored(judged, "cuda")
+        score_rule(judged_lake, "cuda")
 
 
 def test_options_are_checked() -> None:
@@ -223,7 +225,7 @@ def test_options_are_checked() -> None:
 
 
 def test_a_rule_of_ones_own(
-    judged: store.Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    judged_lake: store.Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "flywheel/rewards").mkdir(parents=True)
     (tmp_path / "flywheel/rewards/shy.py").write_text(
@@ -235,7 +237,7 @@ def test_a_rule_of_ones_own(
         "    return assign_rewards(rows, config.correct / 2, config)\n"
     )
     monkeypatch.chdir(tmp_path)
-    found = scored(judged, "shy", None, ["fastest", "wrong"])
+    found = score_rule(judged_lake, "shy", None, ["fastest", "wrong"])
     assert (found.raw, found.rows[0]["rule_version"]) == ([0.5, 0], 7)
 
 
@@ -321,7 +323,7 @@ def test_mean_and_deviation_over_steps_are_those_of_their_rewards(
     for first, last in [(0, 0), (0, 4), (3, 7), (0, 10), (9, 30)]:
         inside = raw[(steps >= first) & (steps < last)]
         # All steps at once, as over history, and those of a window alone, as in training.
-        mean, std = normalization.combine_moments(moments.between(first, last), terms)
+        mean, std = normalization.combine_moments(moments.select_steps(first, last), terms)
         alone = normalization.gather_moments(steps[(steps >= first) & (steps < last)], inside)
         assert (mean, std) == normalization.combine_moments(alone, terms)
         if len(inside):
@@ -353,7 +355,7 @@ STEPS = [
 SHORT = cuda_l1.Config(refresh_every=2, window=2)
 
 
-def sampled(step: int) -> list[b.Row]:
+def sample_step(step: int) -> list[b.Row]:
     """Return the attempts of a step."""
     return [
         attempt(name, minute=10 * step + place, group_id=f"{step}-{place // 2}")
@@ -361,12 +363,12 @@ def sampled(step: int) -> list[b.Row]:
     ]
 
 
-def trained(url: str, steps: range) -> list[scoring.Scored]:
+def train_steps(url: str, steps: range) -> list[scoring.Scored]:
     """Score and store some steps of the run, one after another."""
     made: list[scoring.Scored] = []
     with store.writer(url, author="tests") as writer:
         for step in steps:
-            rows = sampled(step)
+            rows = sample_step(step)
             groups = [row["group_id"] for row in rows]
             wanted = [row["generation_id"] for row in rows]
             with writer.reader() as lake:
@@ -386,12 +388,12 @@ def run(
     folder = tmp_path_factory.mktemp("run")
     url, halfway = str(folder / "lake"), str(folder / "halfway")
     shutil.copytree(empty_lake, url)
-    attempts = [row for step in range(len(STEPS)) for row in sampled(step)]
+    attempts = [row for step in range(len(STEPS)) for row in sample_step(step)]
     with store.writer(url, author="tests") as writer:
         writer.append(world() | {"generations": attempts}, "judged kernels")
-    before = trained(url, range(3))
+    before = train_steps(url, range(3))
     shutil.copytree(url, halfway)
-    return url, halfway, before + trained(url, range(3, 5))
+    return url, halfway, before + train_steps(url, range(3, 5))
 
 
 def test_smoothing_by_hand(run: tuple[str, str, list[scoring.Scored]]) -> None:
@@ -433,7 +435,7 @@ def test_a_run_that_is_resumed_goes_on_with_the_same_rewards(
     run: tuple[str, str, list[scoring.Scored]],
 ) -> None:
     _, halfway, made = run
-    [one] = trained(halfway, range(3, 4))
+    [one] = train_steps(halfway, range(3, 4))
     assert (one.raw, one.smoothed, one.advantage) == (
         made[3].raw, made[3].smoothed, made[3].advantage,
     )  # fmt: skip
@@ -443,7 +445,7 @@ def test_a_step_may_be_scored_in_batches_and_any_order(
     run: tuple[str, str, list[scoring.Scored]],
 ) -> None:
     url, _, made = run
-    rows = sampled(4)
+    rows = sample_step(4)
     with store.open(url) as lake:
         for places in ([3, 2], [0, 1], [1, 3, 0, 2]):
             wanted = [rows[at]["generation_id"] for at in places]

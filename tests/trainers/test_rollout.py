@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from chat_server import ChatServer, completion
-from pipeline_lakes import Known, Rows, small_rows
+from pipeline_lakes import Known, Rows, add_small_rows
 
 import store
 from store.commandline.members import Common
@@ -63,13 +63,13 @@ class Made:
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory, empty_lake: Path) -> Made:
+def made_lake(tmp_path_factory: pytest.TempPathFactory, empty_lake: Path) -> Made:
     folder = tmp_path_factory.mktemp("rollouts")
     shutil.copytree(empty_lake, folder / "lake")
     rows = Rows()
     rows.device()
     rows.policy("writer", stage="base", round=0)
-    known = small_rows(rows)
+    known = add_small_rows(rows)
     with store.writer(str(folder / "lake"), author="tests") as writer:
         writer.append(rows.tables, "rows")
     before = Path.cwd()
@@ -83,8 +83,8 @@ def made(tmp_path_factory: pytest.TempPathFactory, empty_lake: Path) -> Made:
 
 
 @pytest.fixture
-def lake(made: Made, tmp_path: Path) -> str:
-    shutil.copytree(made.folder / "lake", tmp_path / "lake")
+def lake(made_lake: Made, tmp_path: Path) -> str:
+    shutil.copytree(made_lake.folder / "lake", tmp_path / "lake")
     return str(tmp_path / "lake")
 
 
@@ -114,17 +114,17 @@ class Judge:
         }
 
 
-def scripted(tmp_path: Path, *texts: str, **more: Any) -> Policy:
+def open_scripted(tmp_path: Path, *texts: str, **more: Any) -> Policy:
     file = tmp_path / "script.jsonl"
     file.write_text("\n".join(json.dumps({"text": text} | more) for text in texts))
     return open_policy(f"scripted:{file}")
 
 
-def numbered(word: str, count: int) -> list[str]:
+def number_kernels(word: str, count: int) -> list[str]:
     return [GOOD.format("relu", f"{word} {place}") for place in range(count)]
 
 
-def rolled(
+def roll(
     lake: str,
     *policies: Policy,
     dataset: str = "rl-prompts",
@@ -160,11 +160,11 @@ def attempts_of(lake: str) -> list[dict[str, Any]]:
     )
 
 
-def test_sampling_stops_once_enough_is_right(lake: str, made: Made, tmp_path: Path) -> None:
-    wrong, right = numbered("wrong", 3), numbered("right", 9)
+def test_sampling_stops_once_enough_is_right(lake: str, made_lake: Made, tmp_path: Path) -> None:
+    wrong, right = number_kernels("wrong", 3), number_kernels("right", 9)
     judge = Judge()
-    one = scripted(tmp_path, wrong[0], right[0], wrong[1], right[1], *right[2:])
-    outcome = rolled(lake, one, judge=judge, attempts=20, keep=2, wave=2, limit=1)
+    one = open_scripted(tmp_path, wrong[0], right[0], wrong[1], right[1], *right[2:])
+    outcome = roll(lake, one, judge=judge, attempts=20, keep=2, wave=2, limit=1)
     assert [row["sample_index"] for row in attempts_of(lake)] == [0, 1, 2, 3]
     assert (outcome.tallies[0].attempts, outcome.tallies[0].correct) == (4, 2)
     assert len(judge.asked) == len(set(judge.asked)) == 4
@@ -172,29 +172,34 @@ def test_sampling_stops_once_enough_is_right(lake: str, made: Made, tmp_path: Pa
 
 
 def test_attempts_are_bounded_where_nothing_is_right(lake: str, tmp_path: Path) -> None:
-    one = scripted(tmp_path, *numbered("wrong", 2), "I cannot.")
-    outcome = rolled(lake, one, judge=Judge(), attempts=7, keep=2, wave=4)
+    one = open_scripted(tmp_path, *number_kernels("wrong", 2), "I cannot.")
+    outcome = roll(lake, one, judge=Judge(), attempts=7, keep=2, wave=4)
     by_task = Counter(row["task_id"] for row in attempts_of(lake))
     assert set(by_task.values()) == {7}
     assert outcome.tallies[0].no_kernel == 2 * len(by_task)
 
 
 def test_the_same_right_kernel_again_is_one(lake: str, tmp_path: Path) -> None:
-    outcome = rolled(
-        lake, scripted(tmp_path, *numbered("right", 1)), judge=Judge(), attempts=4, keep=2, limit=1
+    outcome = roll(
+        lake,
+        open_scripted(tmp_path, *number_kernels("right", 1)),
+        judge=Judge(),
+        attempts=4,
+        keep=2,
+        limit=1,
     )
     assert (outcome.tallies[0].attempts, outcome.tallies[0].correct) == (4, 1)
 
 
 @pytest.mark.slow
 def test_a_second_run_asks_for_nothing_that_is_stored(lake: str, tmp_path: Path) -> None:
-    texts = numbered("wrong", 9)
+    texts = number_kernels("wrong", 9)
     judge = Judge()
-    first = rolled(lake, scripted(tmp_path, *texts), judge=judge, attempts=3, limit=2)
+    first = roll(lake, open_scripted(tmp_path, *texts), judge=judge, attempts=3, limit=2)
     assert first.run_id is not None
-    again = rolled(lake, scripted(tmp_path, *texts), judge=judge, attempts=3, limit=2)
+    again = roll(lake, open_scripted(tmp_path, *texts), judge=judge, attempts=3, limit=2)
     assert (again.run_id, again.tallies[0].attempts) == (None, 0)
-    more = rolled(lake, scripted(tmp_path, *texts), judge=judge, attempts=5, limit=2)
+    more = roll(lake, open_scripted(tmp_path, *texts), judge=judge, attempts=5, limit=2)
     assert more.tallies[0].attempts == 4
     stored = attempts_of(lake)
     assert [row["sample_index"] for row in stored] == [0, 1, 2, 3, 4] * 2
@@ -205,17 +210,17 @@ def test_a_second_run_asks_for_nothing_that_is_stored(lake: str, tmp_path: Path)
 def test_what_was_sampled_without_a_judge_is_judged_before_more_is_asked_for(
     lake: str, tmp_path: Path
 ) -> None:
-    one = scripted(tmp_path, *numbered("right", 2))
-    first = rolled(lake, one, attempts=3, limit=1)
+    one = open_scripted(tmp_path, *number_kernels("right", 2))
+    first = roll(lake, one, attempts=3, limit=1)
     assert (first.tallies[0].attempts, first.tallies[0].correct) == (3, 0)
     judge = Judge()
-    again = rolled(lake, one, judge=judge, attempts=20, keep=2, limit=1)
+    again = roll(lake, one, judge=judge, attempts=20, keep=2, limit=1)
     assert again.tallies[0].attempts == 0
     assert len(judge.asked) == 2
 
 
 def test_a_seed_moves_on_from_wave_to_wave(lake: str, tmp_path: Path) -> None:
-    rolled(lake, scripted(tmp_path, "no"), attempts=4, wave=2, limit=1, seed=5)
+    roll(lake, open_scripted(tmp_path, "no"), attempts=4, wave=2, limit=1, seed=5)
     seeds = [json.loads(row["sampling"])["seed"] for row in attempts_of(lake)]
     assert seeds[0] == seeds[1] != seeds[2] == seeds[3]
 
@@ -237,10 +242,10 @@ def test_what_a_group_is() -> None:
     assert make_group_id(replace(asked), "p", Sampling(seed=1)) in groups
 
 
-def test_rows_carry_what_the_prompt_showed(lake: str, made: Made, tmp_path: Path) -> None:
+def test_rows_carry_what_the_prompt_showed(lake: str, made_lake: Made, tmp_path: Path) -> None:
     text = "### Performance Analysis\nFastest: Kernel 2.\n\n" + GOOD.format("relu", "x")
-    rolled(lake, scripted(tmp_path, text), dataset="contrastive-batch", attempts=1)
-    shown = pq.ParquetFile(next(made.contrastive.rglob("*.parquet"))).read().to_pylist()
+    roll(lake, open_scripted(tmp_path, text), dataset="contrastive-batch", attempts=1)
+    shown = pq.ParquetFile(next(made_lake.contrastive.rglob("*.parquet"))).read().to_pylist()
     by_prompt = {row["prompt_id"]: row for row in shown}
     stored = attempts_of(lake)
     assert len(stored) == len(shown)
@@ -261,11 +266,11 @@ def test_rows_carry_what_the_prompt_showed(lake: str, made: Made, tmp_path: Path
     assert policies == [{"kind": "script"}]
 
 
-def test_prompts_of_one_task_take_turns(lake: str, made: Made, tmp_path: Path) -> None:
-    task = made.known.relu
+def test_prompts_of_one_task_take_turns(lake: str, made_lake: Made, tmp_path: Path) -> None:
+    task = made_lake.known.relu
     rows = [{"prompt": text, "task_id": task} for text in ("first", "second", "second")]
     folder = folder_of(tmp_path, *rows)
-    rolled(lake, scripted(tmp_path, "no"), dataset=folder, attempts=5, wave=2)
+    roll(lake, open_scripted(tmp_path, "no"), dataset=folder, attempts=5, wave=2)
     assert sorted(Counter(row["prompt_id"] for row in attempts_of(lake)).values()) == [2, 3]
 
 
@@ -276,11 +281,11 @@ def test_an_attempt_that_the_endpoint_failed_is_a_row_and_asked_for_again(
     with ChatServer(lambda asked: completion(["no"])) as server:
         server.faults = [chat_server.status(400, "too long")]
         one = open_policy(f"{server.url}#m", Serving(retries=0))
-        outcome = rolled(lake, one, attempts=1, limit=1)
+        outcome = roll(lake, one, attempts=1, limit=1)
         assert (outcome.tallies[0].attempts, outcome.tallies[0].failed) == (1, 1)
-        again = rolled(lake, one, attempts=1, limit=1)
+        again = roll(lake, one, attempts=1, limit=1)
         assert (again.tallies[0].attempts, again.tallies[0].failed) == (1, 0)
-        assert rolled(lake, one, attempts=1, limit=1).run_id is None
+        assert roll(lake, one, attempts=1, limit=1).run_id is None
     stored = attempts_of(lake)
     assert [row["sample_index"] for row in stored] == [0, 1]
     assert [row["finish_reason"] for row in stored] == ["error", "stop"]
@@ -288,12 +293,12 @@ def test_an_attempt_that_the_endpoint_failed_is_a_row_and_asked_for_again(
     assert stored[0]["completion"] is None
 
 
-def test_a_spent_budget_keeps_what_came(lake: str, made: Made, tmp_path: Path) -> None:
-    folder = folder_of(tmp_path, {"prompt": "short", "task_id": made.known.relu})
+def test_a_spent_budget_keeps_what_came(lake: str, made_lake: Made, tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, {"prompt": "short", "task_id": made_lake.known.relu})
     with ChatServer(lambda asked: completion(["no"])) as server:
         budget = Budget(tokens=150)
         one = open_policy(f"{server.url}#m", Serving(budget=budget, concurrency=1))
-        outcome = rolled(lake, one, dataset=folder, attempts=20, wave=4)
+        outcome = roll(lake, one, dataset=folder, attempts=20, wave=4)
         stopped = outcome.tallies[0].stopped
         assert stopped is not None
         assert "--budget-tokens" in str(stopped)
@@ -306,7 +311,7 @@ def test_a_spent_budget_keeps_what_came(lake: str, made: Made, tmp_path: Path) -
 def test_one_lost_endpoint_does_not_stop_the_others(lake: str, tmp_path: Path) -> None:
     with ChatServer(lambda asked: completion(["no"])) as server:
         gone = open_policy(f"{server.url}#m", Serving(retries=0))
-    outcome = rolled(lake, gone, scripted(tmp_path, "no"), attempts=1, limit=2)
+    outcome = roll(lake, gone, open_scripted(tmp_path, "no"), attempts=1, limit=2)
     assert isinstance(outcome.tallies[0].stopped, EndpointFailed)
     assert [tally.attempts for tally in outcome.tallies] == [0, 2]
 
@@ -372,14 +377,14 @@ def test_a_killed_rollout_goes_on_where_it_was(
 
 
 @pytest.mark.slow
-def test_the_command_judges_what_it_sampled(lake: str, made: Made, tmp_path: Path) -> None:
+def test_the_command_judges_what_it_sampled(lake: str, made_lake: Made, tmp_path: Path) -> None:
     lines = [
         {"text": GOOD.format("tanh", "right")},
         {"text": GOOD.format("exp", "wrong")},
         {"text": "I cannot help with that."},
     ]
     (tmp_path / "s.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    row = {"prompt": [{"role": "user", "content": "tanh"}], "task_id": made.known.tanh}
+    row = {"prompt": [{"role": "user", "content": "tanh"}], "task_id": made_lake.known.tanh}
     folder = folder_of(tmp_path, row)
     ran = subprocess.run(
         [
@@ -402,17 +407,17 @@ def test_the_command_judges_what_it_sampled(lake: str, made: Made, tmp_path: Pat
     assert [row["status"] for row in verdicts] == ["correct", "incorrect"]
 
 
-def test_datasets_are_found_by_folder_name_snapshot_and_tag(lake: str, made: Made) -> None:
+def test_datasets_are_found_by_folder_name_snapshot_and_tag(lake: str, made_lake: Made) -> None:
     with store.writer(lake, author="tests") as writer:
         from store.upkeep import history
 
-        history.add_tag(writer, "v1", made.snapshot, "tests")
+        history.add_tag(writer, "v1", made_lake.snapshot, "tests")
     with store.open(lake) as opened:
         found = [
             load_prompts(opened, wanted)
             for wanted in (
-                str(made.contrastive), "contrastive-batch", "contrastive-batch@v1",
-                f"contrastive-batch@{made.snapshot}",
+                str(made_lake.contrastive), "contrastive-batch", "contrastive-batch@v1",
+                f"contrastive-batch@{made_lake.snapshot}",
             )
         ]  # fmt: skip
         assert all(one == found[0] for one in found)
@@ -463,9 +468,9 @@ def test_folders_that_are_no_dataset_of_this_lake(
         load_prompts(opened, folder)
 
 
-def test_exemplars_of_another_lake_are_refused(lake: str, made: Made, tmp_path: Path) -> None:
+def test_exemplars_of_another_lake_are_refused(lake: str, made_lake: Made, tmp_path: Path) -> None:
     row = {
-        "prompt": "a", "task_id": made.known.relu, "exemplar_kernel_ids": ["k"],
+        "prompt": "a", "task_id": made_lake.known.relu, "exemplar_kernel_ids": ["k"],
         "exemplar_scores": [1.0],
     }  # fmt: skip
     folder = folder_of(tmp_path, row)
@@ -480,9 +485,9 @@ def test_numbers_that_ask_for_nothing_are_refused() -> None:
 
 
 def test_the_command_ends_with_an_error_where_an_endpoint_is_gone(
-    lake: str, made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    lake: str, made_lake: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = folder_of(tmp_path, {"prompt": "short", "task_id": made.known.relu})
+    folder = folder_of(tmp_path, {"prompt": "short", "task_id": made_lake.known.relu})
     with ChatServer(lambda asked: completion(["no"])) as server:
         url = f"{server.url}#m"
     common = Common(lake=lake, quiet=True)

@@ -35,11 +35,11 @@ def test_an_outcome_counts_attempts_as_often_as_they_were_made(writer, lake_url:
     rows.policy("writer")
     task = rows.task("relu", family="pointwise", split="train")
     kernels = {name: rows.kernel(task, f"# {name}\n") for name in ("good", "bad", "cheat", "lost")}
-    rows.judged(task, kernels["good"])
-    rows.judged(task, kernels["bad"], "incorrect", reason="incorrect_numerical")
-    rows.judged(task, kernels["cheat"])
+    rows.add_verdict(task, kernels["good"])
+    rows.add_verdict(task, kernels["bad"], "incorrect", reason="incorrect_numerical")
+    rows.add_verdict(task, kernels["cheat"])
     rows.quarantine(kernels["cheat"])
-    rows.judged(task, kernels["lost"], "compile_error", reason="build_failed")
+    rows.add_verdict(task, kernels["lost"], "compile_error", reason="build_failed")
     made = ["good", "good", "good", "bad", "cheat", "lost", None, "failed"]
     for number, name in enumerate(made):
         rows.add(

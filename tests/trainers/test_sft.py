@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from pipeline_lakes import Rows, small_rows
+from pipeline_lakes import Rows, add_small_rows
 
 import store
 from store.errors import DatasetError, UnknownName
@@ -30,7 +30,7 @@ def small_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = Rows()
     rows.device()
     rows.policy("writer", stage="base", round=0)
-    small_rows(rows)
+    add_small_rows(rows)
     folder = tmp_path_factory.mktemp("small") / "lake"
     with store.writer(str(folder), author="tests") as writer:
         writer.append(rows.tables, "tests")
@@ -45,7 +45,7 @@ def url(small_lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> st
 
 
 @pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of the tiny random model."""
     return loading.write_tiny_model(tmp_path_factory.mktemp("tiny") / "model", 0)
 
@@ -60,13 +60,13 @@ def trainers(*words: str, torchrun: int = 0) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def finished(process: subprocess.Popen[str]) -> tuple[str, str]:
+def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
     out, err = process.communicate(timeout=900)
     assert process.returncode == 0, err
     return out, err
 
 
-def quick(url: str, out: str, *more: str) -> list[str]:
+def make_words(url: str, out: str, *more: str) -> list[str]:
     settings = [f"max_steps={STEPS}", "per_device_train_batch_size=1"]
     passed = [word for one in settings for word in ("--trl", one)]
     return ["--preset", "tiny", "--lake", url, "--out", out, "--save-steps", "2", *passed, *more]
@@ -139,19 +139,23 @@ def test_kernels_quarantined_since_are_told(url: str) -> None:
         assert records.list_quarantined(lake, made.dataset_id) == [held]
 
 
-def test_the_tiny_model_is_the_same_for_a_seed_and_reads_any_text(tiny: Path, tmp_path) -> None:
+def test_the_tiny_model_is_the_same_for_a_seed_and_reads_any_text(
+    tiny_model: Path, tmp_path
+) -> None:
     again = loading.write_tiny_model(tmp_path / "again", 0)
-    assert loading.compute_policy_id(again) == loading.compute_policy_id(tiny)
+    assert loading.compute_policy_id(again) == loading.compute_policy_id(tiny_model)
     assert loading.compute_policy_id(
         loading.write_tiny_model(tmp_path / "other", 1)
-    ) != loading.compute_policy_id(tiny)
-    tokenizer = loading.load_tokenizer(tiny)
+    ) != loading.compute_policy_id(tiny_model)
+    tokenizer = loading.load_tokenizer(tiny_model)
     text = "for (int i = 0; i < n; ++i) 漢字 \x00 \ud7ff <|im_end|>\n"
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
 
 
-def test_rows_over_length_are_counted_and_refused(url: str, tiny: Path, tmp_path: Path) -> None:
-    tokenizer = loading.load_tokenizer(tiny)
+def test_rows_over_length_are_counted_and_refused(
+    url: str, tiny_model: Path, tmp_path: Path
+) -> None:
+    tokenizer = loading.load_tokenizer(tiny_model)
     made = records.make_dataset(url, "sft").columns(["prompt", "completion"], tmp_path / "cache")
     found = lengths.measure_lengths(made, tokenizer, 10_000)
     each = [
@@ -174,7 +178,7 @@ def test_rows_over_length_are_counted_and_refused(url: str, tiny: Path, tmp_path
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_and_ends_as_if_it_had_not_been(url: str, tmp_path: Path) -> None:
-    process = trainers(*quick(url, "run"))
+    process = trainers(*make_words(url, "run"))
     deadline = time.monotonic() + 600
     while not (tmp_path / "run" / "checkpoint-4" / "trainer_state.json").exists():
         assert process.poll() is None, process.communicate()[1]
@@ -184,7 +188,7 @@ def test_a_killed_run_goes_on_and_ends_as_if_it_had_not_been(url: str, tmp_path:
     process.communicate()
     (tmp_path / "run" / "checkpoint-6").mkdir(exist_ok=True)  # as if it had been begun
 
-    out, err = finished(trainers(*quick(url, "run", "--resume")))
+    out, err = finish(trainers(*make_words(url, "run", "--resume")))
     assert out.startswith(f"sft: {STEPS} steps on ")
     assert "tokens " in err
     [run] = rows(url, "FROM runs WHERE kind = 'training'")
@@ -205,12 +209,12 @@ def test_a_killed_run_goes_on_and_ends_as_if_it_had_not_been(url: str, tmp_path:
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_an_adapter_is_gone_on_with_or_merged_into_weights_that_train(
-    tiny: Path, tmp_path: Path
+    tiny_model: Path, tmp_path: Path
 ) -> None:
     peft = pytest.importorskip("peft", reason="peft is not installed")
-    whole: Any = loading.load_model(tiny)
+    whole: Any = loading.load_model(tiny_model)
     shapes = {name: weight.shape for name, weight in whole.named_parameters()}
-    peft.get_peft_model(whole, loading.make_adapter_config(tiny, 2)).save_pretrained(tmp_path)
+    peft.get_peft_model(whole, loading.make_adapter_config(tiny_model, 2)).save_pretrained(tmp_path)
     trained = loading.load_model(tmp_path, lora=2).named_parameters()
     further = {name for name, weight in trained if weight.requires_grad}
     assert further
@@ -222,21 +226,21 @@ def test_an_adapter_is_gone_on_with_or_merged_into_weights_that_train(
 
 @pytest.mark.slow
 def test_lora_checkpoints_are_adapters_that_training_goes_on_with(url: str, tmp_path: Path) -> None:
-    finished(trainers(*quick(url, "one", "--lora", "4")))
+    finish(trainers(*make_words(url, "one", "--lora", "4")))
     final = tmp_path / "one" / "final"
     assert (final / "adapter_model.safetensors").exists()
-    finished(trainers(*quick(url, "two", "--lora", "4", "--model", str(final))))
+    finish(trainers(*make_words(url, "two", "--lora", "4", "--model", str(final))))
     parents = rows(url, "SELECT DISTINCT parent_policy_id FROM policies WHERE model LIKE 'two/%'")
     assert parents == [{"parent_policy_id": loading.compute_policy_id(final)}]
-    other = trainers(*quick(url, "three", "--lora", "8", "--model", str(final)))
+    other = trainers(*make_words(url, "three", "--lora", "8", "--model", str(final)))
     assert "adapter of rank 4, not 8" in other.communicate(timeout=600)[1]
-    finished(trainers(*quick(url, "four", "--model", str(final))))
+    finish(trainers(*make_words(url, "four", "--model", str(final))))
     assert (tmp_path / "four" / "final" / "model.safetensors").exists()
 
 
 @pytest.mark.slow
 def test_two_processes_train_one_model_and_rank_0_alone_writes(url: str) -> None:
-    out, _ = finished(trainers(*quick(url, "run"), torchrun=2))
+    out, _ = finish(trainers(*make_words(url, "run"), torchrun=2))
     assert out.count("sft: ") == 1
     assert f"{STEPS} steps on 2 processes" in out
     steps = rows(url, "SELECT step FROM metrics WHERE name = 'loss' ORDER BY step")
@@ -247,7 +251,7 @@ def test_two_processes_train_one_model_and_rank_0_alone_writes(url: str) -> None
 
 @pytest.mark.slow
 def test_a_refusal_on_rank_0_ends_every_rank(url: str) -> None:
-    process = trainers(*quick(url, "run", "--max-length", "20"), torchrun=2)
+    process = trainers(*make_words(url, "run", "--max-length", "20"), torchrun=2)
     _, err = process.communicate(timeout=600)
     assert process.returncode != 0
     assert "rows are longer than 20 tokens" in err

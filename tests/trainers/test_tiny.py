@@ -62,7 +62,7 @@ def attempts(url: str) -> list[dict[str, Any]]:
         return []
 
 
-def killed_and_resumed(folder: Path) -> Done:
+def kill_and_resume(folder: Path) -> Done:
     """Run the preset in an empty folder, kill it in its second step, and resume it."""
     url = str(folder / "lake")
     first = subprocess.Popen(
@@ -98,7 +98,7 @@ def killed_and_resumed(folder: Path) -> Done:
     return Done(store.open(url), folder / "run", halfway, again.stdout, said + again.stderr)
 
 
-def trained(folder: Path) -> Done:
+def train_tiny(folder: Path) -> Done:
     """Run the preset in an empty folder."""
     done = subprocess.run(
         command(folder),
@@ -114,7 +114,7 @@ def trained(folder: Path) -> Done:
 
 
 def test_the_preset_trains(tmp_path: Path) -> None:
-    done = trained(tmp_path)
+    done = train_tiny(tmp_path)
     check_judged(done)
     check_rows(done)
     check_exemplars(done)
@@ -123,7 +123,7 @@ def test_the_preset_trains(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.clock
 def test_the_preset_trains_and_goes_on_after_a_kill(tmp_path: Path) -> None:
-    done = killed_and_resumed(tmp_path)
+    done = kill_and_resume(tmp_path)
     check_judged(done)
     check_rows(done)
     check_done_again(done)

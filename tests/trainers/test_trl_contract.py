@@ -70,7 +70,7 @@ REWARDS = [1.0, 0.0, 0.25, 0.25, None, 0.5, 0.5, -1.5]
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Watched:
+def two_step_trainer(tmp_path_factory: pytest.TempPathFactory) -> Watched:
     """Return a trainer after two steps of four groups of two, made of two passes each."""
     folder = tmp_path_factory.mktemp("trl")
     model = loading.write_tiny_model(folder / "model", 0)
@@ -105,31 +105,31 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Watched:
     return made
 
 
-def test_the_hook_is_called_once_a_step_with_groups_side_by_side(trained: Watched) -> None:
-    assert [len(batch) for batch in trained.batches] == [8, 8]
-    for batch in trained.batches:
+def test_the_hook_is_called_once_a_step_with_groups_side_by_side(two_step_trainer: Watched) -> None:
+    assert [len(batch) for batch in two_step_trainer.batches] == [8, 8]
+    for batch in two_step_trainer.batches:
         groups = [batch[at : at + GROUP] for at in range(0, 8, GROUP)]
         assert all(len(set(group)) == 1 for group in groups)
         assert len({group[0] for group in groups}) == 4
 
 
-def test_the_reward_gets_the_prompts_and_columns_of_the_hook(trained: Watched) -> None:
-    for step, given in enumerate(trained.calls):
+def test_the_reward_gets_the_prompts_and_columns_of_the_hook(two_step_trainer: Watched) -> None:
+    for step, given in enumerate(two_step_trainer.calls):
         assert given["prompts"] == [[{"role": "user", "content": f"{step}"}]] * 8
         assert given["place"] == list(range(8))
-        assert given["task_id"] == trained.batches[step]
+        assert given["task_id"] == two_step_trainer.batches[step]
         for turns, ids in zip(given["completions"], given["completion_ids"], strict=True):
             assert turns[-1]["role"] == "assistant"
             assert isinstance(turns[-1]["content"], str)
             assert 1 <= len(ids) <= 4
-    assert list(trained._logs["extra"]) == ["generation_id"]
-    logged = [row for row in trained.state.log_history if "attempts" in row]
+    assert list(two_step_trainer._logs["extra"]) == ["generation_id"]
+    logged = [row for row in two_step_trainer.state.log_history if "attempts" in row]
     assert [row["attempts"] for row in logged] == [1.0, 1.0]
-    assert trained.eos_token_ids
-    assert trained.num_generations == GROUP
+    assert two_step_trainer.eos_token_ids
+    assert two_step_trainer.num_generations == GROUP
 
 
-def test_advantages_that_are_stored_are_those_that_train(trained: Watched) -> None:
+def test_advantages_that_are_stored_are_those_that_train(two_step_trainer: Watched) -> None:
     import numpy as np
 
     raw = np.array([np.nan if one is None else one for one in REWARDS])
@@ -137,11 +137,11 @@ def test_advantages_that_are_stored_are_those_that_train(trained: Watched) -> No
     stored, flat = normalization.normalize_rewards(raw, groups, 1e-4)
     assert flat == 2  # 0.25 twice, and one without its pair
     # TRL shuffles the answers of a step before it divides them into passes.
-    for one in trained.advantages:
+    for one in two_step_trainer.advantages:
         assert one == pytest.approx(np.nan_to_num(stored).tolist(), abs=1e-4)
 
 
-def test_a_checkpoint_is_resumed_at_its_step(trained: Watched) -> None:
+def test_a_checkpoint_is_resumed_at_its_step(two_step_trainer: Watched) -> None:
     # _step counts from 0 in every process, so that the trainer's own step number is global_step.
-    assert trained.state.global_step == 2
-    assert "_step" in vars(trained)
+    assert two_step_trainer.state.global_step == 2
+    assert "_step" in vars(two_step_trainer)

@@ -91,7 +91,7 @@ class Endpoint:
         serving = self._serving
         return Client(self.url, self._key, timeout_s=serving.timeout_s, retries=serving.retries)
 
-    def asked(
+    def make_arguments(
         self, messages: list[Message], n: int, sampling: Sampling, seed: int | None
     ) -> dict[str, Any]:
         """Return the arguments of one request; what is a default is not sent."""
@@ -122,7 +122,7 @@ class Endpoint:
         """Whether a request may ask for several completions."""
         return self._takes_n
 
-    def gave(self, asked: int, given: int) -> None:
+    def note_given(self, asked: int, given: int) -> None:
         """Take note of how many completions came for one request."""
         if 0 < given < asked:
             self._takes_n = False

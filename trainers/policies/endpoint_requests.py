@@ -85,7 +85,7 @@ class Requests:
     def run(self) -> None:
         """Make all requests; results go to the queue, None comes last."""
         try:
-            asyncio.run(self._all())
+            asyncio.run(self._request_all())
         except asyncio.CancelledError:
             pass
         except BaseException as error:
@@ -105,7 +105,7 @@ class Requests:
             except RuntimeError:
                 return  # it was closed in between
 
-    async def _all(self) -> None:
+    async def _request_all(self) -> None:
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         self._places = asyncio.Semaphore(max(self._serving.concurrency, 1))
         self._freed = asyncio.Condition()
@@ -129,7 +129,7 @@ class Requests:
             if any(one.finish_reason == FAILED for one in got):
                 break
             for answer in answers:
-                self._endpoint.gave(answer.asked, len(answer.completions))
+                self._endpoint.note_given(answer.asked, len(answer.completions))
         if got:
             self._results.put((index, got[: self._n]))
 
@@ -145,17 +145,17 @@ class Requests:
             while True:
                 most = prompt_tokens + n * self._sampling.max_tokens
                 usd = self._serving.prices.usd(prompt_tokens, most - prompt_tokens)
-                held = await self._held(most, usd)
+                held = await self._hold(most, usd)
                 if held or n == 1 or self._stop is not None:
                     break
                 n //= 2
             if not held:
-                self._stop = self._stop or self._spent(most, usd)
+                self._stop = self._stop or self._explain_budget(most, usd)
                 return _Answer([], 0)
             try:
                 await self._pace()
                 seed = self._sampling.seed
-                given = await self._tried(
+                given = await self._try_request(
                     client, messages, n, None if seed is None else seed + place
                 )
             finally:
@@ -165,7 +165,7 @@ class Requests:
                     self._freed.notify_all()
         return _Answer(given, n)
 
-    async def _held(self, tokens: int, usd: float | None) -> bool:
+    async def _hold(self, tokens: int, usd: float | None) -> bool:
         """Set aside what a request may take; False where that is too much, or we have to stop."""
         async with self._freed:
             while self._stop is None:
@@ -188,7 +188,7 @@ class Requests:
         self._next_at = at + 60 / rate
         await asyncio.sleep(at - now)
 
-    async def _tried(
+    async def _try_request(
         self, client: Client, messages: list[Message], n: int, seed: int | None
     ) -> list[Completion]:
         """Return the completions of one request; a failed one is a completion that says why.
@@ -201,7 +201,7 @@ class Requests:
 
         while True:
             try:
-                asked = self._endpoint.asked(messages, n, self._sampling, seed)
+                asked = self._endpoint.make_arguments(messages, n, self._sampling, seed)
                 completions = await client.ask(asked, read)
             except AnswerFailed as failed:
                 if failed.status == 400 and self._endpoint.learn(failed.why):
@@ -213,7 +213,7 @@ class Requests:
                 if is_redirect or failed.status in _REFUSED:
                     self._give_up(f"answers with {failed.why}")
                     return []
-                return self._failed(failed.why)
+                return self._make_failed(failed.why)
             self._faults = 0
             return completions
 
@@ -246,7 +246,7 @@ class Requests:
             for (text, reasoning, finish_reason), tokens in zip(texts, split, strict=True)
         ]
 
-    def _failed(self, why: str) -> list[Completion]:
+    def _make_failed(self, why: str) -> list[Completion]:
         """Return a failed attempt; many in a row mean that the server is gone."""
         self._faults += 1
         if self._faults >= _FAULTS:
@@ -263,7 +263,7 @@ class Requests:
             f"the endpoint of {self._endpoint.model} {why}", f"Check it. {AGAIN}"
         )
 
-    def _spent(self, tokens: int, usd: float | None) -> BudgetReached:
+    def _explain_budget(self, tokens: int, usd: float | None) -> BudgetReached:
         budget = self._budget
         parts = [f"{budget.spent_tokens} tokens"]
         if budget.usd is not None:

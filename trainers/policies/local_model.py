@@ -67,7 +67,7 @@ class Local:
         each = max(self._serving.batch // n, 1)
         for start in range(0, len(order), each):
             group = order[start : start + each]
-            made = self._sampled([texts[index] for index in group], n, sampling)
+            made = self._sample_batch([texts[index] for index in group], n, sampling)
             yield from zip(group, made, strict=True)
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class Local:
             messages, add_generation_prompt=True, tokenize=True, return_dict=True
         )["input_ids"]
 
-    def _sampled(
+    def _sample_batch(
         self, prompts: list[list[int]], n: int, sampling: Sampling
     ) -> list[list[Completion]]:
         """Return n completions of each prompt; a batch that is too large is halved."""
@@ -115,7 +115,7 @@ class Local:
         room = self._context() - longest
         if room < 1:
             if len(prompts) > 1:
-                return [made for one in prompts for made in self._sampled([one], n, sampling)]
+                return [made for one in prompts for made in self._sample_batch([one], n, sampling)]
             why = f"a prompt of {longest} tokens leaves no room in a context of {self._context()}"
             return [[_fail(why, longest)]]
         if len(prompts) > 1 or n <= self._serving.batch:
@@ -129,9 +129,9 @@ class Local:
         if len(prompts) > 1:
             half = len(prompts) // 2
             parts = (prompts[:half], prompts[half:])
-            return [made for part in parts for made in self._sampled(part, n, sampling)]
-        first = self._sampled(prompts, n // 2, sampling)[0]
-        return [first + self._sampled(prompts, n - n // 2, sampling)[0]]
+            return [made for part in parts for made in self._sample_batch(part, n, sampling)]
+        first = self._sample_batch(prompts, n // 2, sampling)[0]
+        return [first + self._sample_batch(prompts, n - n // 2, sampling)[0]]
 
     def _batch(
         self, prompts: list[list[int]], n: int, sampling: Sampling, most: int
@@ -171,7 +171,9 @@ class Local:
                 new = made.sequences[:, ids.shape[1] :].tolist()
                 for row, tokens in zip(left, new, strict=True):
                     rows[row] += tokens
-                goes_on = [place for place, row in enumerate(left) if not self._ended(rows[row])]
+                goes_on = [
+                    place for place, row in enumerate(left) if not self._has_ended(rows[row])
+                ]
                 left = [left[place] for place in goes_on]
                 kept = torch.tensor(goes_on, dtype=torch.long, device=device)
                 ids, cache = made.sequences[kept], made.past_key_values
@@ -186,7 +188,7 @@ class Local:
             for place, prompt in enumerate(prompts)
         ]
 
-    def _ended(self, tokens: list[int]) -> bool:
+    def _has_ended(self, tokens: list[int]) -> bool:
         return any(token in self._ends for token in tokens)
 
     def _completion(self, tokens: list[int], prompt_tokens: int) -> Completion:

@@ -57,7 +57,7 @@ class Moments:
     mean: Floats
     squares: Floats
 
-    def between(self, first: int, last: int) -> Moments:
+    def select_steps(self, first: int, last: int) -> Moments:
         """Return the steps from `first` up to and without `last`."""
         import numpy as np
 

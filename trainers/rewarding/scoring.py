@@ -144,7 +144,7 @@ def rescore_run(
     for step in np.unique(steps).tolist():
         first, last = find_window(step, terms)
         at = steps == step
-        mean[at], std[at] = combine_moments(moments.between(first, last), terms)
+        mean[at], std[at] = combine_moments(moments.select_steps(first, last), terms)
     smoothed = smooth(raw, mean, std, terms)
     groups = [str(one) for one in attempts["group_id"].to_pylist()]
     scored = _assemble(lake, found, terms, run_id, rows, raw, smoothed, steps, groups, wanted)

@@ -64,7 +64,7 @@ class Unit:
         """Attempts made so far."""
         return sum(group.attempts for group in self.groups)
 
-    def next(self, config: Config) -> tuple[Group, int] | None:
+    def choose_next(self, config: Config) -> tuple[Group, int] | None:
         """Return the prompt to ask next and how often, or None where enough was done."""
         left = config.attempts - self.attempts
         if left < 1 or (config.keep and len(self.correct) >= config.keep):

@@ -98,7 +98,7 @@ def run_rollout(
                 units = plan_units(lake, one.row["policy_id"], prompts, sampling)
                 plans.append((one, Tally(name=str(one.row["name"])), units))
         work.judge_stored([unit for _, _, units in plans for unit in units])
-        if not any(unit.next(config) for _, _, units in plans for unit in units):
+        if not any(unit.choose_next(config) for _, _, units in plans for unit in units):
             return Outcome(
                 run_id=None, tallies=[tally for _, tally, _ in plans], snapshot=writer.flush()
             )
@@ -128,7 +128,7 @@ def run_rollout(
         writer.append({"runs": [started], "policies": rows}, message="rollout begins")
         for one, tally, units in plans:
             try:
-                work.all(one, tally, units)
+                work.sample_all(one, tally, units)
             finally:
                 snapshot = writer.flush()
                 one.close()
@@ -161,12 +161,14 @@ class _Work:
         """Ask for the verdicts that an interruption has left out."""
         self._verdicts([(unit, kernel) for unit in units for kernel in sorted(unit.unjudged)])
 
-    def all(self, policy: Policy, tally: Tally, units: Sequence[Unit]) -> None:
+    def sample_all(self, policy: Policy, tally: Tally, units: Sequence[Unit]) -> None:
         """Ask one policy in waves until every task has enough, or it can be asked no more."""
         most = len(units) * self._config.attempts
         while tally.stopped is None:
             wave = [
-                (unit, *chosen) for unit in units if (chosen := unit.next(self._config)) is not None
+                (unit, *chosen)
+                for unit in units
+                if (chosen := unit.choose_next(self._config)) is not None
             ]
             if not wave:
                 return

@@ -151,7 +151,7 @@ class Feed:
         size = len(sampled) // len(step.groups)
         tables = self._attempts(step, sampled, size)
         generations = tables["generations"]
-        known = self._stored(step.groups) if self._run.resumed else {}
+        known = self._read_stored(step.groups) if self._run.resumed else {}
         rule = (self._rule.name, self._rule.version)
         fresh = {
             name: [row for row in rows if row.get("generation_id") not in known]
@@ -237,7 +237,7 @@ class Feed:
             row = lake.run(read_sql(__file__, "group_snapshot"), [list(groups)]).one()
         return None if row is None else row["snapshot_id"]
 
-    def _stored(self, groups: Sequence[str]) -> dict[str, set[tuple[str, int]]]:
+    def _read_stored(self, groups: Sequence[str]) -> dict[str, set[tuple[str, int]]]:
         """Return the attempts of these groups that the lake has, with what has rewarded them."""
         with self._run.reader() as lake:
             rows = lake.run(read_sql(__file__, "group_attempts"), [list(groups)]).rows()

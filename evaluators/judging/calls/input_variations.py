@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import torch
 
 from evaluators.judging.comparison.tolerance import compute_rms
-from evaluators.memory.tensors import tensors_of, with_gaps
+from evaluators.memory.tensors import add_gaps, tensors_of
 from evaluators.references.task import call_seed
 
 _SCALE = 40.0
@@ -170,7 +170,7 @@ def _put_nan(tensor: torch.Tensor, draws: torch.Generator) -> torch.Tensor:
 
 
 def _add_gaps(inputs: list[Any], _: int) -> list[Any]:
-    return with_gaps(inputs)
+    return add_gaps(inputs)
 
 
 def _remove_rows(inputs: list[Any], _: int) -> list[Any]:

@@ -30,7 +30,7 @@ from evaluators.judging.comparison.result import Comparison
 from evaluators.judging.comparison.structure import is_whole
 from evaluators.judging.comparison.tolerance import compute_rms
 from evaluators.memory.tensors import layout, tensors_of
-from evaluators.references.task import Expected, ReferenceFailed, call_seed, same_bits
+from evaluators.references.task import Expected, ReferenceFailed, call_seed, has_same_bits
 from evaluators.worker.handle import Failed, WorkerHandle
 
 _LIMIT_S = 10.0
@@ -177,7 +177,7 @@ class RobustnessCalls:
             return None
         inputs = variation.change(own, seed)
         if all(
-            a is b or (not variation.strided and same_bits(a, b))
+            a is b or (not variation.strided and has_same_bits(a, b))
             for a, b in pair_tensors(own, inputs)
         ):
             return None

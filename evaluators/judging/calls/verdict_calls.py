@@ -19,7 +19,7 @@ from evaluators.judging.calls.precision_record import PrecisionRecord
 from evaluators.judging.comparison.outputs import compare, is_same_answer
 from evaluators.judging.comparison.result import Comparison, merge_comparisons
 from evaluators.memory.tensors import layout, tensors_of
-from evaluators.references.task import same_bits
+from evaluators.references.task import has_same_bits
 from evaluators.worker.handle import Failed
 
 _Kind: TypeAlias = Literal["own", "interior", "repeat"]
@@ -122,7 +122,7 @@ class VerdictCalls:
         self._precision.verdict_classes.append(comparison.precision_class)
         if is_inspected and not self._reference.mutates:
             pairs = pair_tensors(question.inputs, worker.inputs(slot))
-            if not all(same_bits(a, b) for a, b in pairs):
+            if not all(has_same_bits(a, b) for a, b in pairs):
                 raise Failed("incorrect", "input_mutated", "the call has changed its inputs")
         if self._repeated is not None:
             self._compare_repeated(self._repeated, question, output)
@@ -144,7 +144,7 @@ class VerdictCalls:
         if before == slot and self._slots > 1:
             return
         now = self._candidate.worker.output(0, before=True)
-        if not all(same_bits(a, b) for a, b in pair_tensors(output, now)):
+        if not all(has_same_bits(a, b) for a, b in pair_tensors(output, now)):
             self._evidence.flags.add("reuses_output_buffer")
 
     def _compare_repeated(self, before: Question, question: Question, output: Any) -> None:

@@ -19,7 +19,7 @@ from evaluators.judging.comparison.tolerance import (
     get_tolerance,
 )
 from evaluators.memory.tensors import tensors_of
-from evaluators.references.task import Expected, ReferenceFailed, same_bits
+from evaluators.references.task import Expected, ReferenceFailed, has_same_bits
 from evaluators.worker.handle import Failed
 
 _COUNTER = "num_batches_tracked"
@@ -48,7 +48,7 @@ class WeightChecks:
         room = CHEAP_BYTES
         for name in sorted(names, key=lambda name: (name in parameters, now[name].nbytes)):
             if name not in self._candidate.known_state:
-                if name not in parameters and not same_bits(before[name], now[name]):
+                if name not in parameters and not has_same_bits(before[name], now[name]):
                     self._note_state(f"{name} changes in the task's own calls, and is not there")
             elif now[name].nbytes <= room and not (
                 self._candidate.missing_parameters and name in parameters

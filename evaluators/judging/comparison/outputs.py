@@ -23,7 +23,7 @@ from evaluators.judging.comparison.structure import find_mismatch, is_whole, ord
 from evaluators.judging.comparison.tolerance import EAGER_ERRORS_ALLOWED
 from evaluators.memory.tensors import tensors_of
 from evaluators.references.choices import Choice, explain
-from evaluators.references.task import Expected, same_bits
+from evaluators.references.task import Expected, has_same_bits
 
 _INDICES = (torch.int64, torch.int32)
 
@@ -78,7 +78,7 @@ def is_same_answer(expected: Expected, one: Any, other: Any) -> bool:
         tensors_of(expected.value), expected.exact, tensors_of(one), tensors_of(other), strict=True
     )
     for wanted, exact, first, second in groups:
-        if same_bits(first, second):
+        if has_same_bits(first, second):
             continue
         if exact is None or is_whole(wanted):
             return False

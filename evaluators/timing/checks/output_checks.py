@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 from evaluators.memory.tensors import tensors_of
-from evaluators.references.task import same_bits
+from evaluators.references.task import has_same_bits
 from evaluators.timing.input_pool import InputPool
 from evaluators.timing.plan import Sources
 from evaluators.worker.handle import Failed, WorkerHandle
@@ -37,5 +37,5 @@ class OutputChecks:
             self._sources.check(inputs, self._kernel.output(call))
             now = self._kernel.inputs(slots[call])
             pairs = zip(tensors_of(inputs), tensors_of(now), strict=False)
-            if self._sources.keeps_inputs and not all(same_bits(a, b) for a, b in pairs):
+            if self._sources.keeps_inputs and not all(has_same_bits(a, b) for a, b in pairs):
                 raise Failed("incorrect", "input_mutated", "a timed call has changed its inputs")

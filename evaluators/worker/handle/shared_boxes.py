@@ -27,7 +27,7 @@ class SharedBoxes:
         self.boxes = (
             []
             if self._on_gpu
-            else [Box.mapped(fd, size) for fd, size in zip(self.fds, sizes, strict=True)]
+            else [Box.map_file(fd, size) for fd, size in zip(self.fds, sizes, strict=True)]
         )
 
     def close_fds(self) -> None:

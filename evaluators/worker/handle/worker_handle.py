@@ -88,7 +88,7 @@ class WorkerHandle:
                 outbox=self._boxes.fds[1],
                 build=build.folder if build is not None else None,
             )
-            self._pieces = Pieces(self._process.running)
+            self._pieces = Pieces(self._process.let_run)
         except SandboxFailed:
             self._boxes.close()
             if build is not None:

@@ -263,7 +263,9 @@ def _samples() -> tuple[tuple[float, dict[str, float]], ...]:
     """Return normal numbers for x, y and the parameters, the same ones on every machine."""
     draw, normal = Draw("samples"), NormalDist()
 
-    def one() -> float:
+    def draw_one() -> float:
         return normal.inv_cdf((draw.integer_below(9999) + 1) / 10001)
 
-    return tuple((one(), {name: one() for name in ("y", "scale", "bias")}) for _ in range(_TRIED))
+    return tuple(
+        (draw_one(), {name: draw_one() for name in ("y", "scale", "bias")}) for _ in range(_TRIED)
+    )

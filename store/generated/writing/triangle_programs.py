@@ -83,7 +83,7 @@ def cpp_kernels(module: Module, one: Triangle, post: Sequence[Step]) -> list[Ker
             right=not variant.startswith("wrong"),
         )
 
-    def direct(first: str, last: str) -> list[str]:
+    def write_direct(first: str, last: str) -> list[str]:
         """Sum for one element of the answer after the other."""
         if one.vector:
             return [
@@ -120,8 +120,8 @@ def cpp_kernels(module: Module, one: Triangle, post: Sequence[Step]) -> list[Ker
         *around[1],
         "}",
     ]
-    right = direct(one.first, one.last)
-    short = direct(
+    right = write_direct(one.first, one.last)
+    short = write_direct(
         *(
             (one.first, add_offset("i", -one.offset))
             if one.lower

@@ -70,7 +70,7 @@ def read(file: Path, root: Path) -> ReleasedFile:
     if '"level_id"' in first:
         rows = [_row(row, where) for row, where in _lines(text, file)]
         return ReleasedFile(file=file, data=data, origin=LINES, rows=rows)
-    return ReleasedFile(file=file, data=data, origin=NESTED, rows=list(_nested(text, file)))
+    return ReleasedFile(file=file, data=data, origin=NESTED, rows=list(_read_nested(text, file)))
 
 
 def _lines(text: str, file: Path) -> Iterator[tuple[dict[str, Any], str]]:
@@ -87,7 +87,7 @@ def _lines(text: str, file: Path) -> Iterator[tuple[dict[str, Any], str]]:
         yield _object(value, where), where
 
 
-def _nested(text: str, file: Path) -> Iterator[ReleasedRow]:
+def _read_nested(text: str, file: Path) -> Iterator[ReleasedRow]:
     """Yield the rows of the older form: level to a list of tasks."""
     levels = _object(sources.parse_json(text, file), str(file))
     for level, tasks in levels.items():

@@ -135,7 +135,7 @@ def read(root: Path) -> Dataset:
     for file in _files(root, "solutions", "json"):
         text = sources.read_text(file, root)
         fields = _object(sources.parse_json(text, file), str(file))
-        of = _known(fields, known, str(file))
+        of = _require_known(fields, known, str(file))
         dataset.solutions.setdefault(of, []).append(_solution(fields, str(file)))
         dataset.note(of, text)
     for folder in ("workloads", "traces"):
@@ -240,7 +240,7 @@ def _trace(fields: Mapping, known: set[str], where: str) -> Trace:
                 f"{where}: status {status!a:.40} is unknown", f"Known are {', '.join(STATUSES)}."
             )
     return Trace(
-        definition=_known(fields, known, where),
+        definition=_require_known(fields, known, where),
         workload=Workload(uuid=_text(workload, "uuid", where), axes=axes, inputs=inputs),
         solution=None if fields.get("solution") is None else _text(fields, "solution", where),
         evaluation=cast("Mapping | None", evaluation),
@@ -248,7 +248,7 @@ def _trace(fields: Mapping, known: set[str], where: str) -> Trace:
     )
 
 
-def _known(fields: Mapping, known: set[str], where: str) -> str:
+def _require_known(fields: Mapping, known: set[str], where: str) -> str:
     name = _text(fields, "definition", where)
     if name not in known:
         raise ImportFailed(f"{where}: there is no definition {name!a:.80}")

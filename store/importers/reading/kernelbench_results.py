@@ -167,7 +167,7 @@ def parse_baseline(text: str, file: Path, kind: str | None) -> Baseline:
             if problem is None:
                 raise ImportFailed(f"{where} is no name of a problem", "They are like 12_Name.py.")
             stats = _object(value, where)
-            mean_ms = _positive(stats.get("mean"))
+            mean_ms = _read_positive(stats.get("mean"))
             if mean_ms is not None:
                 key = (int(match[1]), problem[0])
                 figures[key] = (_clean(name), _line(stats.get("hardware")), mean_ms)
@@ -193,9 +193,9 @@ def _entry(problem_id: int, value: Any, where: str) -> Entry:
         raise ImportFailed(f"{where}: sample_id is {sample_id!a:.40}, no sample number")
     correct = _flag(fields, ("correctness", "correct"), where)
     stats = fields.get("runtime_stats")
-    runtime = _positive(fields.get("runtime"))
+    runtime = _read_positive(fields.get("runtime"))
     if runtime is None and isinstance(stats, dict):
-        runtime = _positive(cast("Mapping", stats).get("mean"))
+        runtime = _read_positive(cast("Mapping", stats).get("mean"))
     metadata = fields.get("metadata") or {}
     compiled = _flag(fields, ("compiled",), where) if "compiled" in fields else correct
     return Entry(
@@ -224,7 +224,7 @@ def _object(value: Any, where: str) -> Mapping:
     return cast("Mapping", value)
 
 
-def _positive(value: Any) -> float | None:
+def _read_positive(value: Any) -> float | None:
     """Return a measured time; KernelBench writes -1.0 if it did not measure."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None

@@ -113,7 +113,7 @@ def draw_scatter(name: str, series: Sequence[Series], x: Axis, y: Axis) -> str:
     `low` and `high` are the ends of y's interval.
     """
     with _open_drawing(name, height=3.6) as (figure, axes, done):
-        ends = _ends([value for one in series for value in [*one.x, *one.y] if value > 0])
+        ends = _find_limits([value for one in series for value in [*one.x, *one.y] if value > 0])
         axes.plot(ends, ends, color=_MUTED, linewidth=0.8)
         handles: list[Artist] = []
         for number, one in enumerate(series[: len(_SERIES)]):
@@ -271,7 +271,7 @@ def _scale(axes: Axes, which: Literal["x", "y"], axis: Axis, values: Sequence[fl
         mine.set_ticks(range(len(axis.ticks)), list(axis.ticks))
     elif axis.scale == "ratio":
         (axes.set_xscale if which == "x" else axes.set_yscale)("log")
-        low, high = _ends([value for value in values if value > 0])
+        low, high = _find_limits([value for value in values if value > 0])
         limits(low, high)
         ticks = [tick for tick in _TICKS if low <= tick <= high]
         if len(ticks) < 3:
@@ -290,7 +290,7 @@ def _scale(axes: Axes, which: Literal["x", "y"], axis: Axis, values: Sequence[fl
         mine.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
 
 
-def _ends(values: Sequence[float]) -> tuple[float, float]:
+def _find_limits(values: Sequence[float]) -> tuple[float, float]:
     """Return the limits of a logarithmic axis around the values and 1, with a margin."""
     low, high = min([*values, 1 / 1.25]), max([*values, 1.25])
     return low / 1.12, high * 1.12

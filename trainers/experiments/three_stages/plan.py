@@ -207,7 +207,7 @@ class Plan:
         )
 
     def _train(self, name: str, words: Callable[[], list[str]], stage: str) -> Step:
-        def whole() -> list[str]:
+        def write_command() -> list[str]:
             folder = self.out / "runs" / name
             more = ["--resume"] * (folder / "run.json").exists()
             if not more:
@@ -217,7 +217,7 @@ class Plan:
 
         return Step(
             name=name,
-            words=whole,
+            words=write_command,
             holds=lambda: (
                 self._find_model(name) is not None
                 and self.count("SELECT count(*) AS n FROM policies WHERE stage = $s", s=stage) > 0

@@ -131,7 +131,7 @@ class Study(Plan):
             environment |= {"CUDA_VISIBLE_DEVICES": self._list_visible_devices()[step.place]}
             cores = cores[step.place :: len(self.devices)]
 
-        def prepared() -> None:
+        def prepare_process() -> None:
             _die_with_parent()
             # Where a shell has started this program in the background, the signal is ignored.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -146,7 +146,7 @@ class Study(Plan):
                 env=environment,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                preexec_fn=prepared,
+                preexec_fn=prepare_process,
             )
             try:
                 return running.wait(limit), True
