@@ -128,7 +128,7 @@ def load(name: str) -> Evaluator:
 
     Raises:
         UnknownName: no evaluator has this name.
-        FlywheelError: its file is not Python, or lacks a part of the contract.
+        FlywheelError: its file cannot be imported, or lacks a part of the contract.
     """
     member = members.find_member(ROOM, name)
     module = member.load()

@@ -107,7 +107,7 @@ def _make_command(one: Member) -> Callable[..., None]:
                 _write(job, out, format, common)
 
     command.__annotations__ |= {
-        "config": Annotated[module.Config | None, Parameter(name="*")],
+        "config": members.annotate_config(module.Config),
         "request": Annotated[Request | None, Parameter(name="*")],
         "at": _option("Read the lake at this tag, snapshot number or ISO time (default: newest)."),
         "name": _option("Name of the dataset (default: the pipeline's name)."),

@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 from store.cli.options import COMMON, INCLUDING, At, Include
 from store.commandline import echo
 from store.commandline.help import CommandApp
-from store.commandline.members import Common, Group, Member
+from store.commandline.members import Common, Group, Member, annotate_config
 
 import_app = CommandApp(
     name="import",
@@ -71,7 +71,7 @@ def _import_command(importer: Member) -> Callable[..., None]:
 
     command.__annotations__ |= {
         "path": Annotated[Path | None, Parameter(help="File or folder to read.")],
-        "config": Annotated[module.Config | None, Parameter(name="*")],
+        "config": annotate_config(module.Config),
         "tag": Annotated[str | None, Parameter(help="Name the snapshot after the import.")],
         "max_file_gb": Annotated[
             float, Parameter(help="Refuse a Parquet file that decodes to more than N GB.")
@@ -107,7 +107,7 @@ def _export_command(exporter: Member) -> Callable[..., None]:
     at_help = "Read the lake at this tag, snapshot number or ISO time (default: newest)."
     command.__annotations__ |= {
         "folder": Annotated[Path, Parameter(help="New folder to write.")],
-        "config": Annotated[module.Config | None, Parameter(name="*")],
+        "config": annotate_config(module.Config),
         "at": Annotated[str | None, Parameter(help=at_help, show_default=False)],
         "including": Include,
         "common": Common,

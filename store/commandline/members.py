@@ -8,9 +8,10 @@ import importlib.util
 import logging
 import os
 import sys
+import traceback
 import typing
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal, TypeAlias
@@ -61,7 +62,7 @@ class Member:
     about: str
 
     def load(self) -> ModuleType:
-        """Import the member's module. Raises FlywheelError if the user's file is not Python."""
+        """Import the member's module. Raises FlywheelError if the import of a user's file fails."""
         if not self.module.startswith("flywheel."):
             return importlib.import_module(self.module)
         spec = importlib.util.spec_from_file_location(self.module, self.file)
@@ -71,8 +72,15 @@ class Member:
         sys.modules[self.module] = module
         try:
             spec.loader.exec_module(module)
+        except FlywheelError:
+            raise
         except SyntaxError as error:
             raise FlywheelError(f"{self.file} is not Python: {error}") from error
+        except (Exception, SystemExit) as error:
+            raise FlywheelError(
+                f"{self.file} cannot be imported: {_describe_exception(error, self.file)}",
+                "Correct the file or move it away. --verbose prints the traceback.",
+            ) from error
         return module
 
 
@@ -198,6 +206,15 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
             sys.exit(1)
 
 
+def annotate_config(config: type) -> Any:
+    """Return the annotation of a parameter that takes a member's Config as single options.
+
+    cyclopts takes a class without fields for one value, so such a Config is no parameter at all.
+    """
+    is_empty = is_dataclass(config) and not fields(config)
+    return Annotated[config | None, Parameter(parse=False) if is_empty else Parameter(name="*")]
+
+
 def doc_lines(file: Path) -> Iterator[str]:
     """Yield the lines of a member's docstring after the first."""
     yield from _docstring(file)[1:]
@@ -241,6 +258,14 @@ def _move_common_options(app: App, arguments: Sequence[str]) -> list[str]:
             break
     end = rest.index("--") if "--" in rest else len(rest)
     return [*commands, *rest[:end], *moved, *rest[end:]]
+
+
+def _describe_exception(error: BaseException, file: Path) -> str:
+    """Return the type and message of an exception, and the last line of the file that it left."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(file.absolute())]
+    place = f" (line {lines[-1]})" if lines else ""
+    return f"{type(error).__name__}: {error}{place}"
 
 
 def _docstring(file: Path) -> list[str]:

@@ -111,6 +111,8 @@ def test_the_member_of_this_room_follows_the_contract() -> None:
         ("\n".join(PARTS.values()).replace("int = 1", "object = object"), "JSON"),
         ("\n".join((*PARTS.values(), "def settle(tables, second, failed): ...")), "remeasure"),
         ("VERSION = = 1", "not Python"),
+        ("VERSION = 1\nraise OSError('no device')", r"OSError: no device \(line 2\)"),
+        ("import no_such_library", "ModuleNotFoundError: No module named 'no_such_library'"),
     ],
 )
 def test_a_file_that_breaks_the_contract_is_refused_by_name(

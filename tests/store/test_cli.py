@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import builders
+import commands
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -23,6 +24,7 @@ from cyclopts import App
 import store
 from store.cli import app as cli
 from store.commandline import display, members
+from store.errors import FlywheelError
 from store.lake import location
 from store.schema import catalog
 
@@ -415,3 +417,53 @@ def test_rooms_import_only_downwards() -> None:
     )
     assert done.returncode == 0, done.stdout
     assert "0 broken" in done.stdout
+
+
+def test_an_importer_without_options_has_no_parameter_for_them(tmp_path: Path) -> None:
+    without, having = (
+        commands.run(["store", "import", name, "--help"], cwd=tmp_path).stdout
+        for name in ("measured", "kernels")
+    )
+    assert "--tag" in without
+    assert "CONFIG" not in without
+    assert "--suite" in having
+
+
+@pytest.mark.parametrize(
+    "room",
+    [
+        "store.importers",
+        "store.exporters",
+        "pipelines",
+        "evaluators",
+        "evaluators.detectors",
+        "trainers",
+        "trainers.rewards",
+    ],
+)
+def test_a_members_file_that_raises_is_named_with_its_exception(
+    room: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = Path("flywheel") / room.rpartition(".")[2] / "mine.py"
+    file.parent.mkdir(parents=True)
+    for text, what in (
+        ("import os\n\nos.environ['NO_SUCH_NAME']\n", "KeyError: 'NO_SUCH_NAME' (line 3)"),
+        ("raise SystemExit(2)\n", "SystemExit: 2 (line 1)"),
+    ):
+        file.write_text(text)
+        with pytest.raises(FlywheelError) as error:
+            members.find_member(room, "mine").load()
+        assert error.value.message == f"{file} cannot be imported: {what}"
+        assert "Correct the file" in str(error.value.hint)
+
+
+def test_a_members_file_that_raises_is_no_unexpected_error(tmp_path: Path) -> None:
+    (tmp_path / "flywheel" / "importers").mkdir(parents=True)
+    (tmp_path / "flywheel" / "importers" / "mine.py").write_text("raise ValueError('\\x1b[2J')\n")
+    done = commands.run(["store", "import", "mine", "x"], cwd=tmp_path)
+    assert done.returncode == 1
+    assert "error: flywheel/importers/mine.py cannot be imported: ValueError:" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "\x1b" not in done.stderr
+    assert "This is a bug" not in done.stderr
