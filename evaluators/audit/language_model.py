@@ -20,8 +20,6 @@ from store.errors import EvaluatorError
 from store.ids import content_id, uuid7
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     import jinja2
 
 log = logging.getLogger(__name__)
@@ -285,12 +283,7 @@ class _Model:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def complete(self, messages: list[dict[str, str]]) -> str | None:

@@ -19,9 +19,9 @@ from evaluators.judging.case import Policy
 from evaluators.judging.comparison.outputs import compare
 from evaluators.references.task import Reference, ReferenceFailed
 from evaluators.references.weight_seed import WEIGHT_SEED
-from evaluators.sandbox.launcher import ForkServer
+from evaluators.sandbox.launcher import ForkServer, Limits
 from evaluators.worker import baselines as implementations
-from evaluators.worker.handle import Sample, WorkerHandle
+from evaluators.worker.handle import Deadlines, Sample, WorkerHandle
 from store.errors import SandboxFailed
 
 TASK_FILE = "task.py"
@@ -55,6 +55,17 @@ class Sizes:
         affordable = _SLOTS_BYTES // max(1, inputs)
         fewest = 2 if inputs <= _TWO_SLOTS_BYTES else 1
         return cls(inputs, outputs, max(fewest, min(_MOST_SLOTS, affordable)))
+
+
+@dataclass(frozen=True)
+class BaselineTask:
+    """A task whose own module runs as the baselines, and what its workers get."""
+
+    code: str
+    axes: Mapping[str, Any]
+    sizes: Sizes
+    limits: Limits
+    deadlines: Deadlines
 
 
 @dataclass

@@ -25,6 +25,7 @@ from evaluators.device.roofline import Floor, compute_floor
 from evaluators.diagnosis.bottleneck import Peaks, peaks
 from evaluators.judging.baseline_workers import (
     TASK_FILE,
+    BaselineTask,
     BaselineWorkers,
     Sizes,
     await_workers,
@@ -195,50 +196,34 @@ class Bench:
         """Try the device after a crash; returns what is wrong with it, if anything."""
         return find_gpu_fault(self.start_candidate) if self.device == "cuda" else None
 
-    def expect_baselines(
-        self,
-        code: str,
-        axes: Mapping[str, Any],
-        sizes: Sizes,
-        limits: Limits,
-        deadlines: Deadlines,
-        names: Sequence[str] = ("eager",),
-    ) -> None:
+    def expect_baselines(self, task: BaselineTask, names: Sequence[str] = ("eager",)) -> None:
         """Begin to start eager's two workers, unless they run: `start_baselines` will ask for them.
 
         Their processes, and those that these baselines need besides, start while a candidate is
         built and gives its answers.
         """
-        self.open_reference(code, axes)
-        if self._baseline_sizes != sizes:
+        self.open_reference(task.code, task.axes)
+        if self._baseline_sizes != task.sizes:
             self.end_baselines()
         if self._baselines is None and not self._starting:
-            self._baseline_sizes = sizes
+            self._baseline_sizes = task.sizes
             self._warm_up(names)
-            self._starting = self._start_reference_workers(
-                code, axes, sizes, limits, deadlines, range(2)
-            )
+            self._starting = self._start_reference_workers(task, range(2))
 
     def start_baselines(
-        self,
-        code: str,
-        axes: Mapping[str, Any],
-        sizes: Sizes,
-        limits: Limits,
-        deadlines: Deadlines,
-        names: Sequence[str] = ("eager",),
+        self, task: BaselineTask, names: Sequence[str] = ("eager",)
     ) -> BaselineWorkers:
         """Return workers that run the task's own module as these baselines, and as eager anyway.
 
         A baseline that fails, or gives a wrong answer, is left out, and `unavailable` says why.
         Raises ReferenceFailed where eager itself fails, SandboxFailed.
         """
-        reference = self.open_reference(code, axes)
+        reference = self.open_reference(task.code, task.axes)
         self.unavailable |= explain_unimplemented(names)
         available = implementations.list_baselines(self.device)
         wanted = [name for name in reversed(available) if name in names]
         while True:
-            self.expect_baselines(code, axes, sizes, limits, deadlines, names)
+            self.expect_baselines(task, names)
             if self._baselines is None:
                 starting, self._starting = self._starting, []
                 main, control = await_workers(starting)
@@ -251,7 +236,7 @@ class Bench:
                 number = 2 + list_own_processes(available).index(name)
                 self._warm_up(names)
                 [self._baselines.owned[name]] = await_workers(
-                    self._start_reference_workers(code, axes, sizes, limits, deadlines, [number])
+                    self._start_reference_workers(task, [number])
                 )
             try:
                 worker = self._baselines.get_worker(name)
@@ -269,25 +254,19 @@ class Bench:
             self._baseline_servers.append(server)
 
     def _start_reference_workers(
-        self,
-        code: str,
-        axes: Mapping[str, Any],
-        sizes: Sizes,
-        limits: Limits,
-        deadlines: Deadlines,
-        numbers: Iterable[int],
+        self, task: BaselineTask, numbers: Iterable[int]
     ) -> list[Future[WorkerHandle]]:
         """Start workers with the task's module in them, each of the fork server of its number."""
-        arguments = self.open_reference(code, axes).arguments
+        arguments = self.open_reference(task.code, task.axes).arguments
         # They outlive evaluations, and a compiler may be at work in them without a process of its
         # own: the limits of one candidate are not theirs.
-        deadlines = replace(deadlines, import_s=deadlines.build_s, total_s=math.inf)
-        limits = replace(limits, memory_bytes=None, cpu_s=_ENDLESS_S)
+        deadlines = replace(task.deadlines, import_s=task.deadlines.build_s, total_s=math.inf)
+        limits = replace(task.limits, memory_bytes=None, cpu_s=_ENDLESS_S)
 
         def start(number: int) -> WorkerHandle:
             server = self._baseline_servers[number]
-            worker = self._start(server, {TASK_FILE: code}, sizes, limits, deadlines)
-            load_task(worker, axes, arguments)
+            worker = self._start(server, {TASK_FILE: task.code}, task.sizes, limits, deadlines)
+            load_task(worker, task.axes, arguments)
             return worker
 
         return [self._side.submit(start, number) for number in numbers]

@@ -17,7 +17,6 @@ import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from evaluators.memory.sealed_file import create_sealed_file
@@ -58,12 +57,7 @@ class Builder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._fork_server is not None:
             self._fork_server.close()
 

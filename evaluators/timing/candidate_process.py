@@ -6,13 +6,13 @@ import json
 import secrets
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from evaluators.device.roofline import Floor
 from evaluators.diagnosis.bottleneck import analysis, share
-from evaluators.judging.baseline_workers import BaselineWorkers, Sizes
+from evaluators.judging.baseline_workers import BaselineTask, BaselineWorkers, Sizes
 from evaluators.judging.bench import Bench
 from evaluators.judging.calls.input_seeds import Question, draw_question
 from evaluators.judging.calls.protocol import CorrectnessProtocol
@@ -65,8 +65,9 @@ def measure_candidate(
     bench.set_policy(options.policy)
     setup = _prepare(case, bench, options, outcome)
     with outcome.time_part("start"):
-        bench.expect_baselines(*setup.task, options.baselines)
-        arm = bench.start_candidate(_collect_files(case), *setup.task[2:])
+        task = setup.task
+        bench.expect_baselines(task, options.baselines)
+        arm = bench.start_candidate(_collect_files(case), task.sizes, task.limits, task.deadlines)
     try:
         session, baselines, sources = _measure_worker(arm, setup, case, bench, options, outcome)
     finally:
@@ -92,8 +93,7 @@ class _Setup:
     reference: Reference
     first: Question
     """The question of the first call."""
-    task: tuple[str, Mapping[str, Any], Sizes, Limits, Deadlines]
-    """Text and axes of the task; sizes, limits and deadlines of its workers."""
+    task: BaselineTask
 
 
 def _prepare(case: Case, bench: Bench, options: Options, outcome: Outcome) -> _Setup:
@@ -112,7 +112,8 @@ def _prepare(case: Case, bench: Bench, options: Options, outcome: Outcome) -> _S
         first_call_s=options.deadlines.first_call_s + _ANSWERS * answer_s,
         call_s=max(options.deadlines.call_s, _ANSWERS * answer_s),
     )
-    return _Setup(reference, first, (case.task_code, axes, sizes, options.limits, deadlines))
+    task = BaselineTask(case.task_code, axes, sizes, options.limits, deadlines)
+    return _Setup(reference, first, task)
 
 
 def _measure_worker(
@@ -128,7 +129,7 @@ def _measure_worker(
     protocol = _judge_answers(arm, setup, case, bench, options, outcome)
     begin = time.perf_counter()
     with outcome.time_part("baselines"), bench.lock.hold_shared():
-        baselines = bench.start_baselines(*setup.task, options.baselines)
+        baselines = bench.start_baselines(setup.task, options.baselines)
         # No bandwidth is known of a processor; what a diagnosis counts is counted there.
         floor = bench.compute_floor() if bench.device == "cuda" else Floor()
     arm.excuse(time.perf_counter() - begin)
@@ -148,7 +149,7 @@ def _measure_worker(
         arm.excuse(waited_s)
         if options.robustness and not protocol.make_robustness_calls(baselines.main):
             bench.end_baselines()
-            baselines = bench.start_baselines(*setup.task)
+            baselines = bench.start_baselines(setup.task)
     with outcome.time_part("diagnosis"), bench.lock.hold_shared() as waited_s:
         arm.excuse(waited_s)
         if options.profile:

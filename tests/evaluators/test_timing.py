@@ -16,7 +16,7 @@ from evaluators.clock.rounds import EmptyRounds, RoundTime
 from evaluators.device.fingerprint import Reading
 from evaluators.device.roofline import Floor, compute_floor, count_moved_bytes, count_work
 from evaluators.judge import Config, judge, remeasure, settle
-from evaluators.judging.baseline_workers import BaselineWorkers, Sizes
+from evaluators.judging.baseline_workers import BaselineTask, BaselineWorkers, Sizes
 from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
 from evaluators.memory.tensors import layout
@@ -344,7 +344,7 @@ def start_eager(bench: Bench, task: str) -> Iterator[Callable[[dict[str, int]], 
         inputs = bench.open_reference(task, axes).inputs(1)
         size = layout(inputs)[1]
         sizes = Sizes.of(size, 2 * size)
-        return bench.start_baselines(task, axes, sizes, LIMITS, DEADLINES)
+        return bench.start_baselines(BaselineTask(task, axes, sizes, LIMITS, DEADLINES))
 
     yield start_arms
     bench.end_baselines()

@@ -16,7 +16,6 @@ import socket
 import threading
 import time
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any
 from urllib.parse import unquote
 
@@ -127,12 +126,7 @@ class HubServer:
             time.sleep(0.01)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.should_exit = True
         self._thread.join(10)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -208,12 +207,7 @@ class _Pool:
     def __enter__(self) -> _Pool:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def judge(self, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Verdict]:

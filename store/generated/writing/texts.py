@@ -8,6 +8,7 @@ C and not C++ since even <math.h> takes g++ several times as long.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NotRequired, TypedDict, Unpack
 
 from store.generated.writing.module import Module, import_functional, indent
 from store.generated.writing.task import Kernel
@@ -21,16 +22,21 @@ ROWS_COLS = ("rows=x.shape[0]", "cols=x.shape[1]")
 PRAGMA = "#pragma omp parallel for num_threads(threads)"
 
 
+class Labels(TypedDict):
+    """What tells a kernel from the others of its task."""
+
+    variant: str
+    techniques: tuple[str, ...]
+    right: NotRequired[bool]
+
+
 def torch_kernel(
     about: str,
     module: Module,
     lines: Sequence[str],
-    *,
-    variant: str,
-    techniques: tuple[str, ...],
-    right: bool = True,
+    **labels: Unpack[Labels],
 ) -> Kernel:
-    """Return a kernel in PyTorch operations; `variant` and what follows it are as in `Kernel`."""
+    """Return a kernel in PyTorch operations; `labels` are as in `Kernel`."""
     code = f'''"""{about}"""
 
 import torch
@@ -40,14 +46,7 @@ import torch.nn as nn
 class ModelNew(nn.Module):
 {module.init()}{module.forward(lines)}
 '''
-    return Kernel(
-        variant=variant,
-        code=code,
-        about=about,
-        language="torch",
-        techniques=techniques,
-        right=right,
-    )
+    return Kernel(code=code, about=about, language="torch", **labels)
 
 
 def cpp_kernel(
@@ -59,9 +58,7 @@ def cpp_kernel(
     sizes: Sequence[str],
     flags: str,
     device: str = "",
-    variant: str,
-    techniques: tuple[str, ...],
-    right: bool = True,
+    **labels: Unpack[Labels],
 ) -> Kernel:
     """Return a kernel in C that is compiled when its file is imported.
 
@@ -75,7 +72,7 @@ def cpp_kernel(
         sizes: Name and expression of each whole number, such as "rows=x.shape[0]".
         flags: Flags of the compiler.
         device: Lines before the body; the functions that it calls.
-        variant, techniques, right: As in `Kernel`.
+        labels: As in `Kernel`.
     """
     named = [size.split("=", 1) for size in sizes]
     if "-fopenmp" in flags:
@@ -121,14 +118,7 @@ RUN.argtypes = [ctypes.c_void_p] * {len(pointers)} + [ctypes.c_long] * {len(name
 class ModelNew(nn.Module):
 {module.init()}{module.forward(lines)}
 '''
-    return Kernel(
-        variant=variant,
-        code=code,
-        about=about,
-        language="cpp",
-        techniques=techniques,
-        right=right,
-    )
+    return Kernel(code=code, about=about, language="cpp", **labels)
 
 
 def triton_kernel(
@@ -141,9 +131,7 @@ def triton_kernel(
     grid: str,
     meta: Mapping[str, str],
     warps: int = 4,
-    variant: str,
-    techniques: tuple[str, ...],
-    right: bool = True,
+    **labels: Unpack[Labels],
 ) -> Kernel:
     """Return a kernel in Triton.
 
@@ -157,7 +145,7 @@ def triton_kernel(
         grid: The grid's sizes, such as "x.shape[0],".
         meta: Compile-time constants and their values.
         warps: Warps of a program; 4 is Triton's own default.
-        variant, techniques, right: As in `Kernel`.
+        labels: As in `Kernel`.
     """
     named = [size.split("=", 1) for size in sizes]
     arguments = ", ".join(
@@ -189,14 +177,7 @@ def run({arguments}):
 class ModelNew(nn.Module):
 {module.init()}{module.forward(lines)}
 '''
-    return Kernel(
-        variant=variant,
-        code=code,
-        about=about,
-        language="triton",
-        techniques=techniques,
-        right=right,
-    )
+    return Kernel(code=code, about=about, language="triton", **labels)
 
 
 def cuda_kernel(
@@ -209,9 +190,7 @@ def cuda_kernel(
     grid: str,
     block: str = "256, 1, 1",
     device: str = "",
-    variant: str,
-    techniques: tuple[str, ...],
-    right: bool = True,
+    **labels: Unpack[Labels],
 ) -> Kernel:
     """Return a kernel in CUDA C++ that NVRTC compiles when the module is constructed.
 
@@ -225,7 +204,7 @@ def cuda_kernel(
         grid: The grid's three sizes.
         block: The block's three sizes.
         device: Functions that the body calls.
-        variant, techniques, right: As in `Kernel`.
+        labels: As in `Kernel`.
     """
     named = [size.split("=", 1) for size in sizes]
     arguments = ", ".join(
@@ -254,14 +233,7 @@ SOURCE = r"""
 class ModelNew(nn.Module):
 {module.init('self.run = torch.cuda._compile_kernel(SOURCE, "run")')}{module.forward(lines)}
 '''
-    return Kernel(
-        variant=variant,
-        code=code,
-        about=about,
-        language="cuda",
-        techniques=techniques,
-        right=right,
-    )
+    return Kernel(code=code, about=about, language="cuda", **labels)
 
 
 def function(steps: Sequence[str], name: str = "pre", qualifier: str = "static") -> str:
