@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter as Tally
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,16 +71,7 @@ def render_rows(
         texts = [job.module.render(row) for row in rows]
         digests = [[digest_messages(turns) for turns in row.values()] for row in texts]
         tokens = job.counter.count([_join_texts(row) for row in texts])
-        kept: list[int] = []
-        for index, digest in enumerate(digests):
-            whole = hashlib.sha256("".join(digest).encode()).digest()
-            if job.max_tokens is not None and tokens[index] > job.max_tokens:
-                dropped["row: over length"] += 1
-            elif whole in seen:
-                dropped["row: duplicate"] += 1
-            else:
-                seen.add(whole)
-                kept.append(index)
+        kept = list(_choose_rows(digests, tokens, job.max_tokens, seen, dropped))
         done += len(rows)
         progress(done, selection.rows.num_rows, "rows")
         if not kept:
@@ -94,11 +85,7 @@ def render_rows(
             constants,
         )
         hash_rows(content, table, [digests[index] for index in kept])
-        for index in kept:
-            row = rows[index]
-            dataset.licences["task", row.task.task_id] = row.task.license
-            for kernel in row.kernels:
-                dataset.licences["kernel", kernel.kernel_id] = kernel.license
+        _add_licences(dataset, [rows[index] for index in kept])
         if dataset.example is None:
             dataset.example = texts[kept[0]]
         dataset.rows += table.num_rows
@@ -117,6 +104,32 @@ def render_rows(
     if dataset.rows == 0:
         why = ", ".join(f"{reason} {count}" for reason, count in dataset.dropped.items())
         raise EmptyDataset(f"{job.pipeline}: every row was left out", why)
+
+
+def _choose_rows(
+    digests: Sequence[Sequence[str]],
+    tokens: Sequence[int],
+    max_tokens: int | None,
+    seen: set[bytes],
+    dropped: Tally[str],
+) -> Iterator[int]:
+    """Yield the places of rows that are new and short enough; add to `seen` and `dropped`."""
+    for index, digest in enumerate(digests):
+        whole = hashlib.sha256("".join(digest).encode()).digest()
+        if max_tokens is not None and tokens[index] > max_tokens:
+            dropped["row: over length"] += 1
+        elif whole in seen:
+            dropped["row: duplicate"] += 1
+        else:
+            seen.add(whole)
+            yield index
+
+
+def _add_licences(dataset: Dataset, rows: Iterable[Row]) -> None:
+    for row in rows:
+        dataset.licences["task", row.task.task_id] = row.task.license
+        for kernel in row.kernels:
+            dataset.licences["kernel", kernel.kernel_id] = kernel.license
 
 
 def preview_dataset(job: Job, progress: Progress = ignore_progress) -> Dataset:

@@ -59,27 +59,15 @@ def rescore(
     format
         Format of the rewards per step, or of those that differ.
     """
-    import pyarrow as pa
-
     import store
     from store.commandline import display
-    from trainers.rewarding import rules, scoring, verification
+    from trainers.rewarding import rules, scoring
     from trainers.runs import key_values
 
     with store.open(common.lake, at) as lake:
         run_id = _find_run(lake, run)
         if verify:
-            found = verification.verify_rewards(lake, run_id, rule, name=name)
-            if found.different:
-                display.write_rows(pa.Table.from_pylist(found.different), format)
-                raise FlywheelError(
-                    f"{len(found.different)} of {found.rewards} rewards of {rule} differ",
-                    "Stored rows do not change, so the rule has changed: increase its VERSION.",
-                )
-            same = found.rewards - found.elsewhere
-            echo.print_result(f"{same} of {found.rewards} rewards of {rule} are unchanged")
-            if found.elsewhere:
-                echo.print_note(f"{found.elsewhere} were computed at another lake's snapshot")
+            _verify(lake, run_id, rule, name, format)
             return
         known = rules.load_rule(rule)
         terms = rules.configure_rule(known, key_values.parse_values("option", option))
@@ -96,6 +84,26 @@ def rescore(
             {"rewards": scored.rows}, f"rewards of run {run_id} under {stored_as} {known.version}"
         )
     echo.print_note(f"rewards +{len(scored.rows)} → snapshot {snapshot}")
+
+
+def _verify(lake: store.Lake, run_id: str, rule: str, name: str | None, format: Format) -> None:
+    """Recompute stored rewards and print those that differ; raises FlywheelError if any do."""
+    import pyarrow as pa
+
+    from store.commandline import display
+    from trainers.rewarding import verification
+
+    found = verification.verify_rewards(lake, run_id, rule, name=name)
+    if found.different:
+        display.write_rows(pa.Table.from_pylist(found.different), format)
+        raise FlywheelError(
+            f"{len(found.different)} of {found.rewards} rewards of {rule} differ",
+            "Stored rows do not change, so the rule has changed: increase its VERSION.",
+        )
+    same = found.rewards - found.elsewhere
+    echo.print_result(f"{same} of {found.rewards} rewards of {rule} are unchanged")
+    if found.elsewhere:
+        echo.print_note(f"{found.elsewhere} were computed at another lake's snapshot")
 
 
 def _find_run(lake: store.Lake, prefix: str) -> str:

@@ -73,12 +73,7 @@ def make_attempt_rows(
     kernels: dict[str, Row] = {}
     settings = json.dumps(asdict(sampling))
     for index, completion in enumerate(completions, start=first):
-        failed = completion.finish_reason == FAILED
-        parsed = (
-            ParsedCompletion(parse_error=completion.error or "no answer")
-            if failed
-            else parse_completion(completion.text, completion.finish_reason)
-        )
+        parsed = _parse(completion)
         kernel = _make_kernel_row(parsed)
         if kernel is not None:
             kernels.setdefault(kernel["kernel_id"], kernel)
@@ -87,28 +82,16 @@ def make_attempt_rows(
             {
                 "generation_id": generation_id,
                 "run_id": run_id,
-                "task_id": asked.task_id,
                 "policy_id": policy_id,
                 "kernel_id": kernel and kernel["kernel_id"],
-                "prompt_id": asked.prompt_id,
                 "group_id": group_id,
                 "sample_index": index,
                 "trajectory_id": generation_id,
                 "turn": 0,
-                "completion": None if failed else format_completion(completion),
-                "finish_reason": completion.finish_reason,
-                "parse_error": parsed.parse_error,
-                "analysis": parsed.analysis,
-                "design": parsed.design,
-                "exemplar_kernel_ids": asked.exemplar_kernel_ids,
-                "exemplar_scores": asked.exemplar_scores,
-                "lake_id": asked.lake_id,
-                "snapshot_id": asked.snapshot_id,
                 "sampling": settings,
-                "prompt_tokens": completion.prompt_tokens,
-                "completion_tokens": completion.completion_tokens,
-                "cost_usd": completion.cost_usd,
                 "source": SOURCE,
+                **_describe_prompt(asked),
+                **_describe_completion(completion, parsed),
             }
         )
         if parsed.analysis:
@@ -143,6 +126,37 @@ def find_fastest(parsed: ParsedCompletion, asked: ShownPrompt) -> str | None:
     if parsed.fastest is None or not 1 <= parsed.fastest <= len(asked.exemplar_kernel_ids):
         return None
     return asked.exemplar_kernel_ids[parsed.fastest - 1]
+
+
+def _parse(completion: Completion) -> ParsedCompletion:
+    if completion.finish_reason == FAILED:
+        return ParsedCompletion(parse_error=completion.error or "no answer")
+    return parse_completion(completion.text, completion.finish_reason)
+
+
+def _describe_prompt(asked: ShownPrompt) -> Row:
+    return {
+        "task_id": asked.task_id,
+        "prompt_id": asked.prompt_id,
+        "exemplar_kernel_ids": asked.exemplar_kernel_ids,
+        "exemplar_scores": asked.exemplar_scores,
+        "lake_id": asked.lake_id,
+        "snapshot_id": asked.snapshot_id,
+    }
+
+
+def _describe_completion(completion: Completion, parsed: ParsedCompletion) -> Row:
+    failed = completion.finish_reason == FAILED
+    return {
+        "completion": None if failed else format_completion(completion),
+        "finish_reason": completion.finish_reason,
+        "parse_error": parsed.parse_error,
+        "analysis": parsed.analysis,
+        "design": parsed.design,
+        "prompt_tokens": completion.prompt_tokens,
+        "completion_tokens": completion.completion_tokens,
+        "cost_usd": completion.cost_usd,
+    }
 
 
 def _make_prompt_row(asked: ShownPrompt) -> Row:

@@ -104,28 +104,17 @@ def run_rollout(
             )
         work.run_id = uuid7()
         rows = [one.row for one in policies]
-        started = {
-            "run_id": work.run_id,
-            "kind": "rollout",
-            "name": NAME,
-            # Policies by their ids: what names them on the command line may be a private URL.
-            "config": json.dumps(
-                {
-                    "policies": [row["policy_id"] for row in rows],
-                    "sampling": asdict(sampling),
-                    "rollout": asdict(config),
-                    "judged": judge is not None,
-                    "prompts": len(prompts),
-                    **(told or {}),
-                }
-            ),
-            "version": store.__version__,
-            "lake_id": origin[0],
-            "snapshot_id": origin[1],
-            "host": platform.node(),
-            "started_at": datetime.now(UTC),
+        # Policies by their ids: what names them on the command line may be a private URL.
+        configuration = {
+            "policies": [row["policy_id"] for row in rows],
+            "sampling": asdict(sampling),
+            "rollout": asdict(config),
+            "judged": judge is not None,
+            "prompts": len(prompts),
+            **(told or {}),
         }
-        writer.append({"runs": [started], "policies": rows}, message="rollout begins")
+        run = _make_run_row(work.run_id, configuration, origin)
+        writer.append({"runs": [run], "policies": rows}, message="rollout begins")
         for one, tally, units in plans:
             try:
                 work.sample_all(one, tally, units)
@@ -138,6 +127,22 @@ def run_rollout(
         snapshot=snapshot,
         kernel_ids=list(work.written),
     )
+
+
+def _make_run_row(
+    run_id: str, configuration: Mapping[str, Any], origin: tuple[str, int]
+) -> dict[str, Any]:
+    return {
+        "run_id": run_id,
+        "kind": "rollout",
+        "name": NAME,
+        "config": json.dumps(configuration),
+        "version": store.__version__,
+        "lake_id": origin[0],
+        "snapshot_id": origin[1],
+        "host": platform.node(),
+        "started_at": datetime.now(UTC),
+    }
 
 
 class _Work:
