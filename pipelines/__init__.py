@@ -1,7 +1,6 @@
 """Datasets out of a pinned snapshot: SQL picks the rows, templates make the text.
 
-What pipelines, trainers and tests use of this package are the names below; each is imported on
-first use.
+Pipelines, trainers and tests use the names below; each is imported on first use.
 """
 
 from __future__ import annotations

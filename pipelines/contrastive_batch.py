@@ -140,7 +140,7 @@ def render(row: Row) -> dict[str, list[Message]]:
 
 
 def explain(lake: store.Lake, config: Config, request: Request, task: str) -> RenderableType:
-    """Draw the buckets of one task, their probabilities and what the first draw takes.
+    """Draw a chart of one task's buckets, their probabilities, and the kernels of the first draw.
 
     Raises:
         UnknownName: no such task, or several.
@@ -202,12 +202,12 @@ def _find_scores(
 
 
 def _make_empty_scores() -> Relation:
-    """Return scored kernels in their columns, but none."""
+    """Return an empty table with the columns of scored kernels."""
     return Relation(sql=sql("contrastive_batch", "nothing_scored"))
 
 
 def _describe_stand_ins(rows: pa.Table, device: str | None) -> dict[str, str]:
-    """Return notes on exemplars whose score no source states for the device."""
+    """Return notes on exemplars whose score is implied for the device, and not published."""
     import pyarrow.compute as pc
 
     notes: dict[str, str] = {}

@@ -69,7 +69,7 @@ def workload_id(task: str, axes: str = "{}", dtype: str | None = None) -> str:
 
 
 def _compute_task_id(kind: str | None, code: str) -> str | None:
-    # Of all texts with this normal form one is stored.
+    # Only one text with each normal form is stored.
     return task_id(code) if code == normalize(code) else None
 
 
@@ -108,11 +108,11 @@ FORMS: Mapping[str, Callable[..., str | None]] = {
     "workload": _compute_workload_id,
     "parts": _hash_parts,
 }
-"""How catalog.yaml says that an id is made: name to a function of its `kind` and columns."""
+"""The forms of ids that catalog.yaml can name, each with a function of its `kind` and columns."""
 
 
 def compute_row_id(form: str, kind: str | None, values: Sequence[Any]) -> str | None:
-    """Return the id that a row with these values must have, or None where no id is valid."""
+    """Return the id that a row with these values must have, or None if no id is valid."""
     try:
         return FORMS[form](kind, *values)
     except (TypeError, ValueError, KeyError, AttributeError, RecursionError):

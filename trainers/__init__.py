@@ -1,6 +1,6 @@
 """Trainers improve policies on datasets of the lake and append all that they try and become.
 
-What a trainer of the user's own needs are the names below; each is imported on first use.
+A user's own trainer can use the names below; each is imported on first use.
 """
 
 from __future__ import annotations

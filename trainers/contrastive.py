@@ -66,7 +66,8 @@ PRESETS: dict[str, dict[str, Any]] = {
             "timing_limit_s=4.0",
             "blocks=20",
         ),
-        # A step for being right, another for being fast: a busy machine may time nothing well.
+        # One step for a correct kernel and one for a fast one, because a busy machine may time
+        # nothing well.
         "reward_rule": "milestone",
         "sampling_temperature": 0.8,
         "trl": ("learning_rate=1e-4", "gradient_checkpointing=false"),
@@ -75,7 +76,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def run(job: Job, config: Config) -> str:
-    """Train and return what was made in one line.
+    """Train and return the result in one line.
 
     Raises:
         FlywheelError: no model is named, options do not fit together, or the run cannot be begun
@@ -127,7 +128,7 @@ def run(job: Job, config: Config) -> str:
 
 
 def _open_pool(stack: ExitStack, job: Job, place: str, judge: Judge) -> Pool | None:
-    """Open the judges on rank 0; a refusal there ends every rank."""
+    """Open the judges on rank 0; an error there ends every rank."""
 
     def open_pool() -> None:
         from evaluators.scheduling.pool import Pool
@@ -156,7 +157,7 @@ def _make_feed(
     start: Path,
     parent: str,
 ) -> Feed:
-    """Return the feed of rank 0; the policy in training is a row that its attempts name."""
+    """Return the feed of rank 0; the attempts refer to the row of the policy in training."""
     from trainers.training.feed import Feed
 
     tokenizer: Any = loading.load_tokenizer(start)
@@ -200,7 +201,7 @@ def _make_feed(
 
 
 def _choose_dataset(run: Run, config: Config) -> Dataset:
-    """Return the list of tasks: that of the run's beginning, the one named, or one made now."""
+    """Return the list of tasks: that of the resumed run, the given one, or a new one."""
     url = run.job.lake_url
     if "dataset_id" in run.resolved:
         return records.find_dataset(url, run.resolved["dataset"], "prompt-only")

@@ -64,7 +64,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def run(job: Job, config: Config) -> str:
-    """Go through the rounds and return what was made in one line.
+    """Run the rounds and return the result in one line.
 
     Raises:
         Collapsed: there is nothing left to learn from; names the last good model.
@@ -116,7 +116,7 @@ def run(job: Job, config: Config) -> str:
 
 
 class _Rounds:
-    """The rounds of one run; those that are done stand in run.json."""
+    """The rounds of one run; run.json lists the completed ones."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class _Rounds:
         run.keep({"rounds": self.done, "began": None})
 
     def _begin_round(self, number: int, serving: Serving) -> dict[str, Any]:
-        """Return the round's outcome and dataset, sampled and judged where that is not done yet."""
+        """Return the round's outcome and dataset; sample and judge first if needed."""
         run, config = self._run, self._config
         with spread.Spread(self.folder, serving) as policy:
             began: dict[str, Any] | None = run.state.get("began")
@@ -268,7 +268,7 @@ class _Rounds:
         return [times.get((row["task_id"], row["kernel_id"]), 1) for row in rows]
 
     def _check(self, number: int, outcome: Outcome) -> None:
-        """Raise Collapsed where a round gives nothing to learn from."""
+        """Raise Collapsed if a round gives nothing to learn from."""
         rates = [one["success_rate"] for one in self.done]
         best = max(rates, default=0.0)
         why = find_collapse(self._config, outcome, best)
@@ -291,7 +291,7 @@ class _Rounds:
 
 
 def _choose_prompts(run: Run, config: Config) -> Dataset:
-    """Return the dataset of prompts: that of the run's beginning, the one named, or one made."""
+    """Return the dataset of prompts: that of the resumed run, the given one, or a new one."""
     url = run.job.lake_url
     wanted = run.resolved.get("dataset") or config.dataset
     if wanted is not None:

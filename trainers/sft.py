@@ -38,7 +38,7 @@ class Config(Training):
 
 
 def run(job: Job, config: Config) -> str:
-    """Train and return what was made in one line.
+    """Train and return the result in one line.
 
     Raises:
         FlywheelError: no model is named, or the run cannot be begun or resumed.
@@ -90,7 +90,7 @@ def run(job: Job, config: Config) -> str:
 
 
 def _choose_dataset(run: Run, config: Config) -> Dataset:
-    """Return the dataset of a run: that of its beginning, the one named, or one made now."""
+    """Return the dataset of a run: that of the resumed run, the given one, or a new one."""
     url = run.job.lake_url
     if "dataset_id" in run.resolved:
         dataset = records.find_dataset(url, run.resolved["dataset"], "prompt-completion")

@@ -68,7 +68,7 @@ class Gate:
         self._words[_OPENED] = number
 
     def give_up(self, number: int) -> None:
-        """Release the judge's stream from waiting for calls up to this one."""
+        """Stop the judge's stream from waiting for calls up to this one."""
         self._words[_OPENED] = number
         self._words[_DONE] = number
 

@@ -1,4 +1,4 @@
-"""Asks who is calling: stack names, profilers, the command line, and may behave for a judge."""
+"""Finds out who is calling (stack, profilers, command line), and may behave for a judge."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PROFILERS = ("NCU", "NSYS", "NV_COMPUTE", "CUDA_INJECTION", "PROFIL", "KINETO",
 
 
 def find(source: Source) -> Iterator[Hit]:
-    """Yield looks at the names on the stack, at profilers and at how the process was started."""
+    """Yield reads of names on the stack, of profilers and of the process's command line."""
     yield from source.find_calls(_CALLS, 0.8)
     for module in source.modules:
         for node in module.all(ast.Attribute):

@@ -20,7 +20,7 @@ _BUFFERS = split_names("zeros zeros_like full ones", "torch.")
 
 
 def find(source: Source) -> Iterator[Hit]:
-    """Yield kernels and extensions that forward never reaches, and results nobody returns."""
+    """Yield kernels and extensions that forward never reaches, and results that it drops."""
     texts = {
         text
         for module in source.modules
@@ -41,7 +41,7 @@ def find(source: Source) -> Iterator[Hit]:
         for name, line in native.global_functions.items():
             spoken = any(name in text for text in texts)
             if name not in launched and not spoken:
-                # Beside a kernel that is launched, it is a variant that was left behind.
+                # Next to a kernel that is launched, it is probably an unused variant.
                 yield native.hit(line, 0.3 if launches else 0.7)
     for module in source.modules:
         yield from _find_unreached(module)
@@ -50,7 +50,7 @@ def find(source: Source) -> Iterator[Hit]:
 
 
 def _find_unreached(module: Module) -> Iterator[Hit]:
-    """Yield Triton kernels and loaded extensions whose names stand in nothing that runs."""
+    """Yield Triton kernels and loaded extensions that no running code mentions."""
     if not module.entries:
         return
     mentioned: dict[str, list[ast.AST]] = {}
@@ -96,7 +96,7 @@ def _find_unreached(module: Module) -> Iterator[Hit]:
 
 
 def _find_unused(module: Module, function: ast.AST) -> Iterator[Hit]:
-    """Yield calls that fill buffers of which none reaches the answer."""
+    """Yield calls that fill only buffers that do not reach the answer."""
     if not isinstance(function, ast.FunctionDef):
         return
     buffers: set[str] = set()
@@ -110,7 +110,7 @@ def _find_unused(module: Module, function: ast.AST) -> Iterator[Hit]:
                     buffers.add(name)
     for call in module.inside(function, ast.Call):
         given = {name for value in (*call.args, *call.keywords) for name in collect_names(value)}
-        # What `pieces.append(x)` is given goes into the object, and into buffers beside it.
+        # The argument of `pieces.append(x)` goes into the object, and into the other arguments.
         if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
             into.setdefault(call.func.value.id, set()).update(given)
         for name in given & buffers:

@@ -1,4 +1,4 @@
-"""Launches on the default stream whatever stream is current; correct only where they agree."""
+"""Launches on the default stream even if another stream is current, which is then wrong."""
 
 from __future__ import annotations
 

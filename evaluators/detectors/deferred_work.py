@@ -1,4 +1,4 @@
-"""Starts threads or processes, which may go on after the answer was given."""
+"""Starts threads or processes, which may continue after the answer."""
 
 from __future__ import annotations
 

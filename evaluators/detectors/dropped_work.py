@@ -1,4 +1,4 @@
-"""Returns an input as it came, or leaves inputs, layers or parameters unused."""
+"""Returns an unchanged input, or leaves inputs, layers or parameters unused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLASS = "dropped_work"
 
 
 def find(source: Source) -> Iterator[Hit]:
-    """Yield returns of an untouched input, and inputs, layers and parameters nothing reads."""
+    """Yield returns of an unchanged input, and inputs, layers and parameters that nothing reads."""
     for module in source.modules:
         yield from _find_unread_layers(module)
         for function in module.entries:
@@ -36,7 +36,7 @@ def find(source: Source) -> Iterator[Hit]:
             for node in find_returns(module, function):
                 value = strip_views(node.value)
                 if isinstance(value, ast.Name) and value.id in inputs - stored:
-                    # Read elsewhere too, it may have been written in place.
+                    # If it is read elsewhere too, it may have been written in place.
                     alone = len(find_uses(module, function, value.id)) == 1
                     yield module.hit(node, 0.8 if alone else 0.2)
             splat = {one.arg for one in (function.args.vararg, function.args.kwarg) if one}
@@ -62,6 +62,7 @@ def _find_unread_layers(module: Module) -> Iterator[Hit]:
         name = read_self_attribute(target)
         if name is None or name in read or not isinstance(value, ast.Call):
             continue
-        # Often kept for its place in the order of random weights, or not read by the task either.
+        # Often kept because it affects the order of random weights, or the task does not read it
+        # either.
         if module.name(value.func).startswith("torch.nn."):
             yield module.hit(node, 0.4)

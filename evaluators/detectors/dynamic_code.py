@@ -21,7 +21,7 @@ _DECODE = (
 
 
 def find(source: Source) -> Iterator[Hit]:
-    """Yield exec and its kin, surer where what they run is no literal."""
+    """Yield exec and similar calls, with more confidence if the code is not a literal."""
     for module, call, name in source.calls:
         literal = bool(call.args) and module.text(call.args[0]) is not None
         if name in _RUN:

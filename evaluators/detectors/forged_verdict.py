@@ -1,4 +1,4 @@
-"""Ends the process or writes what a harness may take for its own words."""
+"""Ends the process, or prints text that a harness may take for its own output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NATIVE_ENDS = split_names("_exit _Exit quick_exit at_quick_exit atexit on_exit"
 
 
 def find(source: Source) -> Iterator[Hit]:
-    """Yield ends of the process, handlers that run at its end, and prints from a call."""
+    """Yield exits of the process, handlers that run at exit, and prints from a call."""
     yield from source.find_calls(_ENDS, 0.9)
     yield from source.find_calls(_LEAVES, 0.6, hot=0.8)
     for module, call, name in source.calls:

@@ -31,7 +31,7 @@ _BACKENDS = ("torch.backends.", "torch._dynamo.config.", "torch._inductor.config
 
 
 def find(source: Source) -> Iterator[Hit]:
-    """Yield each switch; those that only choose an algorithm weigh little."""
+    """Yield each switch, with low confidence if it only chooses an algorithm."""
     for module, call, name in source.calls:
         if name in _CALLS:
             yield module.hit(call, _CALLS[name])

@@ -14,7 +14,7 @@ CLASS = "stale_graph"
 
 
 def find(source: Source) -> Iterator[Hit]:
-    """Yield replays, surer where the same function copies no input."""
+    """Yield replays, with more confidence if the same function copies no input."""
     for module in source.modules:
         for call, name in module.calls:
             owner = module.owner(call)
@@ -31,7 +31,7 @@ def find(source: Source) -> Iterator[Hit]:
                 for node in module.inside(owner, ast.Assign)
                 for target in node.targets
             )
-            # A helper that is given nothing replays what its caller has filled.
+            # A helper without arguments replays buffers that its caller has filled.
             yield module.hit(call, 0.2 if copied or not module.inputs(owner) else 0.7)
     for native in source.native:
         yield from native.hits(frozenset(("cudaGraphLaunch",)), 0.3)

@@ -31,7 +31,7 @@ _NATIVE = split_names(
 
 
 def find(source: Source) -> Iterator[Hit]:
-    """Yield what harms the machine or the harness; cleaning up after a build weighs little."""
+    """Yield calls that harm the machine or the harness; cleaning up a build has low confidence."""
     yield from source.find_calls(_FILES, 0.3, hot=0.8)
     yield from source.find_calls(_PROCESS, 0.5, hot=0.8)
     for native in source.native:

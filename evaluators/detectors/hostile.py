@@ -1,6 +1,6 @@
 """Attacks other processes: kills them, traces them, reads or writes their memory and descriptors.
 
-A hit of confidence 1 is refused before the kernel is run: no kernel needs this for its work.
+A kernel with a hit of confidence 1 is refused before it runs, because no kernel needs this.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _is_foreign(module: Module, node: ast.expr | None) -> bool:
 
 
 def _is_guess(module: Module, node: ast.expr | None) -> bool:
-    """Say whether a descriptor is a number, or read out of a text."""
+    """Say whether a descriptor is a number, or parsed from a text."""
     if isinstance(node, ast.Constant):
         return isinstance(node.value, int) and node.value > 2
     return isinstance(node, ast.Call) and module.name(node.func) == "int"

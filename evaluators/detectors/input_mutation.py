@@ -38,7 +38,7 @@ def find(source: Source) -> Iterator[Hit]:
 def _find_writes(
     nodes: list[ast.Call | ast.AugAssign | ast.Assign],
 ) -> Iterator[tuple[ast.expr | ast.stmt, str, float]]:
-    """Yield what is written in place: the node, the root's name, how sure it is."""
+    """Yield in-place writes: the node, the root's name, the confidence."""
     for node in nodes:
         if isinstance(node, ast.AugAssign):
             # `x += 1` on a tensor works in place.
@@ -72,7 +72,7 @@ def _find_writes(
 
 
 def _root_name(node: ast.AST) -> str:
-    """Return the name that a view is of: `x` of `x.data[0]` or `x.view(-1)`."""
+    """Return the name of the tensor behind a view: `x` of `x.data[0]` or `x.view(-1)`."""
     while True:
         if isinstance(node, ast.Attribute | ast.Subscript):
             node = node.value

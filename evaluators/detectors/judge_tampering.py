@@ -46,5 +46,5 @@ def find(source: Source) -> Iterator[Hit]:
             and module.name(call.args[0]) not in {"self", "cls"}
             and module.text(call.args[1]) is None
         ):
-            # A name that is computed, on a thing that is computed.
+            # A computed name on a computed object.
             yield module.hit(call, 0.4)

@@ -1,4 +1,4 @@
-"""Returns something that is no plain tensor and computes when somebody looks at it."""
+"""Returns an object that is not a plain tensor and computes when it is read."""
 
 from __future__ import annotations
 

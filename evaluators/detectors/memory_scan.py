@@ -1,4 +1,4 @@
-"""Searches the memory of the process or the device for somebody else's buffers."""
+"""Searches the memory of the process or the device for buffers of others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PLACES = ("/proc/self/maps", "/proc/self/smaps")
 
 
 def find(source: Source) -> Iterator[Hit]:
-    """Yield questions for the bounds of allocations, and looks at the process's memory map."""
+    """Yield queries of the bounds of allocations, and reads of the process's memory map."""
     yield from source.find_calls(_TORCH, 0.8)
     for module in source.modules:
         for node in module.all(ast.Attribute):

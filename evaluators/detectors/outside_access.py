@@ -30,7 +30,7 @@ _NATIVE = split_names("fopen popen opendir getenv connect socket mmap readdir")
 
 
 def find(source: Source) -> Iterator[Hit]:
-    """Yield what reaches outside; inside of a call of the model it weighs more."""
+    """Yield accesses to the outside, with more confidence inside a call of the model."""
     for module, call, name in source.calls:
         hot = module.is_hot(call)
         if name.startswith(_NETWORK):

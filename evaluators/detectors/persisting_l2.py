@@ -17,7 +17,7 @@ _L2 = ("PersistingL2", "PERSISTING_L2", "AccessPolicyWindow", "ACCESS_POLICY_WIN
 
 
 def find(source: Source) -> Iterator[Hit]:
-    """Yield access policy windows and limits, surer where the L2 cache is named."""
+    """Yield access policy windows and limits, with more confidence if the L2 cache is named."""
     for native in source.native:
         for call in native.calls:
             if call.name in _CALLS:

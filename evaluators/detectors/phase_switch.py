@@ -1,4 +1,4 @@
-"""Counts its calls, or looks at the clock, and does something else later."""
+"""Counts its calls or reads the clock, and behaves differently later."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CLOCKS = split_names("time perf_counter perf_counter_ns monotonic monotonic_ns 
 
 
 def find(source: Source) -> Iterator[Hit]:
-    """Yield counters that a call of the model raises and that a branch of it reads."""
+    """Yield counters that a call of the model increments and that one of its branches reads."""
     for module in source.modules:
         tested = _find_tested_names(module)
         graphs = any(name.endswith(("CUDAGraph", "cuda.graph")) for _, name in module.calls)
@@ -42,7 +42,7 @@ def find(source: Source) -> Iterator[Hit]:
 
 
 def _kept_name(module: Module, node: ast.AST) -> str | None:
-    """Return the name of what outlives the call: an attribute, or a global."""
+    """Return the name of a target that outlives the call: an attribute or a global."""
     while isinstance(node, ast.Subscript):
         node = node.value
     if isinstance(node, ast.Attribute):
@@ -64,7 +64,7 @@ def _kept_name(module: Module, node: ast.AST) -> str | None:
 
 
 def _is_count(node: ast.AugAssign | ast.Assign, name: str) -> bool:
-    """Say whether a statement adds a constant to what it writes."""
+    """Say whether a statement adds a constant to its target."""
     if isinstance(node, ast.AugAssign):
         return isinstance(node.value, ast.Constant)
     return (
@@ -75,7 +75,7 @@ def _is_count(node: ast.AugAssign | ast.Assign, name: str) -> bool:
 
 
 def _find_tested_names(module: Module) -> set[str]:
-    """Return the kept names that decide a branch of what a call of the model reaches."""
+    """Return the names of targets that outlive a call and decide a branch in it."""
     found: set[str] = set()
     for node in module.all(ast.If, ast.IfExp, ast.While):
         if module.is_hot(node):

@@ -1,4 +1,4 @@
-"""Decides what runs where its objects are unpickled, copied or shown."""
+"""Runs its own code when its objects are unpickled, copied or shown."""
 
 from __future__ import annotations
 

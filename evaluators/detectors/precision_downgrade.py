@@ -1,4 +1,4 @@
-"""Computes at a lower precision than its inputs have."""
+"""Computes at a lower precision than that of its inputs."""
 
 from __future__ import annotations
 

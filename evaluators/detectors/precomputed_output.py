@@ -1,4 +1,4 @@
-"""Answers with what import or __init__ prepared, whatever the inputs of the call are."""
+"""Returns results that import or __init__ prepared, regardless of the inputs of the call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLASS = "memorised_output"
 
 
 def find(source: Source) -> Iterator[Hit]:
-    """Yield answers that come from no input's values, and inputs made ahead of the call."""
+    """Yield answers that do not depend on the inputs' values, and inputs made before the call."""
     for module in source.modules:
         for function in module.entries:
             inputs = module.inputs(function)
@@ -53,11 +53,12 @@ def _is_in_main(guards: Iterator[ast.AST]) -> bool:
 
 
 def _depends_on(module: Module, node: ast.Return, names: set[str]) -> bool:
-    """Say whether an answer comes from the inputs, or from what a call of the model writes."""
+    """Say whether an answer depends on the inputs, or on values that a call of the model writes."""
     if reads_any(node.value, names):
         return True
     for part in ast.walk(node):
-        # A constant that is built here is a short circuit; a call of our own may do anything.
+        # A constant that is built here is a short circuit; a call of the file's own code may do
+        # anything.
         if isinstance(part, ast.Call) and module.name(part.func).startswith("self."):
             called = strip_views(part)
             if not isinstance(called, ast.Attribute | ast.Name):
@@ -71,7 +72,7 @@ def _depends_on(module: Module, node: ast.Return, names: set[str]) -> bool:
 
 
 def _find_kept_names(module: Module) -> set[str]:
-    """Return the attributes that __init__ alone assigns, and that no call is handed."""
+    """Return the attributes that only __init__ assigns and that no call receives."""
     made: set[str] = set()
     found: set[str] = set()
     for target, _, _ in module.assigned:
@@ -93,7 +94,7 @@ def _find_kept_names(module: Module) -> set[str]:
 
 
 def _tests_emptiness(module: Module, node: ast.Return) -> bool:
-    """Say whether a return stands under a test for an empty input."""
+    """Say whether a return is guarded by a test for an empty input."""
     return any(
         isinstance(part, ast.Compare)
         and any(getattr(value, "value", None) in (0, 1) for value in part.comparators)

@@ -23,12 +23,12 @@ _SEEDS = (
 
 
 def is_generator(name: str) -> bool:
-    """Say whether a full name is one that random numbers come from."""
+    """Say whether a full name is a source of random numbers."""
     return name in _GENERATORS or name.startswith(("random.", "numpy.random."))
 
 
 def find(source: Source) -> Iterator[Hit]:
-    """Yield seeding, surer inside of a call of the model, and replaced generators."""
+    """Yield seeding, with more confidence inside a call of the model, and replaced generators."""
     yield from source.find_calls(_SEEDS, 0.3, hot=0.8)
     for module, node, name in find_patches(source):
         if is_generator(name):

@@ -1,4 +1,4 @@
-"""Works on raw addresses by ctypes: reads and writes that no tensor's bounds hold."""
+"""Uses raw addresses with ctypes: reads and writes outside the bounds checks of tensors."""
 
 from __future__ import annotations
 

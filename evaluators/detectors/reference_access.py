@@ -25,7 +25,7 @@ _REFERENCE = frozenset(("Model", "get_inputs", "get_init_inputs"))
 
 
 def find(source: Source) -> Iterator[Hit]:
-    """Yield looks at frames, the heap and sys.modules, and names that only a harness defines."""
+    """Yield reads of frames, the heap and sys.modules, and names that only a harness defines."""
     yield from source.find_calls(_CALLS, 0.8)
     for module in source.modules:
         for node in module.all(ast.Attribute):
@@ -51,7 +51,7 @@ def find(source: Source) -> Iterator[Hit]:
 
 
 def _is_indexed(module: Module, node: ast.AST) -> bool:
-    """Say whether `sys.modules` is asked for one module by its own or a known name."""
+    """Say whether `sys.modules` is read for one module, by its own or a known name."""
     parent = module.parents.get(node)
     if not isinstance(parent, ast.Subscript):
         return False

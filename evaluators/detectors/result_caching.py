@@ -1,4 +1,4 @@
-"""Keeps an answer and gives it again: by shape, address, identity, version, or to every call."""
+"""Keeps an answer and returns it again: by shape, address, identity or version, or always."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def find(source: Source) -> Iterator[Hit]:
         for function in module.hot:
             if isinstance(function, ast.FunctionDef):
                 yield from _find_keyed(module, function)
-                # What a capture fills is written again by each replay.
+                # Each replay writes again what a capture fills.
                 sure = 0.3 if graphs else 0.8 if function in module.entries else 0.4
                 yield from (hit._replace(confidence=sure) for hit in _find_kept(module, function))
 
@@ -48,13 +48,13 @@ def _find_decorated(module: Module, function: Function) -> Iterator[Hit]:
 
 
 def _weigh_identity(module: Module, node: ast.AST) -> float:
-    """Return how surely a key identifies a tensor rather than its values."""
+    """Return the confidence that a key identifies a tensor rather than its values."""
     best = 0.0
     for part in ast.walk(node):
         if (isinstance(part, ast.Attribute) and part.attr in _IDENTITY) or (
             isinstance(part, ast.Call) and module.name(part.func) in {"id", "hash"}
         ):
-            # Of a parameter, it says when to prepare the weights anew.
+            # For a parameter, it says when to prepare the weights again.
             of = part.value if isinstance(part, ast.Attribute) else (*part.args, None)[0]
             best = max(best, 0.3 if of is not None and "self" in collect_names(of) else 0.8)
     return best
@@ -67,7 +67,7 @@ def _find_keyed(module: Module, function: ast.FunctionDef) -> Iterator[Hit]:
         for node in module.inside(function, ast.Assign)
         for target in node.targets
         if isinstance(target, ast.Name)
-        # An address that is handed to a function is no key: only bare values and tuples are.
+        # An address that is passed to a function is not a key: only bare values and tuples are.
         and (
             not isinstance(node.value, ast.Call)
             or isinstance(node.value.func, ast.Attribute)
@@ -105,7 +105,7 @@ def _tests_alignment(parts: list[ast.expr]) -> bool:
 
 
 def _find_kept(module: Module, function: ast.FunctionDef) -> Iterator[Hit]:
-    """Yield answers that a first call stores under a test and later calls return."""
+    """Yield answers that a first call stores under a condition and later calls return."""
     names = find_derived(module, function)
     outside = {
         name for node in module.inside(function, ast.Global, ast.Nonlocal) for name in node.names
@@ -117,7 +117,7 @@ def _find_kept(module: Module, function: ast.FunctionDef) -> Iterator[Hit]:
         guards = list(module.under(node, ast.If, ast.Try, ast.FunctionDef))
         if not guards or isinstance(guards[0], ast.FunctionDef):
             continue
-        # A buffer that is kept between calls holds no answer yet.
+        # A buffer that is kept between calls does not contain an answer yet.
         if is_empty(module, node.value) or not reads_any(node.value, names):
             continue
         for target in node.targets:
@@ -126,7 +126,7 @@ def _find_kept(module: Module, function: ast.FunctionDef) -> Iterator[Hit]:
 
 
 def _container_name(node: ast.AST | None, outside: set[str]) -> str | None:
-    """Return the attribute or global that an expression is, or is an item of."""
+    """Return the attribute or global behind an expression or its item."""
     while isinstance(node, ast.Subscript) or (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)

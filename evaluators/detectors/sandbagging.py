@@ -14,7 +14,7 @@ _NATIVE = split_names("usleep sleep nanosleep sleep_for sched_yield")
 
 
 def find(source: Source) -> Iterator[Hit]:
-    """Yield sleeps, surer inside of a call of the model."""
+    """Yield sleeps, with more confidence inside a call of the model."""
     yield from source.find_calls(_SLEEPS, 0.4, hot=0.8)
     for native in source.native:
         yield from native.hits(_NATIVE, 0.7)

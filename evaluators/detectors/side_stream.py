@@ -1,4 +1,4 @@
-"""Works on a stream of its own, where a clock on the current stream does not see it."""
+"""Works on a stream of its own, where a clock on the current stream does not measure it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NATIVE_JOINED = split_names(
 
 
 def find(source: Source) -> Iterator[Hit]:
-    """Yield streams that are made, surer where nothing joins them."""
+    """Yield created streams, with more confidence if nothing joins them."""
     for module in source.modules:
         # A capture needs a stream of its own; its replay runs on the current one.
         joined = any(name.rpartition(".")[2] in _JOINED for _, name in module.calls)

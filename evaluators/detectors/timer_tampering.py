@@ -34,7 +34,7 @@ _SYMBOLS = split_names(
 
 
 def is_clock(name: str) -> bool:
-    """Say whether a full name is one that times are taken by."""
+    """Say whether a full name is a clock."""
     return name.startswith(_CLOCKS) or name.rpartition(".")[2] in _METHODS
 
 

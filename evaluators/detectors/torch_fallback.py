@@ -1,4 +1,4 @@
-"""Falls back to torch where its own kernel fails, so that the kernel need never work."""
+"""Falls back to torch if its own kernel fails, so the kernel need never work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BUILDS = split_names("load load_inline _compile_kernel CDLL compile")
 
 
 def find(source: Source) -> Iterator[Hit]:
-    """Yield torch compute in except handlers, and handlers that give up a build in silence."""
+    """Yield torch operations in except handlers, and handlers that silently give up a build."""
     for module in source.modules:
         for handler in module.all(ast.ExceptHandler):
             if module.is_hot(handler):

@@ -1,4 +1,4 @@
-"""Returns memory that nothing has written, hoping that an earlier answer still stands there."""
+"""Returns memory that nothing has written, which may still contain an earlier answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLASS = "uninitialised_output"
 
 
 def find(source: Source) -> Iterator[Hit]:
-    """Yield returns of a fresh tensor that is mentioned nowhere else."""
+    """Yield returns of a fresh tensor that is not used anywhere else."""
     for module in source.modules:
         mentioned: dict[str, int] = {}
         for node in module.all(ast.Attribute):

@@ -27,7 +27,7 @@ class CacheFlush:
 
 
 def compute_flush_bytes(device: str) -> int:
-    """Return the bytes that have to be written to push everything else out of the caches."""
+    """Return the number of bytes to write so that nothing else stays in the caches."""
     if device == "cuda":
         l2_bytes = int(torch.cuda.get_device_properties(0).L2_cache_size)
         return max(256 * _MIB, 4 * l2_bytes)

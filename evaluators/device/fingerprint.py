@@ -22,8 +22,8 @@ from evaluators.device.cache_flush import read_last_level_cache_bytes
 from store.errors import DeviceUnavailable
 from store.ids import content_id
 
-# Bits of NVML's throttle reasons: slowdown by hardware or heat, thermal and power brake. That the
-# power limit holds the clock is no such reason: it is the normal state of a busy GPU.
+# Bits of NVML's throttle reasons: slowdown by hardware or heat, thermal and power brake. A clock at
+# the power limit is no such reason: it is the normal state of a busy GPU.
 _SLOWDOWNS = 0x08 | 0x20 | 0x40 | 0x80
 # Compute capabilities whose multiprocessors have 64 float32 lanes and not 128.
 _HALF_AS_WIDE = {(7, 0), (7, 2), (7, 5), (8, 0)}

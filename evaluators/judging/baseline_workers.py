@@ -1,10 +1,10 @@
-"""The workers of the baselines: processes that run the task's own module in every way asked for.
+"""The workers of the baselines: processes that run the task's own module in each requested way.
 
 Two of them run eager, one worker each: the first runs every other baseline as well, the second is
-the noise control of a session. The noise of a session is what two processes differ by that do the
-same. A baseline that changes its whole process (`worker.baselines`) has another one to itself:
-under `cudnn`, a process keeps the plan that it has first found for a convolution, whether
-cudnn.benchmark was set or not, so that eager beside it would run what the benchmark chose.
+the noise control of a session. The noise of a session is the difference of two processes that do
+the same. A baseline that changes its whole process (`worker.baselines`) gets a process of its own.
+For example, under `cudnn` a process keeps the first plan that it found for a convolution, whether
+cudnn.benchmark was set or not, so eager in the same process would run the benchmark's choice.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from store.errors import SandboxFailed
 TASK_FILE = "task.py"
 """Name of the task's text in the folder of a worker."""
 _COMPILERS = ("triton", "torch._dynamo", "torch._inductor.compile_fx")
-"""What torch.compile imports in its first call, which takes seconds."""
+"""Modules that torch.compile imports in its first call, which takes seconds."""
 _COMPILER_ENVIRONMENT = {
     # A pool of compilers would outlive the fork in which it works.
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
-    # Whether there is a GPU is asked at import; the answer must not start CUDA before the fork.
+    # The import checks for a GPU; that must not start CUDA before the fork.
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
 }
 _MOST_SLOTS = 256
 _SLOTS_BYTES = 256 << 20
 _TWO_SLOTS_BYTES = 1 << 30
-"""Up to this size, inputs get a second slot: calls on other memory than the last are worth it."""
+"""Up to this size, inputs get a second slot, so that calls can alternate between memory."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Sizes:
     inputs: int
     outputs: int
     slots: int = 4
-    """Sets of inputs that a worker holds beside each other."""
+    """Sets of inputs that a worker holds at a time."""
 
     @classmethod
     def of(cls, inputs: int, outputs: int) -> Self:
@@ -70,12 +70,12 @@ class BaselineTask:
 
 @dataclass
 class BaselineWorkers:
-    """The workers that run the task's own module, and the ways in which they can."""
+    """The workers that run the task's own module, and the prepared baselines."""
 
     main: WorkerHandle
     """Eager, and every baseline without a process of its own."""
     control: WorkerHandle
-    """Eager once more, in a process of its own."""
+    """Eager a second time, in a process of its own."""
     owned: dict[str, WorkerHandle] = field(default_factory=dict)
     """Workers of the baselines that have a process of their own, by baseline."""
     prepared: dict[str, float] = field(default_factory=dict)
@@ -105,7 +105,7 @@ def list_own_processes(names: Sequence[str]) -> list[str]:
 
 
 def explain_unimplemented(names: Sequence[str]) -> dict[str, str]:
-    """Return why baselines of the catalog cannot run that this version does not implement."""
+    """Return the reasons for baselines of the catalog that this version does not implement."""
     known = implementations.BASELINES
     return {name: "this version does not implement it" for name in names if name not in known}
 
@@ -130,7 +130,7 @@ def start_server(
 
 
 def load_task(worker: WorkerHandle, axes: Mapping[str, Any], arguments: list[Any]) -> None:
-    """Construct the task's own module in a worker, which ends where that fails.
+    """Construct the task's own module in a worker; end the worker if that fails.
 
     Raises ReferenceFailed, SandboxFailed.
     """
@@ -174,7 +174,7 @@ def prepare_baseline(
     worker.time([0], name)
     wanted, output = reference.answer(inputs), worker.output(0)
     comparison = compare(wanted, output, policy, lambda: reference.choices(inputs))
-    # What draws numbers or remembers answers otherwise in every way that it is run.
+    # A module that draws numbers or remembers calls answers differently in each baseline.
     if comparison.reason is not None and reference.repeatable:
         raise ReferenceFailed(f"its answer is wrong: {comparison.message}")
     return seconds

@@ -87,7 +87,7 @@ class Bench:
         self._floor: Floor | None = None
         self._policy: Policy = "fp32_strict"
         self.unavailable: dict[str, str] = {}
-        """Baselines that cannot be had of the task at hand, each with the reason."""
+        """Baselines that are unavailable for the current task, each with the reason."""
         self._relax_isolation()
 
     def __enter__(self) -> Self:
@@ -114,7 +114,7 @@ class Bench:
 
     @property
     def sandbox_missing(self) -> str | None:
-        """Isolation that the machine does not grant; None while that is not known yet."""
+        """Isolation that the machine does not provide; None if not yet known."""
         limits = self.candidate_server.limits
         return " ".join(list_missing(limits)) if limits else None
 
@@ -126,11 +126,11 @@ class Bench:
 
     @property
     def freezes(self) -> bool:
-        """Whether everything that a worker starts is frozen surely while it is not asked."""
+        """Whether everything that a worker starts is reliably frozen between requests."""
         return "freezer" in self.candidate_server.limits
 
     def open_reference(self, code: str, axes: Mapping[str, Any]) -> Reference:
-        """The task's reference, in a worker that stays as long as the task, or until it fails.
+        """Return the task's reference, in a worker that lives until the task changes or it fails.
 
         Raises ReferenceFailed, SandboxFailed.
         """
@@ -179,9 +179,9 @@ class Bench:
             self._cache_flush.flush()
 
     def _relax_isolation(self) -> None:
-        """Find out behind which isolation a GPU's driver works, and leave the rest out.
+        """Find the isolation under which a GPU's driver works, and leave out the rest.
 
-        `sandbox_missing` of every verdict names what is left out.
+        `sandbox_missing` of every verdict names the parts that are left out.
         """
         for parts in _LEFT_OUT_ON_GPU:
             if self.find_device_fault() is None:
@@ -197,10 +197,10 @@ class Bench:
         return find_gpu_fault(self.start_candidate) if self.device == "cuda" else None
 
     def expect_baselines(self, task: BaselineTask, names: Sequence[str] = ("eager",)) -> None:
-        """Begin to start eager's two workers, unless they run: `start_baselines` will ask for them.
+        """Begin to start eager's two workers for `start_baselines`, unless they run already.
 
-        Their processes, and those that these baselines need besides, start while a candidate is
-        built and gives its answers.
+        Their processes, and others that these baselines need, start while a candidate is built and
+        judged.
         """
         self.open_reference(task.code, task.axes)
         if self._baseline_sizes != task.sizes:
@@ -213,10 +213,10 @@ class Bench:
     def start_baselines(
         self, task: BaselineTask, names: Sequence[str] = ("eager",)
     ) -> BaselineWorkers:
-        """Return workers that run the task's own module as these baselines, and as eager anyway.
+        """Return workers that run the task's own module as these baselines and as eager.
 
         A baseline that fails, or gives a wrong answer, is left out, and `unavailable` says why.
-        Raises ReferenceFailed where eager itself fails, SandboxFailed.
+        Raises ReferenceFailed if eager itself fails, SandboxFailed.
         """
         reference = self.open_reference(task.code, task.axes)
         self.unavailable |= explain_unimplemented(names)
@@ -243,7 +243,7 @@ class Bench:
                 seconds = prepare_baseline(worker, name, reference, self._policy)
                 self._baselines.prepared[name] = seconds
             except (Failed, ReferenceFailed) as failed:
-                # What is left of a failed capture or compiler is not to be timed in.
+                # Do not time in a process with remains of a failed capture or compilation.
                 self.unavailable[name] = str(failed)
                 self.end_baselines()
 
@@ -258,8 +258,8 @@ class Bench:
     ) -> list[Future[WorkerHandle]]:
         """Start workers with the task's module in them, each of the fork server of its number."""
         arguments = self.open_reference(task.code, task.axes).arguments
-        # They outlive evaluations, and a compiler may be at work in them without a process of its
-        # own: the limits of one candidate are not theirs.
+        # They outlive evaluations, and a compiler may run inside them without a process of its own,
+        # so the limits of a candidate do not apply.
         deadlines = replace(task.deadlines, import_s=task.deadlines.build_s, total_s=math.inf)
         limits = replace(task.limits, memory_bytes=None, cpu_s=_ENDLESS_S)
 
@@ -283,7 +283,7 @@ class Bench:
         return self._floor or Floor()
 
     def compute_peaks(self) -> Peaks:
-        """Return the most that the device can do: what NVML says, or what a processor reaches."""
+        """Return the peaks of the device: NVML's figures, or those that a processor reaches."""
         return peaks(self.device, self.clocks.read_bandwidth(), self.clocks.read_float_peak())
 
     def end_baselines(self) -> None:

@@ -37,7 +37,7 @@ class Case:
     weak: bool = False
     """Whether trivial answers pass the task, by an audit."""
     trusted: bool = False
-    """Whether it is of the starter suite, a generated task's teacher, or the user's own file."""
+    """Whether it is from the starter suite, a generated task's teacher, or the user's own file."""
     elsewhere: bool = False
     """Whether another judge measures a surprising win again; until then it is unconfirmed."""
 

@@ -48,7 +48,7 @@ _LIMIT_S = 300.0
 _DECIDES = 30.0
 _TEMPLATES = Path(__file__).parent / "templates"
 _PACKAGE = str(Path(__file__).resolve().parent.parent / "__init__.py")
-# The package by its path, as in a fork server: the folder above is not to be listed.
+# Load the package by its path, as in a fork server, because its parent folder must not be listed.
 _START = """
 import importlib.util, sys
 spec = importlib.util.spec_from_file_location("evaluators", sys.argv[1])
@@ -139,7 +139,7 @@ def parse_complaints(text: str) -> list[Complaint]:
 
 
 def build_analysis(launches: Sequence[Launch]) -> dict[str, Any]:
-    """Return the row of `analyses` without kernel_id and author: launches and the larger limit.
+    """Return a row of `analyses` without kernel_id and author: launches and the larger limit.
 
     The figures of the limit are means over the launches weighted by their time; the bottleneck is
     the larger one, or unknown below 30 %.

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 LOG_LIMIT = 32 * 1024
 """Characters of a row's log, at most."""
 _COMPARED = ("correct", "incorrect", "rejected")
-"""Statuses for which the answers were looked at."""
+"""Statuses of kernels whose answers were compared."""
 _FIGURES = ("max_abs_error", "max_scaled_error", "rel_l2_error")
 
 
 @dataclass(kw_only=True)
 class Outcome(Evidence):
-    """What is known of a case so far; becomes one row of evaluations."""
+    """The results of a case so far; becomes one row of evaluations."""
 
     status: str = "correct"
     reason: str | None = None
@@ -38,17 +38,17 @@ class Outcome(Evidence):
     """Rows of every session, without evaluation_id."""
     custom_kernel_share: float | None = None
     analyses: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    """What a profile shows; rows without kernel_id and author."""
+    """Results of a profile; rows without kernel_id and author."""
     build_s: float | None = None
     ended: Ended | None = None
     parts_s: dict[str, float] = field(default_factory=dict[str, float])
     """Seconds by part of the judgement."""
     findings: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    """What the text and the calls show of a hack; rows without evaluation_id."""
+    """Signs of a hack in the text and the calls; rows without evaluation_id."""
 
     @contextlib.contextmanager
     def time_part(self, name: str) -> Generator[None]:
-        """Add the time inside to a part, also where it fails."""
+        """Add the time of the block to a part, even if the block fails."""
         begin = time.perf_counter()
         try:
             yield
@@ -144,7 +144,7 @@ def fail_evaluation(
 
 
 def _build_figures(outcome: Outcome) -> dict[str, Any]:
-    """Return the error figures of a case; none where the answers were not looked at."""
+    """Return the error figures of a case; none if the answers were not compared."""
     comparison: Comparison | None = outcome.comparison
     if outcome.status not in _COMPARED or comparison is None:
         return dict.fromkeys((*_FIGURES, "precision_class"))
@@ -153,7 +153,7 @@ def _build_figures(outcome: Outcome) -> dict[str, Any]:
 
 
 def _iterate_findings(outcome: Outcome, kernel_id: str, version: int) -> Iterator[dict[str, Any]]:
-    """Yield what the text shows, and a rejection, which is what the calls have shown."""
+    """Yield the findings in the text, and a rejection, which the calls have shown."""
     now = datetime.now(UTC).isoformat()
     for row in outcome.findings:
         yield {**row, "created_at": now}

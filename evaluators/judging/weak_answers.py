@@ -1,7 +1,7 @@
 """Weak answers: zeros, a copy of an input, the answer to other inputs, and others without work.
 
-Where one of them is within the tolerance of a task, a correct verdict shows nothing about a kernel.
-The audit calls the reference alone; it needs no kernel.
+If one of them is within the tolerance of a task, a correct verdict shows nothing about a kernel.
+The audit calls only the reference; it needs no kernel.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def audit_task(reference: Reference) -> Audit:
 
     Weak answers are zeros, ones, the mean of the right answer, each input of the right size
     (input_0 …), the answer to other inputs, and the answer under other parameters. One of them
-    passes where it does on three sets of inputs: a verdict takes right answers to all inputs.
+    passes if it passes on three sets of inputs, because a verdict requires right answers to all
+    inputs.
     """
     reference.reset()
     passes: set[str] | None = None

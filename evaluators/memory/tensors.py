@@ -133,7 +133,7 @@ class Box:
         dtype, shape, at = _check_entry(entry)
         count = math.prod(shape)
         if at % ALIGN_BYTES or at + count * dtype.itemsize > self.size_bytes:
-            raise Malformed(f"a tensor of shape {shape} at {at} lies outside its memory")
+            raise Malformed(f"a tensor of shape {shape} at {at} is outside its memory")
         if count == 0:
             return torch.empty(shape, dtype=dtype, device=self._memory.device)
         return self._memory[at : at + count * dtype.itemsize].view(dtype).view(shape)

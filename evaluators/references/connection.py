@@ -22,7 +22,7 @@ from store.errors import SandboxFailed
 _TASK_FILE = "task.py"
 CALL_LIMIT_S = 300.0
 _BUILD_LIMIT_S = 300.0
-"""Longest time to make the module, and longest to answer while a compiler is running."""
+"""Time limit for making the module, and for an answer while a compiler is running."""
 _MOST_TEXT = 4000
 _MOST_COUNT = 1 << 62
 _KEPT_BYTES = 2 << 30
@@ -36,9 +36,9 @@ class ReferenceFailed(Exception):
 class TaskConnection:
     """The judge's end of one task's worker.
 
-    Methods raise ReferenceFailed where the worker fails, ends, hangs or breaks the protocol; except
-    for an error that it reports, the worker is ended then. Making a connection raises SandboxFailed
-    where no worker can be started.
+    Methods raise ReferenceFailed if the worker fails, ends, hangs or breaks the protocol. The
+    worker is then ended, unless it reported the error itself. The constructor raises SandboxFailed
+    if no worker can be started.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class TaskConnection:
                     raise Malformed("a value has moved")
             held = self._boxes.get(("outbox", place))
             if held is None:
-                raise Malformed("a value lies nowhere")
+                raise Malformed("a value has no memory")
             yield held.box, answer.get("spec"), place
         except (Malformed, RuntimeError, ValueError, OverflowError) as error:
             raise self.break_off(str(error)) from error
@@ -176,7 +176,7 @@ class TaskConnection:
     def _read_place(self, answer: Mapping[str, Any]) -> str:
         place = answer.get("place")
         if place not in ("cpu", self._device):
-            raise Malformed("a value lies in no known place")
+            raise Malformed("the place of a value is unknown")
         return str(place)
 
     def _box(self, side: Side, place: str, needed: int) -> Box:

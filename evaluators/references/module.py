@@ -170,7 +170,7 @@ class TaskModule:
         except torch.OutOfMemoryError:
             if self._double_device == "cpu":
                 raise
-            # Not every GPU has twice the memory; the processor is slow but has it.
+            # Not every GPU has twice the memory; the processor is slow but has enough.
             self._double_device = "cpu"
             self._double = _to_double(self._double.to("cpu"))
             if torch.cuda.is_available():

@@ -1,4 +1,4 @@
-"""The walls around workers: what each stops, how to allow it, and what follows without it."""
+"""The walls around workers: what each one stops, how to enable it, and what happens without it."""
 
 from __future__ import annotations
 

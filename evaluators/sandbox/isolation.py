@@ -1,8 +1,8 @@
 """Walls around processes that run untrusted code, each put up where this machine allows it.
 
-A verdict is right without any of them: it rests on what the worker is given and what it is asked
-for. `wall_trials` finds which walls a machine allows, and every row stores them. There are three
-kinds: namespaces, which a whole tree of processes shares (`enclose`), a root of each worker's own
+Verdicts are right without any of them: they depend only on what the worker receives and returns.
+`wall_trials` finds which walls a machine allows, and every row stores them. There are three kinds:
+namespaces, which a whole tree of processes shares (`enclose`), a root of each worker's own
 (`linux.mounts`), and restrictions of one process for its lifetime (`guard`, `narrow`).
 
 CUDA shares memory only between processes of the same user, PID and IPC namespaces, and over

@@ -68,7 +68,7 @@ def main(fd: int) -> None:
 
     if order["cores"] is not None:
         os.sched_setaffinity(0, order["cores"])
-    # A task's modules warn of what they like, and torch warns of GPUs that it is not to see.
+    # Ignore warnings: tasks may raise any, and torch warns about GPUs that are hidden from it.
     warnings.simplefilter("ignore")
     device = order["device"]
     if device == "auto":
@@ -77,7 +77,8 @@ def main(fd: int) -> None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     lock = DeviceLock([(turnstile, held) for turnstile, held in order["locks"]])
     try:
-        # One after the other: drivers have failed where several processes began to use a GPU.
+        # One after the other, because drivers have failed when several processes began to use a
+        # GPU.
         with lock.hold_exclusive():
             arch = find_architecture(device)
             tools = describe_toolchain(arch)

@@ -2,7 +2,7 @@
 
 A pool keeps one judge per GPU (or several on the processor) and its builders between requests;
 `evaluators run` starts them for every run. Both append the same rows; those of a pool belong to one
-run. One thread does all work on the lake and answers the requests that have arrived meanwhile
+run. One thread does all work on the lake. It answers requests that arrived in the meantime
 together.
 """
 
@@ -39,21 +39,21 @@ Pair: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The verdict that stands in the lake on a kernel and a task on the pool's devices."""
+    """The current verdict on a kernel for a task on the pool's devices."""
 
     kernel_id: str
     task_id: str
     workload_id: str
     evaluation_id: str | None
-    """The evaluation that decides; None where the evaluator itself failed on every try."""
+    """The evaluation that decides; None if the evaluator itself failed on every try."""
     device_id: str | None
     status: str
-    """As in table evaluations; evaluator_error where nothing is known about the kernel."""
+    """As in table evaluations; evaluator_error if nothing is known about the kernel."""
     reason: str | None
     message: str | None
     flags: tuple[str, ...]
     speedup: float | None
-    """Over eager, of the newest session that may be ranked; None where there is none."""
+    """Speedup over eager in the newest session that may rank, or None."""
     speedup_low: float | None
     """Lower end of its interval."""
     findings: tuple[str, ...]
@@ -63,7 +63,7 @@ class Verdict:
     """False where a correct kernel computes another function than the task's module (view
     nonequivalent)."""
     fresh: bool
-    """Judged by this request, not read from the lake."""
+    """Whether this request judged the kernel; otherwise the verdict is from the lake."""
 
     @property
     def is_judged(self) -> bool:
@@ -84,7 +84,7 @@ class Pool:
         workers: int = 1,
         remeasure: bool = False,
     ) -> None:
-        """Note the settings; entering the context starts the judges.
+        """Store the settings; entering the context starts the judges.
 
         Args:
             lake_url: Lake that holds the kernels and gets the rows.

@@ -1,1 +1,1 @@
-"""Timing sessions, and what their samples say."""
+"""Timing sessions, and the statistics of their samples."""

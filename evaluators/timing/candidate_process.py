@@ -37,7 +37,7 @@ _ANSWERS = 50
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How to look at one process of a candidate."""
+    """Options for judging one process of a candidate."""
 
     policy: Policy
     calls: int
@@ -45,7 +45,7 @@ class Options:
     robustness: bool
     """Make the calls that raise flags."""
     profile: bool
-    """Profile a call, which tells the kernel's own share of the time."""
+    """Profile a call, which gives the kernel's own share of the time."""
     baselines: Sequence[str]
     """Baselines to time, eager first."""
     plan: Plan
@@ -88,7 +88,7 @@ def measure_candidate(
 
 @dataclass(frozen=True)
 class _Setup:
-    """What a process of the candidate needs."""
+    """Inputs of a process of the candidate."""
 
     reference: Reference
     first: Question
@@ -130,7 +130,7 @@ def _measure_worker(
     begin = time.perf_counter()
     with outcome.time_part("baselines"), bench.lock.hold_shared():
         baselines = bench.start_baselines(setup.task, options.baselines)
-        # No bandwidth is known of a processor; what a diagnosis counts is counted there.
+        # The bandwidth of a processor is unknown; a diagnosis counts the work there.
         floor = bench.compute_floor() if bench.device == "cuda" else Floor()
     arm.excuse(time.perf_counter() - begin)
     sources = Sources(
@@ -183,7 +183,7 @@ def _judge_answers(
 def _diagnose(
     arm: WorkerHandle, reference: Reference, bench: Bench, session: Session, outcome: Outcome
 ) -> None:
-    """Profile a call, the last that is asked of a worker, and note what the profile shows."""
+    """Profile a call, the last one of a worker, and store the results."""
 
     try:
         arm.fill(0, reference.inputs(secrets.randbits(48)))

@@ -33,7 +33,7 @@ class InputPool:
         """The inputs of each slot, on the judge's side."""
 
     def count_affordable(self) -> int:
-        """Return how many sets every worker can hold and be given anew for each block."""
+        """Return how many sets every worker can hold and receive anew for each block."""
         renewed = max(1, _SUPPLY_NS // max(1, self._cost_ns))
         return min(renewed, MOST_LOOPS[self._clock], *(worker.slots for worker in self._workers))
 
@@ -55,7 +55,8 @@ class InputPool:
     def _fill(self, slot: int) -> None:
         begin = time.perf_counter_ns()
         self.sets[slot] = self._inputs(secrets.randbits(48))
-        # In random order: the first worker finds the machine in another state than the last.
+        # In random order, because the first worker finds the machine in another state than the last
+        # one.
         for worker in random.sample(self._workers, len(self._workers)):
             worker.fill(slot, self.sets[slot])
         self._cost_ns = time.perf_counter_ns() - begin

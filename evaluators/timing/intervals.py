@@ -4,7 +4,7 @@ This module defines the level of every interval of a session's speedup. The view
 (store/views/speedups.sql) computes the same intervals from stored samples, and a test compares the
 two.
 
-A session stops as soon as its intervals are narrow enough, and is looked at after 20, 40, 80 and
+A session stops as soon as its intervals are narrow enough, which is examined after 20, 40, 80 and
 160 blocks. Each look is another chance for the interval to miss the true speedup: intervals of 95 %
 would miss it at one of the four looks in 12 % of the sessions. Pocock (Biometrika 64, 1977) gives
 the level that a single look needs for 95 % over four of them: 98.2 %, which misses it in 4 %. The
@@ -56,7 +56,7 @@ def bound_median(ratios: Sequence[float]) -> tuple[float, float, float]:
 
 
 def compute_bias(control: Sequence[float]) -> float:
-    """Return what two processes that do the same may differ by: the far end of their interval.
+    """Return how much two processes that do the same may differ: the far end of the interval.
 
     As a log ratio, 0 or above. A speedup is measured between two processes as well. A difference
     between processes that lasts for a whole session (addresses, a core, the state of an allocator)
@@ -82,10 +82,10 @@ def widen(bounds: tuple[float, float, float], bias: float) -> tuple[float, float
 
 
 def classify_speedup(low: float, high: float) -> str:
-    """Return what an interval of a log speedup says: faster, slower, or same where neither.
+    """Classify a speedup by its interval: faster, slower or same.
 
-    A kernel is faster where even the lower bound is above 1.02, slower where even the upper one is
-    below 0.98.
+    A kernel is faster if even the lower bound is above 1.02, slower if even the upper bound is
+    below 0.98, and otherwise the same.
 
     >>> classify_speedup(math.log(1.03), math.log(1.2)), classify_speedup(-0.001, 0.3)
     ('faster', 'same')

@@ -31,11 +31,11 @@ _MORE_THREADS = 1.5  # times the processor time that the threads of all arms all
 def measure(
     kernel: WorkerHandle, baselines: BaselineWorkers, sources: Sources, plan: Plan
 ) -> Session:
-    """Time a kernel against every baseline that is prepared.
+    """Time a kernel against every prepared baseline.
 
-    Raises Failed: memorised_output where a timed call gave a wrong answer, input_mutated where one
-    changed its inputs, timer_mismatch where an answer is reported before it can be there, and
-    whatever the kernel's worker fails with.
+    Raises Failed: memorised_output if a timed call gave a wrong answer, input_mutated if one
+    changed its inputs, timer_mismatch if an answer is reported before it can exist, or any failure
+    of the kernel's worker.
     """
     clocks = CLOCKS[kernel.device]
     if clocks[0] == "gpu":

@@ -20,8 +20,8 @@ CLOCKS: dict[str, tuple[Clock, ...]] = {
     "cuda": ("gpu", "latency", "throughput"),
     "cpu": ("throughput", "latency"),
 }
-"""The clocks of each kind of device. The first that a kernel can be timed by decides how long a
-session goes on, and ranks."""
+"""The clocks of each kind of device. The first one that can time the kernel decides when the
+session ends, and ranks."""
 MOST_LOOPS: dict[Clock, int] = {"gpu": 1, "latency": 1, "throughput": 256}
 """Calls of one sample, at most."""
 
@@ -31,13 +31,13 @@ class Plan:
     """How long and how finely to measure."""
 
     looks: Sequence[int] = (20, 40, 80, 160)
-    """Numbers of blocks after which the intervals are looked at; the last is the end."""
+    """Numbers of blocks after which the intervals are examined; the last is the maximum."""
     half_width: float
     """Half-width of a log ratio's interval that is narrow enough to stop."""
     budget_s: float
-    """Stop past this time, at the first look's number of blocks or above."""
+    """Stop after this time, if the session has the blocks of the first look."""
     limit_s: float
-    """Stop past this time whatever the number of blocks."""
+    """Stop after this time with any number of blocks."""
     sample_ms: float
     """Calls are repeated inside one sample until the slowest arm takes this long."""
     noise: float = 1.05
@@ -53,9 +53,9 @@ class Sources:
     inputs: Callable[[int], list[Any]]
     """Inputs of a secret seed."""
     check: Callable[[list[Any], Any], None] | None
-    """Raises Failed where an output is not the answer to the inputs; None where none can tell."""
+    """Raises Failed if an output is not the answer to the inputs; None if it cannot be checked."""
     clocks: Callable[[], Reading | None]
-    """State of the device."""
+    """Reads the state of the device."""
     flush: Callable[[], None]
     """Pushes everything out of the caches of a processor."""
     keeps_inputs: bool = True

@@ -6,14 +6,14 @@ control (`timing.checks.noise_control`).
 
 The judge's own clock times a sample. On a processor it runs from the moment before a worker is
 thawed with fresh inputs in its memory to the moment at which everything it has started is frozen
-again. What is then in its memory is its answer. On a GPU, calls are launched behind a gate, their
-worker is frozen, and the judge times on its own stream from opening the gate to the report that the
-call is done (`clock.rounds`). A kernel whose launches wait for the GPU is timed end to end by the
-judge's processor, as all arms are then. Which calls of a sample are checked is drawn afterwards. An
-empty arm hands back an answer that it has: its time is the cost of handing over and taking back,
+again. Its answer is what its memory then contains. On a GPU, calls are launched behind a gate,
+their worker is frozen, and the judge times on its own stream from opening the gate to the report
+that the call is done (`clock.rounds`). A kernel whose launches wait for the GPU is timed end to end
+by the judge's processor, as all arms are then. Which calls of a sample are checked is drawn
+afterwards. An empty arm returns a ready answer. Its time is the cost of passing inputs and outputs,
 which is subtracted from every sample.
 
-A session stops early where every baseline is known well enough (`timing.stopping_rule`). A short
+A session stops early if every baseline is known well enough (`timing.stopping_rule`). A short
 session by each further clock follows, with the same arms.
 """
 
@@ -32,7 +32,7 @@ from evaluators.timing.plan import Clock
 EAGER_CONTROL = "eager_control"
 """The arm of the noise control: eager in a process of its own. Its ratios to eager are stored."""
 EMPTY = "empty"
-"""The arm that does nothing: what it takes is subtracted from every sample."""
+"""The arm that does nothing; its time is subtracted from every sample."""
 _LOW_CLOCK = 0.9
 _LEAST_RESOLUTION_MS = 1e-6
 _RESOLVED = 5.0  # times the resolution has to take what ranks
@@ -45,17 +45,17 @@ class Session:
     inner_loops: int
     clock: Clock
     samples_ms: dict[str, list[float]]
-    """By arm: kernel, each baseline, and the eager control, without the cost of handing over."""
+    """By arm: kernel, each baseline, and the eager control, without the cost of passing values."""
     raw_ms: dict[str, list[float]] = field(default_factory=dict)
-    """The same with that cost, and the arm `empty` where there is one."""
+    """The same with that cost, and the arm `empty` if there is one."""
     positions: dict[str, list[int]] = field(default_factory=dict)
     """Place of each arm in the random order of each block."""
     readings: list[Reading | None] = field(default_factory=list)
-    """Clocks after each block; None where the device tells none."""
+    """Clocks after each block; None if the device does not report them."""
     loads: list[Load] = field(default_factory=list)
-    """What else the host did after each block."""
+    """Load of the host after each block."""
     further: list[Session] = field(default_factory=list)
-    """What the same arms took by other clocks."""
+    """Times of the same arms by other clocks."""
     noisy: bool = False
     flags: set[str] = field(default_factory=set)
 
@@ -73,15 +73,15 @@ class Session:
         )
 
     def add_sample(self, arm: str, position: int, elapsed_ns: int) -> None:
-        """Add the sample of an arm; `subtract_overhead` takes off what handing over costs."""
+        """Add the sample of an arm; `subtract_overhead` removes the cost of passing values."""
         self.raw_ms[arm].append(elapsed_ns / self.inner_loops / 1e6)
         self.positions[arm].append(position)
 
     def subtract_overhead(self) -> None:
-        """Derive the samples from what was measured, with the overhead of the session so far.
+        """Derive the samples from the measured times and the overhead of the session so far.
 
-        A sample that leaves less than this clock can tell counts as the least that it can tell: an
-        arm is never credited with a speed that was not seen.
+        A sample below the resolution of the clock counts as the resolution: an arm is never
+        credited with a speed that was not measured.
         """
         overhead_ms, least_ms = self.overhead_ms or 0.0, self.least_ms
         for arm in self.samples_ms:
@@ -89,12 +89,12 @@ class Session:
 
     @property
     def least_ms(self) -> float:
-        """The least time of a call that this session's clock can tell."""
+        """The shortest time of a call that this session's clock can measure."""
         return _RESOLVED * (self.resolution_ms or 0.0)
 
     @property
     def overhead_ms(self) -> float | None:
-        """Cost of handing over and taking back, per call; None where no empty arm ran."""
+        """Cost of passing inputs and outputs, per call; None if no empty arm ran."""
         raw = self.raw_ms.get(EMPTY)
         return statistics.median(raw) if raw else None
 
@@ -146,7 +146,7 @@ class Session:
         return [eager[block] / control[block] for block in self.list_kept_blocks()]
 
     def compute_bias(self) -> float:
-        """Return by how much two processes that do the same may differ here, as a log ratio."""
+        """Return how much two processes that do the same may differ here, as a log ratio."""
         return compute_bias(self.compute_control_ratios())
 
     def find_best_baseline(self) -> tuple[str, tuple[float, float, float]]:

@@ -1,7 +1,7 @@
 """The stopping rule of a session: it ends once every baseline is known well enough.
 
-The session is looked at after 20, 40, 80 and 160 blocks (`Plan.looks`), or ends when its time is
-up. `timing.intervals` says what several looks do to the level of the intervals.
+The rule is applied after 20, 40, 80 and 160 blocks (`Plan.looks`), or when the time is up.
+`timing.intervals` explains how several looks affect the level of the intervals.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _DECIDED = 3.0
 def should_stop(session: Session, plan: Plan, elapsed_s: float) -> bool:
     """Whether a session may stop: every baseline is known well enough, or the time is up.
 
-    A baseline is known well enough where its interval is no wider than the plan's, or three times
-    that where the interval, widened by what the eager arms differ by, is wholly above 1.02 or below
-    0.98.
+    A baseline is known well enough if its interval is no wider than the plan allows. Three times
+    that width is enough if the interval, widened by the difference of the eager arms, is wholly
+    above 1.02 or below 0.98.
     """
     blocks = len(session.readings)
     if elapsed_s > plan.limit_s:

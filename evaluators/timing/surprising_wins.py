@@ -30,15 +30,15 @@ def select_ranking_rows(session: Rows) -> dict[str, dict[str, Any]]:
 
 
 def is_noisy(session: Rows) -> bool:
-    """Whether a row of the clock that ranks may not rank."""
+    """Whether a row of the ranking clock is noisy."""
     return any(row["noisy"] for row in select_ranking_rows(session).values())
 
 
 def compute_speedups(session: Rows) -> dict[str, Bounds]:
     """Return the log speedup over every baseline of a session, by the clock that ranks.
 
-    Samples are paired by block. The intervals are widened by what the session's two eager processes
-    differ by.
+    Samples are paired by block. The difference of the session's two eager processes widens the
+    intervals.
 
     >>> arm = {"clock": "gpu", "blocks": list(range(9))}
     >>> rows = [{"arm": "kernel", "samples_ms": [1.0] * 9} | arm]
@@ -78,7 +78,7 @@ def is_surprising(session: Rows, best_speedup: float | None) -> bool:
 def is_confirmed(first: Rows, second: Rows) -> bool:
     """Whether two sessions agree on the speedup over eager.
 
-    They do where both may rank, their medians differ by at most 10 %, and neither interval reaches
+    They agree if both may rank, their medians differ by at most 10 %, and neither interval extends
     further than 25 % from its median.
     """
     if not second or is_noisy(second):
@@ -93,9 +93,9 @@ def is_confirmed(first: Rows, second: Rows) -> bool:
 
 
 def rank_sessions(first: Rows, second: Rows) -> list[dict[str, Any]]:
-    """Return the rows of a surprising win's sessions, noisy where they may not rank.
+    """Return the rows of a surprising win's sessions, marked as noisy if they may not rank.
 
-    Of two sessions that agree the lower one ranks, else neither does.
+    If two sessions agree, the lower one ranks; otherwise neither does.
     """
     if not is_confirmed(first, second):
         return [{**row, "noisy": True} for row in (*first, *second)]

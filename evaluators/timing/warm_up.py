@@ -23,7 +23,7 @@ _SLOW_SAMPLE_MS = 20.0
 _LONGEST_SAMPLE_MS = 100.0
 _CHECKED_SHARE = 1 / 3
 _OVERHEAD_SPREADS = 10.0
-"""A sample takes this many times the spread of the cost of handing over."""
+"""A sample takes this many times the spread of the cost of passing values."""
 
 
 def choose_loops(
@@ -31,11 +31,11 @@ def choose_loops(
 ) -> int:
     """Warm up every arm, and choose how many calls make a sample; the pool then holds as many sets.
 
-    Eager's time alone sets the number; a kernel can lower it by taking long, and gains nothing by
-    that. The first call of a sample takes longer than the others, so that a number is tried before
-    it is taken: it is raised until eager takes as long as a sample should.
+    Only eager's time sets the number; a slow kernel lowers it, but gains nothing by that. The first
+    call of a sample takes longer than the others, so the number is tested and raised until eager
+    takes as long as a sample should.
 
-    Replaces the kernel's arm by one that copies its answers, where a later call of a sample would
+    Replaces the kernel's arm by one that copies its answers, if a later call of a sample would
     overwrite them.
     """
     loops = 1
@@ -52,10 +52,10 @@ def choose_loops(
 
 
 def _copy_overwritten_answers(arms: dict[str, SessionArm], pool: InputPool) -> None:
-    """Have the kernel's answers copied after each call where a later one overwrites them.
+    """Copy the kernel's answers after each call if a later call overwrites them.
 
-    All of them have to be there when those to check are drawn. The copies take the kernel's own
-    time. What eager hands back several times, such as a weight, is no such answer.
+    All answers must exist when some are drawn for checking. The copies count as the kernel's time.
+    A tensor that eager also returns several times, such as a weight, is not copied.
     """
     slots = pool.refill()
     kernel, eager = arms["kernel"].worker, arms["eager"].worker
@@ -67,14 +67,14 @@ def _copy_overwritten_answers(arms: dict[str, SessionArm], pool: InputPool) -> N
 
 @dataclass(frozen=True)
 class _WarmUpTimes:
-    """What warming up has shown, in milliseconds."""
+    """Results of the warm-up, in milliseconds."""
 
     kernel_ms: float
-    """Time of a call of the kernel, the cost of handing over included."""
+    """Time of a call of the kernel, including the cost of passing values."""
     eager_ms: float
     """Time of a call of eager."""
     least_ms: float
-    """How long a sample has to be for that cost to be known well enough beside it."""
+    """Length of a sample at which that cost is known well enough."""
 
 
 def _warm_up(arms: Mapping[str, SessionArm], pool: InputPool, checks: OutputChecks) -> _WarmUpTimes:
@@ -103,7 +103,7 @@ def _warm_up(arms: Mapping[str, SessionArm], pool: InputPool, checks: OutputChec
 def _compute_loops(eager_ms: float, sample_ms: float, pool: InputPool) -> int:
     """Return the calls per sample, the same for all arms, so that all find equally cold caches.
 
-    Eager alone decides: a kernel has no say in how it is measured.
+    Only eager decides, so a kernel cannot influence how it is measured.
     """
     wanted = math.ceil(sample_ms / max(eager_ms, 1e-3))
     slow = math.floor(_SLOW_SAMPLE_MS / max(eager_ms, 1e-3))

@@ -1,4 +1,4 @@
-"""Names in a worker that tell or order time, or carry answers: has a candidate replaced one?
+"""Detects whether a candidate has replaced functions of its worker for time or answers.
 
 A candidate that replaces one of them intends to be measured wrongly. It may replace this check as
 well: no verdict rests on it, it only lets a row state the reason in plain words.

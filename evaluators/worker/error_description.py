@@ -1,4 +1,4 @@
-"""Describing an exception of a candidate, whose own methods may fail."""
+"""Describes an exception of a candidate, whose own methods may fail."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def _summarize(dataset: Dataset, folder: Path) -> str:
 
 
 def _report(dataset: Dataset, more: list[str], write: Callable[[str], None]) -> None:
-    """Write what was made and what was left out, one fact a line."""
+    """Print the dataset and the rows that were left out, one fact per line."""
     job = dataset.job
     lines = [
         f"rows       {dataset.rows} {dataset.dataset_type} ({job.split} split)",
@@ -194,7 +194,7 @@ def _report(dataset: Dataset, more: list[str], write: Callable[[str], None]) -> 
 
 
 def _write_facts(dataset: Dataset, format: Format, **more: Any) -> None:
-    """Write the result for a program."""
+    """Print the result for a program."""
     from pipelines.datasets.card import collect_facts
 
     facts = collect_facts(dataset) | {
@@ -218,7 +218,7 @@ def _write_facts(dataset: Dataset, format: Format, **more: Any) -> None:
 
 
 def _load(one: Member) -> ModuleType:
-    """Import a pipeline; raises DatasetError where it lacks a part of the contract."""
+    """Import a pipeline; raises DatasetError if it lacks a part of the contract."""
     module = one.load()
     missing = [name for name in _NEEDED if not hasattr(module, name)]
     if missing:

@@ -1,1 +1,1 @@
-"""What a pipeline is asked, what it returns, and what its renderer sees of one row."""
+"""The contract of a pipeline: its request, its selection, and the rows that its renderer gets."""

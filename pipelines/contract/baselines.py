@@ -1,4 +1,4 @@
-"""What speedups are relative to, and where they come from."""
+"""The baseline of speedups, and their source."""
 
 from typing import Literal, TypeAlias
 

@@ -1,4 +1,4 @@
-"""How many kernels a prompt shows, and the constants of their draw."""
+"""The number of kernels in a prompt, and the constants of their draw."""
 
 # No annotations from __future__: a Config in another module extends these classes, and its __init__
 # would look for the names of these types there.

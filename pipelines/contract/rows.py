@@ -1,4 +1,4 @@
-"""What a pipeline selects, and what its renderer sees of one row."""
+"""The selection of a pipeline, and the rows that its renderer gets."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class Selection:
 
     rows: pa.Table
     dropped: dict[str, int] = field(default_factory=dict[str, int])
-    """Reason to number of what was left out: tasks, kernels or rows, as the reason says."""
+    """Reason to number of tasks, kernels or rows that were left out for it."""
     notes: dict[str, str] = field(default_factory=dict[str, str])
-    """Choices that the pipeline made by itself, for the summary and the card."""
+    """Choices that the pipeline made on its own, for the summary and the card."""
     dataset_type: str | None = None
-    """Set where it differs from the module's DATASET_TYPE."""
+    """Set if it differs from the module's DATASET_TYPE."""

@@ -1,4 +1,4 @@
-"""README.md of a dataset: configs and features for `datasets` and the Hub, lineage and licences."""
+"""README.md of a dataset: configs and features for `datasets` and the Hub, lineage, licenses."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def write(folder: Path, dataset: Dataset, schema: pa.Schema, files: list[Path]) 
 
 
 def collect_facts(dataset: Dataset) -> dict[str, Any]:
-    """Return what a trainer needs to know of a dataset, which recipe.json holds."""
+    """Return the content of recipe.json, which trainers read."""
     job = dataset.job
     return {
         "dataset_id": dataset.dataset_id,
@@ -63,7 +63,7 @@ def collect_facts(dataset: Dataset) -> dict[str, Any]:
 
 
 def count_licences(dataset: Dataset) -> list[dict[str, Any]]:
-    """Return the number of texts of a dataset under each licence: what, licence, texts."""
+    """Return the number of texts of a dataset under each license: kind, license, texts."""
     counts = Counter(
         (what + "s", licence or "not stated") for (what, _), licence in dataset.licences.items()
     )

@@ -17,7 +17,7 @@ PROVENANCE = ("purpose", "lake_id", "snapshot_id", "seed", "template_hash")
 
 
 def digest_messages(turns: list[Message]) -> str:
-    """Return the sha256 of a column's messages; that of a prompt is its id."""
+    """Return the sha256 of a column's messages; for a prompt, this is its id."""
     return hashlib.sha256(messages_json(turns).encode()).hexdigest()
 
 
@@ -27,7 +27,7 @@ def hash_rows(content: Any, table: pa.Table, digests: list[list[str]]) -> None:
     Args:
         content: A hashlib object.
         table: The rows in their final columns.
-        digests: Of each row, `digest_messages` of each column of messages, in their order.
+        digests: For each row, `digest_messages` of each column of messages, in order.
     """
     plain = [
         field.name

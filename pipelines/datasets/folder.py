@@ -21,7 +21,7 @@ SHARD_ROWS = 20_000
 
 
 class Shards:
-    """Parquet files of one split, opened as rows come and named when their number is known."""
+    """Parquet files of one split, opened as rows arrive and named when their number is known."""
 
     schema: pa.Schema
     """Schema of the rows; known after the first batch."""
@@ -70,7 +70,7 @@ class Shards:
 
 @contextmanager
 def open_scratch_folder(base: Path) -> Generator[Path]:
-    """Yield a new folder beside the final one; it is gone in the end, whatever happens."""
+    """Yield a new folder beside the final one, and remove it in every case."""
     folder = base / f".partial-{os.getpid()}-{store.ids.uuid7()[:8]}"
     folder.mkdir(parents=True)
     try:
@@ -80,7 +80,7 @@ def open_scratch_folder(base: Path) -> Generator[Path]:
 
 
 def place_folder(folder: Path, target: Path) -> None:
-    """Move a finished folder to its place; identical files there are left as they are."""
+    """Move a finished folder to its final place; identical files there stay unchanged."""
     if target.exists() and (target.is_file() or any(target.iterdir())):
         if target.is_dir() and _hash_files(folder) == _hash_files(target):
             return

@@ -1,4 +1,4 @@
-"""One dataset to make, and what was made of it."""
+"""One dataset to make, and the result."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Job:
 
     @property
     def split(self) -> str:
-        """Split that every row is in: train, or test for evaluation."""
+        """Split of all rows: train, or test for evaluation."""
         return "test" if self.request.purpose == "eval" else "train"
 
     def recipe(self) -> dict[str, Any]:
-        """Return everything that decides the rows, besides the lake and its snapshot."""
+        """Return everything that determines the rows, besides the lake and its snapshot."""
         file = Path(str(self.module.__file__))
         return {
             "pipeline": self.pipeline,
@@ -69,7 +69,7 @@ class Dataset:
     dropped: dict[str, int] = field(default_factory=dict[str, int])
     notes: dict[str, str] = field(default_factory=dict[str, str])
     licences: dict[tuple[str, str], str | None] = field(default_factory=dict)
-    """Licences of the texts: of ("task" or "kernel", id)."""
+    """Licenses of the texts, by ("task" or "kernel", id)."""
     example: dict[str, list[Message]] | None = None
     content_hash: str = ""
     lineage: list[pa.Table] = field(default_factory=list["pa.Table"])
@@ -95,6 +95,6 @@ class Dataset:
 
 @functools.cache
 def views_hash() -> str:
-    """Return the sha256 over the SQL of all views, which decide rows like a pipeline's SQL."""
+    """Return the sha256 over the SQL of all views, which affect rows like a pipeline's SQL."""
     texts = [[name, read_view(name)] for name in list_views()]
     return hashlib.sha256(json.dumps(texts).encode()).hexdigest()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def select_rows(job: Job) -> Selection:
-    """Return the rows that the pipeline picks, cut to the limit and held against the rules.
+    """Return the rows that the pipeline selects, checked against the rules and cut to the limit.
 
     Raises:
         EmptyDataset: nothing is left.

@@ -1,4 +1,4 @@
-"""What a lake keeps of a dataset: its run, its recipe, and which kernels went into which row."""
+"""Records a dataset in a lake: its run, its recipe, and the kernels of each row."""
 
 from __future__ import annotations
 

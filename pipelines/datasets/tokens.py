@@ -1,4 +1,4 @@
-"""How long a text is: by a tokenizer file, or estimated from its bytes."""
+"""Counts the tokens of texts: with a tokenizer file, or estimated from the bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Counter:
     name: str
     """Part of the recipe: the estimate's rule, or the hash of the tokenizer file."""
     words: str
-    """The same for a person."""
+    """A description for people."""
     count: Count
 
 

@@ -20,13 +20,13 @@ def draw_chart(
     title: str,
     softmax: bool,
 ) -> RenderableType:
-    """Return a chart: one line per bucket, fastest first, with a bar and what was drawn from it.
+    """Return a chart: one line per bucket, fastest first, with a bar and its drawn exemplars.
 
     Args:
         rows: Buckets with score_from, score_to, kernels, kernel_ids, mean_score, probability.
         drawn: kernel_id and score of the exemplars of the first draw.
         title: One line on top.
-        softmax: Whether the probabilities are those of the draw; else bars count kernels.
+        softmax: Whether bars show the probabilities of the draw; otherwise they count kernels.
     """
     from rich import box
     from rich.table import Table

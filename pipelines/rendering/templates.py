@@ -1,4 +1,4 @@
-"""Text out of Jinja2 templates, which are strict about missing values and identified by a hash."""
+"""Renders Jinja2 templates, which are strict about missing values and identified by a hash."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def render_files(kernel: Kernel) -> str:
     if not kernel.other_files:
         return fence(kernel.code, languages.find_fence(kernel.path))
     parts = [(kernel.path, kernel.code), *kernel.other_files]
-    # A path is somebody's text too: as a code span of one line it stays inert.
+    # A path is foreign text too; as a code span of one line it is harmless.
     return "\n\n".join(
         f"File {_span(path)}:\n\n{fence(code, languages.find_fence(path))}" for path, code in parts
     )
@@ -77,12 +77,12 @@ def render_files(kernel: Kernel) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def render_task(task: Task) -> str:
-    """Return the block that states a task; rendered once a task, however many rows show it."""
+    """Return the block that states a task; rendered once per task."""
     return render("task.j2", task=task)
 
 
 def describe_sizes(axes: str | None) -> str:
-    """Return the sizes that a workload sets, as words; empty where it leaves the task as it is.
+    """Return the sizes that a workload sets, as words; empty for a default workload.
 
     >>> describe_sizes('{"ROWS": 64, "COLS": 128}'), describe_sizes("{}"), describe_sizes(None)
     ('COLS = 128, ROWS = 64', '', '')

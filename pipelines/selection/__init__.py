@@ -1,1 +1,1 @@
-"""Which rows a dataset holds: tasks, scores, draws, and the rules that every dataset keeps."""
+"""Selects the rows of a dataset: tasks, scores, draws, and the rules for every dataset."""

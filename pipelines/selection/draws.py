@@ -1,4 +1,4 @@
-"""Which exemplars a prompt shows: draws that are hashes of seed, task and number of the draw."""
+"""Draws the exemplars of prompts; a draw is a hash of seed, task and number of the draw."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def draw(
 
 
 def check_options(options: DrawOptions) -> None:
-    """Raise DatasetError, naming the option, where a constant of the draw is out of its range."""
+    """Raise DatasetError, naming the option, if a constant of the draw is out of its range."""
     for option, value, least in (
         ("exemplars", options.exemplars, 1),
         ("islands", options.islands, 1),

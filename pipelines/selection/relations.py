@@ -1,7 +1,7 @@
-"""Questions whose input rows are arguments, and answers that stay inside DuckDB.
+"""Queries whose input rows are arguments, and results that stay inside DuckDB.
 
 A step of a pipeline returns an Arrow table or a `Relation`, and the next step passes it to `query`
-or `keep` under the name that the SQL reads it by. Nothing else connects two steps.
+or `keep` under the name that the SQL reads it by. Steps share nothing else.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _numbers = itertools.count()
 
 Parameters: TypeAlias = "Sequence[object] | Mapping[str, object] | None"
 Rows: TypeAlias = "pa.Table | Relation"
-"""Input of a question."""
+"""Input of a query."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Relation:
-    """Rows that stay inside DuckDB, for later questions to the lake that they came from."""
+    """Rows that stay inside DuckDB, for later queries of the same lake."""
 
     sql: str
-    """A query that reads no name that a later question binds."""
+    """A query that reads no name that a later query binds."""
 
     def where(self, condition: str) -> Relation:
         """Return the rows that meet an SQL condition."""

@@ -1,4 +1,4 @@
-"""Rules that no pipeline may break: what no dataset may hold, whatever a pipeline's SQL picked."""
+"""Rules that every dataset follows, whatever the pipeline's SQL selects."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Exclusions:
     if the request includes them."""
 
 
-# A lake is pinned, so its answer does not change.
+# A lake is pinned, so its answers do not change.
 _known: WeakKeyDictionary[store.Lake, dict[tuple[Purpose, bool], Exclusions]] = WeakKeyDictionary()
 
 
 def find_exclusions(lake: store.Lake, request: Request) -> Exclusions:
-    """Return the kernels that no row of the request may hold; asks a lake once for each rule."""
+    """Return the kernels that no row of the request may contain; queries a lake once per rule."""
     of_lake = _known.setdefault(lake, {})
     rules = (request.purpose, request.include_nonequivalent)
     if rules not in of_lake:
@@ -52,7 +52,7 @@ def find_exclusions(lake: store.Lake, request: Request) -> Exclusions:
 
 
 def apply_rules(lake: store.Lake, selection: Selection, request: Request) -> Selection:
-    """Leave out the rows that no dataset may hold, and count them.
+    """Leave out the rows that no dataset may contain, and count them.
 
     A task of the test split in a training set is an error of the pipeline. Left out are rows with a
     kernel that is quarantined, surely suspected or rejected (view withheld), or another function

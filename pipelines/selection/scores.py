@@ -1,4 +1,4 @@
-"""Scored kernels of the tasks asked for: measured speedups, or published ones that stand in."""
+"""Scored kernels of the requested tasks: with measured speedups, or with published ones instead."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Scores:
     """Number of kernels that may not be shown, by reason."""
     device: str
     notes: dict[str, str]
-    """The device, and what else a person should know of how it was chosen."""
+    """The device and how it was chosen, for the user."""
 
 
 def find_scores(
@@ -52,12 +52,12 @@ def find_scores(
         evidence: Whether speedups are measured or published.
         device: Device whose speedups count; None takes the first of `rank_devices`.
         baseline: What speedups are relative to.
-        shown: Kernels that a prompt shows. If it is given and speedups are published ones, the
-            released codes of the baselines are taken too. So are, unless a device is given, kernels
-            with figures for other GPUs alone, at tasks that have fewer others than are shown.
+        shown: Number of kernels in a prompt. If it is given and speedups are published ones, the
+            released codes of the baselines are included. Without a device, kernels with figures
+            only for other GPUs are included, too, for tasks with fewer kernels than a prompt shows.
 
     Raises:
-        EmptyDataset: no speedup of that kind at all; names what would help.
+        EmptyDataset: there is no speedup of that kind; the hint says what would help.
     """
     ranked = [device] if device else rank_devices(lake, evidence, baseline)
     if not ranked:
@@ -105,7 +105,7 @@ def rank_devices(lake: store.Lake, evidence: Evidence, baseline: Baseline) -> li
 
 
 def find_device_kind(lake: store.Lake, device: str | None) -> str:
-    """Return cpu or cuda; a device that nothing was measured on is taken for a GPU."""
+    """Return cpu or cuda; a device without measurements counts as a GPU."""
     row = lake.run("SELECT kind FROM devices WHERE name = $1 LIMIT 1", [device]).one()
     return "cuda" if row is None else str(row["kind"])
 

@@ -1,4 +1,4 @@
-"""The tasks of a purpose, and the one task that a name or the start of an id stands for."""
+"""The tasks of a purpose, and the task with a given name or id prefix."""
 
 from __future__ import annotations
 
@@ -72,6 +72,7 @@ def find_task(lake: store.Lake, wanted: str) -> tuple[str, str]:
     if len(found) > 1:
         ids = ", ".join(row["task_id"][:12] for row in found[:6])
         raise UnknownName(
-            f'"{wanted}" stands for {len(found)} tasks', f"Give the id instead: {ids}."
+            f'"{wanted}" is ambiguous: it matches {len(found)} tasks',
+            f"Give the id instead: {ids}.",
         )
     return found[0]["task_id"], found[0]["name"]

@@ -1,4 +1,4 @@
-"""Texts of the picked rows: those of the chosen ids alone, each fetched once a slab."""
+"""Fetches the texts of the selected rows, each once per slab."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SLAB_ROWS = 20_000
 def fetch_texts(
     lake: store.Lake, rows: pa.Table, batch_rows: int
 ) -> Iterator[tuple[pa.Table, list[Row]]]:
-    """Yield rows in batches, together with what the renderer sees of each."""
+    """Yield rows in batches, together with the rows for the renderer."""
     for start in range(0, rows.num_rows, SLAB_ROWS):
         slab = rows.slice(start, SLAB_ROWS)
         ids = slab.select(["task_id", "kernel_ids"])

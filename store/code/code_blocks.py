@@ -23,7 +23,7 @@ class Block:
     start: int
     """Line of its fence."""
     end: int
-    """Line after its last one, closing fence included."""
+    """The line after the block, including its closing fence."""
     language: str
     text: str
     closed: bool
@@ -32,7 +32,7 @@ class Block:
 
 
 def find_blocks(lines: Sequence[str]) -> list[Block]:
-    """Return the fenced blocks in order; the last may be without a closing fence."""
+    """Return the fenced blocks in order; the last one may lack a closing fence."""
     found: list[Block] = []
     start, mark, length, prefix, language = -1, "", 0, "", ""
     for number, line in enumerate(lines):

@@ -3,9 +3,9 @@ r"""Parse completions: the analysis, the design, the code, and the exemplar call
     text ─▶ answer (no reasoning, no end tokens) ─▶ fenced blocks, headings ─▶ sections
                                                  └▶ candidates for the code ─▶ the best one
 
-Models do not keep to a form: several blocks, none, one that is never closed, JSON or a tool call
-around the code. Nothing is executed: Python's parser decides whether a block defines the entry
-point. Every step reads the text a fixed number of times, whatever its content.
+Models do not follow one form: an answer may have several blocks, none, one that is never closed, or
+code inside JSON or a tool call. Nothing is executed: Python's parser decides whether a block
+defines the entry point. Every step reads the text a fixed number of times, whatever its content.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from store.ids import normalize
 
 ENTRY_POINT = "ModelNew"
 ENTRY_PATH = "kernel.py"
-"""Path of a kernel of one file: its name must not tell equal kernels apart."""
+"""Path of every kernel of one file, so that equal kernels with other file names are equal."""
 LONGEST_CODE = 400_000
-"""Characters of a kernel; longer text is refused unread."""
+"""Maximum length of a kernel in characters; longer text is refused unread."""
 _TRIES = 6
-"""Most texts given to Python's parser for one question, and most places where JSON may begin."""
+"""Maximum number of texts to parse as Python, and of places to try as the start of JSON."""
 
 _FASTEST = re.compile(
     r"fastest(?:[ \t]+(?:kernel|variant|one))?[ \t*_`]{0,8}(?:is|was|:|=)[ \t*_`]{0,8}"
@@ -54,15 +54,15 @@ class ParsedCompletion:
     analysis: str | None = None
     design: str | None = None
     code: str | None = None
-    """Text of the file with the entry point; None where there is none."""
+    """Text of the file with the entry point, or None."""
     path: str = ENTRY_PATH
     entry_point: str = ENTRY_POINT
     other_files: tuple[tuple[str, str], ...] = ()
     """Further files that the answer names: (path, text)."""
     fastest: int | None = None
-    """Place of the exemplar that the analysis names as the fastest, from 1."""
+    """Number, from 1, of the exemplar that the analysis calls the fastest."""
     techniques: tuple[str, ...] = ()
-    """Techniques that analysis and design name, in the words of store.code.techniques."""
+    """Techniques that the analysis and the design name, by their names in store.code.techniques."""
     parse_error: str | None = None
     """Why there is no code: empty, truncated, only reasoning, no code, too long."""
 
@@ -79,10 +79,10 @@ def clean_text(text: str) -> str:
 def parse_completion(text: str, finish_reason: str = "stop") -> ParsedCompletion:
     r"""Return the parts of a completion; never raises for any text.
 
-    The code is the block that defines ModelNew; of several the last whole one. Where no block does,
-    JSON, tagged and unfenced text is looked at, and then the longest Python block is taken. Code
-    that sampling cut off (finish_reason length) counts only where it is Python and defines
-    ModelNew. Code that is not Python is code: the judge says what is wrong with it.
+    The code is the last complete block that defines ModelNew. If no block does, the parser tries
+    JSON, tagged text and unfenced text, and then takes the longest Python block. Truncated code
+    (finish_reason length) counts only if it is Python and defines ModelNew. Other code that is not
+    Python is kept, and the judge reports what is wrong with it.
 
     >>> parse_completion("### Code\n```python\nclass ModelNew: pass\n```").code
     'class ModelNew: pass\n'
@@ -118,7 +118,7 @@ def parse_completion(text: str, finish_reason: str = "stop") -> ParsedCompletion
 
 
 def _strip_reasoning(text: str) -> str | None:
-    """Return what follows the reasoning, without end tokens; None where reasoning never ends."""
+    """Return the text after the reasoning, without end tokens; None if the reasoning never ends."""
     final = text.rfind(_CHANNEL)
     if final >= 0:
         text = text[final + len(_CHANNEL) :]
@@ -131,7 +131,7 @@ def _strip_reasoning(text: str) -> str | None:
     end = len(text.rstrip())
     while ending := next((one for one in _ENDS if text.endswith(one, 0, end)), None):
         end -= len(ending)
-    # Only the end is trimmed: where lines begin matters to fences.
+    # Trim only the end, because fences depend on where lines begin.
     while end and text[end - 1].isspace():
         end -= 1
     return text[:end]
@@ -196,7 +196,7 @@ def _defines_entry_point(text: str) -> bool:
 
 
 def _extend_block(lines: Sequence[str], block: Block) -> str | None:
-    """Return a block up to a later fence, where only then it is Python.
+    """Return a block extended to a later fence, if only the extended block is Python.
 
     Three backticks in a docstring look like the end of the block.
     """
@@ -256,7 +256,7 @@ def _find_in_json(text: str) -> Iterator[str]:
 
 
 def _strip_fences(text: str) -> Iterator[str]:
-    """Yield text that defines the entry point, out of its fences where it has some."""
+    """Yield text that defines the entry point, without fences if it has any."""
     fenced = [one.text for one in find_blocks(text.split("\n")) if _DEFINES.search(one.text)]
     yield fenced[-1] if fenced else text
 
@@ -276,7 +276,7 @@ def _find_bare(answer: str, lines: Sequence[str], blocks: Sequence[Block]) -> st
 
 
 def _trim_to_python(text: str) -> str | None:
-    """Return text up to where it stops being Python, if that defines the entry point."""
+    """Return the part of a text before it stops being Python, if that defines the entry point."""
     for _ in range(_TRIES):
         if _defines_entry_point(text):
             return text
@@ -314,7 +314,7 @@ def _find_files(
 
 
 def _normalize_code(code: str) -> str:
-    """Return code as it is stored: no blank lines around it, one newline at the end."""
+    """Return code in its stored form: no blank lines around it, one newline at the end."""
     rows = code.rstrip().split("\n")
     first = next((number for number, row in enumerate(rows) if row.strip()), 0)
     return normalize("\n".join(rows[first:]))

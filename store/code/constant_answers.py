@@ -16,7 +16,7 @@ _BUILD_METHODS = _words("new_zeros new_ones new_full")
 _RESHAPE = _words(
     "expand expand_as clone to view reshape detach contiguous repeat cuda requires_grad_"
 )
-# What may be asked of an input without reading its values.
+# Attributes and methods of an input that do not read its values.
 _ABOUT = _words("shape device dtype is_cuda requires_grad ndim layout size dim numel is_contiguous")
 
 Resolve = Callable[[ast.expr], str]
@@ -30,9 +30,9 @@ def is_constructor(name: str) -> bool:
 def has_constant_answer(model: ast.ClassDef, resolve: Resolve) -> bool:
     """Return whether `forward` or `__call__` of a class returns a constant on some path.
 
-    Constant is a tensor built by zeros, ones or full from shapes alone, such a tensor kept in an
+    A constant is a tensor that zeros, ones or full builds from shapes only, such a tensor in an
     attribute that nothing else writes, or a view of either. A return guarded by a test for empty
-    input does not count. Functions that replace `forward` or `__call__` count as them.
+    input does not count. Functions that replace `forward` or `__call__` are checked like them.
     """
     nodes = list(ast.walk(model))
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
@@ -91,7 +91,7 @@ def _collect_attributes(nodes: list[ast.AST]) -> tuple[dict[str, list[ast.expr]]
                     pass
             if isinstance(function, ast.Attribute) and function.attr.endswith("_"):
                 touched |= _collect_names(function.value)
-            # Given to a call, a buffer may be filled by it; asking for its address is the same.
+            # A call may fill a buffer that it receives, and so may code that takes its address.
             for value in [*node.args, *(keyword.value for keyword in node.keywords)]:
                 touched |= _collect_names(value)
             if isinstance(function, ast.Attribute) and function.attr == "data_ptr":

@@ -1,7 +1,7 @@
 """The languages of kernels, in one table: files, Markdown fences, parsers and decorators.
 
-A language is added here. What reads kernels asks this table which parser a file needs, what
-renders them which fence, and what reads completions which blocks are Python.
+To add a language, add it here. Code that reads kernels takes the parser from this table, code that
+renders them takes the fence, and code that reads completions takes the info strings.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Language:
     parser: Literal["python", "c++"]
     """The parser that reads its text: `store.code.python_syntax` or `store.code.cuda_facts`."""
     suffixes: tuple[str, ...] = ()
-    """Ends of its files' names; none for a language that lives in another one's files."""
+    """Suffixes of its files; none for a language that is embedded in files of another one."""
     fence: str = ""
     """Info string of its Markdown blocks."""
     fences: frozenset[str]

@@ -16,8 +16,8 @@ BANDS = 16
 SHINGLE = 5
 SEED = 20250718
 
-# A lexer, not a search: comments and strings are consumed whole, so that what is inside them
-# cannot be taken for code. The first alternative that matches at a place wins.
+# A lexer rather than a search: it consumes comments and strings whole, so that their content is
+# never taken for code. The first alternative that matches at a position wins.
 _PYTHON_TOKEN = re.compile(
     rb"#[^\n]*"
     rb"|(?P<block>'''(?:[^\\]|\\.)*?'''|\"\"\"(?:[^\\]|\\.)*?\"\"\")"
@@ -36,8 +36,8 @@ _C_TOKEN = re.compile(
 def tokenize_python(code: bytes, prose: Sequence[tuple[int, int]] = ()) -> list[bytes]:
     """Return the tokens of Python text without comments and without the `prose` byte ranges.
 
-    Prose is docstrings and bare strings, as the parser found them. Every other triple-quoted
-    string is taken as embedded C++ and split too, since it is where kernels differ.
+    Prose means the docstrings and bare strings that the parser found. Every other triple-quoted
+    string is treated as embedded C++ and also split into tokens, because kernels differ there.
 
     >>> tokenize_python(b"x = 1  # one")
     [b'x', b'=', b'1']
@@ -80,7 +80,7 @@ def compute_bands(texts: Sequence[Sequence[bytes]]) -> NDArray[np.int64]:
         np.concatenate(hashed), offsets, PERMUTATIONS, SEED
     )
     rows = np.asarray(matrix.to_rows(), dtype="<u4").reshape(len(texts), BANDS, -1)
-    # The band's number goes into its hash: equal minima at different places are no match.
+    # The hash includes the number of the band, so equal minima in different bands do not match.
     digests = [
         hashlib.blake2b(band.tobytes(), digest_size=8, salt=number.to_bytes(2, "little")).digest()
         for row in rows

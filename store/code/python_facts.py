@@ -157,7 +157,7 @@ def _find_first_text(call: ast.Call) -> object:
 
 
 def _read_used(facts: PythonFacts, name: str) -> None:
-    """Note a function that is called or decorates."""
+    """Record a function that is called or used as a decorator."""
     facts.uses_torch_compile |= name in _COMPILE
     facts.uses_torch_jit |= name in _JIT
     facts.uses_cuda_graphs |= name in _GRAPHS
@@ -185,7 +185,7 @@ def _read_function(
 def _read_target(
     facts: PythonFacts, names: Names, assigned: tuple[ast.expr, ast.expr | None]
 ) -> None:
-    """Note what an assignment sets: library flags, and attributes that are called a cache."""
+    """Record what an assignment sets: library flags, and attributes named as a cache."""
     for target in _flatten(assigned[0]):
         if not isinstance(target, ast.Attribute):
             continue
@@ -208,7 +208,7 @@ def _flatten(target: ast.expr) -> Iterator[ast.expr]:
 
 
 def _has_address(node: ast.Subscript | ast.Compare) -> bool:
-    """Return whether a lookup or comparison is made with a tensor's address."""
+    """Return whether a lookup or comparison uses a tensor's address."""
     parts = [node.slice] if isinstance(node, ast.Subscript) else [node.left, *node.comparators]
     return any(map(_is_address, parts))
 

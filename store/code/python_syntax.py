@@ -1,4 +1,4 @@
-"""Python text as a tree of what matters: calls, assignments, strings, names without aliases."""
+"""Reads Python text: calls, assignments, strings, and names with import aliases resolved."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ MAX_LENGTH = 1_000_000
 
 
 def parse_python(code: str) -> ast.Module | None:
-    """Return the tree of Python text, or None where Python's parser refuses it.
+    """Return the tree of Python text, or None if Python's parser rejects it.
 
-    Null bytes, lone surrogates and nesting deeper than the parser's stack are refusals too.
+    The parser also rejects null bytes, lone surrogates, and nesting deeper than its stack.
     """
     if len(code) > MAX_LENGTH:
         return None
     try:
         with warnings.catch_warnings():
-            # The text's own "\d" is nobody's warning here.
+            # Suppress warnings about invalid escapes such as "\d" in the text.
             warnings.simplefilter("ignore")
             return ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -83,7 +83,7 @@ _CHILDREN = {
 
 
 def collect_syntax(tree: ast.Module, code: str) -> SyntaxParts:
-    """Walk the tree once with an own stack: ast.walk costs three times as much."""
+    """Walk the tree once with an explicit stack, because ast.walk takes three times as long."""
     found = SyntaxParts()
     stack: list[ast.AST] = [tree]
     starts: list[int] | None = None

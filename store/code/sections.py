@@ -30,7 +30,7 @@ _SECTIONS = {
     "answer": "code",
 }
 _NAME = "|".join(sorted(map(re.escape, _SECTIONS), key=len, reverse=True))
-# One line, at most 200 characters of which are looked at.
+# Matches one line; only its first 200 characters are examined.
 _HEADING = re.compile(
     rf"[ \t>]*(?P<marks>#{{1,6}}[ \t]*)?(?P<bold>[*_]{{1,3}})?[ \t]*"
     rf"(?P<number>(?:part|step|section|block)?[ \t]*[(\[]?[0-9a-c]{{1,2}}[.):\]][ \t]*)?"
@@ -65,7 +65,7 @@ def read_sections(lines: Sequence[str], blocks: Sequence[Block]) -> tuple[dict[s
 
 
 def _read_heading(line: str) -> tuple[str, str] | None:
-    """Return the section that a line begins, and what it says of it already."""
+    """Return the section that a line begins, and the text that follows on the same line."""
     found = _HEADING.match(line[:LONGEST_HEADING])
     if found is None:
         return None
@@ -74,7 +74,7 @@ def _read_heading(line: str) -> tuple[str, str] | None:
     words = " ".join(found["name"].lower().split())
     long = " " in words
     if rest:
-        # Prose may begin with such words: with text behind it a heading shows what it is.
+        # Prose may begin with the same words: a heading with text after it needs marks or a colon.
         shown = (found["colon"] and (marked or long)) or (found["marks"] and long)
         if not shown or not found["after"]:
             return None

@@ -52,12 +52,12 @@ _TARGETS = frozenset(("target", "targets", "label", "labels", "negative"))
 
 
 def classify_family(reference_code: str) -> str:
-    """Return the family of a task: its weightiest operation, or what kind of whole it is.
+    """Return the family of a task: its most important operation, or its kind as a whole.
 
     The order: recurrent, attention, network (three or more convolutions or linear layers), scan,
     convolutions by kind, matmul, loss, softmax, norm, pooling, reduction, elementwise. A
-    convolution or product that is fused with more operations is named after the weightiest of
-    them too (conv3d_norm). Text that cannot be parsed or that has no Model is "other".
+    convolution or product that is fused with further operations is also named after the most
+    important of them (conv3d_norm). Text that cannot be parsed or that has no Model is "other".
 
     >>> body = "def forward(self, a, b):\\n        return torch.matmul(a, b)"
     >>> classify_family(f"class Model:\\n    {body}")
@@ -88,7 +88,7 @@ def classify_family(reference_code: str) -> str:
                     if _count_steps(classes) >= FUSED_STEPS
                     else name
                 )
-            # x / sum(|x|) and x / sqrt(mean(x²)) are norms that are written out.
+            # x / sum(|x|) and x / sqrt(mean(x²)) are norms written as expressions.
             return "norm" if name == "reduction" and divides else name
     return "elementwise"
 
@@ -102,7 +102,7 @@ def _list_operations(nodes: list[ast.AST]) -> Iterator[str]:
 
 
 def _list_called(nodes: list[ast.AST]) -> Iterator[str]:
-    """Yield the last part of each called name; a call of the model's own layer is none."""
+    """Yield the last part of each called name, except for calls of the model's own layers."""
     for node in nodes:
         if isinstance(node, ast.Call):
             function = node.func
@@ -126,7 +126,7 @@ def _count_layers(nodes: list[ast.AST]) -> int:
 
 
 def _name_tail(operations: Counter[str]) -> str:
-    """Return the weightiest operation that a convolution or product is fused with."""
+    """Return the most important operation that a convolution or product is fused with."""
     return next((name for name in _TAILS if operations[name]), "elementwise")
 
 
@@ -157,8 +157,8 @@ RULE = (
     "the tasks of every level"
 )
 
-# Decided once, by `choose_test` over the 250 tasks of revision v0: a part of the suite, or another
-# revision of it, is split as the whole was, in every lake.
+# `choose_test` decided this split once, over the 250 tasks of revision v0. Every lake uses it, also
+# for a part of the suite or for another revision.
 _DECIDED = {
     "kernelbench": _split_words(
         "conv1d conv3d conv3d_norm conv3d_softmax conv_transpose2d_norm conv_transpose2d_pooling "
@@ -173,8 +173,8 @@ def split_rows(
 ) -> list[dict[str, str]]:
     """Return rows of table splits: which side each family of a suite is on, by RULE.
 
-    `families` names the family of each task; named once each, they weigh the same. KernelBench
-    has been decided and does not depend on what is there.
+    `families` has the family of each task; if it has each family once, all families weigh the same.
+    The split of KernelBench is fixed and does not depend on the lake.
     """
     named = list(families)
     test = _DECIDED.get(suite)
@@ -192,7 +192,7 @@ def split_rows(
 
 
 def find_split(suite: str, family: str) -> str | None:
-    """Return the side of a family in a suite that is decided in every lake; None in others."""
+    """Return the side of a family in a suite with a fixed split; None for other suites."""
     test = _DECIDED.get(suite)
     if test is None:
         return None
@@ -204,9 +204,9 @@ def choose_test(
 ) -> frozenset[str]:
     """Return the families on the test side; `families` and `levels` have one entry per task.
 
-    Families are taken in the order of sha256(suite, family), and each that leaves every level at
-    or below `test_share` of its tasks goes to test. Nothing about results enters. Where every
-    family is too large, the smallest one goes to test, so that two families give both sides.
+    Takes families in the order of sha256(suite, family). A family goes to test if, in every level,
+    the share of test tasks stays at or below `test_share`. Results play no role. If every family is
+    too large, the smallest one goes to test, so that two families always give both sides.
     """
     size = Counter(zip(families, levels, strict=True))
     budget = {level: test_share * count for level, count in Counter(levels).items()}

@@ -92,6 +92,6 @@ TECHNIQUES = {
 }
 """The vocabulary, after CUDA-L1's techniques table.
 
-A kernel has a technique when a parser finds its syntax. Algebraic rewrites leave no syntax and are
-not in the table; arithmetic that was fused into a kernel whose name does not say so is not found.
+A kernel has a technique when a parser finds its syntax. The table lacks algebraic rewrites, which
+leave no syntax. Arithmetic fused into a kernel is found only if the kernel's name says so.
 """

@@ -121,7 +121,7 @@ class Keys:
         asked = sorted({str(Address.of(url)) for url in urls})
         listed = f"Endpoints of this command: {', '.join(asked)}." if asked else ""
         raise FlywheelError(
-            f"--key-env names {named}, and no endpoint is there",
+            f"--key-env names {named}, but no endpoint has this host",
             f"{listed} A host without a port means port 443 of https and 80 of http.".strip(),
         )
 

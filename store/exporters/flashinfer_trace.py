@@ -134,7 +134,7 @@ def _evaluation(row: dict[str, Any], device: str) -> dict[str, Any]:
         "performance": None,
     }
     if status in ("PASSED", "INCORRECT_NUMERICAL"):
-        # Errors by other rules than theirs; infinities and what is unknown are texts there.
+        # Errors follow our rules, not theirs; infinities and unknown values are texts there.
         found["correctness"] = {"max_relative_error": "NaN", "max_absolute_error": "NaN"}
     if status == "PASSED":
         found["performance"] = {

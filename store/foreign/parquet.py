@@ -2,7 +2,7 @@
 
 A file of a few hundred bytes can decode to gigabytes (a dictionary of one long text that every row
 points at), and its metadata need not say so. A child process with a memory limit decodes each file
-first and counts; this process reads only what passed.
+first and counts; this process reads only files that passed.
 """
 
 from __future__ import annotations

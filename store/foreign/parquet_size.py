@@ -2,8 +2,8 @@
 
 Reads a JSON object from standard input: `files`, `file_bytes`, `total_bytes`, `rows`. Writes one
 JSON line per file, {"bytes": N} or {"error": TEXT}, and stops at the first error. The process
-limits its own memory and processor time first, so that a file whose metadata lies can end this
-process and no other. It imports pyarrow and the standard library alone.
+limits its own memory and processor time first, so that a file with false metadata can only end this
+process. It imports only pyarrow and the standard library.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import resource
 import sys
 from typing import Any
 
-# The default allocator reserves address space ahead, which the limit below would count.
+# The default allocator reserves address space in advance, which would count against the limit
+# below.
 os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
 
 OWN_BYTES = 3 << 30
@@ -54,7 +55,7 @@ def _measure(file: str, file_bytes: int, left_bytes: int, rows: int) -> dict[str
         meta = opened.metadata
         if meta.num_rows > rows:
             return {"error": f"states {meta.num_rows} rows, where {rows} are allowed"}
-        # A page is decompressed as a whole, so that what the metadata states is looked at first.
+        # A page is decompressed as a whole, so check the size that the metadata states first.
         stated = sum(meta.row_group(at).total_byte_size for at in range(meta.num_row_groups))
         if stated > allowed:
             return {"error": f"states {stated} bytes, where {allowed} are allowed for {what}"}

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 def clamp_times(table: Table, rows: pa.Table, now: datetime) -> pa.Table:
     """Return rows with every TIMESTAMPTZ after `now` replaced by it; NULL stays NULL.
 
-    The row with the latest time often decides, so that a time in the future would decide for good.
-    A column that holds no times is left as it is: it is refused where rows are conformed.
+    Often the row with the latest time decides, so a row with a time in the future would always
+    decide. A column without times is left unchanged; it is rejected later, when rows are conformed
+    to the schema.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

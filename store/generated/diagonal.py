@@ -32,7 +32,7 @@ class _Kind:
     wrong: str
     """The same with a mistake."""
     triton: str
-    """At row r and a block of columns c; {load:…} stands for a load under the mask."""
+    """At row r and a block of columns c; {load:…} is replaced by a load under the mask."""
     reduced: bool = False
 
 

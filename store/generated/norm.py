@@ -90,7 +90,7 @@ _CORES = (
         triton=("v = v / (tl.max(tl.abs(v), axis=0) + 0.1)",),
     ),
 )
-# Of these the answers are about as large as the normal distribution's.
+# The answers of these are about as large as those of the normal distribution.
 _UNIT = ("RMS norm", "layer norm")
 
 

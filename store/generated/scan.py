@@ -105,7 +105,7 @@ def _cpp(
             "}",
         ]
 
-    # The sums of eight rows wait for nothing of each other.
+    # The sums of eight rows do not depend on each other.
     keep = "m[j] += a[j];" if reduced else "out[i] = a[j];"
     eight = [
         "for (long b = 0; b < rows; b += 8) {",

@@ -1,7 +1,7 @@
-"""README.md of an edition: what the Hub's viewer needs, and what a reader has to know.
+"""README.md of an edition: metadata for the Hub's viewer, and a description for readers.
 
-Every text out of a lake is hostile here. In the front matter a YAML writer quotes it; in the body
-it is written as character references, of which no Markdown, HTML or link can be made.
+Every text from a lake is treated as hostile. A YAML writer quotes it in the front matter, and the
+body contains it as character references, which cannot form Markdown, HTML or links.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _WIDTH_IN, _HEIGHT_IN, _DPI = 7.0, 3.6, 110
 def write_card(made: Edition) -> None:
     """Write README.md and its figure into the folder of an edition.
 
-    What they say is asked of the frozen lake that lies there, so that nothing but what leaves can
-    stand in them.
+    Their content is queried from the frozen lake in that folder, so they can contain nothing but
+    published data.
     """
     from store.lake.location import Location
 
@@ -91,7 +91,7 @@ def neutralize(value: object) -> str:
 
 
 def _list_configs(made: Edition) -> list[dict[str, Any]]:
-    """Return what the card says of each dataset and table with rows, datasets first."""
+    """Return what the card says about each dataset and each table with rows, datasets first."""
     found: list[dict[str, Any]] = []
     for name in (*made.datasets, *made.tables):
         files = made.shards(name)
@@ -158,7 +158,7 @@ def _build_front_matter(made: Edition, configs: list[dict[str, Any]]) -> dict[st
 
 
 def _choose_default(made: Edition, configs: list[dict[str, Any]]) -> str:
-    """Return the config that is loaded where none is named: a dataset, else the kernels."""
+    """Return the config that is loaded by default: a dataset, or else the kernels."""
     named = [str(one["name"]) for one in configs]
     return next((name for name in named if name in (*made.datasets, "kernels")), named[0])
 
@@ -184,7 +184,7 @@ def _draw_figure(lake: Lake, made: Edition) -> None:
         _draw_speedups(axes, rows)
     else:
         _draw_rows(axes, made)
-    # No name of a program or time: the same rows give the same picture.
+    # Without a program name or a time, the same rows give the same picture.
     FigureCanvasAgg(figure).print_png(made.folder / FIGURE, metadata={"Software": None})
 
 

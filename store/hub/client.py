@@ -1,7 +1,8 @@
-"""The Hub as `publish` and `pull` use it: Hugging Face's own client, and errors that say what next.
+"""The Hub for `publish` and `pull`: Hugging Face's client, with errors that suggest a next step.
 
-The client takes its token from HF_TOKEN or its own login, and its address from HF_ENDPOINT. No
-token is an option of ours, kept, or shown: what the client says is searched for it first.
+The client takes its token from HF_TOKEN or its own login, and its address from HF_ENDPOINT. This
+program never takes a token as an option, stores it, or prints it: tokens are removed from the
+client's messages.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 TIMEOUT_S = 120.0
-"""Longest silence of the Hub; the client itself would wait for ever."""
+"""Time limit for an answer of the Hub; the client itself would wait forever."""
 TRIES = 4
 PAUSE_S = 1.0
 REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
@@ -36,10 +37,10 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, kw_only=True)
 class RepositoryState:
-    """What a repository holds at one revision."""
+    """The content of a repository at one revision."""
 
     revision: str
-    """Commit that it is."""
+    """Its commit."""
     private: bool
     files: dict[str, tuple[str, int]]
     """Path to identity (sha256 of a large file, git's id of a small one) and size in bytes."""
@@ -51,7 +52,7 @@ class Hub:
     Args:
         endpoint: Address; None is HF_ENDPOINT, else huggingface.co.
         token: None is HF_TOKEN or the client's login.
-        timeout_s: Longest silence that is waited for.
+        timeout_s: Longest wait for an answer.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Hub:
         )
 
     def find(self, repo: str, revision: str | None = None) -> RepositoryState | None:
-        """Return what a repository holds at a revision (default: main), or None where it is not."""
+        """Return the content of a repository at a revision (default: main), or None."""
         from huggingface_hub import RepoFile
         from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 
@@ -92,7 +93,8 @@ class Hub:
                     )
                 )
             except (RepositoryNotFoundError, RevisionNotFoundError) as error:
-                # The Hub says the same of what is not there and of what a token may not see.
+                # The Hub gives the same answer for a missing repository and for one that the token
+                # may not see.
                 if error.response.status_code == 401 and self._token:
                     raise
                 return None
@@ -104,7 +106,7 @@ class Hub:
         return RepositoryState(revision=str(info.sha), private=bool(info.private), files=files)
 
     def create(self, repo: str, *, private: bool) -> RepositoryState:
-        """Make a repository and return what it holds then."""
+        """Create a repository and return its content."""
         with self._translate_errors(f"{repo} cannot be made"):
             self._retry(
                 lambda: self.api.create_repo(
@@ -125,11 +127,11 @@ class Hub:
         message: str,
         done: Callable[[RepositoryState], bool],
     ) -> str:
-        """Put files in place and take others away in one commit on top of a parent; return it.
+        """Add and delete files in one commit on top of a parent; return the commit.
 
-        Content that the Hub has already, of an earlier try as well, is not sent again. A commit
-        whose answer was lost is recognised by `done`; one that did not happen is tried again.
-        Raises FlywheelError where somebody else has committed since.
+        Content that the Hub already has, for example from an earlier attempt, is not sent again. If
+        the answer to a commit is lost, `done` tells whether the commit happened; if it did not, it
+        is tried again. Raises FlywheelError if somebody else has committed since.
         """
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
@@ -154,7 +156,7 @@ class Hub:
             return self._retry(send)
 
     def tag(self, repo: str, name: str, revision: str) -> None:
-        """Name a commit; nothing happens where it has that name."""
+        """Tag a commit; do nothing if it has the tag already."""
         with self._translate_errors(f"{repo} has its files at {revision}, but no tag {name}"):
             self._retry(
                 lambda: self.api.create_tag(
@@ -163,7 +165,7 @@ class Hub:
             )
 
     def download(self, repo: str, revision: str, paths: list[str]) -> Path:
-        """Return a folder that holds files of a commit; what was downloaded before is reused."""
+        """Return a folder with files of a commit; files that were downloaded before are reused."""
         with self._translate_errors(f"{repo} cannot be downloaded"):
             folder = self._retry(
                 lambda: self.api.snapshot_download(
@@ -173,7 +175,7 @@ class Hub:
         return Path(str(folder))
 
     def _retry(self, ask: Callable[[], _T]) -> _T:
-        """Ask again after what may pass: a server error, silence, or a connection that was cut."""
+        """Retry after a temporary failure: a server error, a timeout, or a lost connection."""
         for number in range(TRIES):
             try:
                 return ask()
@@ -186,7 +188,7 @@ class Hub:
 
     @contextmanager
     def _translate_errors(self, what: str) -> Generator[None]:
-        """Turn what the client raises into a refusal with a next step, and without a token."""
+        """Turn the client's exceptions into errors with a next step and without a token."""
         try:
             yield
         except FlywheelError:
@@ -197,7 +199,7 @@ class Hub:
             raise FlywheelError(f"{what}: {self.describe_error(error)}", _suggest(error)) from None
 
     def describe_error(self, error: BaseException) -> str:
-        """Return what an error says in a line, without tokens."""
+        """Return the message of an error in one line, without tokens."""
         causes = [one for one in _list_causes(error) if str(one)]
         text = " ".join(str(causes[-1] if causes else error).split()) or type(error).__name__
         if self._token:
@@ -206,9 +208,9 @@ class Hub:
 
 
 def compute_identity(file: Path, known: tuple[str, int] | None) -> tuple[str, int]:
-    """Return the identity of a local file as the Hub would give it, and its size.
+    """Return the identity of a local file in the Hub's form, and its size.
 
-    Which of the two it is depends on how the Hub keeps the file: that is known by what is there.
+    The form depends on how the Hub stores the file, which its present identity there shows.
     """
     data = file.read_bytes()
     small = hashlib.sha1(f"blob {len(data)}\0".encode() + data).hexdigest()
@@ -218,7 +220,7 @@ def compute_identity(file: Path, known: tuple[str, int] | None) -> tuple[str, in
 
 
 def _list_causes(error: BaseException) -> list[BaseException]:
-    """Return an error and what it was raised from, outermost first."""
+    """Return an error and its causes, outermost first."""
     found: list[BaseException] = []
     one: BaseException | None = error
     while one is not None and one not in found:

@@ -22,7 +22,7 @@ OWNED = {
     "evaluation_id": "evaluations",
     "session_id": "timings",
 }
-"""Columns by which a row belongs to another one, and the table that says whose that is."""
+"""Columns by which a row belongs to another one, and the table that tells who recorded that one."""
 ATTACHED = {
     "policies": ("run_id",),
     "generations": ("run_id",),
@@ -68,10 +68,10 @@ def compare(lake: Lake, redactor: Redactor, part: IncomingTable) -> None:
 
 
 def _find_joining(lake: Lake, part: IncomingTable, fresh: pa.Table) -> list[int]:
-    """Return the places of new rows that would join what is this lake's own, and count them.
+    """Return the positions of new rows that would join records of this lake, and count them.
 
-    A run, an evaluation, a timing session and a dataset of this lake are what this lake recorded:
-    a pulled row that names one would change what it says.
+    A pulled row that names a run, an evaluation, a timing session or a dataset that this lake
+    recorded would change that record.
     """
     table = part.table
     named = [one for one in ATTACHED.get(table.name, ()) if one in fresh.column_names]
@@ -100,9 +100,9 @@ def _find_conflicts(
     own: pa.Table,
     compared: list[str],
 ) -> None:
-    """Compare rows as they would leave this lake: what was cut there is no difference.
+    """Compare rows in the form in which they leave this lake; redacted parts do not differ.
 
-    Neither are pseudonyms inside texts: each lake hashes the same name in its own way.
+    Pseudonyms inside texts do not count either: each lake hashes the same name with its own salt.
     """
     table = part.table
     scrubbed = [name for name in compared if is_scrubbed(table, table.columns[name])]
@@ -138,10 +138,10 @@ def _find_conflicts(
 
 
 def _list_compared_columns(table: Table, given: list[str]) -> list[str]:
-    """Return the columns in which a row may not differ from the one of the same key.
+    """Return the columns in which a row must equal the row with the same key.
 
-    Provenance (catalog.yaml) says where a row came from. Names were hashed on the way, private
-    columns are missing, and texts are checked against their id.
+    These exclude provenance (catalog.yaml), hashed names, private columns, which are missing, and
+    texts, which are checked against their id.
     """
     return [
         column.name
@@ -155,7 +155,7 @@ def _list_compared_columns(table: Table, given: list[str]) -> list[str]:
 
 
 def _check_ids(table: Table, rows: pa.Table) -> None:
-    """Raise ImportFailed where an id is not the hash of its text."""
+    """Raise ImportFailed if an id is not the hash of its text."""
     wrong = id_checks.find_wrong_ids(table, rows)
     if wrong:
         raise ImportFailed(

@@ -23,7 +23,7 @@ TOP = ("README.md", "figure.png", MANIFEST, frozen_catalog.CATALOG)
 """Files of an edition beside data/."""
 FORMAT = 1
 SPLIT = "train"
-"""Split that a table's rows are in: the Hub wants one."""
+"""Split of the rows of a table; the Hub requires one."""
 BATCH_ROWS = 10_000
 
 Quarantined: TypeAlias = Literal["mark", "leave-out"]
@@ -32,7 +32,7 @@ Unlicensed: TypeAlias = Literal["stop", "leave-out"]
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What goes into an edition."""
+    """Options of an edition."""
 
     tag: str
     """Name of the edition."""
@@ -45,7 +45,7 @@ class Options:
     quarantined: Quarantined = "mark"
     """Whether quarantined kernels are marked, or left out with the rows that refer to them."""
     unlicensed: Unlicensed = "stop"
-    """Whether texts without a license stop the command, or are left out likewise."""
+    """Whether texts without a license stop the command, or are left out in the same way."""
 
 
 @dataclass(kw_only=True)

@@ -1,4 +1,4 @@
-"""Datasets of an edition: their rows with the licences and the quarantine of what they show."""
+"""Datasets of an edition: their rows, with licenses and quarantine state of their kernels."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def write_dataset(
         wanted: NAME or NAME@TAG.
         made: The edition.
         left_out: Table to the keys of rows that stay behind.
-        holding: Rows that hold a secret are added to this list.
+        holding: Receives the rows that contain a secret.
 
     Raises:
         UnknownName: no such dataset.
-        FlywheelError: its folder is not what the lake recorded.
+        FlywheelError: its folder differs from the lake's record.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -94,7 +94,7 @@ def write_dataset(
 
 
 def _find_record(lake: Lake, now: Lake, wanted: str) -> dict[str, Any]:
-    """Return the newest row of `datasets` for NAME or NAME@TAG, of a snapshot not too new."""
+    """Return the newest row of `datasets` for NAME or NAME@TAG up to the published snapshot."""
     name, _, tag = wanted.partition("@")
     snapshot: int | None = None
     if tag:
@@ -125,7 +125,7 @@ def _find_record(lake: Lake, now: Lake, wanted: str) -> dict[str, Any]:
 def _check_folder(
     folder: Path, files: list[Path], record: Mapping[str, Any], rows: pa.Table
 ) -> str:
-    """Return the split of a dataset's files; raise unless they are what the lake recorded."""
+    """Return the split of a dataset's files; raise if they differ from the lake's record."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -146,7 +146,7 @@ def _check_folder(
 
 
 def _collect_facts(lake: Lake, rows: pa.Table, left_out: Mapping[str, pa.Table]) -> pa.Table:
-    """Return for each row of a dataset its licences, whether a kernel is quarantined, and kept."""
+    """Return for each row its licenses, whether a kernel is quarantined, and whether to keep it."""
     import pyarrow as pa
 
     lake.register("_rows_of_dataset", rows)

@@ -1,4 +1,4 @@
-"""Write an edition of a lake into a folder: choose its tables and rows, redact them, state them.
+"""Write an edition of a lake into a folder: choose tables and rows, redact them, list them.
 
 The same lake, snapshot and options give the same bytes, so that publishing again finds everything
 in place, and an edition with more rows shares its older files with the one before.
@@ -42,17 +42,17 @@ def write_edition(
     Args:
         lake: Reader pinned to the snapshot that is published.
         now: Reader of the newest snapshot, in which datasets of that snapshot are recorded.
-        folder: Where the files go.
+        folder: Folder for the files.
         repo: ORG/NAME.
-        options: What goes in.
+        options: Options of the edition.
         salt: Keys the hashes of names.
 
     Raises:
-        RowsRejected: a text may not be passed on, or holds a token or key; an id is not the hash
-            of its row.
+        RowsRejected: a text may not be redistributed, or contains a token or key; an id is not the
+            hash of its row.
         UnknownName: no such table or dataset.
-        FlywheelError: a data file is damaged, or the folder of a dataset is not what the lake
-            recorded.
+        FlywheelError: a data file is damaged, or the folder of a dataset differs from the lake's
+            record.
     """
     made = Edition(
         folder=folder,
@@ -87,7 +87,7 @@ def write_edition(
     for wanted in options.datasets:
         write_dataset(lake, now, wanted, made, left_out, holding)
     if holding:
-        rule = "no token or key stands in a text that leaves"
+        rule = "published texts contain no token or key"
         raise RowsRejected("publish", rule, len(holding), holding[: licences.SHOWN])
     made.licences = [one for one in found.counts if one[0] in chosen]
     made.hashed = {place: count for place, count in sorted(redactor.hashed.items()) if count}
@@ -105,12 +105,12 @@ def write_edition(
 
 
 def list_references(catalog: catalog.Catalog, table: Table) -> set[str]:
-    """Return the tables that a table's columns point at."""
+    """Return the tables that a table's columns refer to."""
     return {target.name for _, target in catalog.references(table)}
 
 
 def _choose_tables(lake: Lake, options: Options, notices: list[str]) -> list[str]:
-    """Return the tables to publish, in the catalog's order: those asked for and all they need."""
+    """Return the requested tables and those they refer to, in the catalog's order."""
     known = [name for name in lake.catalog.tables if name not in LOCAL]
     asked = options.tables
     if asked is None:
@@ -133,9 +133,9 @@ def _choose_tables(lake: Lake, options: Options, notices: list[str]) -> list[str
 
 
 def _require_whole(lake: Lake) -> None:
-    """Raise FlywheelError where a file of the snapshot is damaged.
+    """Raise FlywheelError if a file of the snapshot is damaged.
 
-    Files of tables that stay behind count too: licences and quarantine are read from them.
+    This includes files of unpublished tables, because licenses and quarantine are read from them.
     """
     files = checksums.list_files(lake.location)
     read = [one for one in files if one.is_read_at(lake.snapshot)]
@@ -181,9 +181,9 @@ def _merge_keys(parts: list[pa.Table | None]) -> pa.Table:
 def _find_left_out(
     lake: Lake, chosen: list[str], seeds: dict[str, pa.Table]
 ) -> dict[str, pa.Table]:
-    """Return the keys of all rows that stay behind: the given ones, and rows that refer to them.
+    """Return the keys of all rows to leave out: the given ones, and rows that refer to them.
 
-    A prompt in which a kernel was shown goes with it.
+    A prompt that shows such a kernel is left out, too.
     """
     kernel_ids = _build_key_list(lake.catalog.table("kernels"))
     found = {name: rows for name, rows in seeds.items() if rows.num_rows}
@@ -267,7 +267,7 @@ def _write_table(
 
 
 def _build_tag_row(table: Table, made: Edition) -> pa.Table:
-    """Return the one tag that means something in the frozen lake: the edition's own."""
+    """Return the one tag that exists in the frozen lake: that of the edition."""
     from store.writing.bundle import conform
 
     row = {
@@ -280,7 +280,7 @@ def _build_tag_row(table: Table, made: Edition) -> pa.Table:
 
 
 def _build_query(table: Table, there: set[str], *, left_out: bool) -> str:
-    """Return SQL for a table's rows in order of arrival; `there` are its columns at the time."""
+    """Return SQL for a table's rows in order of arrival; `there` has its columns at that time."""
     if not there:
         columns = [f'NULL::{c.type} AS "{c.name}"' for c in table.columns.values()]
         extra = ", NULL::BOOLEAN AS quarantined" if table.name == "kernels" else ""
@@ -295,7 +295,7 @@ def _build_query(table: Table, there: set[str], *, left_out: bool) -> str:
         key = " AND ".join(f't."{name}" = o."{name}"' for name in table.key)
         joins += f" ANTI JOIN _left_out_{table.name} AS o ON {key}"
     if table.name in ("tasks", "kernels", "generations"):
-        # rather than NULL, which a reader could not tell from "nobody knows"
+        # rather than NULL, which would mean "unknown"
         joins += (
             f" LEFT JOIN _filled AS f ON f.\"table\" = '{table.name}' AND f.id = t.{table.key[0]}"
         )
@@ -305,7 +305,7 @@ def _build_query(table: Table, there: set[str], *, left_out: bool) -> str:
     if table.name == "kernels":
         joins += " LEFT JOIN _quarantined AS q ON q.kernel_id = t.kernel_id"
         columns.append("q.kernel_id IS NOT NULL AS quarantined")
-    # Runs of `store publish` name other places of the rows, and would change every edition.
+    # Runs of `store publish` name other copies of the rows, and would change every edition.
     where = " WHERE kind <> 'publish'" if table.name == "runs" else ""
     return (
         f"SELECT {', '.join(columns)} FROM (SELECT *, rowid AS _row FROM lake.main.{table.name}"
@@ -314,7 +314,7 @@ def _build_query(table: Table, there: set[str], *, left_out: bool) -> str:
 
 
 def _list_stored_columns(lake: Lake) -> dict[str, set[str]]:
-    """Return the tables of the snapshot with their columns; what was made later is not there."""
+    """Return the tables of the snapshot with their columns, without later ones."""
     rows = lake.run(
         "SELECT table_name, list(column_name) AS columns FROM duckdb_columns() "
         "WHERE database_name = 'lake' GROUP BY table_name"
@@ -323,7 +323,7 @@ def _list_stored_columns(lake: Lake) -> dict[str, set[str]]:
 
 
 def _write_manifest(made: Edition, options: Options) -> None:
-    """Write flywheel.json: what is here, of what, and the sha256 of every data file."""
+    """Write flywheel.json: content, origin, and the sha256 of every data file."""
     text = json.dumps(
         {
             "format": FORMAT,

@@ -1,8 +1,8 @@
-"""The catalog of a published lake: DuckLake over its Parquet shards, read-only, the same each time.
+"""The read-only, reproducible catalog of a published lake: DuckLake over its Parquet shards.
 
 A folder with these shards and this one file opens as a lake (`store.open`, `store query --lake`).
-DuckLake makes the catalog; what would differ from one making to the next (times, random ids, the
-number of snapshots) is then written anew, so that the same shards give the same bytes.
+DuckLake creates the catalog. Parts that would differ each time (times, random ids, the number of
+snapshots) are then rewritten, so that the same shards give the same bytes.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from store.schema.catalog import Catalog
 
 CATALOG = "catalog.sqlite"
 _WRITE_VERSION = 18
-"""Offset in an SQLite file of the version that writing needs (sqlite.org/fileformat2.html, 1.3)."""
+"""Offset of the write version in an SQLite file (sqlite.org/fileformat2.html, section 1.3)."""
 _NO_WRITE_VERSION = 3
-"""SQLite opens a file with an unknown version for writing in read-only mode."""
+"""SQLite opens a file with an unknown write version as read-only."""
 
 
 def write_catalog(
@@ -52,7 +52,7 @@ def write_catalog(
 
 
 def _create_tables(folder: Path, catalog: Catalog, files: Mapping[str, Sequence[str]]) -> None:
-    """Let DuckLake make the tables and take over the files."""
+    """Let DuckLake create the tables and register the files."""
     import duckdb
 
     connection = location.connect()
@@ -93,7 +93,7 @@ def _settle(file: Path, lake_id: str, snapshot: int, moment: datetime) -> None:
         "VALUES (?, 'created_schema:\"main\"', 'store publish', 'published', NULL)",
         [snapshot],
     )
-    # data/ stands for the lake's own folder, in which a table's files lie in data/<table>/.
+    # data/ is the lake's own folder; the files of a table are in data/<table>/.
     made.execute("UPDATE ducklake_metadata SET value = 'data/' WHERE key = 'data_path'")
     made.execute("UPDATE ducklake_schema SET path = ''")
     made.execute(
@@ -121,7 +121,7 @@ def _read_tables(made: sqlite3.Connection) -> dict[str, list[dict[str, Any]]]:
 
 
 def _renumber(content: dict[str, list[dict[str, Any]]], lake_id: str, snapshot: int) -> None:
-    """Number tables by name and files by path, where DuckLake did so in no fixed order."""
+    """Number tables by name and files by path, because DuckLake's order is not fixed."""
     tables = sorted(content["ducklake_table"], key=lambda row: str(row["table_name"]))
     table_ids = {row["table_id"]: number for number, row in enumerate(tables, start=1)}
     names = {row["table_id"]: str(row["table_name"]) for row in tables}
@@ -154,7 +154,7 @@ def _renumber(content: dict[str, list[dict[str, Any]]], lake_id: str, snapshot: 
 def _write(
     file: Path, statements: Sequence[str], content: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> None:
-    """Write a catalog that no SQLite writes to, in place of the one that DuckLake made."""
+    """Replace the catalog that DuckLake created by one that SQLite never writes to."""
     fresh = sqlite3.connect(":memory:")
     for statement in statements:
         fresh.execute(statement)

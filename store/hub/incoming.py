@@ -1,4 +1,4 @@
-"""The tables of a published edition, as rows that this lake can take."""
+"""Converts the tables of a published edition into rows of this lake."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 STAYS = ("catalogs", "tags", "ingest_log", "file_checksums", "kernel_features")
-"""Tables that speak of their own lake's snapshots or files, or that follow from others."""
+"""Tables about snapshots or files of their own lake, or derived from other tables."""
 BATCH_ROWS = 10_000
 
 
@@ -31,18 +31,18 @@ class IncomingTable:
     table: Table
     files: list[Path]
     prepare: Callable[[Table, pa.Table], pa.Table]
-    """Turns rows as published into rows as this lake takes them."""
+    """Converts published rows into rows of this lake."""
     fresh: list[np.ndarray[Any, Any]] = field(default_factory=list["np.ndarray[Any, Any]"])
-    """For each batch, whether a row is to be stored."""
+    """For each batch, which rows to store."""
     there: int = 0
     conflicts: list[str] = field(default_factory=list[str])
     differing: set[str] = field(default_factory=set[str])
     conflicting: int = 0
     joining: Counter[str] = field(default_factory=Counter[str])
-    """New rows that stay out, by the column that names something of this lake."""
+    """New rows that are left out, by the column that names a record of this lake."""
 
     def batches(self) -> Iterator[pa.Table]:
-        """Yield the rows with the columns that the catalog knows, always cut the same way."""
+        """Yield the rows with the columns of the catalog, in the same batches every time."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -53,7 +53,7 @@ class IncomingTable:
                 yield self.prepare(self.table, rows.select(known))
 
     def new_rows(self) -> Iterator[pa.Table]:
-        """Yield the rows that are to be stored."""
+        """Yield the rows to store."""
         import pyarrow as pa
 
         for rows, mask in zip(self.batches(), self.fresh, strict=True):
@@ -63,12 +63,12 @@ class IncomingTable:
 
 @dataclass(kw_only=True)
 class IncomingFeatures(IncomingTable):
-    """Features of the pulled kernels: extracted here from their code, whatever was published."""
+    """Features of the pulled kernels, extracted here from their code."""
 
     kernels: IncomingTable
 
     def batches(self) -> Iterator[pa.Table]:
-        """Yield the keys that the features of each batch of kernels have."""
+        """Yield the keys of the features for each batch of kernels."""
         import pyarrow as pa
 
         for rows in self.kernels.batches():
@@ -76,7 +76,7 @@ class IncomingFeatures(IncomingTable):
             yield rows.select(["kernel_id"]).append_column("extractor_version", version)
 
     def new_rows(self) -> Iterator[pa.Table]:
-        """Yield features of those kernels that have none of this version."""
+        """Yield features of the kernels that lack features of this version."""
         import pyarrow as pa
 
         for rows, mask in zip(self.kernels.batches(), self.fresh, strict=True):
@@ -86,7 +86,7 @@ class IncomingFeatures(IncomingTable):
 
 @dataclass(kw_only=True)
 class Preparation:
-    """How published rows become rows of this lake."""
+    """Converts published rows into rows of this lake."""
 
     repo: str
     revision: str
@@ -94,10 +94,10 @@ class Preparation:
     own_standings: frozenset[str]
     """Ids of the decisions made here."""
     resplit: int = 0
-    """Splits that were replaced by the decided ones."""
+    """Number of splits that were replaced by fixed ones."""
 
     def prepare(self, table: Table, rows: pa.Table) -> pa.Table:
-        """Return rows with their origin, times not after now, and nothing decided for this lake."""
+        """Return rows with their origin, times not after now, and no decision for this lake."""
         import pyarrow as pa
 
         if table.name == "standings":
@@ -115,9 +115,9 @@ class Preparation:
         return clamp_times(table, rows, self.moment)
 
     def _prepare_standings(self, rows: pa.Table) -> pa.Table:
-        """Keep decisions that the other lake made itself, under ids that none of ours can have.
+        """Keep decisions that the other lake made itself, under ids that no own decision can have.
 
-        A pulled row must not take the id of a decision that an importer makes here later.
+        A pulled row must not take the id of a decision that an importer adds here later.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -132,7 +132,7 @@ class Preparation:
         return replace_column(rows, "standing_id", pa.array(named, pa.string()))
 
     def _prepare_splits(self, rows: pa.Table) -> pa.Table:
-        """Put this program's split in place of another one, where a suite has been decided."""
+        """Replace the split of a suite by this program's, if the suite has a fixed split."""
         import pyarrow as pa
 
         changed = 0
@@ -169,12 +169,12 @@ def list_tables(
 
 
 def replace_column(rows: pa.Table, name: str, values: Any) -> pa.Table:
-    """Return rows with other values in one column."""
+    """Return rows with one column replaced."""
     return rows.set_column(rows.column_names.index(name), name, values)
 
 
 def _name_default(rows: pa.Table) -> pa.Table:
-    """Call a workload that leaves the task as it is by the name that every lake gives it."""
+    """Give the default workload of a task the name that every lake gives it."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

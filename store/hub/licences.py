@@ -25,7 +25,7 @@ REDISTRIBUTABLE = frozenset(
         *("Apache-2.0 WITH LLVM-exception", "CC-BY-NC-4.0", "CC-BY-NC-SA-4.0"),
     }
 )
-"""SPDX identifiers whose texts may be passed on, under conditions that the reader has to keep."""
+"""SPDX identifiers of licenses that permit redistribution under conditions."""
 SHOWN = 20
 _KNOWN = {name.lower(): name for name in REDISTRIBUTABLE}
 _HUB = frozenset(
@@ -42,14 +42,14 @@ _HUB_OTHER = {"odc-by-1.0": "odc-by", "odbl-1.0": "odbl", "pddl-1.0": "pddl"}
 
 @dataclass(frozen=True, kw_only=True)
 class Licences:
-    """What the rows of a lake are under."""
+    """Licenses of the rows of a lake."""
 
     counts: list[tuple[str, str, int]]
-    """Table, licence and number of rows, of all that state one or must."""
+    """Table, license and number of rows, for all rows that state a license or must state one."""
     filled: pa.Table
-    """table, id, license of texts that state none themselves, where their origin gives one."""
+    """table, id, license of texts that state none themselves but whose origin does."""
     wrong: pa.Table
-    """table, id, license, source of rows that must not leave."""
+    """table, id, license, source of rows that must not be published."""
 
     @property
     def names(self) -> list[str]:
@@ -60,7 +60,7 @@ class Licences:
 def is_redistributable(licence: str) -> bool:
     """Return whether an SPDX expression permits redistribution.
 
-    All parts of an AND have to, one part of an OR.
+    All parts of an AND must permit it, or one part of an OR.
 
     >>> is_redistributable("apache-2.0"), is_redistributable("MIT AND Proprietary")
     (True, False)
@@ -110,7 +110,7 @@ def survey(lake: Lake, own: str | None) -> Licences:
 
 
 def refuse(wrong: pa.Table) -> None:
-    """Raise RowsRejected, with the rows, where any must not leave."""
+    """Raise RowsRejected, with the rows, if any must not be published."""
     if not wrong.num_rows:
         return
     listed = [

@@ -1,4 +1,4 @@
-"""`store publish`: an edition of a lake to the Hub, in one commit with one tag, or not at all."""
+"""`store publish`: upload an edition to the Hub in one commit with one tag, or not at all."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Progress: TypeAlias = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One file of an edition beside what the repository holds."""
+    """One file of an edition, compared with the repository."""
 
     path: str
     what: str
@@ -38,13 +38,13 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:
-    """What a publish did, or would do."""
+    """What publishing did, or would do."""
 
     repo: str
     tag: str
     snapshot: int
     revision: str | None
-    """Commit that holds the edition; None in a dry run that found none."""
+    """Commit with the edition; None in a dry run that found none."""
     changes: list[Change]
     card: str
     notices: list[str]
@@ -75,18 +75,18 @@ def publish(
     hub: Hub | None = None,
     progress: Progress | None = None,
 ) -> Publication:
-    """Publish a snapshot of a lake as ORG/NAME; what is there already is left as it is.
+    """Publish a snapshot of a lake as ORG/NAME; files that are already there stay unchanged.
 
-    Where the lake has a tag of the edition's name, that snapshot is published; otherwise the one
-    that `at` names (default: the newest), which then gets that name in the lake too, so that the
-    tag means the same there and on the Hub, and a publish that was cut off goes on with the same
-    bytes. Nothing is visible on the Hub before the one commit that has everything.
+    If the lake has a tag with the edition's name, that snapshot is published. Otherwise `at` names
+    the snapshot (default: the newest), and it gets the tag in the lake too, so that the tag means
+    the same in both places and an interrupted publish resumes with the same bytes. Nothing is
+    visible on the Hub before the one commit with all files.
 
     Raises:
-        RowsRejected: a text may not be passed on, or holds a token or key; an id is not the hash
-            of its row (exit 3).
-        FlywheelError: a data file is damaged, the tag is taken by something else, the repository
-            holds another lake, is public where `private` was asked for, or the Hub refuses.
+        RowsRejected: a text may not be redistributed, or contains a token or key; an id is not the
+            hash of its row (exit 3).
+        FlywheelError: a data file is damaged, the tag names something else, the repository contains
+            another lake or is public although `private` is set, or the Hub refuses.
     """
     started_at = datetime.now(UTC)
     say = progress or (lambda _: None)
@@ -119,7 +119,7 @@ def _check_names(repo: str, tag: str) -> None:
 
 
 def _choose_snapshot(now: Lake, tag: str, at: str | None) -> str:
-    """Return the snapshot to publish; a tag of the lake that has the name decides."""
+    """Return the snapshot to publish; a tag of the lake with the edition's name has priority."""
     named = {str(row["name"]): int(row["snapshot"]) for row in history.list_tags(now).to_pylist()}
     if tag not in named:
         return str(now.snapshot) if at is None else at
@@ -143,7 +143,7 @@ def _place(
     started_at: datetime,
     say: Progress,
 ) -> Publication:
-    """Bring an edition to the Hub: the files that differ in one commit, then the tag."""
+    """Upload an edition to the Hub: one commit with the files that differ, then the tag."""
     try:
         there = hub.find(made.repo)
     except FlywheelError as error:
@@ -193,7 +193,7 @@ def _place(
 
 
 def _check_owner(made: Edition, hub: Hub, there: RepositoryState, private: bool) -> None:
-    """Refuse to write over another lake, or to show what was to be private."""
+    """Refuse to overwrite another lake, or to make private data public."""
     if private and not there.private:
         raise FlywheelError(
             f"{made.repo} is public", "Make it private on the Hub first, or leave --private out."
@@ -213,7 +213,7 @@ def _check_owner(made: Edition, hub: Hub, there: RepositoryState, private: bool)
 
 
 def _list_changes(made: Edition, there: RepositoryState | None) -> list[Change]:
-    """Compare an edition with what a repository holds, by content."""
+    """Compare the files of an edition with those of a repository."""
     held = there.files if there is not None else {}
     found: list[Change] = []
     for path, file in made.files().items():
@@ -234,7 +234,7 @@ def _list_changes(made: Edition, there: RepositoryState | None) -> list[Change]:
 
 
 def _commit(made: Edition, hub: Hub, there: RepositoryState, say: Progress) -> str:
-    """Make the one commit, then hold what is there against what was meant."""
+    """Make the commit, then verify the content of the repository."""
 
     def is_complete(found: RepositoryState) -> bool:
         return all(one.what == "same" for one in _list_changes(made, found))
@@ -257,7 +257,7 @@ def _commit(made: Edition, hub: Hub, there: RepositoryState, say: Progress) -> s
 
 
 def _name_snapshot(now: Lake, made: Edition) -> None:
-    """Give the snapshot the edition's name in the lake too, before anything is sent."""
+    """Tag the snapshot in the lake with the edition's name, before anything is sent."""
     if made.tag not in {row["name"] for row in history.list_tags(now).to_pylist()}:
         with store.writer(now.url, author="store publish") as writer:
             history.add_tag(writer, made.tag, made.snapshot, f"published as {made.repo}")

@@ -1,15 +1,15 @@
-"""`store pull`: merge the rows of a published lake into one's own, and overwrite no row.
+"""`store pull`: merge the rows of a published lake into this one without overwriting any row.
 
 Before one transaction stores the new rows, every file is checked against the manifest's sha256 and
 the limits on its expanded size, every task, kernel, workload and prompt against the hash that is
-its id, and every row against the rules of the catalog. A row whose key is here with other content
-stays out and is listed.
+its id, and every row against the rules of the catalog. A row whose key exists here with other
+content is left out and listed.
 
-Pulled rows inform and decide nothing that this lake has decided. Rows of tables that carry
-decisions or measurements state the repository in `origin`, and the views count this lake's own
-before them. Times in the future are set to now. What would change this lake's own rows through
-others stays out: rows that join a run, evaluation, timing session or dataset of this lake, splits
-that contradict decided ones, and features, which are extracted here from the pulled code.
+Pulled rows never override a decision of this lake. Rows of tables with decisions or measurements
+state the repository in `origin`, and the views prefer this lake's own rows. Times in the future are
+set to now. Rows that would change the meaning of this lake's own rows are left out: rows that join
+a run, evaluation, timing session or dataset of this lake, splits that contradict fixed ones, and
+features, which are extracted here from the pulled code.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Progress: TypeAlias = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Conflict:
-    """Rows of a table whose key is here with other content; they were not merged."""
+    """Rows of a table whose key exists here with other content; they were not merged."""
 
     table: str
     count: int
@@ -66,7 +66,7 @@ class PullSummary:
     rows: dict[str, int]
     """Table to rows added."""
     there: int
-    """Rows that were here already."""
+    """Rows that this lake had before."""
     conflicts: list[Conflict]
     notices: list[str]
     snapshot: int
@@ -80,15 +80,16 @@ def pull(
     limits: ParquetLimits = parquet.DEFAULT,
     progress: Progress | None = None,
 ) -> PullSummary:
-    """Merge ORG/NAME or ORG/NAME@REV into a lake (made where there is none).
+    """Merge ORG/NAME or ORG/NAME@REV into a lake; create the lake if there is none.
 
-    Pulling the same again adds nothing. What came is a bundle with a row of `runs` that names the
-    repository, the commit and the licences; imported verdicts, runs and attempts that name no
-    source get it as theirs. Standings, verdicts and audits that were pulled override none of this
-    lake (views finding_standings, counted_evaluations, weak_workloads).
+    Pulling the same edition again adds nothing. The rows are stored as one bundle with a row of
+    `runs` that names the repository, the commit and the licenses; pulled verdicts, runs and
+    attempts without a source get this repository as their source. Pulled standings, verdicts and
+    audits never override those of this lake (views finding_standings, counted_evaluations,
+    weak_workloads).
 
     Raises:
-        ImportFailed: a file is not what the manifest says, expands beyond `limits`, or an id is not
+        ImportFailed: a file differs from the manifest or expands beyond `limits`, or an id is not
             the hash of its text; nothing is merged.
         RowsRejected: rows break a rule of the catalog; nothing is merged (exit 3).
         FlywheelError: no such repository or revision, or the Hub refuses.
@@ -154,7 +155,7 @@ def _read_manifest(file: Path, name: str) -> dict[str, Any]:
 
 
 def _check_size(there: RepositoryState, paths: list[str], most_bytes: int) -> None:
-    """Raise ImportFailed before more is downloaded than could be accepted."""
+    """Raise ImportFailed before downloading more than the limits accept."""
     size = sum(there.files[path][1] for path in paths if path in there.files)
     if size > most_bytes:
         raise ImportFailed(
@@ -164,11 +165,11 @@ def _check_size(there: RepositoryState, paths: list[str], most_bytes: int) -> No
 
 
 def _verify_file(folder: Path, stated: dict[str, Any]) -> None:
-    """Raise ImportFailed where a file is not the published one, and remove it from the cache."""
+    """Raise ImportFailed if a file is not the published one, and remove it from the cache."""
     file = folder / str(stated["path"])
     if file.exists() and hash_file(file) == stated["sha256"]:
         return
-    # Left in the client's cache it would be taken for good the next time.
+    # If it stayed in the client's cache, the next pull would use it.
     for one in {file.resolve(), file}:
         one.unlink(missing_ok=True)
     raise ImportFailed(
@@ -213,7 +214,7 @@ def _merge(
             rows[part.table.name] = _open_reader(part, repo, revision, own)
     rows.setdefault("runs", [run])
     message = f"{repo}@{revision[:12]}: snapshot {manifest['snapshot_id']} of another lake"
-    # An unchanged lake and edition make no commit: the bundle is known.
+    # If lake and edition are unchanged, there is no commit, because the bundle is known.
     stored = writer.load(rows, message, bundle_id=bundle_id)
     with writer.reader() as lake:
         after = _list_quarantined(lake)
@@ -241,7 +242,7 @@ def _merge(
 
 
 def _compute_bundle_id(manifest: dict[str, Any], parts: list[IncomingTable]) -> str:
-    """Return the id under which the same files are recognized when they are pulled again."""
+    """Return the id of the bundle, by which a repeated pull of the same files is recognized."""
     hashes = [
         str(one["sha256"])
         for part in parts
@@ -257,7 +258,7 @@ def _build_run(
     """Return the row of `runs` that records a pull."""
     tag = manifest.get("tag")
     return {
-        # The same rows under another name, or pulled elsewhere from a mirror, are another pull.
+        # The same rows under another repository name are another pull.
         "run_id": ids.content_id(NAME, repo, str(tag), bundle_id),
         "kind": "import",
         "name": NAME,
@@ -274,7 +275,7 @@ def _build_run(
 def _list_notices(
     parts: list[IncomingTable], incoming: Preparation, quarantined: set[str]
 ) -> list[str]:
-    """Return what a pull kept out or changed, in words."""
+    """Describe what a pull left out or changed."""
     notices: list[str] = []
     if quarantined:
         notices.append(f"now in quarantine by pulled decisions: {len(quarantined)} kernels")
@@ -292,7 +293,7 @@ def _list_notices(
 def _open_reader(
     part: IncomingTable, repo: str, revision: str, own: list[dict[str, Any]]
 ) -> pa.RecordBatchReader:
-    """Return the new rows of a table as a stream, with where they came from."""
+    """Return the new rows of a table as a stream, with their origin."""
     import pyarrow as pa
 
     from store.writing.bundle import conform
@@ -312,7 +313,7 @@ def _add_source(table: Table, rows: pa.Table, repo: str, revision: str) -> pa.Ta
     import pyarrow.compute as pc
 
     if table.name == "lakes":
-        # The oldest row is this lake's own: another one counts from when it came.
+        # The oldest row is this lake's own; pulled rows count from the time of the pull.
         moment = pa.scalar(datetime.now(UTC), table.arrow_schema.field("created_at").type)
         rows = replace_column(rows, "created_at", pa.repeat(moment, rows.num_rows))
         return replace_column(rows, "name", pc.coalesce(rows.column("name"), pa.scalar(repo)))

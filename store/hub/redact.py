@@ -1,9 +1,10 @@
-"""What leaves a lake: private columns stay, names are hashed, paths and addresses are cut out.
+"""Redacts published rows: drops private columns, hashes names, and removes paths and addresses.
 
-A name becomes `anon-` and 16 hex digits of its HMAC under a salt that lies beside the lake and is
-never published: the same name reads alike in every table and every publish of one lake, and cannot
-be found by hashing guesses. Texts that an id is the hash of (tasks, kernels, prompts) and what a
-policy wrote stay as they are, letter for letter; where one of them holds a secret, nothing leaves.
+A name becomes `anon-` and 16 hex digits of its HMAC under a salt that is stored beside the lake and
+never published. Within one lake the same name has the same pseudonym in every table and edition,
+and nobody can find the name by hashing guesses. Texts that an id is the hash of (tasks, kernels,
+prompts) and texts that a policy wrote stay unchanged; if one of them contains a secret, nothing is
+published.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ VERBATIM = frozenset(
         ("catalogs", "definition"),
     }
 )
-"""Texts that stay as they are: part of an id, a policy's own words, or the content of a catalog."""
+"""Texts that stay unchanged: part of an id, a policy's own words, or the content of a catalog."""
 SECRETS = re.compile(
     r"\bhf_[A-Za-z0-9]{20,}|\bsk-[A-Za-z0-9_-]{20,}|\bgh[pousr]_[A-Za-z0-9]{30,}"
     r"|\bgithub_pat_[A-Za-z0-9_]{30,}|\bAKIA[0-9A-Z]{16}\b|\bxox[abprs]-[A-Za-z0-9-]{10,}"
@@ -46,10 +47,10 @@ SECRETS = re.compile(
 )
 """Tokens and keys by the forms that their issuers give them."""
 PUBLIC_HOSTS = frozenset({"arxiv.org", "github.com", "huggingface.co", "pytorch.org", "nvidia.com"})
-"""Addresses of these, and below them, stay in texts."""
+"""Addresses of these hosts and their subdomains stay in texts."""
 
 PSEUDONYM = re.compile(r"anon-[0-9a-f]{16}")
-"""The pseudonym of a name; another lake has another one for the same name."""
+"""The pseudonym of a name; each lake has its own pseudonym for the same name."""
 _URL = re.compile(r"\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s\"'<>`|\\)\]}]+")
 _PATH = re.compile(
     r"(?<![\w.:/~-])(?:~|[A-Za-z]:(?=\\)|(?=/))(?:[\\/][^\s\\/:\"'<>|,;()\[\]{}*?]+)+"
@@ -62,7 +63,7 @@ _ADDRESS = re.compile(
 _SUSPECT = (
     r"[\\/@~]|(?i:GPU|MIG)-|hf_|sk-|gh[pousr]_|github_pat_|AKIA|xox|glpat-|PRIVATE KEY|\d\.\d"
 )
-"""A text without any of these is left alone unread."""
+"""A text without any of these is not searched further."""
 _WORDS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 _SECRET_WORDS = frozenset(
     {"token", "key", "apikey", "secret", "password", "passwd", "credential", "credentials"}
@@ -76,9 +77,9 @@ REMOVED = "<removed>"
 
 
 def read_salt(location: Location) -> bytes:
-    """Return the lake's salt; it is made at the first call, for its owner's eyes alone.
+    """Return the lake's salt; the first call creates it, readable by its owner only.
 
-    Raises FlywheelError where it cannot be written or read.
+    Raises FlywheelError if it cannot be written or read.
     """
     file = location.root / SALT
     try:
@@ -107,7 +108,7 @@ def read_salt(location: Location) -> bytes:
 
 
 class Redactor:
-    """Takes out of rows what must not leave, and counts what it took."""
+    """Removes from rows what must not be published, and counts the changes."""
 
     def __init__(self, salt: bytes, catalog: Catalog) -> None:
         self._salt = salt
@@ -115,14 +116,14 @@ class Redactor:
         self.hashed: Counter[str] = Counter()
         """table.column to the number of values that were hashed."""
         self.scrubbed: Counter[str] = Counter()
-        """table.column to the number of texts from which something was cut."""
+        """table.column to the number of texts from which something was removed."""
 
     def list_columns(self, table: Table) -> list[Column]:
-        """Return the columns of a table that leave, in order."""
+        """Return the columns of a table that are published, in order."""
         return [one for one in table.columns.values() if one.sensitivity != "private"]
 
     def build_schema(self, table: Table) -> pa.Schema:
-        """Return the Arrow schema of a table's rows as they leave."""
+        """Return the Arrow schema of a table's published rows."""
         import pyarrow as pa
 
         return pa.schema([table.open_schema.field(one.name) for one in self.list_columns(table)])
@@ -138,7 +139,7 @@ class Redactor:
         return pa.Table.from_arrays(kept, schema=self.build_schema(table))
 
     def hash_name(self, value: str) -> str:
-        """Return the pseudonym of a name; a pseudonym stays as it is.
+        """Return the pseudonym of a name; a pseudonym stays unchanged.
 
         >>> redactor = Redactor(b"salt", Catalog(tables={}, enums={}))
         >>> redactor.hash_name("alice") == redactor.hash_name("alice") != redactor.hash_name("bob")
@@ -154,7 +155,7 @@ class Redactor:
     def scrub_text(self, value: str) -> str:
         """Return a text without secrets, addresses, hosts, cards and folders.
 
-        Of a path the last part stays, of a public address all but its query.
+        Keeps the last part of a path, and a public address without its query.
 
         >>> redactor = Redactor(b"salt", Catalog(tables={}, enums={}))
         >>> redactor.scrub_text("see /home/alice/runs/k.py, line 3").endswith("/k.py, line 3")
@@ -170,10 +171,10 @@ class Redactor:
         return _PATH.sub(lambda found: self._scrub_path(found[0]), cut)
 
     def scrub_json(self, value: str) -> str:
-        """Return a JSON text without what its keys or values give away.
+        """Return a JSON text without private values.
 
-        Values under keys such as `out` or `endpoint` are hashed, those under `api_key` or `token`
-        removed, other texts scrubbed. A text in which nothing was found comes back as it was.
+        Values under keys such as `out` or `endpoint` are hashed, values under `api_key` or `token`
+        are removed, and other texts are scrubbed. A text without a finding is returned unchanged.
         """
         try:
             found = json.loads(value)
@@ -198,7 +199,7 @@ class Redactor:
     def redact_column(
         self, table: Table, column: Column, values: pa.ChunkedArray
     ) -> pa.ChunkedArray:
-        """Return the texts of a column that is scrubbed as they leave."""
+        """Return the texts of a scrubbed column in their published form."""
         if not is_scrubbed(table, column):
             return values
         return _map_values(values, self.scrub_json, _SUSPECT + r"|[{\[]")
@@ -266,7 +267,7 @@ def find_secret_rows(rows: pa.Table) -> list[int]:
 
 
 def _find_matching(values: Any, pattern: str) -> list[int]:
-    """Return the places of texts that hold a pattern, in lists and structs too."""
+    """Return the positions of texts that contain a pattern, also inside lists and structs."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -308,7 +309,7 @@ def _map_values(values: Any, change: Any, suspect: str | None) -> pa.ChunkedArra
 
 
 def _find_hits(texts: Any, pattern: str) -> list[int]:
-    """Return the places of texts that hold a pattern; NULL holds none."""
+    """Return the positions of texts that contain a pattern; NULL contains none."""
     import pyarrow.compute as pc
 
     found: Any = pc.indices_nonzero(pc.match_substring_regex(texts, pattern))

@@ -1,4 +1,4 @@
-"""Parquet for the Hub: a table cut into files in order of arrival, so that older files stay."""
+"""Writes tables as Parquet for the Hub, in order of arrival, so that older files stay unchanged."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 BLOCK_ROWS = 256
 GROUP_BYTES = 2 << 20
-"""Row groups hold about so much before compression: what the Hub's viewer reads for one page."""
+"""Approximate size of a row group before compression: what the Hub's viewer reads for one page."""
 SHARD_BYTES = 2 << 20
 """A file ends with the row group that reaches this size, before compression, or …"""
 SHARE = 16
-"""… one part in SHARE of all before it, so that a later edition changes a small part."""
+"""… or 1/SHARE of all earlier bytes, so that a later edition changes only a small part."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """One Parquet file, known by its content."""
+    """One Parquet file, identified by its content."""
 
     path: str
     """Path in the repository."""
@@ -39,9 +39,9 @@ def write_shards(
 ) -> list[Shard]:
     """Write rows as `<prefix>-00000.parquet` and so on below a folder; return the files.
 
-    Where a file ends follows from the rows before that place alone, and the names do not tell how
-    many files there are: rows added at the end leave every file but the last one as it was. Without
-    rows there is no file, since `datasets` reads none that is empty.
+    The end of a file depends only on the rows before it, and names do not contain the number of
+    files. Rows added at the end therefore leave every file except the last one unchanged. Without
+    rows there is no file, because `datasets` cannot read an empty one.
     """
     import pyarrow.parquet as pq
 
@@ -75,7 +75,7 @@ def write_shards(
 
 
 def _cut_blocks(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield tables of exactly BLOCK_ROWS rows, however the batches came; the last has the rest."""
+    """Yield tables of exactly BLOCK_ROWS rows from any batches; the last one has the rest."""
     import pyarrow as pa
 
     waiting = schema.empty_table()
@@ -108,7 +108,7 @@ def _cut_groups(blocks: Iterator[pa.Table]) -> Iterator[tuple[pa.Table, int]]:
 def _cut_files(
     groups: Iterator[tuple[pa.Table, int]],
 ) -> Iterator[Iterator[tuple[pa.Table, int]]]:
-    """Yield one iterator of row groups per file; each is to be read to its end."""
+    """Yield one iterator of row groups per file; read each to its end before the next one."""
     first = next(groups, None)
     total = 0
     while first is not None:

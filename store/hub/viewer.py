@@ -1,4 +1,4 @@
-"""What the Hub's viewer is told of a dataset in the front matter of its card."""
+"""The front matter of a dataset's card, which the Hub's viewer reads."""
 
 from __future__ import annotations
 

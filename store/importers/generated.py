@@ -146,7 +146,7 @@ def _add_kernel(
         (policy,),
         {"policy_id": policy, "name": policy, "kind": "script", "output_terms": LICENSE},
     )
-    # The path keeps the variant's name, which stands nowhere else in the lake.
+    # The path keeps the variant's name, which the lake stores nowhere else.
     path = _path(family, kernel)
     kernel_id = gathered.add_kernel({path: kernel.code}, entry_path=path)
     # A kernel whose text stays gets the words of a new revision as another attempt.

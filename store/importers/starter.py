@@ -205,7 +205,7 @@ def _add_task(gathered: BundleRows, whole: Suite, task: Task, number: int) -> st
 def _add_kernel(
     gathered: BundleRows, task: Task, task_id: str, kernel: Kernel, run_id: str
 ) -> None:
-    # The path keeps the kernel's name, which stands nowhere else in the lake.
+    # The path keeps the kernel's name, which the lake stores nowhere else.
     path = f"{task.name}/{kernel.name}.py"
     kernel_id = gathered.add_kernel({path: kernel.code}, entry_path=path)
     generation_id = ids.content_id("generation", NAME, task_id, kernel_id)

@@ -42,16 +42,16 @@ class DataFile:
     since: int
     """First snapshot that reads it."""
     until: int | None
-    """First snapshot that no longer does; None while the newest reads it."""
+    """First snapshot that no longer reads it; None while the newest one does."""
     bytes: int
     """Size when it was committed."""
     rows: int
     sha256: str | None
-    """None where no checksum was recorded: files of older versions, or of other programs."""
+    """None if no checksum was recorded, as for files of older versions or of other programs."""
 
     @property
     def snapshots(self) -> str:
-        """Which snapshots read it, in words."""
+        """The snapshots that read it, in words."""
         if self.until is None:
             return f"snapshot {self.since} and later"
         if self.until == self.since + 1:
@@ -65,7 +65,7 @@ class DataFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Damage:
-    """A data file that is not what was committed."""
+    """A data file that differs from the committed one."""
 
     file: DataFile
     what: str
@@ -85,12 +85,12 @@ def record_checksums(
 ) -> None:
     """Compute and insert checksums of new data files, in the transaction that commits them.
 
-    A user's own catalog may lack the table: such a lake has no checksums.
+    A user's own catalog may lack the table; such a lake has no checksums.
     """
     if not files or not has_table(connection):
         return
-    # Files of a commit a moment ago are listed as new ones too, and so are those that a killed
-    # writer left behind, which every commit of that moment lists.
+    # Files of a commit a moment ago are listed as new, too, and so are files that a killed writer
+    # left behind.
     names = quote_values(tuple(file.name for file in files))
     paths = quote_values(tuple(file.relative_to(location.data).as_posix() for file in files))
     known = connection.execute(
@@ -126,7 +126,7 @@ def insert_checksums(
 def list_attached_files(
     connection: duckdb.DuckDBPyConnection, location: Location, *, with_checksums: bool = True
 ) -> list[DataFile]:
-    """Return the data files of an attached lake, with their checksums as far as there are any."""
+    """Return the data files of an attached lake, with their checksums if recorded."""
     rows = connection.execute(read_sql(__file__, "data_files")).fetchall()
     hashes = _read_checksums(connection) if with_checksums else {}
     return [
@@ -170,7 +170,7 @@ def has_table(connection: duckdb.DuckDBPyConnection) -> bool:
 
 
 def find_damage(files: Iterable[DataFile], progress: Progress | None = None) -> list[Damage]:
-    """Compare files with what was committed: their bytes, or their form without a checksum."""
+    """Compare files with what was committed: by checksum, or by their footer without one."""
     listed = list(files)
     megabytes = sum(one.bytes for one in listed) // 1_000_000
     damaged: list[Damage] = []
@@ -186,7 +186,7 @@ def find_damage(files: Iterable[DataFile], progress: Progress | None = None) -> 
 
 
 def require_whole(damaged: Sequence[Damage], what: str) -> None:
-    """Raise FlywheelError, saying what was not done, where files are damaged."""
+    """Raise FlywheelError if files are damaged; the message says what was not done."""
     if damaged:
         more = f" and {len(damaged) - 1} more files" if len(damaged) > 1 else ""
         raise FlywheelError(

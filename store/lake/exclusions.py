@@ -1,4 +1,4 @@
-"""What rankings and tables leave out by default. An option includes it by emptying the view."""
+"""Rows that rankings and tables leave out by default; options include them by emptying views."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEFT_OUT = {
         "weak tasks, which trivial answers pass",
     ),
 }
-"""The views of what is left out, and how one row and several rows are called."""
+"""The views of rows that are left out, with words for one row and for several."""
 _OPTIONS = {"nonequivalent": "--include-nonequivalent", "weak_tasks": "--include-weak"}
 
 
@@ -29,13 +29,13 @@ class Inclusions:
     """Include weak tasks, which trivial answers pass."""
 
     def views(self) -> tuple[str, ...]:
-        """Return the views of `LEFT_OUT` that are to be read as empty."""
+        """Return the views of `LEFT_OUT` to read as empty."""
         asked = {"nonequivalent": self.include_nonequivalent, "weak_tasks": self.include_weak}
         return tuple(view for view, included in asked.items() if included)
 
 
 def describe_left_out(counts: Mapping[str, int]) -> str | None:
-    """Say how much an answer leaves out, by view, and which options include it; None for nothing.
+    """Describe the rows that an answer leaves out, by view, and the options that include them.
 
     >>> describe_left_out({"weak_tasks": 3, "nonequivalent": 0})
     '3 weak tasks, which trivial answers pass (--include-weak)'

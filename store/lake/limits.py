@@ -1,4 +1,4 @@
-"""What one question of a user may cost: time, memory, spill and size of the answer."""
+"""Limits of a user's query: time, memory, spilled data, and size of the answer."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class QueryLimits:
     memory_gb: float = 4.0
     """Memory that a query may use, in GB."""
     spill_gb: float = 10.0
-    """Disk space that a query may use for what does not fit into memory, in GB."""
+    """Disk space that a query may use for data that does not fit into memory, in GB."""
     max_rows: int = 1_000_000
     """Cut the answer after this many rows and say so; 0 gives all rows."""
     max_result_gb: float = 1.0
     """Refuse an answer larger than this many GB."""
 
     def __post_init__(self) -> None:
-        """Refuse limits under which no question can be answered."""
+        """Refuse limits under which no query can be answered."""
         sizes = (self.timeout, self.memory_gb, self.spill_gb, self.max_result_gb)
         if not all(0 < value < float("inf") for value in sizes) or self.max_rows < 0:
             raise FlywheelError(
@@ -35,21 +35,21 @@ class QueryLimits:
             )
 
     def settings(self) -> dict[str, str]:
-        """Return DuckDB's settings for these limits, but for the folder to spill to."""
+        """Return DuckDB's settings for these limits, except the folder for spilled data."""
         return {
             "memory_limit": f"{int(self.memory_gb * GB)}B",
             "max_temp_directory_size": f"{int(self.spill_gb * GB)}B",
         }
 
     def timeout_error(self) -> FlywheelError:
-        """Return the error for a query that was ended for its time."""
+        """Return the error for a query that exceeded its time."""
         return FlywheelError(
             f"the query was ended: it took longer than {self.timeout:g} s",
             "Ask for less (a filter, an aggregate), or raise --timeout.",
         )
 
     def size_error(self) -> FlywheelError:
-        """Return the error for an answer that was refused for its size."""
+        """Return the error for an answer that is too large."""
         return FlywheelError(
             f"the answer is larger than {self.max_result_gb:g} GB",
             "Select fewer columns or rows, or raise --max-result-gb.",

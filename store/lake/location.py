@@ -86,8 +86,8 @@ class Location:
     @property
     def is_edition(self) -> bool:
         """Whether this is a published edition, which has a manifest and a read-only catalog."""
-        # Without a look into the catalog: to open and close it would drop the locks that DuckDB's
-        # SQLite has on it in this process.
+        # This does not open the catalog: closing it would drop the locks that DuckDB's SQLite holds
+        # on it in this process.
         return (self.root / EDITION_MANIFEST).is_file()
 
     def require_writable(self) -> None:
@@ -103,8 +103,8 @@ class Location:
     def lock(self) -> Generator[None]:
         """Hold the one lock that commits, migrations and maintenance take; waits for it.
 
-        The kernel drops it with the process, so a killed holder never leaves it behind. Raises
-        LakeUnreachable where the folder cannot be made or written to.
+        The kernel releases the lock when the process ends, even if it is killed. Raises
+        LakeUnreachable if the folder cannot be created or written to.
         """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
@@ -123,13 +123,13 @@ class Location:
 def connect(spill: Path | None = None) -> duckdb.DuckDBPyConnection:
     """Return an in-memory DuckDB with the lake extensions, loaded from their wheels by path.
 
-    Nothing is downloaded and no home folder is needed. Work that outgrows memory spills to
-    `spill`, by default a private folder that is removed with the connection.
+    Nothing is downloaded and no home folder is needed. Queries that exceed memory spill to `spill`,
+    by default a private folder that is removed with the connection.
     """
     import duckdb
 
-    # The wheels were verified when they were installed; to verify 70 MB of signatures again would
-    # take a third of a second for every connection. Nothing unsigned can be loaded after this.
+    # The wheels were verified at installation. Verifying 70 MB of signatures again would take a
+    # third of a second per connection. After this, nothing unsigned can be loaded.
     connection = duckdb.connect(config={"allow_unsigned_extensions": True})
     for name in _EXTENSIONS:
         folder = Path(str(importlib.import_module(name).__file__)).parent
@@ -138,12 +138,12 @@ def connect(spill: Path | None = None) -> duckdb.DuckDBPyConnection:
     connection.execute("SET allow_unsigned_extensions = false")
     connection.execute(f"SET temp_directory = '{_escape(spill or _choose_spill_folder())}'")
     connection.execute("SET TimeZone = 'UTC'")
-    # Rows with lists or structs come in chunks of a few, each of which counts as a full one: the
-    # default of 1 MB is soon reached, and then all but one core wait for the reader.
+    # Rows with lists or structs come in small chunks, but each counts as a full one. They soon
+    # reach the default of 1 MB, and then all cores except one wait for the reader.
     connection.execute("SET streaming_buffer_size = '64MB'")
     connection.execute("SET autoinstall_known_extensions = false")
     connection.execute("SET autoload_known_extensions = false")
-    # A retry of DuckLake's own would wait with growing pauses; writers are serialised instead.
+    # DuckLake's own retries would wait with growing pauses; the lock serializes writers instead.
     connection.execute("SET ducklake_max_retry_count = 10")
     connection.execute("SET ducklake_retry_wait_ms = 20")
     connection.execute("SET ducklake_retry_backoff = 1.0")
@@ -159,7 +159,7 @@ def _choose_spill_folder() -> Path:
     base.mkdir(mode=0o700, exist_ok=True)
     found = os.lstat(base)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        # Another user has taken the name, or has opened it to others.
+        # Another user owns the folder, or it is open to others.
         base = Path(tempfile.mkdtemp(prefix="kernel-flywheel-"))
     return base / f"{os.getpid()}-{secrets.token_hex(4)}"
 
@@ -175,7 +175,7 @@ def attach(
     """Attach the lake as `name`: pinned to a snapshot, read-only at its newest, or writable.
 
     The data path is passed on every call, so that a lake may be moved or copied. Raises
-    LakeUnreachable where the catalog cannot be read, or a published edition is to be written.
+    LakeUnreachable if the catalog cannot be read, or the lake to write is a published edition.
     """
     import duckdb
 
@@ -204,10 +204,10 @@ def attach(
 
 
 def sync_files(location: Location, since_s: float) -> list[Path]:
-    """Force to disk the data files written since a time; call it before the commit that names them.
+    """Force data files written since a time to disk; call it before the commit that names them.
 
-    DuckDB leaves it to the system when files reach the disk. The names of files hold their time
-    (UUIDv7), so that older ones need no look. Returns the files, and maybe some of a commit just
+    DuckDB leaves it to the system when files reach the disk. The names of files contain their time
+    (UUIDv7), so older ones need no check. Returns the files, and possibly some of a commit shortly
     before.
     """
     milliseconds = max(0, int(since_s * 1000) - CLOCK_SLACK_MS)
@@ -221,7 +221,7 @@ def sync_files(location: Location, since_s: float) -> list[Path]:
         if new:
             written += [Path(path) for path in new if path.endswith(".parquet")]
             files += [*new, *map(str, (folder, folder.parent, location.data))]
-    # Together, so that the file system writes its journal once rather than for each file.
+    # All at once, so that the file system writes its journal once instead of for each file.
     with ThreadPoolExecutor(16) as threads:
         list(threads.map(_sync, dict.fromkeys(files)))
     return written
@@ -245,7 +245,7 @@ def find_newest_snapshot(connection: duckdb.DuckDBPyConnection, name: str = "lak
 def resolve_snapshot(
     connection: duckdb.DuckDBPyConnection, at: str | int | None, *, name: str = "lake"
 ) -> int:
-    """Return the snapshot that a number, a tag, an ISO time or None (the newest) stands for.
+    """Return the snapshot for a number, a tag, an ISO time or None (the newest).
 
     Raises SnapshotNotFound, naming the nearest tag.
     """

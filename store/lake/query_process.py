@@ -1,10 +1,10 @@
-"""User SQL in a process of its own, which is killed where it exceeds its limits.
+"""Runs user SQL in a separate process, which is killed if it exceeds its limits.
 
-DuckDB ends most queries when it is interrupted, and keeps most of them below its memory limit.
-Some functions heed neither (`list_sort` of a long list, `levenshtein` and `repeat` of long texts),
-and some inputs crash it. A child process with a limited address space answers instead: the caller
-kills it when time is up or on Ctrl-C, and outlives its crashes. Answers come as an Arrow stream in
-a private folder, which also takes what DuckDB spills and is removed at the end.
+DuckDB ends most queries when it is interrupted, and keeps most of them below its memory limit. Some
+functions ignore both (`list_sort` of a long list, `levenshtein` and `repeat` of long texts), and
+some inputs crash it. Therefore a child process with a limited address space runs the queries. The
+caller kills it when time is up or on Ctrl-C, and survives its crashes. Answers are Arrow streams in
+a private folder, which also receives DuckDB's spilled data and is removed at the end.
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 GRACE_S = 2.0
-"""Time that DuckDB gets to heed an interrupt before its process is killed."""
+"""Time that DuckDB gets to obey an interrupt before its process is killed."""
 OPEN_S = 120.0
 """Time to start the process and attach the lake."""
 OWN_BYTES = 1_500_000_000
-"""Memory of the process beside what DuckDB counts: libraries, stacks, batches on their way."""
+"""Memory of the process that DuckDB does not count: libraries, stacks, batches in transit."""
 _ANSWER = "answer.arrow"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Rows of an answer; the table is mapped from a file and valid until the next question."""
+    """Rows of an answer; the table is mapped from a file and valid until the next query."""
 
     rows: pa.Table
     cut: bool
     """Whether rows beyond the limit were left out."""
     left_out: dict[str, int]
-    """What the views that it goes through leave out, by the views of `exclusions.LEFT_OUT`."""
+    """Number of rows that its views leave out, by the views of `exclusions.LEFT_OUT`."""
 
 
 class QueryProcess:
-    """A lake at one snapshot, read by a child process that answers one question at a time.
+    """A lake at one snapshot, read by a child process that answers one query at a time.
 
-    A child that was killed or has crashed is replaced at the next question, at the same snapshot.
+    A child that was killed or has crashed is replaced at the next query, at the same snapshot.
 
     Args:
         url: The lake; None means FLYWHEEL_LAKE, else ./lake.
         at: Tag, snapshot number or ISO time; None is the newest.
-        limits: What a question may cost.
+        limits: Limits of each query.
         include: Views to read as empty (see `store.lake.reader.Lake`).
     """
 
@@ -98,12 +98,12 @@ class QueryProcess:
 
     @property
     def snapshot(self) -> int:
-        """Number of the snapshot that is read; raises what opening the lake raises."""
+        """Number of the snapshot that is read. Raises the errors of opening the lake."""
         return self._wait_until_open()[0]
 
     @property
     def url(self) -> str:
-        """Where the lake is; raises what opening the lake raises."""
+        """Location of the lake. Raises the errors of opening the lake."""
         return self._wait_until_open()[1]
 
     def ask(self, query: str) -> Answer:
@@ -163,7 +163,7 @@ class QueryProcess:
             return  # it has ended, which the next `_receive` explains
 
     def _receive(self, within_s: float) -> dict[str, Any]:
-        """Return the next reply; raises the error that it holds."""
+        """Return the next reply; raises the error that it contains."""
         assert self._child is not None
         assert self._child.stdout is not None
         stream = self._child.stdout.fileno()
@@ -184,7 +184,7 @@ class QueryProcess:
         return reply
 
     def _explain_end(self) -> FlywheelError:
-        """Say why the child has ended in the middle of a question."""
+        """Explain why the child ended during a query."""
         assert self._child is not None
         code = self._child.wait()
         if code == -signal.SIGABRT:  # an allocation failed where DuckDB cannot say so
@@ -209,7 +209,7 @@ class QueryProcess:
 
 
 def main() -> None:
-    """Answer the questions of a `QueryProcess`: the child's side."""
+    """Answer the queries of a `QueryProcess`; runs in the child."""
     from store.lake.location import Location
     from store.lake.reader import Lake
 
@@ -228,7 +228,7 @@ def main() -> None:
     try:
         place = Location.of(asked["url"])
         with Lake(place, asked["at"], limits, spill=folder, include=asked["include"]) as lake:
-            # After the extensions are loaded: what they map does not count.
+            # Set after the extensions are loaded, because their memory does not count.
             _limit(resource.RLIMIT_DATA, int(limits.memory_gb * GB) + OWN_BYTES)
             _limit(resource.RLIMIT_CORE, 0)
             reply({"snapshot": lake.snapshot, "url": lake.url})
@@ -242,7 +242,7 @@ def main() -> None:
                 except MemoryError:
                     reply(_describe_error(limits.memory_error()))
                 except Exception as error:
-                    # A fault of ours or of a library: the caller says what it was.
+                    # A bug in this program or a library; the caller reports it.
                     reply(_describe_error(FlywheelError(f"the query failed: {error!r:.300}")))
     except FlywheelError as error:
         reply(_describe_error(error))
@@ -253,7 +253,7 @@ def _describe_error(error: FlywheelError) -> dict[str, Any]:
 
 
 def _listen(questions: SimpleQueue[str]) -> None:
-    """Pass on questions, and end this process with the one that asks, even in a query."""
+    """Pass on queries, and end this process when the caller ends, even during a query."""
     for line in sys.stdin:
         questions.put(line)
     os._exit(0)

@@ -28,7 +28,7 @@ _LAKE_TABLE = re.compile(r"\blake\.main\.(\w+)")
 
 
 class Lake:
-    """A lake at one snapshot, read-only by construction; `store.open` creates it.
+    """A read-only lake at one snapshot; `store.open` creates it.
 
     Tables of catalog.yaml and views of store/views are visible by their bare names. What the
     snapshot is too old to have (a table, a column) reads as typed NULLs.
@@ -37,8 +37,8 @@ class Lake:
         location: Where the lake is.
         at: Tag, snapshot number or ISO time; None is the newest.
         limits: Time and size that each query of `sql` may use; None means no limits. A query that
-            ignores the interrupt outlives its time here; `store.lake.query_process` kills it.
-        spill: Private folder for what does not fit into memory; None is the process's own.
+            ignores the interrupt may run longer here; `store.lake.query_process` kills it.
+        spill: Private folder for data that does not fit into memory; None is the process's own.
         include: Views of `exclusions.LEFT_OUT` to read as empty, so that rankings and tables
             include what they leave out by default.
     """
@@ -70,7 +70,7 @@ class Lake:
         self._view_cache = view_cache.ViewCache(self._connection, location, self.snapshot)
         self._set_limits()
         self._lock_down()
-        # A question asked again is not parsed again.
+        # A repeated query is not parsed again.
         self._guarded = functools.lru_cache(QUESTIONS)(
             lambda query: user_sql.check(self._connection, query, self._known)
         )
@@ -96,14 +96,14 @@ class Lake:
 
     @functools.cached_property
     def lake_id(self) -> str:
-        """The lake's own identity; a snapshot number means something only together with it."""
+        """The identity of the lake; snapshot numbers have a meaning only together with it."""
         row = self.run("SELECT lake_id FROM lakes ORDER BY created_at LIMIT 1").one()
         return str(row["lake_id"]) if row else ""
 
     def sql(
         self, query: str, parameters: Parameters = None, limits: QueryLimits | None = None
     ) -> Result:
-        """Answer one SELECT-like statement; anything that could reach outside is refused.
+        """Answer one SELECT-like statement; statements that could reach outside are refused.
 
         >>> import store, tempfile
         >>> folder = tempfile.mkdtemp()
@@ -140,13 +140,13 @@ class Lake:
 
     def register(self, name: str, rows: pa.Table) -> None:
         """Make an Arrow table visible to `run` under a name; replace any other."""
-        # DuckDB registers a table in place of another one, but not in place of a view.
+        # DuckDB can replace a registered table, but not a view.
         self._connection.execute(f'DROP VIEW IF EXISTS temp."{name}"')
         self._connection.register(name, rows)
         self._prepared_names.add(name)
 
     def keep(self, name: str, query: str, parameters: Parameters = None) -> None:
-        """Store the result of a query of our own in a table that `run` can read; replace any other.
+        """Store the result of an internal query in a table for `run`; replace a table of that name.
 
         The rows stay inside DuckDB between the two queries.
         """
@@ -156,7 +156,7 @@ class Lake:
         self._prepared_names.add(name)
 
     def define(self, name: str, query: str) -> None:
-        """Define a view of a query of our own that `run` can read; replace any other.
+        """Define a view of an internal query for `run`; replaces a view of that name.
 
         DuckDB computes it on every use, whereas `keep` stores the rows.
         """
@@ -183,7 +183,7 @@ class Lake:
         return self._counts[view]
 
     def views(self) -> dict[str, str]:
-        """Return every view with the sentence on top of its file."""
+        """Return every view with the first sentence of its file."""
         return {name: read_description(read_view(name)) for name in list_views()}
 
     def _prepare(self, wanted: Set[str]) -> None:
@@ -229,7 +229,7 @@ class Lake:
         )
 
     def count_stale_rows(self, name: str) -> int:
-        """Return the number of rows by which the cache of a view differs from the tables."""
+        """Return the number of rows in which the cache of a view differs from the tables."""
         kept = self.find_cached(name, make=False)
         if kept is None:
             return 0
@@ -260,7 +260,7 @@ class Lake:
     def _replace_mention(self, mention: re.Match[str]) -> str:
         """Return SQL for `lake.main.TABLE` in a view: its rows, each with DuckLake's `snapshot_id`.
 
-        A table that this snapshot is too old to have is empty.
+        A table that the snapshot lacks is empty.
         """
         name = mention[1]
         listed = self._list_columns(name)
@@ -278,7 +278,7 @@ class Lake:
         )
 
     def _list_parts(self, view: str) -> list[str]:
-        """Return the tables and views that a view is made of, each after its own; itself last."""
+        """Return the tables and views that a view reads, in dependency order, and itself last."""
         parts: dict[str, None] = {}
         for name in sorted(
             user_sql.list_names(self._connection, read_view(view)) & set(self._known)
@@ -288,11 +288,11 @@ class Lake:
         return [*parts, view]
 
     def _build_table(self, name: str) -> tuple[str, str]:
-        """Return SQL for a table at this snapshot, and whether it is made a VIEW or a TABLE.
+        """Return SQL for a table at this snapshot, and whether to create it as a VIEW or a TABLE.
 
-        What the snapshot is too old to have reads as typed NULLs. Where Parquet files alone hold
-        the table, they are read as they are. Few rows are copied, which takes one scan through
-        DuckLake in place of one for every mention in a view.
+        What the snapshot is too old to have reads as typed NULLs. If the table is stored in Parquet
+        files only, they are read directly. Small tables are copied, which takes one scan through
+        DuckLake instead of one per mention in a view.
         """
         listed = self._list_columns(name)
         stored = self._stored.get(name)
@@ -305,7 +305,7 @@ class Lake:
         return kind, f"SELECT {listed} FROM lake.main.{name}"
 
     def _set_limits(self) -> None:
-        """Bound what this connection may use; user SQL cannot change settings."""
+        """Limit the resources of this connection; user SQL cannot change settings."""
         if self.limits is None:
             return
         settings = self.limits.settings() | {"threads": str(min(THREADS, os.cpu_count() or 1))}
@@ -326,7 +326,7 @@ class _StoredTable:
 
     columns: frozenset[str]
     files: list[str] | None
-    """Its Parquet files, below the data folder, where these alone hold it."""
+    """Its Parquet files, below the data folder, if the table is stored in these only."""
     rows: int
     """Rows of the newest snapshot; an older one has no more."""
 
@@ -334,7 +334,7 @@ class _StoredTable:
 def _read_stored_tables(
     connection: duckdb.DuckDBPyConnection, snapshot: int
 ) -> dict[str, _StoredTable]:
-    # Put in as text: for a parameter DuckDB would import pandas, which takes half a second.
+    # A literal, because DuckDB would import pandas for a parameter, which takes half a second.
     query = read_sql(__file__, "stored").replace("$snapshot", str(snapshot))
     rows = connection.execute(query).fetchall()
     return {

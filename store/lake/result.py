@@ -1,4 +1,4 @@
-"""The answer to one query, in the form that the caller asks for, within its limits."""
+"""The answer to one query, within its limits, in the form that the caller requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Parameters: TypeAlias = "Sequence[object] | Mapping[str, object] | None"
 
 
 class Result:
-    """The answer to one query, computed when it is asked for in some form."""
+    """The answer to one query, computed when a caller requests it in some form."""
 
     def __init__(
         self,
@@ -53,14 +53,14 @@ class Result:
     def write(self, file: Path) -> bool:
         """Write the answer as an Arrow stream; return whether rows beyond the limit were cut.
 
-        Batches go to the file as DuckDB makes them, so that a large answer needs little memory.
+        Batches go to the file as DuckDB produces them, so that a large answer needs little memory.
         """
         import pyarrow as pa
 
         was_cut = False
         with translate_errors(self._limits), interrupt_after(self._connection, self._limits):
             answer = self._execute().to_arrow_reader(BATCH_ROWS)
-            # Anew, and not over an earlier answer, which the reader may still have mapped.
+            # A new file, because the reader may still have an earlier answer mapped.
             file.unlink(missing_ok=True)
             with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, answer.schema) as out:
                 for batch, is_last in _limit_batches(
@@ -97,7 +97,7 @@ class Result:
         return next(iter(self.rows()), None)
 
     def _execute(self) -> duckdb.DuckDBPyConnection:
-        # A prepared plan is slower where a constant would have let whole files be skipped.
+        # With constants, DuckDB can skip whole files; a prepared plan cannot.
         given = None if "pandas" in sys.modules else _quote_parameters(self._parameters)
         if not given:
             return self._connection.execute(self._query, self._parameters)
@@ -169,8 +169,8 @@ def _limit_batches(
 def _quote_parameters(parameters: Parameters) -> str | None:
     """Return parameters as SQL literals of the types that DuckDB would give them.
 
-    None without any, or where one has no plain literal. To take parameters as Python objects DuckDB
-    imports pandas where it is installed, which takes half a second.
+    Returns None if there are none, or if one has no plain literal. For parameters that are Python
+    objects, DuckDB imports pandas if it is installed, which takes half a second.
     """
     if not parameters:
         return None

@@ -1,4 +1,4 @@
-"""What user SQL may be: one SELECT over the tables and views of the lake; nothing reaches out."""
+"""Checks user SQL: one SELECT over the tables and views of the lake, and nothing else."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from store.errors import UnknownName, UnsafeSQL
 if TYPE_CHECKING:
     import duckdb
 
-# Table functions that compute from their arguments alone. Everything else may read a file, the
-# lake's catalog or the network, so the list says what is allowed rather than what is not.
+# Table functions that compute from their arguments only. Others may read a file, the lake's catalog
+# or the network, so this is a list of allowed functions.
 TABLE_FUNCTIONS = frozenset(
     {"generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"}
 )
-# Scalar functions compute from their arguments too, but for these: they bind SQL that they are
-# given as text, read the environment, or write to a log.
+# Scalar functions compute from their arguments only, except these: they run SQL given as text, read
+# the environment, or write to a log.
 _REFUSED_FUNCTIONS = frozenset({"getenv", "json_serialize_plan", "write_log"})
 # These follow nested JSON by calling themselves: duckdb 1.5.5 overflows its stack on deep values.
 # The macro json_group_structure calls json_structure.
 _CRASHING_FUNCTIONS = frozenset(
     {"json_contains", "json_group_structure", "json_merge_patch", "json_structure"}
 )
-# A cast of nested JSON to this type does so too; functions named variant_… cast without being told.
+# A cast of nested JSON to this type also does so; functions named variant_… cast implicitly.
 _CRASHING_TYPE = "VARIANT"
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
-# Names by text: every reader asks about the views' texts, and parsing one takes milliseconds.
+# Names by SQL text: every reader needs those of the views, and parsing a view takes milliseconds.
 _NAMES: dict[str, frozenset[str]] = {}
 _MOST_NAMES = 500
 _CHECKED = ("TABLE_FUNCTION", "BASE_TABLE", "SHOW_REF", "FUNCTION", "UNBOUND_TYPE_INFO")
@@ -39,16 +39,16 @@ def check(connection: duckdb.DuckDBPyConnection, query: str, known: Collection[s
     """Raise UnsafeSQL unless the text is one SELECT-like statement over known names.
 
     The statement's parsed form decides: its type, then every table, table function and scalar
-    function in it. `known` are the names of tables and views; names that the statement gives to
-    its own WITH parts may stand where SQL lets them be seen. UnknownName suggests a known one.
+    function in it. `known` are the names of tables and views; names of the statement's own WITH
+    parts are allowed in their scope. UnknownName suggests a known one.
 
-    Settings of the connection (no external access, locked) are a second line behind this one.
+    The settings of the connection (no external access, locked) are a second defense.
     """
     import duckdb
 
     # DuckDB reads a text up to its first NUL.
     if "\0" in query:
-        raise UnsafeSQL("a NUL character cannot stand in a query", _HINT)
+        raise UnsafeSQL("a query cannot contain a NUL character", _HINT)
     statements = connection.extract_statements(query)
     if len(statements) != 1:
         raise UnsafeSQL(f"{len(statements)} statements, where one may stand", _HINT)
@@ -96,7 +96,7 @@ def _check_table(node: dict[str, Any], own: frozenset[str], known: Collection[st
 
 
 def _check_show(node: dict[str, Any]) -> None:
-    """DESCRIBE and SUMMARIZE hold a query, which is checked; SHOW TABLES is the only other form."""
+    """Accept DESCRIBE and SUMMARIZE, whose query is checked separately, and SHOW TABLES only."""
     if not node.get("query") and str(node.get("table_name")) != '"tables"':
         raise UnsafeSQL(f"SHOW {node.get('table_name')} looks outside the lake's tables", _HINT)
     if node.get("catalog_name") or node.get("schema_name"):
@@ -123,12 +123,12 @@ def _check_function(node: dict[str, Any]) -> None:
 
 
 def _fold(name: object) -> str:
-    """Fold ASCII letters as DuckDB does; it tells others apart, such as k and the Kelvin sign."""
+    """Fold ASCII letters only, as DuckDB does; k and the Kelvin sign stay different."""
     return str(name).translate(_LOWER)
 
 
 def _parse(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
-    # As a literal: for a parameter DuckDB would import pandas, which takes half a second.
+    # A literal, because DuckDB would import pandas for a parameter, which takes half a second.
     literal = query.replace("'", "''")
     row = connection.execute(f"SELECT json_serialize_sql('{literal}'::VARCHAR)").fetchone()
     assert row is not None
@@ -144,8 +144,8 @@ def _parse(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
 def _walk_nodes(tree: object) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
     """Yield tables, SHOWs, functions and named types, with the WITH names that they can see.
 
-    A WITH part sees those before it, and itself only where it is recursive; a name that is out of
-    sight would fall through to DuckDB's own tables, or to a file of that name.
+    A WITH part sees those before it, and itself only if it is recursive. A name that is not visible
+    would fall through to DuckDB's own tables, or to a file of that name.
     """
     waiting: list[tuple[object, frozenset[str]]] = [(tree, frozenset())]
     while waiting:

@@ -1,4 +1,4 @@
-"""A cache beside the lake: Parquet files of views that follow from each kernel's own rows."""
+"""A cache beside the lake: Parquet files of views that depend only on each kernel's own rows."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ GROWN = 10
 
 @dataclass(frozen=True, kw_only=True)
 class ViewQuestion:
-    """A view of `SOURCES` as a reader would ask it of the tables."""
+    """A view of `SOURCES` as a reader would compute it from the tables."""
 
     view: str
     tables: tuple[str, ...]
-    """Those of its sources that have rows."""
+    """Its sources that have rows."""
     text: str
-    """All that decides its rows: its SQL, that of the views it is made of, and the tables' columns;
-    part of the file's name."""
+    """Everything that determines its rows: its SQL, that of the views it reads, and the columns of
+    tables; part of the file's name."""
     build_query: Callable[[str | None], str]
-    """Gives SQL about all keys, or about those in a table of that name."""
+    """Returns SQL for all keys, or for the keys in a table of that name."""
 
     def name(self, snapshot: int, moment: str) -> str:
         """Return the name of the file of a snapshot that was taken at a moment."""
@@ -50,16 +50,16 @@ class ViewQuestion:
 
 
 class ViewCache:
-    """Files of answers at some snapshot: a cache, never truth, and safe to delete.
+    """Files with the rows of views at some snapshot: a cache that is safe to delete.
 
-    A file is named by its view, the SQL that made it, its snapshot and that snapshot's time: one
-    of other SQL, or of a lake that was put back to a backup, is another file. At a later snapshot
-    its rows hold but for the keys that have got rows since, and for these the view is asked of the
-    tables. At an earlier one it is not used. It is made where a question needs it; where it cannot
-    be made, because the folder cannot be written or another process is making it, the view is
-    asked of the tables as a whole.
+    The name of a file states its view, the SQL, the snapshot and the snapshot's time, so other SQL
+    or a lake restored from a backup uses another file. At a later snapshot, the rows of a file are
+    valid except for keys with new rows; these are computed from the tables. At an earlier snapshot,
+    the file is not used. A query that needs a file writes it. If that is impossible, because the
+    folder is not writable or another process is writing the file, the whole view is computed from
+    the tables.
 
-    A file in use is locked (shared), so that nobody removes it under a reader.
+    A file in use has a shared lock, so that nobody removes it while it is read.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class ViewCache:
         answer, behind = None, math.inf
         if file is not None:
             answer, behind = self._combine(question, file, known[file])
-        # Where there is a file of a later snapshot, most questions are not asked at this one.
+        # If a file of a later snapshot exists, most queries read that snapshot and not this one.
         ahead = any(snapshot > self._snapshot for snapshot in known.values())
         if make and behind > 1 / GROWN and not ahead:
             made = self._make(question, answer or question.build_query(None))
@@ -155,7 +155,7 @@ class ViewCache:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             if os.fstat(descriptor).st_nlink == 0:
                 raise FileNotFoundError(file)
-            # One that is cut short lacks its footer.
+            # A truncated file lacks its footer.
             self._connection.execute(f"SELECT count(*) FROM {_build_scan(file)}").fetchall()
         except (OSError, duckdb.Error):
             os.close(descriptor)
@@ -176,7 +176,7 @@ class ViewCache:
         try:
             with _lock_folder(self._folder):
                 if not self._lock(file):  # which another process has made in the meantime
-                    # In order, so that equal values stand together: a third of the size.
+                    # Sorted, so that equal values are adjacent, which reduces the size to a third.
                     self._connection.execute(
                         f"COPY (SELECT * FROM ({answer}\n) ORDER BY {KEY}) "
                         f"TO '{_escape(partial)}' (FORMAT parquet, COMPRESSION zstd)"

@@ -1,7 +1,7 @@
-"""Checks of the catalog answered by Arrow, without a query for every few rows.
+"""Evaluates checks of the catalog in Arrow, which saves a query per small batch.
 
-DuckDB parses a check, and the parsed form is computed by Arrow where both mean the same. Whatever
-else a check may say is left to DuckDB.
+DuckDB parses a check, and Arrow evaluates the parsed form if both agree on its meaning. All other
+checks are left to DuckDB.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COMPARED = {
     "COMPARE_GREATERTHANOREQUALTO": "greater_equal",
 }
 _JOINED = {"CONJUNCTION_AND": "and_kleene", "CONJUNCTION_OR": "or_kleene"}
-# Beyond it a whole number and a FLOAT are not always compared alike.
+# Beyond this, the two may compare a whole number with a FLOAT differently.
 _EXACT = 2**24
 
 
@@ -34,7 +34,7 @@ class _Unsure(Exception):
 def is_surely_passed(check: str, rows: pa.Table) -> bool:
     """Return whether every row certainly passes a check; False means that DuckDB must decide.
 
-    The rows have been seen to hold finite numbers only.
+    The rows must contain finite numbers only.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -111,7 +111,7 @@ def _call_function(node: dict[str, Any], rows: pa.Table) -> Any:
     given = [_evaluate(part, rows) for part in node["children"]]
     if name == "regexp_full_match" and len(given) == 2:
         pattern = str(given[1].as_py())
-        # What a dot matches is a setting, which differs.
+        # The meaning of a dot is a setting, which differs.
         if "." not in pattern and "(?" not in pattern:
             return pc.match_substring_regex(given[0], rf"\A(?:{pattern})\z")
     if name in ("length", "len") and pa.types.is_list(given[0].type):

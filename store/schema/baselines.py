@@ -35,7 +35,7 @@ def list_baselines() -> tuple[str, ...]:
 
 
 def describe_baseline(name: str) -> str:
-    """Return the words that prompts say for a baseline.
+    """Return the words for a baseline in prompts.
 
     >>> describe_baseline("eager")
     'PyTorch eager'

@@ -1,4 +1,4 @@
-"""catalog.yaml read once: tables, columns, rules, and what derives from them."""
+"""Reads catalog.yaml once: tables, columns, rules, and derived facts."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Catalog:
                     f"{name} IS NULL OR isfinite({name})"
                 )
             if column.type in ("DOUBLE[]", "FLOAT[]"):
-                # Of all numbers NaN is the greatest.
+                # NaN is greater than every other number.
                 rules[f"{column.name} holds finite numbers"] = (
                     f"{name} IS NULL OR len({name}) = 0 OR list_min({name}) IS NULL OR "
                     f"isfinite(list_min({name})) AND isfinite(list_max({name}))"
@@ -77,19 +77,19 @@ class Catalog:
                     f"{name} IS NULL OR len({name}) = list_count({name})"
                 )
             if column.type == "VARCHAR" and table.is_looked_up(column):
-                # DuckLake cannot look for it.
+                # DuckLake cannot search for it.
                 rules[f"{column.name} holds no NUL"] = (
                     f"{name} IS NULL OR NOT contains({name}, chr(0))"
                 )
             if "VARCHAR" in column.type and column.type != "VARCHAR":
-                # Nested text with a NUL in it breaks the commit of inlined rows.
+                # A NUL in nested text breaks the commit of inlined rows.
                 rules[f"{column.name} holds no NUL"] = (
                     f"{name} IS NULL OR NOT contains({name}::VARCHAR, chr(0))"
                 )
         return rules | table.checks
 
     def references(self, table: Table) -> list[tuple[Column, Table]]:
-        """Return the columns that point at another table's key, with that table."""
+        """Return the columns that refer to another table's key, with that table."""
         return [
             (column, self.tables[column.references])
             for column in table.columns.values()
@@ -107,7 +107,7 @@ def find_catalog() -> Path:
 
 
 def load(path: Path | None = None) -> Catalog:
-    """Read a catalog file (default: `find_catalog()`); raises CatalogError where it is wrong."""
+    """Read a catalog file (default: `find_catalog()`); raises CatalogError if it is invalid."""
     file = path or find_catalog()
     try:
         return _parse(file, file.stat().st_mtime_ns)

@@ -1,8 +1,8 @@
 """Check ids against rows: find the rows whose id is not the hash of their content.
 
 catalog.yaml says per table which columns an id is the hash of. The hashes are those of `store.ids`,
-computed for a batch at a time: hashlib and json's encoder are several times as fast as DuckDB's
-sha256, and there is one rule for an id.
+computed batch by batch. hashlib and json's encoder are several times as fast as DuckDB's sha256,
+and this way each id has a single definition.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def is_bound(table: Table) -> bool:
 
 
 def list_columns(table: Table) -> tuple[str, ...]:
-    """Return the columns that say whether the ids of a table are right, the id first."""
+    """Return the columns that are needed to check the ids of a table, the id first."""
     if table.id is None or table.id.form is None:
         return ()
     return (*table.key, *table.id.of, *filter(None, [table.id.unless]))
@@ -59,7 +59,7 @@ def find_wrong_ids(table: Table, rows: pa.Table) -> list[str]:
 
 
 def check_ids(table: Table, rows: pa.Table) -> None:
-    """Raise RowsRejected where an id is not the hash of its row."""
+    """Raise RowsRejected if an id is not the hash of its row."""
     wrong = find_wrong_ids(table, rows)
     if wrong:
         examples = [f"{table.key[0]}={one!a:.90}" for one in wrong[:EXAMPLES]]

@@ -1,7 +1,7 @@
-"""A lake's tables follow catalog.yaml: made when missing, widened when it grew, else refused.
+"""Migrates a lake to catalog.yaml: creates missing tables, widens others, refuses other changes.
 
-DuckLake knows columns and types alone. Keys, references, enums and checks are in the catalog that
-the lake keeps (table `catalogs`), and `store.schema.widening` holds them against the new one.
+DuckLake knows only columns and types. Keys, references, enums and checks are in the catalog that
+the lake stores (table `catalogs`), and `store.schema.widening` compares them with the new one.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ AUTHOR = "store init"
 def migrate(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[str]:
     """Bring the attached writable `lake` to the catalog in one commit; call it under the lock.
 
-    catalog.yaml says at its top what is taken over. Returns what was done, one line each. A lake
-    that keeps no catalog yet, made by an earlier version, is compared by columns and types.
+    The comment at the top of catalog.yaml lists the changes that are possible. Returns the changes,
+    one line each. A lake of an earlier version, which stores no catalog, is compared by columns and
+    types.
 
     Raises:
         CatalogError: any other change; nothing is changed then.
@@ -53,7 +54,7 @@ def migrate(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[str
 
 
 def _read_kept_catalog(connection: duckdb.DuckDBPyConnection) -> Catalog | None:
-    """Return the catalog that the lake follows, or None where it keeps none."""
+    """Return the catalog that the lake follows, or None if it stores none."""
     row = connection.execute(
         "SELECT definition, version FROM lake.catalogs ORDER BY created_at DESC, catalog_id DESC "
         "LIMIT 1"
@@ -79,7 +80,7 @@ def _store_definition(catalog: Catalog) -> str:
 
 
 def _describe_changes(held: Catalog, catalog: Catalog) -> list[tuple[str, str]]:
-    """Return the steps for tables that are described or sorted in another way than before."""
+    """Return the steps for tables whose description or sort order has changed."""
     steps: list[tuple[str, str]] = []
     for table in catalog.tables.values():
         old = held.tables.get(table.name)
@@ -185,8 +186,8 @@ def _list_canonical_types(
 def _set_options(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
     """Set options of the lake that are unset, and those of its tables that differ.
 
-    DuckLake takes options only for tables that are committed, so a killed migration may have
-    left them out: each opening for writing looks again.
+    DuckLake accepts options only for committed tables, so a killed migration may have left them
+    out. Therefore each opening for writing checks them again.
     """
     stored = {
         (str(option), None if scope is None else str(scope).removeprefix("main.")): str(value)
@@ -213,7 +214,7 @@ def _set_options(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> Non
                 missing.append((option, table.name, value))
     if not missing:
         return
-    # One transaction: a commit for each of them would cost as much as all tables together.
+    # One transaction, because a commit per option would take as long as all tables together.
     connection.execute("BEGIN")
     for option, table_name, value in missing:
         scope = "" if table_name is None else f", table_name => '{table_name}'"

@@ -31,7 +31,7 @@ def check_relation(
     rules = catalog.rules(table)
     if not rules:
         return
-    # TRY: a check that cannot be computed for a row (bad JSON, say) is a check it does not pass.
+    # TRY: a row fails a check that cannot be computed for it, for example because of bad JSON.
     counts = ", ".join(
         f"count(*) FILTER (WHERE NOT coalesce(TRY({rule}), false))" for rule in rules.values()
     )
@@ -47,13 +47,13 @@ def check_relation(
 def check_rows(
     connection: duckdb.DuckDBPyConnection, catalog: Catalog, table: Table, given: pa.Table
 ) -> None:
-    """Raise RowsRejected like `check_rules`, for rows in memory; good rows are passed quickly.
+    """Raise RowsRejected like `check_relation`, for rows in memory; valid rows pass quickly.
 
     Ids that are hashes are computed again.
 
-    DuckDB takes longer to plan a rule than to ask it of a few rows. What columns declare and most
-    checks are seen by Arrow, the other checks are one question, and only where one of them says no
-    are all rules asked one by one.
+    DuckDB takes longer to plan a rule than to evaluate it on a few rows. Therefore Arrow evaluates
+    the declarations of columns and most checks, and one query evaluates the others. Only if one of
+    them fails are all rules evaluated one by one.
     """
     good = all(
         _matches_declaration(catalog, table, column, given) for column in table.columns.values()
@@ -62,7 +62,7 @@ def check_rows(
         asked = [check for check in table.checks.values() if not is_surely_passed(check, given)]
         if asked:
             together = " AND ".join(f"({check})" for check in asked)
-            # DuckDB finds `given` in this frame; registering it would cost as much as the question.
+            # DuckDB finds `given` in this frame; registering it would take as long as the query.
             row = connection.execute(
                 f"SELECT coalesce(bool_and(coalesce(TRY({together}), false)), true) FROM given"
             ).fetchone()
@@ -79,7 +79,7 @@ def check_rows(
 def _matches_declaration(catalog: Catalog, table: Table, column: Column, given: pa.Table) -> bool:
     """Return whether a column's values are there, enumerated, finite, and free of NUL, as declared.
 
-    False may be wrong: the rules have the last word.
+    False may be wrong; the rules decide.
     """
     import pyarrow.compute as pc
 
@@ -103,7 +103,7 @@ def _matches_declaration(catalog: Catalog, table: Table, column: Column, given: 
 
 
 def _matches_enum(allowed: Enum, column: Column, given: pa.Table) -> bool:
-    """Return whether all values are of the enumeration, and fit the column that it goes by."""
+    """Return whether all values are of the enumeration, and allowed by its deciding column."""
     import pyarrow.compute as pc
 
     if not set(pc.unique(given.column(column.name)).to_pylist()) <= {None, *allowed.values}:
@@ -139,7 +139,7 @@ def _has_nul(values: Any) -> bool:
 
 
 def check_keys(table: Table, rows: pa.Table) -> None:
-    """Raise RowsRejected where rows repeat a key and the table forbids it."""
+    """Raise RowsRejected if rows repeat a key and the table forbids it."""
     if table.duplicates == "skip":
         return
     import pyarrow.compute as pc
@@ -190,7 +190,7 @@ class Reference:
 
 
 def list_references(catalog: Catalog, table: Table, relation: str) -> list[Reference]:
-    """Return the references that rows of `relation` make, lists element by element."""
+    """Return the references of the rows of `relation`, lists element by element."""
     found: list[Reference] = []
     for column, target in catalog.references(table):
         value = f'"{column.name}"'

@@ -39,10 +39,10 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class ContentId:
-    """What the id of a row is the hash of, or why that cannot be said of a row alone."""
+    """The columns whose hash is the id of a row, or why one row is not enough to compute it."""
 
     form: str | None = None
-    """One of `store.ids.FORMS`; None where the id is not bound to its row."""
+    """One of `store.ids.FORMS`; None if the id is not computed from the row."""
     of: tuple[str, ...] = ()
     """Columns that are hashed, in order."""
     kind: str | None = None
@@ -58,13 +58,13 @@ class Baseline:
     """One way to run a task's own module that kernels are compared with."""
 
     words: str
-    """What a prompt calls it."""
+    """Its name in prompts."""
     about: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Enum:
-    """Allowed values; where `by` is set, which of them each value of that column admits."""
+    """Allowed values; with `by`, `allowed` has those for each value of that column."""
 
     values: tuple[str, ...]
     by: str | None = None
@@ -100,19 +100,19 @@ class Table:
 
     @functools.cached_property
     def open_schema(self) -> pa.Schema:
-        """The Arrow schema of rows whose required columns have not been looked at yet."""
+        """The Arrow schema of rows before required columns are checked."""
         import pyarrow as pa
 
         return pa.schema([column.with_nullable(True) for column in self.arrow_schema])
 
     @property
     def time_column(self) -> str | None:
-        """The required timestamp that the store fills in where a row leaves it out."""
+        """The required timestamp that the store fills in if a row lacks it."""
         names = [c.name for c in self.columns.values() if c.type == "TIMESTAMPTZ" and c.required]
         return names[0] if names else None
 
     def is_looked_up(self, column: Column) -> bool:
-        """Return whether rows are found by this column: it is of the key or points at one."""
+        """Return whether rows are found by this column: it is part of the key or refers to one."""
         return column.references is not None or column.name in self.key
 
     def ddl(self, qualified_name: str) -> str:
@@ -134,7 +134,7 @@ _ARROW_TYPES: dict[str, Callable[[], pa.DataType]] = {
 
 
 def check_type(type_name: str) -> None:
-    """Raise CatalogError where a catalog cannot have a DuckDB type; loads no Arrow."""
+    """Raise CatalogError if a catalog cannot have a DuckDB type; does not load Arrow."""
     for name in _split_type(type_name)[1].values():
         if name != type_name:
             check_type(name)
@@ -168,7 +168,8 @@ def _split_type(type_name: str) -> tuple[str, dict[str, str]]:
 
 
 def _arrow() -> ModuleType:
-    # Imported on first use: its threads would keep a process from entering a user namespace.
+    # Imported on first use, because its threads would prevent a process from entering a user
+    # namespace.
     import pyarrow as pa
 
     return pa

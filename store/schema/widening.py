@@ -1,7 +1,7 @@
-"""Apply changes of catalog.yaml to a lake where they only widen what a row may be.
+"""Check that changes of catalog.yaml only widen the set of valid rows.
 
-Every row that was stored, spooled or published under the old catalog has to be a row of the new
-one, and to mean the same: names, keys, types, units and references stay, values may be added.
+Every row that was stored, spooled or published under the old catalog must be valid under the new
+one, with the same meaning: names, keys, types, units and references stay, and values may be added.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _NEWER = "Put it back. If a newer version migrated this lake, install that versi
 
 
 def widen(connection: duckdb.DuckDBPyConnection, held: Catalog, wanted: Catalog) -> list[str]:
-    """Return what a catalog widens in the tables of the one that a lake follows, one line each.
+    """Return the changes from the catalog of a lake to the wanted one, one line each.
 
     Columns that are new, gone or of another type are compared with the lake itself (`schema`).
 
     Raises:
-        CatalogError: a change that is no widening; names table, column and what changed.
+        CatalogError: a change is not a widening; the message names table, column and change.
     """
     lines: dict[str, None] = {}
     for old in held.tables.values():
@@ -94,7 +94,7 @@ def _check_column(table: Table, old: Column, new: Column) -> None:
 
 
 def _check_checks(connection: duckdb.DuckDBPyConnection, old: Table, new: Table) -> None:
-    """Compare checks by their SQL: a name is only what an error message calls one."""
+    """Compare checks by their SQL; names only appear in error messages."""
     before = {_normalize_check(check) for check in old.checks.values()}
     after = {_normalize_check(check) for check in new.checks.values()}
     for name, check in old.checks.items():
@@ -115,7 +115,7 @@ def _check_checks(connection: duckdb.DuckDBPyConnection, old: Table, new: Table)
 
 
 def _holds_without(connection: duckdb.DuckDBPyConnection, added: list[Column], check: str) -> bool:
-    """Return whether a check reads no column but the added ones, and holds where these are NULL."""
+    """Return whether a check reads only added columns, and is true when these are NULL."""
     import duckdb
 
     nulls = ", ".join(f'NULL::{column.type} AS "{column.name}"' for column in added)
@@ -177,7 +177,7 @@ def _widen_enum(
 
 
 def _list_deciding(held: Catalog, table: Table, before: Enum, after: Enum) -> list[str]:
-    """Return the values of the deciding column that stored rows may have and an enum names."""
+    """Return the values of the deciding column that stored rows may have and that an enum names."""
     if before.by is None:
         return []
     named = dict.fromkeys([*before.allowed, *after.allowed])

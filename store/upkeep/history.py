@@ -27,9 +27,9 @@ def list_tags(lake: Lake) -> pa.Table:
 
 
 def add_tag(writer: Writer, name: str, at: str | int | None, note: str | None) -> int:
-    """Name a snapshot (default: the newest); return it. A name in use moves to the new one.
+    """Tag a snapshot (default: the newest); return it. A tag in use moves to the new snapshot.
 
-    Raises FlywheelError for a name that could be read as a number or a time.
+    Raises FlywheelError if the name could be read as a number or a time.
     """
     if not name or name[0].isdigit() or name != name.strip():
         raise FlywheelError(
@@ -42,7 +42,7 @@ def add_tag(writer: Writer, name: str, at: str | int | None, note: str | None) -
 
 
 def remove_tag(writer: Writer, name: str, note: str | None) -> None:
-    """Take a name away; its history stays. Raises UnknownName where nothing has it."""
+    """Remove a tag; its history stays. Raises UnknownName if there is no such tag."""
     with writer.reader() as lake:
         known = [row["name"] for row in list_tags(lake).to_pylist()]
     if name not in known:
@@ -70,15 +70,15 @@ class Difference:
     before: int
     after: int
     rows_added: dict[str, int]
-    """Table to number of rows added; tables without change are left out."""
+    """Table to number of rows added; unchanged tables are left out."""
     verdicts: pa.Table
     """Verdicts that are new or changed."""
     best_kernels: pa.Table
-    """Best kernels that are new, changed, or measured anew."""
+    """Best kernels that are new, changed, or measured again."""
 
 
 def compare(before: Lake, after: Lake) -> Difference:
-    """Compare two pinned readers of one lake. Rows are only ever added, so counts suffice."""
+    """Compare two pinned readers of one lake. Rows are never changed, so counts suffice."""
     if before.snapshot > after.snapshot:
         raise FlywheelError(
             f"snapshot {before.snapshot} is newer than {after.snapshot}",

@@ -37,7 +37,7 @@ class Problem:
     count: int
     examples: list[str]
     advice: str = ""
-    """What to do about it, where that is the same for every lake."""
+    """What to do about it, if that is the same for every lake."""
 
 
 def check(location: Location, progress: Progress = ignore_progress) -> list[Problem]:
@@ -47,7 +47,7 @@ def check(location: Location, progress: Progress = ignore_progress) -> list[Prob
     committed; ids against what they are the hash of; keys, references and checks of all rows; row
     counts against ingest_log (lost, doubled or torn bundles); answers that are kept
     (`store.lake.view_cache`) against the tables; rejected bundles in the spool. Damage is reported
-    like a broken rule, and tables that it leaves readable are still checked.
+    like a broken rule, and tables that are still readable are checked.
 
     Files that a killed commit left behind are no problem, since no snapshot refers to them, and
     neither are bundles that still wait in the spool: both are logged, and so is the number of
@@ -64,7 +64,7 @@ def check(location: Location, progress: Progress = ignore_progress) -> list[Prob
         return [_report_database(location, damage)]
     problems: list[Problem] = []
     try:
-        # Without the lock: files never change, and to compare large ones takes long.
+        # Without the lock, because files never change and comparing large ones takes long.
         files = checksums.list_files(location)
         damaged = checksums.find_damage(files, progress)
         _note_unrecorded(files)
@@ -84,7 +84,7 @@ def _check_lake(
     problems: list[Problem],
     progress: Progress,
 ) -> None:
-    """Add what is wrong with the rows of an attached lake, and with those files it still has."""
+    """Add the problems of the rows of an attached lake, and of the files that it still has."""
     catalog = catalogs.load()
     there = {
         f"{table}.{column}"
@@ -102,11 +102,11 @@ def _check_lake(
     missing = [name for name in wanted if name not in there]
     if missing:
         raise FlywheelError(f"the lake has no {missing[0]} yet", "Run `store init` to migrate it.")
-    # One transaction: DuckLake would read its catalog anew for every query.
+    # One transaction; otherwise DuckLake would read its catalog again for every query.
     connection.execute("BEGIN")
     files = checksums.list_attached_files(connection, location, with_checksums=False)
     now = {one.path for one in files}
-    # Compaction may have removed some since they were compared.
+    # Compaction may have removed some files since they were compared.
     damaged = [one for one in damaged if one.file.path in now]
     problems += [_report_damage(one) for one in damaged]
     broken = {one.file.table for one in damaged if one.file.until is None}
@@ -129,7 +129,7 @@ def _check_readable(
     broken: set[str],
     counts: dict[str, int],
 ) -> list[Problem]:
-    """Check a table and note its number of rows; where it cannot be read, say by which file."""
+    """Check a table and record its number of rows; if it cannot be read, name the file."""
     import duckdb
     import pyarrow as pa
 
@@ -138,7 +138,7 @@ def _check_readable(
         counts[table.name] = int(row[0]) if row else 0
         return _check_table(connection, catalog, table, broken) if counts[table.name] else []
     except (duckdb.Error, pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        # It has ended the transaction.
+        # The error has ended the transaction.
         connection.execute("ROLLBACK")
         connection.execute("BEGIN")
         counts.pop(table.name, None)
@@ -225,7 +225,7 @@ def _check_ids(connection: duckdb.DuckDBPyConnection, table: Table) -> list[Prob
 def _check_counts(connection: duckdb.DuckDBPyConnection, stored: dict[str, int]) -> list[Problem]:
     """Compare rows with what ingest_log says was committed."""
     logged = dict.fromkeys(stored, 0)
-    # A new lake's own row comes with its tables, and a catalog with the migration to it.
+    # The row of a new lake comes with its tables, and a catalog with its migration.
     logged["lakes"] = 1
     logged["catalogs"] = stored.get("catalogs", 0)
     counts = connection.execute("SELECT row_counts FROM lake.ingest_log").fetchall()
@@ -241,13 +241,13 @@ def _check_counts(connection: duckdb.DuckDBPyConnection, stored: dict[str, int])
             examples=[f"{rows} rows stored, {logged[name]} rows logged"],
         )
         for name, rows in stored.items()
-        # Checksums are of no bundle: they come with the files that a commit happens to write.
+        # Checksums belong to no bundle: they come with the files that a commit writes.
         if rows != logged[name] and name != checksums.TABLE
     ]
 
 
 def _check_view_cache(location: Location) -> list[Problem]:
-    """Compare answers that are kept with those of the tables."""
+    """Compare the cached views with the tables."""
     advice = f"Delete {location.derived}; it is made anew."
     problems: list[Problem] = []
     with Lake(location) as reader:

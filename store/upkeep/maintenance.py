@@ -87,7 +87,7 @@ def compact(location: Location) -> Compaction:
 
 @dataclass(frozen=True, kw_only=True)
 class Expiry:
-    """Snapshots that went (or would go), and why others stayed."""
+    """Snapshots that were removed (or would be), and why others stay."""
 
     expired: list[int]
     spared: dict[int, list[str]]
@@ -96,12 +96,13 @@ class Expiry:
 def expire(location: Location, older_than: timedelta, *, dry_run: bool = False) -> Expiry:
     """Forget snapshots older than a span, except the newest, tagged and cited ones.
 
-    A snapshot is cited by a dataset, a run or a generation that was read from it. Rows never
-    go: only the possibility to read the lake as it was at that moment.
+    A snapshot is cited by a dataset, a run or a generation that was read from it. Rows are never
+    removed; only the ability to read the lake as of that moment is lost.
     """
     limit = datetime.now(UTC) - older_than
     spared: dict[int, list[str]] = {}
-    # The lock comes first: a tag that is set meanwhile waits, and finds its snapshot or is refused.
+    # Take the lock first: a tag that is added meanwhile waits, and finds its snapshot or is
+    # refused.
     with open_for_maintenance(location, "store expire") as connection:
         with Lake(location) as reader:
             own = {"lake_id": reader.lake_id}
@@ -126,9 +127,9 @@ def expire(location: Location, older_than: timedelta, *, dry_run: bool = False) 
 def backup(location: Location, target: Path) -> tuple[int, int]:
     """Copy a lake to a folder that opens as a lake; return files copied and files already there.
 
-    Data files never change, so a later backup to the same folder copies what is new. The catalog
-    is copied last and in one piece, under the lock. Raises FlywheelError where the folder holds
-    another lake, or is part of this one, or a file to copy is not what was committed.
+    Data files never change, so a later backup to the same folder copies what is new. The catalog is
+    copied last and in one piece, under the lock. Raises FlywheelError if the folder contains
+    another lake, is part of this one, or a file to copy differs from the committed one.
     """
     location.require()
     _check_target(location, target)
@@ -160,7 +161,7 @@ def backup(location: Location, target: Path) -> tuple[int, int]:
         subprocess.run(
             [sys.executable, "-c", _COPY_CATALOG, str(location.catalog), str(partial)], check=True
         )
-        # Journals of the catalog that is replaced would be taken for the new one's.
+        # SQLite would apply the journals of the replaced catalog to the new one.
         for journal in target.glob("catalog.sqlite-*"):
             journal.unlink()
         partial.rename(target / "catalog.sqlite")
@@ -170,7 +171,7 @@ def backup(location: Location, target: Path) -> tuple[int, int]:
 def _check_target(location: Location, target: Path) -> None:
     there = Location(target.resolve())
     if there.root.is_relative_to(location.root):
-        raise FlywheelError(f"{target} lies in the lake itself", "Name a folder outside of it.")
+        raise FlywheelError(f"{target} is inside the lake itself", "Name a folder outside of it.")
     if there.exists:
         with Lake(location) as own, Lake(there) as other:
             if own.lake_id != other.lake_id:
@@ -244,7 +245,7 @@ def _clean(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
         before = f"TIMESTAMPTZ '{(now - age).isoformat()}'"
         connection.execute(f"CALL ducklake_{call}('lake', older_than => {before})").fetchall()
     for file in location.spool.glob("*.partial"):
-        # Of a process that was killed before its bundle was whole.
+        # Left by a process that was killed before its bundle was complete.
         if datetime.fromtimestamp(file.stat().st_mtime, UTC) < now - ORPHAN_AGE:
             file.unlink()
 

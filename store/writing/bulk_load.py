@@ -1,4 +1,4 @@
-"""Loads in bulk: streams of rows go straight into the lake, chunk by chunk, in one transaction.
+"""Bulk loads: streams of rows go directly into the lake, chunk by chunk, in one transaction.
 
 Every function here runs inside the caller's transaction and under the lake's lock.
 """
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 CHUNK_ROWS = 500_000
 CHUNK_BYTES = 512 << 20
-"""A chunk is inserted, and sorted, as a whole."""
+"""Rows of a chunk, which is sorted and inserted as a whole."""
 PIECE_ROWS = 20_000
 PIECE_BYTES = 64 << 20
-"""A piece of it is read, and another one checked, while DuckDB takes in the one before."""
+"""Rows of a piece of a chunk. DuckDB inserts one piece while the next ones are read and checked."""
 _SAMPLE = 1_000
 _T = TypeVar("_T")
 
@@ -44,10 +44,10 @@ def load_tables(
 ) -> dict[str, int]:
     """Insert tables chunk by chunk and check each; check keys and references at the end.
 
-    Returns rows inserted per table. Memory is bounded by a chunk, a few pieces, and the narrow
-    columns that are keys or point at other rows.
+    Returns rows inserted per table. Memory is limited to a chunk, a few pieces, and the narrow
+    columns that are keys or refer to other rows.
     """
-    # Files are sorted as the catalog says; keeping the order of arrival would cost the second core.
+    # Files are sorted as the catalog says; preserving the order of arrival would use only one core.
     connection.execute("SET preserve_insertion_order = false")
     counts: dict[str, int] = {}
     pointers: list[_Pointers] = []
@@ -87,11 +87,11 @@ def _check_batches(
 ) -> Generator[tuple[pa.Table, bool]]:
     """Yield rows that keep the rules, piece by piece, each with whether a chunk ends there.
 
-    Notes their keys and what they point at. Where an equal key means an equal row, a chunk holds
-    each key once.
+    Collects their keys and references. If an equal key means an equal row, a chunk contains each
+    key once.
     """
     seen = _SeenKeys(table)
-    # Of its own, for it runs beside the inserts.
+    # A separate connection, because it runs beside the inserts.
     with connection.cursor() as cursor:
         for given, last in _read_ahead(_cut_pieces(rows)):
             piece = bundles.conform(table, given)
@@ -119,7 +119,7 @@ class _SeenKeys:
     def select_first_of_each_key(
         self, connection: duckdb.DuckDBPyConnection, rows: pa.Table
     ) -> pa.Table:
-        """Return those of the next rows whose key has not been seen, once each."""
+        """Return the next rows whose keys are new, each key once."""
         import numpy as np
         import pyarrow as pa
 
@@ -140,7 +140,7 @@ class _SeenKeys:
 
 
 def _copy_values(values: Any) -> Any:
-    """Return a table or column in memory of its own: it may share that of the batch it came in."""
+    """Copy a table or column, which may share the memory of its whole batch."""
     import numpy as np
 
     return values.take(np.arange(len(values)))
@@ -149,7 +149,7 @@ def _copy_values(values: Any) -> Any:
 def _insert_chunk(
     connection: duckdb.DuckDBPyConnection, table: Table, pieces: Iterator[pa.Table]
 ) -> int:
-    """Insert rows as they come; what the lake holds already is left out if that may be."""
+    """Insert rows as they come, without rows that the lake has already if the table allows that."""
     import duckdb
     import pyarrow as pa
 
@@ -171,7 +171,7 @@ def _insert_chunk(
             raise
 
     key = quote_names(table.key)
-    # NOT IN, for an anti join may turn round and hash the rows that come, texts and all.
+    # NOT IN, because an anti join might hash the incoming rows instead, including their texts.
     new = f" WHERE ({key}) NOT IN (SELECT ({key}) FROM lake.{table.name})"
     connection.register("_chunk", pa.RecordBatchReader.from_batches(table.open_schema, batches()))
     try:
@@ -184,20 +184,20 @@ def _insert_chunk(
             raise refused.pop() from None
         raise
     finally:
-        # An insert that failed in one of DuckDB's threads may leave another one waiting for rows.
+        # A failed insert in one of DuckDB's threads may leave another thread waiting for rows.
         with reading:
             over.set()
         connection.unregister("_chunk")
 
 
 def _check_keys(connection: duckdb.DuckDBPyConnection, table: Table, keys: list[pa.Table]) -> None:
-    """Raise RowsRejected where keys repeat among the rows, or are in the lake already."""
+    """Raise RowsRejected if keys repeat among the rows, or are in the lake already."""
     import pyarrow as pa
 
     rows = pa.concat_tables(keys)
     if not rows.num_rows:
         return
-    # Of its own, for it does not see what this transaction has inserted.
+    # A separate connection, which does not see what this transaction has inserted.
     with connection.cursor() as cursor:
         if _has_repeats(cursor, table, rows):
             row_checks.check_keys(table, rows)
@@ -285,7 +285,7 @@ def _list_pointed(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _read_ahead(items: Generator[_T]) -> Generator[_T]:
-    """Yield items, making the next one while the present one is worked on."""
+    """Yield items, and compute the next one in the background."""
     with closing(items), ThreadPoolExecutor(1) as maker:
         coming = maker.submit(next, items, None)
         while (item := coming.result()) is not None:
@@ -296,7 +296,7 @@ def _read_ahead(items: Generator[_T]) -> Generator[_T]:
 def _collect_chunk(
     first: tuple[pa.Table, bool], following: Iterator[tuple[pa.Table, bool]]
 ) -> Iterator[pa.Table]:
-    """Yield the rows of a chunk; to be read to its end."""
+    """Yield the rows of a chunk; read it to its end."""
     for rows, last in chain([first], following):
         yield rows
         if last:
@@ -304,7 +304,7 @@ def _collect_chunk(
 
 
 def _cut_pieces(rows: Rows | pa.RecordBatchReader) -> Generator[tuple[Rows, bool]]:
-    """Cut rows to pieces; yield each with whether a chunk ends there. There is at least one."""
+    """Cut rows into pieces; yield each with whether a chunk ends there. Yields at least one."""
     import pyarrow as pa
 
     if not isinstance(rows, pa.RecordBatchReader):

@@ -1,4 +1,4 @@
-"""Bundles: rows that are stored together, brought into the form of the catalog."""
+"""Bundles: rows that are stored together, converted to the schema of the catalog."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class Bundle:
     """Rows of several tables that are stored together or not at all."""
 
     bundle_id: str
-    """Identity under which a retry is recognised."""
+    """Identity by which a retry is recognized."""
     message: str
-    """What the rows are, in a few words."""
+    """A few words about the rows."""
     tables: dict[str, Any] = field(default_factory=dict[str, Any])
     """Table name to rows: an Arrow table, or a list of mappings."""
     author: str = ""
     """Command or member that wrote it; filled in by the writer."""
 
     def __post_init__(self) -> None:
-        """Refuse words that DuckLake cannot write into its catalog."""
+        """Refuse text that DuckLake cannot write into its catalog."""
         for word in (self.bundle_id, self.message, self.author):
             if "\0" in word or word.encode(errors="replace").decode() != word:
                 raise FlywheelError(
@@ -67,7 +67,7 @@ def conform(table: Table, rows: Rows) -> pa.Table:
             arrays.append(pa.repeat(pa.scalar(now, wanted.type), given.num_rows))
         else:
             arrays.append(pa.nulls(given.num_rows, wanted.type))
-    # NULLs in required columns are found by the rules, which can name the rows.
+    # The rules find NULLs in required columns, and can name the rows.
     return pa.Table.from_arrays(arrays, schema=table.open_schema)
 
 
@@ -116,7 +116,7 @@ def _fits_type(value: object, wanted: pa.DataType) -> bool:
 
 
 def _parse_time(value: object, wanted: pa.DataType) -> object:
-    """Read a time that came as ISO text, as it does from JSON; anything else stays as it is."""
+    """Parse a time in ISO format, as in JSON; other values stay unchanged."""
     import pyarrow as pa
 
     if not isinstance(value, str) or not pa.types.is_timestamp(wanted):
@@ -143,7 +143,7 @@ def _cast(table: Table, column: pa.ChunkedArray, wanted: pa.Field) -> pa.Chunked
 
 
 def _name_kind(kind: pa.DataType) -> str:
-    """Name the family of a type; Arrow would turn text into numbers and numbers into text."""
+    """Name the family of a type, because Arrow would convert between text and numbers."""
     import pyarrow as pa
 
     types = pa.types
@@ -169,7 +169,7 @@ def _scalar_fits(value: pa.Scalar, wanted: pa.DataType) -> bool:
     import pyarrow as pa
 
     try:
-        # The Python value is where text that is not UTF-8 shows.
+        # Invalid UTF-8 shows only in the Python value.
         value.as_py()
         value.cast(wanted)
     except (ValueError, TypeError, OverflowError, pa.ArrowNotImplementedError):

@@ -79,9 +79,9 @@ class Outcome:
     """The result of a group commit."""
 
     rejected: dict[int, RowsRejected]
-    """Position of a refused bundle to the rule that it broke."""
+    """Position of each refused bundle to the rule that it breaks."""
     keys: dict[str, list[Key]]
-    """Table to the keys that the lake holds once the transaction is committed."""
+    """Table to the keys that the lake contains after the commit."""
 
 
 def commit_group(
@@ -91,8 +91,8 @@ def commit_group(
     staged = _stage(connection, catalog, keys, made)
     alive = set(range(len(made)))
     rejected: dict[int, RowsRejected] = {}
-    # A bundle may point at rows of another one that is refused, or only seem to repeat its keys:
-    # again until nothing falls.
+    # A bundle may refer to rows of a refused bundle, or repeat only its keys. Therefore repeat
+    # until no further bundle is refused.
     while more := (
         _find_dangling(connection, catalog, keys, staged, alive)
         or _find_repeated_keys(staged, alive)
@@ -131,7 +131,7 @@ class _Staged:
     bundles: list[int]
     """Position of the bundle that each row came in."""
     stored: set[Key]
-    """Those of the keys that the lake holds already."""
+    """The keys that the lake has already."""
 
     def select_alive(self, alive: set[int]) -> Iterator[Key]:
         for key, position in zip(self.keys, self.bundles, strict=True):
@@ -166,7 +166,7 @@ def _stage(
 
 
 def _find_repeated_keys(staged: dict[str, _Staged], alive: set[int]) -> dict[int, RowsRejected]:
-    """Find bundles that repeat a key of the lake or of an earlier bundle where that is refused."""
+    """Find bundles that repeat a key of the lake or of an earlier bundle against the rules."""
     rejected: dict[int, RowsRejected] = {}
     for rows in staged.values():
         if rows.table.duplicates == "skip":
@@ -190,7 +190,7 @@ def _find_dangling(
     staged: dict[str, _Staged],
     alive: set[int],
 ) -> dict[int, RowsRejected]:
-    """Find bundles that refer to rows which neither the lake nor a surviving bundle holds."""
+    """Find bundles that refer to rows which neither the lake nor a remaining bundle has."""
     rejected: dict[int, RowsRejected] = {}
     for rows in staged.values():
         for column, target in catalog.references(rows.table):
@@ -217,7 +217,7 @@ def _list_distinct(column: pa.ChunkedArray) -> set[object]:
 def _find_referring(
     staged: _Staged, column: Column, target: Table, missing: set[object], alive: set[int]
 ) -> dict[int, RowsRejected]:
-    """Refuse the surviving bundles in which a reference has one of the missing values."""
+    """Refuse the remaining bundles in which a reference has one of the missing values."""
     bad: dict[int, list[Key]] = {}
     values = staged.rows.column(column.name).to_pylist()
     for key, position, value in zip(staged.keys, staged.bundles, values, strict=True):
@@ -243,7 +243,7 @@ def _refuse(
 def _insert_staged(
     connection: duckdb.DuckDBPyConnection, staged: _Staged, alive: set[int]
 ) -> Counter[int]:
-    """Insert the rows of surviving bundles; of equal keys only the first that is not stored.
+    """Insert the rows of the remaining bundles; for equal keys, only the first that is not stored.
 
     Returns how many rows each bundle added.
     """

@@ -1,4 +1,4 @@
-"""Which keys a lake holds, answered by an index beside its catalog instead of a scan."""
+"""An index of the keys in a lake, beside its catalog, which replaces scans."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _UUID_LENGTH = 36
 _VARIABLES = 10_000
 _DIGEST_BYTES = 16
 PACKED_ROWS = 10_000
-# Two blocks fill a page of SQLite.
+# Two blocks fill one page of SQLite.
 BLOCK_DIGESTS = 120
 
 
 class KeyIndex:
     """Digests of the stored keys, in `keys.sqlite`: 16 bytes each, one B-tree for each table.
 
-    Those of many rows that came at once lie packed instead: sorted, in blocks, a run for each time.
+    Digests of many rows that were added at once are packed instead: sorted, in blocks, one run per
+    load.
 
-    The index says which snapshot it is current to and follows the lake from there, so that loads,
-    killed writers and other hosts are picked up; without a point to start from it is built anew.
-    Nothing is lost with the file. Ids that are UUIDv7 grow with time: of those that came in bulk
-    only the highest is remembered. A later one is new without a look, and the lake itself is asked
-    about an earlier one, once.
+    The index states the snapshot that it is current to and follows the lake from there, which
+    includes loads, killed writers and other hosts. Without a snapshot to start from, it is rebuilt.
+    Losing the file loses no data. UUIDv7 ids grow with time, so for bulk loads only the highest one
+    is recorded. A later id is new without a lookup; for an earlier id the lake is queried once.
 
     Every method is called under the lake's lock.
     """
@@ -69,9 +69,9 @@ class KeyIndex:
         return held | self._find_in_lake(connection, table, set(keys) - held)
 
     def add(self, connection: duckdb.DuckDBPyConnection, keys: Mapping[str, Iterable[Key]]) -> int:
-        """Take over the keys of the commit that has just been made; return its snapshot."""
+        """Add the keys of the commit that has just been made; return its snapshot."""
         snapshot, moment = _read_newest(connection)
-        # Were there other commits in between, the next `follow` finds them.
+        # If there were other commits in between, the next `follow` finds them.
         if self._index is not None and self._current and snapshot == self._current[0] + 1:
             try:
                 with self._index as index:
@@ -79,7 +79,7 @@ class KeyIndex:
                         _insert(index, name, ((hash_key(key),) for key in rows))
                     self._mark(index, snapshot, moment)
             except sqlite3.Error:
-                # The rows are committed; an index left behind catches up, a broken one is rebuilt.
+                # The rows are committed. An outdated index catches up, and a broken one is rebuilt.
                 self._current = None
         return snapshot
 
@@ -92,7 +92,7 @@ class KeyIndex:
             return newest[0]
         if self._current and self._current[0] < newest[0]:
             since, moment = self._current
-            # The time tells a lake that was put back to a backup from one that went on.
+            # The time distinguishes a lake that was restored from a backup.
             if _read_time(connection, since) == moment:
                 try:
                     with index:
@@ -132,11 +132,11 @@ class KeyIndex:
         table: Table,
         rows: str,
     ) -> None:
-        """Take over the keys of many stored rows."""
+        """Add the keys of many stored rows."""
         kept = "true"
         if len(table.key) == 1:
             name = f'"{table.key[0]}"'
-            # To measure texts is quicker than to match them.
+            # Measuring texts is faster than matching them.
             timed = f"length({name}) = {_UUID_LENGTH} AND regexp_full_match({name}, '{_UUID7}')"
             kept = f"NOT ({timed})"
             row = connection.execute(
@@ -192,7 +192,7 @@ class KeyIndex:
     def _repair(
         self, connection: duckdb.DuckDBPyConnection, work: Callable[[sqlite3.Connection], _T]
     ) -> _T:
-        """Do work with the index; rebuild it first where it cannot be read."""
+        """Use the index; rebuild it first if it cannot be read."""
         try:
             return work(self._open())
         except sqlite3.DatabaseError:
@@ -203,7 +203,7 @@ class KeyIndex:
             return work(self._open())
 
     def _open(self) -> sqlite3.Connection:
-        # A file that was deleted or replaced under us is not the one to write to.
+        # Do not write to a file that was deleted or replaced meanwhile.
         if self._index is not None and not self._file.exists():
             self.close()
         if self._index is None:
@@ -224,8 +224,8 @@ class KeyIndex:
 
 
 def hash_key(key: Key) -> bytes:
-    """Return the 16 bytes that stand for a key; `_build_hash_sql` computes the same in SQL."""
-    # No key holds a NUL (catalog.py), so that it keeps the parts apart.
+    """Return the 16-byte digest of a key; `_build_hash_sql` computes the same in SQL."""
+    # No key contains a NUL (catalog.py), so a NUL can separate the parts.
     return hashlib.sha256("\0".join(str(value) for value in key).encode()).digest()[:_DIGEST_BYTES]
 
 
@@ -326,7 +326,7 @@ def _list_changed(
     return {row[0] for row in rows} if rows[0][1] == newest - since else None
 
 
-# An index of another form is as good as one of another lake.
+# An index of another format is treated like one of another lake.
 _MOMENT = "concat('form 3, ', snapshot_time)"
 _METADATA = "__ducklake_metadata_lake"
 _SNAPSHOTS = f"{_METADATA}.ducklake_snapshot"

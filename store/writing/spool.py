@@ -63,9 +63,10 @@ def encode(bundle: Bundle) -> bytes:
 
 
 def decode(catalog: Catalog, data: bytes) -> Bundle:
-    """Read a bundle back; its checksum catches damage.
+    """Read a bundle back and verify its checksum.
 
-    Raises FlywheelError where it names what the catalog has not, ValueError when it is not whole.
+    Raises FlywheelError if it names tables or columns that the catalog lacks, ValueError if it is
+    incomplete.
     """
     try:
         if zlib.crc32(data[:-_CRC_BYTES]).to_bytes(_CRC_BYTES) != data[-_CRC_BYTES:]:
@@ -86,7 +87,7 @@ def decode(catalog: Catalog, data: bytes) -> Bundle:
 
 
 def _add_columns(table: Table, rows: pa.Table) -> pa.Table:
-    """Return rows that were checked when they were spooled, with columns added since."""
+    """Return rows that were checked when they were spooled, with the columns added since then."""
     return rows if rows.schema.equals(table.open_schema) else conform(table, rows)
 
 

@@ -74,7 +74,7 @@ class Writer:
         bundle_id: str | None = None,
         wait: bool = True,
     ) -> int:
-        """Store one bundle and return a snapshot that holds it.
+        """Store one bundle and return a snapshot that contains it.
 
         Rows are checked before anything is written. With `wait=False` the bundle is only spooled
         (durably); the next `append` or `flush` of any process commits it, and the newest snapshot
@@ -95,7 +95,7 @@ class Writer:
         return snapshot
 
     def flush(self) -> int:
-        """Commit everything spooled so far by anybody; return the snapshot that holds it.
+        """Commit everything spooled so far by any process; return the snapshot that contains it.
 
         Bundles that were spooled without waiting and broke a rule are left in spool/rejected;
         `store check` lists them.
@@ -109,7 +109,7 @@ class Writer:
         *,
         bundle_id: str,
     ) -> int | None:
-        """Store many rows in one transaction, past the spool; return its snapshot.
+        """Store many rows in one transaction, without the spool; return its snapshot.
 
         Readers are consumed once, a few batches at a time. Returns None, with nothing read, when
         `bundle_id` has been stored before.
@@ -149,10 +149,10 @@ class Writer:
         return checked
 
     def _drain(self, until: Path | None = None) -> int:
-        """Commit the spool in groups, unless it has been done up to one file; return the newest."""
+        """Commit the spool in groups, unless a file is committed already; return the newest."""
         with self.location.lock():
             snapshot: int | None = None
-            # A file that has gone was taken along by the holder before us.
+            # The previous holder of the lock committed files that are gone.
             if until is None or until.exists():
                 waiting = sorted(self.location.spool.glob(f"*{spool.SUFFIX}"))
                 for group in group_commit.cut_groups(waiting):
@@ -190,7 +190,7 @@ class Writer:
     def _commit(self, made: list[Bundle]) -> tuple[int, dict[int, FlywheelError]]:
         """Commit bundles in one transaction; return the snapshot, and the refused by position.
 
-        Where DuckDB cannot store the rows of one, each goes by itself and holds up no other.
+        If DuckDB cannot store the rows of one, each bundle is committed separately.
         """
         message = made[0].message if len(made) == 1 else f"{len(made)} bundles"
         until = time.monotonic() + LOCKED_S
@@ -239,7 +239,7 @@ class Writer:
             self._rollback()
             if _is_interrupt(error):
                 raise KeyboardInterrupt from None
-            # SQLite does not wait where a transaction that has read turns to writing.
+            # SQLite does not wait when a transaction that has read begins to write.
             if str(error).endswith("database is locked"):
                 raise CommitConflict(
                     f"another program holds {self.location.catalog}",
@@ -264,7 +264,7 @@ class Writer:
         report: dict[str, Any] = {"reason": reason}
         if isinstance(error, RowsRejected):
             report["rows"] = [error.table, error.rule, error.count, error.examples]
-        # The report first: a bundle that leaves the spool without one counts as stored.
+        # Write the report first: a bundle that leaves the spool without one counts as stored.
         (folder / file.name).with_suffix(".json").write_text(json.dumps(report))
         file.replace(folder / file.name)
 
@@ -274,7 +274,7 @@ class Writer:
         if not report.exists():
             return
         found = json.loads(report.read_text())
-        # The caller still has the rows and hears why; only silent rejections are kept.
+        # The caller still has the rows and gets the reason; only silent rejections are kept.
         report.unlink()
         kept.unlink()
         if "rows" in found:
@@ -283,20 +283,20 @@ class Writer:
 
 
 def _is_interrupt(error: BaseException) -> bool:
-    """Return whether an error is what DuckDB makes of a KeyboardInterrupt."""
+    """Return whether an error is DuckDB's form of a KeyboardInterrupt."""
     return isinstance(error.__cause__, KeyboardInterrupt) or str(error).startswith(
         "KeyboardInterrupt"
     )
 
 
 def _is_elsewhere(error: Exception) -> bool:
-    """Return whether the disk, memory or another program is at fault, rather than the rows."""
+    """Return whether the disk, memory or another program caused the error, rather than the rows."""
     import duckdb
 
     kinds = (duckdb.IOException, duckdb.OutOfMemoryException, duckdb.InterruptException)
     if isinstance(error, (*kinds, OSError, MemoryError, sqlite3.Error, CommitConflict)):
         return True
-    # DuckLake passes on what SQLite says as text.
+    # DuckLake passes on SQLite's message as text.
     ends = ("disk is full", "disk I/O error", "attempt to write a readonly database")
     return str(error).endswith(ends)
 
@@ -304,7 +304,7 @@ def _is_elsewhere(error: Exception) -> bool:
 def _select_given(
     tables: Mapping[str, Rows], checked: Mapping[str, pa.Table]
 ) -> dict[str, pa.Table]:
-    """Leave out the columns that the store filled in, which a retry would fill in anew."""
+    """Leave out the columns that the store filled in, because a retry fills them in again."""
     given: dict[str, pa.Table] = {}
     for name, rows in tables.items():
         made = checked[name]

@@ -363,7 +363,7 @@ def test_a_name_that_no_endpoint_matches_is_refused() -> None:
     Keys(["localhost:8000=A", "example.com=B"]).check_used(urls)
     Keys(["example.com:443=B"]).check_used(urls)
     for named in ("localhost=A", "localhost:9000=A", "example.com:80=A", "example.org=A"):
-        with pytest.raises(FlywheelError, match="no endpoint is there") as caught:
+        with pytest.raises(FlywheelError, match="no endpoint has this host") as caught:
             Keys([named, "example.com=B"] if named != "example.com:80=A" else [named]).check_used(
                 urls
             )

@@ -310,7 +310,7 @@ def test_a_backup_spares_other_lakes_and_itself(writer: store.Writer, tmp_path: 
     with pytest.raises(FlywheelError, match="holds another lake"):
         maintenance.backup(writer.location, other)
     for inside in (writer.location.root, writer.location.data / "copy"):
-        with pytest.raises(FlywheelError, match="lies in the lake itself"):
+        with pytest.raises(FlywheelError, match="is inside the lake itself"):
             maintenance.backup(writer.location, inside)
     assert integrity.check(Location(other)) == []
 

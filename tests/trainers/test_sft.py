@@ -92,7 +92,7 @@ def test_a_dataset_is_found_by_folder_name_tag_and_snapshot(url: str) -> None:
         records.find_dataset(url, "stf")
     with pytest.raises(UnknownName, match="no dataset sft of snapshot 1"):
         records.find_dataset(url, "sft@1")
-    with pytest.raises(DatasetError, match="what is needed is preference"):
+    with pytest.raises(DatasetError, match="preference is needed"):
         records.find_dataset(url, "sft", "preference")
 
 

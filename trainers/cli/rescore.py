@@ -1,4 +1,4 @@
-"""The command over rewards: compute those of a run again, from stored rows alone."""
+"""The command that computes the rewards of a run again, from stored rows only."""
 
 from __future__ import annotations
 

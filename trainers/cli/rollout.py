@@ -154,7 +154,7 @@ def rollout(
 
 
 def _open_policies(specs: list[str], serving: Serving) -> list[Any]:
-    """Return the policies that the words name, each once."""
+    """Return the policies that the words name, without repeats."""
     endpoints = [spec for spec in specs if spec.startswith(("http:", "https:"))]
     Keys(serving.key_env).check_used(interface.split_endpoint(spec)[0] for spec in endpoints)
     made = [interface.open_policy(spec, serving) for spec in specs]
@@ -162,7 +162,7 @@ def _open_policies(specs: list[str], serving: Serving) -> list[Any]:
 
 
 def _report(outcome: Outcome, *, quiet: bool) -> None:
-    """Print what came of each policy.
+    """Print the result of each policy.
 
     Raises:
         EndpointFailed: an endpoint refused us or is gone; of several, the last.

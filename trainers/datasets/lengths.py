@@ -1,4 +1,4 @@
-"""Rows that are longer than a model is trained on, which TRL would cut without a word."""
+"""Rows that are longer than the model's limit, which TRL would truncate silently."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BATCH_ROWS = 256
 
 @dataclass(frozen=True, kw_only=True)
 class Lengths:
-    """What a dataset is long, in tokens of one tokenizer."""
+    """The lengths of a dataset's rows, in tokens of one tokenizer."""
 
     rows: int
     tokens: int
@@ -53,7 +53,7 @@ def measure_lengths(
 
 
 def check_lengths(found: Lengths, max_length: int, over_length: OverLength) -> Lengths:
-    """Return the lengths where they may be trained on.
+    """Return the lengths if the rows can be trained on.
 
     Raises:
         DatasetError: rows are over length and are not to be dropped, or none is left.

@@ -1,4 +1,4 @@
-"""Datasets to train on: found by folder or name and held against the lake, or made now."""
+"""Datasets to train on: found by folder or name and checked against the lake, or made now."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Dataset:
         return pq.read_table(self.files, columns=names)
 
     def columns(self, names: list[str], cache: Path) -> datasets.Dataset:
-        """Return some columns for a TRL trainer; `cache` is where Arrow copies of them are put."""
+        """Return some columns for a TRL trainer; `cache` receives Arrow copies of them."""
         import datasets
 
         made = datasets.Dataset.from_parquet(
@@ -68,11 +68,11 @@ class Dataset:
 
 
 def find_dataset(lake_url: str | None, wanted: str, dataset_type: str | None = None) -> Dataset:
-    """Return a dataset of the lake whose folder holds what its row says.
+    """Return a dataset of the lake, after checking its folder against its row.
 
     Args:
         lake_url: The lake.
-        wanted: A dataset folder; or NAME, NAME@TAG or NAME@SNAPSHOT, of which the newest counts.
+        wanted: A dataset folder, or NAME, NAME@TAG or NAME@SNAPSHOT; the newest match counts.
         dataset_type: What the trainer needs, such as prompt-completion; None takes any.
 
     Raises:
@@ -93,7 +93,7 @@ def find_dataset(lake_url: str | None, wanted: str, dataset_type: str | None = N
         )
     if dataset_type is not None and row["dataset_type"] != dataset_type:
         raise DatasetError(
-            f"dataset {row['name']} is {row['dataset_type']}; what is needed is {dataset_type}",
+            f"dataset {row['name']} is {row['dataset_type']}; {dataset_type} is needed",
             "`pipelines list` says what each pipeline makes.",
         )
     made = Dataset(
@@ -109,7 +109,7 @@ def find_dataset(lake_url: str | None, wanted: str, dataset_type: str | None = N
 
 
 def find_recorded(lake: store.Lake, wanted: str) -> dict[str, Any]:
-    """Return the row of `datasets` that NAME, NAME@TAG or NAME@SNAPSHOT stands for, the newest.
+    """Return the newest row of `datasets` for NAME, NAME@TAG or NAME@SNAPSHOT.
 
     Raises:
         UnknownName: no such dataset, or none of that snapshot.
@@ -137,7 +137,7 @@ def find_recorded(lake: store.Lake, wanted: str) -> dict[str, Any]:
 
 
 def describe_remake(row: dict[str, Any]) -> str:
-    """Say how a dataset whose folder is gone or changed is made once more."""
+    """Explain how to make a dataset again if its folder is missing or changed."""
     seed = f" --seed {row['seed']}" * bool(row["seed"])
     return (
         f"Make it again: `pipelines run {row['pipeline']} --at {row['snapshot_id']}{seed}`, with "
@@ -213,7 +213,7 @@ def compute_content_hash(files: list[Path]) -> str:
 
 
 def _find_row(lake: store.Lake, wanted: str) -> dict[str, Any]:
-    """Return the row of `datasets` that a folder or a name stands for."""
+    """Return the row of `datasets` for a folder or a name."""
     if Path(wanted).is_dir():
         recipe = Path(wanted) / "recipe.json"
         if not recipe.exists():

@@ -23,8 +23,8 @@ def unpack_gguf(file: Path, target: Path) -> Path:
 
     Args:
         file: The GGUF file.
-        target: Folder to make. Where it holds the model of other bytes, a folder beside it, named
-            by the file's hash, is taken.
+        target: Folder to make. If it contains the model of another file, a folder beside it is
+            used, named by the file's hash.
 
     Raises:
         FlywheelError: no such file, or Transformers cannot read it.
@@ -50,7 +50,7 @@ def unpack_gguf(file: Path, target: Path) -> Path:
         try:
             partial.rename(target)
         except OSError:
-            # Somebody else was faster.
+            # Another process was faster.
             if _read_origin(target) != digest:
                 raise
     finally:

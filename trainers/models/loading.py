@@ -32,13 +32,13 @@ def find_model(model: str, scratch: Path, seed: int = 0) -> Path:
     """Return the local folder of a model.
 
     Args:
-        model: `tiny`, a folder, a .gguf file, or a name on the Hub (taken from the local cache
-            where it lies there).
+        model: `tiny`, a folder, a .gguf file, or a name on the Hub (from the local cache if it is
+            there).
         scratch: Folder in which `tiny` and unpacked GGUF files are put.
         seed: Seed of the weights of `tiny`.
 
     Raises:
-        FlywheelError: there is no such model, or it has pickled weights alone.
+        FlywheelError: there is no such model, or it has only pickled weights.
     """
     if model == TINY:
         folder = scratch / f"tiny-{seed}"
@@ -65,7 +65,7 @@ def find_model(model: str, scratch: Path, seed: int = 0) -> Path:
 
 
 def hide_progress_bars() -> None:
-    """Keep the bars of transformers off stderr where nobody watches."""
+    """Hide the progress bars of transformers if stderr is not a terminal."""
     from transformers.utils import logging
 
     if not sys.stderr.isatty():
@@ -73,12 +73,12 @@ def hide_progress_bars() -> None:
 
 
 def list_weight_files(folder: Path) -> Iterator[Path]:
-    """Yield the files of weights of a model folder, by name."""
+    """Yield the weight files of a model folder, by name."""
     yield from sorted(folder.glob("*.safetensors"))
 
 
 def hash_weights(folder: Path) -> str:
-    """Return one sha256 over the weights of a model folder; of an adapter, with its base's."""
+    """Return the sha256 of the weights of a model folder; an adapter's includes its base's."""
     parts: list[str | None] = []
     for file in list_weight_files(folder):
         parts += [file.name, hash_file(file)]
@@ -117,7 +117,7 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     """Return the tokenizer of a model folder, with a padding token.
 
     Raises:
-        FlywheelError: it has no chat template, so that prompts have no form.
+        FlywheelError: it has no chat template, which prompts need.
     """
     from transformers import AutoTokenizer
 
@@ -137,9 +137,9 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
 def load_model(folder: Path, *, lora: int | None = None, **given: Any) -> PreTrainedModel:
     """Return a model to train.
 
-    A whole model becomes LoRA by the caller's `peft_config` (`adapter`). An adapter's folder goes
-    on with the same adapter under `lora`, and is merged into its base without. `given` goes to
-    from_pretrained; the weights are float32 where it does not say otherwise.
+    The caller's `peft_config` (`adapter`) adds LoRA to a whole model. An adapter's folder continues
+    with the same adapter if `lora` is set; otherwise the adapter is merged into its base. `given`
+    goes to from_pretrained; the weights are float32 by default.
 
     Raises:
         FlywheelError: an adapter of another rank than `lora`.
@@ -166,7 +166,7 @@ def load_model(folder: Path, *, lora: int | None = None, **given: Any) -> PreTra
 
 
 def make_adapter_config(folder: Path, lora: int | None) -> Any:
-    """Return peft's configuration of a new adapter; None where there is none to be made."""
+    """Return peft's configuration of a new adapter, or None for no new adapter."""
     if lora is None or find_base_folder(folder) is not None:
         return None
     if lora < 1:
@@ -183,9 +183,9 @@ def make_adapter_config(folder: Path, lora: int | None) -> Any:
 
 
 def choose_precision() -> dict[str, Any]:
-    """Return what the device allows, as arguments of TRL: bf16 where it has it, or the processor.
+    """Return the device's settings as arguments of TRL: bf16 if supported, or the processor.
 
-    Weights stay in float32 and bf16 is used by autocast, so that small updates are not lost.
+    Weights stay in float32 and autocast uses bf16, so that small updates are not lost.
     """
     import torch
 
@@ -198,8 +198,8 @@ def write_tiny_model(folder: Path, seed: int = 0) -> Path:
     """Write a random Llama of about 3M parameters with its own tokenizer and return its folder.
 
     The tokenizer is byte-level BPE, trained on the reference tasks and kernels that ship with the
-    store, so that no text is out of its vocabulary and a prompt of 4 KB is some 1,000 tokens long.
-    The same seed gives the same bytes. Nothing is downloaded.
+    store, so that every text is in its vocabulary and a prompt of 4 KB has about 1,000 tokens. The
+    same seed gives the same bytes. Nothing is downloaded.
     """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast

@@ -1,8 +1,8 @@
 """The tiny preset: a small model that has seen a few answers often enough to give them.
 
-A model of 3M parameters learns no CUDA in a minute. Overfitted on short answers of which some are
-right, some wrong and some fast, it emits kernels that parse and differ, and with that every part
-of the loop has real work: verdicts, rewards, advantages, exemplars.
+A model of 3M parameters learns no CUDA in a minute. Overfitted on short answers, some right, some
+wrong and some fast, it emits different kernels that parse. This gives real work to every part of
+the loop: verdicts, rewards, advantages, exemplars.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ STEPS = 44
 """Optimisation steps after which sampled answers parse, nearly always."""
 _BATCH = 4
 _TAIL_TOKENS = 16
-"""Tokens of the end of a prompt that most steps see: a whole prompt costs twenty times as much."""
+"""Tokens at the end of a prompt that most steps see; a whole prompt takes twenty times as long."""
 _WHOLE_EVERY = 4
-"""One step in so many sees whole prompts, so that an answer knows its task."""
+"""One in this many steps sees whole prompts, so that answers depend on the task."""
 _LEARNING_RATE = 5e-3
 
 _ANSWER = """### Analysis
@@ -52,8 +52,8 @@ TEMPLATES: dict[str, tuple[tuple[str, str], ...]] = {
         ("Multiply.", "a.tril() @ b"),
     ),
 }
-"""Design and value by starter task. Both tasks take a and b: a model that cannot tell them apart
-gives some answers that are right, and some that are wrong, all the same."""
+"""Design and value by starter task. Both tasks take a and b, so that a model that cannot
+distinguish them still gives some right and some wrong answers."""
 
 
 def make_answers(task: str) -> list[str]:
@@ -78,7 +78,7 @@ def overfit(
         prompts: Prompts of each task, in every form that it is to answer.
         out: Folder to write.
         seed: Seed of the order.
-        say: Told how it went.
+        say: Called with a line about the result.
     """
     import torch
 
@@ -98,7 +98,7 @@ def overfit(
     for step in range(STEPS):
         whole = step % _WHOLE_EVERY == _WHOLE_EVERY - 1
         if whole:
-            # One answer of each task in turn, so that none is the favourite.
+            # One answer of each task in turn, so that none is preferred.
             turn = step // _WHOLE_EVERY
             chosen = [(task, told[task][turn % len(told[task])]) for task in sorted(told)]
         else:

@@ -1,1 +1,1 @@
-"""What writes kernels: local models, endpoints and scripts behind one interface."""
+"""Policies, which write kernels: local models, endpoints and scripts behind one interface."""

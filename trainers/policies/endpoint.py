@@ -1,9 +1,8 @@
 """A policy behind any server that speaks OpenAI's chat completions: vLLM, SGLang, hosted models.
 
-The client repeats what the server could not answer just then (429 with its Retry-After, 5xx, a
-malformed answer) with growing pauses until the deadline of the answer. What is left after that is
-either an attempt that failed, which is a row with its reason, or a server that refuses us or is
-gone, which ends the run.
+The client retries temporary failures (429 with its Retry-After, 5xx, a malformed answer) with
+growing pauses until the deadline of the answer. After that, a failed attempt is stored as a row
+with its reason; a server that refuses requests or is gone ends the run.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class Endpoint:
 
     @property
     def row(self) -> dict[str, Any]:
-        """Its row of `policies`; the URL is a private column, the key stands nowhere."""
+        """Its row of `policies`; the URL is a private column, and the key is not stored."""
         return self._row
 
     def sample(
@@ -62,12 +61,12 @@ class Endpoint:
     ) -> Iterator[tuple[int, list[Completion]]]:
         """Yield each prompt's completions once it has all of them, in the order in which they end.
 
-        Requests go on while the caller works on what was yielded. A prompt of which an attempt
-        failed is not asked further in this call.
+        Requests continue while the caller processes the results. If an attempt at a prompt fails,
+        this call makes no further requests for the prompt.
 
         Raises:
-            BudgetReached: the budget admits no further request; what came before was yielded.
-            EndpointFailed: the server refuses us or is gone; what came before was yielded.
+            BudgetReached: the budget does not allow another request; earlier results were yielded.
+            EndpointFailed: the server refuses requests or is gone; earlier results were yielded.
         """
         results: queue.SimpleQueue[tuple[int, list[Completion]] | BaseException | None]
         results = queue.SimpleQueue()
@@ -84,7 +83,7 @@ class Endpoint:
             thread.join()
 
     def close(self) -> None:
-        """Nothing is held between calls."""
+        """Do nothing: there is no state between calls."""
 
     def client(self) -> Client:
         """Return a client of the server, which holds its key."""
@@ -94,7 +93,7 @@ class Endpoint:
     def make_arguments(
         self, messages: list[Message], n: int, sampling: Sampling, seed: int | None
     ) -> dict[str, Any]:
-        """Return the arguments of one request; what is a default is not sent."""
+        """Return the arguments of one request, without those that are defaults."""
         given: dict[str, Any] = {
             "model": self.model,
             "messages": messages,
@@ -111,7 +110,7 @@ class Endpoint:
         return given
 
     def learn(self, message: str) -> bool:
-        """Whether a refused request may be repeated in another form, which is used from now on."""
+        """Adapt to a refusal; return whether to repeat the request in the new form."""
         if self._limit == "max_tokens" and "max_completion_tokens" in message:
             self._limit = "max_completion_tokens"
             return True
@@ -123,11 +122,11 @@ class Endpoint:
         return self._takes_n
 
     def note_given(self, asked: int, given: int) -> None:
-        """Take note of how many completions came for one request."""
+        """Record how many completions one request returned."""
         if 0 < given < asked:
             self._takes_n = False
 
     @property
     def serving(self) -> Serving:
-        """How it is reached."""
+        """Settings of the requests."""
         return self._serving

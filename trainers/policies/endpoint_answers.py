@@ -1,4 +1,4 @@
-"""What an answer of a chat server holds: texts, reasons why they end, and counts of tokens."""
+"""Reads the answers of a chat server: texts, finish reasons, and numbers of tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainers.policies.interface import (
 )
 
 BYTES_PER_TOKEN = 3
-"""Of a prompt that the server has not counted yet; low, so that more is set aside than needed."""
+"""Estimate for a prompt that the server has not counted yet; low, to reserve more than needed."""
 
 
 _TEMPLATE_TOKENS = 1 << 12
@@ -36,7 +36,7 @@ def read_choice(choice: Any) -> tuple[str, str | None, str]:
     text = content if isinstance(content, str) else ""
     calls = message.get("tool_calls")
     if not text and isinstance(calls, list):
-        # A model may hand the file to a tool that nobody offered.
+        # A model may pass the file to a tool that was not offered.
         text = "\n".join(
             f"<tool_call>{json.dumps(call)}</tool_call>" for call in cast("list[Any]", calls)
         )
@@ -57,9 +57,9 @@ def read_usage(
 ) -> tuple[int, int]:
     """Return the tokens of prompt and completions.
 
-    Of a server that counts none, or gives what is no count, an estimate. No count is larger than
-    it can be: a token has a byte at least, and completions have the tokens that were asked for, or
-    the bytes that came.
+    If the server gives no valid count, this is an estimate. Counts are limited to what is possible:
+    a token has at least one byte, and completions have at most the requested tokens, or the
+    received bytes.
     """
     size = sum(len(turn["content"].encode(errors="replace")) for turn in messages)
     match body:
@@ -75,7 +75,7 @@ def read_usage(
 
 
 def _read_count(value: Any) -> int | None:
-    """Return a count of tokens, or None where a value is none."""
+    """Return a number of tokens, or None if a value is not one."""
     is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
     return value if is_count else None
 

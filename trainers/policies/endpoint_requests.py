@@ -51,11 +51,11 @@ _REFUSED = (401, 403, 404, 429)
 
 @dataclass(frozen=True)
 class _Answer:
-    """What one request gave."""
+    """The result of one request."""
 
     completions: list[Completion]
     asked: int
-    """Completions asked for; fewer than wanted where the budget admits fewer."""
+    """Number of requested completions; fewer than wanted if the budget allows fewer."""
 
 
 class Requests:
@@ -83,7 +83,7 @@ class Requests:
         self._begun = threading.Event()
 
     def run(self) -> None:
-        """Make all requests; results go to the queue, None comes last."""
+        """Make all requests; put the results into the queue, and None at the end."""
         try:
             asyncio.run(self._request_all())
         except asyncio.CancelledError:
@@ -97,7 +97,7 @@ class Requests:
         self._results.put(None)
 
     def cancel(self) -> None:
-        """Give up what is under way; safe when all has ended."""
+        """Cancel pending requests; has no effect after the end."""
         self._begun.wait()
         if self._loop is not None and self._task is not None and not self._loop.is_closed():
             try:
@@ -115,7 +115,7 @@ class Requests:
                 group.create_task(self._prompt(client, index))
 
     async def _prompt(self, client: Client, index: int) -> None:
-        """Get the completions of one prompt; what came is yielded even where we have to stop."""
+        """Get the completions of one prompt; received ones are yielded even if the run stops."""
         got: list[Completion] = []
         while len(got) < self._n and self._stop is None:
             missing = self._n - len(got)
@@ -139,7 +139,8 @@ class Requests:
         size = sum(len(turn["content"].encode(errors="replace")) for turn in messages)
         prompt_tokens = size // BYTES_PER_TOKEN + 8 * len(messages)
         async with self._places:
-            # What came and is not yet stored would be lost with this process: it stays little.
+            # Results that are not stored yet would be lost with this process, so limit their
+            # number.
             while self._results.qsize() >= self._serving.concurrency:
                 await asyncio.sleep(_WAIT_S)
             while True:
@@ -166,7 +167,7 @@ class Requests:
         return _Answer(given, n)
 
     async def _hold(self, tokens: int, usd: float | None) -> bool:
-        """Set aside what a request may take; False where that is too much, or we have to stop."""
+        """Reserve the budget of a request; return False if it is too large or the run stops."""
         async with self._freed:
             while self._stop is None:
                 if self._budget.hold(tokens, usd):
@@ -174,12 +175,12 @@ class Requests:
                     return True
                 if not self._flying:
                     return False
-                # Those under way hold the most that they may take, and mostly take less.
+                # Pending requests reserve their maximum, and most of them use less.
                 await self._freed.wait()
         return False
 
     async def _pace(self) -> None:
-        """Wait for this request's place in the minute."""
+        """Wait for the turn of this request within the rate limit."""
         rate = self._serving.requests_per_minute
         if rate is None:
             return
@@ -191,9 +192,9 @@ class Requests:
     async def _try_request(
         self, client: Client, messages: list[Message], n: int, seed: int | None
     ) -> list[Completion]:
-        """Return the completions of one request; a failed one is a completion that says why.
+        """Return the completions of one request; a failure is a completion with the reason.
 
-        Empty where the run has to stop.
+        Returns none if the run has to stop.
         """
 
         def read(body: Any) -> list[Completion]:
@@ -218,7 +219,7 @@ class Requests:
             return completions
 
     def _read(self, client: Client, body: Any, messages: list[Message], n: int) -> list[Completion]:
-        """Return an answer's completions, and count what it took; raises Unreadable."""
+        """Return an answer's completions, and record its cost; raises Unreadable."""
         match body:
             case {"choices": list(choices)}:
                 texts = [read_choice(choice) for choice in cast("list[Any]", choices)[:n]]

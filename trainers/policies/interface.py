@@ -1,4 +1,4 @@
-"""What writes kernels: one small interface, and the policy that a word names."""
+"""The interface of policies, which write kernels, and the policy for a command-line word."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ KINDS = (
     "scripted:FILE.jsonl",
 )
 FAILED = "error"
-"""Finish reason of an attempt that ended without a text; `Completion.error` says why."""
+"""Finish reason of an attempt without a text; `Completion.error` has the reason."""
 
 
 class BudgetReached(FlywheelError):
-    """The budget of tokens or money does not admit another request; all that came was yielded."""
+    """The budget does not allow another request; all results were yielded."""
 
 
 class EndpointFailed(FlywheelError):
-    """The endpoint refuses us or is gone; all that came was yielded."""
+    """The endpoint refuses requests or is gone; all results were yielded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,16 +47,16 @@ class Completion:
     """One answer of a policy."""
 
     text: str
-    """The answer, without reasoning that the server gave apart."""
+    """The answer, without reasoning that the server sent separately."""
     finish_reason: str
     """Why sampling ended: stop, length …, or error."""
     prompt_tokens: int
     completion_tokens: int
     cost_usd: float | None = None
     reasoning: str | None = None
-    """Reasoning that the server gave apart from the answer."""
+    """Reasoning that the server sent separately."""
     error: str | None = None
-    """Why there is no answer, where finish_reason is error."""
+    """Why there is no answer, if finish_reason is error."""
 
 
 class Policy(Protocol):
@@ -70,30 +70,30 @@ class Policy(Protocol):
     def sample(
         self, prompts: Sequence[list[Message]], n: int, sampling: Sampling
     ) -> Iterator[tuple[int, list[Completion]]]:
-        """Yield (index of a prompt, its n completions) as they come, in any order.
+        """Yield (index of a prompt, its n completions) as they arrive, in any order.
 
-        A prompt has fewer than n only where sampling stops, which an exception says in the end.
+        A prompt has fewer than n only if sampling stops, which raises an exception at the end.
 
         Raises:
             BudgetReached: the budget is spent.
-            EndpointFailed: the endpoint refuses us or is gone.
+            EndpointFailed: the endpoint refuses requests or is gone.
         """
         ...
 
     def close(self) -> None:
-        """Let go of the model or the connections."""
+        """Release the model or the connections."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prices:
-    """What tokens cost, in USD per million; None where it is not known."""
+    """Price of tokens, in USD per million; None if unknown."""
 
     usd_per_mtok_in: float | None = None
     usd_per_mtok_out: float | None = None
 
     def usd(self, tokens_in: float, tokens_out: float) -> float | None:
-        """Return the price of so many tokens, or None without prices.
+        """Return the price of these numbers of tokens, or None without prices.
 
         >>> Prices(usd_per_mtok_in=1.0, usd_per_mtok_out=4.0).usd(1000, 500)
         0.003
@@ -106,18 +106,18 @@ class Prices:
 
 @dataclass(kw_only=True)
 class Budget:
-    """Most tokens and money of a run; shared by its policies, and never overspent on purpose."""
+    """Limits on the tokens and money of a run, shared by its policies."""
 
     tokens: int | None = None
     usd: float | None = None
     spent_tokens: int = 0
     spent_usd: float = 0.0
     held_tokens: int = 0
-    """The most that requests under way may still take."""
+    """Sum of the reservations of pending requests."""
     held_usd: float = 0.0
 
     def hold(self, tokens: int, usd: float | None) -> bool:
-        """Set aside what a request may take; False where the budget does not admit it."""
+        """Reserve the maximum of a request; return False if the budget does not allow it."""
         if self.tokens is not None and self.spent_tokens + self.held_tokens + tokens > self.tokens:
             return False
         if self.usd is not None and self.spent_usd + self.held_usd + (usd or 0) > self.usd:
@@ -127,39 +127,39 @@ class Budget:
         return True
 
     def release(self, tokens: int, usd: float | None) -> None:
-        """Give back what was set aside for a request that has ended."""
+        """Release the reservation of a request that has ended."""
         self.held_tokens -= tokens
         self.held_usd -= usd or 0
 
     def spend(self, tokens: int, usd: float | None) -> None:
-        """Count what a request took."""
+        """Record the cost of a request."""
         self.spent_tokens += tokens
         self.spent_usd += usd or 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Serving:
-    """How policies are run or reached; each kind reads what concerns it."""
+    """Settings for running or reaching policies; each kind reads its own."""
 
     device: str = "auto"
-    """Device of local models: cpu, cuda, cuda:1 …; auto takes a GPU where there is one."""
+    """Device of local models: cpu, cuda, cuda:1 …; auto takes a GPU if there is one."""
     batch: int = 32
-    """Most sequences that a local model samples at once."""
+    """Maximum number of sequences that a local model samples at once."""
     concurrency: int = 8
-    """Most requests to an endpoint at once."""
+    """Maximum number of simultaneous requests to an endpoint."""
     requests_per_minute: float | None = None
-    """Most requests to an endpoint in a minute (default: no limit)."""
+    """Maximum number of requests to an endpoint per minute (default: no limit)."""
     timeout_s: float = 600.0
-    """Most seconds for an answer of an endpoint, all tries and their pauses included."""
+    """Time limit in seconds for an endpoint's answer, including all tries and pauses."""
     retries: int = 5
-    """How often a request is repeated that the endpoint could not answer just then."""
+    """Maximum number of retries after a temporary failure of the endpoint."""
     key_env: tuple[str, ...] = ()
     """HOST=NAME or HOST:PORT=NAME: environment variable that holds the key for a host. Other hosts
     get no key, but https://api.openai.com gets OPENAI_API_KEY."""
     prices: Prices = field(default_factory=Prices)
     budget: Budget = field(default_factory=Budget)
     terms: str | None = None
-    """Licence or terms of what the policies write; stands in their rows."""
+    """License or terms of what the policies write, stored in their rows."""
 
 
 def open_policy(spec: str, serving: Serving | None = None) -> Policy:
@@ -172,7 +172,7 @@ def open_policy(spec: str, serving: Serving | None = None) -> Policy:
 
     Raises:
         UnknownName: no such kind, folder or file.
-        FlywheelError: the word cannot be used as it is; says why.
+        FlywheelError: the word cannot be used; the message says why.
     """
     serving = serving or Serving()
     kind, _, rest = spec.partition(":")

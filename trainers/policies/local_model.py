@@ -15,7 +15,7 @@ from trainers.policies.interface import FAILED, Completion, Sampling, Serving
 log = logging.getLogger(__name__)
 
 _LEG = 128
-"""Tokens after which sequences that have ended leave the batch: the longest is seldom alone."""
+"""Number of tokens after which ended sequences are removed from the batch."""
 
 
 class Local:
@@ -51,9 +51,9 @@ class Local:
     ) -> Iterator[tuple[int, list[Completion]]]:
         """Yield each prompt's n completions, prompts of similar length together.
 
-        Nothing of the model's own generation settings applies but its end tokens: what is drawn
-        follows from `sampling` alone. The same seed, prompts and batch give the same completions on
-        the same device.
+        Of the model's own generation settings, only the end tokens apply; `sampling` determines
+        everything else. The same seed, prompts and batch give the same completions on the same
+        device.
         """
         import torch
 
@@ -71,7 +71,7 @@ class Local:
             yield from zip(group, made, strict=True)
 
     def close(self) -> None:
-        """Let go of the model, and of its memory on the device."""
+        """Release the model and its memory on the device."""
         import torch
 
         self._model = self._tokenizer = None
@@ -97,7 +97,8 @@ class Local:
         listed = given if isinstance(given, list) else [given]
         ends = {one for one in (*listed, self._tokenizer.eos_token_id) if one is not None}
         self._ends = sorted(ends)
-        # What a call does not set, Transformers takes from here: penalties, top_k and the like.
+        # Transformers takes settings that a call does not set from here: penalties, top_k and
+        # others.
         self._model.generation_config = GenerationConfig()
 
     def _tokens(self, messages: list[Message]) -> list[int]:
@@ -144,7 +145,7 @@ class Local:
         copies = n if sampling.temperature > 0 else 1
         asked = [one for one in prompts for _ in range(copies)]
         device = self._model.device
-        # Left-padded: every prompt ends where its completion begins.
+        # Left-padded, so that every prompt ends where its completion begins.
         ids = torch.tensor([[pad] * (longest - len(one)) + one for one in asked], device=device)
         mask = torch.tensor(
             [[0] * (longest - len(one)) + [1] * len(one) for one in asked], device=device

@@ -1,8 +1,8 @@
-"""A policy that answers out of a file, for tests and for walking through the loop without a model.
+"""A policy that answers from a file, for tests and for trying the loop without a model.
 
-Each line is {"text": …} with optional `contains` (only for prompts whose last turn holds this
-text), `finish_reason`, `completion_tokens` and `error`. The lines that fit a prompt are given in
-turn, over and over.
+Each line is {"text": …} with optional `contains` (only for prompts whose last turn contains this
+text), `finish_reason`, `completion_tokens` and `error`. The lines that match a prompt are used in
+turn, repeatedly.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Scripted:
             yield index, [_make_completion(line, words) for line in taken]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to release."""
 
 
 def _parse_line(text: str, file: Path, number: int) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from trainers.runs import processes
 
 
 class Spread:
-    """The policy as rank 0 sees it; the other ranks are in `serve` until it is left."""
+    """The policy on rank 0; the other ranks run `serve` until the context ends."""
 
     def __init__(self, folder: Path, serving: Serving) -> None:
         self._local = Local(str(folder), serving)
@@ -57,12 +57,12 @@ class Spread:
                 yield start + index, made
 
     def close(self) -> None:
-        """Let go of the model; what is sampled later loads it again."""
+        """Release the model; later sampling loads it again."""
         self._local.close()
 
 
 def serve(folder: Path, serving: Serving) -> None:
-    """Answer what rank 0 asks this rank, until it asks no more."""
+    """Answer requests of rank 0 until it stops."""
     local = Local(str(folder), serving)
     while (request := _broadcast(None)) is not None:
         _answer_share(local, *request)

@@ -1,4 +1,4 @@
-"""What the lake knows of attempts, as a reward rule reads it."""
+"""The facts about attempts that reward rules read from the lake."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 _FEW = 512
-"""Attempts up to which their kernels are named one by one: a step's, not all of a run's."""
+"""Up to this number of attempts, the query names their kernels: those of a step, not of a run."""
 
 
 def read_inputs(lake: store.Lake, terms: Terms, generation_ids: Sequence[str]) -> pa.Table:
-    """Return what the lake knows of the attempts, in their order.
+    """Return the facts that the lake has about the attempts, in their order.
 
-    Raises UnknownName where it holds no such attempt.
+    Raises UnknownName if the lake lacks an attempt.
     """
     import numpy as np
     import pyarrow as pa

@@ -21,8 +21,8 @@ def normalize_rewards(
 ) -> tuple[Floats, int]:
     """Return (r - mean) / (std + epsilon) inside each group, and how many groups are flat.
 
-    std is over n - 1, as in TRL. NaN is no reward: it is in no mean and stays NaN. A group whose
-    rewards are all equal says nothing about its attempts: their advantage is 0.
+    std is over n - 1, as in TRL. NaN means no reward: it is excluded from means and stays NaN. If
+    all rewards of a group are equal, its advantages are 0.
     """
     import numpy as np
 
@@ -58,7 +58,7 @@ class Moments:
     squares: Floats
 
     def select_steps(self, first: int, last: int) -> Moments:
-        """Return the steps from `first` up to and without `last`."""
+        """Return the steps from `first` up to, but not including, `last`."""
         import numpy as np
 
         a, b = np.searchsorted(self.steps, [first, last]).tolist()
@@ -90,7 +90,7 @@ def combine_moments(moments: Moments, terms: Terms) -> tuple[float, float]:
 
 
 def find_window(step: int, terms: Terms) -> tuple[int, int]:
-    """Return the steps, first and after the last, whose rewards give mean and standard deviation.
+    """Return the range of steps (first, end) whose rewards give mean and standard deviation.
 
     They are the window before the last refresh; until the first refresh, all steps before this one.
     """
@@ -101,7 +101,7 @@ def find_window(step: int, terms: Terms) -> tuple[int, int]:
 
 
 def smooth(raw: Floats, mean: Floats, std: Floats, terms: Terms) -> Floats:
-    """Return raw rewards as z-scores, clipped, as far as the terms ask for either."""
+    """Return raw rewards as clipped z-scores, if the terms request these."""
     import numpy as np
 
     smoothed = raw

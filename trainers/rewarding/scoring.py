@@ -1,8 +1,9 @@
 """Rewards as pure functions of stored rows: a rule's raw reward, its z-score, its advantage.
 
-What a reward is made of stands in the lake: verdicts, timings and quarantine at one snapshot, and
-the earlier rewards of the run. So it can be computed again, by the same rule at the same snapshot
-(`recomputed`), or over all of a run's history by another rule, without a GPU (`rescored`).
+The lake has all inputs of a reward: verdicts, timings and quarantine at one snapshot, and the
+earlier rewards of the run. A reward can therefore be computed again without a GPU: by the same rule
+at the same snapshot (`verify_rewards`), or over a run's whole history by another rule
+(`rescore_run`).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Scored:
-    """Rewards of attempts, in the order in which they were asked for; None is no reward."""
+    """Rewards of attempts, in the order of the request; None means no reward."""
 
     raw: list[float | None]
     smoothed: list[float | None]
@@ -59,11 +60,11 @@ def score_step(
     generation_ids: Sequence[str],
     groups: Sequence[str],
 ) -> Scored:
-    """Return the rewards of one step's attempts by what the lake holds at its snapshot.
+    """Return the rewards of one step's attempts, from the lake at its snapshot.
 
-    Mean and standard deviation are those of rewards stored for earlier steps of the run alone, so
-    that neither the order of attempts nor a step's division into batches matters, and a run that is
-    resumed goes on with the same figures.
+    Mean and standard deviation are those of rewards stored for earlier steps of the run, so neither
+    the order of attempts nor the division of a step into batches matters, and a resumed run
+    continues with the same figures.
 
     Args:
         lake: Pinned to a snapshot that holds the attempts' verdicts and earlier steps' rewards.
@@ -75,7 +76,7 @@ def score_step(
         groups: Group of each attempt; advantages are relative to it.
 
     Raises:
-        UnknownName: no such rule, or a generation that the lake does not hold.
+        UnknownName: no such rule, or the lake lacks a generation.
     """
     import numpy as np
 
@@ -108,9 +109,9 @@ def rescore_run(
     *,
     name: str | None = None,
 ) -> Scored:
-    """Return rewards of all attempts of a run by a rule that it need not have been trained with.
+    """Return rewards of all attempts of a run by any rule.
 
-    Each step is held against the steps before it, as if the run had used the rule from its start;
+    Each step is normalized by the steps before it, as if the run had used the rule from its start;
     verdicts and timings are those of the lake's snapshot.
 
     Args:
@@ -118,7 +119,7 @@ def rescore_run(
         run_id: The run.
         rule: Name of the rule.
         config: Its options; None takes the defaults.
-        name: Name under which the rows are to be stored (default: the rule's).
+        name: Name to store the rows under (default: the rule's).
 
     Raises:
         UnknownName: no such rule, or no attempt of such a run.

@@ -1,4 +1,4 @@
-"""What reward rules share: the options of smoothing and grouping, and what an attempt came to."""
+"""Shared by reward rules: the options of smoothing and grouping, and the figures of attempts."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def read_figures(rows: pa.Table, name: str) -> Floats:
 
 
 def assign_rewards(rows: pa.Table, worth: Floats | float, terms: Terms) -> Floats:
-    """Return raw rewards: `worth` of correct attempts, and what the terms say of all others.
+    """Return raw rewards: `worth` for correct attempts, and the terms' rewards for all others.
 
-    NaN is no reward: the kernel has not been judged, or it is correct, has no worth, and the terms
-    skip it.
+    NaN means no reward: the kernel has not been judged, or it is correct without a worth and the
+    terms skip it.
     """
     import numpy as np
 

@@ -41,7 +41,7 @@ def raw(rows: pa.Table, config: Config) -> Floats:
     """Return the step that every attempt has reached."""
     import numpy as np
 
-    # What was not measured (NaN) is above nothing.
+    # A value that was not measured (NaN) exceeds no bound.
     faster = read_figures(rows, f"{config.baseline}_speedup") > 1 + config.margin
     fastest = faster & (read_figures(rows, f"{config.second_baseline}_speedup") > 1 + config.margin)
     worth = np.where(fastest, config.fastest, np.where(faster, config.faster, config.correct))

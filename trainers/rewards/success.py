@@ -24,5 +24,5 @@ class Config(Terms):
 
 
 def raw(rows: pa.Table, config: Config) -> Floats:
-    """Return what a verdict is worth."""
+    """Return the reward of each verdict."""
     return assign_rewards(rows, config.correct, config)

@@ -1,4 +1,4 @@
-"""What was asked and what came of it, as rows: pure, without a lake and without a model."""
+"""Converts prompts and completions to rows, without a lake and without a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Tables: TypeAlias = "dict[str, list[Row]]"
 
 @dataclass(frozen=True, kw_only=True)
 class ShownPrompt:
-    """One prompt as it was shown."""
+    """One prompt in the form shown to a policy."""
 
     task_id: str
     messages: list[Message]
@@ -56,7 +56,7 @@ def make_attempt_rows(
         policy_id: Who wrote them.
         group_id: Attempts that belong together.
         asked: The prompt.
-        completions: What came; one that failed is a row with its reason and without a kernel.
+        completions: The completions; a failed one is a row with its reason and without a kernel.
         sampling: How they were drawn.
         first: Place of the first of them in the group.
 
@@ -98,7 +98,7 @@ def make_attempt_rows(
             tables["analyses"].append(
                 {
                     "analysis_id": uuid7(),
-                    # It is about the kernels shown, not about the one that follows it.
+                    # The analysis is about the kernels shown, not about the one that follows it.
                     "kernel_id": None,
                     "generation_id": generation_id,
                     "kind": "model",
@@ -114,7 +114,7 @@ def make_attempt_rows(
 
 
 def format_completion(completion: Completion) -> str:
-    """Return all that the policy wrote, as it is stored: reasoning given apart stands in front."""
+    """Return the stored form of a completion; separate reasoning comes first."""
     text = clean_text(completion.text)
     if not completion.reasoning:
         return text

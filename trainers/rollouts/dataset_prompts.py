@@ -1,4 +1,4 @@
-"""The prompts of a dataset as policies are shown them, each with where it comes from."""
+"""The prompts of a dataset, each with its origin."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def load_prompts(lake: store.Lake, wanted: str, limit: int | None = None) -> lis
     """Return the distinct prompts of a dataset, in its order.
 
     Args:
-        lake: Where datasets are recorded, and what the rows will refer to.
-        wanted: A folder with Parquet files, or NAME, NAME@TAG or NAME@SNAPSHOT; of several the
-            newest counts.
+        lake: The lake that records datasets, and that the rows will refer to.
+        wanted: A folder with Parquet files, or NAME, NAME@TAG or NAME@SNAPSHOT; the newest match
+            counts.
         limit: At most so many.
 
     Raises:
         UnknownName: no such dataset.
-        DatasetError: its folder is gone, has no prompts, was changed, or is about tasks and kernels
-            that this lake has not.
+        DatasetError: its folder is missing, has no prompts, was changed, or refers to tasks or
+            kernels that this lake lacks.
     """
     folder = _find_folder(lake, wanted)
     rows = _read_rows(folder)
@@ -122,7 +122,7 @@ def _read_messages(prompt: Any) -> list[Message] | None:
 
 
 def _require_known(lake: store.Lake, folder: Path, asked: Sequence[ShownPrompt]) -> None:
-    """Raise DatasetError where the lake lacks what the rows will refer to."""
+    """Raise DatasetError if the lake lacks tasks or kernels that the rows will refer to."""
     import pyarrow as pa
 
     kernels = {kernel for one in asked for kernel in one.exemplar_kernel_ids}
@@ -135,7 +135,7 @@ def _require_known(lake: store.Lake, folder: Path, asked: Sequence[ShownPrompt])
         missing = query(lake, sql, given=known).to_pylist()
         if missing:
             raise DatasetError(
-                f"{folder} is about {len(missing)} {table} that the lake at {lake.url} has not, "
+                f"{folder} is about {len(missing)} {table} that the lake at {lake.url} lacks, "
                 f"such as {missing[0]['id'][:12]}",
                 "Name the lake that it was made from with --lake.",
             )

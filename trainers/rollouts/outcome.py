@@ -1,4 +1,4 @@
-"""What came of a rollout: attempts, kernels and costs by policy."""
+"""The result of a rollout: attempts, kernels and costs by policy."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from trainers.policies.interface import FAILED
 
 @dataclass(kw_only=True)
 class Tally:
-    """What came of one policy."""
+    """The result of one policy."""
 
     name: str
     attempts: int = 0
     failed: int = 0
-    """Attempts that the endpoint or the machine failed."""
+    """Attempts that failed because of the endpoint or the machine."""
     reasons: Counter[str] = field(default_factory=Counter[str])
     """Why they failed; may quote a server."""
     no_kernel: int = 0
     """Completions without code."""
     kernels: int = 0
-    """Kernels in these completions that differ."""
+    """Distinct kernels in these completions."""
     correct: int = 0
-    """Of these judged correct."""
+    """Number of these that were judged correct."""
     tokens: int = 0
     cost_usd: float | None = None
     stopped: FlywheelError | None = None
-    """Why it ended before the rest."""
+    """Why it ended early."""
 
 
 @dataclass(kw_only=True)
@@ -38,7 +38,7 @@ class Outcome:
     """What a rollout has appended."""
 
     run_id: str | None
-    """None where nothing was left to ask."""
+    """None if nothing was left to sample."""
     tallies: list[Tally]
     snapshot: int
     kernel_ids: list[str] = field(default_factory=list[str])

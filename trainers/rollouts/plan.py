@@ -1,4 +1,4 @@
-"""How much a rollout samples: groups of attempts, and what the lake has of each."""
+"""Plans a rollout: groups of attempts, and the attempts that the lake already has."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME = "rollout"
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """How much is sampled. CUDA-L1: 20 attempts of each model at each task, 2 correct ones kept."""
+    """Numbers of attempts. CUDA-L1: 20 attempts of each model at each task, 2 correct ones kept."""
 
     attempts: int = 20
     """Maximum number of attempts of a policy at a task."""
@@ -30,7 +30,7 @@ class Config:
     stops sooner; a large number is faster."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers that ask for nothing."""
+        """Refuse numbers that request nothing."""
         if self.attempts < 1 or self.wave < 1 or self.keep < 0:
             given = f"--attempts {self.attempts} --keep {self.keep} --wave {self.wave}"
             raise FlywheelError(
@@ -51,7 +51,7 @@ class Group:
 
 @dataclass(kw_only=True)
 class Unit:
-    """One policy and one task: what attempts and successes are counted over."""
+    """One policy and one task, for which attempts and successes are counted."""
 
     groups: list[Group]
     kernels: set[str] = field(default_factory=set[str])
@@ -65,7 +65,7 @@ class Unit:
         return sum(group.attempts for group in self.groups)
 
     def choose_next(self, config: Config) -> tuple[Group, int] | None:
-        """Return the prompt to ask next and how often, or None where enough was done."""
+        """Return the next prompt and the number of attempts, or None if there are enough."""
         left = config.attempts - self.attempts
         if left < 1 or (config.keep and len(self.correct) >= config.keep):
             return None
@@ -73,7 +73,7 @@ class Unit:
 
 
 def make_group_id(asked: ShownPrompt, policy_id: str, sampling: Sampling) -> str:
-    """Return the id of the attempts of a policy at a prompt under one sampling setting."""
+    """Return the id of the group of a policy, a prompt and a sampling setting."""
     return content_id(
         NAME, asked.lake_id, str(asked.snapshot_id), asked.prompt_id, policy_id,
         json.dumps(asdict(sampling), sort_keys=True),
@@ -83,7 +83,7 @@ def make_group_id(asked: ShownPrompt, policy_id: str, sampling: Sampling) -> str
 def plan_units(
     lake: store.Lake, policy_id: str, prompts: Sequence[ShownPrompt], sampling: Sampling
 ) -> list[Unit]:
-    """Return the work of one policy, with what the lake has of it."""
+    """Return the work of one policy, with the attempts that the lake has."""
     import pyarrow as pa
 
     groups = [

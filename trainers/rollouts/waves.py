@@ -1,9 +1,9 @@
-"""Sampling from policies until enough is right: waves of attempts, stored as they come and judged.
+"""Samples from policies until enough kernels are correct: waves of attempts, stored and judged.
 
     prompts, policies ─▶ groups ─▶ what the lake has of each ─▶ wave ─▶ rows ─▶ judge ─▶ next wave
 
 A group is the attempts of one policy at one prompt under one sampling setting; its id follows from
-these, so that a rollout that was interrupted finds what it has and asks for the rest alone.
+these, so that an interrupted rollout finds its attempts and requests only the rest.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Pair: TypeAlias = tuple[str, str]
 
 
 class Verdict(Protocol):
-    """What a judge says of a kernel."""
+    """The verdict of a judge on a kernel."""
 
     @property
     def status(self) -> str:
@@ -53,10 +53,10 @@ class Verdict(Protocol):
 
 
 class Judge(Protocol):
-    """What gives verdicts: evaluators.scheduling.pool.Pool."""
+    """Gives verdicts, like evaluators.scheduling.pool.Pool."""
 
     def judge(self, wanted: Sequence[Pair]) -> Mapping[Pair, Verdict]:
-        """Return the verdict of each (kernel_id, task_id), and store what is new."""
+        """Return the verdict of each (kernel_id, task_id), and store new ones."""
         ...
 
 
@@ -71,24 +71,24 @@ def run_rollout(
     *,
     told: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    """Sample from each policy in turn until each task has enough, and append all that comes.
+    """Sample from each policy in turn until each task has enough, and store all attempts.
 
     Args:
-        lake_url: Lake that is written to; it holds tasks and exemplars of the prompts.
-        policies: Who is asked; one after the other, so that one model is in memory at a time.
-        prompts: What they are asked. Several of one task take turns.
-        sampling: How completions are drawn. A seed is moved on for every wave.
-        config: How much.
-        judge: Who says what is correct; None stores only, and every attempt is made.
-        progress: Told of every prompt that is done: attempts, and the most there may be.
-        told: What stands in the run's configuration besides: dataset, options.
+        lake_url: Lake to write to; it has the tasks and exemplars of the prompts.
+        policies: Policies to sample, one after the other, so that one model is in memory at a time.
+        prompts: Prompts to sample. Several prompts of one task take turns.
+        sampling: How completions are drawn. A seed changes with every wave.
+        config: Numbers of attempts.
+        judge: Judges the kernels; None makes and stores every attempt without judging.
+        progress: Called after every prompt with the attempts so far and their maximum.
+        told: Further entries of the run's configuration: dataset, options.
 
     Raises:
-        FlywheelError: a policy cannot be used. A spent budget or a lost endpoint is no error: what
-            came is stored, and the policy's Tally says why it stopped.
+        FlywheelError: a policy cannot be used. A spent budget or a lost endpoint is not an error:
+            results are stored, and the policy's Tally says why it stopped.
     """
     with store.writer(lake_url, author=f"trainers {NAME}") as writer:
-        # What an earlier run had only spooled belongs to what is there.
+        # Include the rows that an earlier run has only spooled.
         snapshot = writer.flush()
         work = _Work(writer, sampling, config, judge, progress)
         plans: list[tuple[Policy, Tally, list[Unit]]] = []
@@ -146,7 +146,7 @@ def _make_run_row(
 
 
 class _Work:
-    """One run: who writes, who judges, and what was written."""
+    """One run: its writer, its judge, and its kernels."""
 
     def __init__(
         self,
@@ -163,11 +163,11 @@ class _Work:
         self.written: dict[str, None] = {}
 
     def judge_stored(self, units: Sequence[Unit]) -> None:
-        """Ask for the verdicts that an interruption has left out."""
+        """Request the verdicts that an interrupted run is missing."""
         self._verdicts([(unit, kernel) for unit in units for kernel in sorted(unit.unjudged)])
 
     def sample_all(self, policy: Policy, tally: Tally, units: Sequence[Unit]) -> None:
-        """Ask one policy in waves until every task has enough, or it can be asked no more."""
+        """Sample one policy in waves until every task has enough, or the policy stops."""
         most = len(units) * self._config.attempts
         while tally.stopped is None:
             wave = [
@@ -178,7 +178,7 @@ class _Work:
             if not wave:
                 return
             fresh: list[tuple[Unit, str]] = []
-            # Prompts that have come equally far are asked together: they share a seed.
+            # Prompts with equally many attempts are sampled together, because they share a seed.
             for far, n in sorted({(group.next_index, n) for _, group, n in wave}):
                 part = [
                     (unit, group)
@@ -203,7 +203,7 @@ class _Work:
         made: Callable[[], int],
         most: int,
     ) -> list[tuple[Unit, str]]:
-        """Ask for n attempts of each prompt and store them as they come; return new kernels."""
+        """Request n attempts of each prompt and store them as they arrive; return new kernels."""
         sampling = self._sampling
         if sampling.seed is not None:
             moved = int(content_id("seed", str(sampling.seed), str(far))[:16], 16) % _SEEDS
@@ -226,7 +226,7 @@ class _Work:
                     first=group.next_index,
                 )
                 self._writer.append(tables, message=f"{len(completions)} attempts", wait=False)
-                # A failed attempt is none for the lake, but this run does not ask for it again.
+                # A failed attempt does not count in the lake, but this run does not repeat it.
                 group.attempts += n
                 group.next_index += len(completions)
                 tally_rows(tally, tables["generations"])
@@ -253,7 +253,7 @@ class _Work:
         for (unit, kernel_id), pair in zip(fresh, pairs, strict=True):
             verdict = verdicts[pair]
             if verdict.status != "correct" or verdict.quarantined or not verdict.equivalent:
-                # Another device's pass does not outweigh this judge.
+                # A pass on another device does not override this judge.
                 unit.correct -= {kernel_id} if verdict.status != "evaluator_error" else set()
             elif kernel_id not in unit.correct:
                 unit.correct.add(kernel_id)

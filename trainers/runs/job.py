@@ -1,4 +1,4 @@
-"""What a trainer is asked, and the options that every trainer of a model shares."""
+"""The job of a trainer, and the options that all trainers of models share."""
 
 # No annotations from __future__: a Config in another module extends Training, and its __init__
 # would look for the names of these types there.
@@ -16,16 +16,16 @@ OverLength: TypeAlias = Literal["refuse", "drop"]
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One run of a trainer: which lake, which folder, and how it speaks."""
+    """One run of a trainer: its lake, its folder, and its output."""
 
     name: str
     """Name of the member, such as sft."""
     lake_url: str | None
     """Folder of the lake; None means FLYWHEEL_LAKE, else ./lake."""
     out: Path
-    """Folder of checkpoints, events and run.json; made where it is missing."""
+    """Folder of checkpoints, events and run.json; created if missing."""
     at: str | None = None
-    """Tag, snapshot number or time that the run reads the lake at; None is the newest."""
+    """Tag, snapshot number or time at which the run reads the lake; None is the newest."""
     resume: bool = False
     """Resume the run in `out`."""
     quiet: bool = False

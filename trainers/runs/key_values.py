@@ -1,4 +1,4 @@
-"""Options given as KEY=VALUE words, for what has options of its own: judge, reward rule, TRL."""
+"""Options given as KEY=VALUE words, for the judge, the reward rule and TRL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from store.errors import FlywheelError
 
 
 def parse_pairs(option: str, words: Iterable[str]) -> dict[str, str]:
-    """Return KEY=VALUE words as a dictionary; of a key given twice the last counts.
+    """Return KEY=VALUE words as a dictionary; the last value of a repeated key counts.
 
     >>> parse_pairs("judge", ["timing-s=0.1", "baselines=eager"])
     {'timing_s': '0.1', 'baselines': 'eager'}
@@ -29,7 +29,7 @@ def parse_pairs(option: str, words: Iterable[str]) -> dict[str, str]:
 
 
 def parse_values(option: str, words: Iterable[str]) -> dict[str, Any]:
-    """Return `pairs`, with numbers, true, false and null for what reads as one.
+    """Return `pairs` with numbers, true, false and null parsed.
 
     >>> parse_values("judge", ["timing-s=0.1", "robustness=false", "baselines=eager"])
     {'timing_s': 0.1, 'robustness': False, 'baselines': 'eager'}

@@ -1,4 +1,4 @@
-"""Several processes of one training run: rank 0 alone reads and writes the lake, all agree."""
+"""Several processes of one training run, of which only rank 0 reads and writes the lake."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def is_main() -> bool:
 
 
 def run_on_main(make: Callable[[], _Made], meanwhile: Callable[[], None] | None = None) -> _Made:
-    """Return what rank 0 makes, on every rank; a refusal there is raised on every rank.
+    """Return the result of rank 0 on every rank; an error there is raised on every rank.
 
-    What is made must be picklable: paths, texts, numbers. It travels between processes of one run.
+    The result must be picklable: paths, texts, numbers. It travels between processes of one run.
 
     Args:
         make: Called on rank 0.
-        meanwhile: Called on the others; has to return before, or when, `make` does.
+        meanwhile: Called on the others; must return when `make` does, or before.
     """
     if count_processes() == 1:
         return make()

@@ -1,4 +1,4 @@
-"""What a lake keeps of a training run: its row at the start, metrics as they come, checkpoints."""
+"""Records a training run in the lake: its row at the start, metrics, checkpoints."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ _FLUSH_S = 15.0
 class Run:
     """One run of a trainer. Rank 0 appends its rows; on other ranks every method does nothing.
 
-    Make one with `begin`, call `start` once its dataset is known, and use it as a context manager:
-    what was measured so far is appended whatever ends it.
+    Create one with `begin`, call `start` once its dataset is known, and use it as a context
+    manager: however it ends, it appends the metrics so far.
     """
 
     def __init__(self, job: Job, state: dict[str, Any], resumed: bool) -> None:
         self.job = job
         self.state = state
-        """What run.json holds: run_id, lake_id, snapshot_id, config, resolved, started_at."""
+        """Content of run.json: run_id, lake_id, snapshot_id, config, resolved, started_at."""
         self.resumed = resumed
         self._writer: Writer | None = None
         self._known: set[tuple[str, int]] = set()
         self._waiting: list[dict[str, Any]] = []
         self._flushed = time.monotonic()
         self.snapshot = int(state["snapshot_id"])
-        """Snapshot that the run reads; that of the last append once there was one."""
+        """Snapshot that the run reads; after an append, the snapshot of the last one."""
 
     @property
     def run_id(self) -> str:
@@ -69,7 +69,7 @@ class Run:
 
     @property
     def resolved(self) -> dict[str, Any]:
-        """Return what `start` was given; empty before."""
+        """Return the argument of `start`; empty before that."""
         return dict(self.state.get("resolved", {}))
 
     def __enter__(self) -> Run:
@@ -79,10 +79,10 @@ class Run:
         self.close()
 
     def start(self, resolved: Mapping[str, Any], kind: str = "training") -> None:
-        """Append the row of the run, with its configuration and what became of it.
+        """Append the row of the run, with its configuration and the resolved options.
 
         Args:
-            resolved: What the options came to: dataset_id, parent policy, folders, TRL's settings.
+            resolved: The resolved options: dataset_id, parent policy, folders, TRL's settings.
             kind: training or rollout.
         """
         self.state["resolved"] = self.resolved | dict(resolved)
@@ -112,13 +112,13 @@ class Run:
                 self._known = {(row["name"], row["step"]) for row in known.rows()}
 
     def keep(self, state: Mapping[str, Any]) -> None:
-        """Write down how far the run is, beside its configuration, for who resumes it."""
+        """Record the progress of the run, beside its configuration, for a later resume."""
         self.state |= state
         if processes.is_main():
             write_state(self.job.out / RUN_FILE, self.state)
 
     def append(self, tables: Mapping[str, Any], message: str) -> int:
-        """Append one bundle of rows and return the snapshot that holds it."""
+        """Append one bundle of rows and return the snapshot that contains it."""
         if self._writer is not None:
             self.snapshot = self._writer.append(tables, message)
         return self.snapshot
@@ -128,9 +128,9 @@ class Run:
         return store.open(self.job.lake_url, at)
 
     def metrics(self, step: int, values: Mapping[str, Any]) -> None:
-        """Take the metrics of one step; those that the lake has of this run and step are left out.
+        """Take the metrics of one step, except those that the lake already has.
 
-        Finite numbers alone are stored, every 15 s and when the run closes.
+        Only finite numbers are stored, every 15 s and when the run closes.
         """
         if self._writer is None:
             return
@@ -156,7 +156,7 @@ class Run:
             self.flush()
 
     def flush(self) -> int:
-        """Append the metrics that wait; return the newest snapshot that this run knows."""
+        """Append the pending metrics; return the newest snapshot that this run knows."""
         waiting, self._waiting = self._waiting, []
         if waiting:
             self.append({"metrics": waiting}, f"{self.job.name}: {len(waiting)} metrics")
@@ -176,7 +176,7 @@ class Run:
     ) -> str:
         """Append the row of a model folder and return its policy_id (`_model.policy_id`).
 
-        A model that the lake knows keeps its row: the same files are one policy.
+        A model that the lake knows keeps its row, because the same files are one policy.
         """
         if self._writer is None:
             return ""
@@ -205,7 +205,7 @@ class Run:
         return identity
 
     def _place(self, folder: Path) -> str:
-        """Return where a folder lies in that of the run, such as round-1/final."""
+        """Return the path of a folder relative to that of the run, such as round-1/final."""
         inside, out = folder.resolve(), self.job.out.resolve()
         return str(inside.relative_to(out)) if inside.is_relative_to(out) else inside.name
 
@@ -214,7 +214,7 @@ class Run:
         return self.policy(folder, stage="base", round=0, name=model.rstrip("/").split("/")[-1])
 
     def close(self) -> None:
-        """Append what waits and let go of the lake."""
+        """Append pending rows and close the lake."""
         if self._writer is not None:
             self.flush()
             self._writer.close()
@@ -222,7 +222,7 @@ class Run:
 
 
 def begin_run(job: Job, config: Any) -> Run:
-    """Make a run, or find the one that the folder holds; every rank gets the same.
+    """Create a run, or resume the one in the folder; every rank gets the same.
 
     Raises:
         FlywheelError: the folder holds another run or other files; there is nothing to resume; or
@@ -254,7 +254,7 @@ def make_metrics_callback(run: Run, *, offset: int = 0, prefix: str = "") -> Tra
             values = {f"{prefix}{name}": value for name, value in (logs or {}).items()}
             run.metrics(offset + int(state.global_step), values)
             if control.should_save:
-                # Who resumes from that checkpoint does not make its steps again.
+                # A run that resumes from this checkpoint does not repeat its steps.
                 run.flush()
 
     return Metrics()

@@ -39,7 +39,7 @@ def list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
 
 
 def collect_versions() -> dict[str, str]:
-    """Return the versions of what trains."""
+    """Return the versions of the training libraries."""
     found = {"python": platform.python_version(), "kernel-flywheel": store.__version__}
     for name in _PACKAGES:
         try:
@@ -81,7 +81,7 @@ def open_state(job: Job, config: Any) -> tuple[dict[str, Any], bool]:
 
 
 def _check_same_run(job: Job, state: dict[str, Any], options: dict[str, Any], lake_id: str) -> None:
-    """Raise FlywheelError where a run that is resumed is not the one that was begun."""
+    """Raise FlywheelError if the resumed run differs from the one in the folder."""
     if state["name"] != job.name:
         raise FlywheelError(f"{job.out} holds a run of {state['name']}, not of {job.name}")
     if state["lake_id"] != lake_id:
@@ -101,7 +101,7 @@ def _check_same_run(job: Job, state: dict[str, Any], options: dict[str, Any], la
 
 
 def write_state(file: Path, state: dict[str, Any]) -> None:
-    """Write a file whole or not at all."""
+    """Write a file completely or not at all."""
     partial = file.with_suffix(".partial")
     partial.write_text(json.dumps(state, indent=1, sort_keys=True) + "\n", "utf-8")
     partial.replace(file)

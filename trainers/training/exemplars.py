@@ -1,7 +1,7 @@
-"""Prompts of one training step: tasks with exemplars as they are known at a pinned snapshot.
+"""Prompts of one training step: tasks with exemplars from a pinned snapshot.
 
-Draw and text are those of the pipeline contrastive-batch. A prompt is a pure function of lake,
-snapshot, seed and task, so that a step can be rendered again.
+Draw and text equal those of the pipeline contrastive-batch. A prompt is a pure function of lake,
+snapshot, seed and task, so a step can be rendered again.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def derive_step_seed(seed: int, step: int, draw: int = 0) -> int:
 def render_prompts(
     lake: store.Lake, draw: Draw, seed: int, wanted: Sequence[str]
 ) -> list[ShownPrompt]:
-    """Return one prompt per task, in order; a task that is wanted again gets another draw.
+    """Return one prompt per task, in order; a repeated task gets another draw.
 
-    A task without a scored kernel is asked without exemplars.
+    A task without a scored kernel gets a prompt without exemplars.
 
     Args:
         lake: Pinned to the snapshot.
@@ -51,7 +51,7 @@ def render_prompts(
         wanted: Tasks, by id.
 
     Raises:
-        LeakageFound: a task is not one to train on.
+        LeakageFound: a task is not in the train split.
     """
     times = Counter(wanted)
     known: dict[str, list[ShownPrompt]] = {}
@@ -83,7 +83,7 @@ def render_bare_prompts(lake: store.Lake, draw: Draw, wanted: Sequence[str]) -> 
 def _render_tasks(
     lake: store.Lake, draw: Draw, seed: int, tasks: set[str], per_task: int
 ) -> dict[str, list[ShownPrompt]]:
-    """Return the prompts of these tasks by task; those with nothing to show are left out."""
+    """Return the prompts by task; tasks without exemplars are left out."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

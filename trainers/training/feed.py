@@ -1,7 +1,7 @@
-"""What a GRPO trainer gets of the lake: prompts before it samples, rewards after it has.
+"""Gives a GRPO trainer its prompts from the lake before it samples, and its rewards after that.
 
-Rank 0 alone has a feed. Everything that a step leaves behind has an id that follows from run, step
-and place, so that a step done again after an interruption adds nothing twice.
+Only rank 0 has a feed. Every row of a step has an id that follows from run, step and position, so a
+step that is repeated after an interruption adds no row twice.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class Sampled:
     text: str
     tokens: int
     truncated: bool
-    """Whether sampling was ended by the longest length."""
+    """Whether sampling ended at the maximum length."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rewarded:
-    """What came of the completions of a step."""
+    """The result of the completions of a step."""
 
     rewards: list[float | None]
-    """Smoothed reward of each place; None where our own machinery failed."""
+    """Smoothed reward of each position; None if our own machinery failed."""
     generation_ids: list[str]
     figures: dict[str, float]
     """Figures of the step, for its metrics."""
@@ -87,8 +87,8 @@ class Feed:
             sampling: How completions are drawn, for their rows.
             policy_id: The policy in training.
             seed: Seed of the run.
-            longest: Most tokens of a prompt; a longer one is asked without exemplars.
-            length: Gives the tokens of a prompt.
+            longest: Maximum number of tokens of a prompt; a longer one is sent without exemplars.
+            length: Returns the number of tokens of a prompt.
         """
         self._run, self._pool = run, pool
         self._draw, self._rule, self._terms, self._sampling = draw, rule, terms, sampling
@@ -99,12 +99,12 @@ class Feed:
     def prompts(self, step: int, batch: int, tasks: Sequence[str]) -> list[list[Message]]:
         """Return the prompt of each group, rendered from the newest snapshot after a flush.
 
-        A step that had been sampled before an interruption is rendered from the snapshot that its
-        attempts name, and so has the prompts that it had.
+        A step that was sampled before an interruption is rendered from the snapshot that its
+        attempts name, so it gets the same prompts.
 
         Args:
             step: Optimisation steps made so far.
-            batch: How often the step was sampled for before.
+            batch: Number of earlier batches of the step.
             tasks: Task of each group.
 
         Raises:
@@ -140,7 +140,7 @@ class Feed:
         """Store completions, have them judged, and return and store their rewards.
 
         Args:
-            sampled: All completions of the step that `prompts` was asked for.
+            sampled: All completions for the last call of `prompts`.
 
         Raises:
             DeviceUnavailable: no device is left to judge on.
@@ -188,7 +188,7 @@ class Feed:
         )
 
     def _attempts(self, step: _Step, sampled: Sequence[Sampled], size: int) -> Tables:
-        """Return the rows of all completions; generations are in the order of their places."""
+        """Return the rows of all completions; generations are in the order of their positions."""
         together: Tables = {}
         ordered = sorted(sampled, key=lambda one: one.place)
         for group, asked in enumerate(step.asked):
@@ -238,7 +238,7 @@ class Feed:
         return None if row is None else row["snapshot_id"]
 
     def _read_stored(self, groups: Sequence[str]) -> dict[str, set[tuple[str, int]]]:
-        """Return the attempts of these groups that the lake has, with what has rewarded them."""
+        """Return the stored attempts of these groups, with the rules that rewarded them."""
         with self._run.reader() as lake:
             rows = lake.run(read_sql(__file__, "group_attempts"), [list(groups)]).rows()
         return {
@@ -248,7 +248,7 @@ class Feed:
 
 
 def _name_by_content(tables: Tables) -> None:
-    """Give attempts and their analyses ids that follow from run, group, place and text.
+    """Give attempts and their analyses ids that follow from run, group, position and text.
 
     A step that is sampled again with the same outcome adds nothing; another outcome is another
     attempt.
@@ -271,7 +271,7 @@ def _collect_figures(
     verdicts: Sequence[Verdict],
     scored: scoring.Scored,
 ) -> dict[str, float]:
-    """Return what a step came to; speedups are those of correct kernels alone."""
+    """Return the figures of a step; speedups are those of correct kernels only."""
     attempts = len(generations)
     fast = [verdict.speedup for verdict in verdicts if verdict.speedup is not None]
     figures = {f"attempts/{name}": float(count) for name, count in scored.counts.items()}

@@ -1,7 +1,7 @@
 """TRL's GRPOTrainer with prompts that are rendered from the lake just before each step is sampled.
 
-Prompts change in a private method of TRL, whose behaviour tests/trainers/test_trl_contract.py
-holds; the version of TRL is pinned for it. A public way would show prompts that are a step older.
+Prompts change in a private method of TRL. tests/trainers/test_trl_contract.py tests its behavior,
+and the version of TRL is pinned. A public method would give prompts that are one step older.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class StoreGRPOTrainer(GRPOTrainer):
     """A GRPOTrainer over a list of tasks (column task_id), fed by rank 0's `Feed`."""
 
     def __init__(self, *, feed: Feed | None, shares_device: bool, **given: Any) -> None:
-        """Take a feed on rank 0 (None elsewhere); the rest is GRPOTrainer's.
+        """Take a feed on rank 0 (None elsewhere); other arguments are those of GRPOTrainer.
 
         Args:
             feed: Gives prompts and rewards.
@@ -38,11 +38,12 @@ class StoreGRPOTrainer(GRPOTrainer):
         super().__init__(reward_funcs=self.reward, **given)
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """Put this step's prompts in the place of the dataset's, then go on as TRL does."""
+        """Replace the dataset's prompts by this step's, then continue as TRL does."""
         trained: Any = self.model
         if not trained.training:
             return super()._generate_and_score_completions(inputs)
-        # Every rank has gathered the same list: groups lie together in the order of the ranks.
+        # Every rank has gathered the same list, in which groups are contiguous, in the order of the
+        # ranks.
         tasks = gather_object([one["task_id"] for one in inputs])
         size: int = self.num_generations or 1
         groups = [tasks[start : start + size] for start in range(0, len(tasks), size)]
@@ -63,7 +64,7 @@ class StoreGRPOTrainer(GRPOTrainer):
             {**one, "prompt": prompts[place // size], "place": place}
             for place, one in enumerate(inputs, start=first)
         ]
-        # A step that is sampled again after an interruption gives the attempts that it gave.
+        # A step that is sampled again after an interruption gives the same attempts.
         torch.manual_seed(
             derive_step_seed(self.args.seed, step, batch) + self.accelerator.process_index
         )
@@ -78,10 +79,10 @@ class StoreGRPOTrainer(GRPOTrainer):
         log_metric: Any,
         **columns: Any,
     ) -> list[float | None]:
-        """Return the rewards of this rank's completions; rank 0 stores and judges those of all.
+        """Return the rewards of this rank's completions; rank 0 stores and judges all completions.
 
-        It is a plain function, though the judges are asked asynchronously inside: what ranks
-        exchange has to be sent from the thread that trains.
+        This is a plain function although it calls the judges asynchronously, because ranks must
+        exchange data from the training thread.
         """
         tokenizer: Any = self.processing_class
         ends: list[Any] = [*self.eos_token_ids, tokenizer.pad_token_id]
@@ -107,7 +108,7 @@ class StoreGRPOTrainer(GRPOTrainer):
         return [told.rewards[at] for at in place]
 
     def _rest(self) -> None:
-        """Leave the device to the judges: nothing runs on it, and its cached memory is free."""
+        """Free the device for the judges: wait for its work and release cached memory."""
         if torch.cuda.is_available():
             torch.cuda.synchronize()
             gc.collect()

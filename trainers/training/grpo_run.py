@@ -32,7 +32,7 @@ def train_grpo(
     dataset: Dataset,
     tasks: list[str],
 ) -> str:
-    """Train from a model folder, or resume from the last checkpoint; return what was made."""
+    """Train from a model folder, or resume from the last checkpoint; return the result."""
     from trl.trainer.grpo_config import GRPOConfig
 
     from trainers.training.grpo import StoreGRPOTrainer
@@ -71,7 +71,7 @@ def train_grpo(
 
 
 def _describe_last_step(trainer: StoreGRPOTrainer) -> str:
-    """Return what the last step came to."""
+    """Return the figures of the last step."""
     last: Any = next((row for row in reversed(trainer.state.log_history) if "reward" in row), {})
     if last.get("reward") is None:
         return ""
@@ -80,7 +80,7 @@ def _describe_last_step(trainer: StoreGRPOTrainer) -> str:
 
 
 def _make_checkpoint_callback(run: Run, parent: str, dataset: Dataset) -> TrainerCallback:
-    """Return a callback that appends every checkpoint as a policy, and tells of progress."""
+    """Return a callback that appends every checkpoint as a policy, and reports progress."""
     from transformers import TrainerCallback
 
     class Checkpoints(TrainerCallback):
@@ -100,7 +100,7 @@ def _make_checkpoint_callback(run: Run, parent: str, dataset: Dataset) -> Traine
 
 
 def _record_checkpoint(run: Run, folder: Path, step: int, parent: str, dataset: Dataset) -> str:
-    """Append the policy that a folder of weights is; sharded weights are none before the end."""
+    """Append the policy of a folder with weights; sharded weights become one only at the end."""
     if not any(loading.list_weight_files(folder)):
         return ""
     return run.policy(

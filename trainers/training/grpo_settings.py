@@ -1,4 +1,4 @@
-"""GRPOConfig's arguments: ours, what --trl passes on, and what it may not set."""
+"""Arguments of GRPOConfig: our defaults, settings from --trl, and those that it may not change."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OWNED = {
     "remove_unused_columns": None,
     "shuffle_dataset": None,
 }
-"""Settings of GRPOConfig that options of ours set; None for those that stored rows rest on."""
+"""Settings of GRPOConfig that our options set; None for those that stored rows depend on."""
 
 
 def require_vllm(config: Config) -> None:
@@ -53,7 +53,7 @@ def make_settings(job: Job, config: Config) -> dict[str, Any]:
     """Return the arguments of GRPOConfig.
 
     Raises:
-        FlywheelError: --trl sets what an option sets, or the answers of a step cannot be divided.
+        FlywheelError: --trl sets the same as an option, or the answers of a step cannot be divided.
     """
     from trl.trainer.grpo_config import GRPOConfig
 

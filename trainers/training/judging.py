@@ -1,4 +1,4 @@
-"""How trainers ask for verdicts: the judge's options as words, and the devices that are free."""
+"""The judge in training: its options as words, and the devices that it uses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def parse_options(words: tuple[str, ...]) -> Config:
 
 
 def choose_devices(device: str) -> str:
-    """Return the devices to judge on; auto is those that no process trains on, or the first.
+    """Return the devices to judge on; auto means those that no process trains on, or the first.
 
     >>> choose_devices("cpu")
     'cpu'

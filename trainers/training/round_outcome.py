@@ -1,4 +1,4 @@
-"""What the attempts of one round came to, and whether the policy has collapsed."""
+"""The outcome of one round, and whether the policy has collapsed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class Collapsed(FlywheelError):
-    """The policy no longer gives anything to learn from; what was made so far is stored."""
+    """The policy no longer gives anything to learn from; earlier results are stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What the attempts of one round came to."""
+    """The outcome of one round."""
 
     attempts: int
     with_code: int
@@ -39,11 +39,11 @@ class Outcome:
 
     @property
     def unique_share(self) -> float:
-        """Return distinct kernels over attempts with code; 1 where there is no code."""
+        """Return distinct kernels over attempts with code; 1 if there is no code."""
         return self.unique_kernels / self.with_code if self.with_code else 1.0
 
     def metrics(self) -> dict[str, float]:
-        """Return what is stored of a round."""
+        """Return the stored figures of a round."""
         return {
             "attempts": self.attempts,
             "unique_kernels": self.unique_kernels,
@@ -56,12 +56,12 @@ class Outcome:
 
 
 def find_collapse(config: Config, outcome: Outcome, best: float) -> str | None:
-    """Return why a round leaves nothing to learn from, or None.
+    """Return why a round gives nothing to learn from, or None.
 
     Args:
         config: Bounds.
-        outcome: What the round's attempts came to.
-        best: Highest success rate of the rounds before; 0 before the first.
+        outcome: The outcome of the round.
+        best: Highest success rate of earlier rounds; 0 before the first.
     """
     if outcome.correct == 0:
         return f"none of {outcome.attempts} attempts is correct"
@@ -76,7 +76,7 @@ def find_collapse(config: Config, outcome: Outcome, best: float) -> str | None:
 
 
 def read_outcome(lake: store.Lake, groups: Sequence[str]) -> Outcome:
-    """Return what the attempts of these groups came to."""
+    """Return the outcome of the attempts of these groups."""
     [row] = query(lake, read_sql(__file__, "round_outcome"), groups=_tabulate(groups)).to_pylist()
     return Outcome(**row)
 

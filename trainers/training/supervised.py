@@ -27,7 +27,7 @@ FINAL = "final"
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """What one training is made of."""
+    """The inputs of one training."""
 
     config: Training
     model: Path
@@ -39,7 +39,7 @@ class Fit:
     """Folder of its checkpoints; the trained model is in `final` there."""
     stage: Stage
     round: int | None = None
-    """Round of the policies that it makes; None numbers them by their step."""
+    """Round number of its policies; None numbers them by step."""
     offset: int = 0
     """Optimisation steps that the run has made before."""
     defaults: Mapping[str, Any]
@@ -55,12 +55,12 @@ class Fit:
 
 @dataclass(frozen=True, kw_only=True)
 class Fitted:
-    """What one training has made."""
+    """The result of one training."""
 
     policy_id: str
     steps: int
     loss: float | None
-    """Mean over the steps of this process; None where an earlier one had finished them."""
+    """Mean over the steps of this process; None if an earlier process had finished them."""
     processes: int
 
 
@@ -90,14 +90,14 @@ def make_settings(fit: Fit) -> dict[str, Any]:
 def train_supervised(
     run: Run, fit: Fit, rows: datasets.Dataset, kept: Sequence[int], *, resume: bool
 ) -> Fitted:
-    """Train on the rows kept, and record metrics, checkpoints and the policies they are.
+    """Train on the rows, and record metrics, checkpoints and their policies.
 
-    With `resume` it goes on from the last complete checkpoint in `fit.out`, if there is one.
+    With `resume`, continue from the last complete checkpoint in `fit.out`, if there is one.
     """
     from trl.trainer.sft_config import SFTConfig
     from trl.trainer.sft_trainer import SFTTrainer
 
-    # The arguments first: with ZeRO-3 and FSDP they decide how the model is loaded.
+    # The arguments come first, because with ZeRO-3 and FSDP they decide how the model is loaded.
     arguments = trl_settings.make_config(SFTConfig, make_settings(fit))
     given: dict[str, Any] = dict(arguments.model_init_kwargs or {})  # pyright: ignore
     arguments.model_init_kwargs = None
@@ -133,7 +133,7 @@ def train_supervised(
 
 
 def _record_checkpoint(run: Run, fit: Fit, folder: Path, step: int) -> str:
-    """Append the policy that a folder of weights is; sharded weights are none before the end."""
+    """Append the policy of a folder with weights; sharded weights become one only at the end."""
     if not any(loading.list_weight_files(folder)):
         return ""
     return run.policy(
@@ -147,7 +147,7 @@ def _record_checkpoint(run: Run, fit: Fit, folder: Path, step: int) -> str:
 
 
 def _make_checkpoint_callback(run: Run, fit: Fit) -> TrainerCallback:
-    """Return a callback that appends every checkpoint as a policy, and tells of progress."""
+    """Return a callback that appends every checkpoint as a policy, and reports progress."""
     from transformers import TrainerCallback
 
     class Checkpoints(TrainerCallback):

@@ -30,9 +30,9 @@ def choose_tasks(run: Run, dataset: Dataset, wanted: tuple[str, ...]) -> list[st
 
 
 def list_steps(tasks: list[str], config: Config) -> datasets.Dataset:
-    """Return the rows of GRPOTrainer: the tasks of all steps, shuffled anew each time round.
+    """Return the rows of GRPOTrainer: the tasks of all steps, shuffled again for each pass.
 
-    TRL's own shuffling begins again where a run is resumed, and it drops what does not fill a step.
+    TRL's own shuffling restarts when a run is resumed, and it drops rows that do not fill a step.
     """
     import datasets
 
@@ -42,13 +42,13 @@ def list_steps(tasks: list[str], config: Config) -> datasets.Dataset:
         parts = ("order", str(config.seed), str(time_round))
         keyed = sorted((store.ids.content_id(*parts, task), task) for task in tasks)
         ids += [task for _, task in keyed]
-    # Put in the place of the prompt that the step will have, so that TRL knows its shape.
+    # A placeholder for the prompt of the step, so that TRL knows its shape.
     prompt = [{"role": "user", "content": ""}]
     return datasets.Dataset.from_dict({"task_id": ids[:wanted], "prompt": [prompt] * wanted})
 
 
 def import_starter(job: Job, tasks: tuple[str, ...]) -> None:
-    """Import the starter suite where the lake, or one of the tasks, is not there."""
+    """Import the starter suite if the lake, or one of the tasks, is missing."""
     from store.importers import starter
     from store.importers.reading.run import run_import, summarize
 

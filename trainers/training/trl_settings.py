@@ -1,4 +1,4 @@
-"""TRL's own configuration: our defaults, what --trl passes through, and what may not be passed."""
+"""TRL's configuration: our defaults, settings from --trl, and settings that it may not change."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OWNED = {
     "trust_remote_code": None,
     "push_to_hub": None,
 }
-"""Keys that --trl refuses, with the option to use; None for what is never done here."""
+"""Keys that --trl refuses, with the option to use; None for unsupported settings."""
 
 
 def make_settings(
@@ -40,9 +40,9 @@ def make_settings(
 
     Args:
         kind: SFTConfig, GRPOConfig or another subclass of TrainingArguments.
-        config: Options of the trainer; `config.trl` wins over everything but its own options.
+        config: Options of the trainer; `config.trl` overrides everything except its own options.
         out: Folder of checkpoints; TensorBoard's events go into a folder of it.
-        defaults: What the trainer sets, over ours that hold for all.
+        defaults: Defaults of the trainer, which override those of all trainers.
 
     Raises:
         UnknownName: a key that TRL does not have; names the nearest.
@@ -68,11 +68,11 @@ def make_settings(
 def make_config(kind: Callable[..., _Made], given: Mapping[str, Any]) -> _Made:
     """Return a TRL configuration of these arguments, for one GPU per process.
 
-    A single process would spread its batches over all GPUs that it sees (DataParallel), those that
-    judge included.
+    A single process would spread its batches over all GPUs that it sees (DataParallel), including
+    those of the judges.
 
-    TRL sets `gradient_checkpointing`, which newer versions of transformers call by another name,
-    and say so every time; older ones know no other.
+    TRL sets `gradient_checkpointing`, which newer versions of transformers have renamed and warn
+    about; older ones know only this name.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*gradient_checkpointing.*", FutureWarning)
@@ -83,7 +83,7 @@ def make_config(kind: Callable[..., _Made], given: Mapping[str, Any]) -> _Made:
 
 
 def stop_printing(trainer: Any) -> None:
-    """Keep a trainer's metrics off stdout, which is for results; the lake has them."""
+    """Keep a trainer's metrics off stdout, which is for results; the lake stores them."""
     from transformers import PrinterCallback, ProgressCallback
 
     for printing in (PrinterCallback, ProgressCallback):
@@ -124,8 +124,8 @@ def parse_words(kind: Any, words: tuple[str, ...]) -> dict[str, Any]:
 
 
 def silence_libraries() -> None:
-    """Keep off stderr what libraries say to each other, and their bars where nobody watches."""
-    # peft asks transformers by an older name.
+    """Keep internal messages of libraries off stderr, and progress bars unless it is a terminal."""
+    # peft uses an older name of transformers.
     warnings.filterwarnings("ignore", ".*is_gradient_checkpointing.*", FutureWarning)
     loading.hide_progress_bars()
     if not sys.stderr.isatty():

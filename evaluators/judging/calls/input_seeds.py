@@ -15,12 +15,12 @@ _SEED_BITS = 48
 
 @dataclass(frozen=True)
 class Question:
-    """Inputs with the answer that is wanted."""
+    """Inputs with the expected answer."""
 
     inputs: list[Any]
     expected: Expected
     seed: int
-    """What the random numbers of the call follow from; the candidate may know it."""
+    """Seed of the random numbers of the call; the candidate may know it."""
 
 
 def draw_seed() -> int:

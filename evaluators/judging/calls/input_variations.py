@@ -22,7 +22,7 @@ _LEVELS_PER_RMS = 2
 _KEPT_ENDS = 8
 _FEWEST_INTERIOR = 64
 _STRUCTURAL_ZEROS = 1 / 8
-"""Share of elements from which on zeros are taken for the structure of an input."""
+"""Share of zeros above which they count as the structure of an input."""
 
 
 @dataclass(frozen=True)
@@ -30,23 +30,23 @@ class Variation:
     """A way to vary inputs."""
 
     flag: str
-    """What is raised where the candidate's answer is wrong."""
+    """Flag to raise if the candidate's answer is wrong."""
     change: Callable[[list[Any], int], list[Any]]
     """Makes varied inputs from inputs and a seed."""
     tells_precision: bool = False
     widens: bool = False
-    """Whether some inputs are beyond their usual range, so that the answers to them tell nothing of
-    the precision: a kernel may know the range."""
+    """Whether some inputs are beyond their usual range. Their answers then do not show the
+    precision, because a kernel may rely on the range."""
     special: bool = False
-    """Whether answers may be far smaller than usual ones; the mean of centred inputs is nothing."""
+    """Whether answers may be far smaller than usual ones, such as the mean of centered inputs."""
     finite: bool = True
-    """Whether the reference's answer has to be finite for the variation to be tried."""
+    """Whether to try the variation only if the reference's answer is finite."""
     strided: bool = False
     """Whether the inputs have gaps in memory."""
 
 
 def replace_interior(old: Any, new: Any) -> Any:
-    """Return new values within old corners and ends, for floating tensors with an interior."""
+    """Return new values inside the old corners and ends, for floating tensors with an interior."""
     if isinstance(new, torch.Tensor):
         if not new.is_floating_point() or new.shape != old.shape:
             return new
@@ -74,7 +74,7 @@ def _change_floating(change: _Change) -> Callable[[list[Any], int], list[Any]]:
             if not value.is_floating_point() or not value.numel():
                 return value
             if value.device not in draws:
-                # Under the seed of the inputs the draws would be those that the inputs come from.
+                # With the seed of the inputs, the draws would equal those of the inputs.
                 own_seed = call_seed(seed + 1)
                 draws[value.device] = torch.Generator(value.device).manual_seed(own_seed)
             return change(value, draws[value.device])
@@ -124,7 +124,7 @@ def _add_step(tensor: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
 def _make_uneven(tensor: torch.Tensor, draws: torch.Generator) -> torch.Tensor:
     """Make one in 64 elements 8 times as large and the others 8 times as small.
 
-    The norm stays, and a sum has few terms that count: errors do not average out.
+    The norm stays the same, and few terms dominate a sum, so errors do not average out.
     """
     if tensor.numel() < _FEWEST_UNEVEN:
         return tensor
@@ -193,7 +193,7 @@ SIGNS = (
     Variation("fails_positive", _change_floating(_take_magnitude)),
     Variation("fails_shifted", _change_floating(_shift)),
 )
-"""Inputs as large as usual: a kernel that is wrong on them is another function, or rounds."""
+"""Inputs of usual size: a kernel that is wrong on them is another function, or rounds."""
 FRAGILE = (
     Variation("fails_uneven", _change_floating(_make_uneven), tells_precision=True, widens=True),
     Variation("fails_scaled", _change_floating(_scale)),

@@ -1,7 +1,7 @@
-"""The precision class of a candidate: what its verdict calls and its robustness calls show.
+"""The precision class of a candidate, from its verdict calls and its robustness calls.
 
-Two of the robustness calls tell the precision. Errors of rounding average out in long sums of
-positive products; with random signs, and where few inputs are of any size, they show.
+Two of the robustness calls show the precision. Rounding errors average out in long sums of positive
+products, but not with random signs or with few large inputs.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from evaluators.judging.comparison.structure import is_whole
 from evaluators.memory.tensors import tensors_of
 
 MOST_ROUNDING = 0.25
-"""Norm of the error over that of the answer up to which it is called rounding."""
+"""Norm of the error over that of the answer up to which it counts as rounding."""
 DRAWS_OF_FEW = 5
-"""How many answers of few elements tell the precision together."""
+"""Number of answers with few elements that show the precision together."""
 _FEW_ELEMENTS = 16
 
 
@@ -29,20 +29,20 @@ class PrecisionRecord:
 
     verdict_classes: list[str | None] = field(default_factory=list[str | None])
     robustness_classes: list[str | None] = field(default_factory=list[str | None])
-    """Of the calls that tell the precision; None where the answer is another one."""
+    """Classes of the calls that show the precision; None for a wrong answer."""
     has_few_elements: bool = False
     """Whether an answer has so few elements that it may be right by chance."""
 
     def measure_answer(self, answer: Any) -> None:
-        """Note how many elements an answer of the task has."""
+        """Record how many elements an answer of the task has."""
         sizes = [tensor.numel() for tensor in tensors_of(answer) if not is_whole(tensor)]
         self.has_few_elements = 0 < sum(sizes) < _FEW_ELEMENTS
 
     def classify(self, evidence: Evidence, policy: Policy) -> None:
         """Set the precision class: the middle one of the verdict calls, or a worse one seen later.
 
-        A candidate that answers something else wherever signs are random and inputs uneven has no
-        class that could be trusted.
+        A candidate whose answers are wrong for random signs and uneven inputs has no trustworthy
+        class.
         """
         classes = sorted(self.verdict_classes, key=rank_class)
         usual = classes[len(classes) // 2] if classes else None
@@ -57,7 +57,7 @@ class PrecisionRecord:
 
 
 def classify_rounding(comparison: Comparison | None, *, typical: bool) -> str | None:
-    """Return the precision class of an answer that is right but for rounding, else None.
+    """Return the precision class of an answer that is right except for rounding, else None.
 
     typical: take the class of typical elements alone.
     """
@@ -69,9 +69,9 @@ def classify_rounding(comparison: Comparison | None, *, typical: bool) -> str | 
 
 
 def pick_class(shown: str | None, repeated: str | None, *, has_few_elements: bool) -> str | None:
-    """Return the class of a call that was made a second time: the better one of the two.
+    """Return the class of a repeated call: the better one of the two.
 
-    Of answers of few elements the repetition, which takes several draws together, counts alone.
+    For answers of few elements, only the repetition counts, which combines several draws.
     """
     if has_few_elements:
         return repeated

@@ -43,9 +43,9 @@ class CorrectnessProtocol:
         self._candidate.adopt_weights(parameters)
 
     def make_verdict_calls(self, first: Question, calls: int) -> None:
-        """Make the calls that decide, `calls` of them or five where a call is slow.
+        """Make the calls that decide: `calls`, or five if a call is slow.
 
-        After them the module's state has to be that of the task's own module.
+        After them, the module's state must equal that of the task's own module.
         """
         self._candidate.usual = [compute_rms(exact) for exact in first.expected.exact]
         self._precision.measure_answer(first.expected.value)
@@ -67,7 +67,7 @@ class CorrectnessProtocol:
             raise Failed("rejected", "memorised_output", message)
 
     def make_robustness_calls(self, probe: WorkerHandle) -> bool:
-        """Make the calls that raise flags and decide nothing; the last ones of a candidate.
+        """Make the calls that raise flags and decide nothing, after all other calls.
 
         probe: worker that runs the task's own module; on a GPU it tries the inputs first.
 

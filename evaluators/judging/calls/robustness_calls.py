@@ -35,12 +35,12 @@ from evaluators.worker.handle import Failed, WorkerHandle
 
 _LIMIT_S = 10.0
 _MOST_ROUNDING_OF_USUAL = 0.02
-"""Norm of the error over that of usual answers up to which it is called rounding, where the answer
-itself may be next to nothing."""
+"""Norm of the error over that of usual answers up to which it counts as rounding, for answers that
+may be close to zero."""
 
 
 class ProbeLost(Exception):
-    """The process that tries inputs first has not survived them."""
+    """The probe has not survived the inputs."""
 
 
 class RobustnessCalls:
@@ -51,8 +51,8 @@ class RobustnessCalls:
     ) -> None:
         """Take the worker that runs the task's own module as the probe.
 
-        On a GPU the probe tries the inputs first: inputs that the task does not promise may end the
-        process that reads them, and that must not be the judge's.
+        On a GPU the probe tries the inputs first: inputs outside the task's promise may end the
+        process that reads them, and that must not be the judge's process.
         """
         self._candidate = candidate
         self._reference = candidate.reference
@@ -61,10 +61,10 @@ class RobustnessCalls:
         self._probe = probe
 
     def run(self) -> None:
-        """Check first whether the candidate is the same function, then what it withstands.
+        """Check first whether the candidate is the same function, then its robustness.
 
-        Inputs of other signs are tried whatever time that takes: a candidate that is slow on
-        inputs that it does not expect must not use up what the other checks need.
+        Inputs of other signs are always tried: a candidate that is slow on unexpected inputs must
+        not use up the time of these checks.
 
         Raises ProbeLost, ReferenceFailed.
         """
@@ -101,7 +101,7 @@ class RobustnessCalls:
                 self._evidence.flags.add(variation.flag)
                 if variation in SIGNS and not self._is_rounding(question, variation, comparison):
                     self._evidence.flags.add("another_function")
-                # What broke it may have broken the process too; then nothing more is to be seen.
+                # The failure may have broken the process too; then further calls show nothing.
                 if self._candidate.is_lost or not self._candidate.is_right(
                     draw_question(self._reference, self._evidence)
                 ):
@@ -115,8 +115,8 @@ class RobustnessCalls:
     ) -> bool:
         """Whether a wrong answer differs from the right one by rounding alone.
 
-        Where the answer to special inputs may be next to nothing, a small share of usual answers
-        is rounding as well.
+        If the answer to special inputs may be close to zero, a small share of usual answers counts
+        as rounding as well.
         """
         if comparison is None or comparison.rel_l2_error is None:
             return False
@@ -127,10 +127,10 @@ class RobustnessCalls:
         return comparison.rel_l2_error * size <= allowed
 
     def _note_class(self, variation: Variation, comparison: Comparison | None) -> None:
-        """Note the precision that an answer shows; None where the answer is another one."""
+        """Record the precision that an answer shows; None if the answer is wrong."""
         few = self._precision.has_few_elements
         shown = classify_rounding(comparison, typical=variation.widens)
-        # One sum may be right by chance, or next to nothing, where any error is large.
+        # A single sum may be right by chance, or close to zero, where any error is large.
         if few or (shown is not None and is_below_policy(shown, self._candidate.policy)):
             joint = self._compare_draws(variation, DRAWS_OF_FEW if few else 1)
             repeated = classify_rounding(joint, typical=variation.widens)
@@ -168,7 +168,7 @@ class RobustnessCalls:
         return compare(Expected(value, list(wide), inputs), answers, self._candidate.policy)
 
     def _draw_variation(self, variation: Variation) -> Question | None:
-        """Return a question on varied inputs; None where there is none or it tells nothing."""
+        """Return a question on varied inputs; None if there is none or it shows nothing."""
         if variation.flag in self._reference.refused:
             return None
         seed = draw_seed()
@@ -208,7 +208,7 @@ def _tells_something(expected: Expected, variation: Variation) -> bool:
     answers = list(tensors_of(expected.value))
     if variation.finite:
         return all(bool(tensor.isfinite().all()) for tensor in answers)
-    # Which whole number an infinity becomes depends on the machine.
+    # The conversion of infinity to a whole number depends on the machine.
     return not any(is_whole(tensor) and tensor.dtype != torch.bool for tensor in answers)
 
 

@@ -1,7 +1,7 @@
 """Verdict calls: they draw from the task's own distribution under secret seeds, and decide.
 
-They fill storage afresh, fill the same storage again without a version counter that tells, and
-change everything but the corners under the same address: memorised answers do not survive that.
+They use fresh storage, refill the same storage without a change of the version counter, and change
+everything except the corners at the same address, so memorized answers fail.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _PLAN: Sequence[tuple[int, _Kind]] = (
 MOST_CALLS = len(_PLAN)
 """Number of verdict calls before the plan repeats."""
 CHEAP_BYTES = 64 << 20
-"""Up to this size, inputs and outputs are looked at in every call; above, in the first ones."""
+"""Up to this size, inputs and outputs are checked in every call; above, only in the first calls."""
 LARGE_BYTES = 1 << 30
 _PLAN_CHANGES = next(n for n, (slot, _) in enumerate(_PLAN) if slot)
-"""The first call on another slot than the first."""
+"""The first call on a second slot."""
 _FEWEST_CALLS = 5
 _SLOW_CALL_S = 1.0
 _MOST_POISON_BYTES = 512 << 20
@@ -73,10 +73,10 @@ class VerdictCalls:
         self._inputs: dict[int, tuple[list[Any], int]] = {}
         """Inputs and seed of the last call of each slot."""
         self._previous: tuple[int, Any] | None = None
-        """Slot and output of the call before."""
+        """Slot and output of the previous call."""
         self._slots = 1
         self._repeated: Question | None = None
-        """The question of the call before, where the next call repeats it."""
+        """The question of the previous call, if the next call repeats it."""
 
     def run(self, first: Question, calls: int) -> None:
         """Make `calls` calls, or five where a call is slow. Raises Failed, ReferenceFailed."""
@@ -135,8 +135,8 @@ class VerdictCalls:
     def _check_previous_output(self, slot: int) -> None:
         """Flag an output that this call has changed.
 
-        A view of the inputs changes with them, and is no buffer: where there is another slot, the
-        inputs of the call before are still in theirs.
+        A view of the inputs changes with them and is not flagged; if there is a second slot, the
+        inputs of the previous call are still in theirs.
         """
         if self._previous is None or "reuses_output_buffer" in self._evidence.flags:
             return
@@ -180,7 +180,7 @@ def pair_tensors(one: Any, other: Any) -> Iterator[tuple[torch.Tensor, torch.Ten
 def _iterate_neutral_weights(
     state: Mapping[str, torch.Tensor], names: Sequence[str]
 ) -> Iterator[dict[str, torch.Tensor]]:
-    """Yield weights with which parameters do nothing: scales of one, summands of zero."""
+    """Yield weights with which parameters have no effect: scales of one, summands of zero."""
 
     def fill_bias(name: str) -> float:
         return 0.0 if name.rpartition(".")[2] == "bias" else 1.0

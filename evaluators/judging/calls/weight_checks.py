@@ -23,10 +23,10 @@ from evaluators.references.task import Expected, ReferenceFailed, has_same_bits
 from evaluators.worker.handle import Failed
 
 _COUNTER = "num_batches_tracked"
-"""A count that no answer depends on, where the momentum is given; fused kernels leave it."""
+"""A counter that no answer depends on if the momentum is given; fused kernels ignore it."""
 _MOST_PARAMETERS = 32
 _VISIBLE = 30.0
-"""How many times its tolerance an answer moves by with a parameter that is tried alone."""
+"""Change of an answer, in multiples of its tolerance, for a parameter that is changed alone."""
 _HARDLY_VISIBLE = 3.0
 _MOST_AMPLIFIED = 1e4
 
@@ -90,10 +90,10 @@ class WeightChecks:
             self._evidence.flags.add("fails_perturbed_parameters")
 
     def perturb_each(self, end: float) -> bool:
-        """Change one parameter at a time, by as much as it takes to see it in the answer.
+        """Change one parameter at a time, by enough to be visible in the answer.
 
-        Beside large sums a bias counts for less than the tolerance, whatever all weights together
-        do.
+        Next to large sums, the effect of a bias can be below the tolerance when all weights change
+        together.
 
         end: moment of `time.perf_counter` at which to stop.
 
@@ -107,7 +107,7 @@ class WeightChecks:
             for name in sorted(self._reference.parameters())[:_MOST_PARAMETERS]:
                 if time.perf_counter() > end or self._candidate.is_lost:
                     return False
-                # Parameters that share their memory are one tensor there.
+                # Parameters that share their memory are one tensor.
                 tied = {other: own[other] for other in moved if moved[other] is moved[name]}
                 if not own[name].is_floating_point() or name != min(tied):
                     continue
@@ -128,7 +128,7 @@ class WeightChecks:
     def _follows_step(
         self, question: Question, own: Mapping[str, torch.Tensor], step: torch.Tensor
     ) -> bool:
-        """Whether the candidate follows a step of some parameters, where the reference does."""
+        """Whether the candidate follows a step of some parameters, if the reference does."""
         state, expected, visibility = self._take_step(question, own, step)
         if 0 < visibility < _VISIBLE:
             amplified = min(_MOST_AMPLIFIED, 2 * _VISIBLE / visibility)

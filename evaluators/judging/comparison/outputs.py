@@ -1,8 +1,8 @@
 """Comparison of a whole output with what the reference answers to the same inputs.
 
-An output is right where its structure, shapes, element types and places of NaN and infinity are
-those of the reference, its floating elements are within their tolerance (`comparison.tolerance`),
-and its whole numbers are equal, except for indices that are as good as the reference's.
+An output is right if its structure, shapes, element types and places of NaN and infinity are those
+of the reference, its floating elements are within their tolerance (`comparison.tolerance`), and its
+whole numbers are equal, except for indices that are as good as the reference's.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def compare(
         expected: What the reference answers.
         output: The candidate's output.
         policy: Which precision is asked for.
-        choices: What the reference has chosen indices by; called only where an index differs.
+        choices: Returns how the reference chose indices; called only if an index differs.
         usual: For special inputs, such as zeros: the root mean square of each tensor of an ordinary
             answer, to which errors may be relative too. Small answers then need no relative
             precision, and any number of indices may be as good as another.
@@ -71,7 +71,7 @@ def compare(
 def is_same_answer(expected: Expected, one: Any, other: Any) -> bool:
     """Whether two outputs of right structure for the same inputs are one answer.
 
-    They are where they have the same bits, or differ by at most 4 times the eager reference's own
+    They are if they have the same bits, or differ by at most 4 times the eager reference's own
     error.
     """
     groups = zip(

@@ -1,6 +1,6 @@
 """The precision class of an answer: fp32, tf32, bf16 or lower, by the size of its errors.
 
-The class is what the whole answer says, not its worst element: the norm of the error and the upper
+The class depends on the whole answer, not on its worst element: the norm of the error and the upper
 quartile of the relative error, each compared with that of the eager reference.
 """
 
@@ -17,12 +17,12 @@ from evaluators.references.task import Expected
 _EPS = torch.finfo(torch.float32).eps
 _EAGER_ERRORS: dict[Policy, int] = {"fp32_strict": 32, "allow_tf32": 4}
 """How many times the eager reference's error still counts as its precision. Another order of
-summation may leave 32 times the error of a blocked one; where eager itself rounds to TF32, an error
-that large would be another format."""
+summation may have 32 times the error of a blocked one. If eager itself rounds to TF32, an error
+that large would mean another format."""
 _FEWEST_TERMS = 4096
 _MOST_FULL = 6e-5
-"""No error above this is full precision because sums are long; rounding one factor of a product to
-TF32 or half precision leaves 2e-4."""
+"""Long sums alone cannot explain an error above this in full precision; rounding one factor of a
+product to TF32 or half precision gives 2e-4."""
 # Upper ends of the relative error that formats of lower precision leave behind: both factors of a
 # product rounded to 11 bits leave 3e-4, cut off 1e-3; rounded to 8 bits 2.3e-3.
 _CLASSES = (("tf32", 1.5e-3), ("bf16", 1.2e-2))

@@ -1,4 +1,5 @@
--- One row per requested kernel and task: the workload it is judged on, and the verdict that stands.
+-- One row per requested kernel and task: the workload that it is judged on, and its current
+-- verdict.
 -- evaluation_id is NULL where this version of the evaluator has no verdict on these devices. Any
 -- failure on any of them wins over a pass, as in the view verdicts. Kernels of every language are
 -- included, because a policy writes for this device. speedup is that of the newest session over

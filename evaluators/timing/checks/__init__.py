@@ -1,1 +1,1 @@
-"""What a session is checked for: noise, drift, other threads, impossible times, wrong outputs."""
+"""Checks of a session: noise, drift, other threads, impossible times, wrong outputs."""

@@ -23,10 +23,10 @@ _BLOCKS = (7, 12)
 def check_eager_alone(
     session: Session, baselines: BaselineWorkers, sources: Sources, plan: Plan
 ) -> None:
-    """Time eager again without the kernel's process; where it differs by 3 %, flag and distrust.
+    """Time eager again without the kernel's process; flag and distrust a difference of 3 %.
 
-    Called once that process has ended: whatever it did to the device while it lived has slowed the
-    interleaved samples alone. The two eager processes still take turns, as they did before.
+    Call this after that process has ended: anything that it did to the device has slowed only the
+    interleaved samples. The two eager processes still take turns, as before.
     """
     if session.noisy:
         return
@@ -47,7 +47,7 @@ def check_eager_alone(
 def _time_eager_alone(
     session: Session, baselines: BaselineWorkers, sources: Sources, plan: Plan
 ) -> list[float]:
-    """Return samples of eager that take turns with its second process alone, in milliseconds."""
+    """Return samples of eager that take turns only with its second process, in milliseconds."""
     pool = InputPool(sources.inputs, (baselines.main, baselines.control))
     alone = BaselineWorkers(baselines.main, baselines.control)
     alone.prepared["eager"] = 0.0

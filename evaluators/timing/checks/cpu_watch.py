@@ -10,7 +10,7 @@ from evaluators.worker.handle import Failed, WorkerHandle
 
 _BUSY_SHARE = 0.1
 _CPU_SLACK_NS = 2_000_000
-# A GPU's driver clears away behind thousands of launches.
+# The driver of a GPU cleans up after thousands of launches.
 _AFTER_SHARE = {"cuda": 0.05, "cpu": 0.0}
 
 
@@ -26,7 +26,7 @@ class CpuWatch:
 
     @contextlib.contextmanager
     def watch(self, worker: WorkerHandle) -> Generator[None]:
-        """Count the time of the kernel's worker during a turn of this worker, its own or not."""
+        """Count the processor time of the kernel's worker during a turn of this worker."""
         cpu_ns, begin_ns = self._kernel.cpu_ns(), time.perf_counter_ns()
         yield
         worked_ns = self._kernel.cpu_ns() - cpu_ns
@@ -38,7 +38,7 @@ class CpuWatch:
             self._idle_ns += time.perf_counter_ns() - begin_ns
 
     def reject_busy(self) -> None:
-        """Raise Failed where it worked while it was not called, beyond a share of its turns."""
+        """Raise Failed if it worked while it was not called, beyond a share of its turns."""
         after_ns = _AFTER_SHARE[self._kernel.device] * self._own_ns
         if self._busy_ns > _BUSY_SHARE * self._idle_ns + after_ns:
             share = self._busy_ns / self._idle_ns

@@ -1,8 +1,8 @@
 """The noise control of a session: A/A samples of eager, the load of the host, the resolution.
 
-Two eager arms in two processes take turns with the kernel. What they differ by is no property of
-any kernel, so the interval of every speedup is widened by it, and where it is large the session
-ranks nothing.
+Two eager arms in two processes take turns with the kernel. Their difference is not a property of
+any kernel, so it widens the interval of every speedup. If it is large, the session does not rank
+any kernel.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WIDE = math.log(1.10)
 
 
 def mark_noise(session: Session, noise: float) -> None:
-    """Mark a session and its further ones as noisy where they may not rank.
+    """Mark a session and its further ones as noisy if they may not rank.
 
     noise: ratio of the two eager arms that counts as noise, above 1.
     """
@@ -31,7 +31,7 @@ def mark_noise(session: Session, noise: float) -> None:
 
 
 def is_noisy(session: Session, noise: float) -> bool:
-    """Whether the two eager arms differ by more than `noise`, or too erratically to say by what.
+    """Whether the two eager arms differ by more than `noise`, or too erratically to measure.
 
     A session in which more than a fifth of the blocks had to be dropped is noisy, too.
     """
@@ -43,7 +43,7 @@ def is_noisy(session: Session, noise: float) -> bool:
 
 
 def check_host_load(session: Session) -> None:
-    """Flag a session that shares its host, and distrust every clock that the host is part of."""
+    """Flag a session that shares its host, and distrust every clock that involves the host."""
     sessions = (session, *session.further)
     if not is_contended([load for measured in sessions for load in measured.loads]):
         return
@@ -53,10 +53,10 @@ def check_host_load(session: Session) -> None:
 
 
 def _check_resolution(session: Session) -> None:
-    """Flag a kernel that is too short for the clock, and distrust a session whose eager is.
+    """Flag a kernel that is too short for the clock; distrust a session whose eager is too short.
 
-    A kernel that counts as the least time that can be told is at least as fast as it is said to be;
-    where eager is as short, nothing can be told.
+    A kernel that is reported with the shortest measurable time is at least that fast. If eager is
+    as short, the session shows nothing.
     """
     is_short = {
         arm: statistics.median(session.samples_ms[arm]) <= session.least_ms

@@ -1,4 +1,4 @@
-"""Checks of timed outputs: calls of timed samples, drawn once they are over."""
+"""Checks of timed outputs: calls of timed samples, drawn after the samples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_CALLS = 4  # of one sample
 
 
 class OutputChecks:
-    """Checks calls of timed samples, drawn once they are over and their worker is frozen."""
+    """Checks calls of timed samples, drawn after a sample, while the worker is frozen."""
 
     def __init__(
         self, kernel: WorkerHandle, sources: Sources, pool: InputPool, draw: random.Random

@@ -12,7 +12,7 @@ _FLOOR_SHARE = 0.9
 
 
 def check_floor(session: Session, floor: Floor) -> None:
-    """Raise Failed where the kernel is faster than the memory of the device allows.
+    """Raise Failed if the kernel is faster than the memory of the device allows.
 
     Near the floor, or below the time that the reference's own operations take, it is flagged.
     """

@@ -1,4 +1,4 @@
-"""Reading a worker's outputs where the worker says that they are."""
+"""Reads a worker's outputs at the places that the worker names."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ _WITH_TENSOR: tuple[Op, ...] = (
        triton="{v} + {a}", operand="column", value=lambda v, k, a: v + a),
 )
 # fmt: on
-# What follows a product of matrices: its size does not matter to these.
+# Operations after a product of matrices, which work for values of any size.
 AFTER_PRODUCT = ("scale", "ReLU", "leaky ReLU", "absolute value", "softsign")
 _NAMES = {op.title: "y" for op in _WITH_TENSOR if op.operand == "input"} | {
     "column scale": "scale",

@@ -171,7 +171,7 @@ def triton_kernels(
         *elementwise_chain.triton_lines(post),
     ]
     made: list[Kernel] = []
-    # r is a block too: a mask of blocks and single numbers is none.
+    # r is a block too, because a mask cannot mix blocks and single numbers.
     for block in (256, 1024) if not reduced else (0,):
         if reduced:
             about = "A Triton program a row."

@@ -21,7 +21,7 @@ class Kernel:
     techniques: tuple[str, ...]
     """What makes it fast or slow."""
     right: bool = True
-    """Whether it is meant to be right; one that is not is there to fail."""
+    """Whether it is meant to be right; others are meant to fail."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,7 +48,7 @@ def describe_reference(
         lines: Its statements.
         sizes: Names of sizes and their values.
         shapes: Shape of each input, such as "ROWS, COLS".
-        bound: What the computation needs at least; {row_kb} stands for the size of a row.
+        bound: What the computation needs at least; {row_kb} is replaced by the size of a row.
     """
     count = count_operations(lines)
     made = (

@@ -1,8 +1,8 @@
 -- Measured in this lake
--- Released kernels that were judged and timed here, beside what is claimed for them. A claim holds
--- where the kernel is correct and the claim lies in the measured interval, or within 10 % of it; it is
--- exceeded where the kernel is faster than that. It falls where the kernel is wrong or slower on the
--- GPU that the claim is for: on another GPU a claim neither stands nor falls.
+-- Released kernels that were judged and timed here, compared with their claims. A claim holds if
+-- the kernel is correct and the claimed speedup is inside the measured interval or within 10 % of
+-- it. It is exceeded if the kernel is faster than that. It falls if the kernel is wrong or slower
+-- on the GPU that the claim is for; on another GPU a claim neither holds nor falls.
 -- Empty: Nothing measured yet: no evaluator has judged a released kernel in this lake (evaluators list)
 SELECT
     device,

@@ -187,7 +187,7 @@ class TraceRows:
                 "kernel_id": kernel_id,
                 "policy_id": policy,
                 "gpu": device["name"],
-                # The reference is PyTorch as it stands.
+                # The reference is plain PyTorch.
                 "baseline": "eager" if metric == "speedup" else None,
                 "metric": metric,
                 "speedup": figure if metric == "speedup" else None,

@@ -5,14 +5,13 @@ python -m trainers.experiments.three_stages OUT [--preset cpu-small|h200] [--mod
 Base model, stage 1 (sft), stages 1 + 2 (self-supervised) and 1 + 2 + 3 (contrastive, in several
 arms of equal budget, each from several seeds) answer the same prompts on families that no training
 has seen. Another --seed is another run from the beginning, in a folder of its own. Every step is a
-command of the four rooms in a process of its own; its words and output stand in OUT/logs.
-With several devices the trainings of stage 3 run side by side, each with a GPU of its own. At the
-end the models answer side by side on any number of GPUs, since sampling a small one waits for the
-processor; their kernels are judged after that.
-A step that is done is not done again: what ends this program, SIGKILL included, ends its commands,
-and the same line goes on. A command that is past its --budget-s is interrupted, and what it has
-left counts: attempts and verdicts are stored as they come, and of a training the last checkpoint
-is evaluated.
+command of the four rooms in a process of its own; OUT/logs has its arguments and output. With
+several devices the trainings of stage 3 run side by side, each with a GPU of its own. At the end
+the models answer side by side on any number of GPUs, since sampling a small one waits for the
+processor; their kernels are judged after that. A step that is done is not done again: what ends
+this program, SIGKILL included, ends its commands, and the same line goes on. A command that is past
+its --budget-s is interrupted, and what it has left counts: attempts and verdicts are stored as they
+come, and of a training the last checkpoint is evaluated.
 
 OUT/result holds what docs/runs keeps: tables as Parquet, reports, the answers of docs/runs/*.sql.
 """

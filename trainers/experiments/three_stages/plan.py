@@ -1,4 +1,4 @@
-"""The steps of the experiment, in order: which commands, and how to see that each is done."""
+"""The steps of the experiment, in order: their commands, and how to check that each is done."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _HELD_OUT = (
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One command, and how to see that it has been done."""
+    """One command, and how to check that it is done."""
 
     name: str
     words: Callable[[], list[str]]
-    """Given when its turn comes: later steps name what earlier ones have made."""
+    """Computed when the step starts, because later steps name results of earlier ones."""
     holds: Callable[[], bool]
-    """Whether the lake and the folder have what the command leaves."""
+    """Whether the lake and the folder have the results of the command."""
     partial: bool = False
-    """Whether what a command has left when its time ran out is of use."""
+    """Whether the results are useful if the command runs out of time."""
     place: int | None = None
-    """Which of the devices it has to itself; None for all of them."""
+    """The device that it uses alone; None for all devices."""
 
 
 class Plan:
@@ -45,7 +45,7 @@ class Plan:
         self.lake = out / "lake"
 
     def count(self, sql: str, **values: Any) -> int:
-        """Return the one number that a question gives; 0 where there is no lake yet."""
+        """Return the number that a query gives; 0 if there is no lake yet."""
         try:
             with store.open(str(self.lake)) as lake:
                 return int(lake.sql(sql, values).rows()[0]["n"] or 0)
@@ -67,7 +67,7 @@ class Plan:
         sizes = self.sizes
         steps = [
             self._import_tasks("train", sides["train"], sizes.train_tasks, sizes.kernels),
-            # No kernel of the teacher at the test side: nothing there can leak.
+            # No kernel of the teacher on the test side, so that nothing there can leak.
             self._import_tasks("test", sides["test"], sizes.test_tasks, "none"),
         ]
         if sizes.starter:
@@ -107,8 +107,8 @@ class Plan:
         yield [self._evaluate()]
 
     def list_attempts(self) -> list[Step]:
-        """Return the steps in which the models that are there answer the held-out questions."""
-        # A training that has changed nothing has made no other policy.
+        """Return the steps in which the trained models answer the held-out prompts."""
+        # A training that has changed nothing has not made a new policy.
         models: dict[str, tuple[str, Path]] = {}
         for name, folder in self.find_models().items():
             models.setdefault(compute_policy_id(folder), (name, folder))
@@ -147,7 +147,7 @@ class Plan:
         folder = self.out / "data" / name
 
         def words() -> list[str]:
-            # A folder that a killed command has left is no dataset.
+            # The folder of a killed command is not a dataset.
             shutil.rmtree(folder, ignore_errors=True)
             return [
                 *("pipelines", "run", pipeline, "--purpose", purpose, "--name", name),
@@ -254,7 +254,7 @@ class Plan:
     def _contrastive_words(self, arm: str, seed: int) -> Callable[[], list[str]]:
         return lambda: [
             *("--model", str(self._find_start("self-supervised", "sft")), "--arm", arm),
-            # What has a device to itself sees no other.
+            # A step with its own device does not see the others.
             *("--device", self.devices[0] if len(self.devices) == 1 else "cuda:0"),
             *("--seed", str(seed)),
             *(word for one in self.sizes.judge for word in ("--judge", one)),
@@ -269,7 +269,7 @@ class Plan:
         return ["--device-kind", self.sizes.device.partition(":")[0]]
 
     def _find_base(self) -> Path | None:
-        """Return the folder of the base model: unpacked or made by the first training."""
+        """Return the folder of the base model, which the first training unpacks or makes."""
         with store.open(str(self.lake)) as lake:
             rows = lake.sql(
                 "SELECT json_extract_string(config, '$.folder') AS folder FROM policies "
@@ -290,5 +290,5 @@ class Plan:
         return max(steps, key=lambda one: int(one.name.partition("-")[2]), default=None)
 
     def _find_start(self, *names: str) -> Path:
-        """Return the model that a training starts from: of the first of these that made one."""
+        """Return the model that a training starts from: that of the first of these trainings."""
         return next(made for name in names if (made := self._find_model(name)) is not None)

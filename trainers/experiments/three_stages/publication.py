@@ -7,11 +7,11 @@ from pathlib import Path
 
 
 def mask_names(folder: Path, names: Mapping[str, str]) -> None:
-    """Take folders and the names of machines and GPUs out of what is to be published.
+    """Remove folders and the names of machines and GPUs from results before publication.
 
     Args:
-        folder: What is to be published.
-        names: Texts with what stands in their place.
+        folder: The results.
+        names: Texts and their replacements.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -1,4 +1,4 @@
-"""How much of everything an experiment does."""
+"""The sizes of an experiment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """How much of everything; words are those of the commands."""
+    """The sizes of an experiment, in the terms of the commands' options."""
 
     model: str
     device: str
@@ -20,7 +20,7 @@ class Sizes:
     """Whether the starter suite is there, for a model that is overfitted on its tasks."""
     teacher: tuple[str, ...] = ()
     judge: tuple[str, ...] = ()
-    """KEY=VALUE, of every judge alike."""
+    """KEY=VALUE, for every judge."""
     rows: tuple[str, ...] = ()
     sft: tuple[str, ...] = ()
     self_supervised: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ PRESETS = {
             *("--steps", "2", "--prompts-per-step", "2", "--group-size", "4", "--batch", "4"),
             *("--max-completion", "96", "--save-steps", "1", "--reward-rule", "milestone"),
             *("--sampling-temperature", "0.8"),
-            # The decay alone makes another model where no group has rewards that differ.
+            # The weight decay alone changes the model if all rewards of every group are equal.
             *("--trl", "learning_rate=1e-4", "--trl", "weight_decay=0.1"),
             *("--trl", "gradient_checkpointing=false"),
         ),
@@ -111,9 +111,9 @@ PRESETS = {
         contrastive=(
             *("--steps", "12", "--prompts-per-step", "4", "--group-size", "8", "--batch", "8"),
             *("--max-length", "5120", "--max-completion", "832", "--save-steps", "2"),
-            # A short session has a speed more often than CUDA-L1's rule finds one in it.
+            # A short session gives a speedup more often than CUDA-L1's rule accepts one.
             *("--reward-rule", "milestone"),
-            # Left out of the loss, answers without an end would be what nothing holds against.
+            # If the loss excluded truncated answers, nothing would penalize them.
             "--no-mask-truncated",
             *("--trl", "learning_rate=2e-5", "--trl", "gradient_checkpointing=false"),
         ),

@@ -1,4 +1,4 @@
-"""Does the steps of the experiment: one command each, timed, logged and done once."""
+"""Runs the steps of the experiment: one command each, timed, logged and done once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUERIES = ROOT / "docs" / "runs"
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _GRACE_S = 60
-"""Seconds that a command has after SIGINT to store what it holds."""
+"""Seconds that a command has after SIGINT to store its results."""
 
 
 class Study(Plan):
@@ -36,7 +36,7 @@ class Study(Plan):
         self.seconds: dict[str, float] = {}
 
     def do_step(self, step: Step) -> bool:
-        """Do a step where it is not done; return whether there is time and ground for the next.
+        """Do a step if it is not done; return whether to continue with the next.
 
         Raises:
             SystemExit: the command has failed.
@@ -57,7 +57,7 @@ class Study(Plan):
         took = time.monotonic() - begun
         log = self._read_log(step)
         collapsed = code == 1 and step.name == "self-supervised" and "has collapsed" in log
-        # What the time of all steps has cut off goes on another time; a budget of its own is final.
+        # A step that the total time cut off continues in the next run; its own budget is final.
         over = not in_time and limit < self.budget_s
         holds = collapsed or (not over and (step.partial or in_time) and step.holds())
         if in_time and not collapsed and (code or not holds):
@@ -133,7 +133,7 @@ class Study(Plan):
 
         def prepare_process() -> None:
             _die_with_parent()
-            # Where a shell has started this program in the background, the signal is ignored.
+            # A shell that starts this program in the background makes it ignore the signal.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.sched_setaffinity(0, cores)
 
@@ -170,13 +170,13 @@ class Study(Plan):
 
 
 def say(step: Step, text: str) -> None:
-    """Print a line about a step, in one piece: others say theirs at the same time."""
+    """Print a line about a step in one write, because other steps print at the same time."""
     sys.stdout.write(f"{step.name:24} {text}\n")
     sys.stdout.flush()
 
 
 def _die_with_parent() -> None:
-    """Have the kernel end a command whose driver is gone: two must not train in one folder."""
+    """Let the kernel end a command whose driver is gone, so that two never train in one folder."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

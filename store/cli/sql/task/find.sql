@@ -1,4 +1,4 @@
--- The tasks that a name, a name with its suite before it, or the start of an id stands for.
+-- The tasks with a name, with a suite and a name, or with an id prefix.
 SELECT DISTINCT task_id, suite, suite_revision, "name", title
 FROM task_labels
 WHERE
