@@ -43,8 +43,9 @@ _FEW_CALLS = 5
 class Config:
     """How long to measure, and what a candidate may use."""
 
-    policy: Policy = "fp32_strict"
-    """allow_tf32: let kernel and baselines compute float32 in TF32, with the tolerance of TF32."""
+    policy: Policy = "torch_default"
+    """Precision of float32 for kernel and baselines. torch_default: as PyTorch ships, with TF32 in
+    convolutions on a GPU. fp32_strict: no TF32. allow_tf32: TF32 everywhere, with its tolerance."""
     kernels: Kernels = "any"
     """custom_required: do not rank kernels that spend all of their time in library kernels."""
     calls: int = 22

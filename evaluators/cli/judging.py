@@ -144,7 +144,12 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
         from evaluators.scheduling.pending import Selection
 
         selection = Selection(
-            suite=suite, kernel=kernel, where=where, contended=contended, limit=limit
+            suite=suite,
+            kernel=kernel,
+            where=where,
+            contended=contended,
+            precision=getattr(config, "policy", None),
+            limit=limit,
         )
         judging = _Judging(evaluator, module, config, common)
         if ray is not None:

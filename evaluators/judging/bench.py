@@ -85,7 +85,7 @@ class Bench:
         self._baselines: BaselineWorkers | None = None
         self._baseline_sizes = Sizes(0, 0)
         self._floor: Floor | None = None
-        self._policy: Policy = "fp32_strict"
+        self._policy: Policy = "torch_default"
         self.unavailable: dict[str, str] = {}
         """Baselines that are unavailable for the current task, each with the reason."""
         self._relax_isolation()
@@ -146,7 +146,14 @@ class Bench:
             if not self._task_server.is_alive:
                 self._task_server.close()
                 self._task_server = ForkServer(self._threads, self._environment)
-            self._reference = Reference(code, axes, self.device, self._task_server, self._threads)
+            self._reference = Reference(
+                code,
+                axes,
+                self.device,
+                self._task_server,
+                self._threads,
+                convolution_tf32=self._policy == "torch_default",
+            )
         return self._reference
 
     def _end_reference(self) -> None:
@@ -157,7 +164,8 @@ class Bench:
 
     def set_policy(self, policy: Policy) -> None:
         """Judge under a policy from here on, which holds for candidates and baselines alike."""
-        if policy != self._policy:
+        if policy != self._policy and self.device == "cuda":  # all are the same on a processor
+            self._end_reference()
             self.end_baselines()
             self.unavailable = {}
         self._policy = policy
@@ -310,7 +318,8 @@ class Bench:
             "device": self.device,
             "threads": self._threads,
             "flush_bytes": compute_flush_bytes(self.device),
-            "allow_tf32": self._policy == "allow_tf32",
+            "convolution_tf32": self._policy != "fp32_strict",
+            "product_tf32": self._policy == "allow_tf32",
         }
         worker = WorkerHandle(
             server,

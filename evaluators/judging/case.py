@@ -8,8 +8,12 @@ from typing import Any, Literal, TypeAlias
 
 from evaluators.judging.flags import NONEQUIVALENT
 
-Policy: TypeAlias = Literal["fp32_strict", "allow_tf32"]
-"""fp32_strict: no precision below the task's own. allow_tf32: TF32 may compute float32."""
+Policy: TypeAlias = Literal["torch_default", "fp32_strict", "allow_tf32"]
+"""Precision that a kernel and its baselines may compute float32 in.
+
+torch_default: as PyTorch ships, where convolutions use TF32 on a GPU and products do not; a kernel
+may round as much as eager then does. fp32_strict: float32 alone. allow_tf32: TF32 everywhere.
+"""
 
 Kernels: TypeAlias = Literal["any", "custom_required"]
 """any: a rewrite in PyTorch ranks. custom_required: such a rewrite is correct and does not rank."""

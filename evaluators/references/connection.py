@@ -42,7 +42,14 @@ class TaskConnection:
     """
 
     def __init__(
-        self, code: str, axes: Mapping[str, Any], device: str, fork_server: ForkServer, threads: int
+        self,
+        code: str,
+        axes: Mapping[str, Any],
+        fork_server: ForkServer,
+        *,
+        device: str,
+        threads: int,
+        convolution_tf32: bool,
     ) -> None:
         self._device = device
         self._most_bytes = _half_of_memory()
@@ -57,7 +64,11 @@ class TaskConnection:
         try:
             self._process = fork_server.start(
                 {_TASK_FILE: code},
-                setting={"device": device, "threads": threads},
+                setting={
+                    "device": device,
+                    "threads": threads,
+                    "convolution_tf32": convolution_tf32,
+                },
                 limits=_limits(device),
                 inbox=self._files["inbox"],
                 outbox=self._files["outbox"],

@@ -62,6 +62,8 @@ class Reference:
         device: str,
         fork_server: ForkServer,
         threads: int = 1,
+        *,
+        convolution_tf32: bool = False,
     ) -> None:
         self.device = device
         self.draws = False
@@ -73,7 +75,14 @@ class Reference:
         self.refused: set[str] = set()
         """Flags of the inputs that end the process in which the task's module gets them."""
         self._initial: ModuleState | None = None
-        self._connection = TaskConnection(code, axes, device, fork_server, threads)
+        self._connection = TaskConnection(
+            code,
+            axes,
+            fork_server,
+            device=device,
+            threads=threads,
+            convolution_tf32=convolution_tf32,
+        )
         self.arguments = self._connection.arguments
         """Arguments of the task's constructor."""
 

@@ -34,6 +34,8 @@ class Setting:
 
     device: str
     threads: int
+    convolution_tf32: bool
+    """Use TF32 in convolutions on a GPU, as PyTorch does by default."""
 
 
 class TaskWorker:
@@ -65,7 +67,7 @@ class TaskWorker:
         """Run the task's code and make its module; returns the constructor's arguments."""
         torch.set_num_threads(self._setting.threads)
         if self._setting.device == "cuda":
-            torch.backends.cudnn.allow_tf32 = False
+            torch.backends.cudnn.allow_tf32 = self._setting.convolution_tf32
             torch.backends.cuda.matmul.allow_tf32 = False
         code = Path(path).read_text("utf-8", errors="surrogateescape")
         self._task = TaskModule(code, axes, self._setting.device)

@@ -28,6 +28,8 @@ class Selection:
     """SQL over the columns of pending_kernels.sql."""
     contended: bool = False
     """Also those whose every session shared its host with other work."""
+    precision: str | None = None
+    """On a GPU, kernels without a verdict by this precision; None for any precision."""
     limit: int | None = None
 
 
@@ -58,6 +60,7 @@ def find_pending(
         "device_kind": devices[0]["kind"],
         "suite": selection.suite,
         "contended": selection.contended,
+        "precision": selection.precision,
     }
     if selection.where is None:
         pending = lake.run(query, parameters).arrow()

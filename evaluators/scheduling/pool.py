@@ -114,6 +114,7 @@ class Pool:
         with ExitStack() as stack:
             self._evaluator = contract.load(self._name)
             config = self._evaluator.Config() if self._config is None else self._config
+            self._precision = getattr(config, "policy", None)
             self._judges, self._builders = stack.enter_context(
                 open_judges(self._name, self._layout.places, self._layout.builders, config)
             )
@@ -237,6 +238,7 @@ class Pool:
             "version": self._evaluator.VERSION,
             "device_ids": sorted(self._devices),
             "device_kind": self.device["kind"],
+            "precision": self._precision,
         }
         verdicts = lake.run(read_sql(__file__, "standing_verdicts"), parameters).arrow()
         if verdicts.num_rows < len(wanted):

@@ -54,7 +54,8 @@ class Setting:
     flush_bytes: int
     inbox_bytes: int
     outbox_bytes: int
-    allow_tf32: bool = False
+    convolution_tf32: bool = False
+    product_tf32: bool = False
     pretends_gpu: bool = False
     """Report a GPU to the code although none is visible: much of it compiles only then."""
 
@@ -82,8 +83,8 @@ class Worker:
         self._marks: list[torch.cuda.Event] = []
         self._flush_words = setting.flush_bytes // 4
         if setting.device == "cuda":
-            torch.backends.cudnn.allow_tf32 = setting.allow_tf32
-            torch.backends.cuda.matmul.allow_tf32 = setting.allow_tf32
+            torch.backends.cudnn.allow_tf32 = setting.convolution_tf32
+            torch.backends.cuda.matmul.allow_tf32 = setting.product_tf32
             self._synchronize = torch.cuda.synchronize
             self._streams = Streams()
             # Recording makes the GPU switch to this context even for a call that does nothing.

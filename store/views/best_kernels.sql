@@ -26,6 +26,7 @@ SELECT
     best.device,
     best.baseline,
     best.clock,
+    best."precision",
     best.kernel_id,
     best.speedup,
     best.speedup_low,

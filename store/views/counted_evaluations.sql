@@ -1,7 +1,9 @@
 -- One row per evaluation that counts: this lake's own, and pulled ones where the lake has none.
 -- A pulled evaluation (origin is not NULL) counts only for a kernel, task and device name that this
 -- lake has not judged itself, whatever version, date or workload the pulled row states. Two devices
--- are the same here if they have the same name.
+-- are the same here if they have the same name. precision is the first word of policy: the
+-- precision that kernel and baselines may compute float32 in. On a processor the precisions do not
+-- differ, and an evaluation that names none ran with PyTorch's own flags: both are torch_default.
 WITH own AS (
     SELECT DISTINCT evaluations.kernel_id, evaluations.task_id, devices."name" AS device
     FROM evaluations
@@ -9,17 +11,27 @@ WITH own AS (
     SEMI JOIN (SELECT kernel_id, task_id FROM evaluations WHERE origin IS NOT NULL) AS pulled
         ON pulled.kernel_id = evaluations.kernel_id AND pulled.task_id = evaluations.task_id
     WHERE evaluations.origin IS NULL AND evaluations.status <> 'evaluator_error'
+),
+counted AS (
+    SELECT *
+    FROM evaluations
+    WHERE origin IS NULL
+    UNION ALL
+    SELECT pulled.*
+    FROM evaluations AS pulled
+    INNER JOIN devices ON devices.device_id = pulled.device_id
+    ANTI JOIN own
+        ON
+            own.kernel_id = pulled.kernel_id
+            AND own.task_id = pulled.task_id
+            AND own.device = devices."name"
+    WHERE pulled.origin IS NOT NULL
 )
-SELECT *
-FROM evaluations
-WHERE origin IS NULL
-UNION ALL
-SELECT pulled.*
-FROM evaluations AS pulled
-INNER JOIN devices ON devices.device_id = pulled.device_id
-ANTI JOIN own
-    ON
-        own.kernel_id = pulled.kernel_id
-        AND own.task_id = pulled.task_id
-        AND own.device = devices."name"
-WHERE pulled.origin IS NOT NULL
+SELECT
+    counted.*,
+    CASE
+        WHEN devices.kind = 'cpu' THEN 'torch_default'
+        ELSE coalesce(split_part(counted.policy, ' ', 1), 'torch_default')
+    END AS "precision"
+FROM counted
+LEFT JOIN devices ON devices.device_id = counted.device_id

@@ -1,17 +1,35 @@
--- One row per task, workload, device and baseline: the clock that ranks there.
--- On a GPU the ranking clock is gpu, which times the device's own work: it does not depend on the
--- host, and nothing that a kernel does outside its call adds to it. On a processor it is
--- throughput, because a short call can only be timed together with others. Where the ranking clock
--- was not measured, another clock ranks, so that one table never mixes two clocks.
-SELECT
-    timings.task_id, timings.workload_id, devices."name" AS device, timings.arm AS baseline,
-    CASE
-        WHEN bool_or(timings.clock = 'gpu') THEN 'gpu'
-        WHEN any_value(devices.kind) = 'cuda' AND bool_or(timings.clock = 'latency') THEN 'latency'
-        WHEN bool_or(timings.clock = 'throughput') THEN 'throughput'
-        ELSE 'latency'
-    END AS clock
-FROM clocked_timings AS timings
-INNER JOIN devices ON devices.device_id = timings.device_id
-WHERE timings.arm <> 'kernel' AND timings.clock IS NOT NULL
-GROUP BY timings.task_id, timings.workload_id, devices."name", timings.arm
+-- One row per task, workload, device and baseline: the clock and the precision that rank there.
+-- The precision is torch_default, which is what users of PyTorch run. Where nothing was timed by it,
+-- fp32_strict ranks, and else allow_tf32. On a GPU the ranking clock is gpu, which times the
+-- device's own work: it does not depend on the host, and nothing that a kernel does outside its
+-- call adds to it. On a processor it is throughput, because a short call can only be timed together
+-- with others. Where the ranking clock was not measured, another clock ranks. One table thus never
+-- mixes two clocks or two precisions for the same task.
+WITH measured AS (
+    SELECT
+        timings.task_id, timings.workload_id, devices."name" AS device, devices.kind,
+        timings.arm AS baseline, timings.clock, evaluations."precision"
+    FROM clocked_timings AS timings
+    INNER JOIN counted_evaluations AS evaluations
+        ON evaluations.evaluation_id = timings.evaluation_id
+    INNER JOIN devices ON devices.device_id = timings.device_id
+    WHERE timings.arm <> 'kernel' AND timings.clock IS NOT NULL
+),
+grouped AS (
+    SELECT
+        task_id, workload_id, device, baseline, "precision",
+        CASE
+            WHEN bool_or(clock = 'gpu') THEN 'gpu'
+            WHEN any_value(kind) = 'cuda' AND bool_or(clock = 'latency') THEN 'latency'
+            WHEN bool_or(clock = 'throughput') THEN 'throughput'
+            ELSE 'latency'
+        END AS clock
+    FROM measured
+    GROUP BY task_id, workload_id, device, baseline, "precision"
+)
+SELECT task_id, workload_id, device, baseline, clock, "precision"
+FROM grouped
+QUALIFY row_number() OVER (
+    PARTITION BY task_id, workload_id, device, baseline
+    ORDER BY "precision" <> 'torch_default', "precision" <> 'fp32_strict'
+) = 1

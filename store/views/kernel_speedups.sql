@@ -14,6 +14,7 @@ INNER JOIN default_clocks
         AND default_clocks.device = newest_speedups.device
         AND default_clocks.baseline = newest_speedups.baseline
         AND default_clocks.clock = newest_speedups.clock
+        AND default_clocks."precision" = newest_speedups."precision"
 LEFT JOIN quarantined ON quarantined.kernel_id = newest_speedups.kernel_id
 LEFT JOIN nonequivalent
     ON

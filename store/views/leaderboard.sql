@@ -29,7 +29,8 @@ WITH results AS (
             AS geomean_missing_as_1,
         avg(speedup) FILTER (WHERE NOT degenerate) AS mean_without_degenerate,
         avg(speedup) AS mean_with_degenerate,
-        count(*) FILTER (WHERE left_out) AS weak
+        count(*) FILTER (WHERE left_out) AS weak,
+        string_agg(DISTINCT "precision", ', ' ORDER BY "precision") AS "precision"
     FROM task_results
     GROUP BY suite, suite_revision, "level", device, baseline, policy_id, policy
 ),
@@ -43,7 +44,8 @@ SELECT
     mean, max, p75, p50, p25, success, faster, tasks, n, pending, geomean,
     sorted[r] AS p50_low,
     sorted[n + 1 - r] AS p50_high,
-    mean_missing_as_1, geomean_missing_as_1, mean_without_degenerate, mean_with_degenerate, weak
+    mean_missing_as_1, geomean_missing_as_1, mean_without_degenerate, mean_with_degenerate, weak,
+    "precision"
 FROM ranked
 ORDER BY
     suite, suite_revision, "level" NULLS FIRST, device, baseline,

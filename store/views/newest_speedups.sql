@@ -1,4 +1,4 @@
--- One row per kernel, task, workload, device, baseline and clock: the newest session that counts.
+-- One row per kernel, task, workload, device, baseline, clock and precision: the newest session that counts.
 -- A session counts if the kernel is correct and neither of its two arms is noisy. The view takes
 -- the newest session and not the best one, so that repeating a measurement until it is lucky gains
 -- nothing. The order is one struct, so that DuckDB can compute a maximum per group and need not
@@ -7,6 +7,6 @@ SELECT *
 FROM speedups
 WHERE correct AND NOT noisy
 QUALIFY row_number() OVER (
-    PARTITION BY kernel_id, task_id, workload_id, device, baseline, clock
+    PARTITION BY kernel_id, task_id, workload_id, device, baseline, clock, "precision"
     ORDER BY {'measured_at': measured_at, 'session_id': session_id} DESC
 ) = 1

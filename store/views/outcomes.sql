@@ -1,24 +1,47 @@
 -- One row per kernel, task, workload and device: the verdict of all evaluators together.
 -- A kernel is correct if every evaluator that judged it says so; one failing verdict is enough to
--- fail it.
-WITH judged AS (
+-- fail it. The verdicts are those by torch_default, or by the other precisions where nothing has
+-- judged the kernel by torch_default. A kernel that was rejected for cheating by any precision
+-- fails.
+WITH verdict_structs AS (
     SELECT
-        kernel_id, task_id, workload_id, device_id, device,
-        count(*) AS evaluators,
-        max(last_judged_at) AS last_judged_at,
-        max({
+        *,
+        "precision" = 'torch_default' OR status = 'rejected' AS by_default,
+        {
             'failed': status <> 'correct', 'last_judged_at': last_judged_at,
             'evaluator': evaluator, 'status': status, 'reason': reason
-        }) AS deciding
+        } AS verdict
     FROM verdicts
+),
+grouped AS (
+    SELECT
+        kernel_id, task_id, workload_id, device_id, device,
+        bool_or("precision" = 'torch_default') AS has_default,
+        {
+            'evaluators': count(DISTINCT evaluator) FILTER (WHERE by_default),
+            'last_judged_at': max(last_judged_at) FILTER (WHERE by_default),
+            'deciding': max(verdict) FILTER (WHERE by_default)
+        } AS of_default,
+        {
+            'evaluators': count(DISTINCT evaluator),
+            'last_judged_at': max(last_judged_at),
+            'deciding': max(verdict)
+        } AS of_any
+    FROM verdict_structs
     GROUP BY kernel_id, task_id, workload_id, device_id, device
+),
+judged AS (
+    SELECT
+        kernel_id, task_id, workload_id, device_id, device,
+        CASE WHEN has_default THEN of_default ELSE of_any END AS chosen
+    FROM grouped
 )
 SELECT
     kernel_id, task_id, workload_id, device_id, device,
-    NOT deciding.failed AS correct,
-    deciding.status AS status,
-    deciding.reason AS reason,
-    deciding.evaluator AS evaluator,
-    evaluators,
-    last_judged_at
+    NOT chosen.deciding.failed AS correct,
+    chosen.deciding.status AS status,
+    chosen.deciding.reason AS reason,
+    chosen.deciding.evaluator AS evaluator,
+    chosen.evaluators AS evaluators,
+    chosen.last_judged_at AS last_judged_at
 FROM judged

@@ -14,6 +14,7 @@ INNER JOIN default_clocks
         AND default_clocks.device = speedups.device
         AND default_clocks.baseline = speedups.baseline
         AND default_clocks.clock = speedups.clock
+        AND default_clocks."precision" = speedups."precision"
 LEFT JOIN quarantined ON quarantined.kernel_id = speedups.kernel_id
 LEFT JOIN nonequivalent
     ON

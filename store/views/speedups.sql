@@ -69,9 +69,14 @@ ranked AS (
     FROM paired
 ),
 failures AS (
-    SELECT DISTINCT kernel_id, task_id, workload_id, device_id
+    -- A failure counts for the precision of its verdict, and a rejected cheat for all of them.
+    SELECT
+        kernel_id, task_id, workload_id, device_id,
+        list("precision") AS precisions,
+        bool_or(status = 'rejected') AS rejected
     FROM verdicts
     WHERE NOT correct
+    GROUP BY kernel_id, task_id, workload_id, device_id
 )
 SELECT
     ranked.session_id,
@@ -83,6 +88,7 @@ SELECT
     verdicts.device,
     evaluations.evaluator,
     evaluations.evaluator_version,
+    evaluations."precision",
     ranked.baseline,
     ranked.clock,
     ranked.n,
@@ -93,7 +99,9 @@ SELECT
     ranked.ratios[ranked.n + 1 - ranked.r] * ranked.apart AS speedup_high,
     verdicts.status,
     -- One evaluator that finds the kernel wrong is enough, be it another one than the session's.
-    failures.kernel_id IS NULL AS correct,
+    NOT coalesce(
+        failures.rejected OR list_contains(failures.precisions, evaluations."precision"), false
+    ) AS correct,
     ranked.noisy,
     ranked.measured_at
 FROM ranked
@@ -110,6 +118,7 @@ INNER JOIN verdicts
         AND verdicts.workload_id = evaluations.workload_id
         AND verdicts.device_id = evaluations.device_id
         AND verdicts.evaluator = evaluations.evaluator
+        AND verdicts."precision" = evaluations."precision"
         AND verdicts.evaluator_version = evaluations.evaluator_version
 LEFT JOIN failures
     ON

@@ -55,7 +55,8 @@ best AS (
         min({
             'slowness': -scored_speedups.speedup_low,
             'kernel_id': scored_speedups.kernel_id,
-            'speedup': scored_speedups.speedup
+            'speedup': scored_speedups.speedup,
+            'precision': scored_speedups."precision"
         }) AS kernel
     FROM scored_speedups
     INNER JOIN by_policy
@@ -114,7 +115,8 @@ SELECT
     judged.task_id IS NOT NULL OR NOT attempted.has_kernel AS decided,
     coalesce(judged.correct, false) AS correct,
     best.kernel.kernel_id AS kernel_id,
-    best.kernel.speedup AS speedup
+    best.kernel.speedup AS speedup,
+    best.kernel."precision" AS "precision"
 FROM places
 LEFT JOIN baselines
     ON

@@ -1,4 +1,4 @@
--- One row per kernel, task, workload, device and evaluator: the verdict that counts.
+-- One row per kernel, task, workload, device, evaluator and precision: the verdict that counts.
 -- Only the newest evaluator version counts. Within it, any failure of the candidate outweighs a
 -- pass, so that a flaky or cheating kernel cannot be judged again until it passes. evaluator_error
 -- is a fault of the judge and says nothing about the kernel: a group with no other status has no
@@ -7,7 +7,7 @@
 WITH judged AS (
     -- One pass; DuckDB leaves out the aggregates of columns that nobody asks for.
     SELECT
-        kernel_id, task_id, workload_id, device_id, evaluator,
+        kernel_id, task_id, workload_id, device_id, evaluator, "precision",
         max(evaluator_version) AS evaluator_version,
         -- The newest version decides, in it the newest failure; where there is none, the newest pass.
         max({
@@ -21,7 +21,7 @@ WITH judged AS (
         list(evaluator_version) AS versions
     FROM counted_evaluations
     WHERE status <> 'evaluator_error'
-    GROUP BY kernel_id, task_id, workload_id, device_id, evaluator
+    GROUP BY kernel_id, task_id, workload_id, device_id, evaluator, "precision"
 )
 SELECT
     judged.kernel_id,
@@ -29,6 +29,7 @@ SELECT
     judged.workload_id,
     judged.device_id,
     judged.evaluator,
+    judged."precision",
     judged.evaluator_version,
     judged.deciding.status AS status,
     judged.deciding.reason AS reason,

@@ -238,6 +238,22 @@ def test_under_tf32_eagers_own_error_hides_no_lower_precision() -> None:
     assert not is_below_policy(compare(wanted, a @ b, "allow_tf32").precision_class, "allow_tf32")
 
 
+def test_by_torch_default_a_kernel_may_round_as_much_as_eager() -> None:
+    draw = torch.Generator().manual_seed(0)
+    a, b = torch.randn(64, 512, generator=draw), torch.randn(512, 64, generator=draw)
+    rounded, exact = a.half().float() @ b.half().float(), [a.double() @ b.double()]
+    lower = a.bfloat16().float() @ b.bfloat16().float()
+    for eager, outputs in (
+        (rounded, ((rounded, "tf32", False), (a @ b, "fp32", False), (lower, "bf16", True))),
+        (a @ b, ((rounded, "tf32", True), (a @ b, "fp32", False))),
+    ):
+        wanted = Expected(eager, exact, [a, b])
+        for output, expected, is_below in outputs:
+            found = compare(wanted, output, "torch_default")
+            assert found.precision_class == expected
+            assert is_below_policy(expected, "torch_default", found.eager_class) == is_below
+
+
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 def test_complex_numbers(dtype: torch.dtype) -> None:
     exact = torch.complex(torch.arange(4.0).double(), torch.ones(4).double())

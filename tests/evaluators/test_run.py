@@ -174,6 +174,40 @@ def test_what_was_timed_beside_other_work_is_pending_when_asked(lake_with_kernel
     assert "foreign.py" not in list_pending(lake_with_kernels, CPU, contended=True)
 
 
+def test_a_gpu_judges_again_by_another_precision(lake_with_kernels: str) -> None:
+    right = Selection(where="path = 'right.py'")
+    with store.open(lake_with_kernels) as lake:
+        pending = {
+            device["kind"]: find_pending(lake, judge, [device], right).to_pylist()
+            for device in (CPU, CUDA)
+        }
+    rows = [
+        {
+            **{name: kernel[name] for name in ("kernel_id", "task_id", "workload_id")},
+            "evaluation_id": f"on {device['kind']}",
+            "device_id": device["device_id"],
+            "evaluator": "judge",
+            "evaluator_version": judge.VERSION,
+            "policy": "fp32_strict custom_required",
+            "status": "correct",
+            "created_at": datetime.now(UTC),
+        }
+        for device in (CPU, CUDA)
+        for kernel in pending[device["kind"]]
+    ]
+    about = {"name": "a device", "model": "m", "created_at": datetime.now(UTC)}
+    with store.writer(lake_with_kernels, author="tests") as writer:
+        writer.append({"devices": [CPU | about, CUDA | about], "evaluations": rows}, "verdicts")
+    for device, precision, is_pending in (
+        (CPU, "torch_default", False),
+        (CUDA, "torch_default", True),
+        (CUDA, "fp32_strict", False),
+        (CUDA, None, False),
+    ):
+        found = list_pending(lake_with_kernels, device, precision=precision)
+        assert ("right.py" in found) == is_pending, (device, precision)
+
+
 def test_the_workload_is_the_devices_own(lake_with_kernels: str) -> None:
     with store.open(lake_with_kernels) as lake:
         axes = {

@@ -95,4 +95,4 @@ def test_tasks_are_audited_once_and_verdicts_on_weak_ones_say_so(lake_with_tasks
         [row] = lake.sql("SELECT status, flags, policy, rel_l2_error FROM evaluations").rows()
     assert row["status"] == "correct", row
     assert "weak_task" in row["flags"]
-    assert row["policy"] == "fp32_strict"
+    assert row["policy"] == "torch_default"

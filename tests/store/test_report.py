@@ -216,7 +216,7 @@ def test_figures_on_the_page_are_those_of_the_views(report_folder: Path, plain_l
     assert row is not None
     assert row["n"] == row["tasks"] == 2
     shown = f"{row['geomean']:#.3g} {row['p50']:#.3g} [{row['p50_low']:#.3g}, "
-    assert f"any eager 2 2 2 2 {shown}{row['p50_high']:#.3g}]" in text
+    assert f"any eager torch_default 2 2 2 2 {shown}{row['p50_high']:#.3g}]" in text
     # Twelve claims of the training run hold on the A100; the one of a wrong kernel falls.
     assert "A100 eager 13 12 0 1 1 0 12 " in text
     assert "368" in text

@@ -131,6 +131,7 @@ def test_a_failure_wins_over_passes_of_the_same_version(judgements: store.Lake) 
             "workload_id": SIZES["workload_id"],
             "device_id": LAPTOP["device_id"],
             "evaluator": "starter",
+            "precision": "torch_default",
             "evaluator_version": 1,
             "status": "incorrect",
             "reason": "unspecified",

@@ -30,6 +30,8 @@ class PrecisionRecord:
     verdict_classes: list[str | None] = field(default_factory=list[str | None])
     robustness_classes: list[str | None] = field(default_factory=list[str | None])
     """Classes of the calls that show the precision; None for a wrong answer."""
+    eager_class: str | None = None
+    """Lowest class of the eager reference in these calls."""
     has_few_elements: bool = False
     """Whether an answer has so few elements that it may be right by chance."""
 
@@ -37,6 +39,11 @@ class PrecisionRecord:
         """Record how many elements an answer of the task has."""
         sizes = [tensor.numel() for tensor in tensors_of(answer) if not is_whole(tensor)]
         self.has_few_elements = 0 < sum(sizes) < _FEW_ELEMENTS
+
+    def note_eager(self, comparison: Comparison | None) -> None:
+        """Note the class of the eager reference in a call."""
+        if comparison is not None:
+            self.eager_class = max(self.eager_class, comparison.eager_class, key=rank_class)
 
     def classify(self, evidence: Evidence, policy: Policy) -> None:
         """Set the precision class: the middle one of the verdict calls, or a worse one seen later.
@@ -52,7 +59,7 @@ class PrecisionRecord:
         comparison: Comparison = evidence.comparison
         evidence.comparison = replace(comparison, precision_class=worst)
         is_unknown = bool(self.robustness_classes) and not any(self.robustness_classes)
-        if is_unknown or is_below_policy(worst, policy):
+        if is_unknown or is_below_policy(worst, policy, self.eager_class):
             evidence.flags.add("precision_below_policy")
 
 

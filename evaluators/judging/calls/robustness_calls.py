@@ -130,8 +130,10 @@ class RobustnessCalls:
         """Record the precision that an answer shows; None if the answer is wrong."""
         few = self._precision.has_few_elements
         shown = classify_rounding(comparison, typical=variation.widens)
+        self._precision.note_eager(comparison)
+        eager_class = self._precision.eager_class
         # A single sum may be right by chance, or close to zero, where any error is large.
-        if few or (shown is not None and is_below_policy(shown, self._candidate.policy)):
+        if few or is_below_policy(shown, self._candidate.policy, eager_class):
             joint = self._compare_draws(variation, DRAWS_OF_FEW if few else 1)
             repeated = classify_rounding(joint, typical=variation.widens)
             shown = pick_class(shown, repeated, has_few_elements=few)

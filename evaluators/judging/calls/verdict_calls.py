@@ -120,6 +120,7 @@ class VerdictCalls:
             raise self._explain_failure(comparison, question, output, number)
         self._evidence.comparison = merge_comparisons(self._evidence.comparison, comparison)
         self._precision.verdict_classes.append(comparison.precision_class)
+        self._precision.note_eager(comparison)
         if is_inspected and not self._reference.mutates:
             pairs = pair_tensors(question.inputs, worker.inputs(slot))
             if not all(has_same_bits(a, b) for a, b in pairs):

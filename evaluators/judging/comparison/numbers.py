@@ -15,7 +15,11 @@ from evaluators.judging.comparison.error_text import (
     get_element,
 )
 from evaluators.judging.comparison.pieces import OutputTensor, Piece, iterate_pieces
-from evaluators.judging.comparison.precision_class import classify_error, rank_class
+from evaluators.judging.comparison.precision_class import (
+    classify_eager,
+    classify_error,
+    rank_class,
+)
 from evaluators.judging.comparison.result import Comparison
 from evaluators.judging.comparison.tolerance import (
     EAGER_ERRORS_ALLOWED,
@@ -62,17 +66,25 @@ def compare_numbers(
     for piece in kept_pieces or iterate_pieces(output.wanted, output.exact, output.given):
         errors.add(piece)
     relative = math.sqrt(errors.squares / scan.squares) if scan.squares else None
-    precision = typical = None
+    precision = typical = eager = None
     if output.wanted.dtype in SINGLE and relative is not None:
         eager_relative = math.sqrt(errors.eager_squares / scan.squares)
         by_norm = classify_error(relative, eager_relative, policy, terms)
         quartiles = errors.candidate.compute_quartile(), errors.eager.compute_quartile()
         typical = classify_error(*quartiles, policy, terms)
         precision = max(by_norm, typical, key=rank_class)
+        eager = classify_eager(eager_relative, terms)
     message = _describe_fault(output, errors, scan.finite, is_special=usual is not None)
     reason = None if message is None else "incorrect_numerical"
     return Comparison(
-        reason, message, errors.largest, errors.largest_scaled, relative, precision, typical
+        reason,
+        message,
+        errors.largest,
+        errors.largest_scaled,
+        relative,
+        precision,
+        typical,
+        eager,
     )
 
 

@@ -31,7 +31,7 @@ _INDICES = (torch.int64, torch.int32)
 def compare(
     expected: Expected,
     output: Any,
-    policy: Policy = "fp32_strict",
+    policy: Policy = "torch_default",
     choices: Callable[[], Sequence[Choice]] = tuple,
     usual: Sequence[float] | None = None,
 ) -> Comparison:

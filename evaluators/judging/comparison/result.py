@@ -24,6 +24,8 @@ class Comparison:
     """Precision that the error corresponds to, for float32 tasks."""
     typical_class: str | None = None
     """The same by the upper quartile of the relative error alone, whatever a few answers say."""
+    eager_class: str | None = None
+    """Precision that the eager reference's own error corresponds to."""
 
 
 def merge_comparisons(one: Comparison, other: Comparison) -> Comparison:
@@ -38,4 +40,5 @@ def merge_comparisons(one: Comparison, other: Comparison) -> Comparison:
         rel_l2_error=max(one.rel_l2_error or 0.0, other.rel_l2_error or 0.0),
         precision_class=max(one.precision_class, other.precision_class, key=rank_class),
         typical_class=max(one.typical_class, other.typical_class, key=rank_class),
+        eager_class=max(one.eager_class, other.eager_class, key=rank_class),
     )

@@ -1,7 +1,8 @@
 -- One row per kernel and task that still lacks a verdict of one evaluator version on these devices.
 -- A verdict on any of the devices is enough: they are alike. Parameters: evaluator, version,
 -- device_ids, device_kind (cpu or cuda), suite (NULL for every suite), contended (whether a verdict
--- whose session shared its host with other work counts as none).
+-- whose session shared its host with other work counts as none), precision (that of the verdicts
+-- that count on a GPU; NULL for any).
 WITH attempts AS (
     SELECT DISTINCT generations.kernel_id, generations.task_id
     FROM generations
@@ -36,6 +37,11 @@ judged AS (
         AND status <> 'evaluator_error'
         AND origin IS NULL
         AND NOT ($contended AND list_contains(flags, 'contended'))
+        AND (
+            $device_kind = 'cpu'
+            OR $precision IS NULL
+            OR coalesce(split_part(policy, ' ', 1), 'torch_default') = $precision
+        )
 )
 SELECT
     runnable.kernel_id,

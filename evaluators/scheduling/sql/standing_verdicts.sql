@@ -5,7 +5,7 @@
 -- included, because a policy writes for this device. speedup is that of the newest session over
 -- eager that may be ranked. findings are the classes of findings that are not dismissed and have a
 -- confidence of 0.5 or more. `requested` (kernel_id, task_id, position) is registered.
--- Parameters: evaluator, version, device_ids, device_kind.
+-- Parameters: evaluator, version, device_ids, device_kind, precision (as in pending_kernels.sql).
 WITH judged AS (
     SELECT
         evaluations.kernel_id, evaluations.task_id, evaluations.workload_id,
@@ -24,6 +24,11 @@ WITH judged AS (
         AND evaluations.device_id IN (SELECT unnest($device_ids))
         AND evaluations.status <> 'evaluator_error'
         AND evaluations.origin IS NULL
+        AND (
+            $device_kind = 'cpu'
+            OR $precision IS NULL
+            OR coalesce(split_part(evaluations.policy, ' ', 1), 'torch_default') = $precision
+        )
     GROUP BY evaluations.kernel_id, evaluations.task_id, evaluations.workload_id
 ),
 measured AS (

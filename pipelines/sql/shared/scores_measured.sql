@@ -12,7 +12,9 @@ WITH sole_device AS (
 ),
 -- One row per task: what its score is read at. A workload belongs to one task.
 scored AS MATERIALIZED (
-    SELECT scored_workloads.task_id, scored_workloads.workload_id, default_clocks.clock
+    SELECT
+        scored_workloads.task_id, scored_workloads.workload_id, default_clocks.clock,
+        default_clocks."precision"
     FROM scored_workloads
     SEMI JOIN asked ON asked.task_id = scored_workloads.task_id
     INNER JOIN default_clocks
@@ -87,5 +89,8 @@ SELECT
     END AS dropped
 FROM newest_speedups AS measured
 INNER JOIN scored
-    ON scored.workload_id = measured.workload_id AND scored.clock = measured.clock
+    ON
+        scored.workload_id = measured.workload_id
+        AND scored.clock = measured.clock
+        AND scored."precision" = measured."precision"
 WHERE measured.device = $device AND measured.baseline = $baseline

@@ -3,6 +3,7 @@ SELECT
     device,
     baseline,
     clock,
+    "precision",
     kernel_ms,
     baseline_ms,
     speedup,

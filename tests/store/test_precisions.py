@@ -1,0 +1,116 @@
+"""Verdicts and speedups by precision: what ranks, and that no table mixes two precisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import builders as b
+import pytest
+
+import store
+
+TASK = b.task()
+GPU, CPU = b.device("H200", kind="cuda"), b.device("laptop")
+SIZES = b.workload(TASK)
+BOTH, STRICT, WRONG, CHEAT = (b.kernel(name) for name in ("both", "strict", "wrong", "cheat"))
+
+Ask = Callable[[str], list[dict[str, Any]]]
+
+
+def judge(
+    kernel: b.Row, policy: str | None, speedup: float | None = None, **options: Any
+) -> dict[str, list[b.Row]]:
+    """Return a verdict by a policy, with a session that shows this speedup over eager."""
+    device = options.pop("device", GPU)
+    row = b.evaluation(kernel, TASK, SIZES, device, policy=policy, **options)
+    timings = [] if speedup is None else b.session(row, [1.0] * 9, eager=[speedup] * 9)
+    return {"evaluations": [row], "timings": timings}
+
+
+@pytest.fixture
+def ask(writer: store.Writer, lake_url: str) -> Ask:
+    """Return a function that stores rows beside the task and its kernels, and asks a query."""
+    writer.append(
+        {
+            "tasks": [TASK],
+            "task_labels": [b.label(TASK)],
+            "workloads": [SIZES],
+            "devices": [GPU, CPU],
+            "kernels": [BOTH, STRICT, WRONG, CHEAT],
+        },
+        "kernels",
+    )
+
+    def one(query: str, *judged: dict[str, list[b.Row]]) -> list[dict[str, Any]]:
+        for number, rows in enumerate(judged):
+            writer.append(rows, f"verdict {number}")
+        with store.open(lake_url) as lake:
+            return lake.sql(query).rows()
+
+    return one
+
+
+def test_torch_default_ranks_and_nothing_of_another_precision_ranks_beside_it(ask: Ask) -> None:
+    found = ask(
+        'SELECT kernel_id, speedup, "precision" FROM kernel_speedups',
+        judge(BOTH, "fp32_strict", 2.0, minute=1),
+        judge(BOTH, "torch_default", 1.25, minute=2),
+        judge(STRICT, "fp32_strict", 4.0, minute=3),
+    )
+    ranked = {"kernel_id": BOTH["kernel_id"], "speedup": 1.25, "precision": "torch_default"}
+    assert found == [ranked]
+    assert ask('SELECT kernel_id, speedup, "precision" FROM best_kernels') == [ranked]
+    every = ask('SELECT speedup, "precision" FROM newest_speedups ORDER BY speedup')
+    assert [(row["speedup"], row["precision"]) for row in every] == [
+        (1.25, "torch_default"),
+        (2.0, "fp32_strict"),
+        (4.0, "fp32_strict"),
+    ]
+    [row] = ask("SELECT \"precision\" FROM leaderboard WHERE level IS NULL AND policy = 'any'")
+    assert row["precision"] == "torch_default"
+
+
+def test_where_nothing_was_timed_by_torch_default_fp32_strict_ranks(ask: Ask) -> None:
+    found = ask(
+        'SELECT speedup, "precision" FROM kernel_speedups',
+        judge(BOTH, "allow_tf32", 3.0, minute=1),
+        judge(BOTH, "fp32_strict custom_required", 2.0, minute=2),
+    )
+    assert found == [{"speedup": 2.0, "precision": "fp32_strict"}]
+
+
+def test_a_kernel_may_be_right_by_one_precision_and_wrong_by_another(ask: Ask) -> None:
+    found = ask(
+        "SELECT kernel_id, status, correct FROM outcomes ORDER BY status",
+        judge(WRONG, "fp32_strict", status="incorrect", minute=1),
+        judge(WRONG, "torch_default", 1.5, minute=2),
+        judge(STRICT, "fp32_strict", status="incorrect", minute=3),
+    )
+    assert found == [
+        {"kernel_id": WRONG["kernel_id"], "status": "correct", "correct": True},
+        {"kernel_id": STRICT["kernel_id"], "status": "incorrect", "correct": False},
+    ]
+    assert [row["kernel_id"] for row in ask("FROM kernel_speedups")] == [WRONG["kernel_id"]]
+
+
+def test_a_cheat_that_one_precision_shows_counts_for_all(ask: Ask) -> None:
+    found = ask(
+        "SELECT status, correct FROM outcomes",
+        judge(CHEAT, "torch_default", 9.0, minute=1),
+        judge(CHEAT, "fp32_strict", status="rejected", minute=2),
+    )
+    assert found == [{"status": "rejected", "correct": False}]
+    assert ask("FROM kernel_speedups") == []
+
+
+def test_precisions_do_not_differ_on_a_processor_nor_where_none_is_named(ask: Ask) -> None:
+    found = ask(
+        'SELECT device, speedup, "precision" FROM kernel_speedups ORDER BY device',
+        judge(BOTH, "fp32_strict", 2.0, device=CPU),
+        judge(BOTH, None, 3.0),
+    )
+    assert found == [
+        {"device": "H200", "speedup": 3.0, "precision": "torch_default"},
+        {"device": "laptop", "speedup": 2.0, "precision": "torch_default"},
+    ]
