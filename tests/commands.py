@@ -25,6 +25,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import duckdb_threads
+
 ROOT = Path(__file__).parent.parent
 LIBRARIES = (
     "store.lake.reader", "store.writing.writer", "duckdb", "httpx2", "jinja2", "polars",
@@ -138,6 +140,7 @@ def _serve() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
     for name in (*(entry.partition(":")[0] for entry in scripts.values()), *LIBRARIES):
         importlib.import_module(name)
+    duckdb_threads.use_one_thread()
     gc.freeze()
     job = _next_job(socket.socket(fileno=int(sys.argv[1])))
     os.chdir(job["cwd"])
