@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
+from evaluators.cli.run_summary import count_nouns, print_tally
 from evaluators.scheduling import contract
 from evaluators.scheduling.contract import Evaluator
 from store.commandline import echo, members
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from evaluators.scheduling.pending import Selection
     from evaluators.scheduling.prebuild import Builder
     from evaluators.scheduling.queue import Judge
-    from evaluators.scheduling.run import Tally
 
 log = logging.getLogger(__name__)
 
@@ -229,29 +229,8 @@ class _Judging:
             echo.print_note(f"{task:28} {path:28} {row['kernel_id'][:12]}")
         if pending.num_rows > _LISTED:
             echo.print_note(f"… and {pending.num_rows - _LISTED} more")
-        count = _count(pending.num_rows, "kernel")
+        count = count_nouns(pending.num_rows, "kernel")
         echo.print_result(f"would judge {count} on {devices} at snapshot {snapshot}")
-
-
-def print_tally(tally: Tally, devices: str) -> None:
-    """Print what a run has appended, and how many of its kernels do not rank."""
-    if not tally.evaluations:
-        echo.print_result(f"0 pending on {devices} at snapshot {tally.snapshot}")
-        return
-    echo.print_note("  ".join(f"{status} {n}" for status, n in sorted(tally.statuses.items())))
-    if tally.contended:
-        does = "does" if tally.contended == 1 else "do"
-        echo.print_note(
-            f"{_count(tally.contended, 'kernel')} ran while this host did other work and {does}"
-            " not rank. Measure again on a quiet machine: evaluators run --contended"
-        )
-    elif tally.noisy:
-        does = "does" if tally.noisy == 1 else "do"
-        echo.print_note(
-            f"{_count(tally.noisy, 'kernel')} could only be measured with noise and {does} not"
-            ' rank. store query "FROM speedups" shows their intervals.'
-        )
-    echo.print_result(str(tally))
 
 
 def _make_check(module: Evaluator) -> Callable[..., None]:
@@ -347,7 +326,3 @@ def _warn(judge: JudgeProcess) -> None:
     text = format_warning(judge.walls()[0])
     if text is not None:
         echo.print_note(text)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"

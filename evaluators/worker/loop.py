@@ -253,8 +253,7 @@ class Worker:
         if copies:
             module = _wrap_with_copy(module)
         calls = [self._slots[slot] for slot in slots]
-        self._before = []
-        self._outputs = [module(*inputs) for inputs in calls]
+        self._before, self._outputs = [], [module(*inputs) for inputs in calls]
         return {"outputs": self._answers(self._outputs)}
 
     def launch(self, slots: list[int], first: int, variant: str | None = None) -> dict[str, Any]:

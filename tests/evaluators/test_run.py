@@ -14,7 +14,7 @@ import pytest
 
 import store
 from evaluators import judge
-from evaluators.cli import judging
+from evaluators.cli import run_summary
 from evaluators.scheduling import run as run_module
 from evaluators.scheduling.cases import find_task
 from evaluators.scheduling.pending import Selection, find_pending
@@ -377,5 +377,5 @@ def test_a_run_says_how_many_kernels_do_not_rank(capsys: pytest.CaptureFixture[s
             "timings": [{"noisy": value} for value in noisy],
         }
         tally.count(rows)
-    judging.print_tally(tally, "CPU")
+    run_summary.print_tally(tally, "CPU")
     assert "1 kernel could only be measured with noise and does not rank" in capsys.readouterr().err
