@@ -35,7 +35,8 @@ def print_tally(tally: Tally, devices: str) -> None:
             " quiet machine: evaluators run --contended"
         )
     elif tally.noisy:
-        kernels, do = count_nouns(tally.noisy, "kernel"), "does" if tally.noisy == 1 else "do"
+        kernels = count_nouns(tally.noisy, "kernel")
+        do = "does" if tally.noisy == 1 else "do"
         echo.print_note(
             f"{kernels} could only be measured with noise and {do} not rank. store query"
             ' "FROM speedups" shows their intervals.'
