@@ -160,10 +160,11 @@ def explain(lake: store.Lake, config: Config, request: Request, task: str) -> Re
     )
     candidates = query(lake, "SELECT DISTINCT task_id FROM eligible", eligible=eligible)
     if scores is None or candidates.num_rows == 0:
+        place = "" if scores is None else f" on {scores.device}"
         raise EmptyDataset(
-            f"no row is left: {name} ({task_id[:12]}) has no scored kernel for --purpose "
+            f"no row is left: {name} ({task_id[:12]}) has no scored kernel{place} for --purpose "
             f"{request.purpose}",
-            '`store query "SELECT * FROM speedups"` lists what was measured.',
+            f"`store show {task_id[:12]}` lists what was measured; choose a device by --device.",
         )
     drawn = draw(lake, candidates, eligible, config, request)
     table = query(
