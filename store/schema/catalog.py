@@ -60,7 +60,7 @@ class Catalog:
                 for value, reasons in allowed.allowed.items():
                     listed = f"{name} IN ({quote_values(reasons)})" if reasons else "false"
                     rules[f"what {column.name} may be when {allowed.by} is {value}"] = (
-                        f"\"{allowed.by}\" <> '{value}' OR {name} IS NULL OR {listed}"
+                        f"\"{allowed.by}\" IS DISTINCT FROM '{value}' OR {name} IS NULL OR {listed}"
                     )
             if column.type in ("DOUBLE", "FLOAT"):
                 rules[f"{column.name} is finite, or NULL where it is absent"] = (

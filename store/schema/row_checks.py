@@ -114,6 +114,7 @@ def _matches_enum(allowed: Enum, column: Column, given: pa.Table) -> bool:
     seen = given.select(names).group_by(names, use_threads=False).aggregate([]).to_pylist()
     return all(
         row[column.name] is None
+        or row[allowed.by] is None
         or row[column.name] in allowed.allowed.get(str(row[allowed.by]), allowed.values)
         for row in seen
     )
