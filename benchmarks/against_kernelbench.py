@@ -90,6 +90,8 @@ def _run_their_check(row: dict[str, Any], checkout: Path, folder: Path) -> Any:
     except subprocess.TimeoutExpired:
         return None
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    if not lines:
+        print(f"KernelBench, kernel {row['kernel_id'][:12]}: {done.stderr[-300:]}", file=sys.stderr)
     return json.loads(lines[-1].removeprefix("RESULT ")) if lines else None
 
 
