@@ -32,7 +32,7 @@ _LOWEST_ALLOWED: dict[Policy, str] = {
     "fp32_strict": "fp32",
     "allow_tf32": "tf32",
 }
-"""The lowest class that ranks; under torch_default that of eager, where it is lower."""
+"""The lowest class that ranks. Under torch_default, eager's class ranks too if it is lower."""
 
 
 def classify_error(error: float, eager_error: float, policy: Policy, terms: int) -> str:
@@ -42,7 +42,7 @@ def classify_error(error: float, eager_error: float, policy: Policy, terms: int)
     """
     long_sum = _bound_full_precision(terms)
     if policy == "torch_default" and classify_eager(eager_error, terms) != "fp32":
-        eager_error = 0.0  # eager has a lower class itself, so that its error bounds no higher one
+        eager_error = 0.0  # Eager rounds more than float32, so its error shows nothing about it.
     full = max(_EAGER_ERRORS[policy] * eager_error, long_sum)
     return _find_class(error, full)
 
