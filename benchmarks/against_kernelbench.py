@@ -149,7 +149,7 @@ def list_measured(rounds: list[dict[str, Any]]) -> set[str]:
     }
 
 
-def disagreements(rounds: dict[str, list[dict[str, Any]]], among: set[str]) -> list[float]:
+def compute_ratios(rounds: dict[str, list[dict[str, Any]]], among: set[str]) -> list[float]:
     """Our speedup over theirs for each kernel, medians over the rounds, in ascending order."""
     middle = {
         side: {
@@ -161,7 +161,7 @@ def disagreements(rounds: dict[str, list[dict[str, Any]]], among: set[str]) -> l
     return sorted(middle["ours"][kernel] / middle["KernelBench"][kernel] for kernel in among)
 
 
-def tell(rounds: dict[str, list[dict[str, Any]]]) -> None:
+def print_comparison(rounds: dict[str, list[dict[str, Any]]]) -> None:
     """Print the comparison, and the kernels that the two sides judge differently."""
     kernels = len(rounds["ours"][0]["results"])
     common = list_measured(rounds["ours"]) & list_measured(rounds["KernelBench"])
@@ -185,7 +185,7 @@ def tell(rounds: dict[str, list[dict[str, Any]]]) -> None:
             f"| {right} | {statistics.mean(spread):.2%} | {statistics.median(spread):.2%} "
             f"| {high:.2%} |"
         )
-    ratios = disagreements(rounds, common) or [math.nan]
+    ratios = compute_ratios(rounds, common) or [math.nan]
     middle = statistics.median(ratios)
     off = statistics.median(abs(ratio - 1) for ratio in ratios)
     print(
@@ -224,7 +224,7 @@ def main() -> None:
             print(f"round {number + 1}: {said}", file=sys.stderr, flush=True)
             if given.out:
                 given.out.write_text(json.dumps(rounds, indent=1))
-    tell(rounds)
+    print_comparison(rounds)
 
 
 if __name__ == "__main__":

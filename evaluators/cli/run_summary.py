@@ -34,7 +34,7 @@ def print_tally(tally: Tally, devices: str) -> None:
             f"{kernels} ran while this host did other work and {do} not rank. Measure again on a"
             " quiet machine: evaluators run --contended"
         )
-    elif tally.noisy:
+    if tally.noisy:
         kernels = count_nouns(tally.noisy, "kernel")
         do = "does" if tally.noisy == 1 else "do"
         echo.print_note(

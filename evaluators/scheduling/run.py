@@ -43,20 +43,22 @@ class Tally:
     contended: int = 0
     """Kernels whose session shared its host with other work."""
     noisy: int = 0
-    """Kernels without a session that ranks by any clock."""
+    """Other kernels without a session that ranks by any clock."""
     snapshot: int = 0
 
     def count(self, tables: Tables) -> None:
         """Add the rows of one case."""
         self.evaluations += 1
-        self.timings += len(tables["timings"])
+        timings = tables["timings"]
+        self.timings += len(timings)
         [evaluation] = tables["evaluations"]
         status = evaluation["status"]
         self.statuses[status] = self.statuses.get(status, 0) + 1
         # A case whose judge process is lost has no flags.
-        self.contended += "contended" in (evaluation.get("flags") or ())
-        timings = tables["timings"]
-        self.noisy += bool(timings) and all(row["noisy"] for row in timings)
+        if "contended" in (evaluation.get("flags") or ()):
+            self.contended += 1
+        elif timings and all(row["noisy"] for row in timings):
+            self.noisy += 1
 
     def __str__(self) -> str:
         timeouts = self.statuses.get("timeout", 0)

@@ -1,5 +1,5 @@
 -- One row per kernel, task, workload, device, evaluator and precision: the verdict that counts.
--- Only the newest evaluator version counts. Within it, any failure of the candidate outweighs a
+-- Only the newest evaluator version counts, whichever precision it judged by. Within it, any failure of the candidate outweighs a
 -- pass, so that a flaky or cheating kernel cannot be judged again until it passes. evaluator_error
 -- is a fault of the judge and says nothing about the kernel: a group with no other status has no
 -- verdict. Pulled evaluations decide nothing that this lake has judged itself
@@ -41,3 +41,7 @@ SELECT
     devices."name" AS device
 FROM judged
 LEFT JOIN devices ON devices.device_id = judged.device_id
+QUALIFY judged.evaluator_version = max(judged.evaluator_version) OVER (
+    PARTITION BY
+        judged.kernel_id, judged.task_id, judged.workload_id, judged.device_id, judged.evaluator
+)

@@ -104,6 +104,16 @@ def test_a_cheat_that_one_precision_shows_counts_for_all(ask: Ask) -> None:
     assert ask("FROM kernel_speedups") == []
 
 
+def test_a_newer_version_supersedes_verdicts_by_every_precision(ask: Ask) -> None:
+    found = ask(
+        "SELECT status, correct FROM outcomes",
+        judge(CHEAT, "fp32_strict", status="rejected", version=1, minute=1),
+        judge(CHEAT, "torch_default", 2.0, version=2, minute=2),
+    )
+    assert found == [{"status": "correct", "correct": True}]
+    assert [row["speedup"] for row in ask("FROM kernel_speedups")] == [2.0]
+
+
 def test_precisions_do_not_differ_on_a_processor_nor_where_none_is_named(ask: Ask) -> None:
     found = ask(
         'SELECT device, speedup, "precision" FROM kernel_speedups ORDER BY device',

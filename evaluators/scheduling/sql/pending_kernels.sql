@@ -29,7 +29,7 @@ runnable AS (
 ),
 judged AS (
     SELECT DISTINCT kernel_id, task_id, workload_id
-    FROM evaluations
+    FROM counted_evaluations AS evaluations
     WHERE
         evaluator = $evaluator
         AND evaluator_version = $version
@@ -40,7 +40,7 @@ judged AS (
         AND (
             $device_kind = 'cpu'
             OR $precision IS NULL
-            OR coalesce(split_part(policy, ' ', 1), 'torch_default') = $precision
+            OR "precision" = $precision
         )
 )
 SELECT

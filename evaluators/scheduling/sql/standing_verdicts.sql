@@ -15,7 +15,7 @@ WITH judged AS (
             'status': evaluations.status, 'reason': evaluations.reason,
             'message': evaluations.message, 'flags': evaluations.flags
         }) AS deciding
-    FROM evaluations
+    FROM counted_evaluations AS evaluations
     SEMI JOIN requested
         ON requested.kernel_id = evaluations.kernel_id AND requested.task_id = evaluations.task_id
     WHERE
@@ -27,7 +27,7 @@ WITH judged AS (
         AND (
             $device_kind = 'cpu'
             OR $precision IS NULL
-            OR coalesce(split_part(evaluations.policy, ' ', 1), 'torch_default') = $precision
+            OR evaluations."precision" = $precision
         )
     GROUP BY evaluations.kernel_id, evaluations.task_id, evaluations.workload_id
 ),
