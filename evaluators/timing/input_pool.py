@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from evaluators.worker.handle import WorkerHandle
 
 _SUPPLY_NS = 20_000_000
 _BATCH_BYTES = 16 << 20
+_MOST_AHEAD = 32
+"""Input sets that are drawn with one request, at most, beyond those of the present block."""
 
 
 class InputPool:
@@ -38,6 +41,8 @@ class InputPool:
         self._most_calls = 1
         self._batch = 1
         self._cost_ns = 0.0
+        self._drawing_ns = 0.0
+        self._ahead: deque[list[Any]] = deque()
         self.sets: dict[int, list[Any]] = {}
         """The inputs of each slot, on the judge's side."""
 
@@ -64,18 +69,27 @@ class InputPool:
     def refill(self) -> list[int]:
         """Renew every set; returns the slots of one sample."""
         slots = list(range(self.calls + self._untimed))
-        begin = time.perf_counter_ns()
-        for start in range(0, len(slots), self._batch):
-            self._fill(slots[start : start + self._batch])
-        self._cost_ns = (time.perf_counter_ns() - begin) / len(slots)
+        filling_ns = 0
+        for slot in slots:
+            if not self._ahead:
+                self._draw_ahead(len(slots) - slot)
+            begin = time.perf_counter_ns()
+            self._fill(slot, self._ahead.popleft())
+            filling_ns += time.perf_counter_ns() - begin
+        self._cost_ns = self._drawing_ns + filling_ns / len(slots)
         self._batch = max(1, _BATCH_BYTES // max(1, layout(self.sets[0])[1]))
         return slots
 
-    def _fill(self, slots: Sequence[int]) -> None:
-        drawn = self._draw([secrets.randbits(48) for _ in slots])
-        for slot, inputs in zip(slots, drawn, strict=True):
-            self.sets[slot] = inputs
-            # In random order, because the first worker finds the machine in another state than the
-            # last one.
-            for worker in random.sample(self._workers, len(self._workers)):
-                worker.fill(slot, inputs)
+    def _draw_ahead(self, needed: int) -> None:
+        """Draw sets with one request: those still needed, and small ones also for later blocks."""
+        count = min(self._batch, max(needed, _MOST_AHEAD))
+        begin = time.perf_counter_ns()
+        self._ahead.extend(self._draw([secrets.randbits(48) for _ in range(count)]))
+        self._drawing_ns = (time.perf_counter_ns() - begin) / count
+
+    def _fill(self, slot: int, inputs: list[Any]) -> None:
+        self.sets[slot] = inputs
+        # In random order, because the first worker finds the machine in another state than the
+        # last one.
+        for worker in random.sample(self._workers, len(self._workers)):
+            worker.fill(slot, inputs)

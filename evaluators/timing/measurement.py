@@ -90,7 +90,7 @@ def _measure_further(block: Block, clock: Clock, plan: Plan) -> Session:
     session = block.begin(clock, plan)
     begin = time.monotonic()
     for number in range(plan.further_blocks):
-        if number > 1 and time.monotonic() - begin > plan.budget_s / 2:
+        if number > 1 and time.monotonic() - begin > plan.further_s:
             break
         block.measure(session, is_checked=False)
     return session

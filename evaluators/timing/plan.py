@@ -52,6 +52,8 @@ class Plan:
     """Ratio of the two eager arms that counts as noise, above 1."""
     further_blocks: int = 20
     """Blocks of each clock beside the one that decides when a session ends."""
+    further_s: float = 0.5
+    """Stop such a clock after this time, if it has two blocks."""
 
 
 @dataclass(frozen=True)

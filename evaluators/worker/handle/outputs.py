@@ -42,11 +42,21 @@ class OutputReader:
 
     def read(self, answer: Mapping[str, Any]) -> Any:
         """Return an output as it is now."""
+        return self.read_all([answer])[0]
+
+    def read_all(self, answers: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """Return outputs as they are now."""
+        if self._device != "cuda":
+            return [self._read_on_processor(answer) for answer in answers]
+        values: list[Any] = []
+        for answer in answers:
+            self._refuse_misplaced(answer)
+            values.append(map_tensors(self._view(answer), _copy_tensor))
+        torch.cuda.synchronize()
+        return values
+
+    def _read_on_processor(self, answer: Mapping[str, Any]) -> Any:
         self._refuse_misplaced(answer)
-        if self._device == "cuda":
-            value = map_tensors(self._view(answer), _copy_tensor)
-            torch.cuda.synchronize()
-            return value
         if "boxed" in answer:
             return self.take(answer["boxed"], self._device)
         limit_bytes = self._limit_bytes if self.can_read_memory else -1

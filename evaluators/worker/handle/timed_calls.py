@@ -109,7 +109,7 @@ class TimedCalls:
             answers = [read_outputs(answer, len(slots)), []]
             if self._gate is None:
                 return Sample(self._read_wall_ns(), slots), answers, None
-            taken = [self._outputs.read(output) for output in answers[0]]
+            taken = self._outputs.read_all(answers[0])
         return Sample(time.perf_counter_ns() - begin_ns, slots), answers, taken
 
     def _write_inputs(self, slots: list[int], *, cold: bool) -> None:
@@ -149,7 +149,7 @@ class TimedCalls:
             answers = [read_outputs(answer, len(groups[-1])), []]
             if len(times) < len(groups):
                 raise Failed("rejected", "timer_mismatch", "a call has not reported its end")
-            taken = [self._outputs.read(output) for output in answers[0]]
+            taken = self._outputs.read_all(answers[0])
         rounds = times[1:]
         return Sample(sum(one.call_ns for one in rounds), groups[-1], rounds), answers, taken
 
