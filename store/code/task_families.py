@@ -167,6 +167,10 @@ _DECIDED = {
     )
 }
 
+EVALUATION_SUITES = frozenset({"sol-execbench"})
+"""Suites whose license permits evaluation only: all of their families are on the test side."""
+EVALUATION_RULE = "the license of the suite permits evaluation only"
+
 
 def split_rows(
     suite: str, families: Iterable[str], test_share: float = 0.2
@@ -174,18 +178,22 @@ def split_rows(
     """Return rows of table splits: which side each family of a suite is on, by RULE.
 
     `families` has the family of each task; if it has each family once, all families weigh the same.
-    The split of KernelBench is fixed and does not depend on the lake.
+    The split of KernelBench is fixed and does not depend on the lake. Families of EVALUATION_SUITES
+    are on the test side.
     """
     named = list(families)
+    rule = RULE.format(share=test_share)
     test = _DECIDED.get(suite)
-    if test is None:
+    if suite in EVALUATION_SUITES:
+        test, rule = frozenset(named), EVALUATION_RULE
+    elif test is None:
         test = choose_test(suite, named, [None] * len(named), test_share)
     return [
         {
             "suite": suite,
             "family": name,
             "split": "test" if name in test else "train",
-            "rule": RULE.format(share=test_share),
+            "rule": rule,
         }
         for name in sorted(set(named))
     ]
@@ -193,6 +201,8 @@ def split_rows(
 
 def find_split(suite: str, family: str) -> str | None:
     """Return the side of a family in a suite with a fixed split; None for other suites."""
+    if suite in EVALUATION_SUITES:
+        return "test"
     test = _DECIDED.get(suite)
     if test is None:
         return None

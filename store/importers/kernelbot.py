@@ -2,9 +2,11 @@
 
 Reads the columns of kernelbot's export as of June 2026: problem_name, user_id, code_id,
 submission_time, status, score, passed, mode, runner and code, and leaves out user_name. One text
-with several runs is one attempt; each run that states a result becomes a claim. Scores are seconds
-of the leaderboard's own clock: they become claims in milliseconds, never timings. The problems are
-not in KernelBench's form, so attempts have a problem and no task.
+with several runs is one attempt; each run that states a result becomes a claim. A score is a time
+in seconds: compute_score of gpu-mode/kernelbot at 4bdd839 divides the mean of a benchmark in
+nanoseconds by 1e9, and a leaderboard with several benchmarks ranks by their mean or geometric mean.
+Scores become claims in milliseconds. The problems are not in KernelBench's form, so attempts have a
+problem and no task.
 
 The license of the dataset changed on 2026-02-05 (MIT to CC-BY-4.0) and in June 2026 (to the June 9
 Researcher Reciprocity License). Rows carry the newest one, unless --license names the one that your

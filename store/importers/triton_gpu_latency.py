@@ -3,7 +3,8 @@
 Reads the columns x and y of the train and test splits of June 2026, with problem_id and
 holdout_group where they are present. x is a program: a KernelBench problem followed by a candidate
 ModelNew. It becomes one kernel, and the part before the candidate's imports its task. y is a
-latency, whose unit the dataset does not document: --unit states it. It is missing if the program
+runtime; the dataset documents neither its unit nor the GPU. Without --unit it becomes a claim with
+the metric runtime_unknown_unit, and with it a claim in milliseconds. It is missing if the program
 did not compile, was wrong, or failed, so that a missing y is a verdict without a reason.
 """
 
@@ -36,10 +37,10 @@ _UNITS_MS = {"s": 1000.0, "ms": 1.0, "us": 0.001}
 class Config:
     """Options of the triton-gpu-latency importer."""
 
-    unit: Literal["s", "ms", "us"] = "ms"
-    """Unit of the latencies."""
+    unit: Literal["s", "ms", "us"] | None = None
+    """Unit of the runtimes, if you know it."""
     gpu: str | None = None
-    """GPU of the latencies, if you know it."""
+    """GPU of the runtimes, if you know it."""
     source_revision: str = "unknown"
     """Commit of the dataset."""
     license: str | None = "Apache-2.0"
@@ -114,9 +115,11 @@ def _add(config: Config, gathered: BundleRows, run_id: str, row: Fields) -> None
         evaluator=NAME,
         gpu=config.gpu,
         status="correct" if measured else "incorrect",
-        message=None if measured else "The dataset has no latency and does not say why.",
+        message=None if measured else "The dataset has no runtime and does not say why.",
         quote=row.where,
     )
     if y is not None and measured:
-        latency_ms = y * _UNITS_MS[config.unit]
-        rows.add_claim(attempt, "latency_ms", latency_ms, row.where, gpu=config.gpu)
+        metric, figure = "runtime_unknown_unit", y
+        if config.unit is not None:
+            metric, figure = "latency_ms", y * _UNITS_MS[config.unit]
+        rows.add_claim(attempt, metric, figure, row.where, gpu=config.gpu)

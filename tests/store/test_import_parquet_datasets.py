@@ -103,6 +103,9 @@ def test_makora_programs_are_split_and_a_missing_latency_is_no_claim(tmp_path: P
         {"x": program, "y": 250.0, "problem_id": "1_19", "holdout_group": "a"},
         {"x": program + "\n", "y": float("nan"), "problem_id": "1_19", "holdout_group": "a"},
     )
+    import_source(lake, triton_gpu_latency, file)
+    assert query(lake, "SELECT metric, value FROM claims") == [("runtime_unknown_unit", 250.0)]
+    lake = tmp_path / "known"
     import_source(lake, triton_gpu_latency, file, unit="us")
     assert query(lake, "SELECT metric, value FROM claims") == [("latency_ms", 0.25)]
     assert query(lake, "SELECT status FROM evaluations ORDER BY ALL") == [

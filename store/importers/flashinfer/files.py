@@ -1,4 +1,4 @@
-"""Reads the files of a flashinfer-trace dataset and validates only the fields it needs."""
+"""Reads definitions, solutions and traces, and validates only the fields that it needs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, cast
 from store.commandline.escape import quote_name
 from store.errors import ImportFailed
 from store.ids import content_id
+from store.importers.flashinfer import axis_expressions
 from store.importers.reading import sources
 
 Mapping: TypeAlias = "dict[str, Any]"
@@ -25,9 +26,11 @@ STATUSES = {
     "RUNTIME_ERROR": ("crash", "unspecified"),
     "COMPILE_ERROR": ("compile_error", "unspecified"),
     "TIMEOUT": ("timeout", "unspecified"),
+    "REWARD_HACK": ("rejected", "unspecified"),
+    "INVALID_REFERENCE": ("evaluator_error", "reference_failed"),
 }
-"""flashinfer-bench's status to ours with its reason."""
-_TAKEN = {"torch", "run", "Model", "get_inputs", "get_init_inputs"}
+"""Statuses of flashinfer-bench and SOL-ExecBench to ours with its reason."""
+_TAKEN = {"torch", "run", "Model", "get_inputs", "get_init_inputs", "_sizes", "_drawn"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +53,11 @@ class Definition:
     variables: tuple[str, ...]
     inputs: tuple[Tensor, ...]
     reference: str
+    expressions: dict[str, str] = field(default_factory=dict[str, str])
+    """Axes that follow from others, as Python expressions over constants and variables."""
+    generator: str | None = None
+    """Function of the reference that draws the inputs in `drawn`."""
+    drawn: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +130,8 @@ def read(root: Path) -> Dataset:
     dataset = Dataset()
     for file in _files(root, "definitions", "json"):
         text = sources.read_text(file, root)
-        definition = _definition(_object(sources.parse_json(text, file), str(file)), str(file))
+        fields = require_object(sources.parse_json(text, file), str(file))
+        definition = parse_definition(fields, str(file))
         if any(one.name == definition.name for one in dataset.definitions):
             raise ImportFailed(f"{file}: {quote_name(definition.name)} is defined twice")
         dataset.definitions.append(definition)
@@ -134,9 +143,9 @@ def read(root: Path) -> Dataset:
     known = {one.name for one in dataset.definitions}
     for file in _files(root, "solutions", "json"):
         text = sources.read_text(file, root)
-        fields = _object(sources.parse_json(text, file), str(file))
+        fields = require_object(sources.parse_json(text, file), str(file))
         of = _require_known(fields, known, str(file))
-        dataset.solutions.setdefault(of, []).append(_solution(fields, str(file)))
+        dataset.solutions.setdefault(of, []).append(parse_solution(fields, str(file)))
         dataset.note(of, text)
     for folder in ("workloads", "traces"):
         for file in _files(root, folder, "jsonl"):
@@ -144,7 +153,7 @@ def read(root: Path) -> Dataset:
                 if not line.strip():
                     continue
                 where = f"{file}, line {number}"
-                trace = _trace(_object(_parse_line(line, where), where), known, where)
+                trace = parse_trace(require_object(_parse_line(line, where), where), known, where)
                 dataset.traces.setdefault(trace.definition, []).append(trace)
                 dataset.note(trace.definition, line)
     return dataset
@@ -168,23 +177,27 @@ def _parse_line(line: str, where: str) -> Any:
         raise ImportFailed(f"{where}: {error}") from error
 
 
-def _definition(fields: Mapping, where: str) -> Definition:
+def parse_definition(fields: Mapping, where: str) -> Definition:
+    """Return a definition; raises ImportFailed if it cannot become a task."""
     constants: dict[str, int] = {}
     variables: list[str] = []
-    for name, axis in _object(fields.get("axes"), f"{where}, axes").items():
+    expressions: dict[str, str] = {}
+    for name, axis in require_object(fields.get("axes"), f"{where}, axes").items():
         if not name.isidentifier() or keyword.iskeyword(name) or name in _TAKEN:
             raise ImportFailed(f"{where}: axis {name!a:.40} cannot be a name in Python")
-        about = _object(axis, f"{where}, axis {name}")
+        about = require_object(axis, f"{where}, axis {name}")
         if about.get("type") == "const":
             constants[name] = _size(about.get("value"), f"{where}, axis {name}")
+        elif about.get("type") == "expr":
+            expressions[name] = _text(about, "expression", f"{where}, axis {name}")
         else:
             variables.append(name)
     inputs: list[Tensor] = []
-    for name, value in _object(fields.get("inputs"), f"{where}, inputs").items():
-        spec = _object(value, f"{where}, input {name!a:.40}")
+    for name, value in require_object(fields.get("inputs"), f"{where}, inputs").items():
+        spec = require_object(value, f"{where}, input {name!a:.40}")
         shape = spec.get("shape")
-        axes = None if shape is None else tuple(str(axis) for axis in cast("list[Any]", shape))
-        unknown = set(axes or ()) - constants.keys() - set(variables)
+        axes = None if shape is None else tuple(_names(shape, f"{where}, input {name!a:.40}"))
+        unknown = set(axes or ()) - constants.keys() - set(variables) - expressions.keys()
         if unknown:
             raise ImportFailed(f"{where}: input {name!a:.40} has no axis {min(unknown)!a:.40}")
         inputs.append(Tensor(name=name, shape=axes, dtype=_text(spec, "dtype", where)))
@@ -195,14 +208,27 @@ def _definition(fields: Mapping, where: str) -> Definition:
         variables=tuple(variables),
         inputs=tuple(inputs),
         reference=_text(fields, "reference", where),
+        expressions=axis_expressions.expand(expressions, {*constants, *variables}, where),
+        generator=_read_generator(fields, where),
     )
 
 
-def _solution(fields: Mapping, where: str) -> Solution:
-    spec = _object(fields.get("spec"), f"{where}, spec")
+def _read_generator(fields: Mapping, where: str) -> str | None:
+    name = fields.get("custom_inputs_entrypoint")
+    if name is None:
+        return None
+    if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
+        raise ImportFailed(f"{where}: custom_inputs_entrypoint {name!a:.40} is no function")
+    return name
+
+
+def parse_solution(fields: Mapping, where: str) -> Solution:
+    """Return a solution; raises ImportFailed if its entry point is none of its sources."""
+    spec = require_object(fields.get("spec"), f"{where}, spec")
     files: dict[str, str] = {}
-    for one in cast("list[Any]", fields.get("sources") or []):
-        source = _object(one, f"{where}, sources")
+    listed = fields.get("sources")
+    for one in cast("list[Any]", listed) if isinstance(listed, list) else []:
+        source = require_object(one, f"{where}, sources")
         path = _text(source, "path", where)
         parts = PurePosixPath(path)
         if parts.is_absolute() or ".." in parts.parts:
@@ -222,26 +248,32 @@ def _solution(fields: Mapping, where: str) -> Solution:
     )
 
 
-def _trace(fields: Mapping, known: set[str], where: str) -> Trace:
-    workload = _object(fields.get("workload"), f"{where}, workload")
+def parse_workload(workload: Mapping, where: str) -> Workload:
+    """Return a workload; raises ImportFailed if its axes are no sizes or it has no uuid."""
     axes = {
         name: _size(value, f"{where}, axis {name!a:.40}")
-        for name, value in _object(workload.get("axes"), f"{where}, axes").items()
+        for name, value in require_object(workload.get("axes"), f"{where}, axes").items()
     }
     inputs = {
-        name: _object(value, f"{where}, input {name!a:.40}")
-        for name, value in _object(workload.get("inputs") or {}, f"{where}, inputs").items()
+        name: require_object(value, f"{where}, input {name!a:.40}")
+        for name, value in require_object(workload.get("inputs") or {}, f"{where}, inputs").items()
     }
+    return Workload(uuid=_text(workload, "uuid", where), axes=axes, inputs=inputs)
+
+
+def parse_trace(fields: Mapping, known: set[str], where: str) -> Trace:
+    """Return a trace; raises ImportFailed for an unknown definition or status."""
+    workload = require_object(fields.get("workload"), f"{where}, workload")
     evaluation = fields.get("evaluation")
     if evaluation is not None:
-        status = _object(evaluation, f"{where}, evaluation").get("status")
+        status = require_object(evaluation, f"{where}, evaluation").get("status")
         if status not in STATUSES:
             raise ImportFailed(
                 f"{where}: status {status!a:.40} is unknown", f"Known are {', '.join(STATUSES)}."
             )
     return Trace(
         definition=_require_known(fields, known, where),
-        workload=Workload(uuid=_text(workload, "uuid", where), axes=axes, inputs=inputs),
+        workload=parse_workload(workload, where),
         solution=None if fields.get("solution") is None else _text(fields, "solution", where),
         evaluation=cast("Mapping | None", evaluation),
         where=where,
@@ -255,7 +287,8 @@ def _require_known(fields: Mapping, known: set[str], where: str) -> str:
     return name
 
 
-def _object(value: Any, where: str) -> Mapping:
+def require_object(value: Any, where: str) -> Mapping:
+    """Return an object; raises ImportFailed for anything else."""
     if not isinstance(value, dict):
         raise ImportFailed(f"{where} is {type(value).__name__} where an object is wanted")
     return cast("Mapping", value)
@@ -266,6 +299,12 @@ def _text(fields: Mapping, name: str, where: str) -> str:
     if not isinstance(value, str) or not value or "\0" in value:
         raise ImportFailed(f"{where}: {name} is {value!a:.40}, no text")
     return value
+
+
+def _names(value: Any, where: str) -> list[str]:
+    if not isinstance(value, list):
+        raise ImportFailed(f"{where}: shape is {value!a:.40}, no list of axes")
+    return [str(axis) for axis in cast("list[Any]", value)]
 
 
 def _size(value: Any, where: str) -> int:

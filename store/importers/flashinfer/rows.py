@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from store.commandline.escape import quote_name
 from store.errors import ImportFailed
 from store.ids import content_id, workload_id
-from store.importers.reading.flashinfer_files import Definition, Solution, Trace, Workload, number
+from store.importers.flashinfer.files import Definition, Solution, Trace, Workload, number
 from store.importers.reading.kernelbench_results import gpu_name
 from store.importers.reading.rows import BundleRows
 
@@ -25,7 +25,7 @@ def task_text(definition: Definition, first: Workload | None) -> str:
 
     Axes and scalar inputs are names of the module. Those that vary have the values of the first
     workload, or 1; other workloads replace them. Numbers are drawn from a normal distribution,
-    whole numbers are 0 or 1.
+    whole numbers are 0 or 1. Inputs that the definition has a function for come from it.
     """
     axes = definition.constants | {
         name: first.axes.get(name, 1) if first is not None else 1 for name in definition.variables
@@ -37,7 +37,10 @@ def task_text(definition: Definition, first: Workload | None) -> str:
             lines.append(f"{scalar_name(one.name)} = {_scalar(first, one.name)!r}")
             values.append(scalar_name(one.name))
             continue
-        size = "(" + "".join(f"{axis}, " for axis in one.shape) + ")"
+        if one.name in definition.drawn:
+            values.append(f"_drawn[{one.name!r}]")
+            continue
+        size = "(" + "".join(f"{_size(definition, axis)}, " for axis in one.shape) + ")"
         kind = f"torch.{_TORCH_NAMES.get(one.dtype, one.dtype)}"
         drawn = f"torch.randint(0, 2, {size})" if one.dtype in _INTEGERS else f"torch.randn({size})"
         values.append(f"{drawn}.to({kind})")
@@ -47,8 +50,29 @@ def task_text(definition: Definition, first: Workload | None) -> str:
         + "\n".join(lines)
         + "\n\n\nclass Model(torch.nn.Module):\n    def forward(self, *inputs):\n"
         + "        return run(*inputs)\n\n\n"
-        + f"def get_inputs():\n    return [\n{listed}    ]\n\n\n"
+        + f"def get_inputs():\n{_draw(definition)}    return [\n{listed}    ]\n\n\n"
         + "def get_init_inputs():\n    return []\n"
+    )
+
+
+def _size(definition: Definition, axis: str) -> str:
+    """Return the size of an axis as Python; one that follows from others is computed anew."""
+    expression = definition.expressions.get(axis)
+    return axis if expression is None else f"int({expression})"
+
+
+def _draw(definition: Definition) -> str:
+    """Return the lines of get_inputs that call the definition's own generator, if it has one."""
+    if definition.generator is None or not definition.drawn:
+        return ""
+    names = [*definition.constants, *definition.variables, *definition.expressions]
+    known = [f"{name!r}: {_size(definition, name)}" for name in names]
+    known += [
+        f"{one.name!r}: {scalar_name(one.name)}" for one in definition.inputs if one.shape is None
+    ]
+    return (
+        f"    _sizes = {{{', '.join(known)}}}\n"
+        f"    _drawn = {definition.generator}(_sizes, torch.device('cpu'))\n"
     )
 
 
@@ -71,9 +95,20 @@ class TraceRows:
     """Adds the rows of one definition to a bundle."""
 
     def __init__(
-        self, gathered: BundleRows, run_id: str, evaluator_version: int, definition: Definition
+        self,
+        gathered: BundleRows,
+        run_id: str,
+        evaluator_version: int,
+        definition: Definition,
+        *,
+        suite: str = SUITE,
+        evaluator: str = EVALUATOR,
+        level: int | None = None,
     ) -> None:
         self._gathered = gathered
+        self._suite = suite
+        self._evaluator = evaluator
+        self._level = level
         self._run_id = run_id
         self._version = evaluator_version
         self._definition = definition
@@ -113,12 +148,12 @@ class TraceRows:
         """Add a kernel with its origin."""
         if not self._task_id:
             self._add_task(None)
-        policy = self._gathered.add_policy(f"{NAME}/{solution.author}", "released")
+        policy = self._gathered.add_policy(f"{self._suite}/{solution.author}", "released")
         kernel_id = self._gathered.add_kernel(
             solution.files, entry_path=solution.entry_path, entry_point=solution.entry_point
         )
         self._solutions[solution.name] = (kernel_id, policy)
-        generation_id = content_id("generation", NAME, self._task_id, solution.name, kernel_id)
+        generation_id = content_id("generation", self._suite, self._task_id, solution.name, kernel_id)
         row = {
             "generation_id": generation_id,
             "run_id": self._run_id,
@@ -137,7 +172,7 @@ class TraceRows:
             raise ImportFailed(f"{trace.where}: there is no solution {trace.solution!a:.80}")
         kernel_id, policy = self._solutions[trace.solution]
         hardware = str(trace.part("environment").get("hardware") or "unknown").replace("_", " ")
-        device_id = content_id("device", NAME, hardware)
+        device_id = content_id("device", self._suite, hardware)
         device = {
             "device_id": device_id,
             "name": gpu_name(hardware),
@@ -149,7 +184,7 @@ class TraceRows:
         place = [self._task_id, kernel_id, workload, hardware]
         place.append(json.dumps(trace.evaluation, sort_keys=True))
         status, reason = trace.status
-        evaluation_id = content_id("evaluation", NAME, *place)
+        evaluation_id = content_id("evaluation", self._suite, *place)
         row = {
             "evaluation_id": evaluation_id,
             "run_id": self._run_id,
@@ -157,7 +192,7 @@ class TraceRows:
             "task_id": self._task_id,
             "workload_id": workload,
             "device_id": device_id,
-            "evaluator": EVALUATOR,
+            "evaluator": self._evaluator,
             "evaluator_version": self._version,
             "status": status,
             "reason": reason,
@@ -179,7 +214,7 @@ class TraceRows:
         ):
             if not figure:
                 continue
-            claim_id = content_id("claim", NAME, *place, metric)
+            claim_id = content_id("claim", self._suite, *place, metric)
             claim = {
                 "claim_id": claim_id,
                 "run_id": self._run_id,
@@ -203,10 +238,11 @@ class TraceRows:
         self._gathered.add_label(
             self._task_id,
             family=definition.op_type,
-            suite=SUITE,
+            suite=self._suite,
             revision=str(self._gathered.source_revision),
             name=definition.name,
             title=definition.name,
+            level=self._level,
         )
 
 

@@ -1,0 +1,1 @@
+"""Definitions, solutions, workloads and traces in the form of flashinfer-bench."""

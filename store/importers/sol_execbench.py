@@ -1,0 +1,226 @@
+"""NVIDIA's SOL-ExecBench: problems, solutions, and traces of its evaluator.
+
+Reads the formats of NVIDIA/SOL-ExecBench at 8d2237d: folders with definition.json and
+workload.jsonl, as its download script writes them, or the Parquet files of nvidia/SOL-ExecBench.
+Below the path it also reads solutions (solution*.json) and traces (traces.json of run_dataset.py,
+and the JSON Lines of sol-execbench -o), which belong to the problem that they name. A definition
+becomes a task in KernelBench's form, and a workload sets its axes. Its tolerances are not stored:
+they are rules of SOL-ExecBench's evaluator. Statuses become evaluations, and latencies and speedups
+claims. The license of the problems permits evaluation only: all are in the test split, and `store
+publish` refuses them.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from store.errors import ImportFailed
+from store.foreign import json_text
+from store.foreign.fields import NOTHING_STORED, Fields
+from store.importers.flashinfer import files as formats
+from store.importers.flashinfer.rows import TraceRows
+from store.importers.reading import detection, parquet, pieces, sources
+from store.importers.reading.rows import BundleRows
+from store.writing.bundle import Bundle
+
+if TYPE_CHECKING:
+    import store
+
+log = logging.getLogger(__name__)
+
+NAME = "sol-execbench"
+IMPORTER_VERSION = 1
+EVALUATION_LICENSE = "LicenseRef-NVIDIA-Evaluation-Dataset"
+COLUMNS = {
+    "name": True,
+    "axes": True,
+    "inputs": True,
+    "outputs": False,
+    "reference": True,
+    "workloads": True,
+    "custom_inputs_entrypoint": False,
+}
+_LEVEL = re.compile(r"L([0-9])(?:-.*)?")
+"""Name of a folder or file with the problems of one level."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Options of the sol-execbench importer."""
+
+    evaluator_version: int = 0
+    """Version of sol-execbench to record; 0 means that it is unknown."""
+    source_revision: str = "unknown"
+    """Commit of the dataset."""
+    license: str | None = EVALUATION_LICENSE
+    """License of the problems and of the solutions beside them."""
+
+
+def recognize(path: Path) -> str | None:
+    """Return what shows that a path has problems of SOL-ExecBench."""
+    for file in detection.list_files(path, *(f"{above}definition.json" for above in _ABOVE)):
+        if file.with_name("workload.jsonl").is_file():
+            return f"{file.relative_to(path)} with workload.jsonl"
+    return detection.find_columns(path, "axes", "reference", "workloads")
+
+
+_ABOVE = ("", "*/", "*/*/", "*/*/*/")
+
+
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+    """Yield the problems in bundles, each with its workloads, solutions and verdicts.
+
+    Raises ImportFailed if there is no problem, or a file is malformed.
+    """
+    root = sources.require_path(path, "problems of SOL-ExecBench (folders or Parquet files)")
+    found = list(_open_folders(root)) if root.is_dir() else []
+    if not found:
+        found = [
+            replace(pieces.open_parquet(file, root, COLUMNS), open=partial(_read_rows, file))
+            for file in parquet.find(root)
+        ]
+    yield from pieces.read_pieces(
+        lake,
+        found,
+        importer=NAME,
+        version=IMPORTER_VERSION,
+        config=config,
+        origin=BundleRows(
+            source="nvidia/SOL-ExecBench",
+            source_revision=config.source_revision,
+            license=config.license,
+        ),
+        start=lambda: partial(_add, config.evaluator_version),
+    )
+
+
+def _open_folders(root: Path) -> Iterator[pieces.SourceFile]:
+    """Yield each problem's files: its own, and the solutions and traces that name it."""
+    others: dict[str, list[Path]] = {}
+    for file in sorted({*root.rglob("solution*.json"), *root.rglob("trace*.json*")}):
+        for name in sorted({one.require_text("definition") for one in _read_objects(file, root)}):
+            others.setdefault(name, []).append(file)
+    for file in sorted(root.rglob("definition.json")):
+        name = pieces.parse_document(file, root).require_text("name")
+        workloads = file.with_name("workload.jsonl")
+        if not workloads.is_file():
+            raise ImportFailed(f"{file.parent} has no {workloads.name}", NOTHING_STORED)
+        more = others.get(name, [])
+        yield pieces.open_documents(
+            pieces.name_inside(file, root),
+            [file, workloads, *more],
+            root,
+            partial(_parse, root=root, more=more),
+        )
+
+
+def _parse(file: Path, root: Path, more: list[Path]) -> Iterator[Fields]:
+    if file.name != "definition.json":
+        return
+    definition = pieces.parse_document(file, root)
+    name = definition.require_text("name")
+    objects = [one for other in more for one in _read_objects(other, root)]
+    mine = [one for one in objects if one.text("definition") == name]
+    lines = list(_read_objects(file.with_name("workload.jsonl"), root))
+    values = {
+        "definition": definition.values,
+        "level": _read_level(file.parent.parent.name),
+        "workloads": lines,
+        "solutions": [one for one in mine if "sources" in one.values],
+        "traces": [one for one in mine if "sources" not in one.values],
+    }
+    size = definition.size + sum(one.size for one in (*lines, *mine))
+    yield Fields(values=values, where=str(file), size=size)
+
+
+def _read_objects(file: Path, root: Path) -> Iterator[Fields]:
+    """Yield the objects of a JSON Lines file, of a JSON list, or the one object of a file."""
+    if file.suffix == ".jsonl":
+        pieces.check_regular(file, root)
+        for values, where, size in json_text.read_lines(file):
+            yield Fields(values=values, where=where, size=size)
+        return
+    data = sources.read_bytes(file, root)
+    value = json_text.parse(sources.decode(data, file), str(file))
+    listed = cast("list[Any]", value) if isinstance(value, list) else [value]
+    yield from Fields(values={"list": listed}, where=str(file)).list("list")
+
+
+def _read_rows(file: Path) -> Iterator[Fields]:
+    number = 0
+    for rows in parquet.read_batches(file, COLUMNS, 16):
+        for row in rows:
+            where = f"{file.name}, row {number}"
+            texts = ("axes", "inputs", "outputs", "workloads")
+            parsed = {
+                name: json_text.parse(row[name], f"{where}, {name}")
+                for name in texts
+                if isinstance(row[name], str)
+            }
+            fields = Fields(values={**row, **parsed}, where=where)
+            size = sum(len(value) for value in row.values() if isinstance(value, str))
+            values = {
+                "definition": fields.values,
+                "level": _read_level(file.stem) or _read_level(file.parent.name),
+                "workloads": fields.list("workloads"),
+            }
+            yield Fields(values=values, where=where, size=size)
+            number += 1
+
+
+def _add(version: int, gathered: BundleRows, run_id: str, problem: Fields) -> None:
+    """Add a problem with its workloads, solutions and verdicts."""
+    where = problem.where
+    definition = formats.parse_definition(problem.inner("definition").values, where)
+    parsed = [
+        formats.parse_workload(dict(one.values), one.where)
+        for one in _listed(problem, "workloads")
+    ]
+    drawn = {
+        name
+        for workload in parsed
+        for name, about in workload.inputs.items()
+        if about.get("type") == "custom"
+    }
+    if drawn and definition.generator is None:
+        raise ImportFailed(f"{where} has custom inputs and no custom_inputs_entrypoint")
+    rows = TraceRows(
+        gathered,
+        run_id,
+        version,
+        replace(definition, drawn=frozenset(drawn)),
+        suite=NAME,
+        evaluator=NAME,
+        level=problem.whole("level"),
+    )
+    for workload in parsed:
+        rows.add_workload(workload)
+    known: set[str | None] = set()
+    for one in _listed(problem, "solutions"):
+        solution = formats.parse_solution(dict(one.values), one.where)
+        rows.add_solution(solution)
+        known.add(solution.name)
+    unknown = 0
+    for one in _listed(problem, "traces"):
+        trace = formats.parse_trace(dict(one.values), {definition.name}, one.where)
+        if trace.solution in known:
+            rows.add_verdict(trace)
+        else:
+            unknown += trace.solution is not None
+    if unknown and run_id:
+        log.warning("%s: %d traces are of solutions that are not there", definition.name, unknown)
+
+
+def _read_level(name: str) -> int | None:
+    match = _LEVEL.fullmatch(name)
+    return None if match is None else int(match[1])
+
+
+def _listed(problem: Fields, name: str) -> list[Fields]:
+    return cast("list[Fields]", problem.values.get(name) or [])
