@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store.importers.reading import detection, sources
 from store.importers.flashinfer import files
 from store.importers.flashinfer.rows import NAME, SUITE, TraceRows
+from store.importers.reading import detection, sources
 from store.importers.reading.rows import BundleRows, decide_splits
 from store.writing.bundle import Bundle
 

@@ -17,10 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import yaml
-
 from store.errors import ImportFailed
-from store.foreign.fields import NOTHING_STORED, Fields
+from store.foreign import yaml_text
+from store.foreign.fields import Fields
 from store.ids import content_id
 from store.importers.reading import detection, pieces, sources
 from store.importers.reading.attempts import Attempt, AttemptRows
@@ -144,13 +143,7 @@ def _parse(file: Path, root: Path, annotation: Path) -> Iterator[Fields]:
 def _parse_annotation(file: Path, root: Path) -> dict[str, Any] | None:
     if not file.is_file():
         return None
-    try:
-        value = yaml.load(sources.read_text(file, root), Loader=yaml.CSafeLoader)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ImportFailed(f"{file} is not YAML: {error}", NOTHING_STORED) from error
-    if not isinstance(value, dict):
-        raise ImportFailed(f"{file}: a mapping is expected", NOTHING_STORED)
-    return cast("dict[str, Any]", value)
+    return yaml_text.parse(sources.read_text(file, root), str(file))
 
 
 class _Adder:

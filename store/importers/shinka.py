@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from store.errors import ImportFailed
 from store.foreign import json_text, sqlite
 from store.foreign.fields import Fields
 from store.importers.reading import detection, pieces, sources
-from store.importers.reading.attempts import AttemptRows
 from store.importers.reading.rows import BundleRows
 from store.importers.reading.tasks import find_optional
+from store.importers.searches.programs import SCORE, ProgramRows
 from store.writing.bundle import Bundle
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ COLUMNS = (
     *("id", "code", "language", "parent_id", "generation", "timestamp", "combined_score"),
     *("public_metrics", "text_feedback", "correct", "island_idx"),
 )
-_PATHS = {"cuda": "kernel.cu", "cpp": "kernel.cpp", "c++": "kernel.cpp"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,53 +94,42 @@ def _parse(file: Path) -> Iterator[Fields]:
     rows = sqlite.read_rows(file, TABLE, COLUMNS, ("generation", "timestamp", "id"))
     for number, row in enumerate(rows):
         where = f"{file}, program {number}"
-        for name in ("public_metrics",):
-            text = row[name]
-            row[name] = json_text.parse(text, f"{where}, {name}") if isinstance(text, str) else None
+        text = row["public_metrics"]
+        parsed = json_text.parse(text, f"{where}, public_metrics") if text else None
+        row["public_metrics"] = parsed
         yield Fields(values=row, where=where, size=len(str(row["code"] or "")))
 
 
 class _Programs:
-    """Adds programs in order; a parent that has not come before is unknown."""
+    """Adds programs in order."""
 
     def __init__(self, config: Config, task_id: str | None, problem: str) -> None:
-        self._config = config
-        self._task_id = task_id
         self._problem = problem
-        self._seen: set[str] = set()
+        self._programs = ProgramRows(
+            importer=NAME,
+            task_id=task_id,
+            problem=problem,
+            policy=config.policy,
+            gpu=config.gpu,
+            entry_point=config.entry_point,
+        )
 
     def add(self, gathered: BundleRows, run_id: str, row: Fields) -> None:
         """Add one program."""
-        rows = AttemptRows(gathered=gathered, importer=NAME, run_id=run_id)
-        config, identity, parent = self._config, row.require_text("id"), row.text("parent_id")
-        path = _PATHS.get((row.text("language") or "").lower(), "kernel.py")
-        kernel_id = rows.add_kernel(row.code("code"), path=path, entry_point=config.entry_point)
-        before = None
-        if parent is not None and parent in self._seen:
-            before = rows.identify([self._problem, parent])
-        attempt = rows.add_attempt(
+        programs, rows = self._programs, self._programs.begin(gathered, run_id)
+        identity = row.require_text("id")
+        attempt = programs.add(
+            rows,
+            identity,
             [self._problem, identity],
-            policy=config.policy,
-            task_id=self._task_id,
-            problem=self._problem,
-            kernel_id=kernel_id,
-            parent_generation_id=before,
+            kernel_id=programs.add_kernel(rows, row.code("code"), row.text("language")),
+            parent=row.text("parent_id"),
             turn=row.whole("generation"),
             analysis=row.prose("text_feedback"),
             created_at=row.moment("timestamp"),
         )
-        self._seen.add(identity)
         quote = f"program {identity} of {self._problem}"
-        correct = row.flag("correct")
-        if correct is not None:
-            status = "correct" if correct else "incorrect"
-            rows.add_verdict(attempt, evaluator=NAME, gpu=config.gpu, status=status, quote=quote)
-        rows.add_claim(
-            attempt, "combined_score", row.number("combined_score"), quote, gpu=config.gpu
-        )
-        metrics = row.inner("public_metrics")
-        for name, value in metrics.values.items():
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                figure: Any = metrics.number(name)
-                metric = f"reported_{name}"[:100]
-                rows.add_claim(attempt, metric, figure, quote, gpu=config.gpu)
+        programs.add_verdict(rows, attempt, row.flag("correct"), quote)
+        score = Fields(values={SCORE: row.values["combined_score"]}, where=row.where)
+        programs.add_metrics(rows, attempt, score, quote)
+        programs.add_metrics(rows, attempt, row.inner("public_metrics"), quote)

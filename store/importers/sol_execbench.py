@@ -177,10 +177,9 @@ def _read_rows(file: Path) -> Iterator[Fields]:
 def _add(version: int, gathered: BundleRows, run_id: str, problem: Fields) -> None:
     """Add a problem with its workloads, solutions and verdicts."""
     where = problem.where
-    definition = formats.parse_definition(problem.inner("definition").values, where)
+    definition = formats.parse_definition(dict(problem.inner("definition").values), where)
     parsed = [
-        formats.parse_workload(dict(one.values), one.where)
-        for one in _listed(problem, "workloads")
+        formats.parse_workload(dict(one.values), one.where) for one in _listed(problem, "workloads")
     ]
     drawn = {
         name

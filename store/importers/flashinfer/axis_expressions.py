@@ -1,4 +1,4 @@
-"""Axes that follow from other axes: arithmetic from untrusted files, checked and never evaluated."""
+"""Axes that follow from other axes: arithmetic of untrusted files, checked and not evaluated."""
 
 from __future__ import annotations
 

@@ -153,7 +153,9 @@ class TraceRows:
             solution.files, entry_path=solution.entry_path, entry_point=solution.entry_point
         )
         self._solutions[solution.name] = (kernel_id, policy)
-        generation_id = content_id("generation", self._suite, self._task_id, solution.name, kernel_id)
+        generation_id = content_id(
+            "generation", self._suite, self._task_id, solution.name, kernel_id
+        )
         row = {
             "generation_id": generation_id,
             "run_id": self._run_id,

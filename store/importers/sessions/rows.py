@@ -8,6 +8,7 @@ Readers of transcripts yield steps in one form. A step is `Fields` with these na
     parent   position of the step that it continues, if that is not the one before
     role     system, user, assistant or tool
     content, reasoning, model, at, prompt_tokens, completion_tokens
+    given    true for a message of the prompt that another session wrote
     calls    list of objects: tool, arguments, result, is_error
 """
 
@@ -22,7 +23,7 @@ from typing import Any, cast
 from store.code.completion import ENTRY_POINT
 from store.foreign.fields import Fields, clean
 from store.ids import content_id
-from store.importers.reading.attempts import AttemptRows
+from store.importers.reading.attempts import Attempt, AttemptRows
 from store.importers.reading.rows import ENTRY_PATH, BundleRows
 from store.importers.sessions.written_files import WrittenFiles
 
@@ -35,7 +36,7 @@ class _Session:
 
     files: WrittenFiles
     attempts: int = 0
-    before: str | None = None
+    before: Attempt | None = None
     """Attempt that the next one continues."""
     kernel_id: str | None = None
     opening: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
@@ -67,11 +68,12 @@ class SessionRows:
         role, content = step.text("role"), step.prose("content")
         if role not in ROLES:
             raise step.refuse("role", " or ".join(ROLES))
-        if role == "assistant":
+        given = bool(step.flag("given"))
+        if role == "assistant" and not given:
             state.answered = True
         elif not state.answered and content is not None and role != "tool":
             state.opening.append({"role": role, "content": content})
-        kernel_id = self._find_kernel(rows, state, step, role, content)
+        kernel_id = None if given else self._find_kernel(rows, state, step, role, content)
         attempt_id = None
         if kernel_id is not None:
             attempt = rows.add_attempt(
@@ -83,13 +85,13 @@ class SessionRows:
                 prompt_id=rows.add_prompt(state.opening, self.task_id),
                 trajectory_id=session_id,
                 turn=state.attempts,
-                parent_generation_id=state.before,
+                parent_generation_id=state.before and state.before.generation_id,
                 completion=content,
                 prompt_tokens=step.whole("prompt_tokens", 2**53),
                 completion_tokens=step.whole("completion_tokens", 2**53),
                 created_at=step.moment("at"),
             )
-            attempt_id = state.before = attempt.generation_id
+            attempt_id, state.before = attempt.generation_id, attempt
             state.attempts += 1
         row = {
             "session_id": session_id,
@@ -117,6 +119,11 @@ class SessionRows:
             }
             gathered.add("tool_calls", (session_id, str(number), str(index)), row)
         return kernel_id
+
+    def last_attempt(self, name: str) -> Attempt | None:
+        """Return the newest attempt of the session that the source calls `name`, or None."""
+        state = self._sessions.get(self.identify(name))
+        return None if state is None else state.before
 
     def identify(self, name: str) -> str:
         """Return the id of the session that the source calls `name`."""

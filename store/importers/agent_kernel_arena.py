@@ -1,0 +1,171 @@
+"""Results of AMD's AgentKernelArena: task_result.yaml with the kernel of its workspace.
+
+Reads what AMD-AGI/AgentKernelArena at d6f7c8a writes to workspace_GPU_AGENT/run_TIME/TASK_TIME/.
+The files that the task's config.yaml names become a kernel. Results, mean times in milliseconds and
+scores become claims. A speedup is over the task's original kernel, or over PyTorch where the task
+starts from it, so that its metric is speedup_over_original. A time of 0 is a missing one. If
+baseline and kernel were timed by different methods, the quote of the speedup says so. Held-out
+results (heldout_task_result.yaml) are not read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, cast
+
+from store.errors import ImportFailed
+from store.foreign import yaml_text
+from store.foreign.fields import Fields
+from store.importers.reading import detection, pieces, sources
+from store.importers.reading.attempts import AttemptRows
+from store.importers.reading.rows import BundleRows
+from store.writing.bundle import Bundle
+
+if TYPE_CHECKING:
+    import store
+
+NAME = "agent-kernel-arena"
+IMPORTER_VERSION = 1
+RESULT, TASK = "task_result.yaml", "config.yaml"
+_AGENT = re.compile(r"Optimized by (\S{1,100}) using")
+_WORKSPACE = re.compile(r"[^_]+_([^_]+)_(.+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Options of the agent-kernel-arena importer."""
+
+    gpu: str | None = None
+    """GPU of the figures (default: the one in the workspace's name)."""
+    source_revision: str | None = None
+    """Commit of AgentKernelArena that was run."""
+    license: str | None = None
+    """SPDX identifier under which the results were released."""
+
+
+def recognize(path: Path) -> str | None:
+    """Return what shows that a path has results of AgentKernelArena."""
+    above = ("", "*/", "*/*/", "*/*/*/")
+    for file in detection.list_files(path, *(f"{one}{RESULT}" for one in above)):
+        if "pass_compilation:" in detection.read_head(file):
+            return f"{file.name} with pass_compilation"
+    return None
+
+
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+    """Yield the results of each run in bundles.
+
+    Raises ImportFailed if there is no result, or a file is malformed.
+    """
+    root = sources.require_path(path, f"a workspace of AgentKernelArena with {RESULT}")
+    files = [root] if root.is_file() else sorted(root.rglob(RESULT))
+    if not files:
+        raise ImportFailed(f"{root} holds no {RESULT}", "Name the folder workspace_GPU_AGENT.")
+    folder = root if root.is_dir() else root.parent
+    runs: dict[Path, list[Path]] = {}
+    for file in files:
+        runs.setdefault(file.resolve().parents[1], []).append(file)
+    yield from pieces.read_pieces(
+        lake,
+        (
+            pieces.open_documents(
+                "/".join(run.parts[-2:]),
+                [part for file in listed for part in _list_parts(file, folder)],
+                folder,
+                partial(_parse, folder=folder),
+            )
+            for run, listed in runs.items()
+        ),
+        importer=NAME,
+        version=IMPORTER_VERSION,
+        config=config,
+        origin=BundleRows(
+            source=NAME, source_revision=config.source_revision, license=config.license
+        ),
+        start=lambda: partial(_add, config.gpu),
+    )
+
+
+def _list_parts(result: Path, folder: Path) -> list[Path]:
+    """Return a result with its task and the sources that the task names."""
+    task = result.with_name(TASK)
+    named = _list_sources(task, folder) if task.is_file() else []
+    return [result, *([task] if task.is_file() else []), *named]
+
+
+def _list_sources(task: Path, folder: Path) -> list[Path]:
+    """Return the source files of a task that are in its workspace, the target first."""
+    about = yaml_text.parse(sources.read_text(task, folder), str(task))
+    fields = Fields(values=about, where=str(task))
+    named: list[Any] = [fields.values.get("target_file_path")]
+    listed = fields.values.get("source_file_path")
+    named += cast("list[Any]", listed) if isinstance(listed, list) else [listed]
+    found: list[Path] = []
+    for name in named:
+        if not isinstance(name, str) or not name:
+            continue
+        parts = PurePosixPath(name)
+        if parts.is_absolute() or ".." in parts.parts:
+            raise ImportFailed(f"{task}: {name!a:.80} leaves the workspace")
+        file = task.parent / parts
+        if file.is_file() and file not in found:
+            found.append(file)
+    return found
+
+
+def _parse(file: Path, folder: Path) -> Iterator[Fields]:
+    if file.name != RESULT:
+        return
+    about = yaml_text.parse(sources.read_text(file, folder), str(file))
+    task = file.with_name(TASK)
+    named = _list_sources(task, folder) if task.is_file() else []
+    code = {
+        one.relative_to(file.parent).as_posix(): sources.read_text(one, folder) for one in named
+    }
+    workspace = _WORKSPACE.fullmatch(file.resolve().parents[2].name)
+    values = {
+        **about,
+        "files": {name: text for name, text in code.items() if text.strip()},
+        "place": list(file.resolve().parts[-4:-1]),
+        "gpu": workspace and workspace[1],
+        "agent": workspace and workspace[2],
+    }
+    yield Fields(values=values, where=str(file), size=sum(map(len, code.values())))
+
+
+def _add(gpu: str | None, gathered: BundleRows, run_id: str, result: Fields) -> None:
+    """Add a result with its kernel."""
+    rows = AttemptRows(gathered=gathered, importer=NAME, run_id=run_id)
+    problem, gpu = result.require_text("task_name"), gpu or result.text("gpu")
+    said = _AGENT.search(result.text("optimization_summary") or "")
+    agent = said[1] if said else result.text("agent") or "unknown"
+    files = cast("dict[str, str]", result.values["files"])
+    kernel_id = None
+    if files:
+        kernel_id = gathered.add_kernel(files, entry_path=next(iter(files)), entry_point="forward")
+    place = cast("list[str]", result.values["place"])
+    attempt = rows.add_attempt(
+        place,
+        policy=f"{NAME}/{agent}",
+        problem=problem,
+        kernel_id=kernel_id,
+        parse_error="the workspace has no source of the task" if kernel_id is None else None,
+    )
+    quote = f"{RESULT} of {problem} in {place[1]}"
+    compiled, correct = result.flag("pass_compilation"), result.flag("pass_correctness")
+    if compiled is False or correct is not None:
+        passed = float(bool(compiled is not False and correct))
+        rows.add_claim(attempt, "correct", passed, quote, gpu=gpu)
+    mixed = result.flag("benchmark_method_consistent") is False
+    note = f"{quote}; baseline and kernel were timed by different methods" if mixed else quote
+    for metric, name, said_where in (
+        ("latency_ms", "best_optimized_execution_time", quote),
+        ("original_latency_ms", "base_execution_time", quote),
+        ("speedup_over_original", "speedup_ratio", note),
+        ("reported_score", "score", quote),
+    ):
+        rows.add_claim(attempt, metric, result.positive(name), said_where, gpu=gpu)

@@ -1,0 +1,211 @@
+"""Kernels of Meta's KernelAgent: program_database.json of its optimizer, and its sessions.
+
+Reads what meta-pytorch/KernelAgent at a3001c7 writes. A program of the optimizer becomes a kernel
+and an attempt that continues its parent, and its time a claim. In a session (session_TIME/), each
+worker starts from a seed: the rounds of a worker are one trajectory, with problem.txt as the prompt
+and the result of the agent's own tests as a claim. Runs of the Fuser (.fuse/) are not read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from store.errors import ImportFailed
+from store.foreign.fields import Fields
+from store.importers.reading import detection, pieces, sources
+from store.importers.reading.attempts import AttemptRows
+from store.importers.reading.rows import BundleRows
+from store.importers.reading.tasks import find_optional
+from store.importers.searches.programs import ProgramRows
+from store.writing.bundle import Bundle
+
+if TYPE_CHECKING:
+    import store
+
+NAME = "kernelagent"
+IMPORTER_VERSION = 1
+DATABASE, PROBLEM = "program_database.json", "problem.txt"
+_ROUND = re.compile(r"round_([0-9]{1,6})\.json")
+_SEED = re.compile(r"seed_([0-9]{1,6})\.py")
+_WORKER = re.compile(r"worker_([0-9]{1,6})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Options of the kernelagent importer."""
+
+    task: str | None = None
+    """Task of the runs: its name in a suite, or the first characters of its id."""
+    problem: str | None = None
+    """Name of the task if the lake does not have it (default: what the files state)."""
+    policy: str = NAME
+    """Name of the policy that wrote the kernels."""
+    gpu: str | None = None
+    """GPU of the figures."""
+    entry_point: str = "kernel_function"
+    """Function that the kernels define."""
+    source_revision: str | None = None
+    """Revision of the runs."""
+    license: str | None = None
+    """SPDX identifier under which the kernels were released."""
+
+
+def recognize(path: Path) -> str | None:
+    """Return what shows that a path has a database or a session of KernelAgent."""
+    for file in detection.list_files(path, DATABASE, f"*/{DATABASE}", f"*/*/{DATABASE}"):
+        if detection.has_names(file, "programs"):
+            return f"{file.name} with programs"
+    for file in detection.list_files(path, PROBLEM, f"*/{PROBLEM}", f"*/*/{PROBLEM}"):
+        if any(_SEED.fullmatch(one.name) for one in file.parent.glob("seed_*.py")):
+            return f"{file.relative_to(path)} with seeds"
+    return None
+
+
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+    """Yield each database and each session in a bundle or several.
+
+    Raises ImportFailed if there is neither, or a file is malformed.
+    """
+    root = sources.require_path(path, f"{DATABASE} of KernelAgent, a session, or their folder")
+    databases = [root] if root.is_file() else sorted(root.rglob(DATABASE))
+    sessions = sorted(file.parent for file in root.rglob(PROBLEM)) if root.is_dir() else []
+    files = [
+        pieces.open_documents(
+            pieces.name_inside(file, root), [file], root, partial(_parse_database, root=root)
+        )
+        for file in databases
+    ]
+    for folder in sessions:
+        parts = _list_session(folder)
+        if parts:
+            open_session = partial(_parse_session, root=root)
+            name = f"{folder.name} {sources.digest([('place', str(folder).encode())])[:8]}"
+            files.append(
+                pieces.open_documents(name, [folder / PROBLEM, *parts], root, open_session)
+            )
+    if not files:
+        raise ImportFailed(
+            f"{root} holds no {DATABASE} and no session", "Name the log folder of KernelAgent."
+        )
+    task_id = find_optional(lake, config.task)
+    yield from pieces.read_pieces(
+        lake,
+        files,
+        importer=NAME,
+        version=IMPORTER_VERSION,
+        config=config,
+        origin=BundleRows(
+            source=NAME, source_revision=config.source_revision, license=config.license
+        ),
+        start=lambda: _Adder(config, task_id).add,
+    )
+
+
+def _parse_database(file: Path, root: Path) -> Iterator[Fields]:
+    for program in pieces.parse_document(file, root).list("programs"):
+        yield Fields(
+            values={"program": program.values},
+            where=program.where,
+            size=len(str(program.values.get("kernel_code"))),
+        )
+
+
+def _list_session(folder: Path) -> list[Path]:
+    """Return the rounds of a session by worker, and the seeds of workers without rounds."""
+    found: list[tuple[int, int, Path]] = []
+    for worker in folder.glob("workers/worker_*"):
+        match = _WORKER.fullmatch(worker.name)
+        for file in worker.glob("round_*.json") if match else ():
+            number = _ROUND.fullmatch(file.name)
+            if match and number:
+                found.append((int(match[1]), int(number[1]), file))
+    workers = {one[0] for one in found}
+    for file in folder.glob("seed_*.py"):
+        match = _SEED.fullmatch(file.name)
+        if match and int(match[1]) not in workers:
+            found.append((int(match[1]), 0, file))
+    return [file for _, _, file in sorted(found)]
+
+
+def _parse_session(file: Path, root: Path) -> Iterator[Fields]:
+    if file.name == PROBLEM:
+        return
+    is_seed = _SEED.fullmatch(file.name)
+    folder = file.parent if is_seed else file.parents[2]
+    worker = is_seed or _WORKER.fullmatch(file.parent.name)
+    assert worker is not None
+    values: dict[str, Any] = {"session": folder.name, "worker": int(worker[1])}
+    values["problem"] = sources.read_text(folder / PROBLEM, root)
+    if is_seed:
+        values |= {"round": 0, "kernel_code": sources.read_text(file, root)}
+    else:
+        values |= pieces.parse_document(file, root).values
+    yield Fields(values=values, where=str(file), size=len(str(values.get("kernel_code"))))
+
+
+class _Adder:
+    """Adds the programs of one database, or the rounds of one session."""
+
+    def __init__(self, config: Config, task_id: str | None) -> None:
+        self._problem = config.problem
+        self._programs = ProgramRows(
+            importer=NAME,
+            task_id=task_id,
+            problem=config.problem or NAME,
+            policy=config.policy,
+            gpu=config.gpu,
+            entry_point=config.entry_point,
+        )
+
+    def add(self, gathered: BundleRows, run_id: str, record: Fields) -> None:
+        """Add one program or one round."""
+        rows = self._programs.begin(gathered, run_id)
+        if "program" in record.values:
+            self._add_program(rows, record.inner("program"))
+        else:
+            self._add_round(rows, record)
+
+    def _add_program(self, rows: AttemptRows, program: Fields) -> None:
+        identity = program.require_text("program_id")
+        # The path of the problem's file; its last two parts name the problem.
+        stated = "/".join(PurePosixPath(program.text("problem_id") or NAME).parts[-2:])
+        kernel_id = self._programs.add_kernel(rows, program.code("kernel_code"), None)
+        attempt = self._programs.add(
+            rows,
+            identity,
+            [stated, identity, kernel_id or "", program.text("created_at") or ""],
+            kernel_id=kernel_id,
+            parent=program.text("parent_id"),
+            problem=self._problem or stated,
+            turn=program.whole("generation"),
+            created_at=program.moment("created_at"),
+        )
+        quote = f"program {identity} of {stated}"
+        time_ms = program.inner("metrics").positive("time_ms")
+        rows.add_claim(attempt, "latency_ms", time_ms, quote, gpu=self._programs.gpu)
+
+    def _add_round(self, rows: AttemptRows, record: Fields) -> None:
+        session, worker = record.require_text("session"), record.require_whole("worker")
+        number, problem = record.require_whole("round"), record.prose("problem")
+        messages = [] if problem is None else [{"role": "user", "content": problem}]
+        kernel_id = self._programs.add_kernel(rows, record.code("kernel_code"), None)
+        name = f"worker {worker}"
+        attempt = self._programs.add(
+            rows,
+            name,
+            [session, str(worker), str(number), kernel_id or ""],
+            kernel_id=kernel_id,
+            parent=name,
+            problem=self._problem or session,
+            prompt_id=rows.add_prompt(messages, self._programs.task_id),
+            trajectory_id=rows.identify([session, str(worker)]),
+            turn=number,
+            created_at=record.moment("timestamp"),
+        )
+        quote = f"round {number} of {name} in {session}"
+        self._programs.add_verdict(rows, attempt, record.flag("success"), quote)

@@ -1,0 +1,1 @@
+"""What importers of searches share: programs with parents."""

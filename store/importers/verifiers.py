@@ -1,0 +1,224 @@
+"""Rollouts of Prime Intellect's verifiers: traces.jsonl of `vf-eval` and of training.
+
+Reads trace version 1, as verifiers 0.4.0 writes it (read in PrimeIntellect-ai/verifiers at
+a60a606): one episode a line, with the traces of its agents. A trace becomes a session: its messages
+are steps, and tool results belong to the calls that they answer. Each kernel that the model writes
+is an attempt that continues the one before it. Rewards (score times weight) and metrics become
+claims on the last attempt. Episodes without a trace and files of verifiers 0.3 and older
+(results.jsonl) are not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from store.errors import ImportFailed
+from store.foreign import json_text
+from store.foreign.fields import NOTHING_STORED, Fields, clean
+from store.importers.reading import detection, pieces, sources
+from store.importers.reading.attempts import AttemptRows
+from store.importers.reading.rows import BundleRows
+from store.importers.reading.tasks import find_optional
+from store.importers.sessions.claude import read_content
+from store.importers.sessions.rows import SessionRows
+from store.writing.bundle import Bundle
+
+if TYPE_CHECKING:
+    import store
+
+NAME = "verifiers"
+IMPORTER_VERSION = 1
+TRACE_VERSION = 1
+TRACES = "traces.jsonl"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Options of the verifiers importer."""
+
+    task: str | None = None
+    """Task of the rollouts: its name in a suite, or the first characters of its id."""
+    kernel_file: str = "*"
+    """Pattern of the names of files that are kernels, such as solution.py."""
+    source: str = NAME
+    """Repository that the rollouts come from."""
+    source_revision: str | None = None
+    """Its commit."""
+    license: str | None = None
+    """SPDX identifier under which the rollouts were released."""
+
+
+def recognize(path: Path) -> str | None:
+    """Return what shows that a path has rollouts of verifiers."""
+    for file in detection.list_files(path, "*.jsonl", f"*/{TRACES}", f"*/*/{TRACES}")[:1]:
+        if {"env", "task", "traces"} <= detection.read_first_object(file).keys():
+            return f"{file.name}: episodes with env, task and traces"
+    return None
+
+
+def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
+    """Yield the rollouts of each file in bundles.
+
+    Raises ImportFailed if there is no file, or a line is malformed or of another version.
+    """
+    root = sources.require_path(path, f"{TRACES} of verifiers, or a folder with it")
+    files = [root] if root.is_file() else sorted(root.rglob(TRACES))
+    if not files:
+        raise ImportFailed(f"{root} holds no {TRACES}", "Name the run folder of verifiers.")
+    task_id = find_optional(lake, config.task)
+    yield from pieces.read_pieces(
+        lake,
+        (
+            replace(pieces.open_json_lines(file, root), open=partial(_read_episodes, file))
+            for file in files
+        ),
+        importer=NAME,
+        version=IMPORTER_VERSION,
+        config=config,
+        origin=BundleRows(
+            source=config.source, source_revision=config.source_revision, license=config.license
+        ),
+        start=lambda: _Adder(config, task_id).add,
+    )
+
+
+def _read_episodes(file: Path) -> Iterator[Fields]:
+    for values, where, size in json_text.read_lines(file):
+        episode = Fields(values=values, where=where)
+        for trace in episode.list("traces"):
+            yield from _read_trace(trace, episode, size)
+            size = 0
+
+
+def _read_trace(trace: Fields, episode: Fields, size: int) -> Iterator[Fields]:
+    """Yield the steps of a trace, then its results; the first has the size of the line."""
+    version = trace.values.get("version")
+    if version != TRACE_VERSION:
+        raise ImportFailed(
+            f"{trace.where}: version is {version!a:.40}, not {TRACE_VERSION}", NOTHING_STORED
+        )
+    about = _read_session(trace, episode)
+    nodes = trace.list("nodes")
+    messages = [node.inner("message") for node in nodes]
+    answers = {
+        identity: read_content(message.values.get("content"))
+        for message in messages
+        if (identity := message.text("tool_call_id")) is not None
+    }
+    asked = {
+        call.text("id"): at
+        for at, message in enumerate(messages)
+        for call in message.list("tool_calls")
+    }
+    usage = {call.whole("node"): call.inner("usage") for call in trace.list("calls")}
+    step_of: dict[int, int] = {}
+    """Position of a node to its step; the result of a call is part of the call's step."""
+    number = 0
+    for at, (node, message) in enumerate(zip(nodes, messages, strict=True)):
+        identity = message.text("tool_call_id")
+        if identity is not None and asked.get(identity, at) < at:
+            step_of[at] = step_of[asked[identity]]
+            continue
+        above = node.whole("parent")
+        parent = None if above is None else step_of.get(above)
+        spent = usage.get(at) or Fields(values={}, where=node.where)
+        step_of[at] = number
+        values: dict[str, Any] = {
+            "session": about,
+            "step": number,
+            "parent": parent if parent != number - 1 else None,
+            "role": message.text("role"),
+            "content": read_content(message.values.get("content")),
+            "reasoning": message.values.get("reasoning_content"),
+            "model": about["model"] if node.flag("sampled") else None,
+            "at": node.values.get("timestamp"),
+            "given": not node.flag("sampled"),
+            "prompt_tokens": _sum([spent], "prompt_tokens", "cached_input_tokens"),
+            "completion_tokens": spent.whole("completion_tokens", 2**53),
+            "calls": [_read_call(call, answers) for call in message.list("tool_calls")],
+        }
+        yield Fields(values=values, where=node.where, size=size)
+        size, number = 0, number + 1
+    if number:
+        values = {name: trace.values.get(name) for name in ("rewards", "metrics")}
+        yield Fields(values=values | {"results_of": about["name"]}, where=trace.where)
+
+
+def _read_session(trace: Fields, episode: Fields) -> dict[str, Any]:
+    calls = trace.list("calls")
+    spent = [call.inner("usage") for call in calls]
+    task = trace.inner("task")
+    data = task.inner("data")
+    environment = episode.inner("env").text("id")
+    version = trace.inner("verifiers").text("version")
+    errors = trace.list("errors")
+    costs = [cost for one in spent if (cost := one.number("cost")) is not None]
+    return {
+        "name": trace.require_text("id"),
+        "model": next((name for call in calls if (name := call.text("model"))), None)
+        or trace.inner("agent").inner("config").text("model"),
+        "harness": " ".join(filter(None, (NAME, version, environment))),
+        "problem": data.text("name") or task.text("key") or data.text("idx"),
+        "outcome": errors[-1].text("type") if errors else trace.text("stop_condition"),
+        "prompt_tokens": _sum(spent, "prompt_tokens", "cached_input_tokens"),
+        "completion_tokens": _sum(spent, "completion_tokens"),
+        "cost_usd": sum(costs) if costs else None,
+        "started_at": trace.inner("timing").values.get("start"),
+    }
+
+
+def _sum(usages: list[Fields], *names: str) -> int | None:
+    found = [
+        count for one in usages for name in names if (count := one.whole(name, 2**53)) is not None
+    ]
+    return sum(found) if found else None
+
+
+def _read_call(call: Fields, answers: dict[str, str | None]) -> dict[str, Any]:
+    """Return a call with its result; arguments that are no JSON object stay a text."""
+    arguments = call.values.get("arguments")
+    if isinstance(arguments, str) and arguments.lstrip().startswith("{"):
+        # What the model wrote need not be JSON.
+        with suppress(ImportFailed):
+            arguments = json_text.parse(arguments, call.where)
+    return {
+        "tool": call.text("name"),
+        "arguments": arguments,
+        "result": answers.get(call.text("id") or ""),
+    }
+
+
+class _Adder:
+    """Adds the steps of one file, and the results of each trace."""
+
+    def __init__(self, config: Config, task_id: str | None) -> None:
+        self._sessions = SessionRows(importer=NAME, task_id=task_id, kernel_file=config.kernel_file)
+
+    def add(self, gathered: BundleRows, run_id: str, record: Fields) -> None:
+        """Add one step, or the results of a trace."""
+        name = record.text("results_of")
+        if name is None:
+            self._sessions.add(gathered, run_id, record)
+            return
+        attempt = self._sessions.last_attempt(name)
+        if attempt is None:
+            return
+        rows = AttemptRows(gathered=gathered, importer=NAME, run_id=run_id)
+        rewards, metrics = record.inner("rewards"), record.inner("metrics")
+        for label in rewards.values:
+            reward = rewards.inner(label)
+            score, weight = reward.number("score"), reward.number("weight")
+            value = None if score is None else score * (1.0 if weight is None else weight)
+            rows.add_claim(attempt, _metric("reward", label), value, f"trace {name}")
+        for label in metrics.values:
+            value = metrics.number(label)
+            rows.add_claim(attempt, _metric("reported", label), value, f"trace {name}")
+
+
+def _metric(kind: str, label: Any) -> str:
+    return f"{kind}_{' '.join(clean(cast('str', label)).split())}"[:100]
