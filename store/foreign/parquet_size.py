@@ -21,6 +21,7 @@ os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
 OWN_BYTES = 3 << 30
 """Address space for the interpreter, the libraries, and a second copy while a batch is made."""
 CPU_S = 1800
+BUFFER_BYTES = 1 << 20
 
 
 def main() -> None:
@@ -51,7 +52,7 @@ def _measure(file: str, file_bytes: int, left_bytes: int, rows: int) -> dict[str
     allowed = min(file_bytes, left_bytes)
     what = "this file" if file_bytes <= left_bytes else "all files"
     try:
-        opened = pq.ParquetFile(file)
+        opened = pq.ParquetFile(file, buffer_size=BUFFER_BYTES)
         meta = opened.metadata
         if meta.num_rows > rows:
             return {"error": f"states {meta.num_rows} rows, where {rows} are allowed"}
@@ -60,7 +61,7 @@ def _measure(file: str, file_bytes: int, left_bytes: int, rows: int) -> dict[str
         if stated > allowed:
             return {"error": f"states {stated} bytes, where {allowed} are allowed for {what}"}
         seen = 0
-        for batch in opened.iter_batches(10_000, use_threads=False):
+        for batch in opened.iter_batches(1_000, use_threads=False):
             seen += batch.nbytes
             if seen > allowed:
                 return {"error": f"expands to more than the {allowed} bytes allowed for {what}"}

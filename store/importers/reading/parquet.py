@@ -13,6 +13,9 @@ from store.foreign import parquet
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
+BUFFER_BYTES = 1 << 20
+BATCH_BYTES = 16 << 20
+
 
 def find(root: Path) -> list[Path]:
     """Return a file, or the Parquet files below a folder, in order.
@@ -59,7 +62,7 @@ def read_distinct(file: Path, column: str) -> list[str]:
 def read_batches(
     file: Path, wanted: Mapping[str, bool], rows: int
 ) -> Iterator[list[dict[str, Any]]]:
-    """Yield rows in batches of at most `rows`.
+    """Yield rows in batches of at most `rows`, and of about BATCH_BYTES at most.
 
     `wanted` states for each column whether it is required; other missing columns are None.
 
@@ -68,6 +71,7 @@ def read_batches(
     """
     opened = _open(file)
     _require(file, opened, [name for name, required in wanted.items() if required])
+    rows = min(rows, _count_rows(opened, BATCH_BYTES))
     there = [name for name in wanted if name in opened.schema_arrow.names]
     missing: dict[str, Any] = {name: None for name in wanted if name not in there}
     for batch in _iterate_batches(file, opened, there, rows):
@@ -79,9 +83,17 @@ def _open(file: Path) -> pq.ParquetFile:
     import pyarrow.parquet as pq
 
     try:
-        return pq.ParquetFile(file)
+        # Without a buffer, a column of a row group is read as a whole.
+        return pq.ParquetFile(file, buffer_size=BUFFER_BYTES)
     except (pa.ArrowException, OSError) as error:
         raise ImportFailed(f"{file} cannot be read as Parquet: {error}") from error
+
+
+def _count_rows(opened: pq.ParquetFile, size: int) -> int:
+    """Return how many rows of mean length, by the metadata, take `size` bytes; at least 1."""
+    meta = opened.metadata
+    stated = sum(meta.row_group(at).total_byte_size for at in range(meta.num_row_groups))
+    return max(1, size * max(meta.num_rows, 1) // max(stated, 1))
 
 
 def _iterate_batches(

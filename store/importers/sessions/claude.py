@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -51,12 +52,12 @@ def read_steps(file: Path, about: dict[str, Any]) -> Iterator[Fields]:
 
     Raises ImportFailed for a line that is malformed.
     """
-    waiting: dict[str, dict[str, Any]] = {}
+    waiting: dict[str, _Call] = {}
     """Calls without a result, by their id."""
-    steps: deque[tuple[dict[str, Any], int]] = deque()
-    held = 0
+    steps: deque[_Step] = deque()
+    held = number = 0
     number_of: dict[str, int] = {}
-    message_id, number = None, 0
+    message_id = None
     for values, where, size in json_text.read_lines(file):
         line = Fields(values=values, where=where)
         role = line.text("type")
@@ -64,8 +65,10 @@ def read_steps(file: Path, about: dict[str, Any]) -> Iterator[Fields]:
         if role not in ("user", "assistant") or not message.values:
             continue
         blocks = _list_blocks(message)
+        share = size
         for block in blocks:
-            _attach_result(block, waiting)
+            if _attach_result(block, waiting, share):
+                held, share = held + share, 0
         if role == "user" and all(one.text("type") == "tool_result" for one in blocks):
             blocks = []
             if isinstance(message.values.get("content"), list):
@@ -73,25 +76,55 @@ def read_steps(file: Path, about: dict[str, Any]) -> Iterator[Fields]:
         identity = message.text("id") if role == "assistant" else None
         held += size
         if identity is not None and identity == message_id and steps and held < MAX_OPEN_BYTES:
-            step = steps[-1][0]
-            steps[-1] = (step, steps[-1][1] + size)
+            step = steps[-1]
+            step.size += size
         else:
             while steps and (
-                not _is_open(steps[0][0]) or len(steps) > MAX_OPEN_STEPS or held > MAX_OPEN_BYTES
+                not steps[0].is_open() or len(steps) > MAX_OPEN_STEPS or held > MAX_OPEN_BYTES
             ):
-                held -= steps[0][1]
-                yield _finish(*steps.popleft(), where, waiting)
-            step = _start(line, message, role, number, number_of, about)
-            steps.append((step, size))
+                held -= steps[0].size
+                yield steps.popleft().finish(waiting)
+            started = _start(line, message, role, number, number_of, about)
+            step = _Step(values=started, where=where, size=size)
+            steps.append(step)
             number += 1
         message_id = identity
         for block in blocks:
             _add_block(step, block, waiting)
         name = line.text("uuid")
         if name is not None:
-            number_of[name] = cast("int", step["step"])
-    for step, size in steps:
-        yield _finish(step, size, str(file), waiting)
+            number_of[name] = cast("int", step.values["step"])
+    for step in steps:
+        yield step.finish(waiting)
+
+
+@dataclass(kw_only=True)
+class _Step:
+    """A step that may still get results."""
+
+    values: dict[str, Any]
+    where: str
+    """Its first line."""
+    size: int
+    """Bytes of its lines and of the results of its calls."""
+
+    def is_open(self) -> bool:
+        """Return whether a call has no result yet."""
+        return any("result" not in call for call in self.values["calls"])
+
+    def finish(self, waiting: dict[str, _Call]) -> Fields:
+        """Return the step; results that come later are left out."""
+        for call in self.values["calls"]:
+            waiting.pop(call["id"] or "", None)
+        return Fields(values=self.values, where=self.where, size=self.size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Call:
+    """A call without a result, with its step."""
+
+    values: dict[str, Any]
+    step: _Step
 
 
 def _start(
@@ -124,30 +157,35 @@ def _start(
     }
 
 
-def _add_block(step: dict[str, Any], block: Fields, waiting: dict[str, dict[str, Any]]) -> None:
+def _add_block(step: _Step, block: Fields, waiting: dict[str, _Call]) -> None:
+    values = step.values
     kind = block.text("type")
     if kind == "text":
-        step["content"] = _join(step["content"], block.values.get("text"))
+        values["content"] = _join(values["content"], block.values.get("text"))
     elif kind in ("thinking", "reasoning"):
         text = block.values.get("thinking") or block.values.get("text")
-        step["reasoning"] = _join(step["reasoning"], text)
+        values["reasoning"] = _join(values["reasoning"], text)
     elif kind == "tool_use":
         identity = block.text("id")
         call = {"id": identity, "tool": block.text("name"), "arguments": block.values.get("input")}
-        step["calls"].append(call)
+        values["calls"].append(call)
         if identity is not None:
-            waiting[identity] = call
+            waiting[identity] = _Call(values=call, step=step)
     elif kind == "image":
-        step["content"] = _join(step["content"], "[image]")
+        values["content"] = _join(values["content"], "[image]")
 
 
-def _attach_result(block: Fields, waiting: dict[str, dict[str, Any]]) -> None:
+def _attach_result(block: Fields, waiting: dict[str, _Call], size: int) -> bool:
+    """Add a result to its call; return whether there is one that waits for it."""
     if block.text("type") != "tool_result":
-        return
+        return False
     call = waiting.pop(block.text("tool_use_id") or "", None)
-    if call is not None:
-        call["result"] = read_content(block.values.get("content"))
-        call["is_error"] = bool(block.flag("is_error"))
+    if call is None:
+        return False
+    call.values["result"] = read_content(block.values.get("content"))
+    call.values["is_error"] = bool(block.flag("is_error"))
+    call.step.size += size
+    return True
 
 
 def read_content(content: Any) -> str | None:
@@ -170,18 +208,6 @@ def read_content(content: Any) -> str | None:
 def _list_blocks(message: Fields) -> list[Fields]:
     content = message.values.get("content")
     return message.list("content") if isinstance(content, list) else []
-
-
-def _is_open(step: dict[str, Any]) -> bool:
-    return any("result" not in call for call in step["calls"])
-
-
-def _finish(
-    step: dict[str, Any], size: int, where: str, waiting: dict[str, dict[str, Any]]
-) -> Fields:
-    for call in step["calls"]:
-        waiting.pop(call["id"] or "", None)
-    return Fields(values=step, where=where, size=size)
 
 
 def _join(before: Any, text: Any) -> str | None:

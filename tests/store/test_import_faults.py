@@ -1,0 +1,116 @@
+"""What each importer of foreign history promises: whole files, resumption, limits, no row twice."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from import_layouts import LAYOUTS, Layout, break_record
+from import_sources import count, import_source, kernel, query, write_lines
+
+import store
+from store.errors import FlywheelError, ImportFailed
+from store.foreign import json_text, parquet
+from store.importers import openevolve
+from store.importers.reading import detection, pieces
+from store.importers.reading.run import run_import
+
+BY_NAME = {layout.name: layout for layout in LAYOUTS}
+QUICK = ("agent-kernel-arena", "claude-code", "kernelbot")
+"""One of each form of source; `make test-all` tries all."""
+EACH = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in BY_NAME]
+
+
+class Interrupted(Exception):
+    """Raised by a test in the middle of an import."""
+
+
+def interrupt(_: str, fresh: bool) -> None:
+    """Stop an import after its first stored bundle."""
+    if fresh:
+        raise Interrupted
+
+
+def write(layout: Layout, root: Path) -> Path:
+    """Write a source and return what is imported."""
+    root.mkdir()
+    layout.write(root)
+    return root / layout.path
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_a_malformed_file_leaves_nothing_and_an_import_resumes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "PIECE_RECORDS", 1)
+    layout, lake = BY_NAME[name], tmp_path / "lake"
+    damaged = write(layout, tmp_path / "damaged")
+    place = break_record(tmp_path / "damaged" / layout.target)
+    with pytest.raises(ImportFailed) as told:
+        import_source(lake, layout.importer, damaged, **layout.options)
+    assert place in str(told.value)
+    for table in ("kernels", "generations", "claims", "sessions", "tasks"):
+        assert count(lake, table) == 0
+
+    source = write(layout, tmp_path / "source")
+    assert [one.importer for one in detection.detect(source)] == [name]
+    config = layout.importer.Config(**layout.options)
+    with store.writer(str(lake), author="tests") as writer:
+        with pytest.raises(Interrupted):
+            run_import(writer, layout.importer, source, config, interrupt)
+        resumed = run_import(writer, layout.importer, source, config)
+        again = run_import(writer, layout.importer, source, config)
+    assert resumed.skipped == 1
+    assert resumed.files >= 1
+    assert (again.rows, again.files) == ({}, 0)
+    stated = "MIT" if name == "kernelbook" else config.license
+    assert query(lake, "SELECT DISTINCT license FROM kernels") == [(stated,)]
+    assert query(lake, "SELECT DISTINCT license FROM generations") == [(stated,)]
+    assert count(lake, "timings") == 0
+
+
+def test_bombs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_text, "MAX_LINE_BYTES", 1 << 20)
+    lake, file = tmp_path / "lake", tmp_path / "evolution_trace.jsonl"
+    first = '{"child_id": "a", "parent_id": "b", "child_metrics": {}}\n'
+    for line, message in (
+        ('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}", "line 2 is nested"),
+        ('{"a": "' + "x" * (2 << 20) + '"}', "line 2 is longer than 1 MiB"),
+        ('{"a": ' + "9" * 100_000 + "}", "line 2"),
+        ('{"a": 1, "a": 2}', "line 2: an object has the name 'a' twice"),
+        ("[]", "line 2: an object is expected"),
+    ):
+        file.write_text(first + line + "\n")
+        with pytest.raises(ImportFailed, match=message):
+            import_source(lake, openevolve, file)
+    packed = file.with_name("evolution_trace.jsonl.gz")
+    packed.write_bytes(gzip.compress(first.encode() + b"x" * (64 << 20)))
+    assert packed.stat().st_size < 1 << 20
+    with pytest.raises(ImportFailed, match="line 2 is longer than 1 MiB"):
+        import_source(lake, openevolve, packed)
+    assert count(lake, "generations") == 0
+
+
+@pytest.mark.parametrize("name", [one.name for one in LAYOUTS if one.target.endswith(".parquet")])
+def test_parquet_that_expands_is_refused(name: str, tmp_path: Path) -> None:
+    source = write(BY_NAME[name], tmp_path / "source")
+    limits = parquet.ParquetLimits(file_gb=1e-7)
+    with (
+        parquet.use_limits(limits),
+        pytest.raises(FlywheelError, match="allowed for this file"),
+    ):
+        import_source(tmp_path / "lake", BY_NAME[name].importer, source)
+    assert count(tmp_path / "lake", "kernels") == 0
+
+
+def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
+    outside = write_lines(tmp_path / "outside.jsonl", [{"child_id": "a", "parent_id": "b"}])
+    folder = tmp_path / "source"
+    folder.mkdir()
+    step = {"child_id": "a", "parent_id": "b", "child_metrics": {}, "child_code": kernel()}
+    write_lines(outside, [step])
+    (folder / "evolution_trace.jsonl").symlink_to(outside)
+    with pytest.raises(ImportFailed, match="is a link to"):
+        import_source(tmp_path / "lake", openevolve, folder)
+    assert query(tmp_path / "lake", "SELECT count(*) FROM kernels") == [(0,)]
