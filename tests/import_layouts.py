@@ -137,7 +137,14 @@ def _problem(n: int) -> dict[str, Any]:
         "inputs": {"x": {"shape": ["N"], "dtype": "float32"}},
         "reference": "import torch\n\ndef run(x):\n    return x.clamp(min=0)\n",
     }
-    return {f"L1/relu_{n}/definition.json": definition}
+    solution = {
+        "name": "mine",
+        "definition": f"relu_{n}",
+        "spec": {"entry_point": "a.py::run"},
+        "sources": [{"path": "a.py", "content": kernel(n)}],
+    }
+    folder = f"L1/relu_{n}"
+    return {f"{folder}/definition.json": definition, f"{folder}/solution.json": solution}
 
 
 def _episode(n: int) -> dict[str, Any]:

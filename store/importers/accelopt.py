@@ -125,8 +125,7 @@ def _parse(file: Path, folder: Path, solutions: dict[str, Path]) -> Iterator[Fie
             if "solution_path" in candidate.values:
                 values["solution"] = _load(candidate, "solution_path", solutions, folder)
                 values["parent"] = _load(candidate, "baseline_solution_path", solutions, folder)
-            size = sum(len(value) for value in values.values() if isinstance(value, str))
-            yield Fields(values=values, where=candidate.where, size=size)
+            yield Fields(values=values, where=candidate.where)
 
 
 def _read_plans(file: Path, folder: Path) -> dict[tuple[str, int], str]:

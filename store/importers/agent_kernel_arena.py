@@ -134,7 +134,7 @@ def _parse(file: Path, folder: Path) -> Iterator[Fields]:
         "gpu": workspace and workspace[1],
         "agent": workspace and workspace[2],
     }
-    yield Fields(values=values, where=str(file), size=sum(map(len, code.values())))
+    yield Fields(values=values, where=str(file))
 
 
 def _add(gpu: str | None, gathered: BundleRows, run_id: str, result: Fields) -> None:

@@ -151,8 +151,7 @@ def _read_trajectory(
             "completion_tokens": metrics.values.get("completion_tokens"),
             "calls": _read_calls(step),
         }
-        size = len(content or "")
-        yield type(step)(values=values, where=step.where, size=size)
+        yield type(step)(values=values, where=step.where)
         number += 1
     for inner in document.list("subagent_trajectories"):
         identity = f"{name}/{inner.require_text('trajectory_id')}"

@@ -108,11 +108,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
 
 def _parse_database(file: Path, root: Path) -> Iterator[Fields]:
     for program in pieces.parse_document(file, root).list("programs"):
-        yield Fields(
-            values={"program": program.values},
-            where=program.where,
-            size=len(str(program.values.get("kernel_code"))),
-        )
+        yield Fields(values={"program": program.values}, where=program.where)
 
 
 def _list_session(folder: Path) -> list[Path]:
@@ -145,7 +141,7 @@ def _parse_session(file: Path, root: Path) -> Iterator[Fields]:
         values |= {"round": 0, "kernel_code": sources.read_text(file, root)}
     else:
         values |= pieces.parse_document(file, root).values
-    yield Fields(values=values, where=str(file), size=len(str(values.get("kernel_code"))))
+    yield Fields(values=values, where=str(file))
 
 
 class _Adder:

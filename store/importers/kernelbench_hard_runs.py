@@ -127,7 +127,7 @@ def _parse(file: Path, root: Path, annotation: Path) -> Iterator[Fields]:
             "code": code,
             "annotation": _parse_annotation(annotation, root),
         }
-        yield Fields(values=values, where=str(file), size=about.size + len(code or ""))
+        yield Fields(values=values, where=str(file))
     elif file.name == "transcript.jsonl":
         result = pieces.parse_document(file.with_name("result.json"), root)
         session = claude.read_session(

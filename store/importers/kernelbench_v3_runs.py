@@ -99,8 +99,7 @@ def _parse(file: Path, root: Path) -> Iterator[Fields]:
                     "Download the folder solutions/ as well.",
                 )
             code = sources.read_text(solution, root)
-        size = row.size + len(code or "")
-        yield Fields(values={**row.values, "code": code}, where=row.where, size=size)
+        yield Fields(values={**row.values, "code": code}, where=row.where)
 
 
 def _add(tasks: SuiteTasks, gathered: BundleRows, run_id: str, row: Fields) -> None:

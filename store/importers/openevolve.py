@@ -135,8 +135,7 @@ def _open_trace(file: Path, root: Path) -> pieces.SourceFile:
         return pieces.open_json_lines(file, root)
 
     def parse(one: Path) -> Iterator[Fields]:
-        for step in pieces.parse_document(one, root).list("traces"):
-            yield replace(step, size=sum(len(str(value)) for value in step.values.values()))
+        yield from pieces.parse_document(one, root).list("traces")
 
     return pieces.open_documents(pieces.name_inside(file, root), [file], root, parse)
 

@@ -97,7 +97,7 @@ def _parse(file: Path) -> Iterator[Fields]:
         text = row["public_metrics"]
         parsed = json_text.parse(text, f"{where}, public_metrics") if text else None
         row["public_metrics"] = parsed
-        yield Fields(values=row, where=where, size=len(str(row["code"] or "")))
+        yield Fields(values=row, where=where)
 
 
 class _Programs:

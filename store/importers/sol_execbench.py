@@ -164,13 +164,12 @@ def _read_rows(file: Path) -> Iterator[Fields]:
                 if isinstance(row[name], str)
             }
             fields = Fields(values={**row, **parsed}, where=where)
-            size = sum(len(value) for value in row.values() if isinstance(value, str))
             values = {
                 "definition": fields.values,
                 "level": _read_level(file.stem) or _read_level(file.parent.name),
                 "workloads": fields.list("workloads"),
             }
-            yield Fields(values=values, where=where, size=size)
+            yield Fields(values=values, where=where)
             number += 1
 
 

@@ -69,7 +69,7 @@ def test_a_session_leaves_without_what_is_private_and_comes_back(
         assert count(pulled, table) == count(lake, table), table
     joined = "FROM tool_calls JOIN session_steps USING (session_id, step)"
     assert query(pulled, f"SELECT tool, generation_id IS NULL {joined}") == [("Write", False)]
-    assert integrity.check(Location.parse(str(pulled))) == []
+    assert integrity.check(Location.of(str(pulled))) == []
 
 
 @pytest.mark.parametrize(("license", "said"), [(None, "no licence"), ("Proprietary", "Propri")])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from store.errors import ImportFailed
 from store.foreign import json_text
-from store.foreign.fields import Fields
+from store.foreign.fields import Fields, measure
 from store.importers.reading import parquet, sources
 from store.importers.reading.rows import BundleRows, decide_splits
 from store.writing.bundle import Bundle
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 PIECE_RECORDS = 1_000
 PIECE_BYTES = 16 << 20
-"""A piece ends when it has this many records or bytes."""
+"""A piece ends when it has this many records, or bytes in the file or in texts."""
 _MB = 1_000_000
 
 
@@ -128,8 +128,8 @@ def open_parquet(file: Path, root: Path, columns: dict[str, bool]) -> SourceFile
         number = 0
         for rows in parquet.read_batches(file, columns, PIECE_RECORDS):
             for row in rows:
-                size = sum(len(value) for value in row.values() if isinstance(value, str))
-                yield Fields(values=row, where=f"{file.name}, row {number}", size=size)
+                where = f"{file.name}, row {number}"
+                yield Fields(values=row, where=where)
                 number += 1
 
     return SourceFile(name=name_inside(file, root), digest=hash_file(file), size=0, open=records)
@@ -224,7 +224,7 @@ def _split(records: Iterable[Fields]) -> Iterator[list[Fields]]:
     size = 0
     for record in records:
         piece.append(record)
-        size += record.size
+        size += max(record.size, measure(record.values))
         if len(piece) >= PIECE_RECORDS or size >= PIECE_BYTES:
             yield piece
             piece, size = [], 0
