@@ -72,6 +72,8 @@ class Edition:
     """Kernels in quarantine."""
     hashed: dict[str, int] = field(default_factory=dict[str, int])
     scrubbed: dict[str, int] = field(default_factory=dict[str, int])
+    unchanged: dict[str, int] = field(default_factory=dict[str, int])
+    """Column to the number of verbatim texts that name a person's folder."""
     notices: list[str] = field(default_factory=list[str])
     """Decisions to tell the user."""
 

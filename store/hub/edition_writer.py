@@ -93,6 +93,7 @@ def write_edition(
     made.licences = [one for one in found.counts if one[0] in chosen]
     made.hashed = {place: count for place, count in sorted(redactor.hashed.items()) if count}
     made.scrubbed = {place: count for place, count in sorted(redactor.scrubbed.items()) if count}
+    made.unchanged = {place: count for place, count in redactor.unchanged.items() if count}
     frozen_catalog.write_catalog(
         folder,
         lake.catalog,

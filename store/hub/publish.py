@@ -298,4 +298,7 @@ def _list_notices(made: Edition) -> list[str]:
     if made.scrubbed:
         values = ", ".join(f"{place} {count}" for place, count in made.scrubbed.items())
         told.append(f"texts cut: {values}")
+    if made.unchanged:
+        values = ", ".join(f"{place} {count}" for place, count in made.unchanged.items())
+        told.append(f"texts that name a home folder, published as they are: {values}")
     return told

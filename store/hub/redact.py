@@ -40,6 +40,8 @@ SECRETS = re.compile(
     r"|\bglpat-[A-Za-z0-9_-]{20,}|-----BEGIN [A-Z ]*PRIVATE KEY-----"
 )
 """Tokens and keys by the forms that their issuers give them."""
+HOMES = r"(?:/home/|/Users/|[A-Za-z]:\\+Users\\+)[^/\\\s\"']"
+"""The beginning of a person's folder."""
 PUBLIC_HOSTS = frozenset({"arxiv.org", "github.com", "huggingface.co", "pytorch.org", "nvidia.com"})
 """Addresses of these hosts and their subdomains stay in texts."""
 
@@ -80,6 +82,8 @@ class Redactor:
         """table.column to the number of values that were hashed."""
         self.scrubbed: Counter[str] = Counter()
         """table.column to the number of texts from which something was removed."""
+        self.unchanged: Counter[str] = Counter()
+        """table.column to the number of verbatim texts that name a person's folder."""
 
     def list_columns(self, table: Table) -> list[Column]:
         """Return the columns of a table that are published, in order."""
@@ -95,6 +99,10 @@ class Redactor:
         """Return rows of a table without private columns, with names hashed and texts scrubbed."""
         import pyarrow as pa
 
+        for name in rows.column_names:
+            if (table.name, name) in VERBATIM:
+                place = f"{table.name}.{name}"
+                self.unchanged[place] += len(_find_matching(rows.column(name), HOMES))
         kept = [
             self._scrub_column(table, column, rows.column(column.name))
             for column in self.list_columns(table)

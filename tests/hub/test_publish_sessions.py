@@ -53,6 +53,9 @@ def test_a_session_leaves_without_what_is_private_and_comes_back(
     options = Options(tag="v1", tables=("sessions", "session_steps", "tool_calls", "generations"))
     dry = publish(str(lake), REPO, options, hub=hub, dry_run=True)
     assert dry.tables["sessions"] == 1
+    # A prompt is its exact text, because its id is a hash of it. The owner of the lake is told.
+    homes = "texts that name a home folder, published as they are: prompts.messages 1"
+    assert homes in dry.notices
     assert server.repos == {}
     publish(str(lake), REPO, options, hub=hub)
     files = server.files(REPO)
@@ -72,7 +75,10 @@ def test_a_session_leaves_without_what_is_private_and_comes_back(
     assert integrity.check(Location.of(str(pulled))) == []
 
 
-@pytest.mark.parametrize(("license", "said"), [(None, "no licence"), ("Proprietary", "Propri")])
+@pytest.mark.parametrize(
+    ("license", "said"),
+    [(None, "no licence"), pytest.param("Proprietary", "Proprietary", marks=pytest.mark.slow)],
+)
 def test_sessions_without_a_fitting_license_stop_or_stay(
     license: str | None, said: str, tmp_path: Path, server: HubServer, hub: Hub
 ) -> None:
