@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 NAME = "accelopt"
 IMPORTER_VERSION = 1
 RESULTS, PLANS = "executor_results.json", "planner_results.json"
+_STARTED = "executor_start_timestamp"
 _PLAN = re.compile(r"plan_([0-9]{1,6})_([0-9]{1,6})")
 _ABOVE = ("", "*/", "*/*/", "*/*/*/")
 
@@ -75,9 +76,9 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     solutions = {
         file.name: file for file in sorted(folder.rglob("*.json")) if "solutions" in file.parts
     }
-    began = {file: pieces.parse_document(file, root).text(_STARTED) or "" for file in files}
+    starts = {file: pieces.parse_document(file, root).text(_STARTED) or "" for file in files}
     task_id = find_optional(lake, config.task)
-    ordered = sorted(files, key=lambda file: (began[file], file))
+    ordered = sorted(files, key=lambda file: (starts[file], file))
     plans = [one for file in ordered if (one := file.with_name(PLANS)).is_file()]
     yield from pieces.read_pieces(
         lake,
@@ -98,9 +99,6 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         ),
         start=lambda: _Candidates(config, task_id).add,
     )
-
-
-_STARTED = "executor_start_timestamp"
 
 
 def _parse(file: Path, folder: Path, solutions: dict[str, Path]) -> Iterator[Fields]:
@@ -133,14 +131,14 @@ def _read_plans(file: Path, folder: Path) -> dict[tuple[str, int], str]:
     if not file.is_file():
         return {}
     value = json_text.parse(sources.read_text(file, folder), str(file))
-    found: dict[tuple[str, int], str] = {}
+    by_number: dict[tuple[str, int], str] = {}
     for one in Fields(values={"plans": value}, where=str(file)).list("plans"):
         name = one.text("service_name") or one.text("baseline_solution_path")
         plans = one.values.get("plans")
         for number, plan in enumerate(cast("list[Any]", plans) if isinstance(plans, list) else []):
             if name is not None and isinstance(plan, str):
-                found[name, number] = plan
-    return found
+                by_number[name, number] = plan
+    return by_number
 
 
 def _stem(fields: Fields, name: str) -> str:
@@ -183,8 +181,8 @@ class _Candidates:
             self._programs.add(
                 rows, parent, place, kernel_id=parent_id, problem=case, created_at=at
             )
-        named = "solution_path" in row.values
-        missing = "its solution is not there" if named else "no implementation"
+        names_file = "solution_path" in row.values
+        missing = "its solution is not there" if names_file else "no implementation"
         attempt = self._programs.add(
             rows,
             f"{case} {kernel_id or row.where}",

@@ -93,28 +93,27 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
 def _list_parts(result: Path, folder: Path) -> list[Path]:
     """Return a result with its task and the sources that the task names."""
     task = result.with_name(TASK)
-    named = _list_sources(task, folder) if task.is_file() else []
-    return [result, *([task] if task.is_file() else []), *named]
+    return [result, *([task, *_list_sources(task, folder)] if task.is_file() else [])]
 
 
 def _list_sources(task: Path, folder: Path) -> list[Path]:
     """Return the source files of a task that are in its workspace, the target first."""
     about = yaml_text.parse(sources.read_text(task, folder), str(task))
     fields = Fields(values=about, where=str(task))
-    named: list[Any] = [fields.values.get("target_file_path")]
-    listed = fields.values.get("source_file_path")
-    named += cast("list[Any]", listed) if isinstance(listed, list) else [listed]
-    found: list[Path] = []
-    for name in named:
+    names: list[Any] = [fields.values.get("target_file_path")]
+    others = fields.values.get("source_file_path")
+    names += cast("list[Any]", others) if isinstance(others, list) else [others]
+    files: list[Path] = []
+    for name in names:
         if not isinstance(name, str) or not name:
             continue
         parts = PurePosixPath(name)
         if parts.is_absolute() or ".." in parts.parts:
             raise ImportFailed(f"{task}: {name!a:.80} leaves the workspace")
         file = task.parent / parts
-        if file.is_file() and file not in found:
-            found.append(file)
-    return found
+        if file.is_file() and file not in files:
+            files.append(file)
+    return files
 
 
 def _parse(file: Path, folder: Path) -> Iterator[Fields]:
@@ -122,9 +121,9 @@ def _parse(file: Path, folder: Path) -> Iterator[Fields]:
         return
     about = yaml_text.parse(sources.read_text(file, folder), str(file))
     task = file.with_name(TASK)
-    named = _list_sources(task, folder) if task.is_file() else []
+    parts = _list_sources(task, folder) if task.is_file() else []
     code = {
-        one.relative_to(file.parent).as_posix(): sources.read_text(one, folder) for one in named
+        one.relative_to(file.parent).as_posix(): sources.read_text(one, folder) for one in parts
     }
     workspace = _WORKSPACE.fullmatch(file.resolve().parents[2].name)
     values = {
@@ -141,8 +140,8 @@ def _add(gpu: str | None, gathered: BundleRows, run_id: str, result: Fields) -> 
     """Add a result with its kernel."""
     rows = AttemptRows(gathered=gathered, importer=NAME, run_id=run_id)
     problem, gpu = result.require_text("task_name"), gpu or result.text("gpu")
-    said = _AGENT.search(result.text("optimization_summary") or "")
-    agent = said[1] if said else result.text("agent") or "unknown"
+    match = _AGENT.search(result.text("optimization_summary") or "")
+    agent = match[1] if match else result.text("agent") or "unknown"
     files = cast("dict[str, str]", result.values["files"])
     kernel_id = None
     if files:
@@ -162,10 +161,10 @@ def _add(gpu: str | None, gathered: BundleRows, run_id: str, result: Fields) -> 
         rows.add_claim(attempt, "correct", passed, quote, gpu=gpu)
     mixed = result.flag("benchmark_method_consistent") is False
     note = f"{quote}; baseline and kernel were timed by different methods" if mixed else quote
-    for metric, name, said_where in (
+    for metric, name, place_in_source in (
         ("latency_ms", "best_optimized_execution_time", quote),
         ("original_latency_ms", "base_execution_time", quote),
         ("speedup_over_original", "speedup_ratio", note),
         ("reported_score", "score", quote),
     ):
-        rows.add_claim(attempt, metric, result.positive(name), said_where, gpu=gpu)
+        rows.add_claim(attempt, metric, result.positive(name), place_in_source, gpu=gpu)

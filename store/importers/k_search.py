@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 NAME = "k-search"
 IMPORTER_VERSION = 1
 SOLUTIONS, WORLD_MODEL = "solution_db.jsonl", "world_model.json"
+_ABOVE = ("", "*/", "*/*/", "*/*/*/")
 _UNJUDGED = ("", "seeded", "unknown")
 _CUDA_FILES = {
     "kernel.h": re.compile(r'<header_file name="kernel\.h">(.*?)</header_file>', re.DOTALL),
@@ -75,9 +76,6 @@ def recognize(path: Path) -> str | None:
     return None
 
 
-_ABOVE = ("", "*/", "*/*/", "*/*/*/")
-
-
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
     """Yield the solutions of each search in bundles.
 
@@ -91,7 +89,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     for file in files:
         yield from pieces.read_pieces(
             lake,
-            [pieces.open_json_lines(file, root)],
+            [_open(file, root)],
             importer=NAME,
             version=IMPORTER_VERSION,
             config=config,
@@ -100,6 +98,16 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
             ),
             start=partial(_start, config, task_id, _read_world_model(file.with_name(WORLD_MODEL))),
         )
+
+
+def _open(file: Path, root: Path) -> pieces.SourceFile:
+    """Return the solutions; their identity covers the world model."""
+    solutions, model = pieces.open_json_lines(file, root), file.with_name(WORLD_MODEL)
+    if not model.is_file():
+        return solutions
+    hashes = [("solutions", solutions.digest), ("world model", pieces.hash_file(model))]
+    digest = sources.digest((name, value.encode()) for name, value in hashes)
+    return replace(solutions, digest=digest)
 
 
 def _start(config: Config, task_id: str | None, nodes: dict[str, _Node]) -> pieces.Add:
@@ -120,7 +128,7 @@ def _read_world_model(file: Path) -> dict[str, _Node]:
         return {}
     tree = pieces.parse_document(file, file.parent).inner("decision_tree")
     steps = {node.text("node_id"): _Step.read(node) for node in tree.list("nodes")}
-    found: dict[str, _Node] = {}
+    nodes: dict[str, _Node] = {}
     for step in steps.values():
         if step.solution is None:
             continue
@@ -130,8 +138,8 @@ def _read_world_model(file: Path) -> dict[str, _Node]:
             seen.add(id(above))
             above = steps.get(above.parent)
         parent = None if above is None else above.solution
-        found[step.solution] = _Node(parent=parent, action=step.action)
-    return found
+        nodes[step.solution] = _Node(parent=parent, action=step.action)
+    return nodes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,16 +148,16 @@ class _Step:
 
     parent: str | None
     solution: str | None
-    action: str | None = field(default=None)
+    action: str | None
 
     @classmethod
     def read(cls, node: Fields) -> _Step:
         action = node.inner("action")
-        told = [action.prose(name) for name in ("title", "description", "rationale")]
+        texts = [action.prose(name) for name in ("title", "description", "rationale")]
         return cls(
             parent=node.text("parent_id"),
             solution=node.inner("solution_ref").text("solution_id"),
-            action="\n\n".join(one for one in told if one) or None,
+            action="\n\n".join(one for one in texts if one) or None,
         )
 
 
@@ -176,8 +184,9 @@ def _add(
     programs.add_verdict(rows, attempt, correct, quote)
     gpu = programs.gpu
     rows.add_claim(attempt, "latency_ms", result.positive("latency_ms"), quote, gpu=gpu)
-    speedup, baseline_ms = result.positive("speedup_factor"), result.positive(_REFERENCE)
-    # The reference of flashinfer-bench is plain PyTorch.
+    speedup = result.positive("speedup_factor")
+    baseline_ms = result.positive("reference_latency_ms")
+    # The reference of a task is plain PyTorch.
     rows.add_claim(attempt, "speedup", speedup, quote, gpu=gpu, baseline="eager")
     rows.add_claim(attempt, "baseline_latency_ms", baseline_ms, quote, gpu=gpu, baseline="eager")
     factor = result.positive("mean_vs_baseline_factor")
@@ -185,15 +194,12 @@ def _add(
     programs.add_metrics(rows, attempt, result.inner("metrics"), quote)
 
 
-_REFERENCE = "reference_latency_ms"
-
-
 def _add_kernel(programs: ProgramRows, rows: AttemptRows, code: str | None) -> str | None:
     """Add a solution's kernel: three files of CUDA, or one text."""
     if code is None:
         return None
-    found = {name: pattern.search(code) for name, pattern in _CUDA_FILES.items()}
-    files = {name: match[1].strip("\n") + "\n" for name, match in found.items() if match}
+    matches = {name: pattern.search(code) for name, pattern in _CUDA_FILES.items()}
+    files = {name: match[1].strip("\n") + "\n" for name, match in matches.items() if match}
     if "main.cpp" not in files:
         return programs.add_kernel(rows, code, None)
     return rows.gathered.add_kernel(files, entry_path="main.cpp", entry_point=programs.entry_point)

@@ -84,10 +84,8 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         parts = _list_session(folder)
         if parts:
             open_session = partial(_parse_session, root=root)
-            name = f"{folder.name} {sources.digest([('place', str(folder).encode())])[:8]}"
-            files.append(
-                pieces.open_documents(name, [folder / PROBLEM, *parts], root, open_session)
-            )
+            documents = [folder / PROBLEM, *parts]
+            files.append(pieces.open_documents(folder.name, documents, root, open_session))
     if not files:
         raise ImportFailed(
             f"{root} holds no {DATABASE} and no session", "Name the log folder of KernelAgent."

@@ -84,13 +84,9 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     problem = config.problem or folder.resolve().name
     files = [_open_trace(file, root) for file in traces]
     if programs:
-        listed = list(programs.values())
-        files.append(
-            replace(
-                pieces.open_documents("programs", listed, root, lambda _: ()),
-                open=partial(_read_programs, programs, root),
-            )
-        )
+        documents = pieces.open_documents("programs", list(programs.values()), root, lambda _: ())
+        files = [_cover(one, documents) for one in files]
+        files.append(replace(documents, open=partial(_read_programs, programs, root)))
     yield from pieces.read_pieces(
         lake,
         files,
@@ -112,17 +108,17 @@ def _is_trace(file: Path) -> bool:
 
 def _find_traces(root: Path) -> list[Path]:
     """Return the traces below a folder; of one in two forms, both."""
-    found = {file for pattern in _TRACES for file in root.rglob(pattern)}
-    return sorted(one for one in found if one.parent.name != "programs" and _is_trace(one))
+    files = {file for pattern in _TRACES for file in root.rglob(pattern)}
+    return sorted(one for one in files if one.parent.name != "programs" and _is_trace(one))
 
 
 def _find_programs(root: Path) -> dict[str, Path]:
     """Return the newest file of each program by its id."""
-    found: dict[str, Path] = {}
+    newest: dict[str, Path] = {}
     files = [file for file in root.rglob("*.json") if file.parent.name == "programs"]
     for file in sorted(files, key=lambda one: (_number(one), one)):
-        found[file.stem] = file
-    return found
+        newest[file.stem] = file
+    return newest
 
 
 def _number(file: Path) -> int:
@@ -138,6 +134,12 @@ def _open_trace(file: Path, root: Path) -> pieces.SourceFile:
         yield from pieces.parse_document(one, root).list("traces")
 
     return pieces.open_documents(pieces.name_inside(file, root), [file], root, parse)
+
+
+def _cover(trace: pieces.SourceFile, programs: pieces.SourceFile) -> pieces.SourceFile:
+    """Return a trace whose identity covers the programs that its code comes from."""
+    parts = [("trace", trace.digest), ("programs", programs.digest)]
+    return replace(trace, digest=sources.digest((name, one.encode()) for name, one in parts))
 
 
 def _read_programs(programs: dict[str, Path], root: Path) -> Iterator[Fields]:
@@ -182,12 +184,12 @@ class _Adder:
         """Add the child of a step, and before it the parent if it has not come before."""
         parent = step.require_text("parent_id")
         if not self._programs.has(parent):
-            known = self._load(parent) or Fields(values={}, where=step.where)
+            stored = self._load(parent) or Fields(values={}, where=step.where)
             first = {
                 "id": parent,
                 "code": step.values.get("parent_code"),
                 "metrics": step.values.get("parent_metrics"),
-                **_without_empty(known.values),
+                **_without_empty(stored.values),
             }
             self._add_program(rows, Fields(values=first, where=step.where), step)
         child: dict[str, Any] = {
@@ -201,9 +203,9 @@ class _Adder:
             "prompts": {"": step.values.get("prompt") or {}},
         }
         if step.code("child_code") is None:
-            known = self._load(child["id"])
-            if known is not None:
-                child |= {name: known.values.get(name) for name in ("code", "language")}
+            stored = self._load(child["id"])
+            if stored is not None:
+                child |= {name: stored.values.get(name) for name in ("code", "language")}
         program = Fields(values=child, where=step.where)
         self._add_program(rows, program, step, completion=step.prose("llm_response"))
 

@@ -32,6 +32,7 @@ IMPORTER_VERSION = 1
 POLICY = "robust-kbench"
 _REQUIRED = ("Kernel Name", "Code", "Correct", "Runtime (ms)", "Speedup", "task_name", "forward")
 _NUMBERS = ("Batch ID", "Sample ID", "Runtime (ms)", "Speedup", "Speedup Compile", "Max Diff")
+_FLAGS = ("Correct", "forward")
 _PROFILES = (
     ("NCU Profile", "Nsight Compute"),
     ("Torch Profile", "torch.profiler"),
@@ -90,9 +91,6 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         ),
         start=lambda: partial(_add, config.gpu),
     )
-
-
-_FLAGS = ("Correct", "forward")
 
 
 def _add(gpu: str, gathered: BundleRows, run_id: str, row: Fields) -> None:

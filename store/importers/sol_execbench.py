@@ -46,6 +46,7 @@ COLUMNS = {
     "workloads": True,
     "custom_inputs_entrypoint": False,
 }
+_ABOVE = ("", "*/", "*/*/", "*/*/*/")
 _LEVEL = re.compile(r"L([0-9])(?:-.*)?")
 """Name of a folder or file with the problems of one level."""
 
@@ -70,24 +71,21 @@ def recognize(path: Path) -> str | None:
     return detection.find_columns(path, "axes", "reference", "workloads")
 
 
-_ABOVE = ("", "*/", "*/*/", "*/*/*/")
-
-
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
     """Yield the problems in bundles, each with its workloads, solutions and verdicts.
 
     Raises ImportFailed if there is no problem, or a file is malformed.
     """
     root = sources.require_path(path, "problems of SOL-ExecBench (folders or Parquet files)")
-    found = list(_open_folders(root)) if root.is_dir() else []
-    if not found:
-        found = [
+    problems = list(_open_folders(root)) if root.is_dir() else []
+    if not problems:
+        problems = [
             replace(pieces.open_parquet(file, root, COLUMNS), open=partial(_read_rows, file))
             for file in parquet.find(root)
         ]
     yield from pieces.read_pieces(
         lake,
-        found,
+        problems,
         importer=NAME,
         version=IMPORTER_VERSION,
         config=config,
@@ -177,12 +175,12 @@ def _add(version: int, gathered: BundleRows, run_id: str, problem: Fields) -> No
     """Add a problem with its workloads, solutions and verdicts."""
     where = problem.where
     definition = formats.parse_definition(dict(problem.inner("definition").values), where)
-    parsed = [
+    workloads = [
         formats.parse_workload(dict(one.values), one.where) for one in _listed(problem, "workloads")
     ]
     drawn = {
         name
-        for workload in parsed
+        for workload in workloads
         for name, about in workload.inputs.items()
         if about.get("type") == "custom"
     }
@@ -197,7 +195,7 @@ def _add(version: int, gathered: BundleRows, run_id: str, problem: Fields) -> No
         evaluator=NAME,
         level=problem.whole("level"),
     )
-    for workload in parsed:
+    for workload in workloads:
         rows.add_workload(workload)
     known: set[str | None] = set()
     for one in _listed(problem, "solutions"):

@@ -110,7 +110,7 @@ def _read_trace(trace: Fields, episode: Fields, size: int) -> Iterator[Fields]:
         for message in messages
         if (identity := message.text("tool_call_id")) is not None
     }
-    asked = {
+    call_of = {
         call.text("id"): at
         for at, message in enumerate(messages)
         for call in message.list("tool_calls")
@@ -121,12 +121,12 @@ def _read_trace(trace: Fields, episode: Fields, size: int) -> Iterator[Fields]:
     number = 0
     for at, (node, message) in enumerate(zip(nodes, messages, strict=True)):
         identity = message.text("tool_call_id")
-        if identity is not None and asked.get(identity, at) < at:
-            step_of[at] = step_of[asked[identity]]
+        if identity is not None and call_of.get(identity, at) < at:
+            step_of[at] = step_of[call_of[identity]]
             continue
         above = node.whole("parent")
         parent = None if above is None else step_of.get(above)
-        spent = usage.get(at) or Fields(values={}, where=node.where)
+        used = usage.get(at) or Fields(values={}, where=node.where)
         step_of[at] = number
         values: dict[str, Any] = {
             "session": about,
@@ -138,8 +138,8 @@ def _read_trace(trace: Fields, episode: Fields, size: int) -> Iterator[Fields]:
             "model": about["model"] if node.flag("sampled") else None,
             "at": node.values.get("timestamp"),
             "given": not node.flag("sampled"),
-            "prompt_tokens": _sum([spent], "prompt_tokens", "cached_input_tokens"),
-            "completion_tokens": spent.whole("completion_tokens", 2**53),
+            "prompt_tokens": _sum([used], "prompt_tokens", "cached_input_tokens"),
+            "completion_tokens": used.whole("completion_tokens", 2**53),
             "calls": [_read_call(call, answers) for call in message.list("tool_calls")],
         }
         yield Fields(values=values, where=node.where, size=size)
@@ -151,13 +151,13 @@ def _read_trace(trace: Fields, episode: Fields, size: int) -> Iterator[Fields]:
 
 def _read_session(trace: Fields, episode: Fields) -> dict[str, Any]:
     calls = trace.list("calls")
-    spent = [call.inner("usage") for call in calls]
+    usages = [call.inner("usage") for call in calls]
     task = trace.inner("task")
     data = task.inner("data")
     environment = episode.inner("env").text("id")
     version = trace.inner("verifiers").text("version")
     errors = trace.list("errors")
-    costs = [cost for one in spent if (cost := one.number("cost")) is not None]
+    costs = [cost for one in usages if (cost := one.number("cost")) is not None]
     return {
         "name": trace.require_text("id"),
         "model": next((name for call in calls if (name := call.text("model"))), None)
@@ -165,18 +165,18 @@ def _read_session(trace: Fields, episode: Fields) -> dict[str, Any]:
         "harness": " ".join(filter(None, (NAME, version, environment))),
         "problem": data.text("name") or task.text("key") or data.text("idx"),
         "outcome": errors[-1].text("type") if errors else trace.text("stop_condition"),
-        "prompt_tokens": _sum(spent, "prompt_tokens", "cached_input_tokens"),
-        "completion_tokens": _sum(spent, "completion_tokens"),
+        "prompt_tokens": _sum(usages, "prompt_tokens", "cached_input_tokens"),
+        "completion_tokens": _sum(usages, "completion_tokens"),
         "cost_usd": sum(costs) if costs else None,
         "started_at": trace.inner("timing").values.get("start"),
     }
 
 
 def _sum(usages: list[Fields], *names: str) -> int | None:
-    found = [
+    counts = [
         count for one in usages for name in names if (count := one.whole(name, 2**53)) is not None
     ]
-    return sum(found) if found else None
+    return sum(counts) if counts else None
 
 
 def _read_call(call: Fields, answers: dict[str, str | None]) -> dict[str, Any]:
