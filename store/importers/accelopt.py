@@ -1,11 +1,11 @@
 """Candidates of an AccelOpt search: executor_results.json with the plans and solutions beside it.
 
-Reads both forms that AccelOpt at 47e29a7 writes. For NKIBench a candidate states its code and that
-of the kernel that it was rewritten from. For FlashInfer-Bench it names files of solutions, which
-are looked up by their names below the path. A candidate becomes a kernel and an attempt that
-continues the one with the code of its baseline, and the plan behind it its design. A result file is
-at most 20 MiB. Results and latencies in milliseconds become claims; the speedup of AccelOpt is over
-the parent, so that its metric is speedup_over_parent.
+Reads both forms that AccelOpt at 47e29a7 writes. A candidate for NKIBench states its code and that
+of its baseline, the kernel that it rewrites. A candidate for FlashInfer-Bench names files with
+solutions, which are found by name below the path. A candidate becomes a kernel and an attempt that
+continues the attempt with the code of its baseline; its plan becomes the design. A result file has
+at most 20 MiB. Results and latencies in milliseconds become claims. AccelOpt's speedup is over the
+baseline, so its metric is speedup_over_parent. The CSV files hold no candidates and are not read.
 """
 
 from __future__ import annotations

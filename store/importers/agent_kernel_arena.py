@@ -1,11 +1,11 @@
 """Results of AMD's AgentKernelArena: task_result.yaml with the kernel of its workspace.
 
 Reads what AMD-AGI/AgentKernelArena at d6f7c8a writes to workspace_GPU_AGENT/run_TIME/TASK_TIME/.
-The files that the task's config.yaml names become a kernel. Results, mean times in milliseconds and
-scores become claims. A speedup is over the task's original kernel, or over PyTorch where the task
-starts from it, so that its metric is speedup_over_original. A time of 0 is a missing one. If
-baseline and kernel were timed by different methods, the quote of the speedup says so. Held-out
-results (heldout_task_result.yaml) are not read.
+The files that the task's config.yaml names become a kernel. Results, scores and mean times in
+milliseconds become claims; a time of 0 is a missing one. A speedup is over the task's original
+kernel, or over PyTorch for a task that starts from PyTorch, so its metric is speedup_over_original.
+Its quote says so if baseline and kernel were timed by different methods. Held-out results
+(heldout_task_result.yaml) are not read.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Solutions of a K-Search search: solution_db.jsonl and the world model beside it.
 
-Reads what K-Search at 0a372ee writes below .ksearch/TASK/world_model/. The search stores the best
-solution of each cycle. A solution becomes a kernel and an attempt; world_model.json states which
-solution it continues and the action that led to it. A CUDA solution is kernel.h, kernel.cu and
-main.cpp. The status of a solution, its latency, its speedup over the reference and its metrics
-become claims.
+Reads what K-Search at 0a372ee writes to .ksearch/TASK/world_model/. The search stores the best
+solution of each cycle. A solution becomes a kernel and an attempt; world_model.json states the
+solution that it continues and the action that led to it. A solution in CUDA has the files kernel.h,
+kernel.cu and main.cpp. The status of a solution, its latency, its speedup over the reference and
+its metrics become claims.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Programs of an OpenEvolve search: evolution_trace.jsonl and checkpoints.
 
 Reads what openevolve 0.3.2 and 0.4.0 write: traces as .jsonl, .jsonl.gz or .json, and
-checkpoint_N/programs/ID.json. Traces in HDF5 are not read. Name the output folder: a trace holds no
-code by default, so that code comes from the newest checkpoint that has the program. A program
-becomes a kernel and an attempt that continues its parent, with the prompt and the answer of the
-model. Its metrics become claims.
+checkpoint_N/programs/ID.json. Traces in HDF5 are not read. Name the output folder: by default a
+trace holds no code, and the code comes from the newest checkpoint that has the program. A program
+becomes a kernel and an attempt that continues its parent, with the model's prompt and answer. Its
+metrics become claims.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
 Reads the formats of NVIDIA/SOL-ExecBench at 8d2237d: folders with definition.json and
 workload.jsonl, as its download script writes them, or the Parquet files of nvidia/SOL-ExecBench.
-Below the path it also reads solutions (solution*.json) and traces (traces.json of run_dataset.py,
-and the JSON Lines of sol-execbench -o), which belong to the problem that they name. A definition
-becomes a task in KernelBench's form, and a workload sets its axes. Its tolerances are not stored:
-they are rules of SOL-ExecBench's evaluator. Statuses become evaluations, and latencies and speedups
-claims. The license of the problems permits evaluation only: all are in the test split, and `store
-publish` refuses them.
+Below the path it also reads solutions (solution*.json) and traces (trace*.json of run_dataset.py,
+trace*.jsonl of sol-execbench -o), which belong to the problem that they name. A definition becomes
+a task in KernelBench's form, and a workload sets its axes. Tolerances are not stored, because they
+are rules of SOL-ExecBench's evaluator. Statuses become evaluations; latencies and speedups become
+claims. The license of the problems permits evaluation only: all of them are in the test split, and
+`store publish` refuses them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Rollouts of Prime Intellect's verifiers: traces.jsonl of `vf-eval` and of training.
 
-Reads trace version 1, as verifiers 0.4.0 writes it (read in PrimeIntellect-ai/verifiers at
-a60a606): one episode a line, with the traces of its agents. A trace becomes a session: its messages
-are steps, and tool results belong to the calls that they answer. Each kernel that the model writes
-is an attempt that continues the one before it. Rewards (score times weight) and metrics become
-claims on the last attempt. Episodes without a trace and files of verifiers 0.3 and older
-(results.jsonl) are not read.
+Reads trace version 1, as verifiers 0.4.0 writes it: one episode a line, with the traces of its
+agents. A trace becomes a session: its messages are steps, and tool results belong to the calls that
+they answer. Each kernel that the model writes is an attempt that continues the one before it.
+Rewards (score times weight) and metrics become claims on the last attempt. Episodes without a trace
+and files of older versions (results.jsonl) are not read.
 """
 
 from __future__ import annotations
