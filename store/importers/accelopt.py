@@ -3,9 +3,9 @@
 Reads both forms that AccelOpt at 47e29a7 writes. A candidate for NKIBench states its code and that
 of its baseline, the kernel that it rewrites. A candidate for FlashInfer-Bench names files with
 solutions, which are found by name below the path. A candidate becomes a kernel and an attempt that
-continues the attempt with the code of its baseline; its plan becomes the design. A result file has
-at most 20 MiB. Results and latencies in milliseconds become claims. AccelOpt's speedup is over the
-baseline, so its metric is speedup_over_parent. The CSV files hold no candidates and are not read.
+continues the attempt with the code of its baseline; its plan becomes the design. Results and
+latencies in milliseconds become claims. AccelOpt's speedup is over the baseline, so its metric is
+speedup_over_parent. The CSV files hold no candidates and are not read.
 """
 
 from __future__ import annotations

@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 PIECE_RECORDS = 1_000
 PIECE_BYTES = 16 << 20
 """A piece ends when it has this many records, or bytes in the file or in texts."""
+MAX_DOCUMENT_BYTES = 64 << 20
+"""Largest JSON file that is parsed as a whole."""
 _MB = 1_000_000
 
 
@@ -154,8 +156,11 @@ def open_documents(
 
 
 def parse_document(file: Path, root: Path) -> Fields:
-    """Return the object of a JSON file; raises ImportFailed if the file holds anything else."""
-    data = sources.read_bytes(file, root)
+    """Return the object of a JSON file of at most MAX_DOCUMENT_BYTES.
+
+    Raises ImportFailed if the file is larger or holds anything else.
+    """
+    data = sources.read_bytes(file, root, MAX_DOCUMENT_BYTES)
     value = json_text.parse(sources.decode(data, file), str(file))
     if not isinstance(value, dict):
         raise ImportFailed(

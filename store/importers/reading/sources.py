@@ -29,11 +29,11 @@ def require_path(path: Path | None, what: str) -> Path:
     return path
 
 
-def read_bytes(file: Path, root: Path) -> bytes:
+def read_bytes(file: Path, root: Path, limit: int = MAX_FILE_BYTES) -> bytes:
     """Return a file's bytes.
 
     Raises ImportFailed for a link that leaves `root`, for anything but a regular file, and for a
-    file larger than MAX_FILE_BYTES.
+    file with more than `limit` bytes.
     """
     try:
         target = file.resolve(strict=True)
@@ -45,11 +45,11 @@ def read_bytes(file: Path, root: Path) -> bytes:
         if not stat.S_ISREG(target.stat().st_mode):
             raise ImportFailed(f"{file} is not a regular file")
         with open(target, "rb") as handle:
-            data = handle.read(MAX_FILE_BYTES + 1)
+            data = handle.read(limit + 1)
     except (OSError, RuntimeError) as error:
         raise ImportFailed(f"cannot read {file}: {error}") from error
-    if len(data) > MAX_FILE_BYTES:
-        raise ImportFailed(f"{file} is larger than {MAX_FILE_BYTES >> 20} MiB")
+    if len(data) > limit:
+        raise ImportFailed(f"{file} is larger than {limit >> 20} MiB")
     return data
 
 
