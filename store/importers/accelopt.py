@@ -119,10 +119,9 @@ def _parse(file: Path, folder: Path, solutions: dict[str, Path]) -> Iterator[Fie
                 "place": [document.text("exp_date") or "", PurePosixPath(name).name, key],
                 "at": document.values.get(_STARTED),
                 "plan": plans.get((name, int(match[1]))),
+                "solution": _load(candidate, "solution_path", solutions, folder),
+                "parent": _load(candidate, "baseline_solution_path", solutions, folder),
             }
-            if "solution_path" in candidate.values:
-                values["solution"] = _load(candidate, "solution_path", solutions, folder)
-                values["parent"] = _load(candidate, "baseline_solution_path", solutions, folder)
             yield Fields(values=values, where=candidate.where)
 
 

@@ -61,7 +61,9 @@ def recognize(path: Path) -> str | None:
         if detection.has_names(file, "programs"):
             return f"{file.name} with programs"
     for file in detection.list_files(path, PROBLEM, f"*/{PROBLEM}", f"*/*/{PROBLEM}"):
-        if any(_SEED.fullmatch(one.name) for one in file.parent.glob("seed_*.py")):
+        if path.is_dir() and any(
+            _SEED.fullmatch(one.name) for one in file.parent.glob("seed_*.py")
+        ):
             return f"{file.relative_to(path)} with seeds"
     return None
 
@@ -111,19 +113,19 @@ def _parse_database(file: Path, root: Path) -> Iterator[Fields]:
 
 def _list_session(folder: Path) -> list[Path]:
     """Return the rounds of a session by worker, and the seeds of workers without rounds."""
-    found: list[tuple[int, int, Path]] = []
+    files: list[tuple[int, int, Path]] = []
     for worker in folder.glob("workers/worker_*"):
         match = _WORKER.fullmatch(worker.name)
         for file in worker.glob("round_*.json") if match else ():
             number = _ROUND.fullmatch(file.name)
             if match and number:
-                found.append((int(match[1]), int(number[1]), file))
-    workers = {one[0] for one in found}
+                files.append((int(match[1]), int(number[1]), file))
+    workers = {one[0] for one in files}
     for file in folder.glob("seed_*.py"):
         match = _SEED.fullmatch(file.name)
         if match and int(match[1]) not in workers:
-            found.append((int(match[1]), 0, file))
-    return [file for _, _, file in sorted(found)]
+            files.append((int(match[1]), 0, file))
+    return [file for _, _, file in sorted(files)]
 
 
 def _parse_session(file: Path, root: Path) -> Iterator[Fields]:
@@ -133,12 +135,12 @@ def _parse_session(file: Path, root: Path) -> Iterator[Fields]:
     folder = file.parent if is_seed else file.parents[2]
     worker = is_seed or _WORKER.fullmatch(file.parent.name)
     assert worker is not None
-    values: dict[str, Any] = {"session": folder.name, "worker": int(worker[1])}
-    values["problem"] = sources.read_text(folder / PROBLEM, root)
     if is_seed:
-        values |= {"round": 0, "kernel_code": sources.read_text(file, root)}
+        values: dict[str, Any] = {"round": 0, "kernel_code": sources.read_text(file, root)}
     else:
-        values |= pieces.parse_document(file, root).values
+        values = dict(pieces.parse_document(file, root).values)
+    values |= {"session": folder.name, "worker": int(worker[1])}
+    values["problem"] = sources.read_text(folder / PROBLEM, root)
     yield Fields(values=values, where=str(file))
 
 
@@ -159,10 +161,10 @@ class _Adder:
     def add(self, gathered: BundleRows, run_id: str, record: Fields) -> None:
         """Add one program or one round."""
         rows = self._programs.begin(gathered, run_id)
-        if "program" in record.values:
-            self._add_program(rows, record.inner("program"))
-        else:
+        if "session" in record.values:
             self._add_round(rows, record)
+        else:
+            self._add_program(rows, record.inner("program"))
 
     def _add_program(self, rows: AttemptRows, program: Fields) -> None:
         identity = program.require_text("program_id")

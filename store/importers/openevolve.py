@@ -59,7 +59,7 @@ def recognize(path: Path) -> str | None:
     for file in detection.list_files(path, *_TRACES, "*/evolution_trace.*"):
         if _is_trace(file):
             return f"{file.name} with child_id and child_metrics"
-    for above in ("", "*/", "*/*/", "*/*/*/"):
+    for above in ("", "*/", "*/*/", "*/*/*/") if path.is_dir() else ():
         for file in detection.list_files(path, f"{above}programs/*.json")[:1]:
             if detection.has_names(file, "parent_id", "iteration_found", "metrics"):
                 return f"{file.relative_to(path)} with iteration_found"

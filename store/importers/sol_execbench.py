@@ -66,7 +66,7 @@ class Config:
 def recognize(path: Path) -> str | None:
     """Return what shows that a path has problems of SOL-ExecBench."""
     for file in detection.list_files(path, *(f"{above}definition.json" for above in _ABOVE)):
-        if file.with_name("workload.jsonl").is_file():
+        if path.is_dir() and file.with_name("workload.jsonl").is_file():
             return f"{file.relative_to(path)} with workload.jsonl"
     return detection.find_columns(path, "axes", "reference", "workloads")
 

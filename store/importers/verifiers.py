@@ -9,6 +9,7 @@ and files of older versions (results.jsonl) are not read.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -213,7 +214,8 @@ class _Adder:
             reward = rewards.inner(label)
             score, weight = reward.number("score"), reward.number("weight")
             value = None if score is None else score * (1.0 if weight is None else weight)
-            rows.add_claim(attempt, _metric("reward", label), value, f"trace {name}")
+            if value is not None and math.isfinite(value):
+                rows.add_claim(attempt, _metric("reward", label), value, f"trace {name}")
         for label in metrics.values:
             value = metrics.number(label)
             rows.add_claim(attempt, _metric("reported", label), value, f"trace {name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import random
 import sqlite3
@@ -140,12 +141,28 @@ def write_sqlite(root: Path) -> Path:
     return file
 
 
+def write_csv(root: Path) -> Path:
+    """Write results of robust-kbench with long profiles."""
+    file = root / "results.csv"
+    about = {"Kernel Name": "relu", "Correct": True, "Runtime (ms)": 0.5, "Speedup": 2.0}
+    about |= {"Speedup Compile": 1.5, "task_name": "relu", "forward": True}
+    with open(file, "w", newline="") as handle:
+        writer = csv.DictWriter(handle, [*about, "Code", "Sample ID", "NCU Profile"])
+        writer.writeheader()
+        for number in numbers():
+            code = f"__global__ void k{number % KERNELS}() {{}}"
+            row = {"Code": code, "Sample ID": number, "NCU Profile": long_text(number)}
+            writer.writerow(about | row)
+    return file
+
+
 FAMILIES: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "JSON Lines": ("openevolve", write_json_lines),
     "a session": ("claude-code", write_session),
     "a folder of JSON": ("kernelbench-samples", write_json_folder),
     "Parquet": ("drkernel", write_parquet),
     "SQLite": ("shinka", write_sqlite),
+    "CSV": ("robust-kbench", write_csv),
 }
 
 
