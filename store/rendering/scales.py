@@ -16,6 +16,7 @@ _RATIO_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 
 _FINE_TICKS = (0.25, 0.5, 0.8, 0.9, 1, 1.1, 1.25, 1.6, 2, 3, 4)
 _MOST_TICKS = 6
 _CLOSEST = 0.11
+_LEAST_SPREAD = 0.25
 _FAR = 4.0
 """A value is an outlier beyond this many times the spread of the middle half."""
 
@@ -110,7 +111,7 @@ def _find_log_limits(values: Sequence[float], *, around_one: bool) -> tuple[floa
     low, high = logs[0], logs[-1]
     if len(logs) >= 8:
         first, _, third = statistics.quantiles(logs, n=4)
-        spread = max(third - first, 0.1)
+        spread = max(third - first, _LEAST_SPREAD)
         low, high = max(low, first - _FAR * spread), min(high, third + _FAR * spread)
         if around_one:
             low, high = min(low, math.log(0.8)), max(high, math.log(1.25))

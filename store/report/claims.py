@@ -48,4 +48,5 @@ def _points(name: str, rows: list[dict[str, Any]]) -> str:
         series,
         charts.Axis(label=f"speedup claimed for {first['gpu']}", scale="ratio"),
         charts.Axis(label=f"speedup measured on {first['device']}", scale="ratio"),
+        diagonal=True,
     )

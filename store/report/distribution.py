@@ -53,7 +53,7 @@ def _make_drawing(key: str) -> Callable[[str, list[dict[str, Any]]], str]:
         places = sorted({row["p"] for row in rows})
         series = [
             charts.Series(
-                label=f"{value} ({mine[0]['timed']} of {mine[0]['n']} timed)",
+                label=f"{value} ({mine[0]['timed']}/{mine[0]['n']} timed)",
                 x=[places.index(row["p"]) for row in mine],
                 y=[row["share"] for row in mine],
             )

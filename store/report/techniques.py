@@ -28,7 +28,7 @@ def build_section(lake: Lake) -> Section:
         name="techniques",
         title="Techniques",
         exhibits=[
-            draw_charts(answer, keys, _medians, most=4, rows=enough, split=keys),
+            draw_charts(answer, keys, _medians, most=8, rows=enough, split=keys),
             Exhibit(answer=ask(lake, "technique_pairs"), split=()),
         ],
     )

@@ -41,4 +41,5 @@ def _points(name: str, rows: list[dict[str, Any]]) -> str:
         series,
         charts.Axis(label=f"speedup on {first['device_a']}", scale="ratio"),
         charts.Axis(label=f"speedup on {first['device_b']}", scale="ratio"),
+        diagonal=True,
     )

@@ -21,7 +21,7 @@ import store
 from store.errors import UnknownName
 from store.rendering import charts
 from store.rendering import text as text_module
-from store.report import best, claims, findings
+from store.report import best, claims, findings, techniques
 from store.report.page import contents, render
 from store.report.page.section import ask
 
@@ -173,7 +173,7 @@ def sql_of(page: str) -> list[str]:
 
 def words(file: Path) -> str:
     """Return the text of a page with one space between words and cells."""
-    page = re.sub("</(td|th)>", r" </\1>", file.read_text("utf-8"))
+    page = re.sub("</(td|th|strong)>", r" </\1>", file.read_text("utf-8"))
     return " ".join(Reader(page).text().split())
 
 
@@ -201,10 +201,20 @@ def test_every_exhibit_has_its_sql_and_every_anchor_its_place(
         assert attributes.get("href") is None or str(attributes["href"])[1:] in ids
     answers = [exhibit.answer for section in page.sections for exhibit in section.exhibits]
     # What a reader copies from the page is what was asked.
-    assert sql_of(text) == [answer.sql for answer in answers if answer.rows]
-    assert [answer.name for answer in answers if not answer.rows] == [
-        "tags", "published_stages", "case_studies", "technique_pairs", "weak_tasks"
+    assert sql_of(text) == [answer.sql for answer in answers]
+    assert all(answer.rows for answer in answers)
+    assert [answer.name for answer in page.unanswered] == [
+        "published_stages", "case_studies", "technique_pairs", "weak_tasks", "tags"
     ]  # fmt: skip
+
+
+def test_the_page_opens_with_findings_and_a_chart(report_folder: Path) -> None:
+    page = (report_folder / "report.html").read_text("utf-8")
+    inside = page.partition("</style>")[2]
+    assert inside.index('class="tiles"') < inside.index("<svg") < inside.index("<table")
+    assert inside.index("<table") < inside.index("<p>Lake ")
+    text = words(report_folder / "report.html")
+    assert "92 % of 13 judged kernels are correct on A100" in text
 
 
 def test_figures_on_the_page_are_those_of_the_views(report_folder: Path, plain_lake: Path) -> None:
@@ -216,10 +226,11 @@ def test_figures_on_the_page_are_those_of_the_views(report_folder: Path, plain_l
         ).one()
     assert row is not None
     assert row["n"] == row["tasks"] == 2
-    shown = f"{row['geomean']:#.3g} {row['p50']:#.3g} [{row['p50_low']:#.3g}, "
-    assert f"any eager torch_default 2 2 2 2 {shown}{row['p50_high']:#.3g}]" in text
+    # The median and its interval come first, so that a phone shows them.
+    shown = f"{row['p50']:#.3g} [{row['p50_low']:#.3g}, {row['p50_high']:#.3g}]"
+    assert f"any {shown} eager 2 torch_default 2 2 2 {row['geomean']:#.3g}" in text
     # Twelve claims of the training run hold on the A100; the one of a wrong kernel falls.
-    assert "A100 eager 13 12 0 1 1 0 12 " in text
+    assert re.search(r"A100 1\.00 \[[\d., ]+\] eager 13 12 0 1 1 0 12 ", text)
     assert "368" in text
 
 
@@ -341,9 +352,21 @@ def test_an_empty_lake_says_what_would_fill_each_section(empty_lake: Path, tmp_p
     out = report(empty_lake, tmp_path)
     page = (out / "report.html").read_text("utf-8")
     assert "<svg" not in page
+    assert page.count("<h3>") == 1  # counts, all of them 0
     for step in ("evaluators run", "store import cuda-l1", "trainers list"):
-        assert step in page
-    assert page.count('<p class="empty">') == page.count("<h3>") - 1  # counts, all of them 0
+        assert step in page.partition("<footer>")[2]
+
+
+def test_each_baseline_has_a_chart_of_techniques(tmp_path: Path) -> None:
+    """One chart per baseline that a kernel was timed against, the eager one first."""
+    content = rows()
+    content["kernel_features"] = [
+        b.features(kernel, ["fusion", "vectorised", "streams"]) for kernel in content["kernels"]
+    ]
+    with store.open(str(lake_of(tmp_path / "lake", content))) as lake:
+        section = techniques.build_section(lake)
+    titles = [figure.title for figure in section.exhibits[0].figures]
+    assert titles == ["A100, eager", "H100, eager", "A100, compile", "H100, compile"]
 
 
 def test_help_draws_nothing() -> None:

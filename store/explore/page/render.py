@@ -15,6 +15,7 @@ from store.errors import FlywheelError
 from store.explore.page.tables import build_table
 from store.rendering.code import highlight, read_code_style
 from store.rendering.columns import format_value
+from store.rendering.environment import make_environment
 from store.rendering.styles import read_style
 from store.rendering.text import make_label
 
@@ -32,7 +33,9 @@ _ROOM = Path(__file__).parent.parent
 @functools.cache
 def read_assets() -> dict[str, tuple[str, bytes]]:
     """Return the files that pages load: media type and content by name."""
-    sheets = [read_style("colours"), read_code_style(), read_style("charts")]
+    sheets = [
+        read_style("colours"), read_code_style(), read_style("charts"), read_style("parts")
+    ]  # fmt: skip
     own = (_ROOM / "static" / "explore.css").read_text("utf-8")
     return {
         "explore.css": ("text/css", "\n".join([*sheets, own]).encode()),
@@ -50,7 +53,7 @@ def locate_asset(name: str) -> str:
 
 def render_template(name: str, **values: Any) -> str:
     """Return a template of `templates/` as HTML."""
-    return _make_environment().get_template(f"{name}.html.jinja").render(**values)
+    return _get_environment().get_template(f"{name}.html.jinja").render(**values)
 
 
 async def stream_page(
@@ -113,19 +116,9 @@ def _show_answer(view: View, panel: Panel, answer: Answer, site: Mapping[str, An
 
 
 @functools.cache
-def _make_environment() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
-
-    environment = Environment(
-        loader=FileSystemLoader(_ROOM / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    shared: dict[str, Any] = {"asset": locate_asset, "drawing": Markup}
-    environment.globals.update(shared)
+def _get_environment() -> Environment:
+    environment = make_environment(_ROOM / "templates")
+    environment.globals["asset"] = locate_asset
     environment.filters.update(
         line=escape_terminal,
         text=escape_text,

@@ -12,6 +12,7 @@ from store.report import (
     findings,
     leaderboards,
     overview,
+    summary,
     techniques,
     training,
     transfer,
@@ -23,15 +24,16 @@ if TYPE_CHECKING:
     from store.lake.reader import Lake
 
 _SECTIONS = (
-    overview,
+    summary,
     leaderboards,
     distribution,
-    transfer,
     claims,
     techniques,
-    findings,
+    transfer,
     best,
+    findings,
     training,
+    overview,
 )
 
 

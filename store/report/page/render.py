@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,12 @@ from store.commandline.escape import escape_text
 from store.rendering import charts
 from store.rendering import text as text_module
 from store.rendering.code import highlight, read_code_style
-from store.rendering.columns import Cell, heading, list_columns, make_cell
+from store.rendering.columns import format_value, list_columns
+from store.rendering.environment import make_environment
 from store.rendering.rows import group_rows
 from store.rendering.styles import read_style
-from store.report.page.section import Exhibit, Section
+from store.rendering.tables import Table, make_table
+from store.report.page.section import Answer, Exhibit, Section
 
 if TYPE_CHECKING:
     from store.lake.reader import Lake
@@ -45,6 +47,9 @@ class Page:
     """Time of the last commit in UTC; the page has no other time."""
     version: str
     sections: list[Section]
+    """Those that have rows, without the exhibits that have none."""
+    unanswered: list[Answer]
+    """Queries that returned no rows."""
 
 
 def build_page(lake: Lake, title: str, sections: Sequence[Section]) -> Page:
@@ -61,8 +66,18 @@ def build_page(lake: Lake, title: str, sections: Sequence[Section]) -> Page:
         tags=[text_module.make_label(tag["name"]) for tag in tags],
         committed_at=f"{row['at']:%Y-%m-%d %H:%M:%S}" if row and row["at"] else "never",
         version=store.__version__,
-        sections=list(sections),
+        sections=[section for one in sections if (section := _drop_empty(one)).exhibits],
+        unanswered=[
+            exhibit.answer
+            for section in sections
+            for exhibit in section.exhibits
+            if not exhibit.answer.rows
+        ],
     )
+
+
+def _drop_empty(section: Section) -> Section:
+    return replace(section, exhibits=[one for one in section.exhibits if one.answer.rows])
 
 
 def write_page(page: Page, out: Path) -> Written:
@@ -89,10 +104,8 @@ def render_html(page: Page) -> str:
     """Return the page as HTML without scripts and external resources."""
     from markupsafe import Markup
 
-    # Our own drawing and our own style; every value of the lake goes through autoescape.
-    style = Markup(
-        read_style("colours") + read_code_style() + read_style("charts") + _template("page.css")
-    )
+    names = ("colours", "charts", "parts")
+    style = "\n".join([*map(read_style, names), read_code_style(), _template("page.css")])
     anchors = {
         listing.anchor
         for section in page.sections
@@ -100,67 +113,87 @@ def render_html(page: Page) -> str:
         for listing in exhibit.listings
     }
     return _render_template(
-        "page.html.jinja", page, autoescape=True,
-        style=style, anchors=anchors, drawing=Markup, coloured=highlight, escape_text=escape_text,
+        "page.html.jinja", page, anchors, autoescape=True,
+        style=Markup(style), coloured=highlight, escape_text=escape_text,
     )  # fmt: skip
 
 
 def render_markdown(page: Page) -> str:
     """Return the page as Markdown; its charts are files in figures/."""
     text = _render_template(
-        "page.md.jinja",
-        page,
-        autoescape=False,
-        md=text_module.escape_markdown,
-        fence=text_module.fence,
-    )
+        "page.md.jinja", page, frozenset(), autoescape=False,
+        md=text_module.escape_markdown, fence=text_module.fence,
+    )  # fmt: skip
     return re.sub(r"\n{3,}", "\n\n", text)
 
 
-def _render_template(name: str, page: Page, *, autoescape: bool, **values: Any) -> str:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+def _render_template(
+    name: str, page: Page, anchors: Set[str], *, autoescape: bool, **values: Any
+) -> str:
+    def split(exhibit: Exhibit) -> Iterator[_Part]:
+        return _split_parts(exhibit, anchors)
 
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=autoescape,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = make_environment(_TEMPLATES, autoescape=autoescape)
     template = environment.get_template(name)
-    return template.render(page=page, parts=_split_parts, heading=heading, **values)
+    return template.render(page=page, parts=split, tiles=_list_tiles, **values)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Part:
-    """One table of an exhibit: the values that its rows share, its columns and its cells."""
+    """One table of an exhibit, and the values that its rows share."""
 
     caption: str
-    columns: list[str]
-    numeric: list[bool]
-    rows: list[list[Cell]]
+    table: Table
     total: int
     """Number of rows of the query without its LIMIT."""
 
 
-def _split_parts(exhibit: Exhibit) -> Iterator[_Part]:
+def _split_parts(exhibit: Exhibit, anchors: Set[str]) -> Iterator[_Part]:
     """Yield the tables of an exhibit, one for each group of rows with equal split columns."""
+
+    def link(row: dict[str, Any], name: str) -> str | None:
+        anchor = f"kernel-{row[name][:12]}" if name == "kernel_id" and row[name] else ""
+        return f"#{anchor}" if anchor in anchors else None
+
     split = exhibit.split or ()
     for key, rows in group_rows(exhibit.answer.rows, split).items():
-        names = list_columns(rows, split)
-        cells = [[make_cell(row, name) for name in names] for row in rows]
+        # A column without any value says nothing.
+        names = [
+            name for name in list_columns(rows, split) if any(row[name] is not None for row in rows)
+        ]
         yield _Part(
             caption=", ".join(
                 f"{name} {value}" if name == "level" else text_module.make_label(value)
                 for name, value in zip(split, key, strict=True)
             ),
-            columns=names,
-            numeric=[
-                any(cell.kind == "number" for cell in one) for one in zip(*cells, strict=True)
-            ],
-            rows=cells,
+            table=make_table(rows, names, link),
             total=rows[0].get("total", len(rows)),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tile:
+    """One figure of the summary, with its interval and its meaning."""
+
+    figure: str
+    interval: str
+    meaning: str
+    section: str
+    """Name of the section that explains it."""
+
+
+def _list_tiles(exhibit: Exhibit) -> Iterator[_Tile]:
+    """Yield the figures of an exhibit whose rows are figures."""
+    for row in exhibit.answer.rows:
+        unit = row["unit"]
+        value = int(row["figure"]) if unit == "count" else row["figure"]
+        sign = text_module.TIMES if unit == "speedup" else ""
+        ends = [format_value(unit, row[end]) for end in ("low", "high")]
+        yield _Tile(
+            figure=f"{format_value(unit, value)}{sign}",
+            interval=f"[{', '.join(ends)}]" if row["low"] is not None else "",
+            meaning=" ".join(escape_text(row["meaning"]).split()),
+            section=row["section"],
         )
 
 

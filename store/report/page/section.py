@@ -67,6 +67,8 @@ class Exhibit:
     """Number of charts that are left out because of the limit."""
     split: Sequence[str] | None = None
     """Show one table for each group of rows with equal values here; None shows no table."""
+    are_tiles: bool = False
+    """Whether each row is a figure with its unit, meaning and section."""
     listings: Sequence[Listing] = ()
 
 

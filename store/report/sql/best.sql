@@ -13,7 +13,7 @@ WITH hardest AS (
     GROUP BY kernel_id, task_id, workload_id, device_id, session_id
 )
 SELECT
-    best.task, best.device, best.speedup, best.speedup_low, best.speedup_high,
+    best.task, best.speedup, best.speedup_low, best.speedup_high, best.device,
     best.kernel_ms, best.baseline_ms, hardest.hardest, hardest.hardest_speedup,
     best.n AS samples, best.kernel_id, array_to_string(best.techniques, ', ') AS techniques,
     best.policy, left(best.title, 60) AS title, best.suite || ' ' || best.suite_revision AS suite, best.workload,

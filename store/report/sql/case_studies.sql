@@ -3,7 +3,7 @@
 -- sessions of this lake say; where there are none, ours says why.
 -- Empty: The CUDA-L1 release is not in this lake: store import cuda-l1 DIR.
 SELECT
-    task, case_study, paper, gpu, claimed, device, measured, measured_low, measured_high,
+    task, measured, measured_low, measured_high, claimed, paper, gpu, case_study, device,
     n AS samples, ours, kernel_id
 FROM case_studies
 ORDER BY task, gpu, device

@@ -9,13 +9,13 @@ WITH suites AS (
     GROUP BY suite, suite_revision
 )
 SELECT
-    claimed."source", claimed.source_revision AS revision, claimed.gpu, claimed.baseline,
+    claimed."source", claimed.source_revision AS revision, claimed.gpu,
+    quantile_cont(claimed.speedup, 0.5) AS p50, claimed.baseline,
     any_value(suites.tasks) AS tasks,
     count(*) AS n,
     count(*) FILTER (WHERE claimed.released) AS with_code,
     count(*) FILTER (WHERE claimed.speedup > 1.01) AS faster,
     exp(avg(ln(claimed.speedup))) AS geomean,
-    quantile_cont(claimed.speedup, 0.5) AS p50,
     avg(claimed.speedup) AS mean,
     quantile_cont(claimed.speedup, 0.25) AS p25,
     quantile_cont(claimed.speedup, 0.75) AS p75,
@@ -27,5 +27,6 @@ FROM claimed_speedups AS claimed
 LEFT JOIN suites
     ON suites.suite = claimed.suite AND suites.suite_revision = claimed.suite_revision
 GROUP BY ALL
-ORDER BY claimed."source", revision, claimed.gpu, claimed.baseline
+ORDER BY claimed."source", revision, claimed.gpu,
+    any_value(claimed.baseline <> 'eager'), claimed.baseline
 LIMIT 80

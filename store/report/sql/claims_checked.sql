@@ -40,11 +40,10 @@ ranked AS (
     FROM results
 )
 SELECT
-    "source", gpu, device, baseline, judged, holds, exceeded, falls, wrong, "no quiet session", n,
-    geomean_ratio, p50_ratio,
-    sorted[r] AS p50_ratio_low,
-    sorted[n + 1 - r] AS p50_ratio_high,
+    "source", gpu, device,
+    p50_ratio, sorted[r] AS p50_ratio_low, sorted[n + 1 - r] AS p50_ratio_high,
+    baseline, judged, holds, exceeded, falls, wrong, "no quiet session", n, geomean_ratio,
     min_ratio, max_ratio
 FROM ranked
-ORDER BY "source", gpu, device, baseline
+ORDER BY "source", gpu, device, baseline <> 'eager', baseline
 LIMIT 80

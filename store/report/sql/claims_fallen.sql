@@ -19,7 +19,7 @@ largest AS (
     QUALIFY row_number() OVER (PARTITION BY kernel_id, device ORDER BY claimed DESC, claim_id) = 1
 )
 SELECT
-    task, gpu, baseline, claimed, device, measured, measured_low, measured_high, status, reason,
+    task, claimed, measured, measured_low, measured_high, status, reason, gpu, baseline, device,
     n AS samples, quarantined, kernel_id, "source",
     count(*) OVER () AS total
 FROM largest

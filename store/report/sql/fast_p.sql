@@ -16,4 +16,4 @@ INNER JOIN leaderboard
 WHERE
     fast_p."level" IS NULL AND fast_p.policy_id IS NULL
     AND leaderboard."level" IS NULL AND leaderboard.policy_id IS NULL
-ORDER BY ALL
+ORDER BY suite, fast_p.device, fast_p.baseline <> 'eager', fast_p.baseline, fast_p.p

@@ -3,8 +3,8 @@
 -- Theirs are stated, ours are measured; n, median and geometric mean are known of ours alone.
 -- Empty: The published figures are not in this lake: store import published.
 SELECT
-    stated_by, stages, policy, suite, device, tasks, success, faster, n, geomean,
-    p50, p50_low, p50_high, mean, max, mean_missing_as_1
+    stated_by, stages, p50, p50_low, p50_high, mean, device, policy, suite, tasks, success, faster,
+    n, geomean, max, mean_missing_as_1
 FROM published_stages
 WHERE EXISTS (SELECT stated_by FROM published_stages WHERE stated_by = 'paper')
 ORDER BY place, suite, device, policy

@@ -4,6 +4,7 @@
 SELECT
     task_names.suite || ' ' || task_names.suite_revision AS suite,
     speeds.device, speeds.baseline,
+    quantile_cont(speeds.speedup, 0.5) AS p50,
     count(*) AS n,
     count(DISTINCT speeds.task_id) AS tasks,
     exp(avg(ln(speeds.speedup))) AS geomean,
@@ -11,7 +12,6 @@ SELECT
     min(speeds.speedup) AS min,
     quantile_cont(speeds.speedup, 0.05) AS p5,
     quantile_cont(speeds.speedup, 0.25) AS p25,
-    quantile_cont(speeds.speedup, 0.5) AS p50,
     quantile_cont(speeds.speedup, 0.75) AS p75,
     quantile_cont(speeds.speedup, 0.95) AS p95,
     max(speeds.speedup) AS max,
@@ -20,5 +20,5 @@ FROM scored_speedups AS speeds
 INNER JOIN task_names ON task_names.task_id = speeds.task_id
 ANTI JOIN weak_tasks ON weak_tasks.task_id = speeds.task_id
 GROUP BY ALL
-ORDER BY suite, speeds.device, speeds.baseline
+ORDER BY suite, speeds.device, any_value(speeds.baseline <> 'eager'), speeds.baseline
 LIMIT 60

@@ -15,7 +15,7 @@ WITH parents AS (
     GROUP BY generation_id
 )
 SELECT
-    bests.step, bests.task, bests.device, bests.speedup, bests.speedup_low AS "bound",
+    bests.step, bests.speedup, bests.speedup_low AS "bound", bests.task, bests.device,
     bests.previous_low, bests.record, bests.kernel_id,
     coalesce(parents.made_from, 'nothing shown') AS "made from",
     count(*) OVER () AS total

@@ -4,8 +4,8 @@
 -- Empty: Fewer than two stages of training have been judged on one device: trainers run, then
 -- Empty: evaluators run.
 SELECT
-    suite || ' ' || suite_revision AS suite, device, stages, "round", policy, baseline,
-    tasks, success, faster, n, geomean, p50, p50_low, p50_high, mean, max,
+    suite || ' ' || suite_revision AS suite, device, stages,
+    p50, p50_low, p50_high, baseline, n, "round", policy, tasks, success, faster, geomean, mean, max,
     geomean_missing_as_1, mean_missing_as_1, weak, pending
 FROM stage_table
 WHERE "level" IS NULL

@@ -7,4 +7,4 @@ SELECT
     device, baseline, technique, p50, p50_low, p50_high, n, kernels, tasks, geomean, share_faster
 FROM techniques
 QUALIFY row_number() OVER (PARTITION BY device, baseline ORDER BY n DESC, technique) <= 24
-ORDER BY device, baseline, p50 DESC, technique
+ORDER BY baseline <> 'eager', device, baseline, p50 DESC, technique

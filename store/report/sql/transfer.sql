@@ -24,10 +24,8 @@ ranked AS (
     FROM results
 )
 SELECT
-    device_a, device_b, baseline, n, "same sizes", geomean, p50,
-    sorted[r] AS p50_low,
-    sorted[n + 1 - r] AS p50_high,
-    min, max, "within 10 %", "faster on one alone"
+    device_a, p50, sorted[r] AS p50_low, sorted[n + 1 - r] AS p50_high, device_b, baseline, n,
+    "same sizes", geomean, min, max, "within 10 %", "faster on one alone"
 FROM ranked
 ORDER BY device_a, device_b, baseline
 LIMIT 60

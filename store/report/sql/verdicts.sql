@@ -1,29 +1,18 @@
 -- Verdicts
--- One row per device, status and reason; share is of all kernels judged on the device at a workload.
--- A kernel is correct where every evaluator says so on every card of the name.
+-- Judged kernels of each device by status. The last section has the reasons.
 -- Empty: Nothing has been judged yet: evaluators run.
 WITH judged AS (
     SELECT
-        device, task_id,
-        max({
-            'failed': NOT correct, 'last_judged_at': last_judged_at, 'status': status,
-            'reason': reason
-        }) AS deciding
+        device,
+        max({'failed': NOT correct, 'at': last_judged_at, 'status': status}).status AS status
     FROM outcomes
     GROUP BY kernel_id, task_id, workload_id, device
 )
-SELECT
-    device, deciding.status AS status, deciding.reason AS reason,
-    count(*) AS verdicts,
-    count(DISTINCT task_id) AS tasks,
-    count(*) / sum(count(*)) OVER (PARTITION BY device) AS share
+SELECT device, status, count(*) AS verdicts
 FROM judged
-GROUP BY device, deciding.status, deciding.reason
+GROUP BY device, status
 ORDER BY
     device,
     list_position(
-        ['correct', 'incorrect', 'rejected', 'timeout', 'crash', 'compile_error'],
-        deciding.status
-    ),
-    verdicts DESC, reason
-LIMIT 120
+        ['correct', 'incorrect', 'rejected', 'timeout', 'crash', 'compile_error'], status
+    )

@@ -1,0 +1,31 @@
+"""The template environment that the explorer and the report share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_SHARED = Path(__file__).parent / "templates"
+
+
+def make_environment(folder: Path, *, autoescape: bool = True) -> Environment:
+    """Return an environment with the templates of a folder and the shared ones.
+
+    `drawing` marks our own SVG as safe; every value of a lake goes through autoescape.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=FileSystemLoader([folder, _SHARED]),
+        autoescape=autoescape,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.globals["drawing"] = Markup
+    return environment
