@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from store.commandline.escape import escape_terminal, escape_text
+from store.rendering.text import make_label
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -14,7 +17,8 @@ _SHARED = Path(__file__).parent / "templates"
 def make_environment(folder: Path, *, autoescape: bool = True) -> Environment:
     """Return an environment with the templates of a folder and the shared ones.
 
-    `drawing` marks our own SVG as safe; every value of a lake goes through autoescape.
+    `drawing` marks our own SVG as safe; every value of a lake goes through autoescape. The filters
+    `line`, `text` and `label` escape control characters of foreign text.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
@@ -27,5 +31,7 @@ def make_environment(folder: Path, *, autoescape: bool = True) -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.globals["drawing"] = Markup
+    drawing: Any = Markup
+    environment.globals["drawing"] = drawing
+    environment.filters.update(line=escape_terminal, text=escape_text, label=make_label)
     return environment

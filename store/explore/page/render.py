@@ -10,14 +10,13 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from store.commandline.escape import escape_terminal, escape_text
+from store.commandline.escape import escape_text
 from store.errors import FlywheelError
 from store.explore.page.tables import build_table
 from store.rendering.code import highlight, read_code_style
 from store.rendering.columns import format_value
 from store.rendering.environment import make_environment
 from store.rendering.styles import read_style
-from store.rendering.text import make_label
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -118,14 +117,9 @@ def _show_answer(view: View, panel: Panel, answer: Answer, site: Mapping[str, An
 @functools.cache
 def _get_environment() -> Environment:
     environment = make_environment(_ROOM / "templates")
-    environment.globals["asset"] = locate_asset
-    environment.filters.update(
-        line=escape_terminal,
-        text=escape_text,
-        label=make_label,
-        value=_format,
-        sql=_highlight_sql,
-    )
+    locate: Any = locate_asset
+    environment.globals["asset"] = locate
+    environment.filters.update(value=_format, sql=_highlight_sql)
     return environment
 
 

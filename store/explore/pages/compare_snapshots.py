@@ -1,14 +1,16 @@
-"""Two snapshots: leaderboards, rows, commits and records between them."""
+"""Two snapshots: rows, commits and records between them, and their leaderboards."""
 
 from __future__ import annotations
 
-from store.explore.page.model import Choice, Page, Panel
+from store.explore.page.model import Choice, Page, Panel, Tab
 from store.explore.page.questions import SQL
 from store.explore.page.view import View
 
 PATH = "/compare/snapshots"
 MENU = (60, "Compare")
 _LINKS = (("/compare/runs", "Compare two runs"), ("/compare/kernels", "Compare two kernels"))
+# A leaderboard of an old snapshot takes long, and only those who ask for it wait.
+_TABS = (Tab(name="rows", label="Rows"), Tab(name="leaderboards", label="Leaderboards"))
 _LEADERBOARD = SQL / "compare_snapshots" / "leaderboard.sql"
 
 
@@ -33,17 +35,19 @@ async def build(view: View) -> Page:
     ends = [await view.resolve(first), await view.resolve(view.get("b"))]
     a, b = min(ends), max(ends)
     values = {"a": a, "b": b}
-    return Page(
-        title=f"Snapshots {a} and {b}",
-        links=_LINKS,
-        choices=choices,
-        panels=[
+    if view.choose_tab(*(one.name for one in _TABS)) == "rows":
+        panels = [
             Panel(name="added", values=values, snapshot=b, is_required=True),
-            Panel(name="before", snapshot=a, title=f"Leaderboard at snapshot {a}",
-                  file=_LEADERBOARD),
-            Panel(name="after", snapshot=b, title=f"Leaderboard at snapshot {b}",
-                  file=_LEADERBOARD),
-            Panel(name="records", values=values, snapshot=b, rows=20),
             Panel(name="commits", values=values, snapshot=b, rows=20),
-        ],
-    )  # fmt: skip
+            Panel(name="records", values=values, snapshot=b, rows=20),
+        ]
+    else:
+        panels = [
+            Panel(name="after", snapshot=b, title=f"Leaderboard at snapshot {b}",
+                  file=_LEADERBOARD, is_required=True),
+            Panel(name="before", snapshot=a, title=f"Leaderboard at snapshot {a}",
+                  file=_LEADERBOARD, is_required=True),
+        ]  # fmt: skip
+    return Page(
+        title=f"Snapshots {a} and {b}", links=_LINKS, tabs=_TABS, choices=choices, panels=panels
+    )
