@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
@@ -80,7 +80,8 @@ def write_lake(folder: Path, *, hostile: bool = False) -> Path:
         b.finding(kernels[-1], name if hostile else "result_caching", quote=text, line=2),
         b.finding(wrong, "lazy_output", confidence=0.9),
     ]
-    data = b.dataset(run, name=name)
+    data = b.dataset(run, name=name, rows=3, path=str(folder.parent / "dataset"))
+    write_dataset(folder.parent / "dataset", data, tasks[0], kernels[:2], name, text)
     claims = [b.claim(tasks[0], kernels[2], 1.5, source=name), b.claim(tasks[0], wrong, 300.0)]
     with store.writer(str(folder), author="tests") as writer:
         writer.append(
@@ -90,7 +91,10 @@ def write_lake(folder: Path, *, hostile: bool = False) -> Path:
                 "prompts": [prompt], "splits": [b.split()], "claims": claims, "findings": found,
                 "kernel_features": [b.features(kernel, ["fusion"]) for kernel in kernels],
                 "datasets": [data],
-                "dataset_rows": [b.dataset_row(data, tasks[0], kernels[:2])],
+                "dataset_rows": [
+                    b.dataset_row(data, tasks[0], kernels[:2], row_index=i) for i in range(3)
+                ],
+                **make_session(policy, run, tasks[0], made["generations"][0], name, text),
             },
             message=name,
         )  # fmt: skip
@@ -98,6 +102,60 @@ def write_lake(folder: Path, *, hostile: bool = False) -> Path:
             {"standings": [b.standing(found[1], "confirmed", why=name)]}, message="a decision"
         )
     return folder
+
+
+def write_dataset(
+    folder: Path, data: b.Row, task: b.Row, kernels: Sequence[b.Row], name: str, text: str
+) -> None:
+    """Write the files of a dataset as a pipeline does: three rows, a card and a recipe."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    row = {
+        "prompt": [{"role": "user", "content": text}],
+        "completion": [{"role": "assistant", "content": f"{name} answers"}],
+        "task_id": task["task_id"], "task": name, "tokens": 7,
+        "exemplar_kernel_ids": [kernel["kernel_id"] for kernel in kernels],
+        "exemplar_scores": [1.5, 2.5],
+    }  # fmt: skip
+    (folder / "data" / "default").mkdir(parents=True)
+    pq.write_table(
+        pa.Table.from_pylist([row, row | {"tokens": 8}, row | {"tokens": 9}]),
+        folder / "data" / "default" / "train-00000-of-00001.parquet",
+        row_group_size=2,
+    )
+    (folder / "recipe.json").write_text(json.dumps({"dataset_id": data["dataset_id"]}))
+    (folder / "README.md").write_text(f"# {name}\n\nThree rows.\n")
+
+
+def make_session(
+    policy: b.Row, run: b.Row, task: b.Row, attempt: b.Row, name: str, text: str
+) -> dict[str, list[b.Row]]:
+    """Return a session of an agent that wrote one attempt, and a subagent without steps."""
+    head = {
+        "policy_id": policy["policy_id"], "run_id": run["run_id"], "task_id": task["task_id"],
+        "problem": name, "harness": name, "outcome": "success", "source": "tests",
+        "created_at": b.START,
+    }  # fmt: skip
+    main, sub = (store.ids.content_id("session", part) for part in ("main", "sub"))
+    step = {"session_id": main, "content": text, "created_at": b.START}
+    return {
+        "sessions": [
+            head | {"session_id": main, "prompt_tokens": 900, "cost_usd": 0.5},
+            head | {"session_id": sub, "parent_session_id": main},
+        ],
+        "session_steps": [
+            step | {"step": 0, "role": "user"},
+            step | {"step": 1, "role": "assistant", "reasoning": text, "model": name,
+                    "generation_id": attempt["generation_id"], "completion_tokens": 12},
+        ],
+        "tool_calls": [
+            {"session_id": main, "step": 1, "call_index": 0, "tool": name, "arguments": text,
+             "result": text, "is_error": False},
+            {"session_id": main, "step": 1, "call_index": 1, "tool": "Bash", "result": text,
+             "is_error": True},
+        ],
+    }  # fmt: skip
 
 
 @contextmanager

@@ -75,7 +75,7 @@ def make_table(
     return Table(headings=headings, rows=cells)
 
 
-def _make_heading(name: str, is_number: bool) -> Heading:  # noqa: FBT001
+def _make_heading(name: str, is_number: bool) -> Heading:
     return Heading(text=heading(name), is_number=is_number)
 
 

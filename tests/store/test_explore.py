@@ -19,6 +19,7 @@ import store
 from store.commandline.escape import encode_json
 from store.errors import FlywheelError, SnapshotNotFound
 from store.explore.page import questions
+from store.explore.page.steps import show_steps
 from store.explore.page.view import View
 from store.explore.server import decisions, exports, live
 from store.explore.server.app import find_pages
@@ -200,6 +201,51 @@ def test_a_diff_shows_the_change_of_code_and_time(client: Any) -> None:
     change = client.get(f"/kernel/{ranked[0]['kernel_id']}/change.json?tab=changes").json()
     [at_gpu] = [r for r in change["views"]["change"]["rows"] if r["baseline"] == "eager"]
     assert at_gpu["ratio"] == pytest.approx(at_gpu["speedup"] / at_gpu["speedup_before"])
+
+
+def test_a_dataset_shows_the_rows_of_its_files(client: Any, lake: Path) -> None:
+    [data] = client.get("/datasets.json").json()["views"]["list"]["rows"]
+    address = f"/dataset/{data['dataset_id']}"
+    first = Page(client.get(address).text)
+    assert "Make it fast." in first.text
+    assert "trained answers" in first.text
+    assert "exemplar, shown with 2.5" in first.text
+    assert "7 tokens" in first.text
+    assert "9 tokens" not in first.text
+    assert f"{address}?row=2" in first.links()
+    last = Page(client.get(f"{address}?row=2").text)
+    assert "9 tokens" in last.text
+    assert "8 tokens" not in last.text
+    assert "Three rows." in client.get(f"{address}?tab=card").text
+    recipe = lake.parent / "dataset" / "recipe.json"
+    kept = recipe.read_text()
+    try:
+        recipe.write_text('{"dataset_id": "another"}')
+        assert "does not have the files of this dataset" in client.get(address).text
+    finally:
+        recipe.write_text(kept)
+
+
+def test_a_session_is_shown_step_by_step(client: Any) -> None:
+    rows = client.get("/sessions.json?q=trained").json()["views"]["list"]["rows"]
+    [main] = [row for row in rows if row["steps"]]
+    assert (main["steps"], main["calls"], main["failed_calls"]) == (2, 2, 1)
+    html = client.get(f"/session/{main['agent_session_id']}").text
+    assert "Reasoning" in html
+    assert "/kernel/" in html
+    steps = client.get(f"/session/{main['agent_session_id']}/steps.json").json()
+    calls = steps["views"]["steps"]["rows"][1]["calls"]
+    assert [call["is_error"] for call in calls] == [False, True]
+    outcome = client.get(f"/session/{main['agent_session_id']}?tab=outcome").text
+    assert "Subagents" in outcome
+    assert client.get("/session/none").status_code == 404
+
+
+def test_long_texts_of_a_session_are_cut_to_the_size_of_a_page() -> None:
+    row = {"reasoning": None, "content": "x" * 9000, "calls": None}
+    shown = [step.content for step in show_steps([row] * 40)]
+    assert all(part is not None and part.left_out >= 5000 for part in shown)
+    assert sum(len(part.text) for part in shown if part) < 150_000
 
 
 def test_stored_text_stays_inert(hostile_answers: dict[str, Any]) -> None:

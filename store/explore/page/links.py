@@ -14,6 +14,7 @@ _PAGES = {
     "generation_id": "/attempt/",
     "prompt_id": "/prompt/",
     "dataset_id": "/dataset/",
+    "agent_session_id": "/session/",
 }
 _QUERIES = {
     "trajectory_id": ("/trajectory", "id"),
@@ -28,6 +29,7 @@ _NAMES = {
     "prompt": "prompt_id",
     "dataset": "dataset_id",
     "snapshot": "snapshot_id",
+    "session": "agent_session_id",
 }
 
 
@@ -44,6 +46,8 @@ def find_link(row: Row, column: str) -> str | None:
     if column in _QUERIES:
         path, name = _QUERIES[column]
         return f"{path}?{urlencode({name: value})}"
+    if column == "row_index" and row.get("dataset_id"):
+        return f"{_PAGES['dataset_id']}{row['dataset_id']}?row={value}"
     kind = "kernel_id" if column.endswith("_kernel_id") else column
     return f"{_PAGES[kind]}{quote(str(value), safe='')}" if kind in _PAGES else None
 

@@ -29,9 +29,9 @@ def show_messages(rows: Sequence[Row]) -> list[Message]:
     shown: list[Message] = []
     for row in rows:
         if row.get("messages"):
-            shown += [_show(role, text) for role, text in _read(row["messages"])]
+            shown += [cut_message(role, text) for role, text in _read(row["messages"])]
         if row.get("body"):
-            shown.append(_show("answer", row["body"]))
+            shown.append(cut_message("answer", row["body"]))
     return shown
 
 
@@ -52,7 +52,8 @@ def _read(messages: str) -> list[tuple[str, str]]:
     return found
 
 
-def _show(role: str, text: str) -> Message:
+def cut_message(role: str, text: str) -> Message:
+    """Return a text as a message, cut where it is long."""
     return Message(
         role=role[:40],
         text=escape_text(text[:_MOST_CHARACTERS].replace("\r\n", "\n")),

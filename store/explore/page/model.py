@@ -71,6 +71,18 @@ class Panel:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Block:
+    """A part of a page that no question answers, such as rows of a file."""
+
+    name: str
+    title: str
+    about: str = ""
+    template: str
+    """Template that shows the content."""
+    content: Any
+
+
+@dataclass(frozen=True, kw_only=True)
 class Choice:
     """A filter of a page: a list of values, or a text if there are no options."""
 
@@ -107,6 +119,8 @@ class Page:
 
     title: str
     panels: Sequence[Panel]
+    blocks: Sequence[Block] = ()
+    """Shown above the panels."""
     kind: str = ""
     """What the title names, such as kernel."""
     intro: str = ""

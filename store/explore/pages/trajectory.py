@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from store.explore.page.messages import show_messages
 from store.explore.page.model import Page, Panel
 from store.explore.page.view import View
@@ -14,7 +16,10 @@ async def build(view: View) -> Page:
     """Return the page."""
     trajectory = view.get("id") or ""
     values = {"trajectory": trajectory}
+    session = await view.one("session/head", session=trajectory)
+    link = f"/session/{quote(trajectory, safe='')}"
     return Page(
+        links=[(link, "The session of the agent, step by step")] if session else (),
         kind="Trajectory",
         title=trajectory[:40] or "Trajectory",
         panels=[

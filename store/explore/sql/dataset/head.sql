@@ -1,5 +1,5 @@
 -- The dataset
-SELECT * EXCLUDE (path)
+SELECT *
 FROM datasets
 WHERE dataset_id = $dataset
 ORDER BY dataset_id

@@ -1,0 +1,79 @@
+"""Steps of an agent's session as a page shows them: texts and tool calls, cut to a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from store.commandline.escape import escape_text
+from store.explore.page.model import Row
+
+_MOST_CHARACTERS = 4_000
+_MOST_OF_PAGE = 120_000
+"""Characters of all texts of a page."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownText:
+    """A text, escaped, and the number of characters that are not shown."""
+
+    text: str
+    left_out: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownCall:
+    """One tool call with its result."""
+
+    tool: str
+    is_error: bool
+    arguments: ShownText | None
+    result: ShownText | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownStep:
+    """One message of a session."""
+
+    row: Row
+    reasoning: ShownText | None
+    content: ShownText | None
+    calls: Sequence[ShownCall]
+
+
+def show_steps(rows: Sequence[Row]) -> list[ShownStep]:
+    """Return the steps of rows with the columns reasoning, content and calls."""
+    budget = _Budget()
+    return [
+        ShownStep(
+            row=row,
+            reasoning=budget.cut(row["reasoning"]),
+            content=budget.cut(row["content"]),
+            calls=[
+                ShownCall(
+                    tool=call["tool"],
+                    is_error=bool(call["is_error"]),
+                    arguments=budget.cut(call["arguments"]),
+                    result=budget.cut(call["result"]),
+                )
+                for call in row["calls"] or []
+            ],
+        )
+        for row in rows
+    ]
+
+
+class _Budget:
+    """Cuts the texts of a page, the later ones more if the earlier ones were long."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_OF_PAGE
+
+    def cut(self, text: str | None) -> ShownText | None:
+        """Return the beginning of a text that the budget allows."""
+        if not text:
+            return None
+        most = min(_MOST_CHARACTERS, max(self._left, 200))
+        shown = escape_text(text[:most].replace("\r\n", "\n"))
+        self._left -= len(shown)
+        return ShownText(text=shown, left_out=max(0, len(text) - most))

@@ -1,0 +1,82 @@
+"""Session: what a coding agent read, wrote and ran, step by step, and the kernels it led to."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from store.errors import UnknownName
+from store.explore.page.model import Chart, Fact, Page, Panel, Row, Tab
+from store.explore.page.steps import show_steps
+from store.explore.page.view import View
+from store.rendering import charts
+from store.rendering.columns import format_value
+
+PATH = "/session/{session}"
+_TABS = (Tab(name="steps", label="Steps"), Tab(name="outcome", label="Kernels and tools"))
+_STEPS = 15
+
+
+async def build(view: View) -> Page:
+    """Return the page; raises UnknownName."""
+    session = await view.one("session/head", session=view.parts["session"])
+    if session is None:
+        raise UnknownName(f"no session {view.parts['session'][:80]}", "See Agents.")
+    values = {"session": session["session_id"]}
+    if view.choose_tab(*(one.name for one in _TABS)) == "steps":
+        panels = [Panel(name="steps", values=values, template="steps", table="none",
+                        prepare=show_steps, rows=_STEPS, is_required=True)]  # fmt: skip
+    else:
+        panels = [
+            Panel(name="kernels", values=values),
+            Panel(name="tools", values=values, draw=_draw_tools, is_required=True),
+            Panel(name="subagents", values=values),
+        ]
+    links: list[tuple[str, str]] = []
+    if session["parent_session_id"]:
+        parent = quote(session["parent_session_id"], safe="")
+        links.append((f"/session/{parent}", "Session that started it"))
+    return Page(
+        kind="Session",
+        title=session["session_id"][:12],
+        intro=session["problem"] or "",
+        facts=_list_facts(session),
+        links=links,
+        tabs=_TABS,
+        panels=panels,
+    )
+
+
+def _list_facts(session: Row) -> list[Fact]:
+    task, run = session["task_id"], session["run_id"]
+    facts = [
+        Fact(name="Task", text=session["task"] or "", link=f"/task/{task}" if task else None),
+        Fact(name="Model", text=session["policy"] or "unknown"),
+        Fact(name="Harness", text=session["harness"] or ""),
+        Fact(name="Outcome", text=session["outcome"] or ""),
+        Fact(name="Source", text=session["source"]),
+        Fact(name="License", text=session["license"] or "none stated"),
+    ]
+    if run:
+        facts.append(Fact(name="Run", text=session["run"] or run[:8], link=f"/run/{run}"))
+    numbers = {
+        "Prompt tokens": session["prompt_tokens"],
+        "Answer tokens": session["completion_tokens"],
+        "Cost, USD": session["cost_usd"],
+    }
+    facts += [
+        Fact(name=name, text=format_value(name, value))
+        for name, value in numbers.items()
+        if value is not None
+    ]
+    return [fact for fact in facts if fact.text]
+
+
+def _draw_tools(rows: list[Row]) -> list[Chart]:
+    bars = [
+        charts.Bar(
+            label=row["tool"],
+            parts={"worked": row["calls"] - row["failed"], "failed": row["failed"]},
+        )
+        for row in rows[:12]
+    ]
+    return [Chart(svg=charts.draw_bars("tools", bars, charts.Axis(label="calls")))]
