@@ -36,13 +36,16 @@ def list_addresses(lake: str, rounds: int) -> dict[str, list[str]]:
             "SELECT kernel_id, task_id FROM newest_speedups "
             f"ORDER BY hash(kernel_id), kernel_id LIMIT {rounds + 1}"
         ).rows()
+        datasets = opened.sql("SELECT dataset_id FROM datasets ORDER BY dataset_id LIMIT 1").rows()
         runs = opened.sql("SELECT run_id FROM runs ORDER BY run_id LIMIT 3").rows()
+        snapshots = range(1, opened.snapshot)
     kernels, tasks = [row["kernel_id"] for row in rows], [row["task_id"] for row in rows]
     tabs = ("", "?tab=code", "?tab=changes", "?tab=timings", "?tab=lineage")
     return {
         **{name: [f"/{name}"] for name in ("", "leaderboards", "tasks", "runs", "datasets")},
+        "sessions": ["/sessions"],
         "suspects": ["/suspects"],
-        "compare/snapshots": ["/compare/snapshots"],
+        "compare/snapshots": [f"/compare/snapshots?a={snapshot}" for snapshot in snapshots],
         "sql": ["/sql"],
         "search": [f"/search?q={kernel[:8]}" for kernel in kernels],
         "task": [f"/task/{task}" for task in tasks],
@@ -56,6 +59,7 @@ def list_addresses(lake: str, rounds: int) -> dict[str, list[str]]:
             f"/compare/kernels?a={a}&b={b}" for a, b in itertools.pairwise(kernels)
         ],
         "run": [f"/run/{row['run_id']}" for row in runs],
+        **{"dataset": [f"/dataset/{row['dataset_id']}"] for row in datasets},
     }
 
 

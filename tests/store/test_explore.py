@@ -164,6 +164,27 @@ def test_sorting_and_paging_are_in_the_address(client: Any) -> None:
         assert answer.status_code == 400
 
 
+def test_speedups_are_filtered_by_clock_and_precision(client: Any) -> None:
+    rows = client.get("/leaderboards/best.json?clock=gpu&precision=torch_default").json()
+    best = rows["views"]["best"]["rows"]
+    kernel = f"/kernel/{best[0]['kernel_id']}"
+    task = f"/task/{best[0]['task_id']}"
+    clock = best[0]["clock"]
+    other = "latency" if clock != "latency" else "gpu"
+    for path, panel in (
+        ("/leaderboards", "best"), ("/leaderboards", "distribution"), (task, "ranking"),
+        (kernel, "sessions"), (kernel, "speedups"),
+    ):  # fmt: skip
+        address = f"{path}/{panel}.json?tab=timings&precision=torch_default"
+        if path == task:
+            address = address.replace("tab=timings&", "")
+        assert client.get(f"{address}&clock={clock}").json()["views"][panel]["rows"]
+        assert not client.get(f"{address}&clock={other}").json()["views"][panel]["rows"]
+    ranking = "/leaderboards/ranking.json?precision="
+    assert client.get(f"{ranking}torch_default").json()["views"]["ranking"]["rows"]
+    assert client.get(f"{ranking}fp64").status_code == 404
+
+
 UNKNOWN = (
     "/kernel/zz", "/kernel/00", "/task/none", "/run/none", "/attempt/x", "/prompt/x", "/dataset/x",
     "/nothing", "/?at=no", "/static/../app.py", "/tasks.exe", "/tasks/none.json",
@@ -412,6 +433,7 @@ def test_every_question_has_a_title_and_ends_in_its_order(file: Path) -> None:
     assert text.startswith("-- ")
     last = text[text.rindex("\nORDER BY ") :]
     assert not re.search(r"\bLIMIT\b|;|\n\)", last)
+    assert all(len(line) <= 100 for line in text.splitlines())
 
 
 class Nobody:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 from store.commandline.escape import escape_text
 from store.explore.page.model import Row
@@ -53,7 +55,7 @@ def show_steps(rows: Sequence[Row]) -> list[ShownStep]:
                 ShownCall(
                     tool=call["tool"],
                     is_error=bool(call["is_error"]),
-                    arguments=budget.cut(call["arguments"]),
+                    arguments=budget.cut(_format_arguments(call["arguments"])),
                     result=budget.cut(call["result"]),
                 )
                 for call in row["calls"] or []
@@ -61,6 +63,21 @@ def show_steps(rows: Sequence[Row]) -> list[ShownStep]:
         )
         for row in rows
     ]
+
+
+def _format_arguments(text: str | None) -> str | None:
+    """Return the arguments of a call with one line for each name; other texts stay as they are."""
+    try:
+        read: Any = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return text
+    if not isinstance(read, dict):
+        return text
+    named = cast("dict[str, Any]", read)
+    return "\n".join(
+        f"{name}: {value if isinstance(value, str) else json.dumps(value)}"
+        for name, value in named.items()
+    )
 
 
 class _Budget:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from store.errors import UnknownName
+from store.explore.page.choices import list_choices
 from store.explore.page.code import show_code, show_diff
 from store.explore.page.graph import draw_lineage
 from store.explore.page.model import Chart, Choice, Fact, Page, Panel, Row, Tab
@@ -34,8 +35,10 @@ async def build(view: View) -> Page:
     choices: Sequence[Choice] = ()
     if tab == "changes":
         choices, panels = await _build_changes(view, kernel)
+    elif tab == "timings":
+        choices, panels = await _build_timings(view, kernel_id)
     else:
-        builders = {"code": _build_code, "timings": _build_timings, "lineage": _build_lineage}
+        builders = {"code": _build_code, "lineage": _build_lineage}
         panels = await builders.get(tab, _build_verdict)(view, kernel_id)
     return Page(
         kind="Kernel",
@@ -76,7 +79,7 @@ def _list_facts(kernel: Row) -> list[Fact]:
         Fact(name="Language", text=kernel["language"] or "not extracted"),
         Fact(name="Techniques", text=techniques),
         Fact(name="Size", text=f"{kernel['code_lines'] or 0:,} lines"),
-        Fact(name="Licence", text=kernel["license"] or "none stated"),
+        Fact(name="License", text=kernel["license"] or "none stated"),
         Fact(name="Withheld", text=kernel["withheld"] or "", tone="bad"),
     ]
     return [fact for fact in facts if fact.text]
@@ -88,10 +91,11 @@ def _link_task(kernel: Row) -> str | None:
 
 async def _build_verdict(view: View, kernel_id: str) -> list[Panel]:
     values = {"kernel": kernel_id}
+    timed_by = {"device": None, "clock": None, "precision": None}
     del view
     return [
         Panel(name="verdicts", values=values, is_required=True),
-        Panel(name="speedups", values=values),
+        Panel(name="speedups", values=values | timed_by),
         Panel(name="findings", values=values, template="findings", table="none"),
         Panel(name="claims", values=values),
         Panel(name="analyses", values=values, template="analyses", table="none", rows=10),
@@ -133,11 +137,12 @@ async def _build_changes(view: View, kernel: Row) -> tuple[Sequence[Choice], lis
     return [choice], [*change, show]
 
 
-async def _build_timings(view: View, kernel_id: str) -> list[Panel]:
-    del view
-    values = {"kernel": kernel_id}
+async def _build_timings(view: View, kernel_id: str) -> tuple[Sequence[Choice], list[Panel]]:
+    choices = await list_choices(view, "device", "clock", "precision")
+    values: dict[str, Any] = {"kernel": kernel_id}
+    values |= {one.name: view.choose(one) for one in choices}
     hidden = ("samples_ms", "blocks", "session_id")
-    return [
+    return choices, [
         Panel(name="sessions", values=values, draw=draw_sessions, hidden=hidden, rows=60,
               is_required=True),
         Panel(name="speedups", values=values),

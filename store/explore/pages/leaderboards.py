@@ -6,29 +6,27 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from store.explore.page.choices import ALL, ANY, list_choices
-from store.explore.page.model import CHART_ROWS, Chart, Choice, Page, Panel, Row
+from store.explore.page.model import CHART_ROWS, Chart, Page, Panel, Row
 from store.explore.page.view import View
 from store.rendering import charts
 from store.rendering.rows import group_rows
 
 PATH = "/leaderboards"
 MENU = (10, "Leaderboards")
-_CLOCKS = ("gpu", "latency", "throughput")
 _MOST_LINES = 6
 _FEWEST_POINTS = 3
 
 
 async def build(view: View) -> Page:
     """Return the page."""
-    suite, level, device, baseline, policy = await list_choices(
-        view, "suite", "level", "device", "baseline", "policy"
+    suite, level, device, baseline, policy, clock, precision = await list_choices(
+        view, "suite", "level", "device", "baseline", "policy", "clock", "precision"
     )
     level = replace(level, options=[ALL, *(level.options or [])], default=ALL)
     policy = replace(policy, options=[ANY, *(policy.options or [])])
     usual = "eager" if "eager" in (baseline.options or []) else None
     baseline = replace(baseline, options=[*(baseline.options or []), ALL], default=usual or ALL)
-    clock = Choice(name="clock", label="Clock", options=_CLOCKS)
-    choices = [suite, level, device, baseline, policy, clock]
+    choices = [suite, level, device, baseline, policy, clock, precision]
     values = {one.name: view.choose(one) for one in choices}
     values |= {
         "baseline": None if values["baseline"] == ALL else values["baseline"],

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from store.errors import UnknownName
+from store.explore.page.choices import list_choices
 from store.explore.page.code import show_code
 from store.explore.page.model import CHART_ROWS, Chart, Choice, Fact, Page, Panel, Row, Tab
 from store.explore.page.view import View
@@ -80,6 +81,7 @@ async def _choose(view: View, task_id: str) -> tuple[list[Choice], dict[str, str
     places = await view.rows("task/places", task=task_id)
     devices = list(dict.fromkeys(row["device"] for row in places))
     baselines = list(dict.fromkeys(row["baseline"] for row in places))
+    timed_by = await list_choices(view, "clock", "precision")
     choices = [
         Choice(name="device", label="Device", options=devices, default=next(iter(devices), None)),
         Choice(
@@ -88,6 +90,7 @@ async def _choose(view: View, task_id: str) -> tuple[list[Choice], dict[str, str
             options=baselines,
             default=next(iter(baselines), None),
         ),
+        *timed_by,
         Choice(name="policy", label="Policy", placeholder="any"),
         Choice(name="language", label="Language", placeholder="any"),
         Choice(name="lines", label="At most lines", placeholder="any"),

@@ -16,7 +16,8 @@ SELECT
     best.task, best.speedup, best.speedup_low, best.speedup_high, best.device,
     best.kernel_ms, best.baseline_ms, hardest.hardest, hardest.hardest_speedup,
     best.n AS samples, best.kernel_id, array_to_string(best.techniques, ', ') AS techniques,
-    best.policy, left(best.title, 60) AS title, best.suite || ' ' || best.suite_revision AS suite, best.workload,
+    best.policy, left(best.title, 60) AS title, best.suite || ' ' || best.suite_revision AS suite,
+    best.workload,
     best.clock, best."precision",
     count(*) OVER () AS total
 FROM best_kernels AS best

@@ -1,6 +1,6 @@
 -- fast_p by policy, against eager
--- As above, one line per policy over the tasks that it was asked for; of more than six policies those
--- with the most tasks solved. low and high are Wilson's 95 % interval of a share of n tasks.
+-- As above, one line per policy over the tasks that it was asked for; of more than six policies
+-- those with the most tasks solved. low and high are Wilson's 95 % interval of a share of n tasks.
 -- Empty: Fewer than two policies have been judged on one device: the line above is all there is.
 WITH shares AS (
     SELECT

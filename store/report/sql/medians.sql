@@ -1,6 +1,6 @@
 -- Median speedup over each baseline
--- Best kernel of each task over all policies; n tasks, with the exact 95 % interval of the median. A
--- kernel that is faster than eager alone may be slower than one flag of PyTorch.
+-- Best kernel of each task over all policies; n tasks, with the exact 95 % interval of the median.
+-- A kernel that is faster than eager alone may be slower than one flag of PyTorch.
 -- Empty: No correct kernel has a quiet timing session yet: evaluators run.
 SELECT
     suite || ' ' || suite_revision AS suite, device, baseline, p50, p50_low, p50_high, n, geomean,

@@ -1,6 +1,7 @@
 -- Stage table of CUDA-L1
--- The paper's Table 5 on an A100, then the policies of this lake that belong to a stage of training.
--- Theirs are stated, ours are measured; n, median and geometric mean are known of ours alone.
+-- The paper's Table 5 on an A100, then the policies of this lake that belong to a stage of
+-- training. Theirs are stated, ours are measured; n, median and geometric mean are known of ours
+-- alone.
 -- Empty: The published figures are not in this lake: store import published.
 SELECT
     stated_by, stages, p50, p50_low, p50_high, mean, device, policy, suite, tasks, success, faster,

@@ -1,8 +1,8 @@
 -- Success, speedup and new kernels
 -- By step and device: the share of judged attempts whose kernel is correct, with Wilson's 95 %
--- interval; speedups over eager of those that are correct and timed (median, geometric mean, largest);
--- and, added up, attempts and the kernels that nobody had written before. Attempts that wait for a
--- verdict are in no share. At most 200 points, as above.
+-- interval; speedups over eager of those that are correct and timed (median, geometric mean,
+-- largest); and, added up, attempts and the kernels that nobody had written before. Attempts that
+-- wait for a verdict are in no share. At most 200 points, as above.
 -- Empty: No attempt of the run has a step.
 WITH steps AS (
     SELECT DISTINCT

@@ -1,6 +1,7 @@
 -- Reward
 -- Mean reward before smoothing of the attempts of each step, the band one standard deviation of the
--- attempts to either side. Steps of a long run are put together, so that at most 200 points are shown.
+-- attempts to either side. Steps of a long run are put together, so that at most 200 points are
+-- shown.
 -- Empty: The run has no rewards at a step: a rollout or a fine-tuning has none.
 WITH steps AS (
     SELECT DISTINCT

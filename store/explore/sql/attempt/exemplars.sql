@@ -1,18 +1,23 @@
 -- Exemplars
--- Kernels that the prompt showed, with their scores as shown beside their newest speedup over eager.
+-- Kernels that the prompt showed, with their scores as shown beside their newest speedup over
+-- eager.
 WITH shown AS (
     SELECT
-        task_id, unnest(exemplar_kernel_ids) AS kernel_id, unnest(exemplar_scores) AS score_as_shown,
+        task_id, unnest(exemplar_kernel_ids) AS kernel_id,
+        unnest(exemplar_scores) AS score_as_shown,
         generate_subscripts(exemplar_kernel_ids, 1) AS place
     FROM generations
     WHERE generation_id = $attempt
 )
 SELECT
-    shown.place, shown.kernel_id, shown.score_as_shown, max(speeds.speedup) AS speedup_now, features."language",
+    shown.place, shown.kernel_id, shown.score_as_shown, max(speeds.speedup) AS speedup_now,
+    features."language",
     array_to_string(features.techniques, ', ') AS techniques
 FROM shown
 LEFT JOIN newest_speedups AS speeds
-    ON speeds.kernel_id = shown.kernel_id AND speeds.task_id = shown.task_id AND speeds.baseline = 'eager'
+    ON speeds.kernel_id = shown.kernel_id
+        AND speeds.task_id = shown.task_id
+        AND speeds.baseline = 'eager'
 LEFT JOIN features ON features.kernel_id = shown.kernel_id
 GROUP BY ALL
 ORDER BY shown.place

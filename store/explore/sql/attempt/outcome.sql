@@ -1,13 +1,16 @@
--- What came of it
+-- Outcome
 -- The verdict and the newest speedup of its kernel on each device.
 -- Empty: Its kernel has no verdict, or it has no kernel.
 SELECT
-    outcomes.kernel_id, outcomes.device, outcomes.status, outcomes.reason, speeds.baseline, speeds.clock,
+    outcomes.kernel_id, outcomes.device, outcomes.status, outcomes.reason, speeds.baseline,
+    speeds.clock,
     speeds.speedup, speeds.speedup_low, speeds.speedup_high
 FROM generations
-INNER JOIN outcomes ON outcomes.kernel_id = generations.kernel_id AND outcomes.task_id = generations.task_id
+INNER JOIN outcomes
+    ON outcomes.kernel_id = generations.kernel_id AND outcomes.task_id = generations.task_id
 LEFT JOIN newest_speedups AS speeds
     ON speeds.kernel_id = outcomes.kernel_id AND speeds.task_id = outcomes.task_id
         AND speeds.device_id = outcomes.device_id AND speeds.workload_id = outcomes.workload_id
 WHERE generations.generation_id = $attempt
-ORDER BY outcomes.device, outcomes.workload_id, speeds.clock, speeds.baseline <> 'eager', speeds.baseline
+ORDER BY outcomes.device, outcomes.workload_id, speeds.clock,
+    speeds.baseline <> 'eager', speeds.baseline

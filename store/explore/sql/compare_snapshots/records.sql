@@ -1,7 +1,13 @@
 -- Records in between
 -- Sessions of this time that set a new best speedup over eager.
-SELECT measured_at, task, device, speedup, speedup_low, speedup_high, previous_low, policy, kernel_id, task_id
+SELECT
+    measured_at, task, device, speedup, speedup_low, speedup_high, previous_low, policy, kernel_id,
+    task_id
 FROM "history"
 WHERE baseline = 'eager'
-    AND measured_at > (SELECT coalesce(max(committed_at), TIMESTAMP '1970-01-01') FROM commits WHERE snapshot_id <= $a)
+    AND measured_at > (
+        SELECT coalesce(max(committed_at), TIMESTAMP '1970-01-01')
+        FROM commits
+        WHERE snapshot_id <= $a
+    )
 ORDER BY measured_at DESC, task, device, kernel_id

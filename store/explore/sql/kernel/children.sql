@@ -19,7 +19,8 @@ edges AS (
 SELECT
     edges.child_kernel_id, edges.relation, count(*) AS attempts,
     min(edges.score) AS lowest_score_shown, max(edges.score) AS highest_score_shown,
-    string_agg(DISTINCT policies.name, ', ' ORDER BY policies.name) AS policies, min(edges.created_at) AS first_written
+    string_agg(DISTINCT policies.name, ', ' ORDER BY policies.name) AS policies,
+    min(edges.created_at) AS first_written
 FROM edges
 LEFT JOIN policies ON policies.policy_id = edges.policy_id
 WHERE edges.child_kernel_id <> $kernel

@@ -1,5 +1,6 @@
 -- Lineage
--- Three generations of exemplars back and one forward: a line leads from a kernel to one that was made from it. Numbers are the newest speedups over eager.
+-- Three generations of exemplars back and one forward: a line leads from a kernel to one that was
+-- made from it. Numbers are the newest speedups over eager.
 WITH first AS (
     SELECT DISTINCT kernel_id AS child, unnest(exemplar_kernel_ids) AS parent
     FROM generations
@@ -33,7 +34,8 @@ around AS (
 fastest AS (
     SELECT kernel_id, max(speedup) AS speedup
     FROM newest_speedups
-    WHERE baseline = 'eager' AND kernel_id IN (SELECT child FROM around UNION SELECT parent FROM around)
+    WHERE baseline = 'eager'
+        AND kernel_id IN (SELECT child FROM around UNION SELECT parent FROM around)
     GROUP BY kernel_id
 )
 SELECT

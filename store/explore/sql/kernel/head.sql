@@ -10,7 +10,8 @@ written AS (
     WHERE kernel_id = $kernel
 )
 SELECT
-    kernels.kernel_id, kernels.license, described."language", described.techniques, described.code_lines,
+    kernels.kernel_id, kernels.license, described."language", described.techniques,
+    described.code_lines,
     written.policy, written.task_id, task_names."name" AS task, task_names.title,
     (SELECT any_value(reason) FROM withheld WHERE kernel_id = $kernel) AS withheld
 FROM kernels

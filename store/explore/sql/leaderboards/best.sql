@@ -1,7 +1,9 @@
 -- Best kernel of each task
--- The kernel with the highest lower end of the interval. Quarantined kernels, kernels that compute another function, and weak tasks are left out.
+-- The kernel with the highest lower end of the interval. Quarantined kernels, kernels that compute
+-- another function, and weak tasks are left out.
 SELECT
-    task, speedup, speedup_low, speedup_high, device, baseline, clock, kernel_ms, baseline_ms, title, policy,
+    task, speedup, speedup_low, speedup_high, device, baseline, clock, kernel_ms, baseline_ms,
+    title, policy,
     array_to_string(techniques, ', ') AS techniques,
     kernel_id, workload, measured_at, task_id
 FROM best_kernels
@@ -11,5 +13,6 @@ WHERE true
     AND device = $device
     AND baseline = $baseline
     AND clock = $clock
+    AND "precision" = $precision
     AND policy = $author
 ORDER BY speedup_low DESC, task, device, baseline, workload, kernel_id

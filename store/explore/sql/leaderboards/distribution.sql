@@ -1,11 +1,15 @@
 -- Distribution of speedups
--- Share of ranked kernels whose speedup is at most a value. A line that is at 40 % at 1× says that 40 % of the kernels are no faster than the baseline.
+-- Share of ranked kernels whose speedup is at most a value. A line that is at 40 % at 1× says that
+-- 40 % of the kernels are no faster than the baseline.
 WITH placed AS (
     SELECT
         task_names.suite || ' ' || task_names.suite_revision AS suite,
         speeds.device, speeds.baseline, speeds.speedup,
         row_number() OVER one AS place,
-        count(*) OVER (PARTITION BY task_names.suite, task_names.suite_revision, speeds.device, speeds.baseline) AS n
+        count(*) OVER (
+            PARTITION BY
+                task_names.suite, task_names.suite_revision, speeds.device, speeds.baseline
+        ) AS n
     FROM scored_speedups AS speeds
     INNER JOIN task_names ON task_names.task_id = speeds.task_id
     ANTI JOIN weak_tasks ON weak_tasks.task_id = speeds.task_id
@@ -15,6 +19,8 @@ WITH placed AS (
         AND coalesce(task_names."level"::VARCHAR, '') = $task_level
         AND speeds.device = $device
         AND speeds.baseline = $baseline
+        AND speeds.clock = $clock
+        AND speeds."precision" = $precision
         AND authors.policy = $author
     WINDOW one AS (
         PARTITION BY task_names.suite, task_names.suite_revision, speeds.device, speeds.baseline

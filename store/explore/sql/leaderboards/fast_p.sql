@@ -1,5 +1,6 @@
 -- fast_p
--- Share of decided tasks with a correct kernel that is more than p times as fast as the baseline (KernelBench's measure). fast_0 counts all correct kernels.
+-- Share of decided tasks with a correct kernel that is more than p times as fast as the baseline
+-- (KernelBench's measure). fast_0 counts all correct kernels.
 SELECT
     policy, device, baseline, suite || ' ' || suite_revision AS suite, p, "count", n, share
 FROM fast_p

@@ -1,7 +1,9 @@
 -- Newest records
--- Sessions that set a new best speedup over eager for their task and device, by the lower end of its interval.
+-- Sessions that set a new best speedup over eager for their task and device, by the lower end of
+-- its interval.
 SELECT
-    task, speedup, speedup_low, speedup_high, device, previous_low, policy, kernel_id, measured_at, task_id
+    task, speedup, speedup_low, speedup_high, device, previous_low, policy, kernel_id, measured_at,
+    task_id
 FROM "history"
 WHERE baseline = 'eager'
 ORDER BY measured_at DESC, task, device, kernel_id

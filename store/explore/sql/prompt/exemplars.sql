@@ -5,8 +5,10 @@ WITH shown AS (
     FROM generations
     WHERE prompt_id = $prompt
 )
-SELECT shown.kernel_id, shown.score_as_shown, count(*) AS attempts, max(speeds.speedup) AS speedup_now
+SELECT
+    shown.kernel_id, shown.score_as_shown, count(*) AS attempts, max(speeds.speedup) AS speedup_now
 FROM shown
-LEFT JOIN newest_speedups AS speeds ON speeds.kernel_id = shown.kernel_id AND speeds.baseline = 'eager'
+LEFT JOIN newest_speedups AS speeds
+    ON speeds.kernel_id = shown.kernel_id AND speeds.baseline = 'eager'
 GROUP BY ALL
 ORDER BY shown.score_as_shown DESC, shown.kernel_id

@@ -9,7 +9,10 @@ WITH mine AS (
 judged AS (
     SELECT
         outcomes.kernel_id, outcomes.task_id,
-        max_by(outcomes.status, {'failed': NOT outcomes.correct, 'at': outcomes.last_judged_at}) AS status
+        max_by(
+            outcomes.status,
+            {'failed': NOT outcomes.correct, 'at': outcomes.last_judged_at}
+        ) AS status
     FROM outcomes
     SEMI JOIN mine ON mine.kernel_id = outcomes.kernel_id AND mine.task_id = outcomes.task_id
     GROUP BY outcomes.kernel_id, outcomes.task_id
@@ -29,8 +32,10 @@ listed AS (
             ELSE coalesce(judged.status, 'not judged')
         END AS status,
         fastest.speedup, rewards.raw AS reward, rewards.advantage, mine.sample_index AS sample,
-        len(mine.exemplar_kernel_ids) AS exemplars, mine.completion_tokens AS tokens, mine.finish_reason,
-        mine.kernel_id, mine.prompt_id, mine.created_at AS written_at, mine.generation_id, mine.task_id
+        len(mine.exemplar_kernel_ids) AS exemplars, mine.completion_tokens AS tokens,
+        mine.finish_reason,
+        mine.kernel_id, mine.prompt_id, mine.created_at AS written_at, mine.generation_id,
+        mine.task_id
     FROM mine
     LEFT JOIN run_steps AS steps ON steps.generation_id = mine.generation_id
     LEFT JOIN task_names ON task_names.task_id = mine.task_id

@@ -1,5 +1,6 @@
 -- Step by step
--- Attempts of the run by step with their verdicts and rewards, newest first. A step links to its attempts below.
+-- Attempts of the run by step with their verdicts and rewards, newest first. A step links to its
+-- attempts below.
 WITH judged AS (
     SELECT kernel_id, task_id, bool_and(correct) AS correct
     FROM outcomes
@@ -9,7 +10,8 @@ WITH judged AS (
 SELECT
     steps.step, count(*) AS attempts, count(steps.kernel_id) AS with_kernel,
     count(*) FILTER (WHERE judged.correct) AS correct, count(judged.correct) AS judged,
-    count(DISTINCT steps.task_id) AS tasks, avg(rewards.raw) AS reward, min(steps.created_at) AS began
+    count(DISTINCT steps.task_id) AS tasks, avg(rewards.raw) AS reward,
+    min(steps.created_at) AS began
 FROM run_steps AS steps
 LEFT JOIN judged ON judged.kernel_id = steps.kernel_id AND judged.task_id = steps.task_id
 LEFT JOIN rewards ON rewards.generation_id = steps.generation_id AND rewards.run_id = steps.run_id

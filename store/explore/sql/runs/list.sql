@@ -1,8 +1,11 @@
 -- Runs
--- Imports, trainings, rollouts, evaluations, pipelines and audits, newest first. Training and rollout runs have attempts.
+-- Imports, trainings, rollouts, evaluations, pipelines and audits, newest first. Training and
+-- rollout runs have attempts.
 -- Empty: No run matches.
 WITH attempts AS (
-    SELECT run_id, count(*) AS attempts, count(DISTINCT kernel_id) AS kernels, max("step") AS last_step
+    SELECT
+        run_id, count(*) AS attempts, count(DISTINCT kernel_id) AS kernels,
+        max("step") AS last_step
     FROM generations
     GROUP BY run_id
 ),
@@ -13,7 +16,8 @@ judged AS (
 )
 SELECT
     runs.name || ' ' || left(runs.run_id, 8) AS run, runs.kind, runs.started_at, runs.finished_at,
-    attempts.attempts, attempts.kernels, attempts.last_step, judged.evaluations, runs."version", runs.snapshot_id, runs.run_id
+    attempts.attempts, attempts.kernels, attempts.last_step, judged.evaluations, runs."version",
+    runs.snapshot_id, runs.run_id
 FROM runs
 LEFT JOIN attempts ON attempts.run_id = runs.run_id
 LEFT JOIN judged ON judged.run_id = runs.run_id

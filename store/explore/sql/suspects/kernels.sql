@@ -1,5 +1,6 @@
 -- Kernels with findings
--- Confirmed ones are quarantined, which keeps them out of rankings and datasets. speedup is what a hack would aim for.
+-- Confirmed ones are quarantined, which keeps them out of rankings and datasets. speedup is what a
+-- hack would aim for.
 -- Empty: No kernel matches. `evaluators audit` searches the kernels.
 SELECT
     kernel_id, standing, array_to_string(classes, ', ') AS classes, findings, speedup, datasets,
@@ -8,4 +9,5 @@ FROM suspects
 WHERE true
     AND standing = $standing
     AND list_contains(classes, $class)
-ORDER BY list_position(['open', 'confirmed', 'dismissed'], standing), speedup DESC NULLS LAST, kernel_id
+ORDER BY list_position(['open', 'confirmed', 'dismissed'], standing),
+    speedup DESC NULLS LAST, kernel_id

@@ -18,13 +18,19 @@ judged AS (
 ),
 known AS MATERIALIZED (
     SELECT
-        coalesce(written.kernel_id, judged.kernel_id) AS kernel_id, coalesce(judged.status, 'not judged') AS status,
+        coalesce(written.kernel_id, judged.kernel_id) AS kernel_id,
+        coalesce(judged.status, 'not judged') AS status,
         judged.reason, judged.devices, written.policy, written.written_at
     FROM written
     FULL JOIN judged ON judged.kernel_id = written.kernel_id
 ),
 described AS (
-    SELECT kernel_id, max({'version': extractor_version, 'language': "language", 'lines': code_lines, 'techniques': techniques}) AS newest
+    SELECT
+        kernel_id,
+        max({
+            'version': extractor_version, 'language': "language", 'lines': code_lines,
+            'techniques': techniques
+        }) AS newest
     FROM kernel_features
     SEMI JOIN known ON known.kernel_id = kernel_features.kernel_id
     GROUP BY kernel_id
@@ -32,7 +38,8 @@ described AS (
 SELECT
     known.kernel_id, known.status, known.reason, known.policy,
     described.newest."language" AS "language", described.newest.lines AS lines,
-    array_to_string(described.newest.techniques, ', ') AS techniques, known.devices, known.written_at
+    array_to_string(described.newest.techniques, ', ') AS techniques, known.devices,
+    known.written_at
 FROM known
 LEFT JOIN described ON described.kernel_id = known.kernel_id
 WHERE true

@@ -1,10 +1,13 @@
 -- Claims against measurements
--- Published speedups of kernels for this task, beside those measured here. A claim for another GPU may be true there.
+-- Published speedups of kernels for this task, beside those measured here. A claim for another GPU
+-- may be true there.
 SELECT
     gpu, claimed, measured, measured_low, measured_high,
     CASE
         WHEN status <> 'correct' THEN status
-        WHEN holds THEN 'holds' WHEN exceeded THEN 'exceeded' WHEN holds IS NULL THEN 'no quiet session'
+        WHEN holds THEN 'holds'
+        WHEN exceeded THEN 'exceeded'
+        WHEN holds IS NULL THEN 'no quiet session'
         WHEN same_gpu THEN 'falls' ELSE 'slower here'
     END AS outcome,
     ratio, device, baseline, "source", kernel_id

@@ -1,7 +1,8 @@
--- Who improved it when
+-- Records
 -- Each session that raised the best speedup of the task, by the lower end of its interval.
 SELECT
-    measured_at, speedup, speedup_low, speedup_high, policy, kernel_id, previous_low, device, baseline, workload
+    measured_at, speedup, speedup_low, speedup_high, policy, kernel_id, previous_low, device,
+    baseline, workload
 FROM "history"
 WHERE task_id = $task
     AND device = $device

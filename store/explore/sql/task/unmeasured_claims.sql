@@ -4,5 +4,8 @@ SELECT
     "source", source_revision, gpu, baseline, speedup AS claimed, kernel_id
 FROM current_claims
 WHERE task_id = $task AND metric = 'speedup'
-    AND (kernel_id IS NULL OR kernel_id NOT IN (SELECT kernel_id FROM outcomes WHERE task_id = $task))
+    AND (
+        kernel_id IS NULL
+        OR kernel_id NOT IN (SELECT kernel_id FROM outcomes WHERE task_id = $task)
+    )
 ORDER BY claimed DESC, "source", gpu, baseline, kernel_id

@@ -7,7 +7,12 @@ WITH attempts AS (
     GROUP BY task_id
 ),
 best AS (
-    SELECT task_id, max_by({'speedup': speedup, 'low': speedup_low, 'high': speedup_high, 'device': device}, speedup_low) AS best
+    SELECT
+        task_id,
+        max_by(
+            {'speedup': speedup, 'low': speedup_low, 'high': speedup_high, 'device': device},
+            speedup_low
+        ) AS best
     FROM best_kernels
     WHERE baseline = 'eager'
     GROUP BY task_id
@@ -33,5 +38,6 @@ WHERE true
     AND task_names.suite || ' ' || task_names.suite_revision = $suite
     AND task_names."level"::VARCHAR = $level
     AND task_names.family = $family
-    AND (contains(lower(coalesce(task_names.title, '')), lower($q)) OR contains(lower(task_names.name), lower($q)))
-ORDER BY task_names.suite, task_names.suite_revision, task_names."level", task_names.problem_id, task, task_names.task_id
+    AND contains(lower(concat_ws(' ', task_names.title, task_names.name)), lower($q))
+ORDER BY task_names.suite, task_names.suite_revision, task_names."level",
+    task_names.problem_id, task, task_names.task_id
