@@ -59,7 +59,7 @@ def list_addresses(lake: str, rounds: int) -> dict[str, list[str]]:
             f"/compare/kernels?a={a}&b={b}" for a, b in itertools.pairwise(kernels)
         ],
         "run": [f"/run/{row['run_id']}" for row in runs],
-        **{"dataset": [f"/dataset/{row['dataset_id']}"] for row in datasets},
+        "dataset": [f"/dataset/{row['dataset_id']}" for row in datasets],
     }
 
 
@@ -117,6 +117,8 @@ def main() -> None:
     firsts: list[float] = []
     with run_server(asked.lake) as url, httpx2.Client(base_url=url, timeout=DEADLINE_S) as client:
         for page, mine in addresses.items():
+            if not mine:
+                continue
             time_page(client, mine[0])
             later = mine[1:] or mine
             times = [time_page(client, later[i % len(later)]) for i in range(asked.rounds)]

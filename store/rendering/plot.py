@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -14,6 +15,8 @@ _LEGEND_ROW, _LABEL_ROW, _TICK_ROW = 18, 20, 20
 _PLOT = 190
 _GRID = 1000
 MARGIN_LEFT, MARGIN_RIGHT = 46, 14
+_FEWEST_OF_CENTER = 5
+"""Number of points from which the middle of a series is no outlier."""
 _DASHES = ("", "6 3", "2 3", "7 3 2 3", "10 4", "", "4 4")
 
 
@@ -49,7 +52,8 @@ class Plot:
         # Intervals may leave the chart; points that stretch it too far are drawn at its edge.
         x_scale = fit_scale(x, [value for one in series for value in one.x])
         values = [value for one in series for value in [*one.y, *one.low, *one.high]]
-        y_scale = fit_scale(y, values)
+        centers = [statistics.median(one.y) for one in series if len(one.y) >= _FEWEST_OF_CENTER]
+        y_scale = fit_scale(y, values, centers)
         return cls(x=x_scale, y=y_scale, x_label=x.label, y_label=y.label)
 
     def top(self, value: float) -> str:

@@ -60,8 +60,11 @@ class Scale:
         return not self.low <= value <= self.high
 
 
-def fit_scale(axis: Axis, values: Sequence[float]) -> Scale:
-    """Return the scale of an axis for values; outliers of logarithmic axes do not stretch it."""
+def fit_scale(axis: Axis, values: Sequence[float], centers: Sequence[float] = ()) -> Scale:
+    """Return the scale of an axis for values; outliers of logarithmic axes do not stretch it.
+
+    `centers` are values that are no outliers, such as the median of each series.
+    """
     finite = [float(value) for value in values if math.isfinite(value)]
     if axis.ticks is not None:
         high = max(len(axis.ticks) - 1, 1)
@@ -71,7 +74,7 @@ def fit_scale(axis: Axis, values: Sequence[float]) -> Scale:
         shares = [(at, f"{100 * at:.0f} %") for at in (0, 0.25, 0.5, 0.75, 1)]
         return Scale(low=0.0, high=1.0, is_log=False, ticks=shares)
     if axis.scale in ("ratio", "log"):
-        return _fit_log(axis, [value for value in finite if value > 0])
+        return _fit_log(axis, [value for value in finite if value > 0], centers)
     low, high = min(finite, default=0.0), max(finite, default=1.0)
     if axis.from_zero:
         low, high = min(low, 0.0), max(high, 0.0)
@@ -81,8 +84,8 @@ def fit_scale(axis: Axis, values: Sequence[float]) -> Scale:
     return Scale(low=low, high=high, is_log=False, ticks=_list_even_ticks(low, high, whole=whole))
 
 
-def _fit_log(axis: Axis, values: Sequence[float]) -> Scale:
-    low, high = _find_log_limits(values, around_one=axis.scale == "ratio")
+def _fit_log(axis: Axis, values: Sequence[float], centers: Sequence[float]) -> Scale:
+    low, high = _find_log_limits(values, centers, around_one=axis.scale == "ratio")
     if axis.scale == "ratio":
         inside = [tick for tick in _RATIO_TICKS if low <= tick <= high]
         if len(inside) < 3:
@@ -101,7 +104,9 @@ def _fit_log(axis: Axis, values: Sequence[float]) -> Scale:
     return replace(scale, ticks=sorted(apart))
 
 
-def _find_log_limits(values: Sequence[float], *, around_one: bool) -> tuple[float, float]:
+def _find_log_limits(
+    values: Sequence[float], centers: Sequence[float], *, around_one: bool
+) -> tuple[float, float]:
     """Return limits around the values without their outliers, with a margin."""
     logs = sorted(math.log(value) for value in values)
     if around_one:
@@ -112,7 +117,9 @@ def _find_log_limits(values: Sequence[float], *, around_one: bool) -> tuple[floa
     if len(logs) >= 8:
         first, _, third = statistics.quantiles(logs, n=4)
         spread = max(third - first, _LEAST_SPREAD)
-        low, high = max(low, first - _FAR * spread), min(high, third + _FAR * spread)
+        inside = [math.log(value) for value in centers if value > 0]
+        low = min(max(low, first - _FAR * spread), *inside, third)
+        high = max(min(high, third + _FAR * spread), *inside, first)
         if around_one:
             low, high = min(low, math.log(0.8)), max(high, math.log(1.25))
     margin = max(0.04 * (high - low), 0.02)

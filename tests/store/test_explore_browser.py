@@ -14,6 +14,7 @@ import builders as b
 import pytest
 from explorer_lakes import crawl, open_client, write_lake
 
+from store.explore.server import decisions
 from store.explore.server.serve import make_app
 from store.lake.location import Location
 
@@ -40,6 +41,13 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def url(lake: Path) -> Iterator[str]:
     """Yield the address of a real server of that lake."""
+    with run_server(lake) as address:
+        yield address
+
+
+@contextmanager
+def run_server(lake: Path) -> Iterator[str]:
+    """Run a server of a lake in a thread; yield its address."""
     import uvicorn
 
     with socket.socket() as listening:
@@ -49,9 +57,11 @@ def url(lake: Path) -> Iterator[str]:
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        server.should_exit = True
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +105,29 @@ def test_a_reader_filters_sorts_and_goes_back(browser: Any, url: str) -> None:
         page.get_by_role("link", name="Changes").click()
         page.locator("tr.added").wait_for()
         assert page.locator("tr.added").count() == 1
+
+
+@pytest.mark.slow
+def test_a_reader_decides_on_a_finding(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(decisions.TOKEN, "correct horse battery")
+    with (
+        run_server(write_lake(tmp_path / "lake")) as address,
+        open_page(browser, address) as page,
+    ):
+        page.goto(f"{address}/suspects")
+        finding = page.locator("#findings li").first
+        finding.get_by_label("Why").fill("It returns an earlier answer.")
+        finding.get_by_label("Token").fill("correct horse battery")
+        finding.get_by_role("button", name="Confirm").click()
+        page.wait_for_url("**/suspects?")
+        assert page.locator("#findings li").count() == 0
+        page.get_by_label("Standing").select_option("confirmed")
+        page.wait_for_url("**standing=confirmed*")
+        assert "It returns an earlier answer." in page.locator("#findings").inner_text()
+        page.go_back()
+        page.wait_for_url(lambda url: "standing" not in url)
 
 
 @pytest.mark.slow

@@ -29,10 +29,8 @@ def draw_result(rows: Sequence[Row]) -> str | None:
         if len(rows) > _MOST_ROWS or any((row[numbers[0]] or 0) < 0 for row in rows):
             return None
         bars = [
-            charts.Bar(
-                label=str(row[texts[0]] or ""), parts={numbers[0]: float(row[numbers[0]] or 0)}
-            )
-            for row in rows
+            charts.Bar(label=label, parts={numbers[0]: float(row[numbers[0]] or 0)})
+            for row, label in zip(rows, _label_rows(rows, texts), strict=True)
         ]
         return charts.draw_bars("result", bars, charts.Axis(label=numbers[0]))
     if times and numbers:
@@ -45,6 +43,19 @@ def draw_result(rows: Sequence[Row]) -> str | None:
         x = {id(row): float(row[numbers[0]]) for row in rows if row[numbers[0]] is not None}
         return _draw_points(rows, x, numbers[1], numbers[0])
     return None
+
+
+def _label_rows(rows: Sequence[Row], texts: Sequence[str]) -> list[str]:
+    """Return the texts of the columns that tell rows apart."""
+    labels = [""] * len(rows)
+    for name in texts:
+        longer = [
+            ", ".join(filter(None, [label, str(row[name] or "")]))
+            for label, row in zip(labels, rows, strict=True)
+        ]
+        if len(set(longer)) > len(set(labels)):
+            labels = longer
+    return labels if any(labels) else [str(row[texts[0]] or "") for row in rows]
 
 
 def _draw_points(rows: Sequence[Row], x: dict[int, float], y: str, label: str) -> str:

@@ -1,7 +1,7 @@
 -- Claims without a measurement
 -- Published speedups whose kernel nobody has judged here, or whose code was not released.
 SELECT
-    "source", source_revision, gpu, baseline, speedup AS claimed, kernel_id
+    gpu, speedup AS claimed, baseline, kernel_id, "source", source_revision
 FROM current_claims
 WHERE task_id = $task AND metric = 'speedup'
     AND (
