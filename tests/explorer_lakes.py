@@ -16,6 +16,7 @@ import store
 from store.explore.server.serve import make_app
 from store.lake.location import Location
 
+ROOT = Path(__file__).parents[1]
 HOSTILE_NAME = "<script>alert(1)</script>\u202e`|\x1b[31m"
 HOSTILE_CODE = (
     '"""</pre></code></table><script>alert(2)</script><img src=x onerror=alert(3)>\n'
@@ -72,6 +73,13 @@ def write_lake(folder: Path, *, hostile: bool = False) -> Path:
                 "author": name, "body": text, "created_at": b.START,
             }
         )  # fmt: skip
+    made["analyses"].append(
+        {
+            "analysis_id": "profile", "kernel_id": kernels[0]["kernel_id"], "kind": "profiler",
+            "author": name, "body": write_profile(), "bottleneck": "memory_bandwidth",
+            "created_at": b.START,
+        }
+    )  # fmt: skip
     wrong = b.kernel("wrong")
     made["evaluations"].append(
         b.evaluation(wrong, tasks[0], sizes[0], device, "incorrect", message=name)
@@ -102,6 +110,18 @@ def write_lake(folder: Path, *, hostile: bool = False) -> Path:
             {"standings": [b.standing(found[1], "confirmed", why=name)]}, message="a decision"
         )
     return folder
+
+
+def write_profile() -> str:
+    """Return the lines about memory and operations of a profile, as the judge writes them."""
+    import jinja2
+
+    lines = (ROOT / "evaluators/diagnosis/templates/diagnosis.j2").read_text("utf-8").splitlines()
+    text = "\n".join(line for line in lines if line.startswith(("Memory: at", 'Compute: {{ "%')))
+    return jinja2.Template(text).render(
+        moved_bytes=134.2e6, time_ms=0.0563, memory=0.5, bandwidth=4814e9, operations=4.18e9,
+        compute=0.06, float_peak=66.91e12,
+    )  # fmt: skip
 
 
 def write_dataset(

@@ -53,7 +53,7 @@ def _listing(row: dict[str, Any]) -> Listing:
             ),
             "by": row["policy"] or "unknown",
             "techniques": row["techniques"] or "none seen",
-            "licence": row["license"] or "none stated",
+            "license": row["license"] or "none stated",
         },
         code=code,
         path=path,

@@ -185,6 +185,16 @@ def test_speedups_are_filtered_by_clock_and_precision(client: Any) -> None:
     assert client.get(f"{ranking}fp64").status_code == 404
 
 
+def test_a_profile_gives_the_share_of_the_roofline(client: Any) -> None:
+    kernel = b.kernel("k0")["kernel_id"]
+    shown = client.get(f"/kernel/{kernel}/roofline.json?tab=timings").json()
+    [row] = shown["views"]["roofline"]["rows"]
+    assert (row["share_of_bandwidth"], row["share_of_compute_peak"]) == (0.5, 0.06)
+    assert (row["moved_mb"], row["gflop"], row["peak_gflop_per_s"]) == (134.2, 4.18, 66910.0)
+    others = client.get(f"/kernel/{b.kernel('k1')['kernel_id']}/roofline.json?tab=timings").json()
+    assert others["views"]["roofline"]["rows"] == []
+
+
 UNKNOWN = (
     "/kernel/zz", "/kernel/00", "/task/none", "/run/none", "/attempt/x", "/prompt/x", "/dataset/x",
     "/nothing", "/?at=no", "/static/../app.py", "/tasks.exe", "/tasks/none.json",

@@ -145,6 +145,7 @@ async def _build_timings(view: View, kernel_id: str) -> tuple[Sequence[Choice], 
     return choices, [
         Panel(name="sessions", values=values, draw=draw_sessions, hidden=hidden, rows=60,
               is_required=True),
+        Panel(name="roofline", values=values),
         Panel(name="speedups", values=values),
     ]  # fmt: skip
 

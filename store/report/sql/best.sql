@@ -1,8 +1,7 @@
 -- The fastest kernels
--- The best kernel of each task and device against eager, by the lower bound of its interval (95 %,
--- n paired samples). Of several baselines in the same session, hardest is the one that leaves the
--- least. Quarantined kernels, kernels that are another function than the task's, and weak tasks are
--- left out.
+-- The best kernel of each task and device over eager, by the lower bound of its 95 % interval.
+-- hardest baseline is the one of the session with the lowest speedup. Quarantined kernels, kernels
+-- that compute another function than the task, and weak tasks are left out.
 -- Empty: No correct kernel has a quiet timing session against eager yet: evaluators run.
 WITH hardest AS (
     SELECT

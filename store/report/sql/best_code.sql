@@ -1,6 +1,6 @@
 -- Their code
--- One kernel per task, the fastest ones over all devices, with what each changes in the reference.
--- Long texts are cut; store show KERNEL prints all of one.
+-- The fastest kernels over all devices, one per task, with their changes to the reference. Long
+-- texts are cut; store show KERNEL prints all of one.
 -- Empty: No correct kernel has a quiet timing session against eager yet: evaluators run.
 WITH fastest AS (
     SELECT *

@@ -1,7 +1,7 @@
 -- Published speedups, as published
--- One row per GPU and baseline that a source states figures for. Nothing here was measured by us.
--- n counts figures, of which some have no released code; a task of the suite without a figure
--- counts as 1.0 in the last column.
+-- One row per GPU and baseline of a source. This project measured none of these figures. n counts
+-- figures, and with code counts those whose kernel was released. The last column counts a task of
+-- the suite without a figure as 1.0.
 -- Empty: No published figures are in the lake: store import cuda-l1 DIR or store import published.
 WITH suites AS (
     SELECT suite, suite_revision, count(DISTINCT "name") AS tasks

@@ -1,11 +1,10 @@
 -- Claims against measurements
--- One row per source, GPU of the claim, baseline and device of ours, over claimed kernels that were
--- judged. A claim holds if the kernel is correct and the claimed speedup is inside the measured
--- interval or within 10 % of the measured speedup; it is exceeded where the kernel is faster than
--- that. It falls where the kernel is wrong or slower, but only on the GPU that it is for: a claim
--- for another GPU may be true there and not here, so that falls is empty. wrong counts kernels that
--- are not correct. Without a quiet session a correct kernel says nothing. ratio is measured over
--- claimed.
+-- One row per source, GPU of the claim, baseline and measured device, over claimed kernels that
+-- were judged. A claim holds if the kernel is correct and the claim is inside the measured interval
+-- or within 10 % of the measured speedup. It is exceeded if the kernel is faster than that. It
+-- falls if the kernel is wrong or slower, but only on the GPU that the claim is about; falls is
+-- empty for other GPUs. wrong counts kernels that are not correct. A correct kernel without a quiet
+-- session decides nothing. ratio is the measured speedup over the claimed one.
 -- Empty: No claimed kernel has been judged: import the release, then evaluators run.
 WITH checked AS (
     SELECT *

@@ -1,7 +1,7 @@
 -- Claims that fall
--- The largest claims among those that fall: on the GPU that the claim is for the kernel is wrong,
--- or slower than claimed. Claims that were exceeded and claims for another GPU are not among them.
--- Each kernel once, by its largest claim. A wrong kernel has no speedup, whatever its time.
+-- The largest claims that fall: on the GPU of the claim, the kernel is wrong or slower than
+-- claimed. Each kernel is listed once, with its largest claim. A wrong kernel has no speedup,
+-- whatever its time.
 -- Empty: No claim falls on the GPU that it is for.
 WITH checked AS (
     SELECT *

@@ -1,7 +1,7 @@
--- What was claimed and what was measured
--- One point per claim over eager of a correct kernel that has a quiet session, with the measured
--- interval; on the line both agree. A claim that is slower here is one for another GPU, where it
--- may be true. At most 800 claims of a chart.
+-- Claimed and measured speedups
+-- One point per claim over eager of a correct kernel with a quiet session, with the measured
+-- interval. Claim and measurement agree on the diagonal. slower here means that the claim is about
+-- another GPU, where it may be true. A chart shows at most 800 claims.
 -- Empty: No claimed kernel has a quiet timing session yet.
 WITH checked AS (
     SELECT *

@@ -1,5 +1,5 @@
 -- What the lake holds
--- Rows at this snapshot, and how many of them say something that matters for reading the rest.
+-- Rows at this snapshot, and how many of them need care when you read the figures.
 SELECT * EXCLUDE (place)
 FROM (
     SELECT
@@ -14,7 +14,7 @@ FROM (
     UNION ALL
     SELECT
         3, 'kernels, distinct texts', count(*),
-        count(*) FILTER (WHERE features.has_device_code), 'hold device code (CUDA or Triton)'
+        count(*) FILTER (WHERE features.has_device_code), 'contain device code (CUDA or Triton)'
     FROM kernels
     LEFT JOIN features ON features.kernel_id = kernels.kernel_id
     UNION ALL
@@ -32,7 +32,7 @@ FROM (
     UNION ALL
     SELECT
         6, 'correct kernels, by task', count(*), (SELECT count(*) FROM nonequivalent),
-        'another function than the task: left out of rankings'
+        'compute another function than the task: left out of rankings'
     FROM (SELECT DISTINCT kernel_id, task_id FROM outcomes WHERE correct)
     UNION ALL
     SELECT
@@ -42,7 +42,7 @@ FROM (
     UNION ALL
     SELECT
         8, 'published figures', count(*), count(*) FILTER (WHERE kernel_id IS NULL),
-        'without the code that they are of'
+        'without released code'
     FROM current_claims
     UNION ALL
     SELECT

@@ -1,6 +1,6 @@
 -- Devices
--- One row per device model and software: where verdicts and timings come from. Two versions of
--- driver or libraries are two rows; tables go by the name.
+-- One row per device model and its software. Two versions of a driver or library are two rows; all
+-- other tables go by the name of the device.
 -- Empty: Nothing has been judged on a device yet: evaluators run.
 WITH judged AS (
     SELECT device_id, count(*) AS evaluations FROM evaluations GROUP BY device_id

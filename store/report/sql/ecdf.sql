@@ -1,7 +1,7 @@
 -- Distribution of speedups
--- Share of kernels whose speedup over the baseline is at most a given value: every ranked kernel at
--- the workload that scores its task, without weak tasks, newest quiet session. A line that is at 40
--- % where it crosses 1× says that 40 % are no faster than the baseline.
+-- Share of ranked kernels whose speedup over the baseline is at most a value, at the workload that
+-- scores the task, without weak tasks. A line that is at 40 % at 1× says that 40 % of the kernels
+-- are no faster than the baseline.
 -- Empty: No correct kernel has a quiet timing session yet: evaluators run.
 WITH placed AS (
     SELECT

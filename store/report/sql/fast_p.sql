@@ -1,8 +1,7 @@
 -- fast_p by baseline
--- Share of decided tasks whose best kernel is correct and more than p times faster than the
--- baseline (strictly, as KernelBench counts); p = 0 is correctness alone. All levels, best of
--- everybody. A task that is not timed against the baseline counts as not faster: read a line by its
--- timed tasks.
+-- Share of decided tasks whose best kernel is correct and more than p times as fast as the baseline
+-- (KernelBench's measure). p = 0 counts correct kernels. A task that was not timed against the
+-- baseline counts as not faster, so compare lines with their numbers of timed tasks.
 -- Empty: No task has a verdict yet: evaluators run.
 SELECT
     fast_p.suite || ' ' || fast_p.suite_revision AS suite, fast_p.device, fast_p.baseline, fast_p.p,

@@ -1,7 +1,7 @@
 -- fast_p by policy, against eager
--- As above, one line per policy over the tasks that it was asked for; of more than six policies
--- those with the most tasks solved. low and high are Wilson's 95 % interval of a share of n tasks.
--- Empty: Fewer than two policies have been judged on one device: the line above is all there is.
+-- The same with one line per policy, over the tasks that it attempted: the six policies that solve
+-- the most tasks. low and high are Wilson's 95 % interval of a share of n tasks.
+-- Empty: Fewer than two policies have been judged on one device.
 WITH shares AS (
     SELECT
         fast_p.suite || ' ' || fast_p.suite_revision AS suite, fast_p.device, fast_p.policy_id,

@@ -1,6 +1,6 @@
 -- What detectors found
--- One row per class of finding, over kernels. A finding is no verdict: it stands open until
--- somebody decides. Those of confidence under 0.5 are tags that honest kernels carry too.
+-- One row per class of finding, over kernels. A finding is open until somebody decides on it. A
+-- finding with a confidence below 0.5 is a tag that honest kernels carry too.
 -- Empty: No detector has found anything: evaluators audit searches every kernel.
 SELECT
     class,

@@ -1,11 +1,10 @@
 -- All levels
--- The columns of CUDA-L1's tables: one best kernel per task (by the lower bound of its speedup) and
--- policy, speedup over the baseline. n tasks have a correct kernel with a quiet session against it;
--- success counts tasks with a correct kernel, timed or not, and the next column those above 1.01×.
--- A task without a speedup is read in two ways: left out, and as 1.0. The median's interval is its
--- exact 95 % one over tasks. pending tasks wait for a verdict and count nowhere. weak tasks, which
--- an answer without work passes, are left out; one mean is with them. Policy any is the best of
--- everybody; it and the ten policies with the most tasks solved are shown.
+-- One best kernel per task and policy, chosen by the lower bound of its speedup. n tasks have a
+-- correct kernel with a quiet session against the baseline. success counts tasks with a correct
+-- kernel, timed or not; the next column counts tasks above 1.01×. The last columns read a task
+-- without a speedup as 1.0. pending tasks wait for a verdict and are in no figure. Weak tasks,
+-- which a trivial answer passes, are left out; one mean includes them. Policy any is the best of
+-- all policies. The table shows it and the ten policies that solve the most tasks.
 -- Empty: No kernel has been judged yet: evaluators run.
 WITH shown AS (
     SELECT

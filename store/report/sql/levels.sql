@@ -1,6 +1,5 @@
 -- By level
--- As above, one table per level. Few tasks make wide intervals: under 6 the interval is the
--- smallest and the largest value.
+-- The same columns by level. Below 6 tasks the interval is the smallest and the largest value.
 -- Empty: No judged task has a level.
 WITH shown AS (
     SELECT

@@ -1,6 +1,6 @@
 -- Verdicts by reason
--- One row per device, status and reason; share is of all kernels judged on the device at a
--- workload. A kernel is correct where every evaluator says so on every card of the name.
+-- One row per device, status and reason. share is of all judged kernels of the device. A kernel is
+-- correct if every evaluator says so on every device of this name.
 -- Empty: Nothing has been judged yet: evaluators run.
 WITH judged AS (
     SELECT

@@ -1,6 +1,6 @@
 -- Best so far
--- Geometric mean over the tasks of the run of the best speedup reached up to a step, at least 1.0
--- for each, since the baseline is there already; one line per baseline, one chart per device.
+-- Geometric mean, over the tasks of the run, of the best speedup up to a step. A task counts as at
+-- least 1.0, because the baseline exists. One line per baseline, one chart per device.
 -- Empty: No kernel of the run has a quiet timing session and a step yet: evaluators run.
 WITH changes AS (
     SELECT

@@ -1,8 +1,8 @@
 -- Best kernels over time, with what they were made from
--- One row per step at which the run's best speedup of a task over eager rose, newest first: bound
--- is the lower end of its interval. record says whether it is above everything that the lake had
--- measured before. It was made from the exemplars shown (with their speedup as shown) or the
--- attempt continued.
+-- One row per step that raised the run's best speedup of a task over eager, newest first. bound is
+-- the lower end of the interval. record says whether it is above everything that the lake had
+-- measured before. made from names the exemplars with their scores as shown, or the attempt that it
+-- continues.
 -- Empty: No kernel of the run has a quiet timing session against eager yet: evaluators run.
 WITH parents AS (
     SELECT

@@ -1,5 +1,5 @@
 -- Their code
--- The fastest kernels of the run, one per task, with what each changes in the reference.
+-- The fastest kernels of the run, one per task, with their changes to the reference.
 -- Empty: No kernel of the run has a quiet timing session against eager yet: evaluators run.
 WITH fastest AS (
     SELECT *

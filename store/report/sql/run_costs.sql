@@ -1,7 +1,7 @@
 -- What improvements cost
--- One row per device and baseline. An improvement is a record of the lake set by a kernel that the
--- run wrote first; tokens are those of all attempts, device seconds the wall time of the first
--- evaluation of every new kernel, so that what failed is paid for too.
+-- One row per device and baseline. An improvement is a record of the lake by a kernel that the run
+-- wrote first. Tokens are those of all attempts, and device seconds are the wall time of the first
+-- evaluation of every new kernel, so failures are paid for too.
 -- Empty: The run has made no attempts.
 SELECT
     device, baseline, attempts, kernels, judged, improvements, improved_tasks AS "tasks improved",

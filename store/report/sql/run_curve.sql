@@ -1,8 +1,8 @@
 -- Success, speedup and new kernels
--- By step and device: the share of judged attempts whose kernel is correct, with Wilson's 95 %
--- interval; speedups over eager of those that are correct and timed (median, geometric mean,
--- largest); and, added up, attempts and the kernels that nobody had written before. Attempts that
--- wait for a verdict are in no share. At most 200 points, as above.
+-- By step and device: the share of judged attempts with a correct kernel and Wilson's 95 %
+-- interval; speedups over eager of correct, timed kernels (median, geometric mean, largest); and
+-- the sums of attempts and of kernels that nobody had written before. Attempts without a verdict
+-- are in no share. A chart has at most 200 points.
 -- Empty: No attempt of the run has a step.
 WITH steps AS (
     SELECT DISTINCT

@@ -1,6 +1,6 @@
 -- What the trainer logged
 -- Entropy of the policy (nats per token), loss, divergence from the reference policy, norm of the
--- gradient and accuracy of tokens, by step. At most 200 points, as above.
+-- gradient and token accuracy, by step. A chart has at most 200 points.
 -- Empty: The run has logged none of entropy, loss, kl, grad_norm, mean_token_accuracy.
 WITH placed AS (
     SELECT

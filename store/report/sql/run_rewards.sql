@@ -1,7 +1,6 @@
 -- Reward
--- Mean reward before smoothing of the attempts of each step, the band one standard deviation of the
--- attempts to either side. Steps of a long run are put together, so that at most 200 points are
--- shown.
+-- Mean reward, before smoothing, of the attempts of each step; the band is one standard deviation
+-- to either side. A chart has at most 200 points, so steps of a long run are averaged.
 -- Empty: The run has no rewards at a step: a rollout or a fine-tuning has none.
 WITH steps AS (
     SELECT DISTINCT

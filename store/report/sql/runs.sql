@@ -1,6 +1,6 @@
 -- Runs of training and sampling
--- The newest twenty; store report --run RUN is a page about one. attempts are completions, one row
--- of generations each.
+-- The newest twenty runs; store report --run RUN writes a report about one. attempts counts
+-- completions.
 -- Empty: Nothing has been trained or sampled yet: trainers list.
 WITH written AS (
     SELECT

@@ -1,6 +1,6 @@
 -- Training stages
--- CUDA-L1's stages on the same tasks: the base model, then fine-tuning, self-supervision and
--- contrastive reinforcement learning on top of each other.
+-- The stages of CUDA-L1 on the same tasks: the base model, then fine-tuning, self-supervision and
+-- contrastive reinforcement learning, each on top of the one before.
 -- Empty: Fewer than two stages of training have been judged on one device: trainers run, then
 -- Empty: evaluators run.
 SELECT

@@ -1,4 +1,4 @@
--- Findings
+-- Key figures
 -- Each figure links to the section that explains it.
 -- Empty: The lake has no verdicts and no published figures yet: store import starter.
 WITH judged AS (

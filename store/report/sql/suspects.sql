@@ -1,6 +1,6 @@
 -- Kernels under suspicion
--- Confirmed ones first, then what is open, the largest measured speedup on top. line and quote are
--- of the surest finding; datasets counts those that hold the kernel.
+-- Confirmed kernels first, then open ones, by their measured speedup. line and quote belong to the
+-- finding with the highest confidence. datasets counts datasets that contain the kernel.
 -- Empty: No kernel is under suspicion: evaluators audit searches every kernel.
 WITH surest AS (
     SELECT kernel_id, line, quote

@@ -1,5 +1,5 @@
 -- Names of snapshots
--- store report --at NAME makes this page as of one of them.
+-- store report --at NAME writes the report of one of them.
 -- Empty: No snapshot has a name yet: store tag add NAME.
 SELECT "name" AS tag, snapshot_id AS snapshot, note, created_at AS since
 FROM tags

@@ -1,7 +1,7 @@
--- Techniques that pay only together
--- lift is the geometric mean with both over that with the second alone; lift_without the same ratio
--- among kernels that do not use the second. A gatekeeper shows lift above 1 and lift_without near
--- 1. Pairs with at least 3 kernels on every side.
+-- Techniques that help only together
+-- lift is the geometric mean with both techniques over that with the second alone. lift without is
+-- the same ratio among kernels without the second. A technique is a gatekeeper for another if lift
+-- is above 1 and lift without is near 1. Each of the four groups has at least 3 kernels.
 -- Empty: No two techniques have 3 timed kernels with both, with either and with neither.
 SELECT
     device, baseline, technique, given, lift, lift_without,

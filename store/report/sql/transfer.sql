@@ -1,7 +1,7 @@
 -- Does a speedup carry over?
--- One row per pair of devices and baseline, over ranked kernels timed on both: ratio is the speedup
--- on the second device over that on the first. low and high are the exact 95 % interval of the
--- median.
+-- One row per pair of devices and baseline, over ranked kernels that were timed on both. ratio is
+-- the speedup on the second device over that on the first. The interval is the exact 95 % interval
+-- of its median.
 -- Empty: No kernel is timed on two devices: run `evaluators run` on another machine.
 WITH results AS (
     SELECT

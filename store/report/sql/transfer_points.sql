@@ -1,6 +1,6 @@
 -- Speedups on two devices
--- One point per kernel and task, on the line where the speedup is the same; the bar is the interval
--- on the second device. At most 800 kernels of a chart, chosen by their ids, which are hashes.
+-- One point per kernel and task. Both speedups are equal on the diagonal; the bar is the interval
+-- on the second device. A chart shows at most 800 kernels.
 -- Empty: No kernel is timed on two devices: run `evaluators run` on another machine.
 SELECT
     device_a, device_b, baseline, speedup_a, speedup_b, speedup_b_low, speedup_b_high,

@@ -1,6 +1,6 @@
--- Tasks that answers without work pass
--- By the newest audit of each task: a constant, the inputs or another call's answer is accepted, so
--- that a speedup on it says little.
+-- Weak tasks
+-- Tasks whose newest audit accepts a constant, the inputs or an earlier answer. A speedup on such a
+-- task means little.
 -- Empty: No task is known to be weak: evaluators tasks looks.
 SELECT
     task_names."name" AS task, left(task_names.title, 60) AS title,
