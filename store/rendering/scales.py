@@ -13,8 +13,9 @@ from store.rendering.text import TIMES
 Kind: TypeAlias = Literal["plain", "ratio", "share", "log"]
 
 _RATIO_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+_MEDIUM_TICKS = (0.25, 0.5, 0.7, 1, 1.5, 2, 3, 4, 5, 7)
 _FINE_TICKS = (0.25, 0.5, 0.8, 0.9, 1, 1.1, 1.25, 1.6, 2, 3, 4)
-_MOST_TICKS = 6
+_FEWEST_TICKS, _MOST_TICKS = 3, 6
 _CLOSEST = 0.11
 _LEAST_SPREAD = 0.25
 _FAR = 4.0
@@ -87,9 +88,10 @@ def fit_scale(axis: Axis, values: Sequence[float], centers: Sequence[float] = ()
 def _fit_log(axis: Axis, values: Sequence[float], centers: Sequence[float]) -> Scale:
     low, high = _find_log_limits(values, centers, around_one=axis.scale == "ratio")
     if axis.scale == "ratio":
-        inside = [tick for tick in _RATIO_TICKS if low <= tick <= high]
-        if len(inside) < 3:
-            inside = [tick for tick in _FINE_TICKS if low <= tick <= high]
+        inside: list[float] = []
+        for choice in (_RATIO_TICKS, _MEDIUM_TICKS, _FINE_TICKS):
+            if len(inside) < _FEWEST_TICKS:
+                inside = [tick for tick in choice if low <= tick <= high]
         if len(inside) > _MOST_TICKS + 1:
             inside = [tick for tick in inside if f"{tick:e}"[0] == "1"]
         ticks = [(tick, f"{tick:g}{TIMES}") for tick in inside]

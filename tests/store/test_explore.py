@@ -227,7 +227,7 @@ def test_a_diff_shows_the_change_of_code_and_time(client: Any) -> None:
     rows = client.get("/task/" + b.task("square")["task_id"] + ".json").json()
     ranked = rows["views"]["ranking"]["rows"]
     html = client.get(f"/kernel/{ranked[0]['kernel_id']}?tab=changes").text
-    assert "1 lines added" in html
+    assert "1 line added" in html
     assert "1 removed" in html
     change = client.get(f"/kernel/{ranked[0]['kernel_id']}/change.json?tab=changes").json()
     [at_gpu] = [r for r in change["views"]["change"]["rows"] if r["baseline"] == "eager"]

@@ -2,9 +2,9 @@
 -- The verdict and the newest speedup of its kernel on each device.
 -- Empty: Its kernel has no verdict, or it has no kernel.
 SELECT
-    outcomes.kernel_id, outcomes.device, outcomes.status, outcomes.reason, speeds.baseline,
-    speeds.clock,
-    speeds.speedup, speeds.speedup_low, speeds.speedup_high
+    outcomes.kernel_id, outcomes.status,
+    speeds.speedup, speeds.speedup_low, speeds.speedup_high,
+    outcomes.device, outcomes.reason, speeds.baseline, speeds.clock
 FROM generations
 INNER JOIN outcomes
     ON outcomes.kernel_id = generations.kernel_id AND outcomes.task_id = generations.task_id

@@ -10,9 +10,9 @@ WITH best AS (
     GROUP BY task_id, task, device, run_id
 )
 SELECT
-    task, device, max(speedup) FILTER (WHERE run_id = $a) AS speedup_a,
+    task, max(speedup) FILTER (WHERE run_id = $a) AS speedup_a,
     max(speedup) FILTER (WHERE run_id = $b) AS speedup_b,
-    speedup_b / speedup_a AS ratio,
+    speedup_b / speedup_a AS ratio, device,
     any_value(kernel_id) FILTER (WHERE run_id = $a) AS a_kernel_id,
     any_value(kernel_id) FILTER (WHERE run_id = $b) AS b_kernel_id, task_id
 FROM best

@@ -1,7 +1,7 @@
 -- Records in between
--- Sessions of this time that set a new best speedup over eager.
+-- Sessions after snapshot A that set a new best speedup over eager.
 SELECT
-    measured_at, task, device, speedup, speedup_low, speedup_high, previous_low, policy, kernel_id,
+    task, speedup, speedup_low, speedup_high, device, previous_low, policy, kernel_id, measured_at,
     task_id
 FROM "history"
 WHERE baseline = 'eager'

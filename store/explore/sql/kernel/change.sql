@@ -2,11 +2,11 @@
 -- Newest quiet sessions of both kernels at the same device, baseline and clock. ratio is above 1 if
 -- this kernel is faster than the other.
 SELECT
-    task_names."name" AS task, this.device, this.baseline, this.clock, this.speedup,
-    this.speedup_low, this.speedup_high,
+    task_names."name" AS task, this.speedup / other.speedup AS ratio,
+    this.speedup, this.speedup_low, this.speedup_high,
     other.speedup AS speedup_before, other.speedup_low AS speedup_before_low,
     other.speedup_high AS speedup_before_high,
-    this.kernel_ms, other.kernel_ms AS kernel_ms_before, this.speedup / other.speedup AS ratio,
+    this.kernel_ms, other.kernel_ms AS kernel_ms_before, this.device, this.baseline, this.clock,
     this.task_id
 FROM newest_speedups AS this
 INNER JOIN newest_speedups AS other

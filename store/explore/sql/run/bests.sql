@@ -2,7 +2,7 @@
 -- Each step at which the best speedup of a task over eager rose, newest first. record: above
 -- everything that the lake had measured before.
 SELECT
-    step, task, device, speedup, speedup_low, previous_low, record, kernel_id,
+    step, speedup, speedup_low, task, device, previous_low, record, kernel_id,
     left(generation_id, 13) AS attempt, generation_id, task_id
 FROM run_bests
 WHERE run_id = $run AND baseline = 'eager'
