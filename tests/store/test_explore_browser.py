@@ -1,4 +1,4 @@
-"""The explorer in a browser: no error, no foreign request, filters, diffs, SQL, accessibility."""
+"""The explorer and the report in a browser: no error, no foreign request, accessible."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ import builders as b
 import pytest
 from explorer_lakes import crawl, open_client, write_lake
 
+import store
 from store.explore.server import decisions
 from store.explore.server.serve import make_app
 from store.lake.location import Location
+from store.report.page import contents, render
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 AXE = Path.home() / ".cache" / "kernel-flywheel-tests" / "node_modules" / "axe-core" / "axe.min.js"
@@ -178,10 +180,41 @@ def test_axe_finds_nothing_serious(browser: Any, url: str, lake: Path, scheme: s
         for address in addresses:
             page.goto(f"{url}{address}")
             page.evaluate(script)  # not a script element, which the page's policy refuses
-            found = page.evaluate("axe.run().then((result) => result.violations)")
-            serious = [
-                (one["id"], one["nodes"][0]["html"][:200])
-                for one in found
-                if one["impact"] in ("serious", "critical")
-            ]
-            assert serious == [], address
+            assert find_serious(page) == [], address
+
+
+def find_serious(page: Any) -> list[tuple[str, str]]:
+    """Return the rules of axe-core that a page breaks seriously, each with an element."""
+    found = page.evaluate("axe.run().then((result) => result.violations)")
+    return [
+        (one["id"], one["nodes"][0]["html"][:200])
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
+
+
+@pytest.fixture(scope="module")
+def report(lake: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the address of the report of that lake."""
+    with store.open(str(lake)) as opened:
+        page = contents.build_page(opened)
+    return render.write_page(page, tmp_path_factory.mktemp("report")).html.as_uri()
+
+
+MEDIANS = """() => [...document.querySelectorAll("thead th")]
+    .filter((heading) => heading.textContent.startsWith("median"))
+    .map((heading) => heading.getBoundingClientRect().right)"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_shows_the_medians_of_the_report(browser: Any, report: str, scheme: str) -> None:
+    with open_page(browser, report, WIDTHS["phone"], scheme) as page:
+        page.goto(report)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        ends = page.evaluate(MEDIANS)
+        assert len(ends) >= 3
+        assert max(ends) <= WIDTHS["phone"]
+        if AXE.is_file():
+            page.evaluate(AXE.read_text("utf-8"))
+            assert find_serious(page) == []

@@ -10,8 +10,8 @@ SELECT
     timings.arm, list_median(timings.samples_ms) AS median_ms, timings.clock,
     devices.name AS device, workloads.name AS workload, nullif(workloads.axes, '{}') AS axes,
     list_min(timings.samples_ms) AS min_ms, list_max(timings.samples_ms) AS max_ms,
-    len(timings.samples_ms) AS samples, timings.inner_loops, timings.cache, timings.noisy, judged."precision",
-    timings.overhead_ms, timings.resolution_ms,
+    len(timings.samples_ms) AS samples, timings.inner_loops, timings.cache, timings.noisy,
+    judged."precision", timings.overhead_ms, timings.resolution_ms,
     list_median(timings.sm_clock_mhz) AS clock_mhz,
     list_max(timings.temperature_c) AS temperature_c,
     timings.created_at AS measured_at, timings.session_id, timings.samples_ms, timings.blocks
