@@ -59,11 +59,12 @@ def find_folder(dataset: Row) -> Path:
 
 
 def read_card(folder: Path) -> str:
-    """Return the text of the dataset's card, or an empty text."""
+    """Return the text of the dataset's card; raises FlywheelError if it has none."""
     try:
-        return (folder / "README.md").read_text("utf-8", errors="replace")[:_MOST_CARD_CHARACTERS]
-    except OSError:
-        return ""
+        text = (folder / "README.md").read_text("utf-8", errors="replace")
+    except OSError as error:
+        raise FlywheelError(f"{folder} has no README.md") from error
+    return text[:_MOST_CARD_CHARACTERS]
 
 
 def read_rows(folder: Path, first: int, count: int) -> list[FileRow]:
@@ -75,9 +76,9 @@ def read_rows(folder: Path, first: int, count: int) -> list[FileRow]:
 
     try:
         found = list(_read_raw(sorted((folder / "data").glob("*/*.parquet")), first, count))
-    except (OSError, pa.ArrowException) as error:
+        return [_show_row(first + at, row) for at, row in enumerate(found)]
+    except (OSError, KeyError, TypeError, pa.ArrowException) as error:
         raise FlywheelError(f"the files in {folder} cannot be read: {error}") from error
-    return [_show_row(first + at, row) for at, row in enumerate(found)]
 
 
 def _read_raw(files: Sequence[Path], first: int, count: int) -> Iterator[Row]:
@@ -103,7 +104,7 @@ def _read_raw(files: Sequence[Path], first: int, count: int) -> Iterator[Row]:
 
 def _show_row(index: int, row: Row) -> FileRow:
     messages = [
-        cut_message(f"{column}, {message.get('role') or 'message'}", message.get("content") or "")
+        cut_message(f"{column}, {message['role']}", str(message["content"] or ""))
         for column in _TEXTS
         for message in _list_messages(row.get(column))
     ]

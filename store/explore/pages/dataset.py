@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from store.errors import FlywheelError, UnknownName
 from store.explore.page.dataset_files import FileRow, find_folder, read_card, read_rows
@@ -79,7 +78,7 @@ async def _build_rows(view: View, dataset: Row) -> Block:
         rows = await asyncio.to_thread(_read, dataset, first)
         content = FileRows(
             rows=rows,
-            previous=view.change(row=str(max(0, first - _ROWS)) or None) if first else None,
+            previous=view.change(row=str(max(0, first - _ROWS))) if first else None,
             next=view.change(row=str(first + _ROWS)) if first + _ROWS < dataset["rows"] else None,
         )
     except FlywheelError as error:
@@ -98,14 +97,8 @@ def _read(dataset: Row, first: int) -> list[FileRow]:
 
 
 async def _build_card(dataset: Row) -> list[Block]:
-    def read() -> str:
-        folder: Path = find_folder(dataset)
-        return read_card(folder)
-
     try:
-        card = await asyncio.to_thread(read)
-    except FlywheelError:
-        card = ""
-    if not card:
+        card = await asyncio.to_thread(lambda: read_card(find_folder(dataset)))
+    except FlywheelError:  # the recipe below says the same
         return []
     return [Block(name="readme", title="Card", template="text", content=card)]

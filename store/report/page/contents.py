@@ -47,8 +47,8 @@ def build_page(lake: Lake, run: str | None = None) -> render.Page:
     about = ask(lake, "run", run=run_id)
     code = best.list_code(ask(lake, "run_code", run=run_id, kernels=best.KERNELS))
     sections = [
-        Section(name="run", title="Run", exhibits=[Exhibit(answer=about, split=())]),
         Section(name="curves", title="Curves", exhibits=training.build_exhibits(lake, run_id)),
         Section(name="best", title="Best kernels", exhibits=[code]),
+        Section(name="run", title="Run", exhibits=[Exhibit(answer=about, split=())]),
     ]
     return render.build_page(lake, f"Run {format_value('run_id', run_id)}", sections)
