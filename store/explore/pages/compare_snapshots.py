@@ -9,8 +9,12 @@ from store.explore.page.view import View
 PATH = "/compare/snapshots"
 MENU = (60, "Compare")
 _LINKS = (("/compare/runs", "Compare two runs"), ("/compare/kernels", "Compare two kernels"))
-# A leaderboard of an old snapshot takes long, and only those who ask for it wait.
-_TABS = (Tab(name="rows", label="Rows"), Tab(name="leaderboards", label="Leaderboards"))
+# Records and leaderboards read every timing; only those who ask for them wait.
+_TABS = (
+    Tab(name="rows", label="Rows"),
+    Tab(name="records", label="Records"),
+    Tab(name="leaderboards", label="Leaderboards"),
+)
 _LEADERBOARD = SQL / "compare_snapshots" / "leaderboard.sql"
 
 
@@ -35,12 +39,14 @@ async def build(view: View) -> Page:
     ends = [await view.resolve(first), await view.resolve(view.get("b"))]
     a, b = min(ends), max(ends)
     values = {"a": a, "b": b}
-    if view.choose_tab(*(one.name for one in _TABS)) == "rows":
+    tab = view.choose_tab(*(one.name for one in _TABS))
+    if tab == "rows":
         panels = [
             Panel(name="added", values=values, snapshot=b, is_required=True),
             Panel(name="commits", values=values, snapshot=b, rows=20),
-            Panel(name="records", values=values, snapshot=b, rows=20),
         ]
+    elif tab == "records":
+        panels = [Panel(name="records", values=values, snapshot=b, is_required=True)]
     else:
         panels = [
             Panel(name="after", snapshot=b, title=f"Leaderboard at snapshot {b}",
