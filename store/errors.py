@@ -7,6 +7,7 @@ FlywheelError                message and hint; the shell prints both and exits 1
 ├── LakeUnreachable          this version cannot open the URL
 ├── SnapshotNotFound         no such tag, number or time
 ├── UnsafeSQL                user SQL that is not one plain SELECT
+├── ServerBusy               a server has too many requests
 ├── CommitConflict           another program holds the lake's catalog
 ├── ImportFailed             a source cannot be read
 ├── ExportRefused            an export would overwrite a file, or write none
@@ -72,6 +73,10 @@ class SnapshotNotFound(FlywheelError):
 
 class UnsafeSQL(FlywheelError):
     """User SQL that is not one SELECT over the lake's tables and views."""
+
+
+class ServerBusy(FlywheelError):
+    """A server has too many requests; a later one may be answered."""
 
 
 class CommitConflict(FlywheelError):

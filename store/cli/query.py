@@ -66,7 +66,7 @@ def query(
     out
         Write the result to this file instead of stdout.
     """
-    from store.lake.query_process import QueryProcess
+    from store.guard.query_process import QueryProcess
 
     statement = _read_statement(sql, file)
     with QueryProcess(common.lake, at, limits, include=including.views()) as lake:
@@ -75,7 +75,9 @@ def query(
         answer = lake.ask(statement)
         display.write_rows(answer.rows, format, out)
         if answer.cut:
-            echo.print_note(f"cut after {answer.rows.num_rows} rows; --max-rows 0 gives all")
+            count = answer.rows.num_rows
+            option = "--max-rows" if count == limits.max_rows else "--max-chars"
+            echo.print_note(f"cut after {count} rows; {option} 0 gives all")
         left_out = describe_left_out(answer.left_out)
         if left_out and not common.quiet:
             echo.print_note(f"left out: {left_out}")
@@ -100,7 +102,7 @@ def shell(
         Read the lake at this tag, snapshot number or ISO time (default: newest).
     """
     from store.cli.shell import interact
-    from store.lake.query_process import QueryProcess
+    from store.guard.query_process import QueryProcess
 
     with QueryProcess(common.lake, at, limits, include=including.views()) as lake:
         interact(lake)

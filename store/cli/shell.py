@@ -7,7 +7,7 @@ import sys
 
 from store.commandline import display, echo
 from store.errors import FlywheelError
-from store.lake.query_process import QueryProcess
+from store.guard.query_process import QueryProcess
 from store.lake.sql_files import list_views, read_view
 from store.schema import catalog
 

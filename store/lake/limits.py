@@ -33,32 +33,41 @@ def read_memory_bytes() -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class QueryLimits:
-    """Limits on user SQL; the defaults suit a lake on a laptop, and 0 lifts a limit on rows."""
+    """Limits on user SQL; the defaults suit a lake on a laptop.
+
+    0 lifts a limit on rows or characters.
+    """
 
     timeout: float = 300.0
     """End a query after this many seconds."""
     memory_gb: float = MEMORY_GB
     """Memory that a query may use, in GB."""
+    threads: int = THREADS
+    """Use at most this many threads for a query."""
     spill_gb: float = 10.0
     """Disk space that a query may use for data that does not fit into memory, in GB."""
     max_rows: int = 1_000_000
     """Cut the answer after this many rows and say so; 0 gives all rows."""
+    max_chars: int = 0
+    """Cut the answer after this many characters of JSON and say so; 0 gives all rows."""
     max_result_gb: float = 1.0
     """Refuse an answer larger than this many GB."""
 
     def __post_init__(self) -> None:
         """Refuse limits under which no query can be answered."""
-        sizes = (self.timeout, self.memory_gb, self.spill_gb, self.max_result_gb)
-        if not all(0 < value < float("inf") for value in sizes) or self.max_rows < 0:
+        sizes = (self.timeout, self.memory_gb, self.spill_gb, self.max_result_gb, self.threads)
+        counts = (self.max_rows, self.max_chars)
+        if not all(0 < value < float("inf") for value in sizes) or min(counts) < 0:
             raise FlywheelError(
                 "a limit on queries must be a positive number",
-                "Only --max-rows may be 0, which gives all rows.",
+                "Only --max-rows and --max-chars may be 0, which gives all rows.",
             )
 
     def settings(self) -> dict[str, str]:
         """Return DuckDB's settings for these limits, except the folder for spilled data."""
         return {
             "memory_limit": f"{int(self.memory_gb * GB)}B",
+            "threads": str(min(self.threads, os.cpu_count() or 1)),
             "max_temp_directory_size": f"{int(self.spill_gb * GB)}B",
         }
 
@@ -74,6 +83,13 @@ class QueryLimits:
         return FlywheelError(
             f"the answer is larger than {self.max_result_gb:g} GB",
             "Select fewer columns or rows, or raise --max-result-gb.",
+        )
+
+    def row_error(self, characters: int) -> FlywheelError:
+        """Return the error for an answer whose first row is too long."""
+        return FlywheelError(
+            f"the first row has {characters} characters, and an answer may have {self.max_chars}",
+            "Select fewer columns, or part of a text, such as left(code, 10000).",
         )
 
     def memory_error(self) -> FlywheelError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import re
 from collections.abc import Sequence, Set
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from store.lake import exclusions, user_sql, view_cache
 from store.lake.attachment import attach, connect, resolve_snapshot
-from store.lake.limits import THREADS, QueryLimits
+from store.lake.limits import QueryLimits
 from store.lake.location import Location
 from store.lake.result import Parameters, Result, interrupt_after, translate_errors
 from store.lake.sql_files import list_views, read_description, read_view
@@ -36,7 +35,7 @@ class Lake:
         location: Where the lake is.
         at: Tag, snapshot number or ISO time; None is the newest.
         limits: Time and size that each query of `sql` may use; None means no limits. A query that
-            ignores the interrupt may run longer here; `store.lake.query_process` kills it.
+            ignores the interrupt may run longer here; `store.guard.query_process` kills it.
         spill: Private folder for data that does not fit into memory; None is the process's own.
         include: Views of `exclusions.LEFT_OUT` to read as empty, so that rankings and tables
             include what they leave out by default.
@@ -321,8 +320,7 @@ class Lake:
         """Limit the resources of this connection; user SQL cannot change settings."""
         if self.limits is None:
             return
-        settings = self.limits.settings() | {"threads": str(min(THREADS, os.cpu_count() or 1))}
-        for name, value in settings.items():
+        for name, value in self.limits.settings().items():
             self._connection.execute(f"SET {name} = {quote_values((value,))}")
 
     def _lock_down(self) -> None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from store.commandline.escape import encode_json
 from store.errors import FlywheelError
 from store.lake.limits import GB, QueryLimits
 from store.schema.sql_text import quote_values
@@ -153,17 +154,35 @@ def _limit_batches(
     answer: pa.RecordBatchReader, limits: QueryLimits
 ) -> Iterator[tuple[pa.RecordBatch, bool]]:
     """Yield batches within the limits, each with whether rows after it were cut off."""
-    rows = size = 0
-    for batch in answer:
+    rows = size = characters = 0
+    for whole in answer:
+        batch = whole.slice(0, limits.max_rows - rows) if limits.max_rows else whole
         size += batch.nbytes
         if size > limits.max_result_gb * GB:
             raise limits.size_error()
-        left = limits.max_rows - rows if limits.max_rows else batch.num_rows
-        if batch.num_rows > left:
-            yield batch.slice(0, left), True
-            return
+        if limits.max_chars:
+            fitting, characters = _count_fitting(batch, characters, limits)
+            batch = batch.slice(0, fitting)
         rows += batch.num_rows
-        yield batch, False
+        is_cut = batch.num_rows < whole.num_rows
+        yield batch, is_cut
+        if is_cut:
+            return
+
+
+def _count_fitting(batch: pa.RecordBatch, characters: int, limits: QueryLimits) -> tuple[int, int]:
+    """Return how many rows of a batch fit, and the characters of the answer up to there."""
+    for row in range(batch.num_rows):
+        [values] = batch.slice(row, 1).to_pylist()
+        length = len(encode_json(values, indent=None))
+        if length > limits.max_chars:
+            if characters or row:
+                return row, characters
+            raise limits.row_error(length)
+        if characters + length > limits.max_chars:
+            return row, characters
+        characters += length
+    return batch.num_rows, characters
 
 
 def _quote_parameters(parameters: Parameters) -> str | None:

@@ -24,9 +24,9 @@ from store.explore.page.view import View
 from store.explore.server import decisions, exports, live
 from store.explore.server.app import find_pages
 from store.explore.server.readers import Readers
+from store.guard.query_process import QueryProcess
 from store.lake.limits import QueryLimits
 from store.lake.location import Location
-from store.lake.query_process import QueryProcess
 
 QUESTIONS = sorted(questions.SQL.glob("*/*.sql"))
 TOKEN = "correct horse battery"

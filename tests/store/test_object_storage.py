@@ -14,10 +14,10 @@ from postgres_server import PostgresServer, find_binary
 
 import store
 from store.errors import FlywheelError, LakeUnreachable, UnsafeSQL
+from store.guard.query_process import QueryProcess
 from store.lake import attachment, checksums
 from store.lake.data_files.bucket import BucketFiles
 from store.lake.location import Location
-from store.lake.query_process import QueryProcess
 from store.upkeep import integrity, maintenance
 
 NUMBERS = itertools.count()

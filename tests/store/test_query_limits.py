@@ -18,8 +18,8 @@ import pytest
 
 import store
 from store.errors import FlywheelError, LakeNotFound, UnknownName, UnsafeSQL
+from store.guard.query_process import QueryProcess
 from store.lake.limits import QueryLimits
-from store.lake.query_process import QueryProcess
 
 CROSS = "SELECT count(*) FROM range(100000000) AS a, range(100000000) AS b"
 DEAF = "SELECT len(list_sort(list_transform(range(100000000), lambda x: hash(x))))"

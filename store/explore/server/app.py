@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import store
-from store.errors import FlywheelError, SnapshotNotFound, UnknownName
+from store.errors import FlywheelError, ServerBusy, SnapshotNotFound, UnknownName
 from store.explore.page import render
 from store.explore.page.model import Page
 from store.explore.page.view import View
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from store.explore.server.readers import Readers
+    from store.guard.query_pool import QueryPool
 
 _PAGES = Path(__file__).parent.parent / "pages"
 _YEAR_S = 31_536_000
@@ -65,7 +66,7 @@ def find_pages() -> tuple[Member, ...]:
     return tuple(found)
 
 
-def build_app(readers: Readers, queries: console.Queries, decider: decisions.Decider) -> Starlette:
+def build_app(readers: Readers, queries: QueryPool, decider: decisions.Decider) -> Starlette:
     """Return the application of a lake.
 
     Args:
@@ -165,7 +166,8 @@ async def _explain(
     view = View(readers, readers.newest, "/", {}, {})
     page = Page(title="Not found" if is_unknown else "Cannot show this", panels=())
     html = await _render_error(view, page, error, site)
-    return HTMLResponse(html, status_code=404 if is_unknown else 400)
+    status = 503 if isinstance(error, ServerBusy) else 404 if is_unknown else 400
+    return HTMLResponse(html, status_code=status)
 
 
 async def _render_error(view: View, page: Page, error: Exception, site: dict[str, Any]) -> str:

@@ -1,13 +1,13 @@
-"""The SQL console: guarded statements of readers, each in a process that can be ended."""
+"""The SQL console: statements of readers, which a `QueryPool` answers."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from store.errors import FlywheelError
+from store.errors import FlywheelError, ServerBusy
 from store.explore.page import render
 from store.explore.page.model import Page, Panel
 from store.explore.page.questions import REPORT
@@ -15,77 +15,21 @@ from store.explore.page.result_chart import draw_result
 from store.explore.page.tables import build_result_table
 from store.explore.page.view import EXPORTED_ROWS, View
 from store.lake import sql_files
-from store.lake.limits import QueryLimits
-from store.lake.query_process import Answer, QueryProcess
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
     from store.explore.server.readers import Readers
+    from store.guard.query_pool import QueryPool
+    from store.guard.query_process import Answer
 
 MENU = (70, "SQL", "/sql")
 SHOWN_ROWS = 200
-_PROCESSES = 2
-
-
-class Queries:
-    """Processes that answer user SQL; an asynchronous context manager.
-
-    Args:
-        lake_url: The lake.
-        limits: Time, memory and size of one statement.
-        include: Views to read as empty (see `store.lake.reader.Lake`).
-    """
-
-    def __init__(
-        self, lake_url: str | None, limits: QueryLimits, include: Sequence[str] = ()
-    ) -> None:
-        self._lake_url = lake_url
-        self._limits = limits
-        self._include = tuple(include)
-        self._idle: list[tuple[int, QueryProcess]] = []
-        self._free = asyncio.Semaphore(_PROCESSES)
-
-    async def __aenter__(self) -> Queries:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        for _snapshot, process in self._idle:
-            await asyncio.to_thread(process.close)
-
-    async def ask(self, snapshot: int, sql: str) -> Answer:
-        """Answer one SELECT-like statement; raises UnsafeSQL and FlywheelError."""
-        async with self._free:
-            process = await self._take(snapshot)
-            try:
-                asked = asyncio.ensure_future(asyncio.to_thread(process.ask, sql))
-                try:
-                    return await asyncio.shield(asked)
-                except asyncio.CancelledError:
-                    process.interrupt()
-                    await asyncio.wait([asked])
-                    asked.exception()
-                    raise
-            finally:
-                self._idle.append((snapshot, process))
-
-    async def _take(self, snapshot: int) -> QueryProcess:
-        """Return an idle process at a snapshot, or a new one in place of the oldest."""
-        for place, (pinned, process) in enumerate(self._idle):
-            if pinned == snapshot:
-                del self._idle[place]
-                return process
-        if len(self._idle) >= _PROCESSES:
-            await asyncio.to_thread(self._idle.pop(0)[1].close)
-        return await asyncio.to_thread(self._open, snapshot)
-
-    def _open(self, snapshot: int) -> QueryProcess:
-        return QueryProcess(self._lake_url, snapshot, self._limits, include=self._include)
 
 
 async def show(
-    readers: Readers, queries: Queries, site: Mapping[str, Any], request: Request
+    readers: Readers, queries: QueryPool, site: Mapping[str, Any], request: Request
 ) -> Response:
     """Answer with the console, and with the rows of the statement in its address."""
     from starlette.responses import HTMLResponse
@@ -99,10 +43,11 @@ async def show(
         except FlywheelError as refused:
             error = refused
     html = await asyncio.to_thread(_render, view, sql, answer, error, site)
-    return HTMLResponse(html, status_code=200 if error is None else 400)
+    status = 200 if error is None else 503 if isinstance(error, ServerBusy) else 400
+    return HTMLResponse(html, status_code=status)
 
 
-async def export(readers: Readers, queries: Queries, request: Request) -> Response:
+async def export(readers: Readers, queries: QueryPool, request: Request) -> Response:
     """Answer with the rows of a statement as JSON or CSV, or with the names to complete."""
     from starlette.responses import PlainTextResponse, Response
 

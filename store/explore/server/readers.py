@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import threading
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
-from store.lake import attachment
+from store.guard.snapshot_finder import SnapshotFinder
 from store.lake.limits import QueryLimits
 
 if TYPE_CHECKING:
@@ -56,9 +55,9 @@ class Readers:
         self._location = location
         self._limits = limits
         self._include = tuple(include)
-        self._watch = _Watch(location)
+        self._finder = SnapshotFinder(location)
         self._follows = at is None
-        self.newest = self._watch.resolve(at)
+        self.newest = self._finder.resolve(at)
         """The snapshot that pages show unless their address names one."""
         self.name = location.url
         self.lake_id = ""
@@ -84,11 +83,11 @@ class Readers:
         await asyncio.to_thread(self._threads.shutdown)
         for lake in self._idle:
             lake.close()
-        self._watch.close()
+        self._finder.close()
 
     async def resolve(self, at: str | None) -> int:
         """Return the number of a snapshot by tag, number or time; raises SnapshotNotFound."""
-        return self.newest if at is None else await self._run(self._watch.resolve, at)
+        return self.newest if at is None else await self._run(self._finder.resolve, at)
 
     async def ask(self, snapshot: int, sql: str) -> pa.Table:
         """Return the rows of one SELECT-like statement at a snapshot.
@@ -113,7 +112,7 @@ class Readers:
 
     async def refresh(self) -> None:
         """Open a reader of the newest snapshot, if it is new, and then show it to requests."""
-        newest = await self._run(self._watch.resolve, None)
+        newest = await self._run(self._finder.resolve, None)
         if newest != self.newest and self._follows:
             self._idle.append(await self._run(self._open, newest))
             self.newest = newest
@@ -163,24 +162,6 @@ class Readers:
         """Run a function in a thread of the readers."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, function, *arguments)
-
-
-class _Watch:
-    """Finds snapshots by tag, number or time, on a connection that is not pinned."""
-
-    def __init__(self, location: Location) -> None:
-        self._connection = attachment.connect(to=location)
-        attachment.attach(self._connection, location, name="newest")
-        self._lock = threading.Lock()
-
-    def resolve(self, at: str | None) -> int:
-        """Return the number of a snapshot; None is the newest."""
-        with self._lock:
-            return attachment.resolve_snapshot(self._connection, at, name="newest")
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
 
 
 def _ask(lake: Lake, sql: str) -> pa.Table:

@@ -11,9 +11,9 @@ from store.commandline import echo
 from store.errors import FlywheelError
 from store.explore.page.view import EXPORTED_ROWS
 from store.explore.server.app import build_app
-from store.explore.server.console import Queries
 from store.explore.server.decisions import TOKEN, Decider
 from store.explore.server.readers import Readers
+from store.guard.query_pool import QueryPool
 from store.lake.limits import QueryLimits
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def make_app(
     limits = QueryLimits(timeout=timeout, memory_gb=_MEMORY_GB, max_rows=EXPORTED_ROWS + 1)
     return build_app(
         Readers(location, at, limits, include),
-        Queries(location.url, replace(limits, max_rows=EXPORTED_ROWS), include),
+        QueryPool(location.url, replace(limits, max_rows=EXPORTED_ROWS), include),
         Decider.from_environment(location.url),
     )
 

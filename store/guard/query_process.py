@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -49,7 +49,7 @@ class Answer:
 
     rows: pa.Table
     cut: bool
-    """Whether rows beyond the limit were left out."""
+    """Whether rows beyond a limit were left out."""
     left_out: dict[str, int]
     """Number of rows that its views leave out, by the views of `exclusions.LEFT_OUT`."""
 
@@ -107,8 +107,12 @@ class QueryProcess:
         """Location of the lake. Raises the errors of opening the lake."""
         return self._wait_until_open()[1]
 
-    def ask(self, query: str) -> Answer:
+    def ask(self, query: str, parameters: Mapping[str, Any] | None = None) -> Answer:
         """Answer one SELECT-like statement within the limits.
+
+        Args:
+            query: The statement.
+            parameters: Texts, numbers and booleans for its placeholders.
 
         Raises:
             UnsafeSQL: not one SELECT, or it names files, functions or catalogs outside.
@@ -118,7 +122,7 @@ class QueryProcess:
             self._start()
         self._wait_until_open()
         try:
-            self._send({"query": query})
+            self._send({"query": query, "parameters": parameters})
             import pyarrow as pa  # while the child works
 
             reply = self._receive(self.limits.timeout + GRACE_S)
@@ -138,7 +142,7 @@ class QueryProcess:
 
     def _start(self) -> None:
         self._child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "store.lake.query_process"],
+            [sys.executable, "-P", "-m", "store.guard.query_process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -241,9 +245,10 @@ def main() -> None:
             _limit(resource.RLIMIT_CORE, 0)
             reply({"snapshot": lake.snapshot, "url": lake.url})
             while True:
-                query = str(json.loads(questions.get())["query"])
+                asked = json.loads(questions.get())
+                query = str(asked["query"])
                 try:
-                    cut = lake.sql(query).write(folder / _ANSWER)
+                    cut = lake.sql(query, asked["parameters"]).write(folder / _ANSWER)
                     reply({"cut": cut, "left_out": lake.count_left_out(query)})
                 except FlywheelError as error:
                     reply(_describe_error(error))

@@ -1,0 +1,1 @@
+"""Answer user SQL within limits; commands and servers share this one implementation."""
