@@ -6,51 +6,23 @@ and use one `QueryProcess` directly.
 
 from __future__ import annotations
 
-import asyncio
+import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from store.errors import ServerBusy
 from store.guard.query_process import Answer, QueryProcess
+from store.guard.turns import RUNNING, Turn, Turns
 from store.lake.limits import QueryLimits
-
-PROCESSES = 2
-"""Number of queries that run at the same time."""
-WAITING = 32
-"""Number of further queries that wait for their turn."""
-
-
-@dataclass(eq=False)
-class _Question:
-    """A query on its way to a process."""
-
-    snapshot: int
-    sql: str
-    parameters: Mapping[str, Any] | None
-    process: QueryProcess | None = None
-    is_abandoned: bool = False
-
-    def abandon(self, answering: asyncio.Task[Answer]) -> None:
-        """End the query, which a task answers: its client is gone."""
-        self.is_abandoned = True
-        if self.process is None:
-            answering.cancel()  # it waits for its turn
-        else:
-            self.process.interrupt()
 
 
 class QueryPool:
     """Answers user SQL at any snapshot; an asynchronous context manager.
 
-    A query whose caller is cancelled, such as that of a client that disconnects, ends at once.
-
     Args:
         lake_url: The lake.
         limits: Limits of each query.
         include: Views to read as empty (see `store.lake.reader.Lake`).
-        processes: Number of queries that run at the same time.
-        waiting: Number of further queries that may wait.
+        turns: How many queries run and wait; None for the defaults.
     """
 
     def __init__(
@@ -59,26 +31,20 @@ class QueryPool:
         limits: QueryLimits,
         include: Sequence[str] = (),
         *,
-        processes: int = PROCESSES,
-        waiting: int = WAITING,
+        turns: Turns | None = None,
     ) -> None:
+        self.limits = limits
         self._lake_url = lake_url
-        self._limits = limits
         self._include = tuple(include)
-        self._processes = processes
-        self._most = processes + waiting
+        self._turns = turns or Turns()
         self._idle: list[tuple[int, QueryProcess]] = []
-        self._free = asyncio.Semaphore(processes)
-        self._asked: dict[asyncio.Task[Answer], _Question] = {}
+        self._lock = threading.Lock()
 
     async def __aenter__(self) -> QueryPool:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for answering, question in self._asked.items():
-            question.abandon(answering)
-        if self._asked:
-            await asyncio.wait(self._asked)
+        await self._turns.close()
         for _snapshot, process in self._idle:
             process.close()
 
@@ -97,42 +63,26 @@ class QueryPool:
             UnsafeSQL: not one SELECT, or it names files, functions or catalogs outside.
             FlywheelError: DuckDB cannot answer it, or it exceeds a limit; says which.
         """
-        count = sum(not question.is_abandoned for question in self._asked.values())
-        if count >= self._most:
-            raise ServerBusy(
-                f"{count} queries are running or waiting", "Ask again in a few seconds."
-            )
-        question = _Question(snapshot, sql, parameters)
-        # A task of its own, which keeps its process until the process is free again, however often
-        # the caller is cancelled.
-        answering = asyncio.create_task(self._answer(question))
-        self._asked[answering] = question
-        answering.add_done_callback(self._forget)
-        try:
-            return await asyncio.shield(answering)
-        except asyncio.CancelledError:
-            question.abandon(answering)
-            raise
 
-    async def _answer(self, question: _Question) -> Answer:
-        async with self._free:
-            process = question.process = self._take(question.snapshot)
+        def work(turn: Turn) -> Answer:
+            process = self._take(snapshot)
             try:
-                return await asyncio.to_thread(process.ask, question.sql, question.parameters)
+                turn.use(process)
+                return process.ask(sql, parameters)
             finally:
-                self._idle.append((question.snapshot, process))
+                with self._lock:
+                    self._idle.append((snapshot, process))
+
+        return await self._turns.run(work)
 
     def _take(self, snapshot: int) -> QueryProcess:
         """Return an idle process at a snapshot, or a new one in place of the oldest."""
-        for place, (pinned, process) in enumerate(self._idle):
-            if pinned == snapshot:
-                del self._idle[place]
-                return process
-        if len(self._idle) >= self._processes:
-            self._idle.pop(0)[1].close()
-        return QueryProcess(self._lake_url, snapshot, self._limits, include=self._include)
-
-    def _forget(self, answering: asyncio.Task[Answer]) -> None:
-        del self._asked[answering]
-        if not answering.cancelled():
-            answering.exception()  # the caller has it, or is gone
+        with self._lock:
+            for place, (pinned, process) in enumerate(self._idle):
+                if pinned == snapshot:
+                    del self._idle[place]
+                    return process
+            oldest = self._idle.pop(0)[1] if len(self._idle) >= RUNNING else None
+        if oldest is not None:
+            oldest.close()
+        return QueryProcess(self._lake_url, snapshot, self.limits, include=self._include)

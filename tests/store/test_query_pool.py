@@ -24,6 +24,7 @@ import store
 from store.errors import FlywheelError, ServerBusy, UnsafeSQL
 from store.guard.query_pool import QueryPool
 from store.guard.query_process import Answer, QueryProcess
+from store.guard.turns import Turns
 from store.lake.limits import QueryLimits
 
 ENDLESS = "SELECT count(*) FROM range(100000000) AS a, range(100000000) AS b"
@@ -44,7 +45,7 @@ def use_pool(
     folder: Path,
     work: Callable[[QueryPool, int], Awaitable[Any]],
     limits: QueryLimits | None = None,
-    **options: int,
+    turns: tuple[int, int] = (2, 8),
 ) -> Any:
     """Return what `work` returns, given a pool and the newest snapshot of the lake."""
     with store.open(str(folder)) as lake:
@@ -52,7 +53,7 @@ def use_pool(
 
     async def run() -> Any:
         async with QueryPool(
-            str(folder), limits or QueryLimits(timeout=60, memory_gb=0.5), **options
+            str(folder), limits or QueryLimits(timeout=60, memory_gb=0.5), turns=Turns(*turns)
         ) as pool:
             return await work(pool, snapshot)
 
@@ -215,7 +216,7 @@ def test_queries_take_turns_and_too_many_are_refused(folder: Path) -> None:
         assert (await pool.ask(snapshot, "SELECT 1 AS one")).rows.num_rows == 1
         return most
 
-    assert use_pool(folder, ask, processes=2, waiting=2) == 2
+    assert use_pool(folder, ask, turns=(2, 2)) == 2
     assert set(list_children()) == before
 
 
@@ -235,7 +236,7 @@ def test_a_query_whose_client_is_gone_ends_however_often_it_is_cancelled(folder:
             assert answer.rows.to_pylist() == [{"wait": str(wait)}]
         return (await pool.ask(snapshot, "SELECT 7 AS seven")).rows.to_pylist()
 
-    assert use_pool(folder, ask, processes=1) == [{"seven": 7}]
+    assert use_pool(folder, ask, turns=(1, 8)) == [{"seven": 7}]
 
 
 def test_a_pool_that_closes_ends_its_queries(folder: Path) -> None:
