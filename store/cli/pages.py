@@ -53,10 +53,11 @@ def show(
         Format of the page.
     """
     from store.cli import show
+    from store.dossier import pages
 
     with open_lake(common, at) as lake:
         show.print_page(
-            show.find_ancestry(lake, name) if lineage else show.read_page(lake, name), format
+            pages.find_ancestry(lake, name) if lineage else pages.read_page(lake, name), format
         )
 
 

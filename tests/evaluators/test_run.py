@@ -20,6 +20,7 @@ from evaluators.scheduling import run as run_module
 from evaluators.scheduling.cases import find_task
 from evaluators.scheduling.pending import Selection, find_pending
 from store.cli import show
+from store.dossier import pages
 from store.errors import SandboxFailed, UnknownName, UnsafeSQL
 
 ROOT = Path(store.__file__).parents[1]
@@ -287,7 +288,7 @@ def test_a_run_stores_verdicts_and_raw_samples_and_ends_when_nothing_is_left(
         [why] = lake.sql("SELECT kernel_id, kind, bottleneck, body FROM analyses").rows()
         assert why["kind"] == "profiler"
         assert "aten::add" in why["body"]
-        page = show.read_kernel_page(lake, why["kernel_id"])
+        page = pages.read_kernel_page(lake, why["kernel_id"])
         assert page.sections["Analyses"]["bottleneck"].to_pylist() == [why["bottleneck"]]
         show.print_page(page, "table")
         assert f"Bottleneck: {why['bottleneck']}." in capsys.readouterr().out

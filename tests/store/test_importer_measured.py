@@ -10,6 +10,7 @@ import pytest
 
 import store
 from store.cli import show
+from store.dossier import pages
 from store.errors import ImportFailed, UnknownName
 from store.importers import measured, starter
 from store.importers.reading.run import run_import
@@ -76,16 +77,16 @@ def test_the_rows_of_the_h200_hold_no_texts_and_name_their_sources() -> None:
 def test_a_task_is_shown_by_its_name(suite_lake: str, capsys: pytest.CaptureFixture[str]) -> None:
     import_folder(suite_lake, starter.MEASURED)
     with store.open(suite_lake) as lake:
-        page = show.read_page(lake, "diag_matmul")
-        assert isinstance(page, show.TaskPage)
+        page = pages.read_page(lake, "diag_matmul")
+        assert isinstance(page, pages.TaskPage)
         assert page.sections["Judged"].num_rows > 0
         assert page.sections["Measured"].num_rows > 0
         show.print_page(page, "table")
         show.print_page(page, "json")
         kernel = lake.sql("SELECT kernel_id FROM kernels LIMIT 1").rows()[0]["kernel_id"]
-        assert isinstance(show.read_page(lake, kernel[:20]), show.KernelPage)
+        assert isinstance(pages.read_page(lake, kernel[:20]), pages.KernelPage)
         with pytest.raises(UnknownName):
-            show.read_page(lake, "L9-99")
+            pages.read_page(lake, "L9-99")
     printed = capsys.readouterr().out
     assert "Claimed: nothing published" in printed
     assert '"measured"' in printed

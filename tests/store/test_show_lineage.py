@@ -14,6 +14,7 @@ import pytest
 
 import store
 from store.cli import show
+from store.dossier import pages
 from store.errors import UnknownName
 
 TASK, RUN = b.task(), b.run("contrastive", "training")
@@ -66,7 +67,7 @@ def test_every_edge_stands_once_at_its_smallest_distance(lake: store.Lake) -> No
         row["kernel_id"]: name
         for row, name in [(FIRST, "first"), (SECOND, "second"), (THIRD, "third"), (LAST, "last")]
     }
-    edges = show.find_ancestry(lake, LAST["kernel_id"][:10]).edges.to_pylist()
+    edges = pages.find_ancestry(lake, LAST["kernel_id"][:10]).edges.to_pylist()
     found = [
         (row["distance"], names[row["child_kernel_id"]], row["relation"],
          names[row["parent_kernel_id"]], row["score"], row["attempts"])
@@ -92,7 +93,7 @@ def test_the_tree_unfolds_a_kernel_once_and_is_inert(
     lake: store.Lake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
-    show.print_page(show.find_ancestry(lake, LAST["kernel_id"]), "table")
+    show.print_page(pages.find_ancestry(lake, LAST["kernel_id"]), "table")
     text = capsys.readouterr().out
     third = THIRD["kernel_id"][:12]
     assert f"exemplar {third} shown as 3.25x, to learner" in text
@@ -107,7 +108,7 @@ def test_a_long_line_of_ancestors_is_cut_on_paper_only(
     lake: store.Lake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
-    made = show.find_ancestry(lake, CHAIN[-1]["kernel_id"])
+    made = pages.find_ancestry(lake, CHAIN[-1]["kernel_id"])
     assert made.edges["parent_distance"].to_pylist() == list(range(1, 40))
     show.print_page(made, "table")
     text = capsys.readouterr().out
@@ -128,4 +129,4 @@ def test_the_command_walks_too(lake: store.Lake) -> None:
 
 def test_a_task_has_no_ancestors(lake: store.Lake) -> None:
     with pytest.raises(UnknownName, match='no kernel "level1/1"'):
-        show.find_ancestry(lake, "level1/1")
+        pages.find_ancestry(lake, "level1/1")

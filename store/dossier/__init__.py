@@ -1,0 +1,1 @@
+"""Read what a lake knows about one kernel or task."""

@@ -1,0 +1,1 @@
+"""Serve tools to agents over the Model Context Protocol (MCP)."""

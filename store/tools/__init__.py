@@ -1,0 +1,1 @@
+"""Tools of the MCP server that read a lake; each file is one tool."""
