@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from store.errors import ServerBusy
+from store.lake.result import Interruptible
 
 T = TypeVar("T")
 
@@ -14,13 +15,6 @@ RUNNING = 2
 """Number of pieces of work that run at the same time."""
 WAITING = 32
 """Number of further pieces of work that wait for their turn."""
-
-
-class Reader(Protocol):
-    """What a turn reads with, such as a `Lake` or a `QueryProcess`."""
-
-    def interrupt(self) -> None:
-        """End the statement that another thread asks here."""
 
 
 class Abandoned(Exception):
@@ -33,9 +27,9 @@ class Turn:
     def __init__(self) -> None:
         self.has_begun = False
         self.is_abandoned = False
-        self._reader: Reader | None = None
+        self._reader: Interruptible | None = None
 
-    def use(self, reader: Reader) -> None:
+    def use(self, reader: Interruptible) -> None:
         """Name the reader to interrupt when the caller is gone; raises Abandoned if it is."""
         self._reader = reader
         if self.is_abandoned:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from store.commandline.escape import encode_json
 from store.errors import FlywheelError
@@ -106,10 +106,15 @@ class Result:
         return self._connection.execute(f"EXECUTE _question({given})")
 
 
+class Interruptible(Protocol):
+    """A connection, or what has one."""
+
+    def interrupt(self) -> None:
+        """End the statement that runs."""
+
+
 @contextmanager
-def interrupt_after(
-    connection: duckdb.DuckDBPyConnection, limits: QueryLimits | None
-) -> Generator[None]:
+def interrupt_after(connection: Interruptible, limits: QueryLimits | None) -> Generator[None]:
     """Interrupt the connection when the block exceeds the time limit."""
     if limits is None:
         yield

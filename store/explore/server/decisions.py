@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlencode
 
 import store
+from store.commandline.access_token import AccessToken
 from store.errors import FlywheelError
 from store.explore.server.protection import is_own_origin
 
@@ -26,20 +27,14 @@ TOKEN = "FLYWHEEL_EXPLORE_TOKEN"
 COOKIE = "flywheel_explore"
 _DECISIONS = ("confirmed", "dismissed")
 _LARGEST_BYTES = 16_384
-_SHORTEST_TOKEN = 8
 
 
 class Decider:
     """Appends decisions to the lake, if it was given a token."""
 
     def __init__(self, lake_url: str | None, token: str | None) -> None:
-        if token is not None and len(token) < _SHORTEST_TOKEN:
-            raise FlywheelError(
-                f"the token in {TOKEN} is too short",
-                f"Give at least {_SHORTEST_TOKEN} characters, such as {secrets.token_urlsafe(12)}.",
-            )
         self._lake_url = lake_url
-        self._token = token
+        self._token = None if token is None else AccessToken(token, TOKEN)
         # Servers on other ports of this machine get this cookie too, so it is not the token.
         self._session = hashlib.sha256(f"{secrets.token_hex(32)}{token}".encode()).hexdigest()
 
@@ -73,8 +68,7 @@ class Decider:
             )
         if not is_own_origin(dict(request.headers)):
             raise FlywheelError("the decision was sent by another site", "Open the page again.")
-        given = hmac.compare_digest(form.get("token", "").encode(), self._token.encode())
-        if not (given or self.knows(request)):
+        if not (self._token.matches(form.get("token", "")) or self.knows(request)):
             raise FlywheelError("the token is wrong", f"It is the value of {TOKEN}.")
         finding_id, decision, why = (form.get(name, "") for name in ("finding", "decision", "why"))
         if decision not in _DECISIONS or not why.strip():

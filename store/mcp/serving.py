@@ -1,0 +1,168 @@
+"""Runs an MCP server over stdio or HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from store.commandline import echo
+from store.commandline.access_token import AccessToken
+from store.commandline.listening import LOOPBACK, is_loopback, listen
+from store.errors import FlywheelError
+from store.lake.limits import QueryLimits
+
+if TYPE_CHECKING:
+    import socket
+
+    from mcp.server import MCPServer
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from store.mcp.desk import Desk
+
+TOKEN = "FLYWHEEL_MCP_TOKEN"
+"""Environment variable with the token that clients over HTTP must send."""
+_LARGEST_BODY = 4_000_000
+_PATH = "/mcp"
+_GRACE_S = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentLimits(QueryLimits):
+    """Limits of each call of an agent."""
+
+    timeout: float = 30.0
+    """End a query after this many seconds."""
+    memory_gb: float = 2.0
+    """Memory that a query may use, in GB."""
+    threads: int = 4
+    """Use at most this many threads for a query."""
+    spill_gb: float = 2.0
+    """Disk space that a query may use for data that does not fit into memory, in GB."""
+    max_rows: int = 1000
+    """Cut the answer after this many rows and say so; 0 gives all rows."""
+    max_chars: int = 50_000
+    """Cut the answer after this many characters of JSON and say so."""
+    max_result_gb: float = 0.1
+    """Refuse an answer larger than this many GB."""
+
+    def __post_init__(self) -> None:
+        """Refuse answers without a limit."""
+        super().__post_init__()
+        if not self.max_chars:
+            raise FlywheelError(
+                "--max-chars cannot be 0 here", "An agent reads every answer: give a limit."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """Where a server listens."""
+
+    port: Annotated[
+        int | None, Parameter(show_default=False, validator=Number(gte=0, lte=65_535))
+    ] = None
+    """Serve HTTP on this port; 0 takes a free one (default: stdio)."""
+    host: str = LOOPBACK
+    """Address to listen on. Others than this machine need the token in FLYWHEEL_MCP_TOKEN."""
+
+    def listen(self, token: AccessToken | None) -> socket.socket | None:
+        """Return a listening socket, or None for stdio; raises FlywheelError."""
+        if self.port is None:
+            return None
+        if token is None and not is_loopback(self.host):
+            raise FlywheelError(
+                f"anybody who reaches {self.host} could use this server",
+                f"Set {TOKEN} to a secret that clients send as a bearer token.",
+            )
+        return listen(self.host, self.port)
+
+
+def require_package() -> None:
+    """Raise FlywheelError if the package mcp is not installed."""
+    if find_spec("mcp") is None:
+        raise FlywheelError(
+            "this command needs the package mcp",
+            "Install it: pip install 'kernel-flywheel[mcp]'",
+        )
+
+
+def serve(desk: Desk, build: Callable[[Desk], MCPServer[Any]], address: Address) -> None:
+    """Serve until the client ends (stdio) or until Ctrl-C (HTTP). Raises FlywheelError."""
+    token = AccessToken.read(TOKEN)
+    listening = address.listen(token)
+    server = build(desk)
+    if listening is None:
+        asyncio.run(_serve_stdio(desk, server))
+        return
+    with listening:
+        host, port = listening.getsockname()[:2]
+        echo.print_result(f"http://{f'[{host}]' if ':' in host else host}:{port}{_PATH}")
+        echo.print_note(
+            f"It serves {desk.location.url}. Ctrl-C ends it."
+            + ("" if token is None else f" Clients send the token in {TOKEN}.")
+        )
+        asyncio.run(_serve_http(desk, make_app(server, address.host, token), listening))
+
+
+def make_app(server: MCPServer[Any], host: str, token: AccessToken | None) -> ASGIApp:
+    """Return the application of a server over HTTP.
+
+    Args:
+        server: The server.
+        host: Address that it listens on. On loopback, requests for other hosts are refused, which
+            a page of another site could send otherwise (DNS rebinding).
+        token: What clients must send as a bearer token; None lets every client in.
+    """
+    app = server.streamable_http_app(
+        streamable_http_path=_PATH,
+        stateless_http=True,
+        max_request_body_size=_LARGEST_BODY,
+        host=LOOPBACK if is_loopback(host) else host,
+    )
+    return app if token is None else _RequireToken(app, token)
+
+
+class _RequireToken:
+    """Middleware that answers 401 to requests without the token."""
+
+    def __init__(self, app: ASGIApp, token: AccessToken) -> None:
+        self._app = app
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            given = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
+            kind, _, secret = given.partition(" ")
+            if kind.lower() != "bearer" or not self._token.matches(secret.strip()):
+                from starlette.responses import PlainTextResponse
+
+                refusal = PlainTextResponse(
+                    "Send the server's token: Authorization: Bearer TOKEN\n",
+                    status_code=401,
+                    headers={"www-authenticate": "Bearer"},
+                )
+                await refusal(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+async def _serve_stdio(desk: Desk, server: MCPServer[Any]) -> None:
+    async with desk:
+        await server.run_stdio_async()
+
+
+async def _serve_http(desk: Desk, app: ASGIApp, listening: socket.socket) -> None:
+    import uvicorn
+
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, server_header=False, lifespan="on",
+        timeout_graceful_shutdown=_GRACE_S,
+    )  # fmt: skip
+    async with desk:
+        await uvicorn.Server(config).serve(sockets=[listening])

@@ -1,0 +1,52 @@
+"""List the tables and views, or the columns of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from store.errors import UnknownName
+from store.lake.sql_files import list_views, read_description, read_view
+from store.mcp.desk import Desk
+from store.mcp.reply import Reply
+from store.schema import catalog
+
+READS_ONLY = True
+
+
+async def run(desk: Desk, name: str | None = None) -> Reply:
+    """List the tables and views of the lake, or the columns of one of them.
+
+    Args:
+        name: Name of a table or view (default: list all).
+    """
+    snapshot = await desk.resolve(None)
+    tables, views = catalog.load().tables, list_views()
+    data: dict[str, Any]
+    if name is None:
+        data = {
+            "tables": [{"name": table.name, "about": table.about} for table in tables.values()],
+            "views": [{"name": view, "about": read_description(read_view(view))} for view in views],
+        }
+    elif name in tables:
+        columns = tables[name].columns.values()
+        data = {
+            "table": name,
+            "about": tables[name].about,
+            "columns": [
+                {
+                    "name": column.name,
+                    "type": column.type,
+                    "unit": column.unit,
+                    "references": column.references,
+                    "about": column.about,
+                }
+                for column in columns
+            ],
+        }
+    elif name in views:
+        answer = await desk.ask(snapshot, f"DESCRIBE {name}")
+        columns = answer.rows.select([0, 1]).rename_columns(["name", "type"])
+        data = {"view": name, "columns": columns.to_pylist(), "sql": read_view(name)}
+    else:
+        raise UnknownName.among("table or view", name, [*tables, *views])
+    return Reply(snapshot=snapshot, data=data, whole=("sql",))

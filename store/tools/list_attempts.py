@@ -1,0 +1,44 @@
+"""Report what was tried for a task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from store.dossier.pages import find_task
+from store.lake.reader import Lake
+from store.lake.sql_files import read_sql
+from store.mcp.desk import Desk
+from store.mcp.reply import Reply
+
+READS_ONLY = True
+
+
+async def run(
+    desk: Desk,
+    task: str,
+    session: str | None = None,
+    limit: int = 50,
+    at: str | None = None,
+) -> Reply:
+    """Report what was tried for a task, newest first: attempts with verdict, speedup and parent.
+
+    Each attempt names its author, session, kernel and parent kernel, the status and reason of the
+    verdict, the speedup over eager with its interval where one was measured without noise, the
+    classes of findings that stand, and the author's note.
+
+    Args:
+        task: Name such as level1/9 or L1-9, or the start of the task's id.
+        session: Only the attempts of this session.
+        limit: At most this many attempts.
+        at: Read the lake at this tag, snapshot number or ISO time (default: newest).
+    """
+    snapshot = await desk.resolve(at)
+
+    def read(lake: Lake) -> tuple[str, list[dict[str, Any]]]:
+        task_id = find_task(lake, task)["task_id"]
+        wanted = {"task_id": task_id, "session": session, "limit": max(limit, 0)}
+        return task_id, lake.run(read_sql(__file__, "attempts"), wanted).rows()
+
+    task_id, rows = await desk.read(snapshot, read)
+    attempts = [{k: v for k, v in row.items() if v not in (None, [])} for row in rows]
+    return Reply(snapshot=snapshot, data={"task_id": task_id, "attempts": attempts})

@@ -1,0 +1,33 @@
+"""Show one kernel: its code, verdicts, speedups, findings and lineage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from store.dossier.pages import read_kernel_page
+from store.lake.reader import Lake
+from store.mcp.desk import Desk
+from store.mcp.reply import Reply, slice_text
+
+READS_ONLY = True
+
+
+async def run(desk: Desk, kernel: str, at: str | None = None, offset: int = 0) -> Reply:
+    """Show a kernel: code, authors, verdicts, measured speedups, published claims, findings.
+
+    Args:
+        kernel: Id of the kernel, or its first characters.
+        at: Read the lake at this tag, snapshot number or ISO time (default: newest).
+        offset: Character of the code to start at, if the code is long.
+    """
+    snapshot = await desk.resolve(at)
+
+    def read(lake: Lake) -> tuple[dict[str, Any], dict[str, Any]]:
+        page = read_kernel_page(lake, kernel)
+        return page.kernel, {name.lower(): t.to_pylist() for name, t in page.sections.items()}
+
+    row, sections = await desk.read(snapshot, read)
+    part, notes = slice_text("code", row.pop("code"), offset)
+    return Reply(
+        snapshot=snapshot, data=row | {"code": part} | sections, truncated=notes, whole=("code",)
+    )

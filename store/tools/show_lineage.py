@@ -1,0 +1,24 @@
+"""Show the kernels that one kernel was made from."""
+
+from __future__ import annotations
+
+from store.dossier.pages import find_ancestry
+from store.mcp.desk import Desk
+from store.mcp.reply import Reply
+
+READS_ONLY = True
+
+
+async def run(desk: Desk, kernel: str, at: str | None = None) -> Reply:
+    """Show what a kernel was made from: its parents, exemplars in its prompts, and so on back.
+
+    Each edge names the child, the parent, the relation (parent or exemplar), the author and when.
+
+    Args:
+        kernel: Id of the kernel, or its first characters.
+        at: Read the lake at this tag, snapshot number or ISO time (default: newest).
+    """
+    snapshot = await desk.resolve(at)
+    ancestry = await desk.read(snapshot, lambda lake: find_ancestry(lake, kernel))
+    data = {"kernel_id": ancestry.kernel_id, "edges": ancestry.edges.to_pylist()}
+    return Reply(snapshot=snapshot, data=data)

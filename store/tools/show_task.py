@@ -1,0 +1,40 @@
+"""Show one task: its reference code, workloads and results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from store.dossier.pages import read_task_page
+from store.lake.reader import Lake
+from store.lake.sql_files import read_sql
+from store.mcp.desk import Desk
+from store.mcp.reply import Reply, slice_text
+
+READS_ONLY = True
+
+
+async def run(desk: Desk, task: str, at: str | None = None, offset: int = 0) -> Reply:
+    """Show a task: its reference code, its workloads, and what was judged and measured for it.
+
+    A kernel for the task is a Python file that defines ModelNew with the interface of the
+    reference's Model.
+
+    Args:
+        task: Name such as level1/9 or L1-9, or the start of the task's id.
+        at: Read the lake at this tag, snapshot number or ISO time (default: newest).
+        offset: Character of the code to start at, if the code is long.
+    """
+    snapshot = await desk.resolve(at)
+
+    def read(lake: Lake) -> tuple[dict[str, Any], str]:
+        page = read_task_page(lake, task)
+        chosen = {"task_id": page.task["task_id"]}
+        about = lake.run(read_sql(__file__, "task"), chosen).one()
+        assert about is not None
+        workloads = lake.run(read_sql(__file__, "workloads"), chosen).rows()
+        sections = {title.lower(): rows.to_pylist() for title, rows in page.sections.items()}
+        return page.task | {"workloads": workloads} | sections, about["code"]
+
+    data, code = await desk.read(snapshot, read)
+    part, notes = slice_text("code", code, offset)
+    return Reply(snapshot=snapshot, data=data | {"code": part}, truncated=notes, whole=("code",))
