@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
+from evaluators.cli.agents import make_mcp
 from evaluators.cli.run_summary import count_nouns, print_tally
 from evaluators.scheduling import contract
 from evaluators.scheduling.contract import Evaluator
@@ -59,8 +60,8 @@ def add_to(app: App) -> list[EvaluatorCommand]:
     """Add the commands with the options of the default evaluator; return what replaces these."""
     default = contract.load_default()
     commands: list[EvaluatorCommand] = []
-    for make in (_make_run, _make_check):
-        command = make(default)
+    for make in (_make_run, _make_check, make_mcp):
+        command = _add_options(make(default), default)
         app.command(command)
         commands.append(
             EvaluatorCommand(app, contract.ROOM, _from_member(make), verb=command.__name__)
@@ -71,7 +72,11 @@ def add_to(app: App) -> list[EvaluatorCommand]:
 def _from_member(
     make: Callable[[Evaluator], Callable[..., None]],
 ) -> Callable[[Member], Callable[..., None]]:
-    return lambda member: make(contract.load(member.name))
+    def make_command(member: Member) -> Callable[..., None]:
+        module = contract.load(member.name)
+        return _add_options(make(module), module)
+
+    return make_command
 
 
 def _find_option(argv: Sequence[str], option: str) -> str | None:
@@ -157,7 +162,7 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
         else:
             judging.run_here(device, workers, selection, dry_run=dry_run)
 
-    return _add_options(run, module)
+    return run
 
 
 @dataclass(frozen=True)
@@ -299,7 +304,7 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
         if tables["evaluations"][0]["status"] != "correct":
             sys.exit(1)
 
-    return _add_options(check, module)
+    return check
 
 
 def _add_options(command: Callable[..., None], module: Evaluator) -> Callable[..., None]:

@@ -30,7 +30,7 @@ class Reply:
     truncated: Sequence[str] = ()
     """What was left out, and how to read it."""
     whole: Sequence[str] = ()
-    """Names in `data` whose texts are not cut, because the tool limits them itself."""
+    """Names in `data` that are not cut, because the tool limits them itself."""
 
     def encode(self, max_chars: int) -> str:
         """Return the JSON, with about `max_chars` characters of data at most."""
@@ -40,7 +40,11 @@ class Reply:
             for name, value in self.data.items()
         }
         sizes = {name: len(encode_json(value, indent=None)) for name, value in data.items()}
-        lists = {name: len(value) for name, value in data.items() if isinstance(value, list)}
+        lists = {
+            name: len(value)
+            for name, value in data.items()
+            if isinstance(value, list) and name not in self.whole
+        }
         cut: dict[str, int] = {}
         while sum(sizes.values()) > max_chars and any(data[name] for name in lists):
             name = max((name for name in lists if data[name]), key=lambda name: sizes[name])

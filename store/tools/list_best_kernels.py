@@ -13,6 +13,7 @@ from store.mcp.desk import Desk
 from store.mcp.reply import CODE_CHARS, Reply
 
 READS_ONLY = True
+_MOST = 10
 
 
 async def run(
@@ -31,7 +32,7 @@ async def run(
         task: Name such as level1/9 or L1-9, or the start of the task's id.
         device: Only speedups on this device (default: every device, each with its own ranking).
         baseline: Baseline of the speedups, such as eager or compile.
-        limit: At most this many kernels for each device.
+        limit: At most this many kernels for each device, up to 10.
         at: Read the lake at this tag, snapshot number or ISO time (default: newest).
     """
     snapshot = await desk.resolve(at)

@@ -1,0 +1,1 @@
+"""Store the kernels that agents submit as attempts, and judge them."""

@@ -1,0 +1,184 @@
+"""The desk of a server whose agents submit kernels: it stores attempts and judges them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, Self, TypeVar
+
+import store
+from evaluators.scheduling import contract
+from evaluators.scheduling.pool import Pair, Pool, Verdict
+from evaluators.submissions.attempt_rows import SOURCE, Attempt, Submission, find_attempt, make_rows
+from store.errors import ServerBusy
+from store.lake.limits import QueryLimits
+from store.lake.location import Location
+from store.mcp.desk import Desk
+
+T = TypeVar("T")
+
+MOST_WAITING = 64
+"""Number of kernels that wait for their verdict at the same time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeOptions:
+    """Where and how submitted kernels are judged."""
+
+    config: Any
+    """Config of the evaluator."""
+    evaluator: str = contract.DEFAULT
+    device: str = "auto"
+    workers: int = 1
+
+
+class JudgeDesk(Desk):
+    """Reads a lake, stores attempts, and judges their kernels on this machine.
+
+    An attempt is committed before its kernel is judged, and each verdict as soon as it is there. A
+    server that is killed loses neither: a later request for the verdict judges the kernel.
+
+    Args:
+        location: The lake.
+        limits: Limits of each call.
+        options: Where and how to judge.
+    """
+
+    def __init__(self, location: Location, limits: QueryLimits, options: JudgeOptions) -> None:
+        super().__init__(location, None, limits)
+        self._options = options
+        self._writing = ThreadPoolExecutor(1, "submissions")
+        self._writer: store.Writer | None = None
+        self._run_id = ""
+        self._opening: asyncio.Task[Pool] | None = None
+        self._verdicts: dict[Pair, asyncio.Task[Verdict]] = {}
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        self._start_judges()  # while the agent reads
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._verdicts.values():
+            task.cancel()
+        if self._opening is not None:
+            [pool] = await asyncio.gather(self._opening, return_exceptions=True)
+            if isinstance(pool, Pool):
+                await asyncio.to_thread(pool.__exit__)
+        if self._writer is not None:
+            await self._write(self._writer.close)
+        self._writing.shutdown()
+        await super().__aexit__()
+
+    async def submit(self, given: Submission) -> Attempt:
+        """Store an attempt and ask for the verdict on its kernel.
+
+        Raises:
+            ServerBusy: too many kernels wait.
+            UnknownName: no such task, parent or session.
+            RowsRejected: a row breaks a rule of the catalog.
+        """
+        waiting = sum(not task.done() for task in self._verdicts.values())
+        if waiting >= MOST_WAITING:
+            raise ServerBusy(
+                f"{waiting} kernels wait for their verdict", "Wait for one with get_verdict."
+            )
+        attempt = await self._write(lambda: self._store(given))
+        self._judge((attempt.kernel_id, attempt.task_id))
+        return attempt
+
+    async def wait_for_verdict(self, attempt: Attempt, wait_s: float) -> Verdict | None:
+        """Return the verdict on an attempt's kernel, or None if it takes longer than `wait_s`.
+
+        A verdict that the lake has is returned; a kernel without one is judged. If the judge itself
+        failed, the next request judges again.
+
+        Raises:
+            DeviceUnavailable: the device is not there, or cannot be measured on.
+            UnknownName: the task has no workload for this device.
+        """
+        pair = (attempt.kernel_id, attempt.task_id)
+        task = self._judge(pair)
+        done, _ = await asyncio.wait([task], timeout=max(wait_s, 0))
+        if not done:
+            return None
+        self._verdicts.pop(pair, None)
+        return task.result()
+
+    async def find_attempt(self, generation_id: str) -> Attempt:
+        """Return a stored attempt; raises UnknownName."""
+        snapshot = await self.resolve(None)
+        return await self.read(snapshot, lambda lake: find_attempt(lake, generation_id))
+
+    def _judge(self, pair: Pair) -> asyncio.Task[Verdict]:
+        """Return the task that gets the verdict on a kernel for a task."""
+        task = self._verdicts.get(pair)
+        if task is None:
+            task = self._verdicts[pair] = asyncio.create_task(self._evaluate(pair))
+        return task
+
+    async def _evaluate(self, pair: Pair) -> Verdict:
+        pool = await asyncio.shield(self._start_judges())
+        return await pool.evaluate(*pair)
+
+    def _start_judges(self) -> asyncio.Task[Pool]:
+        """Start the judges unless they are there; the next request tries again if that failed."""
+        opening = self._opening
+        if opening is None or (opening.done() and opening.exception() is not None):
+            opening = self._opening = asyncio.create_task(asyncio.to_thread(self._open_pool))
+        return opening
+
+    def _open_pool(self) -> Pool:
+        options = self._options
+        pool = Pool(
+            self.location.url,
+            options.device,
+            options.config,
+            evaluator=options.evaluator,
+            workers=options.workers,
+        )
+        return pool.__enter__()
+
+    def _store(self, given: Submission) -> Attempt:
+        """Append the rows of a submission; runs in the thread that writes."""
+        writer = self._open_writer()
+        with writer.reader() as lake:
+            attempt, tables = make_rows(lake, self._run_id, given)
+        writer.append(tables, f"an attempt of {given.author[:40]}")
+        return attempt
+
+    def _open_writer(self) -> store.Writer:
+        """Return the writer; the first call appends the run of this server."""
+        if self._writer is None:
+            writer = store.writer(self.location.url, author=SOURCE)
+            try:
+                with writer.reader() as lake:
+                    origin = {"lake_id": lake.lake_id, "snapshot_id": lake.snapshot}
+                self._run_id = store.ids.uuid7()
+                config = {"evaluator": self._options.evaluator, "device": self._options.device}
+                row = {
+                    "run_id": self._run_id,
+                    "kind": "rollout",
+                    "name": "mcp",
+                    "config": json.dumps(config | {"config": asdict(self._options.config)}),
+                    "version": store.__version__,
+                    "host": socket.gethostname(),
+                    "started_at": datetime.now(UTC),
+                    **origin,
+                }
+                writer.append({"runs": [row]}, "agents begin to submit")
+            except BaseException:
+                writer.close()
+                raise
+            self._writer = writer
+        return self._writer
+
+    async def _write(self, work: Callable[[], T]) -> T:
+        """Run work in the one thread that writes; a caller that is gone does not stop it."""
+        loop = asyncio.get_running_loop()
+        return await asyncio.shield(loop.run_in_executor(self._writing, work))

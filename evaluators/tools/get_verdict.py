@@ -1,0 +1,57 @@
+"""Wait for the verdict on a submitted kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import store
+from evaluators.submissions.desk import JudgeDesk
+from store.lake.reader import Lake
+from store.mcp.reply import Reply
+
+READS_ONLY = False
+_LONGEST_WAIT_S = 55.0
+
+
+async def run(desk: JudgeDesk, attempt: str, wait_s: float = 30.0) -> Reply:
+    """Return the verdict on an attempt, or its state if it is not judged yet. Then ask again.
+
+    state is queued, judged, or fault: the judge itself failed, which says nothing about the kernel,
+    and the next call judges again. status is correct, incorrect, rejected, timeout, crash or
+    compile_error; reason, message and log say why. speedup is that over eager in a session that
+    ranks; `speedups` also has noisy ones. A kernel that is not equivalent to the task's module does
+    not rank.
+
+    Args:
+        attempt: generation_id that submit_kernel returned.
+        wait_s: Wait up to this many seconds, at most 55.
+    """
+    found = await desk.find_attempt(attempt)
+    verdict = await desk.wait_for_verdict(found, min(wait_s, _LONGEST_WAIT_S))
+    ids = {"generation_id": found.generation_id, "kernel_id": found.kernel_id}
+    if verdict is None:
+        return Reply(snapshot=await desk.resolve(None), data=ids | {"state": "queued"})
+    snapshot = await desk.resolve(None)
+    state = "judged" if verdict.is_judged else "fault"
+    data: dict[str, Any] = ids | {
+        "state": state,
+        "status": verdict.status,
+        "reason": verdict.reason,
+        "message": verdict.message,
+        "equivalent": verdict.equivalent,
+        "quarantined": verdict.quarantined,
+        "flags": list(verdict.flags),
+        "findings": list(verdict.findings),
+        "speedup": verdict.speedup,
+        "speedup_low": verdict.speedup_low,
+    }
+    if verdict.evaluation_id is not None:
+        wanted = {"evaluation_id": verdict.evaluation_id, "kernel_id": found.kernel_id}
+
+        def read(lake: Lake) -> dict[str, Any]:
+            row = lake.run(store.read_sql(__file__, "evaluation"), wanted).one() or {}
+            speedups = lake.run(store.read_sql(__file__, "speedups"), wanted).rows()
+            return row | {"speedups": speedups}
+
+        data |= await desk.read(snapshot, read)
+    return Reply(snapshot=snapshot, data=data)

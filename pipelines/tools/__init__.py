@@ -1,0 +1,1 @@
+"""Tools of the MCP server that make prompts; each file is one tool."""

@@ -1,0 +1,139 @@
+"""Make a contrastive prompt for one task."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pipelines.contract.baselines import Baseline, Evidence
+from pipelines.contract.exemplars import Strategy
+from pipelines.contract.request import Purpose, Request
+from store.errors import DatasetError, EmptyDataset
+from store.ids import messages_json
+from store.mcp.desk import Desk, IssuedPrompt
+from store.mcp.reply import Reply
+
+if TYPE_CHECKING:
+    import store
+
+READS_ONLY = True
+_PIPELINE = "contrastive-batch"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Wanted:
+    task: str
+    config: dict[str, Any]
+    request: Request
+
+
+async def run(
+    desk: Desk,
+    task: str,
+    exemplars: int = 2,
+    strategy: Strategy = "bucket",
+    device: str | None = None,
+    baseline: Baseline = "eager",
+    evidence: Evidence = "measured",
+    purpose: Purpose = "train",
+    seed: int = 0,
+    at: str | None = None,
+) -> Reply:
+    """Make the prompt of pipeline contrastive-batch for a task: scored kernels to compare and beat.
+
+    The same arguments at the same snapshot give the same prompt. Name its prompt_id when you submit
+    a kernel that you wrote with it: the kernel then has the exemplars in its lineage.
+
+    Args:
+        task: Name such as level1/9 or L1-9, or the start of the task's id.
+        exemplars: Number of kernels to show.
+        strategy: How the kernels are drawn: bucket, island, random, top, or none.
+        device: Device whose speedups are shown (default: the one that was measured last).
+        baseline: Baseline of the speedups.
+        evidence: measured, or claimed for published speedups.
+        purpose: train for tasks of the train split, eval for tasks of the test split.
+        seed: Seed of the draw.
+        at: Read the lake at this tag, snapshot number or ISO time (default: newest).
+    """
+    snapshot = await desk.resolve(at)
+    wanted = _Wanted(
+        task=task,
+        config={
+            "exemplars": exemplars,
+            "strategy": strategy,
+            "device": device,
+            "baseline": baseline,
+            "evidence": evidence,
+        },
+        request=Request(purpose=purpose, seed=seed),
+    )
+    prompt, notes = await desk.read(snapshot, lambda lake: _make(lake, wanted))
+    if len(prompt.messages) > desk.limits.max_chars:
+        raise DatasetError(
+            f"the prompt has {len(prompt.messages)} characters, and an answer may have "
+            f"{desk.limits.max_chars}",
+            "Ask for fewer exemplars, or restart the server with a higher --max-chars.",
+        )
+    desk.remember(prompt)
+    shown = zip(prompt.exemplar_kernel_ids, prompt.exemplar_scores, strict=True)
+    data = {
+        "prompt_id": prompt.prompt_id,
+        "task_id": prompt.task_id,
+        "purpose": prompt.purpose,
+        "exemplars": [{"kernel_id": kernel, "speedup": score} for kernel, score in shown],
+        "notes": notes,
+        "messages": json.loads(prompt.messages),
+    }
+    return Reply(snapshot=snapshot, data=data, whole=("messages",))
+
+
+def _make(lake: store.Lake, wanted: _Wanted) -> tuple[IssuedPrompt, dict[str, str]]:
+    """Return the first prompt that the pipeline makes for the task, and its notes.
+
+    Raises UnknownName for the task, and EmptyDataset if the pipeline has no prompt for it.
+    """
+    import pipelines
+    from pipelines import contrastive_batch
+    from pipelines.datasets.job import Dataset, Job
+
+    task_id, name = pipelines.find_task(lake, wanted.task)
+    job = Job(
+        lake=lake,
+        pipeline=_PIPELINE,
+        module=contrastive_batch,
+        config=contrastive_batch.Config(**wanted.config),
+        request=wanted.request,
+        name=_PIPELINE,
+        counter=pipelines.make_counter(None),
+    )
+    selection = pipelines.select_rows(job)
+    is_wanted = [one == task_id for one in selection.rows["task_id"].to_pylist()]
+    rows = selection.rows.filter(is_wanted).slice(0, 1)
+    if not rows.num_rows:
+        raise EmptyDataset(
+            f"no prompt for {name} with purpose {job.request.purpose}", _explain(job.request)
+        )
+    selection = replace(selection, rows=rows)
+    [table] = pipelines.render_rows(job, Dataset(job=job), selection)
+    [row] = table.to_pylist()
+    prompt = IssuedPrompt(
+        prompt_id=row["prompt_id"],
+        messages=messages_json(row["prompt"]),
+        template_hash=row["template_hash"],
+        task_id=task_id,
+        purpose=job.request.purpose,
+        exemplar_kernel_ids=row["exemplar_kernel_ids"],
+        exemplar_scores=row["exemplar_scores"],
+        lake_id=lake.lake_id,
+        snapshot_id=lake.snapshot,
+    )
+    return prompt, dict(selection.notes)
+
+
+def _explain(request: Request) -> str:
+    other = "eval" if request.purpose == "train" else "train"
+    return (
+        f"Its split may be that of purpose {other}, or no kernel of it has a measured speedup: "
+        "strategy none shows the reference alone, evidence claimed shows published speedups."
+    )
