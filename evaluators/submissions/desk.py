@@ -24,6 +24,8 @@ T = TypeVar("T")
 
 MOST_WAITING = 64
 """Number of kernels that wait for their verdict at the same time."""
+_MOST_KEPT = 1000
+"""Number of verdicts that are kept until an agent asks for them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +122,10 @@ class JudgeDesk(Desk):
         task = self._verdicts.get(pair)
         if task is None:
             task = self._verdicts[pair] = asyncio.create_task(self._evaluate(pair))
+            task.add_done_callback(_look_at)
+            for old, done in list(self._verdicts.items())[:-_MOST_KEPT]:
+                if done.done():
+                    del self._verdicts[old]
         return task
 
     async def _evaluate(self, pair: Pair) -> Verdict:
@@ -182,3 +188,9 @@ class JudgeDesk(Desk):
         """Run work in the one thread that writes; a caller that is gone does not stop it."""
         loop = asyncio.get_running_loop()
         return await asyncio.shield(loop.run_in_executor(self._writing, work))
+
+
+def _look_at(task: asyncio.Task[Verdict]) -> None:
+    """Mark the error of a task as seen, because an agent may never ask for it."""
+    if not task.cancelled():
+        task.exception()
