@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import commands
 import pytest
+
+pytest.importorskip("mcp", reason="mcp is not installed")
 from mcp import Client
 from mcp_client import Agent, open_http_server, read_text
 
@@ -257,6 +262,19 @@ def test_a_killed_server_loses_no_attempt_and_the_next_one_judges_it(folder: Pat
         folder, f"SELECT count(*) AS n FROM evaluations WHERE kernel_id = '{kernel_id}'"
     )
     assert row["n"] == 1
+
+
+@pytest.mark.slow
+def test_a_scripted_agent_improves_a_starter_kernel_step_by_step(folder: Path) -> None:
+    program = Path(__file__).parents[2] / "benchmarks" / "agent_session.py"
+    options = ("--device", "cpu", "--timing-limit-s", "0.5", "--no-robustness")
+    ran = subprocess.run(
+        [sys.executable, str(program), str(folder), *options],
+        capture_output=True, text=True, timeout=600, check=True,
+    )  # fmt: skip
+    statuses = re.findall(r"^  kernel \w{12}: (\w+)", ran.stdout, re.MULTILINE)
+    assert statuses == ["correct", "incorrect", "correct", "correct"]
+    assert len(re.findall(r"^  \w{12} from \w{12}: ", ran.stdout, re.MULTILINE)) == 4
 
 
 def test_a_device_that_is_not_there_is_an_answer(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import itertools
 import re
 import subprocess
@@ -16,12 +17,15 @@ import commands
 import httpx2
 import pytest
 from explorer_lakes import HOSTILE_CODE, write_lake
+
+pytest.importorskip("mcp", reason="mcp is not installed")
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_client import Agent, open_http_server, open_process, read_text, run_in_memory
 
 import store
 from store.mcp import reply
+from store.mcp.desk import Desk
 from store.mcp.reply import Reply
 from store.mcp.serving import TOKEN, AgentLimits
 
@@ -207,6 +211,24 @@ def test_stored_texts_are_marked_as_data_and_control_no_terminal(hostile_lake: P
         assert "<script>" not in head
         assert data
     assert sum(INJECTION in text for text in texts) == 2
+
+
+def test_the_tool_in_the_docs_answers(lake: Path, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text("utf-8")
+    file = tmp_path / "count_kernels.py"
+    file.write_text(page.partition("```python\n")[2].partition("```")[0])
+    spec = importlib.util.spec_from_file_location("count_kernels", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    async def answer() -> Reply:
+        async with Desk(store.Location.of(str(lake)), None, AgentLimits()) as desk:
+            return await module.run(desk, "level1/1")
+
+    assert module.READS_ONLY
+    assert asyncio.run(answer()).data == {"kernels": 5}
 
 
 def test_a_reply_keeps_as_much_as_fits() -> None:
