@@ -6,12 +6,12 @@ and use one `QueryProcess` directly.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from store.guard.query_process import Answer, QueryProcess
-from store.guard.turns import RUNNING, Turn, Turns
+from store.guard.shelf import Shelf
+from store.guard.turns import Turn, Turns
 from store.lake.limits import QueryLimits
 
 
@@ -37,16 +37,14 @@ class QueryPool:
         self._lake_url = lake_url
         self._include = tuple(include)
         self._turns = turns or Turns()
-        self._idle: list[tuple[int, QueryProcess]] = []
-        self._lock = threading.Lock()
+        self._processes = Shelf(self._open)
 
     async def __aenter__(self) -> QueryPool:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._turns.close()
-        for _snapshot, process in self._idle:
-            process.close()
+        self._processes.close()
 
     async def ask(
         self, snapshot: int, sql: str, parameters: Mapping[str, Any] | None = None
@@ -65,24 +63,10 @@ class QueryPool:
         """
 
         def work(turn: Turn) -> Answer:
-            process = self._take(snapshot)
-            try:
-                turn.use(process)
+            with self._processes.lend(snapshot) as process, turn.use(process):
                 return process.ask(sql, parameters)
-            finally:
-                with self._lock:
-                    self._idle.append((snapshot, process))
 
         return await self._turns.run(work)
 
-    def _take(self, snapshot: int) -> QueryProcess:
-        """Return an idle process at a snapshot, or a new one in place of the oldest."""
-        with self._lock:
-            for place, (pinned, process) in enumerate(self._idle):
-                if pinned == snapshot:
-                    del self._idle[place]
-                    return process
-            oldest = self._idle.pop(0)[1] if len(self._idle) >= RUNNING else None
-        if oldest is not None:
-            oldest.close()
+    def _open(self, snapshot: int) -> QueryProcess:
         return QueryProcess(self._lake_url, snapshot, self.limits, include=self._include)

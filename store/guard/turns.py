@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import TypeVar
 
-from store.errors import ServerBusy
+from store.errors import FlywheelError, ServerBusy
 from store.lake.result import Interruptible
 
 T = TypeVar("T")
@@ -17,10 +19,6 @@ WAITING = 32
 """Number of further pieces of work that wait for their turn."""
 
 
-class Abandoned(Exception):
-    """The caller of this work is gone."""
-
-
 class Turn:
     """One piece of work, which its caller can abandon."""
 
@@ -28,18 +26,27 @@ class Turn:
         self.has_begun = False
         self.is_abandoned = False
         self._reader: Interruptible | None = None
+        self._lock = threading.Lock()
 
-    def use(self, reader: Interruptible) -> None:
-        """Name the reader to interrupt when the caller is gone; raises Abandoned if it is."""
-        self._reader = reader
-        if self.is_abandoned:
-            raise Abandoned
+    @contextmanager
+    def use(self, reader: Interruptible) -> Generator[None]:
+        """Name the reader to interrupt when the caller is gone; raises FlywheelError if it is."""
+        with self._lock:
+            if self.is_abandoned:
+                raise FlywheelError("the query was ended: its client is gone, or the server stops")
+            self._reader = reader
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._reader = None
 
     def abandon(self) -> None:
         """Interrupt the reader: the caller is gone."""
-        self.is_abandoned = True
-        if self._reader is not None:
-            self._reader.interrupt()
+        with self._lock:
+            self.is_abandoned = True
+            if self._reader is not None:
+                self._reader.interrupt()
 
 
 class Turns:

@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 
 from store.guard.query_pool import QueryPool
 from store.guard.query_process import Answer
+from store.guard.shelf import Shelf
 from store.guard.snapshot_finder import SnapshotFinder
 from store.guard.turns import Turn, Turns
 from store.lake.limits import QueryLimits
@@ -58,6 +59,7 @@ class Desk:
         """Prompts that this server has issued, by id; the oldest are forgotten."""
         self._finder = SnapshotFinder(location)
         self._at = at
+        self._readers = Shelf(lambda snapshot: Lake(location, snapshot, limits))
         self._turns = Turns()
         self._pool = QueryPool(location.url, limits, turns=self._turns)
 
@@ -67,6 +69,7 @@ class Desk:
 
     async def __aexit__(self, *_: object) -> None:
         await self._pool.__aexit__()
+        self._readers.close()
         self._finder.close()
 
     async def resolve(self, at: str | None) -> int:
@@ -89,10 +92,12 @@ class Desk:
         """
 
         def run(turn: Turn) -> T:
-            with Lake(self.location, snapshot, self.limits) as lake:
-                turn.use(lake)
-                with interrupt_after(lake, self.limits):
-                    return work(lake)
+            with (
+                self._readers.lend(snapshot) as lake,
+                turn.use(lake),
+                interrupt_after(lake, self.limits),
+            ):
+                return work(lake)
 
         return await self._turns.run(run)
 

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -198,23 +199,29 @@ def list_children() -> list[int]:
     ]
 
 
+async def wait_until(is_true: Callable[[], bool]) -> None:
+    """Wait until something is true, at most a minute."""
+    until = time.monotonic() + 60
+    while not is_true() and time.monotonic() < until:
+        await asyncio.sleep(0.05)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the children in /proc")
 def test_queries_take_turns_and_too_many_are_refused(folder: Path) -> None:
     before = set(list_children())
 
     async def ask(pool: QueryPool, snapshot: int) -> int:
         running = [asyncio.create_task(pool.ask(snapshot, ENDLESS)) for _ in range(4)]
-        most = 0
-        for _ in range(30):
-            await asyncio.sleep(0.05)
-            most = max(most, len(set(list_children()) - before))
+        await wait_until(lambda: len(set(list_children()) - before) >= 2)
+        await asyncio.sleep(1)
+        count = len(set(list_children()) - before)
         with pytest.raises(ServerBusy, match="4 queries are running or waiting\nAsk again"):
             await pool.ask(snapshot, "SELECT 1")
         for task in running:
             task.cancel()
         await asyncio.wait(running)
         assert (await pool.ask(snapshot, "SELECT 1 AS one")).rows.num_rows == 1
-        return most
+        return count
 
     assert use_pool(folder, ask, turns=(2, 2)) == 2
     assert set(list_children()) == before
@@ -239,14 +246,19 @@ def test_a_query_whose_client_is_gone_ends_however_often_it_is_cancelled(folder:
     assert use_pool(folder, ask, turns=(1, 8)) == [{"seven": 7}]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the children in /proc")
 def test_a_pool_that_closes_ends_its_queries(folder: Path) -> None:
+    before = set(list_children())
+
     async def ask(pool: QueryPool, snapshot: int) -> asyncio.Task[Answer]:
         task = asyncio.create_task(pool.ask(snapshot, ENDLESS))
+        await wait_until(lambda: set(list_children()) > before)
         await asyncio.sleep(1)
         return task
 
     task = use_pool(folder, ask)
     assert isinstance(task.exception(), FlywheelError)
+    assert set(list_children()) == before
 
 
 def test_every_door_refuses_with_the_same_words(folder: Path) -> None:
