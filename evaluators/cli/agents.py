@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,14 +61,22 @@ def make_mcp(module: Evaluator) -> Callable[..., None]:
 
         require_package()
         import store
-        from evaluators.submissions.desk import JudgeDesk, JudgeOptions
+        from evaluators.scheduling.pool import Pool
+        from evaluators.submissions.desk import JudgeDesk
         from store.mcp.server import READING_ROOMS, build_server
 
         def build(desk: Desk) -> MCPServer[Any]:
             return build_server(desk, (*READING_ROOMS, contract.ROOM))
 
-        options = JudgeOptions(config=config, evaluator=evaluator, device=device, workers=workers)
-        location = store.Location.of(common.lake)
-        serve(JudgeDesk(location, AgentLimits(), options), build, address)
+        def make_pool() -> Pool:
+            return Pool(common.lake, device, config, evaluator=evaluator, workers=workers)
+
+        desk = JudgeDesk(
+            store.Location.of(common.lake),
+            AgentLimits(),
+            make_pool,
+            {"evaluator": evaluator, "device": device, "config": dataclasses.asdict(config)},
+        )
+        serve(desk, build, address)
 
     return mcp

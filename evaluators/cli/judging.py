@@ -60,8 +60,8 @@ def add_to(app: App) -> list[EvaluatorCommand]:
     """Add the commands with the options of the default evaluator; return what replaces these."""
     default = contract.load_default()
     commands: list[EvaluatorCommand] = []
-    for make in (_make_run, _make_check, make_mcp):
-        command = _add_options(make(default), default)
+    for make in (_make_run, _make_check, _make_mcp):
+        command = make(default)
         app.command(command)
         commands.append(
             EvaluatorCommand(app, contract.ROOM, _from_member(make), verb=command.__name__)
@@ -72,11 +72,7 @@ def add_to(app: App) -> list[EvaluatorCommand]:
 def _from_member(
     make: Callable[[Evaluator], Callable[..., None]],
 ) -> Callable[[Member], Callable[..., None]]:
-    def make_command(member: Member) -> Callable[..., None]:
-        module = contract.load(member.name)
-        return _add_options(make(module), module)
-
-    return make_command
+    return lambda member: make(contract.load(member.name))
 
 
 def _find_option(argv: Sequence[str], option: str) -> str | None:
@@ -162,7 +158,7 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
         else:
             judging.run_here(device, workers, selection, dry_run=dry_run)
 
-    return run
+    return _add_options(run, module)
 
 
 @dataclass(frozen=True)
@@ -304,7 +300,12 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
         if tables["evaluations"][0]["status"] != "correct":
             sys.exit(1)
 
-    return check
+    return _add_options(check, module)
+
+
+def _make_mcp(module: Evaluator) -> Callable[..., None]:
+    """Return the function of `evaluators mcp` with the options of an evaluator."""
+    return _add_options(make_mcp(module), module)
 
 
 def _add_options(command: Callable[..., None], module: Evaluator) -> Callable[..., None]:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Self, TypeVar
 
 import store
-from evaluators.scheduling import contract
 from evaluators.scheduling.pool import Pair, Pool, Verdict
 from evaluators.submissions.attempt_rows import SOURCE, Attempt, Submission, find_attempt, make_rows
 from store.errors import ServerBusy
@@ -28,17 +26,6 @@ _MOST_KEPT = 1000
 """Number of verdicts that are kept until an agent asks for them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class JudgeOptions:
-    """Where and how submitted kernels are judged."""
-
-    config: Any
-    """Config of the evaluator."""
-    evaluator: str = contract.DEFAULT
-    device: str = "auto"
-    workers: int = 1
-
-
 class JudgeDesk(Desk):
     """Reads a lake, stores attempts, and judges their kernels on this machine.
 
@@ -48,12 +35,20 @@ class JudgeDesk(Desk):
     Args:
         location: The lake.
         limits: Limits of each call.
-        options: Where and how to judge.
+        make_pool: Returns the judges; entering them may take long.
+        config: Options of the judges, for the table runs.
     """
 
-    def __init__(self, location: Location, limits: QueryLimits, options: JudgeOptions) -> None:
+    def __init__(
+        self,
+        location: Location,
+        limits: QueryLimits,
+        make_pool: Callable[[], Pool],
+        config: Mapping[str, Any],
+    ) -> None:
         super().__init__(location, None, limits)
-        self._options = options
+        self._make_pool = make_pool
+        self._config = config
         self._writing = ThreadPoolExecutor(1, "submissions")
         self._writer: store.Writer | None = None
         self._run_id = ""
@@ -140,15 +135,7 @@ class JudgeDesk(Desk):
         return opening
 
     def _open_pool(self) -> Pool:
-        options = self._options
-        pool = Pool(
-            self.location.url,
-            options.device,
-            options.config,
-            evaluator=options.evaluator,
-            workers=options.workers,
-        )
-        return pool.__enter__()
+        return self._make_pool().__enter__()
 
     def _store(self, given: Submission) -> Attempt:
         """Append the rows of a submission; runs in the thread that writes."""
@@ -166,12 +153,11 @@ class JudgeDesk(Desk):
                 with writer.reader() as lake:
                     origin = {"lake_id": lake.lake_id, "snapshot_id": lake.snapshot}
                 self._run_id = store.ids.uuid7()
-                config = {"evaluator": self._options.evaluator, "device": self._options.device}
                 row = {
                     "run_id": self._run_id,
                     "kind": "rollout",
                     "name": "mcp",
-                    "config": json.dumps(config | {"config": asdict(self._options.config)}),
+                    "config": json.dumps(self._config),
                     "version": store.__version__,
                     "host": socket.gethostname(),
                     "started_at": datetime.now(UTC),

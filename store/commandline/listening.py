@@ -1,9 +1,11 @@
-"""Sockets that our servers listen on."""
+"""Opens the socket that a server listens on."""
 
 from __future__ import annotations
 
 import ipaddress
 import socket
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from store.errors import FlywheelError
 
@@ -24,22 +26,32 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; requests wait until a server reads them.
+@contextmanager
+def listen(host: str, port: int) -> Generator[socket.socket]:
+    """Yield a listening socket; connections wait until a server accepts them.
 
-    Raises FlywheelError if the address cannot be used.
+    Args:
+        host: Address of this machine, or a name of it.
+        port: Port; 0 takes a free one.
+
+    Raises:
+        FlywheelError: the port is taken, or the address is not one of this machine.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With the protocol named, asyncio sends small packets at once, which saves 40 ms an answer.
-    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind((host, port))
-        listening.listen()
+        [family, _, _, _, address], *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
-        listening.close()
         raise FlywheelError(
-            f"port {port} of {host} cannot be used: {error.strerror}",
-            "Name another one with --port; --port 0 takes a free one.",
+            f"{host} is no address of this machine: {error.strerror}", "Name one with --host."
         ) from error
-    return listening
+    # With the protocol named, asyncio sends small packets at once, which saves 40 ms an answer.
+    with socket.socket(family, proto=socket.IPPROTO_TCP) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind(address)
+            listening.listen(1024)
+        except OSError as error:
+            raise FlywheelError(
+                f"port {port} of {host} cannot be used: {error.strerror}",
+                "Name another one with --port; --port 0 takes a free one.",
+            ) from error
+        yield listening

@@ -71,16 +71,13 @@ class Address:
     host: str = LOOPBACK
     """Address to listen on. Others than this machine need the token in FLYWHEEL_MCP_TOKEN."""
 
-    def listen(self, token: AccessToken | None) -> socket.socket | None:
-        """Return a listening socket, or None for stdio; raises FlywheelError."""
-        if self.port is None:
-            return None
-        if token is None and not is_loopback(self.host):
+    def check(self, token: AccessToken | None) -> None:
+        """Raise FlywheelError if anybody could use the server."""
+        if self.port is not None and token is None and not is_loopback(self.host):
             raise FlywheelError(
                 f"anybody who reaches {self.host} could use this server",
                 f"Set {TOKEN} to a secret that clients send as a bearer token.",
             )
-        return listen(self.host, self.port)
 
 
 def require_package() -> None:
@@ -95,12 +92,12 @@ def require_package() -> None:
 def serve(desk: Desk, build: Callable[[Desk], MCPServer[Any]], address: Address) -> None:
     """Serve until the client ends (stdio) or until Ctrl-C (HTTP). Raises FlywheelError."""
     token = AccessToken.read(TOKEN)
-    listening = address.listen(token)
+    address.check(token)
     server = build(desk)
-    if listening is None:
+    if address.port is None:
         asyncio.run(_serve_stdio(desk, server))
         return
-    with listening:
+    with listen(address.host, address.port) as listening:
         host, port = listening.getsockname()[:2]
         echo.print_result(f"http://{f'[{host}]' if ':' in host else host}:{port}{_PATH}")
         echo.print_note(

@@ -21,8 +21,9 @@ from mcp_client import Agent, open_http_server, read_text
 
 import store
 from evaluators.judge import Config
+from evaluators.scheduling.pool import Pool
 from evaluators.submissions import desk as desks
-from evaluators.submissions.desk import JudgeDesk, JudgeOptions
+from evaluators.submissions.desk import JudgeDesk
 from store.lake.location import Location
 from store.mcp.server import READING_ROOMS, build_server
 from store.mcp.serving import AgentLimits
@@ -48,6 +49,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with store.writer(str(place), author="tests") as writer:
         run_import(writer, starter, None, starter.Config())
     return place
+
+
+def make_desk(folder: Path, device: str = "cpu") -> JudgeDesk:
+    """Return the desk of a server that judges quickly."""
+    limits = AgentLimits(timeout=120)
+    return JudgeDesk(Location.of(str(folder)), limits, lambda: Pool(str(folder), device, QUICK), {})
 
 
 def read_rows(folder: Path, sql: str) -> list[dict[str, Any]]:
@@ -127,11 +134,9 @@ def answers(folder: Path) -> dict[str, Any]:
     """Return what an agent of a server in this process was answered."""
 
     async def run() -> dict[str, Any]:
-        options = JudgeOptions(config=QUICK, device="cpu")
-        location = Location.of(str(folder))
         with pytest.MonkeyPatch.context() as monkeypatch:
             async with (
-                JudgeDesk(location, AgentLimits(timeout=120), options) as desk,
+                make_desk(folder) as desk,
                 Client(build_server(desk, (*READING_ROOMS, "evaluators"))) as client,
             ):
                 return await search(Agent(client), monkeypatch)
@@ -226,8 +231,7 @@ def test_what_no_row_may_contain_is_refused(folder: Path, answers: dict[str, Any
 
 def test_the_tools_of_the_judge_say_that_they_write(folder: Path) -> None:
     async def list_tools() -> dict[str, bool]:
-        location = Location.of(str(folder))
-        desk = JudgeDesk(location, AgentLimits(), JudgeOptions(config=QUICK, device="cpu"))
+        desk = make_desk(folder)
         async with Client(build_server(desk, (*READING_ROOMS, "evaluators"))) as client:
             tools = (await client.list_tools()).tools
             return {tool.name: tool.annotations.read_only_hint for tool in tools}
@@ -279,10 +283,8 @@ def test_a_scripted_agent_improves_a_starter_kernel_step_by_step(folder: Path) -
 
 def test_a_device_that_is_not_there_is_an_answer(folder: Path) -> None:
     async def run() -> str:
-        options = JudgeOptions(config=QUICK, device="cuda:99")
-        location = Location.of(str(folder))
         async with (
-            JudgeDesk(location, AgentLimits(timeout=120), options) as desk,
+            make_desk(folder, "cuda:99") as desk,
             Client(build_server(desk, ("evaluators",))) as client,
         ):
             agent = Agent(client)
