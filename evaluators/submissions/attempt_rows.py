@@ -78,22 +78,22 @@ class _Place:
     parent: str | None = None
 
 
-def make_rows(lake: Lake, run_id: str, given: Submission) -> tuple[Attempt, Tables]:
+def make_rows(lake: Lake, run_id: str, submission: Submission) -> tuple[Attempt, Tables]:
     """Return the attempt of a submission, and its rows.
 
     Args:
         lake: A reader that sees every attempt of the session.
         run_id: Run of the server.
-        given: The submission.
+        submission: The submission.
 
     Raises:
         UnknownName: there is no such task, parent or session.
     """
     from store.dossier.pages import find_task
 
-    task_id = find_task(lake, given.task)["task_id"]
-    place = _find_place(lake, task_id, given)
-    kernel = _make_kernel_row(given.code)
+    task_id = find_task(lake, submission.task)["task_id"]
+    place = _find_place(lake, task_id, submission)
+    kernel = _make_kernel_row(submission.code)
     attempt = Attempt(
         generation_id=store.ids.uuid7(),
         kernel_id=kernel["kernel_id"],
@@ -102,24 +102,24 @@ def make_rows(lake: Lake, run_id: str, given: Submission) -> tuple[Attempt, Tabl
         turn=place.turns,
         parent_generation_id=place.parent,
     )
-    policy_id = given.author.strip()
+    policy_id = submission.author.strip()
     shared = {"run_id": run_id, "policy_id": policy_id, "task_id": task_id, "source": SOURCE}
-    session = {"session_id": place.session_id, "harness": given.client, **shared}
+    session = {"session_id": place.session_id, "harness": submission.client, **shared}
     generation = {
         "generation_id": attempt.generation_id,
         "kernel_id": attempt.kernel_id,
         "trajectory_id": place.session_id,
         "turn": place.turns,
         "parent_generation_id": place.parent,
-        "design": given.note,
+        "design": submission.note,
         **shared,
-        **_describe_prompt(given.prompt),
+        **_describe_prompt(submission.prompt),
     }
     step = {
         "session_id": place.session_id,
         "step": place.steps,
         "role": "assistant",
-        "content": given.note,
+        "content": submission.note,
         "model": policy_id,
         "generation_id": attempt.generation_id,
     }
@@ -128,7 +128,7 @@ def make_rows(lake: Lake, run_id: str, given: Submission) -> tuple[Attempt, Tabl
         "kernels": [kernel],
         "kernel_features": _extract_features(kernel),
         "sessions": [session] if place.is_new else [],
-        "prompts": [] if given.prompt is None else [_make_prompt_row(given.prompt)],
+        "prompts": [] if submission.prompt is None else [_make_prompt_row(submission.prompt)],
         "generations": [generation],
         "session_steps": [step],
     }
@@ -145,9 +145,11 @@ def find_attempt(lake: Lake, generation_id: str) -> Attempt:
     return Attempt(**row)
 
 
-def _find_place(lake: Lake, task_id: str, given: Submission) -> _Place:
-    parent = None if given.parent is None else _find_parent(lake, task_id, given.parent)
-    session_id: str | None = given.session or (None if parent is None else parent["session_id"])
+def _find_place(lake: Lake, task_id: str, submission: Submission) -> _Place:
+    parent = None if submission.parent is None else _find_parent(lake, task_id, submission.parent)
+    session_id: str | None = submission.session or (
+        None if parent is None else parent["session_id"]
+    )
     before: str | None = None if parent is None else parent["generation_id"]
     if session_id is None:
         return _Place(session_id=store.ids.uuid7(), is_new=True, parent=before)

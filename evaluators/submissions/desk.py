@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 MOST_WAITING = 64
 """Number of kernels that wait for their verdict at the same time."""
-_MOST_KEPT = 1000
+_MOST_VERDICTS = 1000
 """Number of verdicts that are kept until an agent asks for them."""
 
 
@@ -72,7 +72,7 @@ class JudgeDesk(Desk):
         self._writing.shutdown()
         await super().__aexit__()
 
-    async def submit(self, given: Submission) -> Attempt:
+    async def submit(self, submission: Submission) -> Attempt:
         """Store an attempt and ask for the verdict on its kernel.
 
         Raises:
@@ -85,7 +85,7 @@ class JudgeDesk(Desk):
             raise ServerBusy(
                 f"{waiting} kernels wait for their verdict", "Wait for one with get_verdict."
             )
-        attempt = await self._write(lambda: self._store(given))
+        attempt = await self._write(lambda: self._store(submission))
         self._judge((attempt.kernel_id, attempt.task_id))
         return attempt
 
@@ -118,7 +118,7 @@ class JudgeDesk(Desk):
         if task is None:
             task = self._verdicts[pair] = asyncio.create_task(self._evaluate(pair))
             task.add_done_callback(_look_at)
-            for old, done in list(self._verdicts.items())[:-_MOST_KEPT]:
+            for old, done in list(self._verdicts.items())[:-_MOST_VERDICTS]:
                 if done.done():
                     del self._verdicts[old]
         return task
@@ -137,12 +137,12 @@ class JudgeDesk(Desk):
     def _open_pool(self) -> Pool:
         return self._make_pool().__enter__()
 
-    def _store(self, given: Submission) -> Attempt:
+    def _store(self, submission: Submission) -> Attempt:
         """Append the rows of a submission; runs in the thread that writes."""
         writer = self._open_writer()
         with writer.reader() as lake:
-            attempt, tables = make_rows(lake, self._run_id, given)
-        writer.append(tables, f"an attempt of {given.author[:40]}")
+            attempt, tables = make_rows(lake, self._run_id, submission)
+        writer.append(tables, f"an attempt of {submission.author[:40]}")
         return attempt
 
     def _open_writer(self) -> store.Writer:

@@ -26,9 +26,9 @@ async def run(desk: JudgeDesk, attempt: str, wait_s: float = 30.0) -> Reply:
         attempt: generation_id that submit_kernel returned.
         wait_s: Wait up to this many seconds, at most 55.
     """
-    found = await desk.find_attempt(attempt)
-    verdict = await desk.wait_for_verdict(found, min(wait_s, _LONGEST_WAIT_S))
-    ids = {"generation_id": found.generation_id, "kernel_id": found.kernel_id}
+    target = await desk.find_attempt(attempt)
+    verdict = await desk.wait_for_verdict(target, min(wait_s, _LONGEST_WAIT_S))
+    ids = {"generation_id": target.generation_id, "kernel_id": target.kernel_id}
     if verdict is None:
         return Reply(snapshot=await desk.resolve(None), data=ids | {"state": "queued"})
     snapshot = await desk.resolve(None)
@@ -46,11 +46,11 @@ async def run(desk: JudgeDesk, attempt: str, wait_s: float = 30.0) -> Reply:
         "speedup_low": verdict.speedup_low,
     }
     if verdict.evaluation_id is not None:
-        wanted = {"evaluation_id": verdict.evaluation_id, "kernel_id": found.kernel_id}
+        parameters = {"evaluation_id": verdict.evaluation_id, "kernel_id": target.kernel_id}
 
         def read(lake: Lake) -> dict[str, Any]:
-            row = lake.run(store.read_sql(__file__, "evaluation"), wanted).one() or {}
-            speedups = lake.run(store.read_sql(__file__, "speedups"), wanted).rows()
+            row = lake.run(store.read_sql(__file__, "evaluation"), parameters).one() or {}
+            speedups = lake.run(store.read_sql(__file__, "speedups"), parameters).rows()
             return row | {"speedups": speedups}
 
         data |= await desk.read(snapshot, read)

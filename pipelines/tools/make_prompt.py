@@ -76,12 +76,12 @@ async def run(
             "Ask for fewer exemplars, or restart the server with a higher --max-chars.",
         )
     desk.remember(prompt)
-    shown = zip(prompt.exemplar_kernel_ids, prompt.exemplar_scores, strict=True)
+    scores = zip(prompt.exemplar_kernel_ids, prompt.exemplar_scores, strict=True)
     data = {
         "prompt_id": prompt.prompt_id,
         "task_id": prompt.task_id,
         "purpose": prompt.purpose,
-        "exemplars": [{"kernel_id": kernel, "speedup": score} for kernel, score in shown],
+        "exemplars": [{"kernel_id": kernel, "speedup": score} for kernel, score in scores],
         "notes": notes,
         "messages": json.loads(prompt.messages),
     }

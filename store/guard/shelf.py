@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
-KEPT = 2
+IDLE = 2
 """Number of idle readers that stay open."""
 
 
@@ -42,7 +42,7 @@ class Shelf(Generic[R]):
         finally:
             with self._lock:
                 self._idle.append((snapshot, reader))
-                oldest = self._idle.pop(0)[1] if len(self._idle) > KEPT else None
+                oldest = self._idle.pop(0)[1] if len(self._idle) > IDLE else None
             if oldest is not None:
                 oldest.close()
 

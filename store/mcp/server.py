@@ -91,10 +91,10 @@ def _bind(
         return CallToolResult(content=[TextContent(type="text", text=text)], is_error=failed)
 
     _, *own = inspect.signature(run, eval_str=True).parameters.values()
-    shown = inspect.Parameter(
+    injected = inspect.Parameter(
         "context", inspect.Parameter.KEYWORD_ONLY, annotation=Context[Any, Any]
     )
-    vars(call)["__signature__"] = inspect.Signature([*own, shown])
+    vars(call)["__signature__"] = inspect.Signature([*own, injected])
     call.__annotations__ = {"context": Context[Any, Any]}
     del vars(call)["__wrapped__"]
     return call

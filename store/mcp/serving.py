@@ -72,7 +72,9 @@ class Address:
     """Address to listen on. Others than this machine need the token in FLYWHEEL_MCP_TOKEN."""
 
     def check(self, token: AccessToken | None) -> None:
-        """Raise FlywheelError if anybody could use the server."""
+        """Raise FlywheelError if anybody could use the server, or the host has no port."""
+        if self.port is None and self.host != LOOPBACK:
+            raise FlywheelError("--host is for HTTP", "Give a port too, such as --port 8766.")
         if self.port is not None and token is None and not is_loopback(self.host):
             raise FlywheelError(
                 f"anybody who reaches {self.host} could use this server",

@@ -36,8 +36,8 @@ async def run(
 
     def read(lake: Lake) -> tuple[str, list[dict[str, Any]]]:
         task_id = find_task(lake, task)["task_id"]
-        wanted = {"task_id": task_id, "session": session, "limit": max(limit, 0)}
-        return task_id, lake.run(read_sql(__file__, "attempts"), wanted).rows()
+        parameters = {"task_id": task_id, "session": session, "limit": max(limit, 0)}
+        return task_id, lake.run(read_sql(__file__, "attempts"), parameters).rows()
 
     task_id, rows = await desk.read(snapshot, read)
     attempts = [{k: v for k, v in row.items() if v not in (None, [])} for row in rows]

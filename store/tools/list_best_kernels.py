@@ -39,10 +39,10 @@ async def run(
 
     def read(lake: Lake) -> tuple[str, list[dict[str, Any]]]:
         task_id = find_task(lake, task)["task_id"]
-        wanted = {
+        parameters = {
             "task_id": task_id, "device": device, "baseline": baseline, "limit": max(limit, 0)
         }  # fmt: skip
-        return task_id, lake.run(read_sql(__file__, "best_kernels"), wanted).rows()
+        return task_id, lake.run(read_sql(__file__, "best_kernels"), parameters).rows()
 
     task_id, rows = await desk.read(snapshot, read)
     notes: list[str] = []

@@ -28,10 +28,10 @@ async def run(desk: Desk, task: str, at: str | None = None, offset: int = 0) -> 
 
     def read(lake: Lake) -> tuple[dict[str, Any], str]:
         page = read_task_page(lake, task)
-        chosen = {"task_id": page.task["task_id"]}
-        about = lake.run(read_sql(__file__, "task"), chosen).one()
+        parameters = {"task_id": page.task["task_id"]}
+        about = lake.run(read_sql(__file__, "task"), parameters).one()
         assert about is not None
-        workloads = lake.run(read_sql(__file__, "workloads"), chosen).rows()
+        workloads = lake.run(read_sql(__file__, "workloads"), parameters).rows()
         sections = {title.lower(): rows.to_pylist() for title, rows in page.sections.items()}
         return page.task | {"workloads": workloads} | sections, about["code"]
 

@@ -360,6 +360,8 @@ def test_a_server_that_anybody_could_use_is_refused(lake: Path, tmp_path: Path) 
         ran = commands.run(words, cwd=tmp_path, env={"PATH": "", **env})
         assert ran.returncode == 1, ran.stderr
         assert message in ran.stderr
+    ran = commands.run(["store", "mcp", "--lake", str(lake), "--host", "0.0.0.0"], cwd=tmp_path)
+    assert "--host is for HTTP\n" in ran.stderr
 
 
 def test_an_interrupt_ends_the_server_without_a_traceback(lake: Path) -> None:
