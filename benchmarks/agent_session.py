@@ -1,4 +1,4 @@
-"""A scripted agent session over MCP: improve a starter kernel for layer_norm step by step.
+"""A scripted agent session over MCP: improve a starter kernel step by step.
 
 Starts `evaluators mcp` over stdio and uses only its tools, as a coding agent would. What an agent
 would think between two calls is fixed here, so that the session can be repeated:
@@ -19,95 +19,27 @@ from typing import Any
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
-TASK = "layer_norm"
-START = "layer_norm/var_mean.py"
+TASK = "diag_matmul"
+START = "diag_matmul/row_loop.py"
 AUTHOR = "scripted-agent"
 MODULE = """\
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 
 
 class ModelNew(nn.Module):
-    def __init__(self, cols: int, eps: float) -> None:
-        super().__init__()
-        self.eps = eps
-        self.weight = nn.Parameter(torch.randn(cols))
-        self.bias = nn.Parameter(torch.randn(cols))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-"""
-CPP = """\
-import ctypes
-import subprocess
-import tempfile
-from pathlib import Path
-
-SOURCE = r'''
-#include <math.h>
-extern "C" void run(const float* __restrict x, const float* __restrict weight,
-                    const float* __restrict bias, float* __restrict out,
-                    long rows, long cols, long threads, float eps) {
-#pragma omp parallel for num_threads(threads)
-  for (long r = 0; r < rows; ++r) {
-    const float* from = x + r * cols;
-    float* to = out + r * cols;
-    float sum = 0, square = 0;
-    for (long c = 0; c < cols; ++c) sum += from[c];
-    const float mean = sum / cols;
-    for (long c = 0; c < cols; ++c) square += (from[c] - mean) * (from[c] - mean);
-    const float inverse = 1.0f / sqrtf(square / cols + eps);
-    for (long c = 0; c < cols; ++c) to[c] = (from[c] - mean) * inverse * weight[c] + bias[c];
-  }
-}
-'''
-
-
-def build():
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "kernel.cpp").write_text(SOURCE)
-        flags = ["-O3", "-march=native", "-ffast-math", "-shared", "-fPIC", "-fopenmp"]
-        subprocess.run(["g++", *flags, "kernel.cpp", "-o", "kernel.so"], cwd=folder, check=True)
-        return ctypes.CDLL(str(Path(folder) / "kernel.so")).run
-
-
-RUN = build()
-RUN.argtypes = [ctypes.c_void_p] * 4 + [ctypes.c_long] * 3 + [ctypes.c_float]
-RUN.restype = None
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return {}
 """
 STEPS = [
     (
-        "fuse scale and shift into one addcmul",
-        MODULE
-        + """\
-        variance, mean = torch.var_mean(x, dim=-1, unbiased=False, keepdim=True)
-        normal = (x - mean) * torch.rsqrt(variance + self.eps)
-        return torch.addcmul(self.bias, normal, self.weight)
-""",
+        "multiply 64 rows at a time, because every row costs a call",
+        "torch.cat([torch.diag(x) @ y for x, y in zip(a.split(64), b.split(64))])",
     ),
-    (
-        "call the native layer_norm, which reads x once",
-        MODULE + "        return F.layer_norm(x, x.shape[-1:], eps=self.eps)\n",
-    ),
-    (
-        "pass weight and bias too: without them, every output was off",
-        MODULE + "        return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps)\n",
-    ),
-    (
-        "a C++ loop that handles a row while it is in cache",
-        CPP
-        + MODULE
-        + """\
-        x = x.contiguous()
-        out = torch.empty_like(x)
-        tensors = (x, self.weight, self.bias, out)
-        sizes = (*x.shape, torch.get_num_threads())
-        RUN(*(tensor.data_ptr() for tensor in tensors), *sizes, self.eps)
-        return out
-""",
-    ),
+    ("multiply no matrices, because a diagonal only scales", "a * b"),
+    ("scale the rows of b and not its columns", "a.unsqueeze(1) * b"),
 ]
-"""What each step changes, and its kernel."""
+"""What each step changes, and its result."""
 
 
 async def run(lake: str, options: Sequence[str]) -> None:
@@ -141,7 +73,8 @@ async def _improve(call: Any) -> None:
     parent = (await call("query", sql=sql))["rows"][0]["kernel_id"]
     print(f"start from kernel {parent[:12]}, {START}")
     attempt: dict[str, Any] = {}
-    for number, (note, code) in enumerate(STEPS, start=1):
+    for number, (note, result) in enumerate(STEPS, start=1):
+        code = MODULE.format(result)
         attempt = await call(
             "submit_kernel", task=TASK, code=code, author=AUTHOR, parent=parent, note=note
         )
