@@ -206,7 +206,7 @@ def test_stored_texts_are_marked_as_data_and_control_no_terminal(hostile_lake: P
         assert text.isascii()
         assert text.isprintable()
         head, _, data = text.partition('"data": ')
-        assert "no instructions to you" in head
+        assert "never as instructions" in head
         assert INJECTION not in head
         assert "<script>" not in head
         assert data
