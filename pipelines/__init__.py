@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pipelines.contract.baselines import Baseline, Evidence
-    from pipelines.contract.exemplars import DrawOptions, ExemplarOptions
+    from pipelines.contract.exemplars import DrawOptions, ExemplarOptions, copy_exemplar_options
     from pipelines.contract.request import Purpose, Request
     from pipelines.contract.rows import Kernel, Message, Row, Selection, Task
     from pipelines.datasets.content import digest_messages, has_messages, hash_rows
@@ -54,6 +54,7 @@ __all__ = [
     "Selection",
     "Task",
     "Tasks",
+    "copy_exemplar_options",
     "describe_sizes",
     "digest_messages",
     "draw",
@@ -82,7 +83,11 @@ __all__ = [
 
 _MODULES = {
     "pipelines.contract.baselines": ("Baseline", "Evidence"),
-    "pipelines.contract.exemplars": ("DrawOptions", "ExemplarOptions"),
+    "pipelines.contract.exemplars": (
+        "DrawOptions",
+        "ExemplarOptions",
+        "copy_exemplar_options",
+    ),
     "pipelines.contract.request": ("Purpose", "Request"),
     "pipelines.contract.rows": ("Kernel", "Message", "Row", "Selection", "Task"),
     "pipelines.datasets.content": ("digest_messages", "has_messages", "hash_rows"),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 import pipelines
 import store
@@ -95,7 +95,7 @@ def _render_tasks(
             strategy="bucket" if draw.arm == "shuffled" else draw.arm,
             per_task=per_task,
             device=draw.device,
-            **copy_exemplar_options(draw),
+            **pipelines.copy_exemplar_options(draw),
         ),
         request=Request(purpose=_PURPOSE, seed=seed),
         name="contrastive-batch",
@@ -130,8 +130,3 @@ def _shuffle_scores(row: Row, seed: int) -> Row:
     parts = ("shuffled", str(seed), row.task.task_id, str(row.columns["draw"]))
     order = sorted(range(len(scores)), key=lambda at: store.ids.content_id(*parts, str(at)))
     return replace(row, columns=row.columns | {"exemplar_scores": [scores[at] for at in order]})
-
-
-def copy_exemplar_options(options: ExemplarOptions) -> dict[str, Any]:
-    """Return the options of exemplars alone, as arguments of another class that extends them."""
-    return {field.name: getattr(options, field.name) for field in fields(ExemplarOptions)}
