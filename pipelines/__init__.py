@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pipelines.contract.baselines import Baseline, Evidence
-    from pipelines.contract.exemplars import DrawOptions, ExemplarOptions, copy_exemplar_options
+    from pipelines.contract.exemplars import (
+        DrawOptions,
+        ExemplarOptions,
+        Strategy,
+        copy_exemplar_options,
+    )
     from pipelines.contract.request import Purpose, Request
     from pipelines.contract.rows import Kernel, Message, Row, Selection, Task
     from pipelines.datasets.content import digest_messages, has_messages, hash_rows
@@ -52,6 +57,7 @@ __all__ = [
     "Request",
     "Row",
     "Selection",
+    "Strategy",
     "Task",
     "Tasks",
     "copy_exemplar_options",
@@ -86,6 +92,7 @@ _MODULES = {
     "pipelines.contract.exemplars": (
         "DrawOptions",
         "ExemplarOptions",
+        "Strategy",
         "copy_exemplar_options",
     ),
     "pipelines.contract.request": ("Purpose", "Request"),

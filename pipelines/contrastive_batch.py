@@ -47,6 +47,8 @@ class Config(DrawOptions):
     """Device whose speedups are shown (default: the one that this lake measured last, else the one
     with the most speedups). With --evidence claimed, a task with too few speedups for it shows
     speedups for another GPU, which the prompt names."""
+    namespace: str | None = None
+    """Show kernels that were attempted in this namespace, and those without one (default: all)."""
 
 
 def select(lake: store.Lake, config: Config, request: Request) -> Selection:
@@ -170,6 +172,7 @@ def _find_scores(
         device=config.device,
         baseline=config.baseline,
         shown=config.exemplars,
+        namespace=config.namespace,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from pipelines.contract.baselines import Baseline
 
-Strategy: TypeAlias = Literal["bucket", "random", "none", "island", "top"]
+Strategy: TypeAlias = Literal["bucket", "random", "none", "island", "top", "shuffled"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,8 @@ class DrawOptions(ExemplarOptions):
 
     strategy: Strategy = "bucket"
     """bucket: draw by softmax over score buckets. island: the same within one of several islands
-    of kernels. random: draw any kernels. top: show the fastest. none: show only the reference."""
+    of kernels. random: draw any kernels. top: show the fastest. none: show only the reference.
+    shuffled: like bucket, with the scores of a prompt shuffled among its kernels, as a control."""
     per_task: int | None = None
     """Number of prompts per task (default: 1, or as many as --limit needs)."""
 

@@ -55,7 +55,11 @@ def render_improvement(row: Row) -> dict[str, list[Message]]:
     them comes from the facts of the store and from the text of the kernels.
     """
     shown = row.kernels[:-1]
-    columns = row.columns | {"reference_shown": False, "exemplar_implied": [False] * len(shown)}
+    unimplied = [False] * len(shown)
+    columns: dict[str, Any] = row.columns | {
+        "reference_shown": False,
+        "exemplar_implied": unimplied,
+    }
     scores: list[float] = columns["exemplar_scores"]
     facts = [
         one | {"constants": _read_all_constants(kernel)}

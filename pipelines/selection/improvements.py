@@ -69,7 +69,7 @@ def select_improvements(lake: store.Lake, request: Request, options: Improvement
         winners=winners,
         eligible=scores.eligible,
     )
-    pairs = pa.table({"task_id": winners["pair_id"]})
+    pairs = winners.select(["pair_id"]).rename_columns(["task_id"])
     exemplars = draw(lake, pairs, losers, drawing, Request(seed=request.seed))
     rows = query(
         lake,

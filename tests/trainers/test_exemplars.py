@@ -14,7 +14,7 @@ from pipeline_lakes import Known, Rows, add_small_rows
 import store
 import trainers
 from store.errors import LeakageFound
-from trainers.training.exemplars import (
+from trainers.rollouts.exemplars import (
     Arm,
     Draw,
     derive_step_seed,
