@@ -1,6 +1,6 @@
 """Measures the best kernels of every namespace again, by the full protocol.
 
-python -m trainers.experiments.exemplar_arms.remeasure --lake LAKE --device cuda:0 --kernels 2
+python -m trainers.experiments.exemplar_arms.remeasure --lake LAKE --device cuda:0
 
 The primary figure counts these sessions alone (docs/runs/primary.sql), so that a lucky session of
 the cheap protocol is worth nothing.
@@ -23,7 +23,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--lake", required=True)
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--kernels", type=int, default=2, help="of each namespace and task")
+    parser.add_argument("--kernels", type=int, default=1, help="of each namespace and task")
     parser.add_argument("--judge", action="append", default=[], metavar="KEY=VALUE")
     given = parser.parse_args()
     config: judge.Config = judging.parse_options(tuple(given.judge))
