@@ -53,7 +53,7 @@ def task(draw: Draw) -> Task:
         ],
         triton_choices={
             "BLOCK_C": (1, 8, 32, 128, 512),
-            "BLOCK_R": (1, 4, 16, 64),
+            "BLOCK_R": (1, 4, 16),
             "SPLITS": (1, 8, 64, 256),
             "WARPS": (1, 4, 8),
         },

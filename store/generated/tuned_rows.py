@@ -54,8 +54,8 @@ def task(draw: Draw) -> Task:
             "tl.store(out + r, total, r < rows)",
         ],
         triton_choices={
-            "BLOCK_R": (1, 2, 4, 16, 64),
-            "BLOCK_C": (32, 128, 512, 1024),
+            "BLOCK_R": (1, 2, 4, 16),
+            "BLOCK_C": (32, 128, 512),
             "WARPS": (1, 4, 8),
         },
         triton_grid="triton.cdiv(x.shape[0], BLOCK_R),",

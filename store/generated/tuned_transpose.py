@@ -51,8 +51,8 @@ def task(draw: Draw) -> Task:
             "tl.store(out + i, tl.trans(v) + tl.load(y + i, mask), mask)",
         ],
         triton_choices={
-            "TILE_R": (1, 8, 32, 128),
-            "TILE_C": (1, 8, 32, 128),
+            "TILE_R": (1, 8, 32, 64),
+            "TILE_C": (1, 8, 32, 64),
             "WARPS": (1, 4, 8),
         },
         triton_grid="triton.cdiv(x.shape[0], TILE_R), triton.cdiv(x.shape[1], TILE_C)",
