@@ -70,8 +70,8 @@ def rollout(
     Examples:
       trainers rollout --dataset sft --policy hf:runs/sft/final --attempts 4
       trainers rollout --dataset rl-prompts --policy http://localhost:8000/v1#qwen
-      trainers rollout --dataset rl-prompts --policy hf:FOLDER --rounds 4 --attempts 32 \\
-        --strategy bucket --strategy none
+      trainers rollout --dataset rl-prompts --policy hf:FOLDER --rounds 4 \\
+        --attempts 32 --strategy bucket --strategy none
       trainers rollout --dataset sft --policy https://api.example.com/v1#large \\
         --no-judge --budget-usd 5 --usd-per-mtok-in 0.5 --usd-per-mtok-out 2
 
