@@ -152,13 +152,18 @@ def lake(prepared: tuple[Path, Known], tmp_path: Path) -> str:
 
 
 def search(
-    lake: str, policy: Climber, *strategies: Any, attempts: int = 4, rounds: int = 2, **more: Any
+    lake: str,
+    policy: Climber | list[Climber],
+    *strategies: Any,
+    attempts: int = 4,
+    rounds: int = 2,
+    **more: Any,
 ) -> Outcome:
     with store.open(lake) as opened:
         prompts = load_prompts(opened, str(Path(lake).parent / "data"))
     return run_search(
         lake,
-        [policy],
+        policy if isinstance(policy, list) else [policy],
         prompts,
         Sampling(max_tokens=50, seed=more.pop("seed", 7)),
         Config(attempts=attempts),
@@ -286,6 +291,13 @@ def test_searches_of_other_names_and_seeds_are_apart(lake: str) -> None:
     search(lake, Climber(), "bucket", rounds=1, attempts=1, search="other")
     names = {row["namespace"].rpartition("/")[0] for row in attempts_of(lake)}
     assert names == {"search/bucket/7", "search/bucket/8", "other/bucket/7"}
+
+
+def test_policies_have_arms_of_their_own_with_the_same_seed(lake: str) -> None:
+    policies = [Climber("one"), Climber("two")]
+    search(lake, policies, "bucket", rounds=1, attempts=1)
+    names = {row["namespace"] for row in attempts_of(lake)}
+    assert names == {f"search/bucket/7/{one.row['policy_id'][:12]}" for one in policies}
 
 
 def test_attempts_that_cannot_be_divided_are_refused(lake: str) -> None:

@@ -103,6 +103,8 @@ def run_search(
                 pipeline=options.pipeline,
                 **pipelines.copy_exemplar_options(exemplars),
             )
+            # The rounds of the policy before have moved the seed.
+            work.sampling = sampling
             searched = _PolicySearch(writer, work, policy, tally, prompts, options, draw)
             try:
                 searched.run_rounds(options.rounds)
