@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pipelines.contract.baselines import Baseline, Evidence
-    from pipelines.contract.exemplars import DrawOptions, ExemplarOptions
+    from pipelines.contract.exemplars import (
+        DrawOptions,
+        ExemplarOptions,
+        Strategy,
+        copy_exemplar_options,
+    )
     from pipelines.contract.request import Purpose, Request
     from pipelines.contract.rows import Kernel, Message, Row, Selection, Task
     from pipelines.datasets.content import digest_messages, has_messages, hash_rows
@@ -52,8 +57,10 @@ __all__ = [
     "Request",
     "Row",
     "Selection",
+    "Strategy",
     "Task",
     "Tasks",
+    "copy_exemplar_options",
     "describe_sizes",
     "digest_messages",
     "draw",
@@ -82,7 +89,12 @@ __all__ = [
 
 _MODULES = {
     "pipelines.contract.baselines": ("Baseline", "Evidence"),
-    "pipelines.contract.exemplars": ("DrawOptions", "ExemplarOptions"),
+    "pipelines.contract.exemplars": (
+        "DrawOptions",
+        "ExemplarOptions",
+        "Strategy",
+        "copy_exemplar_options",
+    ),
     "pipelines.contract.request": ("Purpose", "Request"),
     "pipelines.contract.rows": ("Kernel", "Message", "Row", "Selection", "Task"),
     "pipelines.datasets.content": ("digest_messages", "has_messages", "hash_rows"),

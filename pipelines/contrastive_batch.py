@@ -14,11 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pipelines
-from pipelines.contract.baselines import Evidence, describe_baseline
+from pipelines.contract.baselines import Evidence
 from pipelines.contract.exemplars import DrawOptions
 from pipelines.contract.request import Request
 from pipelines.contract.rows import Message, Row, Selection
+from pipelines.rendering.contrast import render_contrast
 from pipelines.selection.draws import check_options, draw
 from pipelines.selection.relations import Relation, keep, query
 from pipelines.selection.scores import Scores, find_device_kind, find_scores
@@ -47,6 +47,8 @@ class Config(DrawOptions):
     """Device whose speedups are shown (default: the one that this lake measured last, else the one
     with the most speedups). With --evidence claimed, a task with too few speedups for it shows
     speedups for another GPU, which the prompt names."""
+    namespace: str | None = None
+    """Show kernels that were attempted in this namespace, and those without one (default: all)."""
 
 
 def select(lake: store.Lake, config: Config, request: Request) -> Selection:
@@ -107,36 +109,7 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
 
 def render(row: Row) -> dict[str, list[Message]]:
     """Return the prompt of one row."""
-    columns = row.columns
-    shown = [
-        {
-            "score": f"{score:.2f}x" + (f" on {place}" if place != columns["device"] else ""),
-            "text": pipelines.render_files(kernel),
-            "implied": implied,
-        }
-        for kernel, score, place, implied in zip(
-            row.kernels,
-            columns["exemplar_scores"],
-            columns.get("exemplar_devices", ()),
-            columns.get("exemplar_implied", ()),
-            strict=True,
-        )
-    ]
-    if columns["reference_shown"]:
-        text = "The reference itself, as it stands under Task."
-        shown.append({"score": "1.00x", "text": text, "implied": False})
-    text = pipelines.render(
-        TEMPLATE,
-        task_block=pipelines.render_task(row.task),
-        workload=pipelines.describe_sizes(columns["_axes"]),
-        shown=shown,
-        other_gpus=any(place != columns["device"] for place in columns.get("exemplar_devices", ())),
-        evidence=columns["evidence"],
-        device=columns["device"],
-        device_kind=columns["_device_kind"],
-        baseline_words=describe_baseline(columns["baseline"]),
-    )
-    return {"prompt": [{"role": "user", "content": text}]}
+    return {"prompt": render_contrast(row)}
 
 
 def explain(lake: store.Lake, config: Config, request: Request, task: str) -> RenderableType:
@@ -199,6 +172,7 @@ def _find_scores(
         device=config.device,
         baseline=config.baseline,
         shown=config.exemplars,
+        namespace=config.namespace,
     )
 
 

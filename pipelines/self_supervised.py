@@ -6,14 +6,17 @@ and fine-tunes on what `--select successes` gives: correct kernels of that polic
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import pipelines
+from pipelines.contract.exemplars import Improvements
 from pipelines.contract.request import Request
 from pipelines.contract.rows import Message, Row, Selection
 from pipelines.rendering.answers import render_answer
+from pipelines.rendering.contrast import render_improvement
 from pipelines.selection.answers import select_answers
+from pipelines.selection.improvements import mix_improvements
 from pipelines.selection.questions import select_questions
 
 if TYPE_CHECKING:
@@ -40,6 +43,9 @@ class Config:
     form: Literal["code", "protocol"] = "code"
     """As in sft. code: the answer contains only the file. protocol: the prompt is that of
     rl-prompts, and the answer also contains its author's analysis and design."""
+    improvement_share: float = 0.0
+    """successes: share of rows that are improvement-pairs, from 0 to below 1. Their prompts show
+    slower kernels, as those of contrastive-batch do."""
 
 
 def select(lake: store.Lake, config: Config, request: Request) -> Selection:
@@ -65,16 +71,18 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
         round=config.round,
         with_words=config.form == "protocol",
     )
-    return Selection(
-        rows=found.rows.append_column("_form", pa.repeat(config.form, found.rows.num_rows)),
-        dropped=found.dropped,
-        notes=found.notes,
-        dataset_type="prompt-completion",
+    form = pa.repeat(config.form, found.rows.num_rows)
+    singles = replace(
+        found, rows=found.rows.append_column("_form", form), dataset_type="prompt-completion"
     )
+    improvements = Improvements(policy=config.policy, round=config.round)
+    return mix_improvements(lake, request, singles, config.improvement_share, improvements)
 
 
 def render(row: Row) -> dict[str, list[Message]]:
     """Return the prompt of one row, with the completion where the row has a kernel."""
+    if row.columns.get("gain") is not None:
+        return render_improvement(row)
     text = pipelines.render(
         TEMPLATE,
         form=row.columns["_form"],

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Literal
 
 import pipelines
 from pipelines.contract.baselines import Evidence
+from pipelines.contract.exemplars import Improvements
 from pipelines.contract.request import Request
 from pipelines.contract.rows import Message, Row, Selection
 from pipelines.rendering.answers import render_answer
+from pipelines.rendering.contrast import render_improvement
 from pipelines.selection.answers import select_answers
+from pipelines.selection.improvements import mix_improvements
 
 if TYPE_CHECKING:
     import store
@@ -38,6 +41,9 @@ class Config:
     form: Literal["code", "protocol"] = "code"
     """code: the answer contains only the file. protocol: the prompt is that of rl-prompts, and the
     answer has its three parts. Kernels without analysis and design are left out."""
+    improvement_share: float = 0.0
+    """Share of rows that are improvement-pairs, from 0 to below 1. Their prompts show slower
+    kernels, as those of contrastive-batch do."""
 
 
 def select(lake: store.Lake, config: Config, request: Request) -> Selection:
@@ -46,7 +52,7 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
     Raises:
         EmptyDataset: there is none.
     """
-    return select_answers(
+    singles = select_answers(
         lake,
         request,
         evidence=config.evidence,
@@ -54,10 +60,14 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
         policy=config.policy,
         with_words=config.form == "protocol",
     )
+    improvements = Improvements(policy=config.policy)
+    return mix_improvements(lake, request, singles, config.improvement_share, improvements)
 
 
 def render(row: Row) -> dict[str, list[Message]]:
     """Return prompt and completion of one row."""
+    if row.columns.get("gain") is not None:
+        return render_improvement(row)
     text = pipelines.render(
         TEMPLATE,
         form="protocol" if row.columns["_words"] else "code",

@@ -16,21 +16,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pipelines
 import store
 from store.errors import FlywheelError, UnknownName
 from trainers.datasets import records
 from trainers.datasets.records import Dataset
 from trainers.models import loading, tiny_answers
 from trainers.policies.interface import Sampling
+from trainers.rollouts.exemplars import Draw, render_bare_prompts
 from trainers.runs import processes as ranks
 from trainers.runs.job import Job
 from trainers.runs.recording import Run, begin_run
 from trainers.training import judging, trl_settings
-from trainers.training.exemplars import (
-    Draw,
-    copy_exemplar_options,
-    render_bare_prompts,
-)
 from trainers.training.grpo_options import Config
 from trainers.training.grpo_run import train_grpo
 from trainers.training.grpo_settings import configure_reward, make_settings, require_vllm
@@ -143,7 +140,8 @@ def _open_pool(stack: ExitStack, job: Job, place: str, judge: Judge) -> Pool | N
 def _make_draw(config: Config, pool: Pool | None) -> Draw:
     return Draw(
         arm=config.arm,
-        **copy_exemplar_options(config),
+        namespace=config.namespace,
+        **pipelines.copy_exemplar_options(config),
         device=pool.device["name"] if pool is not None else "",
     )
 

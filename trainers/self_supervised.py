@@ -218,6 +218,7 @@ class _Rounds:
             policy=self.policy_id,
             per_policy=config.per_policy,
             form=config.form,
+            improvement_share=config.improvement_share,
         )
         began = {
             "round": number,

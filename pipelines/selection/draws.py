@@ -59,7 +59,7 @@ def draw(
         "top": {"exemplars": options.exemplars},
         "none": {},
     }
-    name = "bucket" if options.strategy == "island" else options.strategy
+    name = "bucket" if options.strategy in ("island", "shuffled") else options.strategy
     return query(lake, sql("contrastive_batch", name), values[name], draws=draws, eligible=eligible)
 
 

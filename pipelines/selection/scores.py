@@ -42,6 +42,7 @@ def find_scores(
     device: str | None,
     baseline: Baseline,
     shown: int | None = None,
+    namespace: str | None = None,
 ) -> Scores:
     """Return the scored kernels of some tasks.
 
@@ -55,6 +56,7 @@ def find_scores(
         shown: Number of kernels in a prompt. If it is given and speedups are published ones, the
             released codes of the baselines are included. Without a device, kernels with figures
             only for other GPUs are included, too, for tasks with fewer kernels than a prompt shows.
+        namespace: If it is given, kernels that only other namespaces attempted are left out.
 
     Raises:
         EmptyDataset: there is no speedup of that kind; the hint says what would help.
@@ -75,6 +77,13 @@ def find_scores(
         test_kernels=exclusions.test_kernels,
         another_function=exclusions.another_function,
     )
+    if namespace is not None:
+        scored = keep(
+            lake,
+            sql("shared", "hide_namespaces"),
+            scored=scored,
+            hidden=keep(lake, sql("shared", "other_namespaces"), {"namespace": namespace}),
+        )
     reasons = query(
         lake,
         "SELECT dropped, count(*) AS kernels FROM scored GROUP BY ALL ORDER BY ALL",

@@ -41,6 +41,11 @@ OPEN_S = 120.0
 OWN_BYTES = 1_500_000_000
 """Memory of the process that DuckDB does not count: libraries, stacks, batches in transit."""
 _ANSWER = "answer.arrow"
+_START = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from store.guard.query_process import main; "
+    "main()"
+)
+"""Finds this package where the caller has found it, also in a checkout that is not installed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +147,7 @@ class QueryProcess:
 
     def _start(self) -> None:
         self._child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "store.guard.query_process"],
+            [sys.executable, "-P", "-c", _START, str(Path(errors.__file__).parents[1])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -196,9 +201,14 @@ class QueryProcess:
         return reply
 
     def _explain_end(self) -> FlywheelError:
-        """Explain why the child ended during a query."""
+        """Explain why the child ended during a query, or before the lake was open."""
         assert self._child is not None
         code = self._child.wait()
+        if code > 0 and not self._is_open:
+            return FlywheelError(
+                f"the process that answers queries ended at its start (exit code {code})",
+                "Check that this package and its dependencies import in a new interpreter.",
+            )
         if code == -signal.SIGABRT:  # an allocation failed where DuckDB cannot say so
             return self.limits.memory_error()
         name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
@@ -275,7 +285,3 @@ def _listen(questions: SimpleQueue[str]) -> None:
 def _limit(kind: int, value: int) -> None:
     _, hard = resource.getrlimit(kind)
     resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
-
-
-if __name__ == "__main__":
-    main()

@@ -3,7 +3,8 @@
 Takes no path. Each family (store/generated/*.py) draws tasks from the seed. The same seed gives the
 same bytes, and a larger count continues where a smaller one stopped. Every task has correct kernels
 of different speed in PyTorch, C, Triton and CUDA, and some wrong ones by the policy teacher-wrong.
-Whole families are in the test split.
+Whole families are in the test split. With --held-out, tasks of any family are a test side of their
+own: their family is called NAME:held-out.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ if TYPE_CHECKING:
 
 NAME = "generated"
 IMPORTER_VERSION = 1
-SUITE_REVISION = "v2"
+SUITE_REVISION = "v3"
 """Version of the texts; raise it when any text changes."""
 LICENSE = "Apache-2.0"
 RULE = "whole families, chosen by hand so that both sides hold row-wise and matrix work"
+HELD_OUT = ":held-out"
+HELD_OUT_RULE = "tasks of families that also train, drawn apart from theirs"
 BUNDLE_TASKS = 64
 """Tasks stored in one transaction."""
 _LANGUAGES = {
@@ -55,6 +58,9 @@ class Config:
     """Seed of every draw."""
     kernels: Literal["all", "cpu", "cuda", "none"] = "all"
     """Import the teacher's kernels for these devices."""
+    held_out: bool = False
+    """Put the tasks into the test split, as held-out tasks of their families. Tasks that the lake
+    has on another side are skipped."""
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle]:
@@ -75,7 +81,15 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
     names = tuple(dict.fromkeys(config.families)) or families_module.family_names()
     for name in names:
         families_module.load_family(name)
-    drawn = islice(families_module.generate_tasks(names, config.seed), config.count)
+    # Held-out tasks come from draws of their own, so that each family has as many.
+    seed = -1 - config.seed if config.held_out else config.seed
+    generated = families_module.generate_tasks(names, seed)
+    if config.held_out:
+        known = _find_other_tasks(lake)
+        generated = (
+            (family, task) for family, task in generated if ids.task_id(task.code) not in known
+        )
+    drawn = islice(generated, config.count)
     while chunk := list(islice(drawn, BUNDLE_TASKS)):
         yield _bundle(chunk, config, lake)
 
@@ -90,7 +104,7 @@ def _bundle(chunk: list[tuple[str, Task]], config: Config, lake: store.Lake) -> 
         (part, text.encode())
         for family, task, kernels in picked
         for part, text in [
-            (family, task.code),
+            (_name_side(family, config), task.code),
             *((_path(family, kernel), kernel.code) for kernel in kernels),
         ]
     )
@@ -102,14 +116,29 @@ def _bundle(chunk: list[tuple[str, Task]], config: Config, lake: store.Lake) -> 
         return Bundle(bundle_id=identity, message=message)
     gathered = BundleRows(source=NAME, source_revision=SUITE_REVISION, license=LICENSE)
     for family in sorted({family for family, _, _ in picked}):
-        split = families_module.load_family(family).SPLIT
-        row = {"suite": NAME, "family": family, "split": split, "rule": RULE}
-        gathered.add("splits", (NAME, family), row)
+        side = _name_side(family, config)
+        split = "test" if config.held_out else families_module.load_family(family).SPLIT
+        rule = HELD_OUT_RULE if config.held_out else RULE
+        row = {"suite": NAME, "family": side, "split": split, "rule": rule}
+        gathered.add("splits", (NAME, side), row)
     for family, task, kernels in picked:
-        task_id = _add_task(gathered, family, task)
+        task_id = _add_task(gathered, _name_side(family, config), task)
         for kernel in kernels:
             _add_kernel(gathered, family, task, task_id, kernel, identity)
     return gathered.make_bundle(identity, message, importer=NAME, config=config, what=NAME)
+
+
+def _name_side(family: str, config: Config) -> str:
+    """Return the family of a task's label."""
+    return family + HELD_OUT if config.held_out else family
+
+
+def _find_other_tasks(lake: store.Lake) -> set[str]:
+    """Return the tasks that are not held-out tasks of a family."""
+    rows = lake.run(
+        "SELECT DISTINCT task_id FROM task_labels WHERE NOT ends_with(family, $1)", [HELD_OUT]
+    ).rows()
+    return {row["task_id"] for row in rows}
 
 
 def _add_task(gathered: BundleRows, family: str, task: Task) -> str:

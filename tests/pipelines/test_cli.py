@@ -47,6 +47,7 @@ def test_list_names_every_pipeline(pipelines) -> None:
     done = pipelines("list", "--format", "json")
     assert {row["pipeline"] for row in json.loads(done.stdout)} == {
         "contrastive-batch",
+        "improvement-pairs",
         "preference-pairs",
         "rl-prompts",
         "self-supervised",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import re
 import shutil
 import statistics
 from collections.abc import Iterator
@@ -44,7 +45,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return a lake with a task of every family, which tests read and do not write."""
     made = str(tmp_path_factory.mktemp("generated") / "lake")
     with store.writer(made, author="tests") as writer:
-        load(writer, count=9, seed=4)
+        load(writer, count=len(NAMES), seed=4)
     return made
 
 
@@ -89,7 +90,7 @@ def test_texts_change_only_with_the_revision() -> None:
             texts += [kernel.code, words.describe_kernel(kernel)]
         for text in texts:
             digest.update(text.encode())
-    assert (generated.SUITE_REVISION, digest.hexdigest()[:16]) == ("v2", "99343575a2ca4647")
+    assert (generated.SUITE_REVISION, digest.hexdigest()[:16]) == ("v3", "7858c4fc1936126d")
 
 
 def test_every_text_is_python_and_kernels_are_short() -> None:
@@ -152,6 +153,7 @@ def test_whole_families_are_on_one_side(lake: store.Lake) -> None:
         "softmax",
         "stencil",
         "triangular",
+        "tuned_window",
     }
     labelled = lake.sql(
         "SELECT family, count(*) AS tasks FROM task_labels WHERE suite = 'generated' GROUP BY ALL"
@@ -204,8 +206,8 @@ def test_operations_of_a_reference_are_counted() -> None:
 
 def test_importing_again_adds_nothing_and_more_goes_on(copied_writer: store.Writer) -> None:
     before = {row["task_id"] for row in rows(copied_writer, "SELECT task_id FROM tasks")}
-    assert load(copied_writer, count=9, seed=4).rows == {}
-    assert load(copied_writer, count=11, seed=4, kernels="none").rows["tasks"] == 2
+    assert load(copied_writer, count=len(NAMES), seed=4).rows == {}
+    assert load(copied_writer, count=len(NAMES) + 2, seed=4, kernels="none").rows["tasks"] == 2
     after = {row["task_id"] for row in rows(copied_writer, "SELECT task_id FROM tasks")}
     assert before < after
     assert len(after) == len(before) + 2
@@ -246,3 +248,39 @@ def test_a_count_below_one_is_refused(lake: store.Lake, count: int) -> None:
 def test_a_path_is_refused(lake: store.Lake, tmp_path: Path) -> None:
     with pytest.raises(ImportFailed, match="takes no path"):
         read_refused(lake, tmp_path)
+
+
+def test_held_out_tasks_are_a_test_side_of_their_own(copied_writer: store.Writer) -> None:
+    both = ("tuned_rows", "tuned_window")
+    known = {row["task_id"] for row in rows(copied_writer, "SELECT task_id FROM tasks")}
+    for _ in range(2):
+        load(copied_writer, count=4, held_out=True, kernels="none", families=both)
+    found = rows(
+        copied_writer,
+        "SELECT family, split, task_id FROM task_names WHERE ends_with(family, ':held-out')",
+    )
+    assert sorted((row["family"], row["split"]) for row in found) == [
+        (f"{name}:held-out", "test") for name in both for _ in range(2)
+    ]
+    assert not known & {row["task_id"] for row in found}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("tuned_")])
+def test_settings_of_a_tuned_kernel_differ_in_their_constants_alone(name: str) -> None:
+    for _, task in draw(6, names=(name,)):
+        for language in ("cpp", "triton", "cuda"):
+            texts = [
+                kernel.code.splitlines()
+                for kernel in task.kernels
+                if f"{language}_tuned" in kernel.variant
+            ]
+            assert len(texts) >= 4
+            for lines in zip(*texts, strict=True):
+                if len(set(lines)) == 1:
+                    continue
+                setting = [re.fullmatch(r"([A-Z_]+) = (\d+)  # ([\d, ]+)", line) for line in lines]
+                assert all(setting)
+                for one in setting:
+                    assert one is not None
+                    assert one[2] in one[3].split(", ")
+                assert len({(one[1], one[3]) for one in setting if one}) == 1

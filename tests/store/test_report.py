@@ -204,7 +204,8 @@ def test_every_exhibit_has_its_sql_and_every_anchor_its_place(
     assert sql_of(text) == [answer.sql for answer in answers]
     assert all(answer.rows for answer in answers)
     assert [answer.name for answer in page.unanswered] == [
-        "published_stages", "case_studies", "technique_pairs", "weak_tasks", "tags"
+        "published_stages", "case_studies", "technique_pairs", "weak_tasks", "search_curve",
+        "tags",
     ]  # fmt: skip
 
 

@@ -13,9 +13,9 @@ from pipeline_lakes import Known, Rows, add_small_rows
 
 import store
 import trainers
+from pipelines import Strategy
 from store.errors import LeakageFound
-from trainers.training.exemplars import (
-    Arm,
+from trainers.rollouts.exemplars import (
     Draw,
     derive_step_seed,
     render_bare_prompts,
@@ -74,9 +74,9 @@ def known_ids(lake_and_known: tuple[store.Lake, Known]) -> Known:
     return lake_and_known[1]
 
 
-@pytest.mark.parametrize("arm", ["bucket", "random", "island", "shuffled"])
+@pytest.mark.parametrize("arm", ["bucket", "random", "island", "top", "shuffled"])
 def test_an_arm_shows_kernels_of_the_task_with_scores(
-    lake: store.Lake, known_ids: Known, arm: Arm
+    lake: store.Lake, known_ids: Known, arm: Strategy
 ) -> None:
     draw = replace(DRAW, arm=arm)
     wanted = [known_ids.relu, known_ids.lonely, known_ids.sigmoid, known_ids.relu]

@@ -13,9 +13,9 @@ from evaluators.judge import Config as Judge
 from evaluators.scheduling.pool import Pool
 from trainers.policies.interface import Sampling
 from trainers.rewarding import rules
+from trainers.rollouts.exemplars import Draw
 from trainers.runs import recording
 from trainers.runs.job import Job, Training
-from trainers.training.exemplars import Draw
 from trainers.training.feed import Feed, Sampled
 
 ANSWER = "### Analysis\nFastest: Kernel 1\n\n### Code\n```python\n{}```"

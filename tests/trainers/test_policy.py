@@ -482,7 +482,7 @@ def test_sequences_that_end_leave_the_batch_and_change_no_other(
     file = tmp_path / "bytes" / "generation_config.json"
     given = json.loads(file.read_text("utf-8")) | {"eos_token_id": vocabulary[end]}
     file.write_text(json.dumps(given), "utf-8")
-    monkeypatch.setattr(local_model, "_LEG", 5)
+    monkeypatch.setattr(local_model, "LEG", 5)
     legs = answers(local(tmp_path / "bytes"), texts, temperature=0.0, max_tokens=24)
     assert [legs[place][0].text for place in range(8)] == [
         whole[place][0].text.partition(end)[0] for place in range(8)

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from evaluators import judge as judges
 from evaluators.scheduling.pool import Pool, Verdict
+from pipelines import ExemplarOptions
 from store.commandline import echo
 from store.commandline.escape import quote_name
 from store.commandline.members import Common
@@ -20,13 +21,15 @@ from store.errors import FlywheelError
 from trainers.policies import interface
 from trainers.policies.interface import Budget, EndpointFailed, Prices, Sampling, Serving
 from trainers.rollouts.outcome import Outcome
-from trainers.rollouts.plan import Config
+from trainers.rollouts.plan import Config, Search
 
 _DEFAULT = Common()
 _REASONS = 3
 _CONFIG = Config()
 _SAMPLING = Sampling()
 _EVALUATION = judges.Config()
+_SEARCH = Search()
+_EXEMPLARS = ExemplarOptions()
 
 
 def rollout(
@@ -35,6 +38,8 @@ def rollout(
     policy: Annotated[list[str], Parameter(negative="", consume_multiple=False)],
     config: Annotated[Config, Parameter(name="*")] = _CONFIG,
     sampling: Annotated[Sampling, Parameter(name="*")] = _SAMPLING,
+    search: Annotated[Search, Parameter(name="*")] = _SEARCH,
+    draw: Annotated[ExemplarOptions, Parameter(name="draw", show=False)] = _EXEMPLARS,
     limit: int | None = None,
     judge: bool = True,
     device: str = "auto",
@@ -59,9 +64,14 @@ def rollout(
     command at any time and run it again to resume; it samples only missing attempts. The exit code
     is 1 if an endpoint refuses requests or is unavailable; earlier attempts stay stored.
 
+    With --rounds, the command searches without training: each round shows kernels that earlier
+    rounds have stored, chosen by --strategy.
+
     Examples:
       trainers rollout --dataset sft --policy hf:runs/sft/final --attempts 4
       trainers rollout --dataset rl-prompts --policy http://localhost:8000/v1#qwen
+      trainers rollout --dataset rl-prompts --policy hf:FOLDER --rounds 4 \\
+        --attempts 32 --strategy bucket --strategy none
       trainers rollout --dataset sft --policy https://api.example.com/v1#large \\
         --no-judge --budget-usd 5 --usd-per-mtok-in 0.5 --usd-per-mtok-out 2
 
@@ -76,6 +86,11 @@ def rollout(
         Number of attempts.
     sampling
         Options of sampling.
+    search
+        Options of a search.
+    draw
+        Options of a search's exemplars, such as --draw.exemplars 3 (`pipelines show
+        contrastive-batch`).
     limit
         Use only the first N prompts.
     judge
@@ -116,11 +131,16 @@ def rollout(
     """
     import store
     from trainers.rollouts import dataset_prompts, waves
+    from trainers.rollouts.search import run_search
 
     prices = Prices(usd_per_mtok_in=usd_per_mtok_in, usd_per_mtok_out=usd_per_mtok_out)
     if budget_usd is not None and prices.usd(1, 1) is None:
         raise FlywheelError(
             "--budget-usd needs prices", "Give --usd-per-mtok-in and --usd-per-mtok-out."
+        )
+    if search.rounds is not None and not judge:
+        raise FlywheelError(
+            "a search shows measured kernels, so --rounds needs the judge", "Omit --no-judge."
         )
     serving = Serving(
         device=model_device,
@@ -140,16 +160,21 @@ def rollout(
     with ExitStack() as stack:
         progress = stack.enter_context(show_progress(quiet=common.quiet))
         pool = stack.enter_context(_Pool(common.lake, device, evaluation)) if judge else None
-        outcome = waves.run_rollout(
-            common.lake,
-            policies,
-            prompts,
-            sampling,
-            config,
-            pool,
-            progress,
-            told={"dataset": dataset, "limit": limit},
-        )
+        if search.rounds is not None and pool is not None:
+            outcome = run_search(
+                common.lake, policies, prompts, sampling, config, search, draw, pool, progress
+            )
+        else:
+            outcome = waves.run_rollout(
+                common.lake,
+                policies,
+                prompts,
+                sampling,
+                config,
+                pool,
+                progress,
+                told={"dataset": dataset, "limit": limit},
+            )
     _report(outcome, quiet=common.quiet)
 
 
@@ -210,8 +235,16 @@ class _Pool:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
+    @property
+    def device_name(self) -> str:
+        """Name of the device that the judges use."""
+        return str(self._start().device["name"])
+
     def judge(self, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Verdict]:
         """Return the verdicts of kernels on tasks."""
+        return self._start().judge(wanted)
+
+    def _start(self) -> Pool:
         if self._pool is None:
             self._pool = self._stack.enter_context(self._make())
-        return self._pool.judge(wanted)
+        return self._pool

@@ -14,7 +14,7 @@ from trainers.policies.interface import FAILED, Completion, Sampling, Serving
 
 log = logging.getLogger(__name__)
 
-_LEG = 128
+LEG = 128
 """Number of tokens after which ended sequences are removed from the batch."""
 
 
@@ -162,7 +162,7 @@ class Local:
         left, cache = list(range(len(rows))), None
         with torch.inference_mode():
             while left and len(rows[left[0]]) < most:
-                leg = min(_LEG, most - len(rows[left[0]]))
+                leg = min(LEG, most - len(rows[left[0]]))
                 made = self._model.generate(
                     input_ids=ids,
                     attention_mask=mask,

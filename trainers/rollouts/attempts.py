@@ -32,6 +32,10 @@ class ShownPrompt:
     lake_id: str
     snapshot_id: int
     """Lake and snapshot that the prompt was rendered from."""
+    namespace: str | None = None
+    """Namespace of the attempts at it."""
+    step: int | None = None
+    """Training step or search round of the attempts at it."""
 
     @property
     def prompt_id(self) -> str:
@@ -142,6 +146,8 @@ def _describe_prompt(asked: ShownPrompt) -> Row:
         "exemplar_scores": asked.exemplar_scores,
         "lake_id": asked.lake_id,
         "snapshot_id": asked.snapshot_id,
+        "namespace": asked.namespace,
+        "step": asked.step,
     }
 
 

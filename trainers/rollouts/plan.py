@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import store
-from pipelines import query
+from pipelines import Strategy, query
 from store import read_sql
 from store.errors import FlywheelError
 from store.ids import content_id
@@ -37,6 +38,30 @@ class Config:
                 f"{given} asks for nothing",
                 "Attempts and wave are 1 or more, keep is 0 or more.",
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """Options of a search."""
+
+    rounds: int | None = None
+    """Search in N rounds: each makes new prompts of the tasks of --dataset, whose exemplars are
+    kernels that earlier rounds stored, and makes --attempts / N attempts at each task."""
+    strategy: tuple[Strategy, ...] = ("bucket",)
+    """In a search: strategy of contrastive-batch that draws the exemplars. Repeat it for several
+    arms, which do not see each other's kernels."""
+    search: str = "search"
+    """In a search: its name, the first part of the namespaces NAME/STRATEGY/SEED/POLICY."""
+    pipeline: str = "contrastive-batch"
+    """In a search: pipeline that makes the prompts."""
+    budget_s: float | None = None
+    """In a search: begin no round after this many seconds of rounds, those of earlier commands
+    included (default: no limit)."""
+
+    def __post_init__(self) -> None:
+        """Refuse a search without rounds or arms."""
+        if self.rounds is not None and (self.rounds < 1 or not self.strategy):
+            raise FlywheelError("a search has one round and one strategy at least")
 
 
 @dataclass(kw_only=True)
@@ -84,25 +109,34 @@ def plan_units(
     lake: store.Lake, policy_id: str, prompts: Sequence[ShownPrompt], sampling: Sampling
 ) -> list[Unit]:
     """Return the work of one policy, with the attempts that the lake has."""
+    units: dict[str, Unit] = {}
+    for asked in prompts:
+        group = Group(asked=asked, group_id=make_group_id(asked, policy_id, sampling))
+        units.setdefault(asked.task_id, Unit(groups=[])).groups.append(group)
+    add_stored_attempts(lake, list(units.values()))
+    return list(units.values())
+
+
+def add_stored_attempts(lake: store.Lake, units: Sequence[Unit]) -> None:
+    """Add the attempts and verdicts that the lake has to units of new groups."""
+    stored = read_groups(lake, [group.group_id for unit in units for group in unit.groups])
+    for unit in units:
+        for group in unit.groups:
+            row = stored.get(group.group_id)
+            if row is not None:
+                group.attempts, group.next_index = row["attempts"], row["next_index"]
+                unit.kernels |= set(row["kernel_ids"])
+                unit.correct |= set(row["correct_ids"])
+                unit.unjudged |= set(row["unjudged_ids"])
+
+
+def read_groups(lake: store.Lake, group_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return what the lake has of each group: attempts, next index, and kernels by verdict."""
     import pyarrow as pa
 
-    groups = [
-        Group(asked=asked, group_id=make_group_id(asked, policy_id, sampling)) for asked in prompts
-    ]
-    ids = pa.table({"group_id": pa.array([one.group_id for one in groups])})
+    ids = pa.table({"group_id": pa.array(group_ids, pa.string())})
     sql = read_sql(__file__, "rollout_groups")
-    stored = {row["group_id"]: row for row in query(lake, sql, groups=ids).to_pylist()}
-    units: dict[str, Unit] = {}
-    for group in groups:
-        unit = units.setdefault(group.asked.task_id, Unit(groups=[]))
-        unit.groups.append(group)
-        row = stored.get(group.group_id)
-        if row is not None:
-            group.attempts, group.next_index = row["attempts"], row["next_index"]
-            unit.kernels |= set(row["kernel_ids"])
-            unit.correct |= set(row["correct_ids"])
-            unit.unjudged |= set(row["unjudged_ids"])
-    return list(units.values())
+    return {row["group_id"]: row for row in query(lake, sql, groups=ids).to_pylist()}
 
 
 def count_attempts(units: Sequence[Unit]) -> int:

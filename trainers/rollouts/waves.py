@@ -90,7 +90,7 @@ def run_rollout(
     with store.writer(lake_url, author=f"trainers {NAME}") as writer:
         # Include the rows that an earlier run has only spooled.
         snapshot = writer.flush()
-        work = _Work(writer, sampling, config, judge, progress)
+        work = Work(writer, sampling, config, judge, progress)
         plans: list[tuple[Policy, Tally, list[Unit]]] = []
         with writer.reader() as lake:
             origin = (lake.lake_id, lake.snapshot)
@@ -113,7 +113,7 @@ def run_rollout(
             "prompts": len(prompts),
             **(told or {}),
         }
-        run = _make_run_row(work.run_id, configuration, origin)
+        run = make_run_row(work.run_id, NAME, configuration, origin)
         writer.append({"runs": [run], "policies": rows}, message="rollout begins")
         for one, tally, units in plans:
             try:
@@ -129,13 +129,14 @@ def run_rollout(
     )
 
 
-def _make_run_row(
-    run_id: str, configuration: Mapping[str, Any], origin: tuple[str, int]
+def make_run_row(
+    run_id: str, name: str, configuration: Mapping[str, Any], origin: tuple[str, int]
 ) -> dict[str, Any]:
+    """Return the row of a rollout that reads this lake (id) and snapshot."""
     return {
         "run_id": run_id,
         "kind": "rollout",
-        "name": NAME,
+        "name": name,
         "config": json.dumps(configuration),
         "version": store.__version__,
         "lake_id": origin[0],
@@ -145,7 +146,7 @@ def _make_run_row(
     }
 
 
-class _Work:
+class Work:
     """One run: its writer, its judge, and its kernels."""
 
     def __init__(
@@ -157,7 +158,7 @@ class _Work:
         progress: Progress,
     ) -> None:
         self._writer = writer
-        self._sampling, self._config = sampling, config
+        self.sampling, self.config = sampling, config
         self._judge, self._progress = judge, progress
         self.run_id = ""
         self.written: dict[str, None] = {}
@@ -168,12 +169,12 @@ class _Work:
 
     def sample_all(self, policy: Policy, tally: Tally, units: Sequence[Unit]) -> None:
         """Sample one policy in waves until every task has enough, or the policy stops."""
-        most = len(units) * self._config.attempts
+        most = len(units) * self.config.attempts
         while tally.stopped is None:
             wave = [
                 (unit, *chosen)
                 for unit in units
-                if (chosen := unit.choose_next(self._config)) is not None
+                if (chosen := unit.choose_next(self.config)) is not None
             ]
             if not wave:
                 return
@@ -204,7 +205,7 @@ class _Work:
         most: int,
     ) -> list[tuple[Unit, str]]:
         """Request n attempts of each prompt and store them as they arrive; return new kernels."""
-        sampling = self._sampling
+        sampling = self.sampling
         if sampling.seed is not None:
             moved = int(content_id("seed", str(sampling.seed), str(far))[:16], 16) % _SEEDS
             sampling = replace(sampling, seed=moved)

@@ -21,10 +21,10 @@ from trainers.policies.interface import Completion, Sampling
 from trainers.rewarding import scoring
 from trainers.rewarding.rules import Rule
 from trainers.rewarding.terms import Terms
+from trainers.rollouts import exemplars
 from trainers.rollouts.attempts import ShownPrompt, Tables, make_attempt_rows
+from trainers.rollouts.exemplars import Draw
 from trainers.runs.recording import Run
-from trainers.training import exemplars
-from trainers.training.exemplars import Draw
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,8 +234,7 @@ class Feed:
     def _snapshot_before(self, groups: Sequence[str]) -> int | None:
         """Return the snapshot that attempts of these groups name, if there are any."""
         with self._run.reader() as lake:
-            row = lake.run(read_sql(__file__, "group_snapshot"), [list(groups)]).one()
-        return None if row is None else row["snapshot_id"]
+            return exemplars.find_group_snapshot(lake, groups)
 
     def _read_stored(self, groups: Sequence[str]) -> dict[str, set[tuple[str, int]]]:
         """Return the stored attempts of these groups, with the rules that rewarded them."""

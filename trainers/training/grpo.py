@@ -16,8 +16,8 @@ from accelerate.utils import gather_object
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from store.errors import FlywheelError
+from trainers.rollouts.exemplars import derive_step_seed
 from trainers.runs import processes
-from trainers.training.exemplars import derive_step_seed
 from trainers.training.feed import Feed, Sampled
 
 

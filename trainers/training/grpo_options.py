@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pipelines import ExemplarOptions
+from pipelines import ExemplarOptions, Strategy
 from trainers.runs.job import Training
-from trainers.training.exemplars import (
-    Arm,
-)
 
 if TYPE_CHECKING:
     pass
@@ -21,9 +18,12 @@ class Config(Training, ExemplarOptions):
 
     tasks: tuple[str, ...] = ()
     """Names or ids of the tasks to train on (default: all of the train split)."""
-    arm: Arm = "bucket"
+    arm: Strategy = "bucket"
     """How to draw exemplars. bucket: CUDA-L1's softmax over score buckets. random, island, none:
-    its ablations. shuffled: like bucket, but with their scores shuffled."""
+    its ablations. top: the fastest. shuffled: like bucket, but with their scores shuffled."""
+    namespace: str | None = None
+    """Namespace of the attempts. Prompts show its kernels and those without one, so arms on one
+    lake do not see each other's (default: none, and prompts show all kernels)."""
     steps: int = 100
     """Number of optimization steps."""
     prompts_per_step: int = 4

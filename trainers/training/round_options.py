@@ -36,6 +36,9 @@ class Config(Training):
     give the form of the dataset, because each success is learned as the answer to its prompt."""
     per_policy: int = 8
     """Maximum number of distinct correct kernels per task that a round trains on."""
+    improvement_share: float = 0.0
+    """Share of a round's rows that are improvement-pairs whose answers the policy wrote, from 0 to
+    below 1. Stage 3 then does not meet exemplars for the first time."""
     repeats: Literal["once", "keep"] = "once"
     """once: train on each distinct kernel once, which slows collapse. keep: train on a kernel as
     often as it was written, as in the REINFORCE gradient."""

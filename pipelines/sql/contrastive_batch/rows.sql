@@ -1,5 +1,6 @@
 -- One row per distinct prompt: the exemplars in the order shown, with their scores as shown.
--- The order is drawn as well, so that the place in the prompt says nothing about the speed.
+-- The order is drawn as well, so that the place in the prompt says nothing about the speed. With
+-- strategy shuffled, the scores are in an order of their own, which another hash draws.
 -- `exemplars` (row_index, task_id, draw, kernel_id, score) is registered, and `eligible` (task_id,
 -- workload_id, scored_on, implied) defined.
 WITH task_workloads AS (
@@ -33,7 +34,22 @@ SELECT
     gathered.task_id,
     list_transform(gathered.shown, lambda one: one.kernel_id) AS kernel_ids,
     list_transform(gathered.shown, lambda one: one.kernel_id) AS exemplar_kernel_ids,
-    list_transform(gathered.shown, lambda one: one.score) AS exemplar_scores,
+    CASE
+        WHEN $strategy = 'shuffled'
+            THEN list_transform(
+                list_sort(list_transform(
+                    gathered.shown,
+                    lambda one, place: {
+                        'turn': md5_number_lower(concat_ws(
+                            ':', $seed, 'shuffled', gathered.task_id, gathered.draw, place
+                        )),
+                        'score': one.score
+                    }
+                )),
+                lambda one: one.score
+            )
+        ELSE list_transform(gathered.shown, lambda one: one.score)
+    END AS exemplar_scores,
     list_transform(gathered.shown, lambda one: one.scored_on) AS exemplar_devices,
     list_transform(gathered.shown, lambda one: one.implied) AS exemplar_implied,
     len(gathered.shown) BETWEEN 1 AND $exemplars - 1 AS reference_shown,

@@ -146,6 +146,11 @@ _WITH_TENSOR: tuple[Op, ...] = (
 # fmt: on
 # Operations after a product of matrices, which work for values of any size.
 AFTER_PRODUCT = ("scale", "ReLU", "leaky ReLU", "absolute value", "softsign")
+# Operations that cost less than reading the element, so that how the work is divided decides.
+CHEAP = (
+    "scale", "shift", "drop", "ReLU", "leaky ReLU", "square", "absolute value", "cut", "softsign",
+    "root", "inverse",
+)  # fmt: skip
 _NAMES = {op.title: "y" for op in _WITH_TENSOR if op.operand == "input"} | {
     "column scale": "scale",
     "column bias": "bias",

@@ -33,6 +33,7 @@ _TECHNIQUES = {
     "skips_zeros": "Most or all of the product that cannot reach the answer is left out.",
     "threads": "The work is shared among as many threads as PyTorch uses.",
     "tiling": "Elements of a tile share the cache lines that they are read from.",
+    "tuned": "Which constants are the best depends on the sizes.",
     "unrolling": "The loads of a thread do not wait for each other.",
     "vectorised": "-O3 -march=native -ffast-math let the compiler use vector instructions.",
     "warp_shuffle": "Threads of a warp combine values by shuffles, without a barrier.",

@@ -12,6 +12,7 @@ from store.report import (
     findings,
     leaderboards,
     overview,
+    search,
     summary,
     techniques,
     training,
@@ -33,6 +34,7 @@ _SECTIONS = (
     best,
     findings,
     training,
+    search,
     overview,
 )
 

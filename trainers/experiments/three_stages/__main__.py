@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
 import time
-from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 from trainers.experiments import three_stages
 from trainers.experiments.three_stages.sizes import PRESETS
-from trainers.experiments.three_stages.study import Study
-
-
-@contextlib.contextmanager
-def _lock_folder(out: Path) -> Generator[None]:
-    """Hold the folder: a second driver in it is refused."""
-    import fcntl
-
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            sys.exit(f"another process is at work in {out}")
-        yield
+from trainers.experiments.three_stages.study import Study, lock_folder
 
 
 def main() -> None:
@@ -55,7 +39,7 @@ def main() -> None:
     if not sizes.model:
         parser.error(f"preset {given.preset} needs --model FOLDER")
     out = given.out.absolute()
-    with _lock_folder(out):
+    with lock_folder(out):
         study = Study(out, sizes, given.seed, given.budget_s or sizes.budget_s, given.total_s)
         begun = time.monotonic()
         for steps in study.list_steps():

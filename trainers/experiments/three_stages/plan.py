@@ -254,6 +254,7 @@ class Plan:
     def _contrastive_words(self, arm: str, seed: int) -> Callable[[], list[str]]:
         return lambda: [
             *("--model", str(self._find_start("self-supervised", "sft")), "--arm", arm),
+            *("--namespace", f"contrastive/{arm}/{seed}"),
             # A step with its own device does not see the others.
             *("--device", self.devices[0] if len(self.devices) == 1 else "cuda:0"),
             *("--seed", str(seed)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -90,14 +92,19 @@ class Study(Plan):
         if kernel is not None:
             lineage = self._require("lineage", ["store", "show", kernel, "--lineage"])
             (folder / "lineage.txt").write_text(lineage, "utf-8")
-        self._require("export", ["store", "export", "parquet", str(folder / "tables")])
-        names, model = {str(self.out): "OUT"}, Path(self.sizes.model)
-        mask_names(folder, names | ({f"{model.parent}/": ""} if model.is_absolute() else {}))
+        self.export_tables(folder)
         told = {
             "seconds": self.seconds,
             "models": {k: str(v) for k, v in self.find_models().items()},
         }
         (self.out / "seconds.json").write_text(json.dumps(told, indent=1) + "\n", "utf-8")
+
+    def export_tables(self, folder: Path) -> None:
+        """Write all tables to a folder, and mask names of this machine in all of its files."""
+        shutil.rmtree(folder / "tables", ignore_errors=True)
+        self._require("export", ["store", "export", "parquet", str(folder / "tables")])
+        names, model = {str(self.out): "OUT"}, Path(self.sizes.model)
+        mask_names(folder, names | ({f"{model.parent}/": ""} if model.is_absolute() else {}))
 
     def _find_shown_kernel(self) -> str | None:
         """Return a kernel that was written to a prompt with exemplars."""
@@ -167,6 +174,20 @@ class Study(Plan):
     def _read_log(self, step: Step) -> str:
         file = self.out / "logs" / f"{step.name}.txt"
         return file.read_text("utf-8", errors="replace").rpartition("\n$ ")[2]
+
+
+@contextlib.contextmanager
+def lock_folder(out: Path) -> Generator[None]:
+    """Hold the folder: a second driver in it is refused."""
+    import fcntl
+
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            sys.exit(f"another process is at work in {out}")
+        yield
 
 
 def say(step: Step, text: str) -> None:

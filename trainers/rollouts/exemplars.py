@@ -1,4 +1,4 @@
-"""Prompts of one training step: tasks with exemplars from a pinned snapshot.
+"""Prompts of one training step or search round: tasks with exemplars from a pinned snapshot.
 
 Draw and text equal those of the pipeline contrastive-batch. A prompt is a pure function of lake,
 snapshot, seed and task, so a step can be rendered again.
@@ -9,27 +9,30 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, TypeAlias
 
 import pipelines
 import store
-from pipelines import ExemplarOptions, Job, Request, Row, contrastive_batch
+from pipelines import ExemplarOptions, Job, Purpose, Request, Strategy
+from store import read_sql
+from store.commandline.members import find_member
 from store.errors import EmptyDataset, LeakageFound
 from trainers.rollouts.attempts import ShownPrompt
-
-Arm: TypeAlias = Literal["bucket", "random", "island", "none", "shuffled"]
-_PURPOSE = "train"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Draw(ExemplarOptions):
     """How exemplars are drawn."""
 
-    arm: Arm
-    """bucket, random, island and none are strategies of contrastive-batch; shuffled is bucket with
-    the scores of a prompt dealt out anew among its kernels."""
+    arm: Strategy
+    """Strategy of contrastive-batch."""
     device: str
     """Name of the device whose speedups are shown."""
+    namespace: str | None = None
+    """Namespace of the attempts; prompts show its kernels and those without one (None: all)."""
+    purpose: Purpose = "train"
+    """Split of the tasks: train, or eval for those of the test split."""
+    pipeline: str = "contrastive-batch"
+    """Pipeline that makes the prompts."""
 
 
 def derive_step_seed(seed: int, step: int, draw: int = 0) -> int:
@@ -47,11 +50,11 @@ def render_prompts(
     Args:
         lake: Pinned to the snapshot.
         draw: How exemplars are drawn.
-        seed: Seed of this step (`step_seed`).
+        seed: Seed of this step (`derive_step_seed`).
         wanted: Tasks, by id.
 
     Raises:
-        LeakageFound: a task is not in the train split.
+        LeakageFound: a task is not of the draw's purpose.
     """
     times = Counter(wanted)
     known: dict[str, list[ShownPrompt]] = {}
@@ -63,8 +66,8 @@ def render_prompts(
     foreign = sorted(set(times) - set(known))
     if foreign:
         raise LeakageFound(
-            f"task {foreign[0][:12]} is not one to train on ({len(foreign)} such)",
-            "Make the list of tasks by `pipelines run rl-prompts`: it has none of the test split.",
+            f"task {foreign[0][:12]} is not one for --purpose {draw.purpose} ({len(foreign)} such)",
+            "Make the list of tasks by `pipelines run rl-prompts` with this purpose.",
         )
     seen: Counter[str] = Counter()
     prompts: list[ShownPrompt] = []
@@ -87,18 +90,23 @@ def _render_tasks(
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    module = find_member("pipelines", draw.pipeline).load()
+    options = {
+        "strategy": draw.arm,
+        "per_task": per_task,
+        "device": draw.device,
+        "namespace": draw.namespace,
+        **pipelines.copy_exemplar_options(draw),
+    }
+    # A pipeline without exemplars, such as rl-prompts, has none of these options.
+    known = {field.name for field in fields(module.Config)}
     job = Job(
         lake=lake,
-        pipeline="contrastive-batch",
-        module=contrastive_batch,
-        config=contrastive_batch.Config(
-            strategy="bucket" if draw.arm == "shuffled" else draw.arm,
-            per_task=per_task,
-            device=draw.device,
-            **copy_exemplar_options(draw),
-        ),
-        request=Request(purpose=_PURPOSE, seed=seed),
-        name="contrastive-batch",
+        pipeline=draw.pipeline,
+        module=module,
+        config=module.Config(**{name: options[name] for name in options if name in known}),
+        request=Request(purpose=draw.purpose, seed=seed),
+        name=draw.pipeline,
         counter=pipelines.make_counter(None),
     )
     try:
@@ -109,29 +117,22 @@ def _render_tasks(
     found: dict[str, list[ShownPrompt]] = {}
     for _, batch in pipelines.fetch_texts(lake, rows, max(rows.num_rows, 1)):
         for row in batch:
-            shown = _shuffle_scores(row, seed) if draw.arm == "shuffled" else row
             asked = ShownPrompt(
                 task_id=row.task.task_id,
-                messages=contrastive_batch.render(shown)["prompt"],
-                template_hash=pipelines.template_hash(contrastive_batch.TEMPLATE),
-                purpose=_PURPOSE,
-                exemplar_kernel_ids=shown.columns["exemplar_kernel_ids"],
-                exemplar_scores=shown.columns["exemplar_scores"],
+                messages=module.render(row)["prompt"],
+                template_hash=pipelines.template_hash(module.TEMPLATE),
+                purpose=draw.purpose,
+                exemplar_kernel_ids=row.columns.get("exemplar_kernel_ids", []),
+                exemplar_scores=row.columns.get("exemplar_scores", []),
                 lake_id=lake.lake_id,
                 snapshot_id=lake.snapshot,
+                namespace=draw.namespace,
             )
             found.setdefault(asked.task_id, []).append(asked)
     return found
 
 
-def _shuffle_scores(row: Row, seed: int) -> Row:
-    """Return a row whose scores are in an order that a hash draws."""
-    scores: list[float] = row.columns["exemplar_scores"]
-    parts = ("shuffled", str(seed), row.task.task_id, str(row.columns["draw"]))
-    order = sorted(range(len(scores)), key=lambda at: store.ids.content_id(*parts, str(at)))
-    return replace(row, columns=row.columns | {"exemplar_scores": [scores[at] for at in order]})
-
-
-def copy_exemplar_options(options: ExemplarOptions) -> dict[str, Any]:
-    """Return the options of exemplars alone, as arguments of another class that extends them."""
-    return {field.name: getattr(options, field.name) for field in fields(ExemplarOptions)}
+def find_group_snapshot(lake: store.Lake, groups: Sequence[str]) -> int | None:
+    """Return the snapshot that stored attempts of these groups name, or None without attempts."""
+    row = lake.run(read_sql(__file__, "group_snapshot"), [list(groups)]).one()
+    return None if row is None else row["snapshot_id"]

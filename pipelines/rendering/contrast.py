@@ -1,0 +1,115 @@
+"""Text of prompts that show scored kernels, and of the faster kernel as their answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pipelines.contract.baselines import describe_baseline
+from pipelines.contract.rows import Kernel, Message, Row
+from pipelines.rendering.templates import describe_sizes, render, render_files, render_task
+from store.code.constants import read_constants
+
+_MOST_CHANGES = 6
+"""Maximum number of constants that a text names; more say nothing about what mattered."""
+
+
+def render_contrast(row: Row) -> list[Message]:
+    """Return the prompt of a task with the kernels of a row and their scores."""
+    columns = row.columns
+    shown = [
+        {
+            "score": f"{score:.2f}x" + (f" on {place}" if place != columns["device"] else ""),
+            "text": render_files(kernel),
+            "implied": implied,
+        }
+        for kernel, score, place, implied in zip(
+            row.kernels,
+            columns["exemplar_scores"],
+            columns.get("exemplar_devices", ()),
+            columns.get("exemplar_implied", ()),
+            strict=True,
+        )
+    ]
+    if columns["reference_shown"]:
+        text = "The reference itself, as it stands under Task."
+        shown.append({"score": "1.00x", "text": text, "implied": False})
+    text = render(
+        "contrastive.j2",
+        task_block=render_task(row.task),
+        workload=describe_sizes(columns["_axes"]),
+        shown=shown,
+        other_gpus=any(place != columns["device"] for place in columns.get("exemplar_devices", ())),
+        evidence=columns["evidence"],
+        device=columns["device"],
+        device_kind=columns["_device_kind"],
+        baseline_words=describe_baseline(columns["baseline"]),
+    )
+    return [{"role": "user", "content": text}]
+
+
+def render_improvement(row: Row) -> dict[str, list[Message]]:
+    """Return prompt and completion of an improvement (`select_improvements`).
+
+    The last kernel of the row is the answer; those before it are shown. What the answer says about
+    them comes from the facts of the store and from the text of the kernels.
+    """
+    shown = row.kernels[:-1]
+    unimplied = [False] * len(shown)
+    columns: dict[str, Any] = row.columns | {
+        "reference_shown": False,
+        "exemplar_implied": unimplied,
+    }
+    scores: list[float] = columns["exemplar_scores"]
+    facts = [
+        one | {"constants": _read_all_constants(kernel)}
+        for one, kernel in zip(columns["_facts"], row.kernels, strict=True)
+    ]
+    # Equal scores as shown: the first of them is named.
+    fastest = max(range(len(shown)), key=lambda place: (scores[place], -place))
+    text = render(
+        "improvement.j2",
+        part="answer",
+        shown=facts[:-1],
+        answer=facts[-1],
+        fastest=fastest,
+        changes=_describe_changes(facts[fastest], facts[-1]),
+        gain=columns["gain"],
+        score=columns["score"],
+        kernel=row.kernels[-1],
+    )
+    return {
+        "prompt": render_contrast(replace(row, kernels=shown, columns=columns)),
+        "completion": [{"role": "assistant", "content": text}],
+    }
+
+
+def _read_all_constants(kernel: Kernel) -> dict[str, int]:
+    texts = [kernel.code, *(text for _, text in kernel.other_files)]
+    return read_constants("\n".join(texts))
+
+
+def _describe_changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Return one sentence for each kind of change between two kernels."""
+    changes: list[str] = []
+    if before["language"] != after["language"]:
+        changes.append(f"Write it in {after['language']} instead of {before['language']}.")
+    added = [one for one in after["techniques"] if one not in before["techniques"]]
+    removed = [one for one in before["techniques"] if one not in after["techniques"]]
+    if added:
+        changes.append(f"Add {_join(added)}.")
+    if removed:
+        changes.append(f"Leave out {_join(removed)}.")
+    old, new = before["constants"], after["constants"]
+    values = [
+        f"`{name}` = {value}" + (f" instead of {old[name]}" if name in old else "")
+        for name, value in new.items()
+        if old.get(name) != value
+    ]
+    if 0 < len(values) <= _MOST_CHANGES:
+        changes.append(f"Set {', '.join(values)}.")
+    return changes
+
+
+def _join(techniques: list[str]) -> str:
+    return ", ".join(one.replace("_", " ") for one in techniques)

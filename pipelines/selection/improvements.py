@@ -1,0 +1,132 @@
+"""Improvements from measured history: slower kernels to show, and a faster one as the answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pipelines.contract.exemplars import DrawOptions, Improvements, copy_exemplar_options
+from pipelines.contract.request import Request
+from pipelines.contract.rows import Selection
+from pipelines.selection.draws import check_options, draw
+from pipelines.selection.relations import keep, query
+from pipelines.selection.scores import find_device_kind, find_scores
+from pipelines.selection.sql_files import sql
+from pipelines.selection.tasks import select_tasks
+from store.errors import DatasetError, EmptyDataset
+
+if TYPE_CHECKING:
+    import store
+
+
+def select_improvements(lake: store.Lake, request: Request, options: Improvements) -> Selection:
+    """Return one row per improvement: its exemplars, then the faster kernel, in `kernel_ids`.
+
+    Raises:
+        EmptyDataset: no kernel is faster than enough others by the margin.
+        DatasetError: an option is out of its range.
+    """
+    import pyarrow as pa
+
+    if not options.margin >= 1:
+        raise DatasetError(f"--margin {options.margin} is below 1", "Give a ratio such as 1.1.")
+    if options.per_task < 1:
+        raise DatasetError(f"--per-task {options.per_task} is too few", "Give 1 or more.")
+    drawing = DrawOptions(**copy_exemplar_options(options), strategy=options.strategy)
+    check_options(drawing)
+    tasks = select_tasks(lake, request)
+    scores = find_scores(
+        lake,
+        request,
+        tasks.rows,
+        evidence="measured",
+        device=options.device,
+        baseline=options.baseline,
+    )
+    shared = {"seed": request.seed, "exemplars": options.exemplars}
+    winners = query(
+        lake,
+        sql("shared", "improvement_winners"),
+        {
+            **shared,
+            "margin": options.margin,
+            "per_task": options.per_task,
+            "policy": options.policy,
+            "round": options.round,
+        },
+        eligible=scores.eligible,
+    )
+    if winners.num_rows == 0:
+        raise EmptyDataset(
+            f"no row is left: no kernel on {scores.device} is {options.margin} times faster than "
+            f"{options.exemplars} others of its task",
+            "Lower --margin or --exemplars, or measure more kernels.",
+        )
+    losers = keep(
+        lake,
+        sql("shared", "improvement_losers"),
+        {"margin": options.margin},
+        winners=winners,
+        eligible=scores.eligible,
+    )
+    pairs = winners.select(["pair_id"]).rename_columns(["task_id"])
+    exemplars = draw(lake, pairs, losers, drawing, Request(seed=request.seed))
+    rows = query(
+        lake,
+        sql("shared", "improvement_rows"),
+        {**shared, "device": scores.device, "baseline": options.baseline},
+        winners=winners,
+        exemplars=exemplars,
+        eligible=scores.eligible,
+    )
+    dropped = tasks.dropped | {f"kernel: {why}": n for why, n in scores.dropped.items()}
+    short = winners.num_rows - rows.num_rows
+    kind = pa.repeat(find_device_kind(lake, scores.device), rows.num_rows)
+    return Selection(
+        rows=rows.append_column("_device_kind", kind),
+        dropped=dropped | ({"row: too few different scores": short} if short else {}),
+        notes={
+            **scores.notes,
+            "baseline": options.baseline,
+            "evidence": "measured",
+            "margin": f"{options.margin} between interval bounds",
+            "strategy": options.strategy,
+        },
+    )
+
+
+def mix_improvements(
+    lake: store.Lake, request: Request, singles: Selection, share: float, options: Improvements
+) -> Selection:
+    """Return a selection in which `share` of the rows are improvements, evenly spread.
+
+    If the lake has fewer improvements, all of them are taken, and the notes say how many.
+
+    Raises:
+        DatasetError: the share is not from 0 to below 1.
+    """
+    import pyarrow as pa
+
+    if not 0 <= share < 1:
+        raise DatasetError(
+            f"--improvement-share {share} is not a share", "Give a number from 0 to below 1."
+        )
+    count = round(singles.rows.num_rows * share / (1 - share))
+    if not count:
+        return singles
+    try:
+        pairs = select_improvements(lake, request, options).rows.slice(0, count)
+    except EmptyDataset:
+        return replace(singles, notes=singles.notes | {"improvements": f"0 of {count} asked for"})
+    merged = pa.concat_tables([singles.rows, pairs], promote_options="permissive")
+    places = [
+        ((index + 0.5) / table.num_rows, kind, index)
+        for kind, table in enumerate((singles.rows, pairs))
+        for index in range(table.num_rows)
+    ]
+    order = [kind * singles.rows.num_rows + index for _, kind, index in sorted(places)]
+    return replace(
+        singles,
+        rows=merged.take(order),
+        notes=singles.notes | {"improvements": f"{pairs.num_rows} of {count} asked for"},
+    )

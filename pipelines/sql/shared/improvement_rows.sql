@@ -1,0 +1,87 @@
+-- One row per improvement: the exemplars in the order shown, then the faster kernel, with facts.
+-- The order is drawn by a hash, as in contrastive-batch. A draw with fewer exemplars than asked for
+-- is left out. gain is how many times faster the answer is than the fastest exemplar, between the
+-- nearest bounds of the two intervals. Facts are what the newest extractor sees in a kernel, its
+-- measured time, and the bottleneck that the newest profile names.
+-- `winners` (pair_id, task_id, kernel_id, turn) and `exemplars` (task_id: the pair, kernel_id) are
+-- registered, and `eligible` defined.
+WITH used AS (
+    SELECT DISTINCT kernel_id
+    FROM (SELECT kernel_id FROM winners UNION ALL SELECT kernel_id FROM exemplars)
+),
+bottlenecks AS (
+    SELECT
+        analyses.kernel_id,
+        max({'at': analyses.created_at, 'id': analyses.analysis_id, 'name': analyses.bottleneck})
+            .name AS bottleneck
+    FROM analyses
+    SEMI JOIN used ON used.kernel_id = analyses.kernel_id
+    WHERE
+        analyses.kind = 'profiler'
+        AND analyses.bottleneck <> 'unknown'
+        -- Names only: imported and pulled rows are foreign text, and the answer has headings.
+        AND regexp_full_match(analyses.bottleneck, '[a-z0-9_]{1,40}')
+    GROUP BY analyses.kernel_id
+),
+facts AS (
+    SELECT
+        eligible.task_id, eligible.kernel_id, eligible.score, eligible.score_low,
+        eligible.score_high, eligible.workload_id, eligible.scored_on,
+        {
+            'kernel_ms': eligible.kernel_ms,
+            'language': features."language",
+            'techniques': list_filter(
+                coalesce(features.techniques, []),
+                lambda one: regexp_full_match(one, '[a-z0-9_]{1,40}')
+            ),
+            'bottleneck': bottlenecks.bottleneck
+        } AS facts
+    FROM eligible
+    SEMI JOIN used ON used.kernel_id = eligible.kernel_id
+    LEFT JOIN features ON features.kernel_id = eligible.kernel_id
+    LEFT JOIN bottlenecks ON bottlenecks.kernel_id = eligible.kernel_id
+),
+gathered AS (
+    SELECT
+        winners.pair_id, winners.task_id, winners.kernel_id, winners.turn,
+        max(facts.score_high) AS beaten,
+        list(
+            {
+                'kernel_id': facts.kernel_id, 'score': round(facts.score, 2),
+                'scored_on': facts.scored_on, 'facts': facts.facts
+            }
+            ORDER BY md5_number_lower(
+                concat_ws(':', $seed, 'shown', winners.pair_id, facts.kernel_id)
+            )
+        ) AS shown
+    FROM winners
+    INNER JOIN exemplars ON exemplars.task_id = winners.pair_id
+    INNER JOIN facts
+        ON facts.task_id = winners.task_id AND facts.kernel_id = exemplars.kernel_id
+    GROUP BY winners.pair_id, winners.task_id, winners.kernel_id, winners.turn
+    HAVING count(*) = $exemplars
+)
+SELECT
+    gathered.task_id,
+    list_append(
+        list_transform(gathered.shown, lambda one: one.kernel_id), gathered.kernel_id
+    ) AS kernel_ids,
+    gathered.kernel_id,
+    list_transform(gathered.shown, lambda one: one.kernel_id) AS exemplar_kernel_ids,
+    list_transform(gathered.shown, lambda one: one.score) AS exemplar_scores,
+    list_transform(gathered.shown, lambda one: one.scored_on) AS exemplar_devices,
+    round(winner.score, 2) AS score,
+    round(winner.score_low / gathered.beaten, 4) AS gain,
+    'measured' AS evidence,
+    CAST($device AS VARCHAR) AS device,
+    $baseline AS baseline,
+    winner.workload_id,
+    workloads.axes AS _axes,
+    list_append(list_transform(gathered.shown, lambda one: one.facts), winner.facts) AS _facts
+FROM gathered
+INNER JOIN facts AS winner
+    ON winner.task_id = gathered.task_id AND winner.kernel_id = gathered.kernel_id
+LEFT JOIN workloads ON workloads.workload_id = winner.workload_id
+ORDER BY
+    gathered.turn, md5_number_lower(concat_ws(':', $seed, 'task', gathered.task_id)),
+    gathered.task_id

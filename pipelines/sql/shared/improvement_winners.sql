@@ -1,0 +1,50 @@
+-- One row per improvement to teach: a kernel that measured faster than enough others of its task.
+-- A kernel is faster than another where the lower bound of its speedup is at least $margin times
+-- the upper bound of the other's. The kernels of a task take turns in an order drawn by a hash.
+-- With $policy or $round, only kernels that such a policy wrote are winners.
+-- `eligible` (task_id, kernel_id, score, score_low, score_high) is defined.
+WITH placed AS (
+    SELECT
+        task_id, score_high,
+        row_number() OVER (PARTITION BY task_id ORDER BY score_high, kernel_id) AS place
+    FROM eligible
+),
+steps AS (
+    SELECT task_id, score_high, max(place) AS slower
+    FROM placed
+    GROUP BY task_id, score_high
+),
+winners AS (
+    SELECT eligible.task_id, eligible.kernel_id, eligible.score_low
+    FROM eligible
+    ASOF INNER JOIN steps
+        ON steps.task_id = eligible.task_id AND eligible.score_low / $margin >= steps.score_high
+    WHERE
+        steps.slower >= $exemplars
+        AND (
+            ($policy IS NULL AND $round IS NULL)
+            OR EXISTS (
+                SELECT 1
+                FROM generations
+                INNER JOIN policies ON policies.policy_id = generations.policy_id
+                WHERE
+                    generations.task_id = eligible.task_id
+                    AND generations.kernel_id = eligible.kernel_id
+                    AND ($policy IS NULL OR $policy IN (policies.policy_id, policies."name"))
+                    AND ($round IS NULL OR policies.round = $round)
+            )
+        )
+)
+SELECT
+    concat_ws(':', task_id, kernel_id) AS pair_id,
+    task_id,
+    kernel_id,
+    score_low,
+    row_number() OVER (
+        PARTITION BY task_id
+        ORDER BY
+            md5_number_lower(concat_ws(':', $seed, 'winner', task_id, kernel_id)), kernel_id
+    ) AS turn
+FROM winners
+QUALIFY turn <= $per_task
+ORDER BY turn, md5_number_lower(concat_ws(':', $seed, 'task', task_id)), task_id

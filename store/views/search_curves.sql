@@ -1,0 +1,134 @@
+-- One row per namespace, device, baseline and number of attempts k at a task: the best kernels so far.
+-- geomean is the geometric mean over the tasks of the namespace of the best speedup after k attempts
+-- at each; a task without a correct, ranked kernel counts as 1, as does a best kernel that is slower
+-- than the baseline. low and high are 1.96 standard errors of the mean logarithm over tasks. The
+-- best kernel has the largest lower bound, as in all rankings. Attempts count in the order in which
+-- they were made; those that an endpoint failed are none. Baseline best is, for each kernel, the
+-- fastest of the baselines that it was timed against. round is the last that a k-th attempt belongs
+-- to, and seconds are those of the search's rounds up to it, over all of its arms. arm and seed are
+-- parts of a namespace of the form NAME/ARM/SEED.
+WITH attempts AS (
+    SELECT
+        namespace, task_id, kernel_id, policy_id, run_id, step,
+        row_number() OVER (
+            PARTITION BY namespace, task_id ORDER BY step, created_at, generation_id
+        ) AS attempt
+    FROM generations
+    WHERE
+        namespace IS NOT NULL
+        AND task_id IS NOT NULL
+        AND finish_reason IS DISTINCT FROM 'error'
+),
+speeds AS (
+    SELECT kernel_id, task_id, device, baseline, speedup, speedup_low
+    FROM scored_speedups
+    UNION ALL
+    SELECT kernel_id, task_id, device, 'best', min(speedup), min(speedup_low)
+    FROM scored_speedups
+    GROUP BY kernel_id, task_id, device
+),
+measured AS (
+    SELECT
+        attempts.namespace, attempts.task_id, speeds.device, speeds.baseline, attempts.attempt,
+        max({'low': speeds.speedup_low, 'speedup': speeds.speedup}) AS best
+    FROM attempts
+    INNER JOIN speeds
+        ON speeds.kernel_id = attempts.kernel_id AND speeds.task_id = attempts.task_id
+    GROUP BY ALL
+),
+-- The running best of a task changes only where an attempt beats all before it.
+records AS (
+    SELECT
+        *,
+        max(best) OVER (
+            PARTITION BY namespace, device, baseline, task_id ORDER BY attempt
+        ).speedup AS so_far
+    FROM measured
+),
+sizes AS (
+    SELECT
+        namespace, count(DISTINCT task_id) AS tasks, max(attempt) AS attempts,
+        arg_max(policy_id, attempt) AS policy_id
+    FROM attempts
+    GROUP BY namespace
+),
+rounds AS (
+    SELECT namespace, attempt, max(step) AS round
+    FROM attempts
+    GROUP BY namespace, attempt
+),
+round_seconds AS (
+    SELECT runs.namespace, metrics.step AS round, sum(metrics.value) AS seconds
+    FROM metrics
+    INNER JOIN (
+        SELECT DISTINCT namespace, run_id FROM attempts
+    ) AS runs ON runs.run_id = metrics.run_id
+    WHERE metrics."name" = 'search/seconds'
+    GROUP BY runs.namespace, metrics.step
+),
+seconds AS (
+    SELECT
+        rounds.namespace, rounds.attempt, any_value(rounds.round) AS round,
+        sum(round_seconds.seconds) AS seconds
+    FROM rounds
+    LEFT JOIN round_seconds
+        ON
+            round_seconds.namespace = rounds.namespace
+            AND round_seconds.round <= rounds.round
+    GROUP BY rounds.namespace, rounds.attempt
+),
+points AS (
+    -- A namespace without any speedup has a curve as well.
+    SELECT seconds.namespace, places.device, places.baseline, seconds.attempt
+    FROM (SELECT DISTINCT device, baseline FROM measured) AS places
+    CROSS JOIN seconds
+),
+bests AS (
+    SELECT
+        points.namespace, points.device, points.baseline, points.attempt, tasks.task_id,
+        records.so_far
+    FROM points
+    INNER JOIN (SELECT DISTINCT namespace, task_id FROM attempts) AS tasks
+        ON tasks.namespace = points.namespace
+    ASOF LEFT JOIN records
+        ON
+            records.namespace = points.namespace
+            AND records.device = points.device
+            AND records.baseline = points.baseline
+            AND records.task_id = tasks.task_id
+            AND points.attempt >= records.attempt
+),
+summed AS (
+    SELECT
+        namespace, device, baseline, attempt,
+        count(so_far) AS solved,
+        count(*) FILTER (WHERE so_far > 1.01) AS faster,
+        avg(ln(greatest(coalesce(so_far, 1), 1))) AS mean,
+        stddev_samp(ln(greatest(coalesce(so_far, 1), 1))) / sqrt(count(*)) AS error
+    FROM bests
+    GROUP BY namespace, device, baseline, attempt
+)
+SELECT
+    summed.namespace,
+    nullif(regexp_extract(summed.namespace, '^.+/([a-z]+)/\d+(/[0-9a-f]+)?$', 1), '') AS arm,
+    TRY_CAST(
+        regexp_extract(summed.namespace, '^.+/[a-z]+/(\d+)(/[0-9a-f]+)?$', 1) AS BIGINT
+    ) AS seed,
+    policies."name" AS policy,
+    summed.device,
+    summed.baseline,
+    summed.attempt,
+    seconds.round,
+    seconds.seconds,
+    sizes.tasks,
+    summed.solved,
+    summed.faster,
+    exp(summed.mean) AS geomean,
+    exp(summed.mean - 1.96 * summed.error) AS low,
+    exp(summed.mean + 1.96 * summed.error) AS high
+FROM summed
+INNER JOIN sizes ON sizes.namespace = summed.namespace
+INNER JOIN seconds
+    ON seconds.namespace = summed.namespace AND seconds.attempt = summed.attempt
+LEFT JOIN policies ON policies.policy_id = sizes.policy_id
+ORDER BY summed.namespace, summed.device, summed.baseline, summed.attempt

@@ -1,0 +1,214 @@
+"""The experiment with arms: its instrument, a search with it, and the queries of its figures."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import builders
+import pytest
+
+import store
+from pipelines import ExemplarOptions
+from store import ids
+from store.importers import generated
+from store.importers.reading.run import run_import
+from trainers.experiments.exemplar_arms.sizes import ARMS, TEST, TRAIN
+from trainers.experiments.exemplar_arms.turner import Turner, make_handler
+from trainers.policies.interface import Sampling, open_policy
+from trainers.rollouts.attempts import ShownPrompt
+from trainers.rollouts.exemplars import Draw, render_prompts
+from trainers.rollouts.plan import Config, Search
+from trainers.rollouts.search import run_search
+from trainers.rollouts.waves import Pair
+
+QUERIES = Path(__file__).parents[2] / "docs" / "runs"
+ROUNDS, ATTEMPTS = 3, 6
+DEVICE = builders.device("cpu", kind="cpu")
+
+
+def read_speed(code: str) -> float:
+    """Return the speedup of a kernel in a world in which larger constants are always faster."""
+    values = re.findall(r"^[A-Z_]+ = (\d+)  #", code, re.MULTILINE)
+    return round(1 + sum(math.log2(int(value)) for value in values) / 4, 2)
+
+
+@dataclass
+class Stopwatch:
+    """A judge that stores sessions with the speedup that the constants give."""
+
+    lake: str
+    device_name: str = "cpu"
+
+    @dataclass
+    class Verdict:
+        status: str = "correct"
+        quarantined: bool = False
+        equivalent: bool = True
+
+    def judge(self, wanted: Sequence[Pair]) -> dict[Pair, Any]:
+        with store.open(self.lake) as lake:
+            codes = {
+                row["kernel_id"]: row["code"]
+                for row in lake.run("SELECT kernel_id, code FROM kernels").rows()
+            }
+            known = {
+                (row["kernel_id"], row["task_id"])
+                for row in lake.run("SELECT kernel_id, task_id FROM evaluations").rows()
+            }
+        rows: dict[str, list[dict[str, Any]]] = {"evaluations": [], "timings": []}
+        for kernel, task in dict.fromkeys(wanted):
+            if (kernel, task) in known:
+                continue
+            verdict = builders.evaluation(
+                {"kernel_id": kernel},
+                {"task_id": task},
+                {"workload_id": ids.workload_id(task)},
+                DEVICE,
+            )
+            rows["evaluations"].append(verdict)
+            speed = read_speed(codes[kernel])
+            rows["timings"] += builders.session(verdict, [1.0] * 7, eager=[speed] * 7)
+        with store.writer(self.lake, author="judge") as writer:
+            writer.append(rows, "verdicts")
+        return {pair: Stopwatch.Verdict() for pair in wanted}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """Return the address of a turner on loopback."""
+    served = ThreadingHTTPServer(("127.0.0.1", 0), make_handler(Turner(0)))
+    thread = threading.Thread(target=served.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{served.server_address[1]}/v1#turner"
+    served.shutdown()
+    thread.join()
+    served.server_close()
+
+
+@pytest.fixture(scope="module")
+def lake_url(empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a lake with held-out tasks of known families, and of a held-out family."""
+    url = str(tmp_path_factory.mktemp("arms") / "lake")
+    shutil.copytree(empty_lake, url)
+    with store.writer(url, author="tests") as writer:
+        for options in (
+            {"families": TRAIN[:1], "count": 2, "held_out": True},
+            {"families": TEST, "count": 1},
+        ):
+            run_import(writer, generated, None, generated.Config(kernels="none", **options))
+        writer.append({"devices": [DEVICE]}, "device")
+    return url
+
+
+def list_prompts(lake_url: str) -> list[ShownPrompt]:
+    draw = Draw(arm="none", device="cpu", purpose="eval")
+    with store.open(lake_url) as lake:
+        tasks = [row["task_id"] for row in lake.run("FROM tasks ORDER BY task_id").rows()]
+        return render_prompts(lake, draw, 0, tasks)
+
+
+@pytest.fixture(scope="module")
+def searched(lake_url: str, server: str) -> Iterator[store.Lake]:
+    """Return the lake after searches with all arms and two seeds."""
+    for seed in (0, 1):
+        run_search(
+            lake_url,
+            [open_policy(server)],
+            list_prompts(lake_url),
+            Sampling(seed=seed),
+            Config(attempts=ATTEMPTS),
+            Search(rounds=ROUNDS, strategy=ARMS, search="arms"),
+            ExemplarOptions(),
+            Stopwatch(lake_url),
+            lambda *told: None,
+        )
+    with store.open(lake_url) as lake:
+        yield lake
+
+
+def ask(lake: store.Lake, name: str) -> list[dict[str, Any]]:
+    return lake.sql((QUERIES / f"{name}.sql").read_text("utf-8")).rows()
+
+
+def test_the_turner_changes_one_constant_of_the_kernel_that_looks_fastest() -> None:
+    slow = "A = 1  # 1, 2\nB = 4  # 4, 8, 16\nclass ModelNew: pass"
+    fast = slow.replace("A = 1", "A = 2")
+    prompt = "\n".join(
+        f"### Kernel {place}: {score:.2f}x\n\n```python\n{code}\n```\n"
+        for place, (score, code) in enumerate(((1.5, slow), (3.25, fast)), start=1)
+    )
+    turner = Turner(0)
+    answers = {turner.answer(prompt, 0, place) for place in range(8)}
+    assert answers == {turner.answer(prompt, 0, place) for place in range(8)}
+    assert len(answers) > 1
+    for answer in answers:
+        assert "Fastest: Kernel 2" in answer
+        code = answer.split("```python\n")[1].split("\n```")[0]
+        changed = [
+            (one, other)
+            for one, other in zip(fast.splitlines(), code.splitlines(), strict=True)
+            if one != other
+        ]
+        assert len(changed) == 1
+
+
+def test_a_prompt_about_another_task_is_refused() -> None:
+    with pytest.raises(LookupError, match="about no task"):
+        Turner(0).answer("Write a poem.", 0, 0)
+
+
+def test_the_queries_print_the_figures_of_the_protocol(searched: store.Lake) -> None:
+    isolation = ask(searched, "isolation")
+    assert len(isolation) == 2 * (len(ARMS) - 1)
+    assert {row["leaked"] for row in isolation} == {0}
+    figures = {
+        (row["side"], row["arm"], row["other"]): row
+        for row in ask(searched, "primary")
+        if row["part"] == "search"
+    }
+    assert len(figures) == 2 * (len(ARMS) + len(ARMS) * (len(ARMS) - 1))
+    for (side, arm, other), row in figures.items():
+        assert (row["tasks"], row["seeds"]) == (2 if side == "held-out tasks" else 1, 2)
+        assert row["low"] <= row["geomean"] <= row["high"]
+        if other is not None:
+            inverse = figures[side, other, arm]
+            assert row["geomean"] == pytest.approx(1 / inverse["geomean"], rel=1e-3)
+    # The geometric mean is that of the best constants that each arm and seed has found.
+    written = searched.sql(
+        "SELECT namespace, task_id, code FROM generations JOIN kernels USING (kernel_id) "
+        "JOIN task_names USING (task_id) WHERE family = 'tuned_rows:held-out' "
+        "AND namespace LIKE 'arms/bucket/%'"
+    ).rows()
+    best: dict[tuple[str, str], float] = {}
+    for row in written:
+        key = (row["namespace"], row["task_id"])
+        best[key] = max(best.get(key, 1.0), read_speed(row["code"]))
+    mean = math.exp(sum(map(math.log, best.values())) / len(best))
+    assert figures["held-out tasks", "bucket", None]["geomean"] == pytest.approx(mean, rel=1e-3)
+
+
+def test_secondary_figures_count_attempts_and_what_answers_use(searched: store.Lake) -> None:
+    rows = ask(searched, "search_arms")
+    by_arm = {(row["side"], row["arm"]): row for row in rows}
+    assert {arm for _, arm in by_arm} == set(ARMS)
+    for (side, _), row in by_arm.items():
+        assert row["attempts"] == 2 * ATTEMPTS * (2 if side == "held-out tasks" else 1)
+        assert (row["with_code"], row["correct"], row["fast_1"]) == (row["attempts"], 1.0, 1.0)
+        assert row["seconds"] > 0
+    uses = {row["arm"]: row for row in ask(searched, "uses")}
+    assert set(uses) == set(ARMS) - {"none"}
+    for arm, row in uses.items():
+        assert row["names_fastest"] == 1.0
+        # The instrument believes the scores that it is shown.
+        assert row["to_fastest"] > 0.7
+        if arm in ("top", "bucket"):
+            assert row["to_truly_fastest"] == row["to_fastest"]
+    assert uses["shuffled"]["to_truly_fastest"] < uses["bucket"]["to_truly_fastest"]

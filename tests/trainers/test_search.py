@@ -1,0 +1,307 @@
+"""Searches in rounds: arms that do not see each other, resuming, budgets, and the curves."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import builders
+import commands
+import pytest
+from pipeline_lakes import Known, Rows, add_small_rows
+
+import store
+from pipelines import ExemplarOptions, Message
+from store import ids
+from store.errors import FlywheelError
+from trainers.policies.interface import Completion, Sampling
+from trainers.rollouts.dataset_prompts import load_prompts
+from trainers.rollouts.outcome import Outcome
+from trainers.rollouts.plan import Config, Search
+from trainers.rollouts.search import run_search
+from trainers.rollouts.waves import Pair
+
+ISOLATION = Path(__file__).parents[2] / "docs" / "runs" / "isolation.sql"
+ANSWER = """```python
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return x  # {number} runs at {speed:.2f}x
+```"""
+
+
+@dataclass
+class Climber:
+    """A policy whose answers are a little faster than the fastest kernel of the prompt."""
+
+    name: str = "climber"
+    stop_after: int | None = None
+    """Number of prompts after which the process is interrupted."""
+    asked: int = 0
+    sizes: list[int] = field(default_factory=list[int])
+
+    @property
+    def row(self) -> dict[str, Any]:
+        return {
+            "policy_id": ids.content_id("script", self.name),
+            "name": self.name,
+            "kind": "script",
+        }
+
+    def sample(
+        self, prompts: Sequence[list[Message]], n: int, sampling: Sampling
+    ) -> Iterator[tuple[int, list[Completion]]]:
+        self.sizes.append(len(prompts) * n)
+        for index, messages in enumerate(prompts):
+            if self.stop_after is not None and self.asked >= self.stop_after:
+                raise KeyboardInterrupt
+            self.asked += 1
+            text = messages[-1]["content"]
+            shown = [float(one) for one in re.findall(r"^### Kernel \d+: ([\d.]+)x", text, re.M)]
+            speed = max(shown, default=1.0)
+            yield (
+                index,
+                [
+                    Completion(
+                        text=ANSWER.format(
+                            number=ids.content_id(text, str(sampling.seed), str(place))[:8],
+                            speed=speed + 0.1 * (place + 1),
+                        ),
+                        finish_reason="stop",
+                        prompt_tokens=1,
+                        completion_tokens=1,
+                    )
+                    for place in range(n)
+                ],
+            )
+
+    def close(self) -> None:
+        return
+
+
+@dataclass
+class Stopwatch:
+    """A judge that stores a session with the speedup that the kernel's comment names."""
+
+    lake: str
+    device_name: str = "H200"
+    judged: dict[Pair, str] = field(default_factory=dict[Pair, str])
+
+    @dataclass
+    class Verdict:
+        status: str = "correct"
+        quarantined: bool = False
+        equivalent: bool = True
+
+    def judge(self, wanted: Sequence[Pair]) -> dict[Pair, Any]:
+        with store.open(self.lake) as lake:
+            texts = {
+                row["kernel_id"]: row["code"]
+                for row in lake.run("SELECT kernel_id, code FROM kernels").rows()
+            }
+        rows: dict[str, list[dict[str, Any]]] = {"evaluations": [], "timings": []}
+        for kernel, task in dict.fromkeys(wanted):
+            if (kernel, task) in self.judged:
+                continue
+            self.judged[kernel, task] = "correct"
+            speed = float(re.search(r"at ([\d.]+)x", texts[kernel])[1])  # type: ignore[index]
+            evaluation = builders.evaluation(
+                {"kernel_id": kernel},
+                {"task_id": task},
+                {"workload_id": ids.workload_id(task)},
+                builders.device("H200"),
+            )
+            rows["evaluations"].append(evaluation)
+            rows["timings"] += builders.session(evaluation, [1.0] * 7, eager=[speed] * 7)
+        with store.writer(self.lake, author="judge") as writer:
+            writer.append(rows, "verdicts")
+        return {pair: Stopwatch.Verdict() for pair in wanted}
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory, empty_lake: Path) -> tuple[Path, Known]:
+    """Return the folder of a lake with a dataset of its test tasks, and its ids by role."""
+    folder = tmp_path_factory.mktemp("searches")
+    shutil.copytree(empty_lake, folder / "lake")
+    rows = Rows()
+    rows.device()
+    rows.policy("writer", stage="base", round=0)
+    known = add_small_rows(rows)
+    rows.task("cumprod", family="scan", split="test")
+    with store.writer(str(folder / "lake"), author="tests") as writer:
+        writer.append(rows.tables, "rows")
+    done = commands.run(
+        ["pipelines", "run", "rl-prompts", "--purpose", "eval", "--lake", "lake", "--out", "data"],
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder, known
+
+
+@pytest.fixture
+def lake(prepared: tuple[Path, Known], tmp_path: Path) -> str:
+    shutil.copytree(prepared[0], tmp_path, dirs_exist_ok=True)
+    return str(tmp_path / "lake")
+
+
+def search(
+    lake: str,
+    policy: Climber | list[Climber],
+    *strategies: Any,
+    attempts: int = 4,
+    rounds: int = 2,
+    **more: Any,
+) -> Outcome:
+    with store.open(lake) as opened:
+        prompts = load_prompts(opened, str(Path(lake).parent / "data"))
+    return run_search(
+        lake,
+        policy if isinstance(policy, list) else [policy],
+        prompts,
+        Sampling(max_tokens=50, seed=more.pop("seed", 7)),
+        Config(attempts=attempts),
+        Search(rounds=rounds, strategy=strategies, **more),
+        ExemplarOptions(),
+        Stopwatch(lake),
+        lambda *told: None,
+    )
+
+
+def rows_of(lake: str, query: str) -> list[dict[str, Any]]:
+    with store.open(lake) as opened:
+        return opened.sql(query).rows()
+
+
+def attempts_of(lake: str) -> list[dict[str, Any]]:
+    return rows_of(lake, "SELECT * FROM generations WHERE namespace IS NOT NULL ORDER BY ALL")
+
+
+def arm_of(row: dict[str, Any]) -> str:
+    return row["namespace"].split("/")[1]
+
+
+def test_arms_of_one_lake_show_their_own_kernels_and_the_common_ones(
+    lake: str, prepared: tuple[Path, Known]
+) -> None:
+    policy = Climber()
+    outcome = search(lake, policy, "bucket", "random", "none", attempts=4)
+    stored = attempts_of(lake)
+    # 2 tasks, 4 attempts of each of 3 arms; the arms of a round are sampled together.
+    assert Counter(map(arm_of, stored)) == {"bucket": 8, "random": 8, "none": 8}
+    assert policy.sizes == [12, 12]
+    assert outcome.tallies[0].attempts == 24
+    assert {row["step"] for row in stored} == {1, 2}
+    found = {row["namespace"].split("/")[1]: row for row in rows_of(lake, ISOLATION.read_text())}
+    assert set(found) == {"bucket", "random"}
+    for row in found.values():
+        assert row["leaked"] == 0
+        assert row["own"] > 0
+        assert row["common"] > 0
+    # A prompt that shows what only the other arm wrote is seen by the query.
+    written = {row["kernel_id"] for row in stored if arm_of(row) == "bucket"}
+    foreign = next(
+        row for row in stored if arm_of(row) == "random" and row["kernel_id"] not in written
+    )
+    own = next(
+        row
+        for row in stored
+        if arm_of(row) == "bucket" and row["step"] == 2 and row["task_id"] == foreign["task_id"]
+    )
+    leak = own | {
+        "generation_id": "leak", "exemplar_kernel_ids": [foreign["kernel_id"]],
+        "exemplar_scores": [1.0], "prompt_id": None,
+    }  # fmt: skip
+    with store.writer(lake, author="tests") as writer:
+        writer.append({"generations": [leak]}, "leak")
+    leaked = {row["namespace"]: row["leaked"] for row in rows_of(lake, ISOLATION.read_text())}
+    assert leaked.pop(own["namespace"]) == 1
+    assert set(leaked.values()) == {0}
+
+
+def test_later_rounds_show_what_earlier_rounds_measured(lake: str) -> None:
+    search(lake, Climber(), "top", rounds=2, attempts=2)
+    stored = attempts_of(lake)
+    for row in stored:
+        earlier = {
+            one["kernel_id"]
+            for one in stored
+            if one["task_id"] == row["task_id"] and one["step"] < row["step"]
+        }
+        shown = set(row["exemplar_kernel_ids"])
+        assert bool(shown & earlier) == (row["step"] > 1)
+    [proof] = rows_of(lake, "SELECT bool_and(holds) AS holds FROM loop_proof")
+    assert proof["holds"]
+
+
+def test_an_interrupted_round_goes_on_with_the_same_prompts(lake: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        search(lake, Climber(stop_after=6), "bucket", "random")
+    before = attempts_of(lake)
+    assert 0 < len(before) < 16
+    search(lake, Climber(), "bucket", "random")
+    stored = attempts_of(lake)
+    assert Counter((arm_of(row), row["task_id"], row["step"]) for row in stored) == {
+        (arm, task, step): 2
+        for arm in ("bucket", "random")
+        for task in {row["task_id"] for row in stored}
+        for step in (1, 2)
+    }
+    kept = {row["generation_id"] for row in before}
+    assert kept <= {row["generation_id"] for row in stored}
+    for step in (1, 2):
+        prompts = {(row["namespace"], row["task_id"], row["prompt_id"], row["snapshot_id"])
+                   for row in stored if row["step"] == step}  # fmt: skip
+        assert len(prompts) == 4
+    last = search(lake, Climber(), "bucket", "random")
+    assert (last.run_id, last.tallies[0].attempts) == (None, 0)
+
+
+def test_arms_start_from_the_same_answers_where_nothing_is_measured(lake: str) -> None:
+    search(lake, Climber(), "bucket", "random", rounds=1, attempts=2)
+    [unmeasured] = rows_of(lake, "SELECT task_id FROM task_names WHERE name = 'cumprod'")
+    written = {
+        (arm_of(row), row["kernel_id"])
+        for row in attempts_of(lake)
+        if row["task_id"] == unmeasured["task_id"]
+    }
+    by_arm = [{kernel for arm, kernel in written if arm == name} for name in ("bucket", "random")]
+    assert by_arm[0] == by_arm[1]
+
+
+def test_no_round_begins_after_the_budget(lake: str) -> None:
+    first = search(lake, Climber(), "bucket", attempts=4, rounds=2, budget_s=1e-6)
+    assert {row["step"] for row in attempts_of(lake)} == {1}
+    # The seconds of the first command count.
+    second = search(lake, Climber(), "bucket", attempts=4, rounds=2, budget_s=1e-6)
+    assert (first.tallies[0].attempts, second.run_id) == (4, None)
+    search(lake, Climber(), "bucket", attempts=4, rounds=2)
+    assert {row["step"] for row in attempts_of(lake)} == {1, 2}
+
+
+def test_searches_of_other_names_and_seeds_are_apart(lake: str) -> None:
+    search(lake, Climber(), "bucket", rounds=1, attempts=1)
+    search(lake, Climber(), "bucket", rounds=1, attempts=1, seed=8)
+    search(lake, Climber(), "bucket", rounds=1, attempts=1, search="other")
+    names = {row["namespace"].rpartition("/")[0] for row in attempts_of(lake)}
+    assert names == {"search/bucket/7", "search/bucket/8", "other/bucket/7"}
+
+
+def test_policies_have_arms_of_their_own_with_the_same_seed(lake: str) -> None:
+    policies = [Climber("one"), Climber("two")]
+    search(lake, policies, "bucket", rounds=1, attempts=1)
+    names = {row["namespace"] for row in attempts_of(lake)}
+    assert names == {f"search/bucket/7/{one.row['policy_id'][:12]}" for one in policies}
+
+
+def test_attempts_that_cannot_be_divided_are_refused(lake: str) -> None:
+    with pytest.raises(FlywheelError, match="--attempts 5 cannot be divided into --rounds 2"):
+        search(lake, Climber(), "bucket", attempts=5, rounds=2)
+    with pytest.raises(FlywheelError, match="one round and one strategy"):
+        Search(rounds=0)

@@ -1,0 +1,52 @@
+"""`python -m trainers.experiments.exemplar_arms`: go through the steps of the experiment."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from trainers.experiments import exemplar_arms
+from trainers.experiments.exemplar_arms.sizes import PRESETS
+from trainers.experiments.exemplar_arms.study import ArmStudy
+from trainers.experiments.three_stages.study import lock_folder
+
+
+def main() -> None:
+    """Go through the steps, and print what each took."""
+    parser = argparse.ArgumentParser(
+        description=exemplar_arms.__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--preset", choices=sorted(PRESETS), default="cpu-turner")
+    parser.add_argument("--model", help="folder or .gguf file (preset gpu-model has none)")
+    parser.add_argument("--seed", type=int, default=0, help="of tasks, data and searches")
+    parser.add_argument("--seeds", type=int, help="number of seeds of each arm")
+    parser.add_argument(
+        "--total-s",
+        type=float,
+        default=float("inf"),
+        help="after this no step begins or goes on; the same line again does the rest",
+    )
+    parser.add_argument("--until", help="last step to do; results are written all the same")
+    given = parser.parse_args()
+    sizes = PRESETS[given.preset]
+    model = str(Path(given.model).absolute()) if given.model else sizes.model
+    sizes = replace(sizes, model=model, seeds=given.seeds or sizes.seeds)
+    if not sizes.model:
+        parser.error(f"preset {given.preset} needs --model")
+    out = given.out.absolute()
+    with lock_folder(out):
+        study = ArmStudy(out, sizes, given.seed, sizes.budget_s, given.total_s)
+        begun = time.monotonic()
+        for steps in study.list_steps():
+            if not study.do_step(steps[0]) or given.until == steps[0].name:
+                break
+        study.write_result()
+        sys.stdout.write(f"{'all':24} {time.monotonic() - begun:10.1f} s → {out / 'result'}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""The sizes of the experiment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainers.experiments.three_stages.sizes import Sizes
+
+ARMS = ("none", "random", "top", "bucket", "shuffled")
+TRAIN = ("tuned_rows", "tuned_columns", "tuned_transpose")
+TEST = ("tuned_window",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmSizes(Sizes):
+    """The sizes of an experiment with arms."""
+
+    held_out_tasks: int
+    """Held-out tasks of the families that train; test_tasks are those of held-out families."""
+    search: tuple[str, ...]
+    """Options of each search: rounds, attempts, batch."""
+    seeds: int = 3
+
+
+_CHEAP = (
+    "calls=4", "robustness=false", "diagnosis=false", "timing_s=0.2", "timing_limit_s=1.5",
+    "baselines=eager,compile",
+)  # fmt: skip
+
+PRESETS = {
+    "cpu-turner": ArmSizes(
+        model="turner",
+        device="cpu",
+        train_tasks=3,
+        held_out_tasks=3,
+        test_tasks=1,
+        kernels="cpu",
+        judge=(
+            "calls=3",
+            "robustness=false",
+            "diagnosis=false",
+            "timing_s=0.3",
+            "timing_limit_s=2",
+            "blocks=20",
+            "baselines=eager",
+        ),
+        search=("--rounds", "3", "--attempts", "6"),
+        arms=ARMS,
+        seeds=1,
+        budget_s=3600.0,
+    ),
+    "gpu-turner": ArmSizes(
+        model="turner",
+        device="cuda:0",
+        train_tasks=3,
+        held_out_tasks=3,
+        test_tasks=2,
+        kernels="cuda",
+        judge=(*_CHEAP[:-1], "baselines=eager"),
+        search=("--rounds", "4", "--attempts", "8", "--concurrency", "8"),
+        arms=ARMS,
+        seeds=3,
+        budget_s=1800.0,
+    ),
+    "gpu-model": ArmSizes(
+        model="",
+        device="cuda:0",
+        train_tasks=36,
+        held_out_tasks=6,
+        test_tasks=3,
+        kernels="cuda",
+        teacher=("--where", "path LIKE '%_tuned_%' AND path NOT LIKE '%cpp%'"),
+        judge=_CHEAP,
+        rows=("--per-policy", "6", "--improvement-share", "0.5"),
+        sft=(
+            *("--max-length", "4096", "--over-length", "drop", "--save-steps", "100"),
+            *("--trl", "num_train_epochs=4", "--trl", "per_device_train_batch_size=16"),
+            *("--trl", "learning_rate=2e-4", "--trl", "gradient_checkpointing=false"),
+        ),
+        contrastive=(
+            # 256 answers a step, sampled together.
+            *("--steps", "6", "--prompts-per-step", "32", "--group-size", "8", "--batch", "8"),
+            *("--max-length", "5120", "--max-completion", "832", "--save-steps", "2"),
+            *("--reward-rule", "milestone", "--no-mask-truncated"),
+            *("--trl", "learning_rate=2e-5", "--trl", "gradient_checkpointing=false"),
+        ),
+        search=(
+            *("--rounds", "4", "--attempts", "32", "--max-tokens", "832", "--batch", "512"),
+            *("--temperature", "0.8"),
+        ),
+        rollout=(
+            *("--rounds", "1", "--attempts", "32", "--max-tokens", "832", "--batch", "512"),
+            *("--temperature", "0.8"),
+        ),
+        arms=ARMS,
+        seeds=3,
+        budget_s=3600.0,
+    ),
+}

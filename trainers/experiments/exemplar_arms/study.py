@@ -1,0 +1,195 @@
+"""The steps of the experiment: tasks, a teacher's history, training, searches, and measurement."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import store
+from trainers.experiments.exemplar_arms.sizes import TEST, TRAIN, ArmSizes
+from trainers.experiments.three_stages.plan import Step
+from trainers.experiments.three_stages.study import Study
+
+_FORM = ("--form", "protocol")
+_PORT = 18080
+_PATIENCE_S = 60
+QUERIES = ("primary", "search_arms", "uses", "isolation", "knobs", "control")
+"""Queries of docs/runs that print the figures."""
+
+
+class ArmStudy(Study):
+    """One folder of the experiment."""
+
+    def __init__(
+        self, out: Path, sizes: ArmSizes, seed: int, budget_s: float, total_s: float
+    ) -> None:
+        super().__init__(out, sizes, seed, budget_s, total_s)
+        self.arm_sizes = sizes
+
+    def list_steps(self) -> Generator[list[Step]]:
+        """Yield all steps in their order, one at a time."""
+        for step in self._list_tasks():
+            yield [step]
+        if self.arm_sizes.sft:
+            data = self._make_dataset("sft-rows", "sft", "train", *self.sizes.rows, *_FORM)
+            yield [data]
+            yield [self._train("sft", self._sft_words, "sft")]
+        # Attempts at test tasks keep near copies out of prompts, so training comes first.
+        if self.sizes.contrastive:
+            for seed in self._seeds():
+                for arm in self.sizes.arms:
+                    words = self._arm_words(arm, seed)
+                    yield [self._train(f"contrastive-{arm}-{seed}", words, "contrastive")]
+                    yield [self._answer(arm, seed)]
+        for seed in self._seeds():
+            yield [self._search(seed)]
+        yield [self._remeasure()]
+
+    def _list_tasks(self) -> list[Step]:
+        """Return the steps that make tasks and the history of the teacher."""
+        sizes = self.arm_sizes
+        held_out = tuple(f"{name}:held-out" for name in TRAIN)
+        # Each side imports as many tasks of each of its families.
+        return [
+            self._import_tasks("train", TRAIN, sizes.train_tasks, sizes.kernels),
+            self._import_side("held-out", TRAIN, held_out, sizes.held_out_tasks, "--held-out"),
+            self._import_side("families", TEST, TEST, sizes.test_tasks),
+            Step(
+                name="teacher",
+                words=lambda: [
+                    *("evaluators", "run", "--device", sizes.device),
+                    *(sizes.teacher or ("--where", "path LIKE '%_tuned_%'")),
+                    *self._judge_words("--"),
+                ],
+                holds=lambda: self.count("SELECT count(*) AS n FROM evaluations") > 0,
+                partial=True,
+            ),
+            self._make_dataset("held-out", "rl-prompts", "eval", *self._kind_words()),
+        ]
+
+    def _import_side(
+        self, side: str, families: tuple[str, ...], labels: tuple[str, ...], count: int, *more: str
+    ) -> Step:
+        words = ["store", "import", "generated", "--count", str(count), "--kernels", "none", *more]
+        words += ["--seed", str(self.seed), *(w for name in families for w in ("--families", name))]
+        return Step(
+            name=f"import-{side}",
+            words=lambda: words,
+            holds=lambda: self._count_tasks("generated", labels) >= count,
+        )
+
+    def _seeds(self) -> range:
+        return range(self.seed, self.seed + self.arm_sizes.seeds)
+
+    def _arm_words(self, arm: str, seed: int) -> Callable[[], list[str]]:
+        return lambda: [
+            *("--model", str(self._find_start("sft")), "--arm", arm),
+            *("--namespace", f"stage3/{arm}/{seed}", "--device", self.sizes.device),
+            *("--seed", str(seed), *self._judge_options(), *self.sizes.contrastive),
+        ]
+
+    def _answer(self, arm: str, seed: int) -> Step:
+        """Let a model of stage 3 answer bare prompts of the held-out tasks."""
+        search = f"trained-{arm}"
+        return Step(
+            name=f"answers-{arm}-{seed}",
+            words=lambda: [
+                *self._rollout_words(f"hf:{self._find_start(f'contrastive-{arm}-{seed}')}"),
+                *("--search", search, "--strategy", "none", "--seed", str(seed)),
+                *self.sizes.rollout,
+            ],
+            holds=lambda: self._count_attempts(f"{search}/none/{seed}/%") > 0,
+            partial=True,
+        )
+
+    def _search(self, seed: int) -> Step:
+        """Search the held-out tasks with all arms of one seed."""
+        turner = self.sizes.model == "turner"
+        policy = f"http://127.0.0.1:{_PORT}/v1#turner" if turner else None
+        return Step(
+            name=f"search-{seed}",
+            words=lambda: [
+                *self._rollout_words(policy or f"hf:{self._find_start('sft')}"),
+                *("--search", "arms", "--seed", str(seed)),
+                *(word for arm in self.sizes.arms for word in ("--strategy", arm)),
+                *self.arm_sizes.search,
+            ],
+            holds=lambda: self._count_attempts(f"arms/%/{seed}/%") > 0,
+        )
+
+    def _rollout_words(self, policy: str) -> list[str]:
+        judge = (f"--evaluation.{one.replace('_', '-')}" for one in self.sizes.judge)
+        return [
+            *("trainers", "rollout", "--dataset", str(self.out / "data" / "held-out")),
+            *("--policy", policy, "--device", self.sizes.device, *judge),
+        ]
+
+    def _remeasure(self) -> Step:
+        baselines = next(one for one in self.sizes.judge if one.startswith("baselines="))
+        return Step(
+            name="remeasure",
+            words=lambda: [
+                "trainers.experiments.exemplar_arms.remeasure",
+                *("--device", self.sizes.device, "--judge", baselines),
+            ],
+            holds=lambda: True,
+            partial=True,
+        )
+
+    def _judge_options(self) -> list[str]:
+        return [word for one in self.sizes.judge for word in ("--judge", one)]
+
+    def _count_attempts(self, pattern: str) -> int:
+        return self.count(
+            "SELECT count(*) AS n FROM generations WHERE namespace LIKE $pattern", pattern=pattern
+        )
+
+    def run_command(self, step: Step, words: list[str], limit: float) -> tuple[int, bool]:
+        """Run a command, beside the turner where it searches with it."""
+        with self._serve() if step.name.startswith("search-") else contextlib.nullcontext():
+            return super().run_command(step, words, limit)
+
+    @contextlib.contextmanager
+    def _serve(self) -> Generator[None]:
+        """Serve the turner on loopback while a search runs; nothing for a model."""
+        if self.sizes.model != "turner":
+            yield
+            return
+        module = "trainers.experiments.exemplar_arms.turner"
+        words = ["--port", str(_PORT), "--seed", str(self.seed)]
+        root = Path(store.__file__).parent.parent
+        server = subprocess.Popen([sys.executable, "-m", module, *words], cwd=root)
+        try:
+            self._wait_for(server)
+            yield
+        finally:
+            server.terminate()
+            server.wait()
+
+    def _wait_for(self, server: subprocess.Popen[bytes]) -> None:
+        """Wait until the server answers; leave where it has ended."""
+        ends = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < ends and server.poll() is None:
+            with contextlib.suppress(urllib.error.URLError):
+                try:
+                    urllib.request.urlopen(f"http://127.0.0.1:{_PORT}/", timeout=1).close()
+                except urllib.error.HTTPError:
+                    return
+            time.sleep(0.2)
+        sys.exit("the turner does not answer")
+
+    def write_result(self) -> None:
+        """Write OUT/result: the answers of the queries, the curves, and the tables."""
+        folder = self.out / "result"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._write_answer("search_curves", ["FROM search_curves"], folder)
+        for name in QUERIES:
+            file = Path(store.__file__).parent.parent / "docs" / "runs" / f"{name}.sql"
+            self._write_answer(name, ["--file", str(file)], folder)
+        self.export_tables(folder)

@@ -1,0 +1,161 @@
+"""A chat server that turns one knob of the kernel that looks fastest in its prompt; no model.
+
+python -m trainers.experiments.exemplar_arms.turner --port 18080 --seed 0
+
+An answer takes the kernel with the highest score that the prompt shows and changes one constant to
+another of the choices beside it. A prompt without kernels gets a kernel of the teacher for its
+task, with drawn constants, so every answer is meant to be right. Draws are hashes of the prompt,
+the seed of the request and the place of the answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
+from typing import Any
+
+from store.generated.writing import families
+from store.generated.writing.draw import Draw
+from trainers.experiments.exemplar_arms.sizes import TEST, TRAIN
+
+_KNOB = re.compile(r"^([A-Z_]+) = (\d+)  # ([\d, ]+)$", re.MULTILINE)
+_SHOWN = re.compile(
+    r"^### Kernel \d+: ([\d.]+)x.*?\n\n(`{3,})python\n(.*?)^\2$", re.MULTILINE | re.DOTALL
+)
+_MOST_TASKS = 200
+_ANSWER = """### Performance Analysis
+
+{analysis}
+
+### Algorithm Design
+
+{design}
+
+### Code Implementation
+
+```python
+{code}
+```"""
+
+
+class Turner:
+    """Answers prompts about generated tasks with knobs."""
+
+    def __init__(self, seed: int) -> None:
+        """Draw the tasks of a seed, and the held-out ones."""
+        self._kernels: dict[str, dict[str, list[str]]] = {}
+        for drawn in (seed, -1 - seed):
+            tasks = families.generate_tasks((*TRAIN, *TEST), drawn)
+            for _, task in islice(tasks, _MOST_TASKS):
+                by_kind: dict[str, list[str]] = {"cpu": [], "cuda": []}
+                for kernel in task.kernels:
+                    if "_tuned_" in kernel.variant:
+                        by_kind["cpu" if kernel.language == "cpp" else "cuda"].append(kernel.code)
+                self._kernels[task.code.strip()] = by_kind
+
+    def answer(self, prompt: str, seed: int, place: int) -> str:
+        """Return one answer; raises LookupError if the prompt is about no known task."""
+        key = hashlib.sha256(prompt.encode()).hexdigest()
+        draw = Draw("turner", key, seed, place)
+        shown = [(float(score), code) for score, _, code in _SHOWN.findall(prompt)]
+        tuned = [one for one in shown if _KNOB.search(one[1])]
+        if tuned:
+            score, code = max(tuned)
+            number = 1 + [one[0] for one in shown].index(score)
+            analysis = f"Fastest: Kernel {number}"
+            return self._turn(draw, code, analysis, least=1)
+        kind = "cpu" if "It runs on a CPU" in prompt else "cuda"
+        known = next((kernels for code, kernels in self._kernels.items() if code in prompt), None)
+        if known is None:
+            raise LookupError("the prompt is about no task of these families and seed")
+        code = draw.choice(known[kind])
+        return self._turn(draw, code, "Each operation reads and writes memory.", least=3)
+
+    def _turn(self, draw: Draw, code: str, analysis: str, *, least: int) -> str:
+        """Return an answer with the kernel, after turning that many of its knobs."""
+        changes: list[str] = []
+        names = [match[1] for match in _KNOB.finditer(code)]
+        while names and len(changes) < least:
+            name = names.pop(draw.integer_below(len(names)))
+            match = re.search(rf"^{name} = (\d+)  # ([\d, ]+)$", code, re.MULTILINE)
+            assert match is not None
+            others = [value for value in match[2].split(", ") if value != match[1]]
+            value = draw.choice(others)
+            code = code.replace(match[0], f"{name} = {value}  # {match[2]}")
+            changes.append(f"`{name}` = {value} instead of {match[1]}")
+        return _ANSWER.format(
+            analysis=analysis, design=f"Set {', '.join(changes)}.", code=code.strip()
+        )
+
+
+def make_handler(turner: Turner) -> type[BaseHTTPRequestHandler]:
+    """Return a request handler that speaks OpenAI's chat completions."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            prompt = str(asked["messages"][-1]["content"])
+            try:
+                texts = [
+                    turner.answer(prompt, int(asked.get("seed") or 0), place)
+                    for place in range(int(asked.get("n") or 1))
+                ]
+            except LookupError as error:
+                self._send(400, {"error": {"message": str(error)}})
+                return
+            self._send(200, _describe(prompt, texts))
+
+        def _send(self, status: int, body: dict[str, Any]) -> None:
+            data = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Stay silent."""
+
+    return Handler
+
+
+def _describe(prompt: str, texts: Sequence[str]) -> dict[str, Any]:
+    """Return the body of an answer; tokens are counted as four bytes each."""
+    return {
+        "id": "turner",
+        "object": "chat.completion",
+        "model": "turner",
+        "choices": [
+            {
+                "index": place,
+                "finish_reason": "stop",
+                "message": {"role": "assistant", "content": text},
+            }
+            for place, text in enumerate(texts)
+        ],
+        "usage": {
+            "prompt_tokens": len(prompt) // 4,
+            "completion_tokens": sum(map(len, texts)) // 4,
+        },
+    }
+
+
+def main() -> None:
+    """Serve on loopback until the process ends."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--port", type=int, default=18080)
+    parser.add_argument("--seed", type=int, default=0, help="seed of the tasks")
+    given = parser.parse_args()
+    server = ThreadingHTTPServer(("127.0.0.1", given.port), make_handler(Turner(given.seed)))
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()
