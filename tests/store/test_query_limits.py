@@ -54,9 +54,11 @@ def test_a_process_that_cannot_start_is_no_crash_of_the_query(
 ) -> None:
     (tmp_path / "duckdb.py").write_text("raise SystemExit(3)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with QueryProcess(str(folder), None, QueryLimits()) as process:
-        with pytest.raises(FlywheelError, match=r"ended at its start \(exit code 3\)"):
-            process.ask("SELECT 1")
+    with (
+        QueryProcess(str(folder), None, QueryLimits()) as process,
+        pytest.raises(FlywheelError, match=r"ended at its start \(exit code 3\)"),
+    ):
+        process.ask("SELECT 1")
 
 
 @pytest.mark.parametrize(
