@@ -5,9 +5,10 @@
 Every writer appends numbered bundles and records each on disk when `append` has returned (acked).
 Half of the kills (kill -9) hit the process with the lake's lock, in the middle of a commit or of
 the lake's creation; the others hit any writer. A killed writer starts again and retries the first
-bundle that it did not record, and the last one that it did. Readers pin a snapshot, check that its
-counts never change and that every bundle in it is complete, and pin the next one. Exits with 1
-unless every acked bundle is stored once and completely, and `store check` finds no problem.
+bundle that it did not record, and the last one that it did. Readers pin a snapshot, check that
+its counts never change and that every bundle in it is complete, and pin the next one. Another
+process compacts and expires the lake. Exits with 1 unless every acked bundle is stored once and
+completely, and `store check` finds no problem. `crash_servers.py` does the same on servers.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import store
 from store import ids
-from store.lake.location import Location
+from store.lake.location import FolderLocation, Location
 from store.upkeep import integrity, maintenance
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -37,6 +38,8 @@ ARMS = ("kernel", "eager")
 # Every so many bundles is too large to be inlined, so that data files are written and left behind.
 LARGE_EVERY, LARGE = 5, 25
 POLL_S = 0.02
+EXPIRED_AGE = timedelta(seconds=60)
+"""Longer than a reader reads one snapshot."""
 
 
 @dataclass(kw_only=True)
@@ -54,6 +57,8 @@ class Outcome:
     kills_of_lock_holders: int = 0
     leftover_files: int = 0
     snapshots_read: int = 0
+    rounds_of_upkeep: int = 0
+    expired: int = 0
     seconds: float = 0.0
     bundles_per_s: float = 0.0
 
@@ -143,6 +148,17 @@ def rows(writer: int, number: int) -> dict[str, list[dict[str, Any]]]:
 
 
 def write(url: str, notes: Path, writer: int, bundles: int) -> None:
+    """Append one writer's bundles; on a server, as often as it fails, as its messages say."""
+    while True:
+        try:
+            return append_rest(url, notes, writer, bundles)
+        except store.errors.FlywheelError:
+            if isinstance(Location.of(url), FolderLocation):
+                raise
+            time.sleep(0.2)
+
+
+def append_rest(url: str, notes: Path, writer: int, bundles: int) -> None:
     """Append one writer's bundles, going on after the last that was noted."""
     with store.writer(url, author=f"writer {writer}") as opened, open(notes, "ab", 0) as noted:
         done = len(notes.read_bytes().splitlines())
@@ -161,23 +177,39 @@ def read(url: str, notes: Path, stop: Path) -> None:
     with open(notes, "ab", 0) as noted:
         while not stop.exists():
             try:
-                lake = store.open(url)
-            except store.errors.FlywheelError:
-                if location.exists and notes.stat().st_size:
-                    raise  # it was there before
+                with store.open(url) as lake:
+                    noted.write(watch_snapshot(lake).encode())
+            except (store.errors.FlywheelError, OSError):
+                if isinstance(location, FolderLocation) and notes.stat().st_size:
+                    raise  # it was there before, and no server is between
                 time.sleep(POLL_S)
-                continue
-            with lake:
-                first = counts(lake)
-                same = True
-                for _ in range(5):
-                    time.sleep(random.uniform(0, 0.2))
-                    same = same and counts(lake) == first
-                noted.write(f"{lake.snapshot} {'same' if same else 'changed'}\n".encode())
-                torn = count_torn_bundles(lake)
-                if torn:
-                    noted.write(f"{lake.snapshot} torn {torn}\n".encode())
     assert location.exists
+
+
+def watch_snapshot(lake: store.Lake) -> str:
+    """Return a line for a snapshot, and one more if a bundle is stored in part."""
+    first = counts(lake)
+    same = True
+    for _ in range(5):
+        time.sleep(random.uniform(0, 0.2))
+        same = same and counts(lake) == first
+    line = f"{lake.snapshot} {'same' if same else 'changed'}\n"
+    torn = count_torn_bundles(lake)
+    return line + (f"{lake.snapshot} torn {torn}\n" if torn else "")
+
+
+def maintain(url: str, notes: Path, stop: Path) -> None:
+    """Compact and expire the lake until told to stop; note each round."""
+    location = Location.of(url)
+    with open(notes, "ab", 0) as noted:
+        while not stop.exists():
+            time.sleep(random.uniform(0, 1))
+            try:
+                maintenance.compact(location)
+                expired = maintenance.expire(location, EXPIRED_AGE).expired
+            except store.errors.FlywheelError:
+                continue  # there is no lake yet, or its server is away
+            noted.write(f"round {len(expired)}\n".encode())
 
 
 def counts(lake: store.Lake) -> list[dict[str, Any]]:
@@ -278,12 +310,13 @@ class Harness:
             self._start("read", self.url, self.folder / f"reader-{number}", stop)
             for number in range(self.options.readers)
         ]
+        readers.append(self._start("maintain", self.url, self.folder / "upkeep-0", stop))
         for number in range(self.options.writers):
             self._start_writer(number)
         try:
-            for acked_before in self._kill_points():
+            for acked_before in self._strike_points():
                 self._wait_for(acked_before)
-                self._kill_one()
+                self.strike()
             self._wait_for(self.options.writers * self.options.bundles)
             seconds = time.monotonic() - started
             for number, process in self.writers.items():
@@ -313,40 +346,56 @@ class Harness:
         outcome.torn += seen["torn"]
         outcome.changed_snapshots = seen["changed"]
         outcome.snapshots_read = seen["same"] + seen["changed"]
+        rounds = [int(line.split()[1]) for line in self._notes("upkeep")]
+        outcome.rounds_of_upkeep, outcome.expired = len(rounds), sum(rounds)
         outcome.kills, outcome.kills_of_lock_holders = self.kills, self.kills_of_lock_holders
         outcome.seconds = seconds
         outcome.bundles_per_s = len(wanted) / seconds
         return outcome
 
-    def _kill_points(self) -> Iterator[int]:
-        """Yield how many bundles are acked before each kill; the first hits the lake's creation."""
-        total = self.options.writers * self.options.bundles
-        for number in range(self.options.kills):
-            yield int(total * 0.95 * number / self.options.kills)
+    def count_strikes(self) -> int:
+        """Return how often to call `strike`."""
+        return int(self.options.kills)
 
-    def _kill_one(self) -> None:
+    def find_holder(self) -> int | None:
+        """Return the process that holds the lake's lock."""
+        return lock_holder(Location.of(self.url))
+
+    def environment(self, writer: int | None) -> dict[str, str]:
+        """Return the variables of a writer's process, or of another one."""
+        # Each connection would otherwise start a thread for every core.
+        return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+    def _strike_points(self) -> Iterator[int]:
+        """Yield how many bundles are acked before each kill; the first hits the lake's creation."""
+        total, strikes = self.options.writers * self.options.bundles, self.count_strikes()
+        for number in range(strikes):
+            yield int(total * 0.95 * number / strikes)
+
+    def strike(self) -> None:
+        """Kill a writer, every other time the one with the lock, and start it again."""
         time.sleep(self.random.uniform(0, 0.1))
         alive = [number for number, process in self.writers.items() if process.poll() is None]
-        victim = self._catch_holder() if self.kills % 2 == 0 else None
+        victim = self.catch_holder() if self.kills % 2 == 0 else None
         if victim is None:
             victim = self.random.choice(alive)
         process = self.writers[victim]
-        if lock_holder(Location.of(self.url)) == process.pid:
+        if self.find_holder() == process.pid:
             self.kills_of_lock_holders += 1
         process.send_signal(signal.SIGKILL)
         process.wait()
         self.kills += 1
         self._start_writer(victim)
 
-    def _catch_holder(self) -> int | None:
+    def catch_holder(self) -> int | None:
         """Wait until a writer holds the lock, then some more, to be anywhere in its commit."""
         pids = {process.pid: number for number, process in self.writers.items()}
         until = time.monotonic() + 5
         while time.monotonic() < until:
-            holder = lock_holder(Location.of(self.url))
+            holder = self.find_holder()
             if holder in pids:
                 time.sleep(self.random.uniform(0, 0.15))
-                return pids.get(lock_holder(Location.of(self.url)) or holder)
+                return pids.get(self.find_holder() or holder)
             time.sleep(0.001)
         return None
 
@@ -365,12 +414,34 @@ class Harness:
 
     def _start_writer(self, number: int) -> None:
         notes = self.folder / f"writer-{number}"
-        self.writers[number] = self._start("write", self.url, notes, number, self.options.bundles)
+        given = (self.url, notes, number, self.options.bundles)
+        self.writers[number] = self._start("write", *given, writer=number)
 
-    def _start(self, role: str, *arguments: object) -> subprocess.Popen[bytes]:
+    def _start(
+        self, role: str, *arguments: object, writer: int | None = None
+    ) -> subprocess.Popen[bytes]:
         command = [sys.executable, __file__, role, *map(str, arguments)]
-        # Each connection would otherwise start a thread for every core.
-        return subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"})
+        return subprocess.Popen(command, env=self.environment(writer))
+
+
+def parse_options(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Add the options of every harness to a parser, and read them."""
+    parser.add_argument("--writers", type=int, default=8, help="number of writer processes")
+    parser.add_argument("--bundles", type=int, default=200, help="number of bundles per writer")
+    parser.add_argument("--kills", type=int, default=50, help="number of kills in the whole run")
+    parser.add_argument("--readers", type=int, default=3, help="number of reader processes")
+    parser.add_argument("--seed", type=int, default=0, help="random seed")
+    parser.add_argument(
+        "--limit-s", type=float, default=3600, help="give up after this many seconds"
+    )
+    return parser.parse_args()
+
+
+def report(outcome: Any) -> None:
+    """Print what became of the bundles, and exit with 1 unless all is well."""
+    for name, value in asdict(outcome).items():
+        print(f"{name:22} {value:.1f}" if isinstance(value, float) else f"{name:22} {value}")
+    sys.exit(0 if outcome.clean else 1)
 
 
 def main() -> None:
@@ -380,23 +451,14 @@ def main() -> None:
             return write(url, Path(notes), int(writer), int(bundles))
         case ["read", url, notes, stop]:
             return read(url, Path(notes), Path(stop))
+        case ["maintain", url, notes, stop]:
+            return maintain(url, Path(notes), Path(stop))
         case _:
             pass
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--writers", type=int, default=8, help="number of writer processes")
-    parser.add_argument("--bundles", type=int, default=200, help="number of bundles per writer")
-    parser.add_argument("--kills", type=int, default=50, help="number of kills in the whole run")
-    parser.add_argument("--readers", type=int, default=3, help="number of reader processes")
-    parser.add_argument("--seed", type=int, default=0, help="random seed")
-    parser.add_argument(
-        "--limit-s", type=float, default=3600, help="give up after this many seconds"
-    )
-    options = parser.parse_args()
+    options = parse_options(argparse.ArgumentParser(description=__doc__.splitlines()[0]))
     with tempfile.TemporaryDirectory(prefix="crash-") as folder:
         outcome = Harness(options, Path(folder)).run()
-    for name, value in asdict(outcome).items():
-        print(f"{name:22} {value:.1f}" if isinstance(value, float) else f"{name:22} {value}")
-    sys.exit(0 if outcome.clean else 1)
+    report(outcome)
 
 
 if __name__ == "__main__":

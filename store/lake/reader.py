@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from store.lake import exclusions, user_sql, view_cache
 from store.lake.attachment import attach, connect, resolve_snapshot
+from store.lake.inlined_rows import hold_inlined_rows
 from store.lake.limits import QueryLimits
 from store.lake.location import Location
 from store.lake.result import Parameters, Result, interrupt_after, translate_errors
@@ -132,13 +133,13 @@ class Lake:
         with translate_errors(limits), interrupt_after(self._connection, limits):
             self._guarded(query)
             self._prepared(query)
-        return Result(self._connection, query, parameters, limits)
+        return Result(self._connection, self.location, query, parameters, limits)
 
     def run(self, query: str, parameters: Parameters = None) -> Result:
         """Run a query of our own SQL files, which may also read registered tables."""
         with translate_errors():
             self._prepared(query)
-        return Result(self._connection, query, parameters)
+        return Result(self._connection, self.location, query, parameters)
 
     def register(self, name: str, rows: pa.Table) -> None:
         """Make an Arrow table visible to `run` under a name; replace any other."""
@@ -154,7 +155,10 @@ class Lake:
         """
         with translate_errors():
             self._prepared(query)
-            self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {query}", parameters)
+            with hold_inlined_rows(self.location):
+                self._connection.execute(
+                    f"CREATE OR REPLACE TEMP TABLE {name} AS {query}", parameters
+                )
         self._prepared_names.add(name)
 
     def define(self, name: str, query: str) -> None:
@@ -198,7 +202,8 @@ class Lake:
                 kind, body = self._build_table(name)
             else:
                 kind, body = self._build_view(name)
-            self._connection.execute(f"CREATE TEMP {kind} {name} AS {body}")
+            with hold_inlined_rows(self.location):
+                self._connection.execute(f"CREATE TEMP {kind} {name} AS {body}")
 
     def _build_view(self, name: str) -> tuple[str, str]:
         """Return whether to create a view as a VIEW or a TABLE, and SQL for it.
@@ -221,7 +226,8 @@ class Lake:
         question = self._build_question(name)
         if sum(self._stored[table].rows for table in question.tables) < view_cache.LARGE_ROWS:
             return None
-        return self._view_cache.find_sql(question, make=make)
+        with hold_inlined_rows(self.location):
+            return self._view_cache.find_sql(question, make=make)
 
     def _build_question(self, name: str) -> view_cache.ViewQuestion:
         made_of = [

@@ -6,13 +6,15 @@ import math
 import sys
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from store.commandline.escape import encode_json
 from store.errors import FlywheelError
+from store.lake.inlined_rows import hold_inlined_rows
 from store.lake.limits import GB, QueryLimits
+from store.lake.location import Location
 from store.schema.sql_text import quote_values
 
 if TYPE_CHECKING:
@@ -31,11 +33,13 @@ class Result:
     def __init__(
         self,
         connection: duckdb.DuckDBPyConnection,
+        location: Location,
         query: str,
         parameters: Parameters,
         limits: QueryLimits | None = None,
     ) -> None:
         self._connection = connection
+        self._location = location
         self._query = query
         self._parameters = parameters
         self._limits = limits
@@ -44,7 +48,7 @@ class Result:
         """Return the whole answer as an Arrow table, or as many rows as the limits allow."""
         import pyarrow as pa
 
-        with translate_errors(self._limits), interrupt_after(self._connection, self._limits):
+        with self._ask():
             if self._limits is None:
                 return self._execute().to_arrow_table()
             answer = self._execute().to_arrow_reader(BATCH_ROWS)
@@ -59,7 +63,7 @@ class Result:
         import pyarrow as pa
 
         was_cut = False
-        with translate_errors(self._limits), interrupt_after(self._connection, self._limits):
+        with self._ask():
             answer = self._execute().to_arrow_reader(BATCH_ROWS)
             # A new file, because the reader may still have an earlier answer mapped.
             file.unlink(missing_ok=True)
@@ -76,8 +80,18 @@ class Result:
 
         Read it to its end before the next query of the same lake.
         """
+        import pyarrow as pa
+
+        held = ExitStack()
+        held.enter_context(hold_inlined_rows(self._location))
         with translate_errors():
-            return self._execute().to_arrow_reader(rows)
+            answer = self._execute().to_arrow_reader(rows)
+
+        def read() -> Iterator[pa.RecordBatch]:
+            with held:
+                yield from answer
+
+        return pa.RecordBatchReader.from_batches(answer.schema, read())
 
     def polars(self) -> pl.DataFrame:
         """Return the whole answer as a Polars frame."""
@@ -96,6 +110,15 @@ class Result:
     def one(self) -> dict[str, Any] | None:
         """Return the first row, or None where there is none."""
         return next(iter(self.rows()), None)
+
+    @contextmanager
+    def _ask(self) -> Generator[None]:
+        with (
+            translate_errors(self._limits),
+            interrupt_after(self._connection, self._limits),
+            hold_inlined_rows(self._location),
+        ):
+            yield
 
     def _execute(self) -> duckdb.DuckDBPyConnection:
         # With constants, DuckDB can skip whole files; a prepared plan cannot.

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,6 +18,7 @@ from store.errors import FlywheelError
 from store.lake import checksums, view_cache
 from store.lake.attachment import attach, connect
 from store.lake.checksums import hash_file
+from store.lake.inlined_rows import wait_for_queries
 from store.lake.location import FolderLocation, Location
 from store.lake.reader import Lake
 from store.lake.server.location import ServerLocation
@@ -218,7 +219,7 @@ def _flush(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
         for (name,) in names
         if name != checksums.TABLE
     ]
-    _call(connection, location, *calls)
+    _call(connection, location, *calls, moves_rows=True)
 
 
 def _record_checksums(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
@@ -237,15 +238,26 @@ def _record_checksums(connection: duckdb.DuckDBPyConnection, location: Location)
     connection.execute("COMMIT")
 
 
-def _call(connection: duckdb.DuckDBPyConnection, location: Location, *calls: str) -> None:
-    """Run maintenance calls in a commit that names its author."""
+def _call(
+    connection: duckdb.DuckDBPyConnection,
+    location: Location,
+    *calls: str,
+    moves_rows: bool = False,
+) -> None:
+    """Run maintenance calls in a commit that names its author.
+
+    A commit that moves inlined rows waits for queries, and is given up if they take too long.
+    """
     began_s = time.time()
     connection.execute("BEGIN")
     connection.execute(_MESSAGE)
     for call in calls:
         connection.execute(call).fetchall()
     location.files.sync(connection, began_s, ())
-    connection.execute("COMMIT")
+    with wait_for_queries(location) if moves_rows else nullcontext(True) as is_free:
+        connection.execute("COMMIT" if is_free else "ROLLBACK")
+    if not is_free:
+        log.info("queries read the lake; rows of small commits stay in its catalog for now")
 
 
 def _clean(connection: duckdb.DuckDBPyConnection) -> None:

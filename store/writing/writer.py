@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sqlite3
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from store.lake.attachment import attach, connect, find_newest_snapshot
 from store.lake.location import Location
 from store.schema import catalog as catalogs
 from store.schema.migrate import migrate
-from store.writing import bulk_load, group_commit, rejected, spool
+from store.writing import bulk_load, faults, group_commit, rejected, spool
 from store.writing import bundle as bundles
 from store.writing.bundle import Bundle, Rows
 from store.writing.key_index import KeyIndex
@@ -49,7 +48,7 @@ class Writer:
         self._is_lost = False
         """Whether the connection is to be made again."""
         try:
-            with location.lock():
+            with location.lock(), self._explain_faults():
                 made = not location.exists
                 location.prepare()
                 attach(self._connection, location, writable=True)
@@ -169,7 +168,8 @@ class Writer:
 
     def has_bundle(self, bundle_id: str) -> bool:
         """Return whether a bundle of this identity has been committed."""
-        return bool(group_commit.find_committed(self._connection, [bundle_id]))
+        with self._explain_faults():
+            return bool(group_commit.find_committed(self._connection, [bundle_id]))
 
     def reader(self, at: str | int | None = None) -> Lake:
         """Open a pinned reader of the same lake."""
@@ -182,7 +182,13 @@ class Writer:
 
     def _store(self, made: list[Bundle], *, wait: bool) -> int:
         """Spool checked bundles, and unless told otherwise wait until they are committed."""
-        place = self._spool.write(made)
+        try:
+            place = self._spool.write(made)
+        except OSError as error:
+            raise LakeUnreachable(
+                f"nothing is stored: cannot write to {self.location.spool}: {error.strerror}",
+                "Free space there, or correct its rights, and append again.",
+            ) from error
         if not wait:
             return self._seen
         snapshot = self._drain(until=place)
@@ -245,9 +251,10 @@ class Writer:
                         raise
                     time.sleep(0.05)
         except Exception as error:
-            if _is_elsewhere(error):
-                raise  # the bundles stay in the spool
             self._require_lock(error)
+            if faults.is_elsewhere(error):
+                self._is_lost = faults.is_disconnected(error)
+                faults.raise_explained(error, self.location)
             if len(made) == 1:
                 reason = FlywheelError(f"DuckDB cannot store the rows: {error}")
                 return self._keys.follow(self._connection), {0: reason}
@@ -276,7 +283,7 @@ class Writer:
             self._connection.execute("COMMIT")
         except BaseException as error:
             self._rollback()
-            if _is_interrupt(error):
+            if faults.is_interrupt(error):
                 raise KeyboardInterrupt from None
             # SQLite does not wait when a transaction that has read begins to write.
             if str(error).endswith("database is locked"):
@@ -300,7 +307,7 @@ class Writer:
         """Hold the lake's lock, with a connection to it that works."""
         import duckdb
 
-        with self.location.lock():
+        with self.location.lock(), self._explain_faults():
             if self._is_lost:
                 self._attach_again()
             try:
@@ -308,6 +315,19 @@ class Writer:
             except duckdb.Error as error:
                 self._require_lock(error)
                 raise
+
+    @contextmanager
+    def _explain_faults(self) -> Generator[None]:
+        """Raise errors of disks, networks and servers with a message that says what to do."""
+        import duckdb
+
+        try:
+            yield
+        except duckdb.Error as error:
+            if faults.is_elsewhere(error):
+                self._is_lost = faults.is_disconnected(error)
+                faults.raise_explained(error, self.location)
+            raise
 
     def _attach_again(self) -> None:
         self._connection.close()
@@ -326,22 +346,3 @@ class Writer:
                 self._is_lost = True
                 return
             self._attach_again()
-
-
-def _is_interrupt(error: BaseException) -> bool:
-    """Return whether an error is DuckDB's form of a KeyboardInterrupt."""
-    return isinstance(error.__cause__, KeyboardInterrupt) or str(error).startswith(
-        "KeyboardInterrupt"
-    )
-
-
-def _is_elsewhere(error: Exception) -> bool:
-    """Return whether the disk, memory or another program caused the error, rather than the rows."""
-    import duckdb
-
-    kinds = (duckdb.IOException, duckdb.OutOfMemoryException, duckdb.InterruptException)
-    if isinstance(error, (*kinds, OSError, MemoryError, sqlite3.Error, CommitConflict)):
-        return True
-    # DuckLake passes on SQLite's message as text.
-    ends = ("disk is full", "disk I/O error", "attempt to write a readonly database")
-    return str(error).endswith(ends)

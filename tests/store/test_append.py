@@ -21,7 +21,7 @@ from builders import Row
 
 import store
 from store import ids
-from store.errors import FlywheelError, RowsRejected, UnknownName
+from store.errors import FlywheelError, LakeUnreachable, RowsRejected, UnknownName
 from store.lake import location
 from store.schema import catalog
 from store.upkeep import integrity, maintenance
@@ -495,7 +495,7 @@ def test_a_full_disk_costs_one_append(writer: Writer) -> None:
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + 50, limits[1]))
     try:
-        with pytest.raises(OSError, match="too large"):
+        with pytest.raises(LakeUnreachable, match=r"nothing is stored.*too large"):
             writer.append({"policies": [_policy("lost")]}, "lost", wait=False)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

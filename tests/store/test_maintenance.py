@@ -20,6 +20,7 @@ The pitfalls of DuckLake that this software meets, by the numbers of its storage
 | 15 | bucket partitions write many small files | none: test_a_load_writes_one_file_a_table |
 | 16 | inlined rows are invisible to other readers of the files | test_compaction_puts_rows_… |
 | 17 | exports with too few retries | nothing is exported to Delta or Iceberg |
+| 18 | a query sees rows neither inlined nor in the file they move to | test_compaction_waits_for_… |
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ import pytest
 
 import store
 from store.errors import CommitConflict, FlywheelError, SnapshotNotFound
+from store.lake import inlined_rows
 from store.lake.attachment import attach, connect
 from store.lake.location import FolderLocation, Location
 from store.upkeep import history, integrity, maintenance
@@ -98,6 +100,19 @@ def _rules(location: Location) -> dict[str, list[str]]:
         assert 0 < len(problem.examples) <= 3
         found.setdefault(problem.table, []).append(problem.rule)
     return found
+
+
+def test_compaction_waits_for_queries_before_it_moves_rows(
+    writer: store.Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inlined_rows, "WAIT_S", 0.1)
+    _fill(writer)
+    with writer.reader() as lake:
+        stream = lake.run("FROM kernels").reader()
+        assert maintenance.compact(writer.location).files_after == 0
+        assert stream.read_all().num_rows == 4
+        assert maintenance.compact(writer.location).files_after > 0
+    assert integrity.check(writer.location) == []
 
 
 def test_compaction_puts_rows_into_files_and_changes_no_snapshot(writer: store.Writer) -> None:

@@ -34,7 +34,7 @@ def url(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     for name, value in storage.environment().items():
         monkeypatch.setenv(name, value)
-    name = f"lake{os.getpid()}_{next(NUMBERS)}"
+    name = f"bucket{os.getpid()}_{next(NUMBERS)}"
     return server.build_url(name, f"s3://{BUCKET}/{name}")
 
 

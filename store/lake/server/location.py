@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 DEFAULT_SCHEMA = "lake"
 MARKER = "flywheel.lake"
 """File among the data files that names the lake they belong to."""
+SESSION = "kernel-flywheel "
+"""Beginning of the names of sessions; the number of the process follows."""
 _CONNECT_S = 10
 _LONGEST_NAME = 63
 _INSTALL = "pip install 'kernel-flywheel[server]'"
@@ -254,7 +256,8 @@ class ServerLocation(Location):
             raise LakeUnreachable(
                 "a lake on a PostgreSQL server needs further packages", f"Run {_INSTALL}."
             ) from error
-        parameters: dict[str, Any] = {"connect_timeout": _CONNECT_S} | self._connection
+        own = {"connect_timeout": _CONNECT_S, "application_name": f"{SESSION}{os.getpid()}"}
+        parameters: dict[str, Any] = own | self._connection
         try:
             return psycopg.connect(**parameters, autocommit=True)
         except psycopg.Error as error:
