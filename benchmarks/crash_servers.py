@@ -22,14 +22,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
+from clocks import build_clock, wait_until
 from crash import Harness, Outcome, parse_options, report
-from faults import Proxy, build_clock, wait_until
 
 from store.lake.server.location import SESSION
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from object_storage import BUCKET, ObjectStorage
 from postgres_server import PostgresServer
+from storage_proxy import Proxy
 
 HOSTS = 4
 CLOCK_OFFSETS_S = {1: -600, 2: 800}

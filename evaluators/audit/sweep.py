@@ -155,6 +155,7 @@ def decide(lake_url: str | None, prefix: str, decision: str, why: str) -> tuple[
                 "decision": decision,
                 "author": author,
                 "why": why,
+                "created_at": writer.choose_time("standings"),
             }
         ]
         snapshot = writer.append(tables, f"{decision} a finding on {kernel_id[:12]}")

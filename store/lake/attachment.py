@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import secrets
 import stat
 import tempfile
@@ -17,6 +18,8 @@ from store.lake.location import METADATA, FolderLocation, Location
 
 if TYPE_CHECKING:
     import duckdb
+
+_VERSIONS = re.compile(r"catalog version is (\S+), but the extension requires version (\d[\d.]*\d)")
 
 
 def connect(spill: Path | None = None, *, to: Location | None = None) -> duckdb.DuckDBPyConnection:
@@ -97,6 +100,14 @@ def attach(
     try:
         connection.execute(f"ATTACH 'ducklake:{_escape(place)}' AS {name} ({', '.join(options)})")
     except duckdb.Error as error:
+        versions = _VERSIONS.search(str(error))
+        if versions is not None:
+            raise LakeUnreachable(
+                f"{location.catalog_name} has version {versions[1]} of DuckLake's format, and this "
+                f"installation reads {versions[2]}",
+                "Install the version of kernel-flywheel that the other users of the lake have; "
+                "nothing was changed.",
+            ) from error
         raise LakeUnreachable(
             f"{location.catalog_name} cannot be opened as a lake: {error}",
             "Put back a backup (a folder made by `store backup`), or name another lake.",

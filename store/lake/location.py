@@ -15,6 +15,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from store.errors import FlywheelError, LakeNotFound, LakeUnreachable
+from store.lake.mounts import require_local
 
 if TYPE_CHECKING:
     from store.lake.data_files.files import DataFiles
@@ -316,6 +317,7 @@ class FolderLocation(Location):
     @contextmanager
     def lock(self, *, moving: bool = False) -> Generator[None]:
         """Hold the lock of the folder, which the kernel releases when the process ends."""
+        require_local(self.root)
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)

@@ -56,12 +56,13 @@ class Lake:
         self.location = location
         self.catalog = catalogs.load()
         self._connection = connect(spill, to=location)
-        attach(self._connection, location, name="newest")
-        self.snapshot = resolve_snapshot(self._connection, at, name="newest")
-        """Number of the snapshot that is read."""
-        self._connection.execute("DETACH newest")
-        attach(self._connection, location, snapshot=self.snapshot)
-        self._stored = read_stored_tables(self._connection, location, self.snapshot)
+        with translate_errors():
+            attach(self._connection, location, name="newest")
+            self.snapshot = resolve_snapshot(self._connection, at, name="newest")
+            """Number of the snapshot that is read."""
+            self._connection.execute("DETACH newest")
+            attach(self._connection, location, snapshot=self.snapshot)
+            self._stored = read_stored_tables(self._connection, location, self.snapshot)
         self._known = (*self.catalog.tables, *list_views())
         self._prepared_names: set[str] = set()
         self._included = frozenset(include)

@@ -34,17 +34,17 @@ def migrate(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[str
         CatalogError: any other change; nothing is changed then.
     """
     stored = _list_stored_columns(connection)
-    types = _list_canonical_types(connection, catalog)
-    steps: list[tuple[str, str]] = []
-    for table in catalog.tables.values():
-        if table.name not in stored:
-            steps += _create_table(table)
-        else:
-            steps += _widen_table(table, stored[table.name], types)
-    held = _read_kept_catalog(connection) if "catalogs" in stored else None
-    if held is not None and held.definition != catalog.definition:
-        steps += [(line, "") for line in widening.widen(connection, held, catalog)]
-        steps += _describe_changes(held, catalog)
+    held, version = _read_kept_catalog(connection) if "catalogs" in stored else (None, None)
+    try:
+        steps = _plan_changes(connection, stored, held, catalog)
+    except CatalogError as error:
+        if version in (None, __version__):
+            raise
+        raise CatalogError(
+            f"the lake follows the catalog of kernel-flywheel {version}: {error.message}",
+            f"Install kernel-flywheel {version} on this host, which has version {__version__}. "
+            f"Otherwise: {error.hint}",
+        ) from error
     if "catalogs" in catalog.tables and (held is None or held.definition != catalog.definition):
         steps.append(("", _store_definition(catalog)))
     if steps:
@@ -53,17 +53,39 @@ def migrate(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[str
     return [line for line, _ in steps if line]
 
 
-def _read_kept_catalog(connection: duckdb.DuckDBPyConnection) -> Catalog | None:
-    """Return the catalog that the lake follows, or None if it stores none."""
+def _plan_changes(
+    connection: duckdb.DuckDBPyConnection,
+    stored: dict[str, dict[str, tuple[str, str | None]]],
+    held: Catalog | None,
+    catalog: Catalog,
+) -> list[tuple[str, str]]:
+    """Return the changes that bring a lake to the catalog, each as a line and a statement."""
+    types = _list_canonical_types(connection, catalog)
+    steps: list[tuple[str, str]] = []
+    for table in catalog.tables.values():
+        if table.name not in stored:
+            steps += _create_table(table)
+        else:
+            steps += _widen_table(table, stored[table.name], types)
+    if held is not None and held.definition != catalog.definition:
+        steps += [(line, "") for line in widening.widen(connection, held, catalog)]
+        steps += _describe_changes(held, catalog)
+    return steps
+
+
+def _read_kept_catalog(
+    connection: duckdb.DuckDBPyConnection,
+) -> tuple[Catalog | None, str | None]:
+    """Return the catalog that the lake follows, and the version that stored it, or Nones."""
     row = connection.execute(
-        "SELECT definition, version FROM lake.catalogs ORDER BY created_at DESC, catalog_id DESC "
-        "LIMIT 1"
+        # In the order of commits, because the clock of a host may be off.
+        "SELECT definition, version FROM lake.catalogs ORDER BY rowid DESC LIMIT 1"
     ).fetchone()
     if row is None:
-        return None
+        return None, None
     definition, version = row
     try:
-        return catalogs.read_definition(definition, "the catalog that the lake keeps")
+        return catalogs.read_definition(definition, "the catalog that the lake keeps"), version
     except CatalogError as error:
         raise CatalogError(
             f"this version cannot read the catalog that the lake follows: {error.message}",

@@ -59,6 +59,7 @@ def _append(
         "snapshot_id": snapshot,
         "note": note,
         "author": getpass.getuser(),
+        "created_at": writer.choose_time("tags"),
     }
     writer.append({"tags": [row]}, message)
 

@@ -7,6 +7,7 @@ import sqlite3
 from typing import TYPE_CHECKING, NoReturn
 
 from store.errors import CommitConflict, FlywheelError, LakeUnreachable, summarize_error
+from store.lake.data_files.refusals import describe_refusal
 
 if TYPE_CHECKING:
     from store.lake.location import Location
@@ -24,23 +25,18 @@ _POSTGRES = (
     "another process has taken the lock",
 )
 _FULL = ("no space left", "disk is full", "disk quota", "could not extend file")
-_EXPIRED = ("expiredtoken", "token has expired", "tokenrefreshrequired", "security token")
-_SKEWED = ("requesttimetooskewed", "requestexpired")
-_FORBIDDEN = (
-    "403",
-    "accessdenied",
-    "access_denied",
-    "access denied",
-    "invalidaccesskeyid",
-    "signaturedoesnotmatch",
-)
 
 
-def is_interrupt(error: BaseException) -> bool:
-    """Return whether an error is DuckDB's form of a KeyboardInterrupt."""
-    return isinstance(error.__cause__, KeyboardInterrupt) or str(error).startswith(
-        "KeyboardInterrupt"
-    )
+def raise_foreign(error: BaseException, location: Location) -> None:
+    """Raise KeyboardInterrupt or CommitConflict for DuckDB's forms of them; else do nothing."""
+    if isinstance(error.__cause__, KeyboardInterrupt) or str(error).startswith("KeyboardInterrupt"):
+        raise KeyboardInterrupt from None
+    # SQLite does not wait when a transaction that has read begins to write.
+    if str(error).endswith("database is locked"):
+        raise CommitConflict(
+            f"another program holds {location.catalog_name}",
+            "Let go of it there, and run this again; what was spooled is kept.",
+        ) from error
 
 
 def is_elsewhere(error: Exception) -> bool:
@@ -78,22 +74,9 @@ def explain(error: Exception, location: Location) -> FlywheelError:
             f"Free space there and run this again. {_KEPT}",
         )
     place = location.files.url
-    if any(words in text for words in _EXPIRED):
-        return LakeUnreachable(
-            f"the credentials for {place} have expired",
-            f"Renew them, as with `aws sso login` or a new AWS_SESSION_TOKEN. {_KEPT}",
-        )
-    if any(words in text for words in _SKEWED):
-        return LakeUnreachable(
-            f"{place} refuses this host, because its clock is off",
-            f"Set the clock, as with an NTP service, and run this again. {_KEPT}",
-        )
-    if any(words in text for words in _FORBIDDEN):
-        return LakeUnreachable(
-            f"these credentials may not write to {place}: {summarize_error(error)}",
-            "Ask the owner of the bucket for the right to write, or test the credentials with "
-            f"`aws s3 ls`. {_KEPT}",
-        )
+    refusal = describe_refusal(error, place)
+    if refusal is not None:
+        return LakeUnreachable(refusal.message, f"{refusal.hint} {_KEPT}")
     return LakeUnreachable(
         f"the data files in {place} cannot be written or read: {summarize_error(error)}",
         f"Test that place and the network, and run this again. {_KEPT}",

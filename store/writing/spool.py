@@ -21,7 +21,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from store.errors import FlywheelError
+from store.errors import FlywheelError, LakeUnreachable
 from store.schema.catalog import Catalog
 from store.schema.tables import Table
 from store.writing.bundle import Bundle, conform, serialize
@@ -90,18 +90,23 @@ class Spool:
             self._handle = self._file = None
 
     def write(self, bundles: Sequence[Bundle]) -> Place:
-        """Append a record of bundles; when this returns, it is on disk."""
+        """Append a record of bundles; when this returns, it is on disk.
+
+        Raises LakeUnreachable, with nothing stored, if it cannot be written.
+        """
         data = encode(bundles)
         with self._turn, self._lock_file() as (file, handle):
             end = handle.seek(0, os.SEEK_END)
             try:
                 _write_whole(handle, data)
                 os.fdatasync(handle.fileno())
-            except BaseException:
+            except BaseException as error:
                 # A record after an incomplete one could not be found.
                 with contextlib.suppress(OSError):
                     handle.truncate(end)
                 self.close()
+                if isinstance(error, OSError):
+                    raise self._describe_failure(error) from error
                 raise
             place = Place(file=file.with_suffix(""), number=self._records)
             self._records += 1
@@ -127,12 +132,21 @@ class Spool:
                 os.close(descriptor)
 
     def _open(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
         # The names sort in order of arrival.
         self._file = self._folder / f"{time.time_ns():020d}-{os.getpid()}{OPEN}"
-        self._handle = open(self._file, "xb", buffering=0)  # noqa: SIM115
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._handle = open(self._file, "xb", buffering=0)  # noqa: SIM115
+            sync(self._folder)
+        except OSError as error:
+            raise self._describe_failure(error) from error
         self._records = 0
-        sync(self._folder)
+
+    def _describe_failure(self, error: OSError) -> LakeUnreachable:
+        return LakeUnreachable(
+            f"nothing is stored, because {self._folder} cannot be written to: {error.strerror}",
+            "Free space there, or correct its rights, and append again.",
+        )
 
 
 def _write_whole(handle: BinaryIO, data: bytes) -> None:

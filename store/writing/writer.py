@@ -8,6 +8,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from store.errors import CommitConflict, FlywheelError, LakeUnreachable, RowsRejected
@@ -171,6 +172,16 @@ class Writer:
         with self._explain_faults():
             return bool(group_commit.find_committed(self._connection, [bundle_id]))
 
+    def choose_time(self, table: str) -> datetime:
+        """Return the time of a new row that must count as the latest of its table.
+
+        It is now, or just after the newest row if the clock of the host that wrote it is ahead.
+        """
+        with self._explain_faults():
+            row = self._connection.execute(f"SELECT max(created_at) FROM lake.{table}").fetchone()
+        now = datetime.now(UTC)
+        return now if row is None or row[0] is None else max(now, row[0] + timedelta.resolution)
+
     def reader(self, at: str | int | None = None) -> Lake:
         """Open a pinned reader of the same lake."""
         from store.lake.reader import Lake
@@ -182,13 +193,7 @@ class Writer:
 
     def _store(self, made: list[Bundle], *, wait: bool) -> int:
         """Spool checked bundles, and unless told otherwise wait until they are committed."""
-        try:
-            place = self._spool.write(made)
-        except OSError as error:
-            raise LakeUnreachable(
-                f"nothing is stored: cannot write to {self.location.spool}: {error.strerror}",
-                "Free space there, or correct its rights, and append again.",
-            ) from error
+        place = self._spool.write(made)
         if not wait:
             return self._seen
         snapshot = self._drain(until=place)
@@ -283,14 +288,7 @@ class Writer:
             self._connection.execute("COMMIT")
         except BaseException as error:
             self._rollback()
-            if faults.is_interrupt(error):
-                raise KeyboardInterrupt from None
-            # SQLite does not wait when a transaction that has read begins to write.
-            if str(error).endswith("database is locked"):
-                raise CommitConflict(
-                    f"another program holds {self.location.catalog_name}",
-                    "Let go of it there, and run this again; what was spooled is kept.",
-                ) from error
+            faults.raise_foreign(error, self.location)
             raise
 
     def _require_lock(self, error: Exception) -> None:

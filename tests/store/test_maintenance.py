@@ -20,7 +20,7 @@ The pitfalls of DuckLake that this software meets, by the numbers of its storage
 | 15 | bucket partitions write many small files | none: test_a_load_writes_one_file_a_table |
 | 16 | inlined rows are invisible to other readers of the files | test_compaction_puts_rows_… |
 | 17 | exports with too few retries | nothing is exported to Delta or Iceberg |
-| 18 | a query sees rows neither inlined nor in the file they move to | test_compaction_waits_for_… |
+| 18 | a query misses rows that move to a file meanwhile | test_compaction_waits_for_… |
 """
 
 from __future__ import annotations

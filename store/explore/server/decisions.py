@@ -81,7 +81,7 @@ class Decider:
         return answer
 
     def _append(self, finding_id: str, decision: str, why: str) -> None:
-        row = {
+        row: dict[str, object] = {
             "standing_id": store.ids.uuid7(),
             "finding_id": finding_id,
             "decision": decision,
@@ -89,6 +89,7 @@ class Decider:
             "why": why,
         }
         with store.writer(self._lake_url, author="store explore") as writer:
+            row["created_at"] = writer.choose_time("standings")
             writer.append({"standings": [row]}, f"{decision} the finding {finding_id[:12]}")
 
 

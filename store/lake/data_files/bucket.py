@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from store.errors import LakeUnreachable, summarize_error
 from store.lake.data_files.files import CLOCK_SLACK_S, PIECE_BYTES, DataFiles, name_file
+from store.lake.data_files.refusals import describe_refusal
 from store.schema.sql_text import quote_values
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class BucketFiles(DataFiles):
         try:
             is_there = self._store.get_file_info(self.bucket).type == fs.FileType.Directory
         except OSError as error:
-            raise LakeUnreachable(
+            raise describe_refusal(error, self.url) or LakeUnreachable(
                 f"{self.url} cannot be used: {summarize_error(error)}", _AWS
             ) from error
         if not is_there:
