@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-import shutil
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import one_thread
 import pytest
+from lake_places import ON_SERVER, Databases, Folders, LakePlaces
 from object_storage import ObjectStorage, find_program
 from postgres_server import PostgresServer, find_binary
 
@@ -27,6 +28,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     names what was tried again. Without pytest-rerunfailures, and for all other tests, the first
     failure counts.
     """
+    if ON_SERVER:
+        about_folders = pytest.mark.skip(reason="about the files of a lake in a folder")
+        for item in items:
+            if item.get_closest_marker("folder"):
+                item.add_marker(about_folders)
     items.sort(key=lambda item: item.path.name not in LONGEST)
     if not config.pluginmanager.hasplugin("rerunfailures"):
         return
@@ -56,6 +62,15 @@ def storage() -> Iterator[ObjectStorage]:
 
 
 @pytest.fixture(scope="session")
+def places(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LakePlaces:
+    """Return where the lakes of this run are."""
+    if not ON_SERVER:
+        return Folders()
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+    return Databases(request.getfixturevalue("server"))
+
+
+@pytest.fixture(scope="session")
 def empty_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a lake without rows, to be copied and never written to."""
     folder = tmp_path_factory.mktemp("empty") / "lake"
@@ -63,16 +78,24 @@ def empty_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def lake_url(tmp_path: Path) -> str:
-    """Return the path of a lake that does not exist yet."""
-    return str(tmp_path / "lake")
+@pytest.fixture(scope="session")
+def empty_url(places: LakePlaces, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the URL of a lake without rows, to be copied; making one takes a second."""
+    url = places.choose_url(tmp_path_factory.mktemp("empty") / "lake")
+    store.writer(url, author="tests").close()
+    return url
 
 
 @pytest.fixture
-def writer(lake_url: str, empty_lake: Path) -> Iterator[store.Writer]:
-    """Return a writer of an empty lake: a copy, since making one takes a second."""
-    shutil.copytree(empty_lake, lake_url)
+def lake_url(places: LakePlaces, tmp_path: Path) -> str:
+    """Return the URL of a lake that does not exist yet; in a folder, `tmp_path / "lake"`."""
+    return places.choose_url(tmp_path / "lake")
+
+
+@pytest.fixture
+def writer(places: LakePlaces, lake_url: str, empty_url: str) -> Iterator[store.Writer]:
+    """Return a writer of an empty lake."""
+    places.copy(empty_url, lake_url)
     with store.writer(lake_url, author="tests") as opened:
         yield opened
 

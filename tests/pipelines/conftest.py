@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from lake_places import LakePlaces
 from pipeline_lakes import Known, Rows, add_small_rows
 
 import store
@@ -41,19 +41,13 @@ def rows_and_ids() -> tuple[Rows, Known]:
     return rows, add_small_rows(rows)
 
 
-@pytest.fixture(scope="session")
-def empty_url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the path of an empty lake; copies of it are made faster than lakes."""
-    url = str(tmp_path_factory.mktemp("empty") / "lake")
-    store.writer(url, author="tests").close()
-    return url
-
-
 @pytest.fixture
-def lake_of(empty_url: str, lake_url: str) -> Iterator[Callable[[Rows], store.Lake]]:
+def lake_of(
+    places: LakePlaces, empty_url: str, lake_url: str
+) -> Iterator[Callable[[Rows], store.Lake]]:
     """Return a function that appends collected rows to one lake and opens it."""
     opened: list[store.Lake] = []
-    shutil.copytree(empty_url, lake_url)
+    places.copy(empty_url, lake_url)
 
     def build(made: Rows) -> store.Lake:
         with store.writer(lake_url, author="tests") as writer:
@@ -67,9 +61,9 @@ def lake_of(empty_url: str, lake_url: str) -> Iterator[Callable[[Rows], store.La
 
 
 @pytest.fixture(scope="session")
-def small_url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the path of the small lake, which tests read and do not write."""
-    url = str(tmp_path_factory.mktemp("small") / "lake")
+def small_url(places: LakePlaces, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the URL of the small lake, which tests read and do not write."""
+    url = places.choose_url(tmp_path_factory.mktemp("small") / "lake")
     rows = start_rows()
     add_small_rows(rows)
     with store.writer(url, author="tests") as writer:

@@ -22,6 +22,7 @@ from store.lake import mounts
 from store.lake.location import Location
 from store.upkeep import integrity
 
+pytestmark = pytest.mark.folder
 NUMBERS = itertools.count()
 REFUSAL = """<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>{code}</Code><Message>{words}</Message></Error>"""

@@ -10,10 +10,13 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from object_storage import find_program
+from postgres_server import find_binary
 
 import store
 from store.lake import attachment, location
 
+pytestmark = pytest.mark.folder
 HARNESS = Path(__file__).parents[2] / "benchmarks" / "crash.py"
 
 
@@ -44,6 +47,25 @@ def test_kill_9_at_random_points_loses_doubles_and_tears_nothing() -> None:
     assert (figures["acked"], figures["kills"]) == ("64", "10")
     assert int(figures["kills_of_lock_holders"]) > 0
     assert int(figures["snapshots_read"]) > 0
+
+
+@pytest.mark.slow
+def test_on_servers_that_fail_nothing_is_lost_doubled_or_torn() -> None:
+    if find_binary("initdb") is None or find_program() is None or shutil.which("cc") is None:
+        pytest.skip("PostgreSQL, SeaweedFS or a C compiler is not installed")
+    command = [sys.executable, str(HARNESS.with_name("crash_servers.py")), "--writers", "8"]
+    faults = ("--kills", "4", "--restarts", "1", "--outages", "1", "--partitions", "1")
+    done = subprocess.run(
+        [*command, "--bundles", "4", "--readers", "1", *faults, "--limit-s", "900"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    assert (figures["lost"], figures["doubled"], figures["torn"]) == ("0", "0", "0")
+    assert (figures["acked"], figures["kills"], figures["restarts"]) == ("32", "4", "1")
+    assert int(figures["rounds_of_upkeep"]) > 0
 
 
 @pytest.mark.slow

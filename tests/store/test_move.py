@@ -21,6 +21,7 @@ from store.upkeep import history, integrity
 from store.upkeep import move as moves
 from store.upkeep.catalog_copy import digest_lake
 
+pytestmark = pytest.mark.folder
 NUMBERS = itertools.count()
 TASK, DEVICE = builders.task("a \0 NUL, 'quotes', \\x41 and ünïcode"), builders.device()
 KERNEL = builders.kernel("nan")
