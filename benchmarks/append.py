@@ -19,7 +19,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def bundles_of(number: int, about: dict[str, str], seed: int) -> list[dict[str, 
     return [_bundle(about, f"{seed}-{index}") for index in range(number)]
 
 
-def read_known(url: Path) -> dict[str, str]:
+def read_known(url: str | Path) -> dict[str, str]:
     """Return rows of a lake that bundles can point at."""
     with store.open(str(url)) as opened:
         row = opened.sql(
@@ -130,9 +130,12 @@ def _bundle(about: dict[str, str], name: str) -> dict[str, pa.Table]:
 class Raw:
     """The least that stores the same rows: one transaction of plain inserts."""
 
-    def __init__(self, url: Path) -> None:
-        self._connection: duckdb.DuckDBPyConnection = attachment.connect()
-        attachment.attach(self._connection, location.FolderLocation(url), writable=True)
+    def __init__(self, url: str | Path) -> None:
+        place = location.Location.of(str(url))
+        self._held = ExitStack()
+        self._held.enter_context(place.lock())  # a server accepts commits of its holder only
+        self._connection: duckdb.DuckDBPyConnection = attachment.connect(to=place)
+        attachment.attach(self._connection, place, writable=True)
         self._log = catalog.load().table("ingest_log").arrow_schema
 
     def commit(self, bundles: list[dict[str, pa.Table]]) -> None:
@@ -162,6 +165,7 @@ class Raw:
     def close(self) -> None:
         """Let go of the lake."""
         self._connection.close()
+        self._held.close()
 
 
 def copy_lake(made: Path, target: Path) -> None:

@@ -1,29 +1,38 @@
 """Bundles per second of several writer processes on one lake, against raw DuckLake.
 
 python benchmarks/writers.py --lake DIR --writers 8 --bundles 500
+python benchmarks/writers.py --lake DIR --writers 8 --bundles 500 --server
 
 Every writer process appends bundles of one judged kernel in three ways. It calls `append` for each
 bundle and waits for every commit; it calls `append` for each bundle and waits for every 50th commit
 only; or it calls `append_all` for 50 bundles and waits for the commit. Raw DuckLake inserts the
 same rows from one process in transactions of 100 bundles, and checks and spools nothing. The clock
 starts when all writers have their lake open and their rows in memory, and stops when all bundles
-are committed. Exits with 1 unless every bundle is in the lake exactly once.
+are committed. Exits with 1 unless every bundle is in the lake exactly once. With `--server`, the
+catalogs of both sides are on a PostgreSQL server on loopback that syncs to disk.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 from append import Raw, bundles_of, copy_lake, read_known
 from generate import Size, make
 
 import store
+from store.lake.location import Location
+from store.upkeep.move import move
 from store.writing.bundle import Bundle
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from postgres_server import PostgresServer
 
 WAYS = ("append", "append, every 50th waits", "append_all of 50")
 TOGETHER = 50
@@ -32,7 +41,7 @@ RAW_GROUP = 100
 
 def write(url: str, way: str, number: int, bundles: int) -> None:
     """Append the bundles of one writer; print a line when ready, begin at a given line."""
-    rows = bundles_of(bundles, read_known(Path(url)), seed=number)
+    rows = bundles_of(bundles, read_known(url), seed=number)
     made = [
         Bundle(bundle_id=f"{way}-{number}-{index}", message="one", tables=dict(tables))
         for index, tables in enumerate(rows)
@@ -74,7 +83,7 @@ def time_writers(url: str, way: str, writers: int, bundles: int) -> float:
     return time.perf_counter() - begun
 
 
-def time_raw(url: Path, bundles: int) -> float:
+def time_raw(url: str, bundles: int) -> float:
     """Return the seconds in which raw DuckLake commits as many bundles."""
     rows = bundles_of(bundles, read_known(url), seed=-1)
     raw = Raw(url)
@@ -99,6 +108,33 @@ def require_once(url: str, way: str, wanted: int) -> None:
         sys.exit(f"{way}: {wanted} bundles were appended, the lake has {row}")
 
 
+def copy_to(made: Path, folder: Path, server: PostgresServer | None) -> str:
+    """Copy a lake to a folder, and from there to a server; return its URL."""
+    copy_lake(made, folder)
+    store.writer(str(folder), author="benchmarks").close()  # to today's catalog
+    if server is None:
+        return str(folder)
+    url = server.build_url(folder.name, folder.with_suffix(".data"))
+    move(Location.of(str(folder)), Location.of(url))
+    store.writer(url, author="benchmarks").close()
+    return url
+
+
+def compare(url: str, plain: str, way: str, writers: int, bundles: int) -> str:
+    """Return the line of the table for one way."""
+    # One call per bundle commits a bundle of each writer at a time.
+    per_writer = bundles // 10 if way == WAYS[0] else bundles
+    total = writers * per_writer
+    theirs = min(total, 1000) / time_raw(plain, min(total, 1000))
+    seconds = time_writers(url, way, writers, per_writer)
+    require_once(url, way, total)
+    ours = total / seconds
+    return (
+        f"| {writers} | {way} | {total} | {seconds:.1f} | {ours:.0f} | {theirs:.0f} "
+        f"| {ours / theirs:.0%} |"
+    )
+
+
 def main() -> None:
     """Time every way on a copy of the lake, or be one of the writers."""
     if sys.argv[1:2] == ["--write"]:
@@ -109,32 +145,27 @@ def main() -> None:
     parser.add_argument("--bundles", type=int, default=500, help="number of bundles per writer")
     parser.add_argument("--lake", type=Path, help="use this generated lake instead of making one")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
+    parser.add_argument("--server", action="store_true", help="put the catalogs on PostgreSQL")
     given = parser.parse_args()
-    total = given.writers * given.bundles
-    with tempfile.TemporaryDirectory(prefix="flywheel-writers-", dir=given.folder) as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="flywheel-writers-", dir=given.folder) as folder,
+        ExitStack() as ends,
+    ):
         made = given.lake or Path(folder) / "made"
         if given.lake is None:
             make(str(made), Size(kernels=10_000, evaluations=10_000), say=lambda _: None)
+        server = None
+        if given.server:
+            os.environ["XDG_STATE_HOME"] = folder
+            server = PostgresServer(is_durable=True)
+            ends.callback(server.end)
         print("| writers | way | bundles | s | bundles/s | raw DuckLake bundles/s | speed |")
         print("|---:|---|---:|---:|---:|---:|---:|")
-        for way in WAYS:
-            url, plain = Path(folder) / "lake", Path(folder) / "raw"
-            for target in (url, plain):
-                copy_lake(made, target)
-                store.writer(str(target), author="benchmarks").close()
-            # One call per bundle commits a bundle of each writer at a time.
-            per_writer = given.bundles // 10 if way == WAYS[0] else given.bundles
-            count = total // 10 if way == WAYS[0] else total
-            raw_s = time_raw(plain, min(count, 1000))
-            theirs = min(count, 1000) / raw_s
-            seconds = time_writers(str(url), way, given.writers, per_writer)
-            require_once(str(url), way, given.writers * per_writer)
-            ours = given.writers * per_writer / seconds
-            print(
-                f"| {given.writers} | {way} | {given.writers * per_writer} | {seconds:.1f} "
-                f"| {ours:.0f} | {theirs:.0f} | {ours / theirs:.0%} |",
-                flush=True,
+        for number, way in enumerate(WAYS):
+            url, plain = (
+                copy_to(made, Path(folder) / f"{name}{number}", server) for name in ("lake", "raw")
             )
+            print(compare(url, plain, way, given.writers, given.bundles), flush=True)
     return None
 
 

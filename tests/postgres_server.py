@@ -28,7 +28,8 @@ def find_binary(name: str) -> str | None:
 class PostgresServer:
     """One server with its files in a private folder; `restart` and `end` may be called at will."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_durable: bool = False) -> None:
+        """Start a server; a durable one syncs to disk, as servers do that are not for tests."""
         self._folder = Path(tempfile.mkdtemp(prefix="flywheel-postgres-", dir="/tmp"))
         self._user: dict[str, Any] = {}
         if os.geteuid() == 0:  # PostgreSQL refuses to run as root
@@ -40,7 +41,8 @@ class PostgresServer:
             self.port = int(free.getsockname()[1])
         data = str(self._folder / "data")
         self._run("initdb", ["-D", data, "-A", "trust", "-U", OWNER, "--no-sync"])
-        settings = f"-p {self.port} -c listen_addresses=127.0.0.1 -k {self._folder} -c fsync=off"
+        settings = f"-p {self.port} -c listen_addresses=127.0.0.1 -k {self._folder}"
+        settings += "" if is_durable else " -c fsync=off"
         self._control = ["-D", data, "-w", "-o", settings, "-l", str(self._folder / "log")]
         self.start()
 
@@ -51,6 +53,27 @@ class PostgresServer:
     def restart(self) -> None:
         """End every session at once and start again."""
         self._run("pg_ctl", ["restart", "-m", "immediate", *self._control])
+
+    def require_tls(self) -> Path:
+        """Refuse connections without TLS from now on; return the certificate to trust.
+
+        The certificate is self-signed and names 127.0.0.1.
+        """
+        certificate, key = self._folder / "server.crt", self._folder / "server.key"
+        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+        command += ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+        command += ["-keyout", str(key), "-out", str(certificate)]
+        subprocess.run(command, check=True, capture_output=True, **self._user)
+        key.chmod(0o600)
+        data = self._folder / "data"
+        with open(data / "postgresql.conf", "a") as settings:
+            settings.write(f"ssl = on\nssl_cert_file = '{certificate}'\n")
+            settings.write(f"ssl_key_file = '{key}'\n")
+        (data / "pg_hba.conf").write_text("hostssl all all 127.0.0.1/32 trust\n")
+        self.restart()
+        trusted = Path(tempfile.mkdtemp(prefix="flywheel-tls-", dir="/tmp")) / "root.crt"
+        shutil.copyfile(certificate, trusted)
+        return trusted
 
     def end(self) -> None:
         """End the server and remove its files."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -78,3 +79,29 @@ def test_roles_and_backup_are_as_the_page_says(
         names = lake.sql("SELECT name FROM policies ORDER BY name").rows()
     assert names == [{"name": "one"}, {"name": "two"}]
     assert integrity.check(Location.of(restored)) == []
+
+
+def test_tls_is_required_and_the_server_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if find_binary("initdb") is None or shutil.which("openssl") is None:
+        pytest.skip("PostgreSQL or openssl is not installed")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    server = PostgresServer()
+    try:
+        trusted = server.require_tls()
+        url = server.build_url("lake", tmp_path / "data")
+        verified = f"{url}&sslmode=verify-full&sslrootcert={trusted}"
+        with store.writer(verified, author="tests") as writer:
+            writer.append({"policies": [builders.policy("one")]}, "one")
+        with store.open(verified) as lake:
+            assert lake.sql("SELECT name FROM policies").rows() == [{"name": "one"}]
+        with pytest.raises(LakeUnreachable, match=r"no pg_hba\.conf entry"):
+            store.open(f"{url}&sslmode=disable")
+        with pytest.raises(LakeUnreachable, match="certificate"):
+            store.open(f"{url}&sslmode=verify-full&sslrootcert=system")
+        elsewhere = verified.replace("127.0.0.1", "localhost")
+        with pytest.raises(LakeUnreachable, match="does not match"):
+            store.open(elsewhere)
+    finally:
+        server.end()
