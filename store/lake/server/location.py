@@ -66,6 +66,8 @@ class ServerLocation(Location):
         self._given_files = data
         self._token = secrets.token_hex(16)
         self._session: Session | None = None
+        self._is_fenced = False
+        """Whether the trigger is known to be there."""
         self.root = self._choose_root()
 
     @classmethod
@@ -223,12 +225,14 @@ class ServerLocation(Location):
             self._run(session, "lock", name=self._schema)
             if not moving:
                 self.refuse_move(self._read_move(session))
-            if not self._has_table(session, "flywheel_lake"):
-                self._run(session, "committer")
-            self._run(session, "identify", salt=secrets.token_bytes(SALT_BYTES))
+            if not self._is_fenced:
+                if not self._has_table(session, "flywheel_lake"):
+                    self._run(session, "committer")
+                self._run(session, "identify", salt=secrets.token_bytes(SALT_BYTES))
+                if self._has_table(session, "ducklake_snapshot_changes"):
+                    self._run(session, "fence")
+                    self._is_fenced = True
             self._run(session, "take_over", token=self._token)
-            if self._has_table(session, "ducklake_snapshot_changes"):
-                self._run(session, "fence")
             self._session = session
             try:
                 yield
