@@ -209,6 +209,8 @@ class KeyIndex:
         if self._index is not None and not self._file.exists():
             self.close()
         if self._index is None:
+            # The folder is missing on a host that is new to a lake on a server.
+            self._file.parent.mkdir(parents=True, exist_ok=True)
             self._index = index = sqlite3.connect(self._file, check_same_thread=False)
             # NORMAL in WAL mode: power loss may cost the last commits, never the file.
             index.execute("PRAGMA journal_mode = WAL")

@@ -67,6 +67,13 @@ def test_a_lake_on_a_server_answers_as_one_in_a_folder(url: str, lake_url: str) 
                 assert on_server.sql(query).rows() == in_folder.sql(query).rows(), name
 
 
+def test_a_load_is_the_first_thing_that_a_host_does(url: str) -> None:
+    with store.writer(url, author="tests") as writer:
+        rows = {"policies": [{"policy_id": "me", "name": "me", "kind": "person"}]}
+        assert writer.load(rows, "load", bundle_id="load") is not None
+        assert writer.has_bundle("load")
+
+
 def test_it_is_clean_compacted_and_expired_like_one_in_a_folder(url: str) -> None:
     fill(url)
     location = Location.of(url)
