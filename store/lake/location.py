@@ -15,7 +15,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from store.errors import FlywheelError, LakeNotFound, LakeUnreachable
-from store.lake.mounts import require_local
+from store.lake.host.mounts import require_local
 
 if TYPE_CHECKING:
     from store.lake.data_files.files import DataFiles

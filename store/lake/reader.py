@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from store.lake import exclusions, user_sql, view_cache
 from store.lake.attachment import attach, connect, resolve_snapshot
-from store.lake.inlined_rows import hold_inlined_rows
+from store.lake.host.inlined_rows import hold_inlined_rows
 from store.lake.limits import QueryLimits
 from store.lake.location import Location
 from store.lake.result import Parameters, Result, interrupt_after, translate_errors

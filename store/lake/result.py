@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from store.commandline.escape import encode_json
 from store.errors import FlywheelError
-from store.lake.inlined_rows import hold_inlined_rows
+from store.lake.host.inlined_rows import hold_inlined_rows
 from store.lake.limits import GB, QueryLimits
 from store.lake.location import Location
 from store.schema.sql_text import quote_values

@@ -18,7 +18,7 @@ from store.errors import FlywheelError
 from store.lake import checksums, view_cache
 from store.lake.attachment import attach, connect
 from store.lake.checksums import hash_file
-from store.lake.inlined_rows import wait_for_queries
+from store.lake.host.inlined_rows import wait_for_queries
 from store.lake.location import FolderLocation, Location
 from store.lake.reader import Lake
 from store.lake.server.location import ServerLocation

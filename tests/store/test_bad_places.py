@@ -18,7 +18,7 @@ from storage_proxy import Proxy
 
 import store
 from store.errors import CatalogError, LakeUnreachable
-from store.lake import mounts
+from store.lake.host import mounts
 from store.lake.location import Location
 from store.upkeep import integrity
 

@@ -45,8 +45,8 @@ import pytest
 
 import store
 from store.errors import CommitConflict, FlywheelError, SnapshotNotFound
-from store.lake import inlined_rows
 from store.lake.attachment import attach, connect
+from store.lake.host import inlined_rows
 from store.lake.location import FolderLocation, Location
 from store.upkeep import history, integrity, maintenance
 from store.writing import writer as append
