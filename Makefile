@@ -7,6 +7,9 @@ SHELL := /bin/bash
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export FLYWHEEL_LAKE := $(LAKE)
 
+ON_SERVER := $(addprefix tests/,store/test_claims.py store/test_history.py pipelines/test_rules.py \
+	pipelines/test_contrastive.py)
+
 .PHONY: demo test test-all lint docs lock clean
 
 $(BIN)/.installed: requirements.lock pyproject.toml
@@ -45,9 +48,10 @@ test: $(BIN)/.installed lint
 	pytest -q -n 3 --dist worksteal -rfER --durations 10 -m "not slow"
 
 # What takes long as well: every candidate, honest ones three times over, compilers, kill -9 again
-# and again, pyright on all rooms.
+# and again, pyright on all rooms; and tests of rows and pipelines once more with lakes on PostgreSQL.
 test-all: $(BIN)/.installed lint
 	pytest -q -n 3 --dist worksteal -rfER --durations 20
+	FLYWHEEL_TEST_LAKES=server pytest -q -n 3 --dist worksteal -rfERs $(ON_SERVER)
 
 lint: $(BIN)/.installed
 	ruff check .
