@@ -15,6 +15,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from store.errors import FlywheelError, LakeNotFound, LakeUnreachable
+from store.lake.host import READERS
 from store.lake.host.mounts import require_local
 
 if TYPE_CHECKING:
@@ -186,8 +187,7 @@ class Location(ABC):
             )
         raise LakeUnreachable(
             f"the lake at {self.url} is incomplete: it is being moved from {move.url}",
-            "If the move was interrupted, run it again: "
-            f"`store move {quote(move.url)} {quote(self.url)}`.",
+            f"If it was interrupted: `store move {quote(move.url)} {quote(self.url)}`.",
         )
 
     def require_writable(self) -> None:
@@ -266,8 +266,9 @@ class FolderLocation(Location):
         return f"sqlite:{self.catalog}", options
 
     def prepare(self) -> None:
-        """Make the folder of the data files."""
+        """Make the folder of the data files, and the file that queries lock."""
         self.files.create()
+        (self.root / READERS).touch()
 
     def read_salt(self) -> bytes:
         """Return the salt in a file beside the catalog, readable by its owner only."""
@@ -343,8 +344,7 @@ class FolderLocation(Location):
 def _write_durably(file: Path, content: bytes) -> None:
     """Replace a file as a whole, readable by its owner only."""
     partial = file.with_suffix(".partial")
-    with open(partial, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as handle:
+    with open(partial, "wb", 0, opener=lambda path, flags: os.open(path, flags, 0o600)) as handle:
         handle.write(content)
-        handle.flush()
         os.fsync(handle.fileno())
     partial.replace(file)

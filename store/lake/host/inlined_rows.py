@@ -13,9 +13,9 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
+from store.lake.host import READERS
 from store.lake.location import FolderLocation, Location
 
-_FILE = "readers"
 WAIT_S = 10.0
 _POLL_S = 0.02
 
@@ -24,9 +24,9 @@ _POLL_S = 0.02
 def hold_inlined_rows(location: Location) -> Generator[None]:
     """Keep inlined rows where they are. Any number of queries may hold them."""
     descriptor = None
-    if isinstance(location, FolderLocation) and not location.is_edition:
-        with suppress(OSError):  # a folder that cannot be written to is not compacted
-            descriptor = _open(location)
+    if isinstance(location, FolderLocation):
+        with suppress(FileNotFoundError):  # nothing has written to the lake since this lock exists
+            descriptor = os.open(location.root / READERS, os.O_RDONLY)
     if descriptor is None:
         yield
         return
@@ -43,7 +43,7 @@ def wait_for_queries(location: Location) -> Generator[bool]:
     if not isinstance(location, FolderLocation):
         yield True
         return
-    descriptor = _open(location)
+    descriptor = os.open(location.root / READERS, os.O_RDONLY | os.O_CREAT, 0o644)
     until = time.monotonic() + WAIT_S
     try:
         while not (is_free := _lock(descriptor)) and time.monotonic() < until:
@@ -51,10 +51,6 @@ def wait_for_queries(location: Location) -> Generator[bool]:
         yield is_free
     finally:
         os.close(descriptor)
-
-
-def _open(location: Location) -> int:
-    return os.open(location.root / _FILE, os.O_RDONLY | os.O_CREAT, 0o644)
 
 
 def _lock(descriptor: int) -> bool:
