@@ -21,16 +21,22 @@ if TYPE_CHECKING:
     from evaluators.scheduling.judge_process import JudgeProcess
     from evaluators.scheduling.pool import Pool, Verdict
     from evaluators.scheduling.prebuild import Builder
+    from evaluators.service.client import Client, Judgement, Kernel
+    from evaluators.service.remote_pool import RemotePool
 
 __all__ = [
     "Bench",
     "Builder",
     "Case",
+    "Client",
     "Config",
     "DeviceLock",
     "JudgeProcess",
+    "Judgement",
+    "Kernel",
     "Limits",
     "Pool",
+    "RemotePool",
     "Verdict",
 ]
 
@@ -38,11 +44,15 @@ _MODULES = {
     "Bench": "evaluators.judging.bench",
     "Builder": "evaluators.scheduling.prebuild",
     "Case": "evaluators.judging.case",
+    "Client": "evaluators.service.client",
     "Config": "evaluators.judge",
     "DeviceLock": "evaluators.device.lock",
     "JudgeProcess": "evaluators.scheduling.judge_process",
+    "Judgement": "evaluators.service.client",
+    "Kernel": "evaluators.service.client",
     "Limits": "evaluators.sandbox.launcher",
     "Pool": "evaluators.scheduling.pool",
+    "RemotePool": "evaluators.service.remote_pool",
     "Verdict": "evaluators.scheduling.pool",
 }
 """Where each public name is defined."""

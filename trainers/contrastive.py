@@ -36,6 +36,7 @@ from trainers.training.task_lists import choose_tasks, import_starter
 if TYPE_CHECKING:
     from evaluators.judge import Config as Judge
     from evaluators.scheduling.pool import Pool
+    from evaluators.service.remote_pool import RemotePool
     from pipelines import Message
     from trainers.rewarding.rules import Rule
     from trainers.rewarding.terms import Terms
@@ -93,7 +94,7 @@ def run(job: Job, config: Config) -> str:
         base = ranks.run_on_main(lambda: loading.find_model(model, job.out / "model", config.seed))
         settings = make_settings(job, config)
         rule, terms = configure_reward(config)
-        place = judging.choose_devices(config.device)
+        place = judging.choose_places(config.device, config.judge)
         judge = judging.parse_options(config.judge)
         dataset = ranks.run_on_main(lambda: _choose_dataset(running, config))
         tasks = ranks.run_on_main(lambda: choose_tasks(running, dataset, config.tasks))
@@ -124,20 +125,18 @@ def run(job: Job, config: Config) -> str:
     return fitted + f", snapshot {snapshot})"
 
 
-def _open_pool(stack: ExitStack, job: Job, place: str, judge: Judge) -> Pool | None:
+def _open_pool(stack: ExitStack, job: Job, place: str, judge: Judge) -> Pool | RemotePool | None:
     """Open the judges on rank 0; an error there ends every rank."""
 
     def open_pool() -> None:
-        from evaluators.scheduling.pool import Pool
+        made.append(stack.enter_context(judging.make_pool(job.lake_url, place, judge)))
 
-        made.append(stack.enter_context(Pool(job.lake_url, place, judge)))
-
-    made: list[Pool] = []
+    made: list[Pool | RemotePool] = []
     ranks.run_on_main(open_pool)
     return made[0] if made else None
 
 
-def _make_draw(config: Config, pool: Pool | None) -> Draw:
+def _make_draw(config: Config, pool: Pool | RemotePool | None) -> Draw:
     return Draw(
         arm=config.arm,
         namespace=config.namespace,
@@ -149,7 +148,7 @@ def _make_draw(config: Config, pool: Pool | None) -> Draw:
 def _make_feed(
     run: Run,
     config: Config,
-    pool: Pool,
+    pool: Pool | RemotePool,
     draw: Draw,
     rule: tuple[Rule, Terms],
     start: Path,

@@ -93,7 +93,7 @@ def run(job: Job, config: Config) -> str:
                 "dataset": str(prompts.folder),
                 "policy_id": processes.run_on_main(lambda: loading.compute_policy_id(base)),
                 "judge": asdict(judge),
-                "judged_on": judging.choose_devices(config.device),
+                "judged_on": judging.choose_places(config.device, config.judge),
             }
         )
         parent = processes.run_on_main(lambda: run.base(base, model))
@@ -232,7 +232,6 @@ class _Rounds:
     def _sample_round(self, number: int, policy: spread.Spread) -> list[str]:
         """Let the policy attempt every prompt, judge what it writes, and return the groups."""
         import store
-        from evaluators.scheduling.pool import Pool
         from trainers.rollouts import dataset_prompts as prompts
 
         run, config = self._run, self._config
@@ -246,7 +245,8 @@ class _Rounds:
             max_tokens=config.max_tokens,
             seed=config.seed,
         )
-        with Pool(run.job.lake_url, judging.choose_devices(config.device), self._judge) as pool:
+        place = judging.choose_places(config.device, config.judge)
+        with judging.make_pool(run.job.lake_url, place, self._judge) as pool:
             waves.run_rollout(
                 run.job.lake_url,
                 [policy],

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from evaluators.cli import diagnose, findings, judging
+from evaluators.cli import diagnose, findings, judging, serving
 from store.commandline import echo, members
 from store.commandline.escape import quote_name
 from store.commandline.help import make_room_app
@@ -26,12 +26,14 @@ Each candidate runs in a sandboxed process, which does not compute its own verdi
         "evaluators run --device cuda:0 --where \"task_name LIKE 'softmax%'\"",
         "evaluators check my_kernel.py --task softmax",
         "evaluators tasks",
+        "evaluators serve",
     ],
 )
 members.add_list(app, "evaluators")
 _judging_commands = judging.add_to(app)
 findings.add_to(app)
 diagnose.add_to(app)
+serving.add_to(app)
 
 
 def main() -> None:

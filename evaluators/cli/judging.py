@@ -15,6 +15,7 @@ from cyclopts import App, Parameter
 
 from evaluators.cli.agents import make_mcp
 from evaluators.cli.run_summary import count_nouns, print_tally
+from evaluators.cli.serving import make_serve
 from evaluators.scheduling import contract
 from evaluators.scheduling.contract import Evaluator
 from store.commandline import echo, members
@@ -60,7 +61,7 @@ def add_to(app: App) -> list[EvaluatorCommand]:
     """Add the commands with the options of the default evaluator; return what replaces these."""
     default = contract.load_default()
     commands: list[EvaluatorCommand] = []
-    for make in (_make_run, _make_check, _make_mcp):
+    for make in (_make_run, _make_check, _make_mcp, _make_serve):
         command = make(default)
         app.command(command)
         commands.append(
@@ -301,6 +302,11 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
             sys.exit(1)
 
     return _add_options(check, module)
+
+
+def _make_serve(module: Evaluator) -> Callable[..., None]:
+    """Return the function of `evaluators serve` with the options of an evaluator."""
+    return _add_options(make_serve(module), module)
 
 
 def _make_mcp(module: Evaluator) -> Callable[..., None]:

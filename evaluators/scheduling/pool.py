@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -71,72 +72,17 @@ class Verdict:
         return self.evaluation_id is not None
 
 
-class Pool:
-    """Persistent judges over the devices of this machine. Use as a context manager."""
+class Requests(ABC):
+    """Answers requests for verdicts in one thread, those that arrive at the same time together."""
 
-    def __init__(
-        self,
-        lake_url: str | None,
-        device: str = "auto",
-        config: Any = None,
-        *,
-        evaluator: str = contract.DEFAULT,
-        workers: int = 1,
-        remeasure: bool = False,
-    ) -> None:
-        """Store the settings; entering the context starts the judges.
-
-        Args:
-            lake_url: Lake that holds the kernels and gets the rows.
-            device: auto, cpu, cuda, or names such as cuda:0,cuda:1.
-            config: Config of the evaluator; None for its defaults.
-            evaluator: Name of the evaluator.
-            workers: Judges on the processor.
-            remeasure: Judge kernels again that this version has judged on these devices.
-        """
-        self._lake_url = lake_url
-        self._layout = placement.divide_machine(device, workers)
-        self._config = config
-        self._name = evaluator
-        self._remeasure = remeasure
+    def __init__(self) -> None:
         self._waiting: dict[Pair, Future[Verdict]] = {}
         self._lock = threading.Lock()
-        self._stack = ExitStack()
+        self._worker: ThreadPoolExecutor
 
-    def __enter__(self) -> Self:
-        """Start the judges and append the run.
-
-        Raises:
-            LakeNotFound: no lake there.
-            DeviceUnavailable: a device is not there, or cannot be measured on.
-        """
-        store.open(self._lake_url).close()  # a lake that is not there is refused first
-        with ExitStack() as stack:
-            self._evaluator = contract.load(self._name)
-            config = self._evaluator.Config() if self._config is None else self._config
-            self._precision = getattr(config, "policy", None)
-            self._judges, self._builders = stack.enter_context(
-                open_judges(self._name, self._layout.places, self._layout.builders, config)
-            )
-            self._writer = stack.enter_context(store.writer(self._lake_url, author="evaluators"))
-            self._devices = {judge.row["device_id"]: judge.row for judge in self._judges}
-            with self._writer.reader() as lake:
-                origin = (lake.lake_id, lake.snapshot)
-            options = {"evaluator": asdict(config), "pool": {"remeasure": self._remeasure}}
-            devices = list(self._devices.values())
-            self.run_id = start_run(self._writer, self._evaluator, devices, options, origin)
-            """Run that all of the pool's rows belong to."""
-            self._worker = stack.enter_context(ThreadPoolExecutor(1, "evaluators-pool"))
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    @property
-    def device(self) -> dict[str, Any]:
-        """The `devices` row of the first device; the others are of its kind."""
-        return self._judges[0].row
+    @abstractmethod
+    def _judge(self, wanted: list[Pair]) -> dict[Pair, Verdict]:
+        """Return the verdicts of distinct kernels and tasks."""
 
     def judge(self, wanted: Sequence[Pair]) -> dict[Pair, Verdict]:
         """Return the stored verdict of each kernel on each task; judge what has none.
@@ -181,6 +127,73 @@ class Pool:
         for pair, future in waiting.items():
             future.set_result(verdicts[pair])
 
+
+class Pool(Requests):
+    """Persistent judges over the devices of this machine. Use as a context manager."""
+
+    def __init__(
+        self,
+        lake_url: str | None,
+        device: str = "auto",
+        config: Any = None,
+        *,
+        evaluator: str = contract.DEFAULT,
+        workers: int = 1,
+        remeasure: bool = False,
+    ) -> None:
+        """Store the settings; entering the context starts the judges.
+
+        Args:
+            lake_url: Lake that holds the kernels and gets the rows.
+            device: auto, cpu, cuda, or names such as cuda:0,cuda:1.
+            config: Config of the evaluator; None for its defaults.
+            evaluator: Name of the evaluator.
+            workers: Judges on the processor.
+            remeasure: Judge kernels again that this version has judged on these devices.
+        """
+        self._lake_url = lake_url
+        self._layout = placement.divide_machine(device, workers)
+        self._config = config
+        self._name = evaluator
+        self._remeasure = remeasure
+        super().__init__()
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Start the judges and append the run.
+
+        Raises:
+            LakeNotFound: no lake there.
+            DeviceUnavailable: a device is not there, or cannot be measured on.
+        """
+        store.open(self._lake_url).close()  # a lake that is not there is refused first
+        with ExitStack() as stack:
+            self._evaluator = contract.load(self._name)
+            config = self._evaluator.Config() if self._config is None else self._config
+            self._precision = getattr(config, "policy", None)
+            self._judges, self._builders = stack.enter_context(
+                open_judges(self._name, self._layout.places, self._layout.builders, config)
+            )
+            self._writer = stack.enter_context(store.writer(self._lake_url, author="evaluators"))
+            self._devices = {judge.row["device_id"]: judge.row for judge in self._judges}
+            with self._writer.reader() as lake:
+                origin = (lake.lake_id, lake.snapshot)
+            options = {"evaluator": asdict(config), "pool": {"remeasure": self._remeasure}}
+            devices = list(self._devices.values())
+            self.run_id = start_run(self._writer, self._evaluator, devices, options, origin)
+            """Run that all of the pool's rows belong to."""
+            self._worker = stack.enter_context(ThreadPoolExecutor(1, "evaluators-pool"))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def device(self) -> dict[str, Any]:
+        """The `devices` row of the first device; the others are of its kind."""
+        return self._judges[0].row
+
     def _judge(self, wanted: list[Pair]) -> dict[Pair, Verdict]:
         if not wanted:
             return {}
@@ -198,8 +211,11 @@ class Pool:
             self._writer.flush()
             with self._writer.reader() as lake:
                 rows = self._select_verdicts(lake, wanted).to_pylist()
-            return {_pair(row): _make_verdict(row, _pair(row) in fresh, faults) for row in rows}
-        return {_pair(row): _make_verdict(row, False, {}) for row in rows}
+            return {
+                _pair(row): make_verdict(row, faults.get(_pair(row)), fresh=_pair(row) in fresh)
+                for row in rows
+            }
+        return {_pair(row): make_verdict(row, None, fresh=False) for row in rows}
 
     def _judge_all(self, cases: list[Case]) -> dict[Pair, dict[str, Any]]:
         """Judge cases and spool their rows; return the evaluations that stay faults of ours."""
@@ -227,22 +243,9 @@ class Pool:
         return faults
 
     def _select_verdicts(self, lake: store.Lake, wanted: list[Pair]) -> pa.Table:
-        import pyarrow as pa
-
-        columns = {
-            "kernel_id": pa.array([kernel_id for kernel_id, _ in wanted], pa.string()),
-            "task_id": pa.array([task_id for _, task_id in wanted], pa.string()),
-            "position": pa.array(range(len(wanted)), pa.int64()),
-        }
-        lake.register("requested", pa.table(columns))
-        parameters = {
-            "evaluator": contract.name_of(self._evaluator),
-            "version": self._evaluator.VERSION,
-            "device_ids": sorted(self._devices),
-            "device_kind": self.device["kind"],
-            "precision": self._precision,
-        }
-        verdicts = lake.run(read_sql(__file__, "standing_verdicts"), parameters).arrow()
+        verdicts = select_verdicts(
+            lake, self._evaluator, list(self._devices.values()), self._precision, wanted
+        )
         if verdicts.num_rows < len(wanted):
             missing = sorted(set(wanted) - {_pair(row) for row in verdicts.to_pylist()})
             kernel_id, task_id = missing[0]
@@ -254,19 +257,64 @@ class Pool:
         return verdicts
 
 
+def select_verdicts(
+    lake: store.Lake,
+    evaluator: contract.Evaluator,
+    devices: Sequence[Mapping[str, Any]],
+    precision: str | None,
+    wanted: Sequence[Pair],
+) -> pa.Table:
+    """Return the rows of standing_verdicts.sql for kernels and tasks, in their order.
+
+    Pairs whose kernel or workload the lake lacks are left out.
+
+    Args:
+        lake: Where to look.
+        evaluator: The evaluator.
+        devices: Rows of devices of one kind; a verdict on any of them counts.
+        precision: Precision of the verdicts that count on a GPU; None for any.
+        wanted: Distinct kernels and tasks.
+    """
+    import pyarrow as pa
+
+    columns = {
+        "kernel_id": pa.array([kernel_id for kernel_id, _ in wanted], pa.string()),
+        "task_id": pa.array([task_id for _, task_id in wanted], pa.string()),
+        "position": pa.array(range(len(wanted)), pa.int64()),
+    }
+    lake.register("requested", pa.table(columns))
+    parameters = {
+        "evaluator": contract.name_of(evaluator),
+        "version": evaluator.VERSION,
+        "device_ids": sorted({device["device_id"] for device in devices}),
+        "device_kind": devices[0]["kind"],
+        "precision": precision,
+    }
+    return lake.run(read_sql(__file__, "standing_verdicts"), parameters).arrow()
+
+
 def _pair(row: Mapping[str, Any]) -> Pair:
     return row["kernel_id"], row["task_id"]
 
 
-def _make_verdict(
-    row: dict[str, Any], fresh: bool, faults: Mapping[Pair, Mapping[str, Any]]
+def make_verdict(
+    row: Mapping[str, Any], fault: Mapping[str, Any] | None, *, fresh: bool
 ) -> Verdict:
+    """Return the verdict in a row of `select_verdicts`.
+
+    Args:
+        row: The row.
+        fault: The evaluation that says why the evaluator failed, where it has no verdict.
+        fresh: Whether this request judged the kernel.
+
+    Raises:
+        FlywheelError: there is neither a verdict nor a fault.
+    """
     ids = {name: row[name] for name in ("kernel_id", "task_id", "workload_id")}
     if row["evaluation_id"] is None:
-        fault = faults.get(_pair(row))
         if fault is None:
             raise FlywheelError(f"no verdict on kernel {row['kernel_id'][:12]} was stored")
-        row = row | {name: fault.get(name) for name in ("status", "reason", "message")}
+        row = {**row, **{name: fault.get(name) for name in ("status", "reason", "message")}}
     return Verdict(
         **ids,
         evaluation_id=row["evaluation_id"],

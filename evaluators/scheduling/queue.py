@@ -25,6 +25,7 @@ Case: TypeAlias = "dict[str, Any]"
 TaskKey: TypeAlias = tuple[str, str]
 """task_id, workload_id."""
 _TRIES = 2
+_PAUSE_S = 0.02  # between an empty batch and the next one
 
 
 class Judge(Protocol):
@@ -100,9 +101,10 @@ class _JobQueue:
 
     @property
     def is_low(self) -> bool:
-        """Whether judges or builders may soon have nothing to do."""
+        """Whether judges or builders may soon have nothing to do, and cases may be added."""
         with self.changed:
-            return len(self.ready) + len(self.to_build) < 2 * (self.judges + self.builders)
+            waiting = len(self.ready) + len(self.to_build)
+            return not self.complete and waiting < 2 * (self.judges + self.builders)
 
     def add(self, cases: Sequence[Case]) -> None:
         """Add cases; those that need it are compiled ahead where there are builders."""
@@ -214,14 +216,12 @@ def judge_cases(
 
     Args:
         batches: What to judge; the next batch is read when judges or builders may soon have
-            nothing to do. A case that is compiled ahead gets the entry `build`.
+            nothing to do. An empty one means nothing for now. A case compiled ahead gets `build`.
         judges: One per device.
         builders: Compile the cases that need it; none leaves that to the judges.
-        settle: Combines the sessions of a surprising win (`contract.find_settle`); None where the
-            evaluator measures no win again.
+        settle: Combines the sessions of a surprising win (`contract.find_settle`), or None.
 
-    Raises:
-        DeviceUnavailable: no device is left; all finished cases have been yielded.
+    Raises DeviceUnavailable where no device is left; all finished cases have been yielded.
     """
     jobs = _JobQueue(builders=len(builders), judges=len(judges))
     results: queue.SimpleQueue[JudgedCase | BaseException | None] = queue.SimpleQueue()
@@ -242,16 +242,18 @@ def judge_cases(
     lost: BaseException | None = None
     try:
         while running:
-            while not jobs.complete and jobs.is_low:
-                batch = next(waiting, None)
-                if batch is None:
-                    jobs.close()
-                else:
-                    jobs.add(batch)
-                    total, left = total + len(batch), left + len(batch)
+            batch: Sequence[Case] | None = ()
+            while jobs.is_low and (batch := next(waiting, None)):
+                jobs.add(batch)
+                total, left = total + len(batch), left + len(batch)
+            if batch is None:
+                jobs.close()
             if jobs.complete and not left:
                 break
-            result = results.get()
+            try:
+                result = results.get(timeout=_PAUSE_S if jobs.is_low else None)
+            except queue.Empty:
+                continue
             if result is None:
                 running -= 1
             elif isinstance(result, DeviceUnavailable):

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from evaluators import judge as judges
 from evaluators.scheduling.pool import Pool, Verdict
+from evaluators.service.remote_pool import RemotePool
 from pipelines import ExemplarOptions
 from store.commandline import echo
 from store.commandline.escape import quote_name
@@ -22,6 +23,7 @@ from trainers.policies import interface
 from trainers.policies.interface import Budget, EndpointFailed, Prices, Sampling, Serving
 from trainers.rollouts.outcome import Outcome
 from trainers.rollouts.plan import Config, Search
+from trainers.training import judging
 
 _DEFAULT = Common()
 _REASONS = 3
@@ -97,7 +99,8 @@ def rollout(
         Judge the kernels after every wave. With --no-judge, make all attempts and judge nothing;
         `evaluators run` can judge later.
     device
-        Device to judge kernels on: cpu, cuda, cuda:0 …
+        Device to judge kernels on: cpu, cuda, cuda:0 … or the URL of a judge service
+        (`evaluators serve`).
     model_device
         Device of local models.
     batch
@@ -225,9 +228,9 @@ class _Pool:
     """The judges, started when there is something to judge."""
 
     def __init__(self, lake: str | None, device: str, config: judges.Config) -> None:
-        self._make = lambda: Pool(lake, device, config)
+        self._make = lambda: judging.make_pool(lake, device, config)
         self._stack = ExitStack()
-        self._pool: Pool | None = None
+        self._pool: Pool | RemotePool | None = None
 
     def __enter__(self) -> _Pool:
         return self
@@ -244,7 +247,7 @@ class _Pool:
         """Return the verdicts of kernels on tasks."""
         return self._start().judge(wanted)
 
-    def _start(self) -> Pool:
+    def _start(self) -> Pool | RemotePool:
         if self._pool is None:
             self._pool = self._stack.enter_context(self._make())
         return self._pool

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from evaluators.scheduling.pool import Pool, Verdict
+from evaluators.scheduling.pool import Requests, Verdict
 from pipelines import Message
 from store import read_sql
 from store.ids import content_id
@@ -65,7 +65,7 @@ class Feed:
     def __init__(
         self,
         run: Run,
-        pool: Pool,
+        pool: Requests,
         draw: Draw,
         rule: Rule,
         terms: Terms,
@@ -80,7 +80,7 @@ class Feed:
 
         Args:
             run: The run whose rows these are.
-            pool: Judges.
+            pool: Judges, here or of a service.
             draw: How exemplars are drawn.
             rule: The rule that rewards attempts.
             terms: Its options.

@@ -55,7 +55,7 @@ class Config(Training, ExemplarOptions):
     trains on. If there is none, the first GPU alternates between training and judging."""
     judge: tuple[str, ...] = ()
     """Option of the judge, as KEY=VALUE, such as baselines=eager,compile. Repeat it for more
-    options."""
+    options. A URL names a judge service (`evaluators serve`) that judges instead of this host."""
     vllm: Literal["off", "colocate", "server"] = "off"
     """Sample with vLLM: in the training processes (colocate) or through `vllm serve` (server). Give
     further settings with --trl, such as vllm_server_base_url=…"""

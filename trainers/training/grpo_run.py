@@ -43,7 +43,9 @@ def train_grpo(
     arguments.model_init_kwargs = None
     trainer = StoreGRPOTrainer(
         feed=feed,
-        shares_device=not judging.has_own_devices(judging.choose_devices(config.device)),
+        shares_device=not judging.has_own_devices(
+            judging.choose_places(config.device, config.judge)
+        ),
         model=loading.load_model(start, lora=config.lora, **given),
         args=arguments,
         train_dataset=list_steps(tasks, config),

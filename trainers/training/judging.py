@@ -1,18 +1,24 @@
-"""The judge in training: its options as words, and the devices that it uses."""
+"""The judge in training: its options as words, and where it judges: devices here, or a service."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from evaluators.judge import Config
-from store.errors import UnknownName
+from evaluators.scheduling.pool import Pool
+from evaluators.service.client import Client
+from evaluators.service.remote_pool import RemotePool
+from store.errors import FlywheelError, UnknownName
 from trainers.runs import key_values
+
+_SERVICE = ("http://", "https://")
 
 
 def parse_options(words: tuple[str, ...]) -> Config:
-    """Return the judge's Config with KEY=VALUE words set; eager alone is the baseline by default.
+    """Return the judge's Config with KEY=VALUE words set; here, eager alone is the usual baseline.
 
     >>> parse_options(("calls=3", "baselines=eager,compile")).baselines
     ('eager', 'compile')
@@ -22,12 +28,51 @@ def parse_options(words: tuple[str, ...]) -> Config:
         FlywheelError: a word has no value.
     """
     known = asdict(Config())
-    given: dict[str, Any] = {"baselines": ("eager",)}
-    for name, value in key_values.parse_values("judge", words).items():
+    given: dict[str, Any] = {} if find_service(words) else {"baselines": ("eager",)}
+    options = tuple(word for word in words if not word.startswith(_SERVICE))
+    for name, value in key_values.parse_values("judge", options).items():
         if name not in known:
             raise UnknownName.among("option of judge", name, known)
         given[name] = tuple(str(value).split(",")) if name == "baselines" else value
     return Config(**given)
+
+
+def find_service(words: Sequence[str]) -> str | None:
+    """Return the URL of a judge service among words, or None.
+
+    >>> find_service(("http://judge:8770", "policy=fp32_strict"))
+    'http://judge:8770'
+
+    Raises:
+        FlywheelError: there are two.
+    """
+    urls = [word for word in words if word.startswith(_SERVICE)]
+    if len(urls) > 1:
+        raise FlywheelError("--judge names two services", "Name one.")
+    return urls[0] if urls else None
+
+
+def choose_places(device: str, words: Sequence[str]) -> str:
+    """Return where kernels are judged: the URL of a service, or devices of this host."""
+    return find_service(words) or choose_devices(device)
+
+
+def make_pool(lake_url: str | None, place: str, config: Config) -> Pool | RemotePool:
+    """Return the judges at a place of `choose_places`.
+
+    Raises:
+        FlywheelError: options that a judge service does not take from its clients.
+    """
+    if not place.startswith(_SERVICE):
+        return Pool(lake_url, place, config)
+    usual = asdict(Config(policy=config.policy))
+    odd = [name for name, value in asdict(config).items() if value != usual[name]]
+    if odd:
+        raise FlywheelError(
+            f"a judge service does not take {odd[0]} from its clients",
+            "Give it to `evaluators serve`. Clients choose the policy.",
+        )
+    return RemotePool(lake_url, Client(place, policy=config.policy))
 
 
 def choose_devices(device: str) -> str:
@@ -49,6 +94,8 @@ def has_own_devices(places: str) -> bool:
 
     >>> has_own_devices("cuda:2,cuda:3"), has_own_devices("cuda:0")
     (True, False)
+    >>> has_own_devices("http://judge:8770")
+    True
     """
     trained = {f"cuda:{rank}" for rank in range(_count_local_processes())}
     return not trained & set(places.split(","))

@@ -53,6 +53,7 @@ class Config(Training):
     """Devices to judge kernels on: cpu, cuda:1 … auto takes the GPUs that no process trains on. If
     there is none, the first GPU alternates between training and judging."""
     judge: Annotated[tuple[str, ...], Parameter(negative="")] = ()
-    """Option of the judge, as KEY=VALUE, such as calls=8. Repeat it for more options."""
+    """Option of the judge, as KEY=VALUE, such as calls=8. Repeat it for more options. A URL names
+    a judge service (`evaluators serve`) that judges instead of this host."""
     overfit: bool = False
     """First overfit the model on short answers to two starter tasks, and use only these tasks."""

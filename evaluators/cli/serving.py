@@ -1,0 +1,198 @@
+"""Commands of the judge as a service: `serve`, `join` and `token`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+from evaluators.scheduling import contract
+from evaluators.scheduling.contract import Evaluator
+from store.commandline import echo
+from store.commandline.members import Common, Format
+from store.errors import FlywheelError
+
+_DEFAULT = Common()
+_Port = Annotated[int, Parameter(validator=Number(gte=0, lte=65_535))]
+_Count = Annotated[int, Parameter(validator=Number(gte=1))]
+
+
+def add_to(app: App) -> None:
+    """Add the commands that no evaluator changes."""
+    app.command(join)
+    token = App(name="token", help="Create, list and revoke the tokens of a judge service.")
+    for command in (create, list_, revoke):
+        token.command(command, name=command.__name__.strip("_"))
+    app.command(token)
+
+
+def make_serve(module: Evaluator) -> Callable[..., None]:
+    """Return the function of `evaluators serve` with the options of an evaluator."""
+    defaults = module.Config()
+
+    def serve(
+        *,
+        evaluator: str = contract.name_of(module),
+        host: str = "127.0.0.1",
+        port: _Port = 8770,
+        device: str = "auto",
+        workers: _Count = 1,
+        queue: _Count = 10_000,
+        drain_s: float = 60.0,
+        config: Any = defaults,
+        common: Common = _DEFAULT,
+    ) -> None:
+        """Judge kernels that clients send over HTTP, and append every verdict to the lake.
+
+        The queue is durable: a killed server or worker loses nothing. SIGTERM and Ctrl-C finish
+        what is being judged; what waits is judged after the next start. Workers on other hosts
+        join with `evaluators join`.
+
+        Examples:
+          evaluators serve
+          evaluators serve --device cuda:0,cuda:1 --port 9000
+          evaluators serve --host 0.0.0.0 --device none
+
+        Parameters
+        ----------
+        evaluator
+            Name of the evaluator (`evaluators list`). Add --help to list its options.
+        host
+            Address to listen on. Addresses that other machines can reach need tokens.
+        port
+            Port to listen on; 0 takes a free one.
+        device
+            cpu, cuda (every GPU), or names such as cuda:0,cuda:1. auto means every GPU, or the CPU
+            if there is none. none leaves all judging to workers that join.
+        workers
+            Number of parallel judges on the CPU, each with its own cores.
+        queue
+            Number of judgements that may wait before clients get 429.
+        drain_s
+            Seconds that judges may take to finish when the server ends.
+        """
+        _require_packages()
+        import store
+        from evaluators.service.server import serve as service
+
+        options = service.Options(
+            host=host, port=port, device=device, workers=workers, queue=queue, drain_s=drain_s
+        )
+        service.serve(store.Location.of(common.lake), module, config, options)
+
+    return serve
+
+
+def join(
+    url: str,
+    /,
+    *,
+    device: str = "auto",
+    workers: _Count = 1,
+    attached: Annotated[bool, Parameter(negative="", show=False)] = False,
+    common: Common = _DEFAULT,
+) -> None:
+    """Judge on the devices of this host for a judge service elsewhere.
+
+    Needs the same version of this package as the server, and no lake. The environment variable
+    FLYWHEEL_JUDGE_TOKEN has a token with the scope worker. SIGTERM finishes the kernels in hand.
+
+    Examples:
+      FLYWHEEL_JUDGE_TOKEN=TOKEN evaluators join http://HOST:8770
+      evaluators join http://127.0.0.1:8770 --device cuda:1
+
+    Parameters
+    ----------
+    url
+        URL of the server.
+    device
+        cpu, cuda (every GPU), or names such as cuda:0,cuda:1. auto means every GPU, or the CPU if
+        there is none.
+    workers
+        Number of parallel judges on the CPU, each with its own cores.
+    attached
+        End when the standard input ends.
+    """
+    from evaluators.service.connection import read_token
+    from evaluators.service.worker import run_worker
+
+    run_worker(url, read_token(), device, workers, attached=attached)
+
+
+def create(client: str, /, *, scope: list[str], common: Common = _DEFAULT) -> None:
+    """Create a token and print it once; only its hash is stored.
+
+    Examples:
+      evaluators token create trainer --scope judge
+      evaluators token create gpu-host-2 --scope worker
+
+    Parameters
+    ----------
+    client
+        Name of its holder. Clients share the judges by their names.
+    scope
+        read (look up judgements and tasks), judge (also submit), worker (answer them: a trusted
+        host), admin (everything). Repeat the option for several.
+    """
+    from evaluators.service.queue import tokens
+
+    echo.print_result(tokens.create_token(_open(common), client, tokens.check_scopes(scope)))
+
+
+def list_(*, format: Format = "table", common: Common = _DEFAULT) -> None:
+    """List the tokens: their clients, scopes and dates.
+
+    Parameters
+    ----------
+    format
+        Format of the list.
+    """
+    from datetime import UTC, datetime
+
+    import pyarrow as pa
+
+    from evaluators.service.queue import tokens
+    from store.commandline import display
+
+    rows = [
+        row | {"created_at": datetime.fromtimestamp(int(row["created_at"]), UTC).isoformat()}
+        for row in tokens.list_tokens(_open(common))
+    ]
+    schema = pa.schema([(name, pa.string()) for name in ("client", "scopes", "created_at")])
+    display.write_rows(pa.Table.from_pylist(rows, schema=schema), format)
+
+
+def revoke(client: str, /, *, common: Common = _DEFAULT) -> None:
+    """Revoke a token. The server refuses it from now on.
+
+    Parameters
+    ----------
+    client
+        Name of its holder.
+    """
+    from evaluators.service.queue import tokens
+
+    tokens.revoke_token(_open(common), client)
+    echo.print_result(f"the token of {client} is revoked")
+
+
+def _open(common: Common) -> Any:
+    """Open the queue of the lake that the options name. Raises LakeNotFound."""
+    import store
+    from evaluators.service.queue.database import Database
+
+    location = store.Location.of(common.lake)
+    location.require()
+    return Database(location)
+
+
+def _require_packages() -> None:
+    """Raise FlywheelError where the extra `serve` is not installed."""
+    if find_spec("starlette") is None or find_spec("uvicorn") is None:
+        raise FlywheelError(
+            "`evaluators serve` needs starlette and uvicorn",
+            "Install them: pip install 'kernel-flywheel[serve]'",
+        )

@@ -1,0 +1,107 @@
+"""What the service reads from the lake for clients: tasks, and the rows of a verdict."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import store
+from evaluators.service.queue.submission import Refused
+from store import read_sql
+from store.errors import UnknownName
+
+_FRESH_S = 1.0
+"""Seconds during which a task that is unknown is not looked for again."""
+_SHORTEST_ID = 6
+_ROWS = {
+    "evaluations": "SELECT * EXCLUDE (run_id) FROM evaluations WHERE evaluation_id = $id",
+    "timings": "SELECT * FROM timings WHERE evaluation_id = $id",
+    "findings": "SELECT * EXCLUDE (run_id) FROM findings WHERE evaluation_id = $id",
+    "devices": "SELECT * FROM devices WHERE device_id IN"
+    " (SELECT device_id FROM evaluations WHERE evaluation_id = $id)",
+}
+
+
+class LakeReads:
+    """Reads of one lake, each at its newest snapshot. Its methods may run in any thread."""
+
+    def __init__(self, location: store.Location) -> None:
+        self._location = location
+        self._lock = threading.Lock()
+        self._tasks: dict[str, dict[str, Any]] = {}
+        self._names: dict[str, list[str]] = {}
+        self._read_at = -_FRESH_S
+
+    def find_known(self, text: str) -> str | None:
+        """Return the id of a task that is known without reading the lake, or None."""
+        matches = self._match(text)
+        return matches[0] if len(matches) == 1 else None
+
+    def find_task(self, text: str) -> str:
+        """Return the id of a task by id, by the start of it, or by a name with or without suite.
+
+        Raises:
+            Refused: no such task (404), or several (422).
+        """
+        matches = self._match(text)
+        if not matches:
+            self._read_tasks()
+            matches = self._match(text)
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise Refused(
+                422,
+                "ambiguous_task",
+                f"{text!a:.80} matches {len(matches)} tasks",
+                "Give the task_id of one of them: GET /v1/tasks lists all.",
+            )
+        unknown = UnknownName.among("task", text[:80], self._names)
+        raise Refused(404, "unknown_task", unknown.message, unknown.hint)
+
+    def list_tasks(self, suite: str | None, after: int, most: int) -> list[dict[str, Any]]:
+        """Return tasks of a suite (None for all) from a position on."""
+        self._read_tasks()
+        rows = [row for row in self._tasks.values() if suite in (None, row["suite"])]
+        return rows[after : after + most]
+
+    def read_task(self, task_id: str) -> dict[str, Any]:
+        """Return a task with its text."""
+        with store.open(self._location.url) as lake:
+            row = lake.run("SELECT code FROM tasks WHERE task_id = $id", {"id": task_id}).one()
+        return self._tasks[task_id] | {"code": row["code"] if row is not None else None}
+
+    def read_rows(self, evaluation_id: str) -> Mapping[str, Sequence[dict[str, Any]]]:
+        """Return the rows of an evaluation by table: its samples, findings and device."""
+        with store.open(self._location.url) as lake:
+            return {
+                name: lake.run(sql, {"id": evaluation_id}).rows() for name, sql in _ROWS.items()
+            }
+
+    def _match(self, text: str) -> list[str]:
+        if text in self._tasks:
+            return [text]
+        named = self._names.get(text)
+        if named:
+            return named
+        if len(text) < _SHORTEST_ID:
+            return []
+        return [task_id for task_id in self._tasks if task_id.startswith(text)]
+
+    def _read_tasks(self) -> None:
+        """Read all tasks again, unless that was just done."""
+        with self._lock:
+            if time.monotonic() - self._read_at < _FRESH_S:
+                return
+            with store.open(self._location.url) as lake:
+                rows = lake.run(read_sql(__file__, "tasks")).rows()
+            names: dict[str, list[str]] = {}
+            for row in rows:
+                if row["name"] is not None:
+                    names.setdefault(row["name"], []).append(row["task_id"])
+                    names.setdefault(f"{row['suite']}/{row['name']}", []).append(row["task_id"])
+            self._tasks = {row["task_id"]: row for row in rows}
+            self._names = names
+            self._read_at = time.monotonic()

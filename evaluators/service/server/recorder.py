@@ -1,0 +1,347 @@
+"""The thread with the lake: it prepares what is new and records what is answered, in groups.
+
+    new ──▶ kernel into the lake ──▶ has it a verdict? ──yes──▶ done
+                                         └─no──▶ queued … answered ──▶ rows into the lake ──▶ done
+
+One tick appends everything that waits, commits once, and reads all verdicts in one query for each
+device class and policy. A judgement that is queued holds a lease of the lake, as the cases of
+`evaluators run` do: a run on the same lake leaves it to the service, and the other way round.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import store
+from evaluators.scheduling import contract
+from evaluators.scheduling.cases import read_cases
+from evaluators.scheduling.leased_cases import name_verdict
+from evaluators.scheduling.pool import make_verdict, select_verdicts
+from evaluators.scheduling.queue import JudgedCase
+from evaluators.scheduling.run import append_result, start_run
+from evaluators.service.queue.judgements import Judgements, Outcome, Row
+from evaluators.service.queue.workers import Workers
+from store.errors import RowsRejected
+from store.ids import content_id
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from store.lake.leases import Leases
+
+log = logging.getLogger(__name__)
+
+AUTHOR = "evaluators serve"
+_MOST = 256
+"""Judgements that one tick takes."""
+_SHARE = 0.25
+"""Share of a core that ticks may take for long, so that judges on the same cores are not slowed."""
+_CREDIT_S = 3.0
+"""Processor seconds of ticks that may run at once after a quiet time."""
+_LONGEST_PAUSE_S = 1.5
+_IDLE_S = 1.0
+_RETRY_S = 5.0
+_TRIES = 2
+
+
+class Recorder:
+    """The only user of the lake's writer. Start it with `run` in a thread of its own."""
+
+    def __init__(
+        self,
+        location: store.Location,
+        evaluator: contract.Evaluator,
+        config: Any,
+        judgements: Judgements,
+        workers: Workers,
+    ) -> None:
+        self._location, self._evaluator, self._config = location, evaluator, config
+        self._judgements, self._workers = judgements, workers
+        self._wake = threading.Event()
+        self._ended = threading.Event()
+        self._stale: set[str] = set()
+        self._leased: dict[str, list[str]] = {}
+        """Names that are leased, by judgement."""
+        self._run_id: str | None = None
+        self.fault: str | None = None
+        """Why the lake cannot be written to at the moment."""
+
+    def wake(self) -> None:
+        """Say that there is something to do."""
+        self._wake.set()
+
+    def refresh(self, judgement_ids: Iterable[str]) -> None:
+        """Read the verdicts of judgements that are done from the lake again."""
+        self._stale |= set(judgement_ids)
+        self._wake.set()
+
+    def end(self) -> None:
+        """Let `run` return after another tick, which records what is answered."""
+        self._ended.set()
+        self._wake.set()
+
+    def run(self) -> None:
+        """Work until `end`. A fault of the lake is logged, shown in health and tried again."""
+        with (
+            store.writer(self._location.url, author=AUTHOR) as writer,
+            self._location.open_leases() as leases,
+        ):
+            self._lease_claimed(leases)
+            credit_s, ended = _CREDIT_S, time.monotonic()
+            while True:
+                is_last = self._ended.is_set()
+                self._wake.clear()
+                used_s = time.thread_time()
+                credit_s = min(credit_s + (time.monotonic() - ended) * _SHARE, _CREDIT_S)
+                ended = time.monotonic()
+                try:
+                    self._tick(writer, leases)
+                    self.fault = None
+                    credit_s -= time.thread_time() - used_s
+                    pause_s = min(max(-credit_s / _SHARE, 0.0), _LONGEST_PAUSE_S)
+                except Exception as error:
+                    log.exception("the lake cannot be read or written; trying again")
+                    self.fault = f"{type(error).__name__}: {error}"[:300]
+                    pause_s = _RETRY_S
+                if is_last:
+                    return
+                self._ended.wait(pause_s)
+                self._wake.wait(_IDLE_S)
+
+    def _tick(self, writer: store.Writer, leases: Leases) -> None:
+        answered = self._judgements.list_in("answered", _MOST)
+        new = self._judgements.list_in("new", _MOST)
+        again = self._judgements.list_rows([self._stale.pop() for _ in range(len(self._stale))])
+        self._record_devices(writer)
+        if not (answered or new or again):
+            self._release_ended(leases)
+            return
+        outcomes: list[Outcome] = []
+        faults = self._append_answers(writer, answered)
+        new = self._append_kernels(writer, new, outcomes)
+        writer.flush()
+        with writer.reader() as lake:
+            for (device_class, policy), rows in _group([*new, *answered, *again]).items():
+                decided = self._decide(lake, device_class, policy, rows, faults)
+                outcomes += self._lease(writer, leases, lake.snapshot, device_class, decided)
+        self._judgements.settle(outcomes)
+        for one in outcomes:
+            if one.state != "queued":
+                leases.release(self._leased.pop(one.judgement_id, []))
+
+    def _record_devices(self, writer: store.Writer) -> None:
+        """Append devices that have joined; the first ones start the run that all rows belong to."""
+        devices = self._workers.list_devices()
+        if not devices:
+            return
+        rows = [device["row"] for device in devices]
+        if self._run_id is None:
+            writer.flush()
+            with writer.reader() as lake:
+                origin = (lake.lake_id, lake.snapshot)
+            options = {"evaluator": asdict(self._config), "service": {}}
+            self._run_id = start_run(writer, self._evaluator, rows, options, origin)
+        elif fresh := [device["row"] for device in devices if not device["recorded"]]:
+            writer.append({"devices": fresh}, message="devices join")
+        self._workers.mark_recorded([row["device_id"] for row in rows])
+
+    def _append_answers(self, writer: store.Writer, answered: Sequence[Row]) -> dict[str, Row]:
+        """Spool the rows of answers; return the evaluations that are faults, by judgement."""
+        assert self._run_id is not None or not answered
+        devices = {device["device_id"]: device["row"] for device in self._workers.list_devices()}
+        faults: dict[str, Row] = {}
+        for row in answered:
+            answer = json.loads(row["answer"])
+            result = JudgedCase(
+                json.loads(row["case"]),
+                devices[answer["device_id"]],
+                answer["tables"],
+                answer.get("fault") or "",
+            )
+            tables = append_result(
+                writer, self._evaluator, str(self._run_id), result, row["policy"]
+            )
+            [evaluation] = tables["evaluations"]
+            if evaluation["status"] == "evaluator_error":
+                faults[row["judgement_id"]] = evaluation
+        return faults
+
+    def _append_kernels(
+        self, writer: store.Writer, new: Sequence[Row], outcomes: list[Outcome]
+    ) -> list[Row]:
+        """Spool the kernels that the lake lacks, each as its client's generation."""
+        import pyarrow as pa
+
+        if not new:
+            return []
+        ids = pa.array(sorted({row["kernel_id"] for row in new}), pa.string())
+        with writer.reader() as lake:
+            lake.register("submitted", pa.table({"kernel_id": ids}))
+            found = lake.run("SELECT kernel_id FROM kernels SEMI JOIN submitted USING (kernel_id)")
+            known = {row["kernel_id"] for row in found.rows()}
+        kept: list[Row] = []
+        for row in new:
+            try:
+                if row["kernel_id"] not in known:
+                    tables = self._make_kernel_rows(row)
+                    writer.append(tables, f"submitted by {row['client']}", wait=False)
+                kept.append(row)
+            except RowsRejected as error:
+                outcomes.append(
+                    Outcome(
+                        judgement_id=row["judgement_id"],
+                        state="fault",
+                        reason="kernel_refused",
+                        message=f"the lake refuses the kernel: {error.rule}",
+                    )
+                )
+        return kept
+
+    def _make_kernel_rows(self, row: Row) -> dict[str, list[Row]]:
+        import pyarrow as pa
+
+        kernel = json.loads(row["kernel"])
+        policy_id = f"client {row['client']}"
+        generation_id = content_id("submission", row["client"], row["kernel_id"], row["task_id"])
+        schema = store.catalog.load().table("kernels").arrow_schema
+        names = ("kernel_id", "code", "path", "other_files")
+        wanted = pa.schema([schema.field(name) for name in names])
+        texts = pa.Table.from_pylist([{name: kernel[name] for name in names}], schema=wanted)
+        return {
+            "policies": [{"policy_id": policy_id, "name": row["client"], "kind": "script"}],
+            "kernels": [kernel],
+            "kernel_features": store.extract_features(texts).to_pylist(),
+            "generations": [
+                {
+                    "generation_id": generation_id,
+                    "run_id": self._run_id,
+                    "policy_id": policy_id,
+                    "task_id": row["task_id"],
+                    "kernel_id": row["kernel_id"],
+                    "source": kernel["source"],
+                }
+            ],
+        }
+
+    def _decide(
+        self,
+        lake: store.Lake,
+        device_class: str,
+        policy: str | None,
+        rows: Sequence[Row],
+        faults: Mapping[str, Row],
+    ) -> list[Outcome]:
+        """Return what becomes of judgements of one device class and policy."""
+        devices = self._rows_of(device_class)
+        wanted = list(dict.fromkeys((row["kernel_id"], row["task_id"]) for row in rows))
+        verdicts = select_verdicts(lake, self._evaluator, devices, policy, wanted)
+        standing = {(one["kernel_id"], one["task_id"]): one for one in verdicts.to_pylist()}
+        cases = self._read_cases(lake, verdicts, devices)
+        outcomes: list[Outcome] = []
+        for row in rows:
+            pair = (row["kernel_id"], row["task_id"])
+            verdict, fault = standing.get(pair), faults.get(row["judgement_id"])
+            judgement_id = row["judgement_id"]
+            if verdict is None:
+                outcomes.append(_fail(judgement_id, "no_workload", _NO_WORKLOAD))
+            elif verdict["evaluation_id"] is not None:
+                public = asdict(make_verdict(verdict, None, fresh=False))
+                del public["fresh"]
+                public |= {"lake_id": lake.lake_id, "snapshot": lake.snapshot}
+                is_fresh = row["state"] == "answered" or bool(row["fresh"])
+                outcomes.append(
+                    Outcome(judgement_id=judgement_id, state="done", verdict=public, fresh=is_fresh)
+                )
+            elif fault is not None and row["tries"] + 1 >= _TRIES:
+                message = str(fault.get("message") or "")[:2000]
+                outcomes.append(_fail(judgement_id, str(fault["reason"]), message))
+            elif row["state"] == "done":
+                outcomes.append(_fail(judgement_id, "verdict_gone", "the lake lost the verdict"))
+            else:
+                outcomes.append(
+                    Outcome(
+                        judgement_id=judgement_id,
+                        state="queued",
+                        case=cases[pair] | ({"options": {"policy": policy}} if policy else {}),
+                        is_retry=fault is not None,
+                    )
+                )
+        return outcomes
+
+    def _read_cases(
+        self, lake: store.Lake, verdicts: pa.Table, devices: Sequence[Row]
+    ) -> dict[tuple[str, str], Row]:
+        """Return the cases of those that have no verdict, by kernel and task."""
+        unknown = verdicts.filter([one is None for one in verdicts["evaluation_id"].to_pylist()])
+        read = read_cases(lake, unknown, devices[0]["name"])
+        return {(case["kernel_id"], case["task_id"]): case for case in read}
+
+    def _lease(
+        self,
+        writer: store.Writer,
+        leases: Leases,
+        snapshot: int,
+        device_class: str,
+        outcomes: Sequence[Outcome],
+    ) -> list[Outcome]:
+        """Return the outcomes that hold; what a run of the same lake judges stays new for now."""
+        kept, taken = list[Outcome](), list[Outcome]()
+        for one in outcomes:
+            if one.is_retry:  # its next verdict has another name
+                leases.release(self._leased.pop(one.judgement_id, []))
+            if one.case is None or one.judgement_id in self._leased:
+                kept.append(one)
+                continue
+            names = self._name_verdicts(device_class, one.case)
+            held = leases.take(names)
+            if len(held) == len(set(names)):
+                self._leased[one.judgement_id] = names
+                taken.append(one)
+            else:
+                leases.release(held)
+        # A run commits its verdicts before it releases their cases. If the lake has changed since
+        # it was read, the next tick reads these again, and holds their leases then.
+        return [*kept, *taken] if not taken or writer.flush() == snapshot else kept
+
+    def _name_verdicts(self, device_class: str, case: Row) -> list[str]:
+        """Return the names of a case's next verdict on every device of a class."""
+        policy = case.get("options", {}).get("policy")
+        devices = self._rows_of(device_class)
+        return [name_verdict(self._evaluator, device, case, policy) for device in devices]
+
+    def _lease_claimed(self, leases: Leases) -> None:
+        """After a restart, take the leases of what workers still judge."""
+        for row in self._judgements.list_in("claimed", _MOST):
+            names = self._name_verdicts(row["device_class"], json.loads(row["case"]))
+            leases.take(names)
+            self._leased[row["judgement_id"]] = names
+
+    def _release_ended(self, leases: Leases) -> None:
+        """Release what clients have withdrawn and what was given up."""
+        live = self._judgements.find_live(list(self._leased))
+        for judgement_id in self._leased.keys() - live:
+            leases.release(self._leased.pop(judgement_id))
+
+    def _rows_of(self, device_class: str) -> list[Row]:
+        devices = self._workers.list_devices()
+        return [one["row"] for one in devices if one["device_class"] == device_class]
+
+
+_NO_WORKLOAD = "the task has no workload for this kind of device"
+
+
+def _fail(judgement_id: str, reason: str, message: str) -> Outcome:
+    return Outcome(judgement_id=judgement_id, state="fault", reason=reason, message=message)
+
+
+def _group(rows: Iterable[Row]) -> dict[tuple[str, str | None], list[Row]]:
+    groups: dict[tuple[str, str | None], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["device_class"], row["policy"]), []).append(row)
+    return groups

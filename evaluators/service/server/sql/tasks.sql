@@ -1,0 +1,13 @@
+-- Every task with its name, and the kinds of device that it has a workload for.
+SELECT
+    tasks.task_id,
+    task_names.suite,
+    task_names."name",
+    task_names."level",
+    task_names.split,
+    coalesce(list_sort(list(DISTINCT settings.kind) FILTER (settings.kind IS NOT NULL)), []) AS kinds
+FROM tasks
+LEFT JOIN task_names ON task_names.task_id = tasks.task_id
+LEFT JOIN judged_workloads AS settings ON settings.task_id = tasks.task_id
+GROUP BY ALL
+ORDER BY task_names.suite, task_names."level", task_names."name", tasks.task_id

@@ -1,0 +1,108 @@
+"""Servers and workers that are killed: nothing is lost, and nothing is stored twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from judge_services import (
+    QUICK_EVALUATOR,
+    FakeWorker,
+    Service,
+    count_evaluations,
+    wait_until,
+    write_lake,
+)
+
+OPTIONS = ("--evaluator", "quick", "--device", "cpu")
+KERNELS = 6
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder with an evaluator that judges quickly."""
+    evaluators = tmp_path / "flywheel" / "evaluators"
+    evaluators.mkdir(parents=True)
+    (evaluators / "quick.py").write_text(QUICK_EVALUATOR)
+    return tmp_path
+
+
+@pytest.fixture
+def lake(folder: Path, empty_lake: Path) -> str:
+    """Return a lake with two tasks."""
+    return write_lake(folder / "lake", empty_lake)
+
+
+def find_children(parent: int) -> Iterator[int]:
+    """Yield the processes that a process has started."""
+    for task in Path(f"/proc/{parent}/task").iterdir():
+        yield from map(int, (task / "children").read_text().split())
+
+
+def count_claimed(service: Service) -> int:
+    """Return the number of judgements that the worker has."""
+    return sum(one["claims"] for one in service.call("GET", "/v1/health").json()["workers"])
+
+
+def has_device(service: Service) -> bool:
+    """Whether a worker has joined."""
+    classes: dict[str, Any] = service.call("GET", "/v1/health").json()["classes"]
+    return any(one["devices"] for one in classes.values())
+
+
+@pytest.mark.slow
+def test_a_killed_worker_and_a_killed_server_lose_nothing(folder: Path, lake: str) -> None:
+    with Service(lake, *OPTIONS, cwd=folder) as service:
+        wait_until(lambda: has_device(service))
+        views = [service.submit(f"{i} # sleep 0.4") for i in range(KERNELS)]
+        wait_until(lambda: count_claimed(service))
+        [worker] = find_children(service.process.pid)
+        os.kill(worker, signal.SIGKILL)
+        wait_until(lambda: has_device(service))
+        wait_until(lambda: count_claimed(service))
+        port = service.port
+        service.kill()
+    with Service(lake, *OPTIONS, cwd=folder, port=port) as service:
+        ends = [service.wait(view["id"]) for view in views]
+        assert [end["status"] for end in ends] == ["done"] * KERNELS
+        assert {end["verdict"]["status"] for end in ends} == {"correct"}
+        assert count_evaluations(lake) == KERNELS
+        # What is done is not judged again by a server that starts anew.
+        again = service.submit("0 # sleep 0.4")
+        assert (again["status"], again["verdict"]) == ("done", ends[0]["verdict"])
+
+
+@pytest.mark.slow
+def test_a_server_that_ends_finishes_what_is_judged_and_keeps_the_rest(
+    folder: Path, lake: str
+) -> None:
+    with Service(lake, *OPTIONS, cwd=folder) as service:
+        wait_until(lambda: has_device(service))
+        views = [service.submit(f"{i} # sleep 1") for i in range(KERNELS)]
+        wait_until(lambda: count_claimed(service))
+        assert service.stop() == 0
+    judged = count_evaluations(lake)
+    assert 0 < judged < KERNELS
+    with Service(lake, *OPTIONS, cwd=folder) as service:
+        ends = [service.wait(view["id"]) for view in views]
+        assert [end["status"] for end in ends] == ["done"] * KERNELS
+    assert count_evaluations(lake) == KERNELS
+
+
+@pytest.mark.slow
+def test_cases_of_a_silent_worker_go_to_another(empty_lake: Path, tmp_path: Path) -> None:
+    lake = write_lake(tmp_path / "lake", empty_lake)
+    with Service(lake, "--device", "none") as service:
+        silent, other = FakeWorker(service), FakeWorker(service)
+        view = service.submit("abandoned")
+        [claim] = silent.claim()
+        [taken] = other.claim(wait_s=90)  # a lease ends after half a minute
+        assert taken["judgement_id"] == claim["judgement_id"]
+        other.answer(taken)
+        assert service.wait(view["id"])["status"] == "done"
+        assert silent.answer(claim).status_code in (404, 409)
+    assert count_evaluations(lake) == 1
