@@ -208,7 +208,7 @@ def test_errors_survive_a_process_boundary() -> None:
     )  # fmt: skip
     assert str(again) == str(rejected)
     for kind in FlywheelError.__subclasses__():
-        if kind is not RowsRejected:
+        if kind is not RowsRejected and kind.__module__ == FlywheelError.__module__:
             error = pickle.loads(pickle.dumps(kind("what", "do this")))
             assert (type(error), str(error)) == (kind, "what\ndo this")
 

@@ -16,6 +16,7 @@ from typing import Any
 import uvicorn
 
 import store
+from evaluators.device import placement
 from evaluators.scheduling import contract
 from evaluators.service.queue import tokens
 from evaluators.service.queue.claims import Claims
@@ -64,9 +65,12 @@ def serve(
     Raises:
         LakeNotFound: no lake there.
         LakeUnreachable: the lake cannot be written to.
+        DeviceUnavailable: a device is not there, or there are more workers than cores.
         FlywheelError: another server has this queue, the port is taken, or the address is not of
             this machine alone and there are no tokens.
     """
+    if options.device != NO_DEVICE:
+        placement.divide_machine(options.device, options.workers)
     location.require()
     location.require_writable()
     with listen(options.host, options.port) as listening, _hold_queue(location):

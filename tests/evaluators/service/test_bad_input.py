@@ -246,3 +246,5 @@ def test_other_addresses_need_tokens_and_a_queue_has_one_server(
     assert (bare.returncode, "there are no tokens" in bare.stderr) == (1, True)
     second = run_serve(service.lake, "--device", "none")
     assert (second.returncode, "another server" in second.stderr) == (1, True)
+    unknown = run_serve(service.lake, "--device", "tpu")
+    assert (unknown.returncode, 'no device "tpu"' in unknown.stderr) == (1, True)
