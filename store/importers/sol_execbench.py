@@ -176,7 +176,8 @@ def _add(version: int, gathered: BundleRows, run_id: str, problem: Fields) -> No
     where = problem.where
     definition = formats.parse_definition(dict(problem.inner("definition").values), where)
     workloads = [
-        formats.parse_workload(dict(one.values), one.where) for one in _listed(problem, "workloads")
+        formats.parse_workload(dict(one.values), one.where)
+        for one in _list_fields(problem, "workloads")
     ]
     drawn = {
         name
@@ -198,12 +199,12 @@ def _add(version: int, gathered: BundleRows, run_id: str, problem: Fields) -> No
     for workload in workloads:
         rows.add_workload(workload)
     known: set[str | None] = set()
-    for one in _listed(problem, "solutions"):
+    for one in _list_fields(problem, "solutions"):
         solution = formats.parse_solution(dict(one.values), one.where)
         rows.add_solution(solution)
         known.add(solution.name)
     unknown = 0
-    for one in _listed(problem, "traces"):
+    for one in _list_fields(problem, "traces"):
         trace = formats.parse_trace(dict(one.values), {definition.name}, one.where)
         if trace.solution in known:
             rows.add_verdict(trace)
@@ -218,5 +219,5 @@ def _read_level(name: str) -> int | None:
     return None if match is None else int(match[1])
 
 
-def _listed(problem: Fields, name: str) -> list[Fields]:
+def _list_fields(problem: Fields, name: str) -> list[Fields]:
     return cast("list[Fields]", problem.values.get(name) or [])

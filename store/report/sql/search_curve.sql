@@ -1,6 +1,6 @@
 -- Best so far by arm
--- Geometric mean over tasks of the best speedup over the best baseline after so many attempts at each
--- task; tasks without a faster kernel count as 1. A line is an arm: the geometric mean of its seeds,
+-- Geometric mean over tasks of the best speedup over the best baseline after a number of attempts at
+-- each task; tasks without a faster kernel count as 1. A line is an arm: the geometric mean of its seeds,
 -- with the mean of their intervals over tasks (95 %).
 -- Empty: No search with arms has a measured kernel yet: trainers rollout --rounds.
 SELECT
