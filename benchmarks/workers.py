@@ -32,7 +32,7 @@ from evaluators.sandbox import isolation
 from evaluators.sandbox.launcher import ForkServer, Limits
 from evaluators.sandbox.trial import is_possible
 from evaluators.sandbox.wall_trials import find_available_walls
-from evaluators.worker.handle import Deadlines, WorkerHandle
+from evaluators.worker.handle import Deadlines, Sizes, WorkerHandle, start_worker
 
 CANDIDATE = """
 import torch
@@ -59,16 +59,15 @@ SETTING = {"device": "cpu", "threads": 1, "flush_bytes": 0}
 def run_forked(fork_server: ForkServer) -> dict[str, float]:
     """Seconds of each part of one candidate's life in a worker."""
     marks = [time.perf_counter()]
-    handle = WorkerHandle(
+    sizes = Sizes(1 << 16, 1 << 16)
+    started = start_worker(
         fork_server,
         {"kernel.py": CANDIDATE},
         setting=SETTING,
         limits=LIMITS,
-        deadlines=DEADLINES,
-        inbox_bytes=1 << 16,
-        outbox_bytes=1 << 16,
-        trusted=False,
+        sizes=sizes,
     )
+    handle = WorkerHandle(started, sizes, deadlines=DEADLINES, trusted=False)
     marks.append(time.perf_counter())
     handle.prepare()
     marks.append(time.perf_counter())

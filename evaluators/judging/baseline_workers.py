@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 from evaluators.judging.case import Policy
 from evaluators.judging.comparison.outputs import compare
@@ -21,7 +21,7 @@ from evaluators.references.task import Reference, ReferenceFailed
 from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox.launcher import ForkServer, Limits
 from evaluators.worker import baselines as implementations
-from evaluators.worker.handle import Deadlines, Manner, Sample, WorkerHandle
+from evaluators.worker.handle import Deadlines, Manner, Sample, Sizes, WorkerHandle
 from store.errors import SandboxFailed
 
 TASK_FILE = "task.py"
@@ -34,27 +34,6 @@ _COMPILER_ENVIRONMENT = {
     # The import checks for a GPU; that must not start CUDA before the fork.
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
 }
-_MOST_SLOTS = 256
-_SLOTS_BYTES = 256 << 20
-_TWO_SLOTS_BYTES = 1 << 30
-"""Up to this size, inputs get a second slot, so that calls can alternate between memory."""
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Shared memory that the inputs and outputs of one call need, in bytes."""
-
-    inputs: int
-    outputs: int
-    slots: int = 4
-    """Sets of inputs that a worker holds at a time."""
-
-    @classmethod
-    def of(cls, inputs: int, outputs: int) -> Self:
-        """Return sizes for a task's inputs and outputs, with as many slots as are affordable."""
-        affordable = _SLOTS_BYTES // max(1, inputs)
-        fewest = 2 if inputs <= _TWO_SLOTS_BYTES else 1
-        return cls(inputs, outputs, max(fewest, min(_MOST_SLOTS, affordable)))
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Self
 
-import torch
-
 from evaluators.device import fingerprint
-from evaluators.device.cache_flush import CacheFlush, compute_flush_bytes
 from evaluators.device.lock import DeviceLock
 from evaluators.device.roofline import Floor, compute_floor
 from evaluators.diagnosis.bottleneck import Peaks, peaks
@@ -27,7 +24,6 @@ from evaluators.judging.baseline_workers import (
     TASK_FILE,
     BaselineTask,
     BaselineWorkers,
-    Sizes,
     await_workers,
     count_own_processes,
     explain_unimplemented,
@@ -38,13 +34,20 @@ from evaluators.judging.baseline_workers import (
 )
 from evaluators.judging.case import Policy
 from evaluators.judging.device_trial import find_gpu_fault
+from evaluators.judging.worker_setup import WorkerSetup
 from evaluators.references.task import Reference, ReferenceFailed
 from evaluators.sandbox import isolation
 from evaluators.sandbox.doctor import list_missing
 from evaluators.sandbox.launcher import ForkServer, Limits
 from evaluators.worker import baselines as implementations
-from evaluators.worker.build_cache import Build, Builds
-from evaluators.worker.handle import Deadlines, Failed, WorkerHandle
+from evaluators.worker.build_cache import Builds
+from evaluators.worker.handle import (
+    Deadlines,
+    Failed,
+    Sizes,
+    StartedWorker,
+    WorkerHandle,
+)
 from store.errors import DeviceUnavailable, SandboxFailed
 
 _ENDLESS_S = 10**7
@@ -67,25 +70,21 @@ class Bench:
         self.row = fingerprint.read_fingerprint(device)
         """The `devices` row of this bench."""
         self.clocks = fingerprint.Clocks(device)
-        self._threads = fingerprint.count_threads()
-        torch.set_num_threads(self._threads)
-        if device == "cuda":
-            torch.backends.cudnn.allow_tf32 = False
-        self._cache_flush = CacheFlush(device)
+        self._setup = WorkerSetup(device)
         self._environment: dict[str, str] = {}
-        self._task_server = ForkServer(self._threads)  # the first that is needed
+        self._task_server = ForkServer(self._setup.threads)  # the first that is needed
         self._baseline_servers: list[ForkServer] = []
         # They import torch while the caller is still looking for its first candidate.
-        self.candidate_server = ForkServer(self._threads)
+        self.candidate_server = ForkServer(self._setup.threads)
         """Fork server of the candidates' workers."""
         self._side = ThreadPoolExecutor(2, "bench")
         self._starting: list[Future[WorkerHandle]] = []
+        self._expected: tuple[Mapping[str, str], StartedWorker] | None = None
         self._task: tuple[str, str] | None = None
         self._reference: Reference | None = None
         self._baselines: BaselineWorkers | None = None
         self._baseline_sizes = Sizes(0, 0)
         self._floor: Floor | None = None
-        self._policy: Policy = "torch_default"
         self.unavailable: dict[str, str] = {}
         """Baselines that are unavailable for the current task, each with the reason."""
         self._relax_isolation()
@@ -100,6 +99,8 @@ class Bench:
         """End every process of the bench."""
         with contextlib.suppress(SandboxFailed):
             self.end_baselines()
+        with contextlib.suppress(SandboxFailed):
+            self.end_expected_candidate()
         self._end_reference()
         self._task_server.close()
         self._side.shutdown()
@@ -134,6 +135,24 @@ class Bench:
 
         Raises ReferenceFailed, SandboxFailed.
         """
+        self._set_task(code, axes)
+        if self._reference is None or not self._reference.is_alive:
+            self._end_reference()
+            if not self._task_server.is_alive:
+                self._task_server.close()
+                self._task_server = ForkServer(self._setup.threads, self._environment)
+            self._reference = Reference(
+                code,
+                axes,
+                self.device,
+                self._task_server,
+                self._setup.threads,
+                convolution_tf32=self._setup.policy == "torch_default",
+            )
+        return self._reference
+
+    def _set_task(self, code: str, axes: Mapping[str, Any]) -> None:
+        """End the workers of the last task if this is another one."""
         key = (code, json.dumps(axes, sort_keys=True))
         if self._task != key:
             self._task = key
@@ -141,20 +160,6 @@ class Bench:
             self.end_baselines()
             self.unavailable = {}
             self._floor = None
-        if self._reference is None or not self._reference.is_alive:
-            self._end_reference()
-            if not self._task_server.is_alive:
-                self._task_server.close()
-                self._task_server = ForkServer(self._threads, self._environment)
-            self._reference = Reference(
-                code,
-                axes,
-                self.device,
-                self._task_server,
-                self._threads,
-                convolution_tf32=self._policy == "torch_default",
-            )
-        return self._reference
 
     def _end_reference(self) -> None:
         """End the worker of the task at hand."""
@@ -164,27 +169,58 @@ class Bench:
 
     def set_policy(self, policy: Policy) -> None:
         """Judge under a policy from here on, which holds for candidates and baselines alike."""
-        if policy != self._policy and self.device == "cuda":  # all are the same on a processor
+        # All are the same on a processor.
+        if policy != self._setup.policy and self.device == "cuda":
             self._end_reference()
             self.end_baselines()
             self.unavailable = {}
-        self._policy = policy
+        self._setup.policy = policy
+
+    def expect_candidate(
+        self, code: str, axes: Mapping[str, Any], files: Mapping[str, str], limits: Limits
+    ) -> None:
+        """Begin to start a candidate of a task for `start_candidate`. Raises SandboxFailed.
+
+        Its process gets a GPU, which takes half a second, while the reference answers its first
+        question. On a processor nothing is gained, and nothing is started.
+        """
+        self.end_expected_candidate()
+        self._set_task(code, axes)
+        if self.device == "cuda":
+            self._expected = files, self._start_candidate_process(files, None, limits)
+
+    def end_expected_candidate(self) -> None:
+        """End a process that `start_candidate` has not taken. Raises SandboxFailed."""
+        expected, self._expected = self._expected, None
+        if expected is not None:
+            expected[1].end()
 
     def start_candidate(
         self, files: Mapping[str, str], sizes: Sizes, limits: Limits, deadlines: Deadlines
     ) -> WorkerHandle:
         """Start the worker of one candidate of the task at hand. Raises SandboxFailed."""
+        expected, self._expected = self._expected, None
+        if expected is not None and expected[0] == files:
+            started = expected[1]
+        else:
+            if expected is not None:
+                expected[1].end()
+            started = self._start_candidate_process(files, sizes, limits)
+        return self._setup.prepare(started, sizes, deadlines, trusted=False)
+
+    def _start_candidate_process(
+        self, files: Mapping[str, str], sizes: Sizes | None, limits: Limits
+    ) -> StartedWorker:
         if not self.candidate_server.is_alive:
             self.candidate_server.close()
-            self.candidate_server = ForkServer(self._threads, self._environment)
+            self.candidate_server = ForkServer(self._setup.threads, self._environment)
         task = self._task or ("", "{}")
         build = None if self._builds is None else self._builds.claim(files, *task)
-        return self._start(self.candidate_server, files, sizes, limits, deadlines, build)
+        return self._setup.start(self.candidate_server, files, limits, sizes, build)
 
     def flush(self) -> None:
         """Flush the caches of a processor; a worker's handle flushes those of a GPU."""
-        if self.device != "cuda":
-            self._cache_flush.flush()
+        self._setup.flush()
 
     def _relax_isolation(self) -> None:
         """Find the isolation under which a GPU's driver works, and leave out the rest.
@@ -197,8 +233,8 @@ class Bench:
             self._environment = {isolation.WITHOUT: ",".join(parts)}
             self.candidate_server.close()
             self._task_server.close()
-            self.candidate_server = ForkServer(self._threads, self._environment)
-            self._task_server = ForkServer(self._threads, self._environment)
+            self.candidate_server = ForkServer(self._setup.threads, self._environment)
+            self._task_server = ForkServer(self._setup.threads, self._environment)
 
     def find_device_fault(self) -> str | None:
         """Try the device after a crash; returns what is wrong with it, if anything."""
@@ -248,7 +284,7 @@ class Bench:
                 )
             try:
                 worker = self._baselines.get_worker(name)
-                seconds = prepare_baseline(worker, name, reference, self._policy)
+                seconds = prepare_baseline(worker, name, reference, self._setup.policy)
                 self._baselines.prepared[name] = seconds
             except (Failed, ReferenceFailed) as failed:
                 # Do not time in a process with remains of a failed capture or compilation.
@@ -258,7 +294,7 @@ class Bench:
     def warm_up(self, names: Sequence[str] = ("eager",)) -> None:
         """Start the fork servers of some baselines; they import torch side by side."""
         while len(self._baseline_servers) < 2 + count_own_processes(self.device, names):
-            server = start_server(self.device, names, self._threads, self._environment)
+            server = start_server(self.device, names, self._setup.threads, self._environment)
             self._baseline_servers.append(server)
 
     def _start_reference_workers(
@@ -273,7 +309,8 @@ class Bench:
 
         def start(number: int) -> WorkerHandle:
             server = self._baseline_servers[number]
-            worker = self._start(server, {TASK_FILE: task.code}, task.sizes, limits, deadlines)
+            started = self._setup.start(server, {TASK_FILE: task.code}, limits, task.sizes)
+            worker = self._setup.prepare(started, task.sizes, deadlines, trusted=True)
             load_task(worker, task.axes, arguments)
             return worker
 
@@ -304,35 +341,3 @@ class Bench:
         if held is not None:
             for worker in held.workers:
                 worker.end()
-
-    def _start(
-        self,
-        server: ForkServer,
-        files: Mapping[str, str],
-        sizes: Sizes,
-        limits: Limits,
-        deadlines: Deadlines,
-        build: Build | None = None,
-    ) -> WorkerHandle:
-        setting = {
-            "device": self.device,
-            "threads": self._threads,
-            "flush_bytes": compute_flush_bytes(self.device),
-            "convolution_tf32": self._policy != "fp32_strict",
-            "product_tf32": self._policy == "allow_tf32",
-        }
-        worker = WorkerHandle(
-            server,
-            files,
-            setting=setting,
-            limits=limits,
-            deadlines=deadlines,
-            inbox_bytes=sizes.inputs,
-            outbox_bytes=sizes.outputs,
-            trusted=server is not self.candidate_server,
-            slots=sizes.slots,
-            build=build,
-            flushed=self._cache_flush.memory if self.device == "cuda" else None,
-        )
-        worker.prepare()
-        return worker

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from evaluators.judging.baseline_workers import Sizes
 from evaluators.references.task import ReferenceFailed
 from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox.launcher import Limits
-from evaluators.worker.handle import Deadlines, Failed, WorkerHandle
+from evaluators.worker.handle import Deadlines, Failed, Sizes, WorkerHandle
 from store.errors import SandboxFailed
 
 _FILE = "task.py"

@@ -247,10 +247,7 @@ def write_order(case: Case, bench: Bench, scratch: Path) -> Path:
     with open(inbox, "w+b") as file:
         file.truncate(size)
         [arguments, inputs] = Box.map_file(file.fileno(), size).put(values)["list"]
-    setting = {
-        **{"device": bench.device, "threads": 1, "flush_bytes": 4},
-        **{"inbox_bytes": size, "outbox_bytes": 0},
-    }
+    setting = {"device": bench.device, "threads": 1, "flush_bytes": 4}
     requests = [
         ("load", {"path": case.path, "entry_point": case.entry_point, "names": {}}),
         ("construct", {"seed": WEIGHT_SEED, "arguments": arguments}),
@@ -259,7 +256,10 @@ def write_order(case: Case, bench: Bench, scratch: Path) -> Path:
         ("call", {"slot": 0}),
     ]
     order = scratch / "order.json"
-    content = {"folder": str(folder), "inbox": str(inbox), "setting": setting, "requests": requests}
+    content = {
+        **{"folder": str(folder), "inbox": str(inbox), "inbox_bytes": size},
+        **{"setting": setting, "requests": requests},
+    }
     order.write_text(json.dumps(content), "utf-8")
     return order
 

@@ -120,8 +120,6 @@ class Builder:
             "device": "cpu",
             "threads": 1,
             "flush_bytes": 0,
-            "inbox_bytes": _BOX_BYTES,
-            "outbox_bytes": _BOX_BYTES,
             "pretends_gpu": self._arch is not None,
         }
         limits = Limits(
@@ -139,7 +137,8 @@ class Builder:
         failed: Failed | None = None
         lost = False
         try:
-            for do, fields in (("prepare", {}), *requests):
+            sizes = {"inbox_bytes": _BOX_BYTES, "outbox_bytes": _BOX_BYTES}
+            for do, fields in (("prepare", sizes), *requests):
                 stage = "construct" if do == "construct" else "load"
                 try:
                     answers.append(process.ask(do, _IMPORT_S, _BUILD_S, **fields))

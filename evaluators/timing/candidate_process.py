@@ -6,13 +6,13 @@ import json
 import secrets
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from evaluators.device.roofline import Floor
 from evaluators.diagnosis.bottleneck import analysis, share
-from evaluators.judging.baseline_workers import BaselineTask, BaselineWorkers, Sizes
+from evaluators.judging.baseline_workers import BaselineTask, BaselineWorkers
 from evaluators.judging.bench import Bench
 from evaluators.judging.calls.input_seeds import Question, draw_question
 from evaluators.judging.calls.protocol import CorrectnessProtocol
@@ -29,7 +29,7 @@ from evaluators.timing.measurement import measure
 from evaluators.timing.plan import Plan, Sources
 from evaluators.timing.rows import iterate_timing_rows
 from evaluators.timing.session import Session
-from evaluators.worker.handle import Deadlines, Failed, WorkerHandle
+from evaluators.worker.handle import Deadlines, Failed, Sizes, WorkerHandle
 
 _ANSWERS = 50
 """A call may take as long as this many answers of the reference, double precision included."""
@@ -63,11 +63,16 @@ def measure_candidate(
     SandboxFailed; `outcome` then keeps what was seen before.
     """
     bench.set_policy(options.policy)
-    setup = _prepare(case, bench, options, outcome)
+    files = _collect_files(case)
+    try:
+        setup = _prepare(case, files, bench, options, outcome)
+    except BaseException:
+        bench.end_expected_candidate()
+        raise
     with outcome.time_part("start"):
         task = setup.task
         bench.expect_baselines(task, options.baselines)
-        arm = bench.start_candidate(_collect_files(case), task.sizes, task.limits, task.deadlines)
+        arm = bench.start_candidate(files, task.sizes, task.limits, task.deadlines)
     try:
         session, baselines, sources = _measure_worker(arm, setup, case, bench, options, outcome)
     finally:
@@ -96,10 +101,13 @@ class _Setup:
     task: BaselineTask
 
 
-def _prepare(case: Case, bench: Bench, options: Options, outcome: Outcome) -> _Setup:
+def _prepare(
+    case: Case, files: Mapping[str, str], bench: Bench, options: Options, outcome: Outcome
+) -> _Setup:
     """Start the reference and ask it the first question, which sets sizes and deadlines."""
     axes = json.loads(case.axes)
     with outcome.time_part("reference"), bench.lock.hold_shared():
+        bench.expect_candidate(case.task_code, axes, files, options.limits)
         reference = bench.open_reference(case.task_code, axes)
         reference.reset()
         begin = time.perf_counter()

@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Sequence
 
-from evaluators.clock.rounds import EmptyRounds
+from evaluators.clock.rounds import EmptyRounds, RoundTime
 from evaluators.device.host_load import read_load
 from evaluators.judging.baseline_workers import BaselineWorkers
 from evaluators.timing.arms import SessionArm, list_arms
@@ -19,7 +19,7 @@ from evaluators.timing.input_pool import InputPool
 from evaluators.timing.plan import CLOCKS, Clock, Plan, Sources, count_most_calls
 from evaluators.timing.session import EMPTY, Session
 from evaluators.timing.stopping_rule import should_stop
-from evaluators.timing.warm_up import EMPTY_CALLS, choose_loops
+from evaluators.timing.warm_up import EMPTY_CALLS, warm_up
 from evaluators.worker.handle import Failed, LaunchBlocked, Manner, Sample, WorkerHandle
 
 # The outputs of this many blocks of the first look are checked, and of this share of all others.
@@ -70,7 +70,7 @@ def _measure(
         if is_over:
             break
     for clock in clocks[1:]:
-        session.further.append(_measure_further(block, clock, plan))
+        session.further.append(_measure_further(block, clock, plan, session))
     latency_check.reject_early_work(session)
     watch.reject_busy()
     if watch.uses_more_threads(kernel.threads * _MORE_THREADS):
@@ -85,9 +85,9 @@ def _measure(
     return session
 
 
-def _measure_further(block: Block, clock: Clock, plan: Plan) -> Session:
-    """Measure some blocks by another clock."""
-    session = block.begin(clock, plan)
+def _measure_further(block: Block, clock: Clock, plan: Plan, main: Session) -> Session:
+    """Measure some blocks by another clock than the main session's."""
+    session = block.begin(clock, plan, similar=[main, *main.further][-1])
     begin = time.monotonic()
     for number in range(plan.further_blocks):
         if number > 1 and time.monotonic() - begin > plan.further_s:
@@ -121,10 +121,16 @@ class Block:
         self._has_gated = False
         self._is_frozen = True
 
-    def begin(self, clock: Clock, plan: Plan, loops: int | None = None) -> Session:
+    def begin(
+        self, clock: Clock, plan: Plan, loops: int | None = None, similar: Session | None = None
+    ) -> Session:
         """Warm every arm up for a clock and return its session. Raises Failed, LaunchBlocked.
 
-        loops: calls of a sample (default: as many as the plan asks for).
+        Args:
+            clock: The clock.
+            plan: How finely to measure.
+            loops: Calls of a sample (default: as many as the plan asks for).
+            similar: A session of the same arms by another clock, which makes the warm-up shorter.
         """
         manner = self._choose_manner(clock)
         self._pool.begin(
@@ -138,15 +144,27 @@ class Block:
         self._empty = EmptyRounds()
         self._is_frozen = manner != "at_opening"
         self._arms = list_arms(self._kernel, self._baselines, manner)
+        cold = clock != "throughput"
+        empty: Sequence[RoundTime] = ()
         if self._checks is not None and loops is None:
-            cold = clock != "throughput"
-            loops = choose_loops(
-                self._arms, self._pool, self._checks, plan, manner=manner, cold=cold
+            warm = warm_up(
+                self._arms,
+                self._pool,
+                self._checks,
+                plan,
+                manner=manner,
+                cold=cold,
+                similar=similar,
             )
-        for _ in range(EMPTY_CALLS if manner != "end_to_end" else 0):
-            slots = self._pool.refill()
-            self._empty.add(self._arms[EMPTY].time(slots, cold=True).rounds)
+            loops, empty = warm.loops, warm.empty
+        if manner != "end_to_end":
+            self._empty.add(empty or self._time_empty_rounds(cold=cold))
         return Session.of(loops or 1, self._arms, clock)
+
+    def _time_empty_rounds(self, *, cold: bool) -> list[RoundTime]:
+        slots = self._pool.refill()
+        samples = [self._arms[EMPTY].time(slots, cold=cold) for _ in range(EMPTY_CALLS)]
+        return [one for sample in samples for one in sample.rounds]
 
     def _choose_manner(self, clock: Clock) -> Manner:
         """Return how to time samples of a clock.

@@ -6,20 +6,23 @@ import functools
 import math
 import random
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from evaluators.clock.rounds import RoundTime
 from evaluators.timing.arms import SessionArm
 from evaluators.timing.checks.output_checks import OutputChecks
 from evaluators.timing.input_pool import InputPool
 from evaluators.timing.plan import Plan
-from evaluators.timing.session import EMPTY
+from evaluators.timing.session import EMPTY, Session
 from evaluators.worker.handle import Manner
 
 EMPTY_CALLS = 12
 """Samples of the empty arm in a warm-up."""
 _CALLS = 3
 _ROUNDS = 3
+_CLOSE_ENOUGH = 2.0
+"""A sample may be shorter by this factor where another clock has told how long a call takes."""
 _SLOW_SAMPLE_MS = 20.0
 _LONGEST_SAMPLE_MS = 100.0
 _CHECKED_SHARE = 1 / 3
@@ -27,7 +30,17 @@ _OVERHEAD_SPREADS = 10.0
 """A sample takes this many times the spread of the cost of passing values."""
 
 
-def choose_loops(
+@dataclass(frozen=True)
+class WarmUp:
+    """The result of a warm-up."""
+
+    loops: int
+    """Calls of a sample."""
+    empty: Sequence[RoundTime]
+    """Times of the empty arm with as many calls; none if it was not timed with as many."""
+
+
+def warm_up(
     arms: dict[str, SessionArm],
     pool: InputPool,
     checks: OutputChecks,
@@ -35,7 +48,8 @@ def choose_loops(
     *,
     manner: Manner,
     cold: bool,
-) -> int:
+    similar: Session | None,
+) -> WarmUp:
     """Warm up every arm, and choose how many calls make a sample; the pool then holds as many sets.
 
     Only eager's time sets the number; a slow kernel lowers it, but gains nothing by that. The first
@@ -44,18 +58,31 @@ def choose_loops(
 
     Calls in a row, which are not `cold`, must all have their answers afterwards: the kernel's arm
     is replaced by one that copies its answers if a later call would overwrite them.
+
+    similar: A session of the same arms by another clock. The first number is chosen by its times,
+    and a short warm-up is enough.
     """
-    loops = 1
+    loops, calls, enough = 1, _CALLS, 1.0
+    if similar is not None:
+        calls, enough = 1, _CLOSE_ENOUGH
+        kernel_ms, eager_ms = (
+            statistics.median(similar.raw_ms[name]) for name in ("kernel", "eager")
+        )
+        loops = _limit_loops(_compute_loops(eager_ms, plan.sample_ms, pool), kernel_ms)
     for _ in range(_ROUNDS):
-        times = _warm_up(arms, pool, checks, cold=cold)
-        wanted = _compute_loops(times.eager_ms, max(plan.sample_ms, times.least_ms), pool)
-        wanted = min(wanted, max(1, math.floor(_LONGEST_SAMPLE_MS / times.kernel_ms)))
-        if wanted <= loops:
-            break
-        loops = pool.calls = wanted
-        if not cold:
+        pool.calls = loops
+        if loops > 1 and not cold:
             _copy_overwritten_answers(arms, pool, manner)
-    return loops
+        times = _take_samples(arms, pool, checks, calls, cold=cold)
+        wanted = _compute_loops(times.eager_ms, max(plan.sample_ms, times.least_ms), pool)
+        wanted = _limit_loops(wanted, times.kernel_ms)
+        if wanted <= enough * loops:
+            return WarmUp(loops, times.empty)
+        loops = wanted
+    pool.calls = loops
+    if not cold:
+        _copy_overwritten_answers(arms, pool, manner)
+    return WarmUp(loops, ())
 
 
 def _copy_overwritten_answers(arms: dict[str, SessionArm], pool: InputPool, manner: Manner) -> None:
@@ -83,10 +110,17 @@ class _WarmUpTimes:
     """Time of a call of eager."""
     least_ms: float
     """Length of a sample at which that cost is known well enough."""
+    empty: Sequence[RoundTime]
+    """Times of the empty arm."""
 
 
-def _warm_up(
-    arms: Mapping[str, SessionArm], pool: InputPool, checks: OutputChecks, *, cold: bool
+def _take_samples(
+    arms: Mapping[str, SessionArm],
+    pool: InputPool,
+    checks: OutputChecks,
+    calls: int,
+    *,
+    cold: bool,
 ) -> _WarmUpTimes:
     """Take some samples of every arm, and more of the empty one.
 
@@ -94,7 +128,7 @@ def _warm_up(
     """
     elapsed_ns: dict[str, list[int]] = {name: [] for name in arms}
     slots: list[int] = []
-    for _ in range(_CALLS):
+    for _ in range(calls):
         slots = pool.refill()
         for name, arm in arms.items():
             sample = arm.time(slots, cold=cold)
@@ -102,13 +136,24 @@ def _warm_up(
             if name == "kernel" and random.random() < _CHECKED_SHARE:
                 checks.check(sample.kept)
     kernel_ns, eager_ns = (statistics.median(elapsed_ns[name]) for name in ("kernel", "eager"))
-    empty_ns = sorted(arms[EMPTY].time(slots, cold=cold).elapsed_ns for _ in range(EMPTY_CALLS))
+    empty = [arms[EMPTY].time(slots, cold=cold) for _ in range(EMPTY_CALLS)]
+    empty_ns = sorted(sample.elapsed_ns for sample in empty)
     ns_a_call = 1e6 * pool.calls
     return _WarmUpTimes(
         kernel_ms=max(kernel_ns, 1.0) / ns_a_call,
         eager_ms=max(eager_ns - statistics.median(empty_ns), 0.0) / ns_a_call,
         least_ms=_OVERHEAD_SPREADS * (empty_ns[-2:][0] - empty_ns[:2][-1]) / 1e6,
+        empty=[one for sample in empty for one in sample.rounds],
     )
+
+
+def _limit_loops(wanted: int, kernel_ms: float) -> int:
+    """Return how many calls a sample may have, so that a slow kernel takes no longer than it may.
+
+    >>> _limit_loops(32, 0.5), _limit_loops(32, 50.0), _limit_loops(32, 500.0)
+    (32, 2, 1)
+    """
+    return min(wanted, max(1, math.floor(_LONGEST_SAMPLE_MS / kernel_ms)))
 
 
 def _compute_loops(eager_ms: float, sample_ms: float, pool: InputPool) -> int:

@@ -322,6 +322,9 @@ def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: in
     """Answer requests until the judge closes the channel."""
     worker: Any = None
     operations = dict(_OPERATIONS)
+    if setting.device == "cuda":  # takes half a second, while the judge prepares what comes next
+        with contextlib.suppress(RuntimeError):  # preparing the worker then fails with the reason
+            torch.cuda.current_stream().synchronize()
     with torch.no_grad():
         while True:
             try:
@@ -331,7 +334,9 @@ def serve(channel: socket.socket, setting: Setting, inbox_fd: int, outbox_fd: in
             number, operation = request.pop("number"), request.pop("do")
             try:
                 if operation == "prepare":
-                    (inbox, outbox), handles = make_boxes(setting, (inbox_fd, outbox_fd))
+                    sizes = (request["inbox_bytes"], request["outbox_bytes"])
+                    fds = (inbox_fd, outbox_fd)
+                    (inbox, outbox), handles = make_boxes(setting.device, fds, sizes)
                     gate = Gate(inbox_fd) if handles else None
                     worker = Worker(setting, inbox, outbox, gate)
                     messages.send(channel, {"number": number, "handles": handles})

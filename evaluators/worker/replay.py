@@ -47,7 +47,7 @@ def main(order: str) -> None:
     folder = content["folder"]
     setting = loop.Setting(**content["setting"])
     with open(content["inbox"], "r+b") as file:
-        inbox = Box.map_file(file.fileno(), setting.inbox_bytes)
+        inbox = Box.map_file(file.fileno(), content["inbox_bytes"])
     outbox = Box(torch.zeros(_OUTBOX_BYTES, dtype=torch.uint8))
     os.chdir(folder)
     sys.path.insert(0, folder)

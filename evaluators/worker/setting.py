@@ -15,18 +15,17 @@ class Setting:
     device: str
     threads: int
     flush_bytes: int
-    inbox_bytes: int
-    outbox_bytes: int
     convolution_tf32: bool = False
     product_tf32: bool = False
     pretends_gpu: bool = False
     """Report a GPU to the code although none is visible: much of it compiles only then."""
 
 
-def make_boxes(setting: Setting, fds: tuple[int, int]) -> tuple[list[Box], list[str]]:
+def make_boxes(
+    device: str, fds: tuple[int, int], sizes: tuple[int, int]
+) -> tuple[list[Box], list[str]]:
     """Make inbox and outbox; those in GPU memory have handles by which the judge opens them."""
-    sizes = (setting.inbox_bytes, setting.outbox_bytes)
-    if setting.device != "cuda":
+    if device != "cuda":
         return [Box.map_file(fd, size) for fd, size in zip(fds, sizes, strict=True)], []
     shared = [SharedMemory(size) for size in sizes]
     return [Box(memory.bytes) for memory in shared], [memory.handle for memory in shared]

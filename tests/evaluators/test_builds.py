@@ -20,7 +20,7 @@ from evaluators.sandbox.folders import OpenFolder
 from evaluators.sandbox.launcher import ForkServer, Limits
 from evaluators.scheduling.prebuild import describe_toolchain
 from evaluators.worker.build_cache import Build, Builds
-from evaluators.worker.handle import Deadlines, WorkerHandle
+from evaluators.worker.handle import Deadlines, Sizes, WorkerHandle, start_worker
 from store.errors import SandboxFailed
 
 LIMITS = Limits(memory_bytes=2**30, file_bytes=2**22, open_files=256, cpu_s=60)
@@ -247,17 +247,16 @@ class ModelNew: pass
 
 def attack_builds(fork_server: ForkServer, build: Build, outside: Path) -> list[str]:
     """What a candidate has managed to do with a build folder in its hands."""
-    handle = WorkerHandle(
+    sizes = Sizes(64, 64)
+    started = start_worker(
         fork_server,
         {"kernel.py": SEARCH.format(outside=str(outside))},
         setting=SETTING,
         limits=LIMITS,
-        deadlines=DEADLINES,
-        inbox_bytes=64,
-        outbox_bytes=64,
-        trusted=False,
+        sizes=sizes,
         build=build,
     )
+    handle = WorkerHandle(started, sizes, deadlines=DEADLINES, trusted=False)
     try:
         handle.prepare()
         handle.load("kernel.py", "ModelNew", {})

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 
-from evaluators.judging.baseline_workers import Sizes
 from evaluators.judging.bench import Bench
 from evaluators.judging.calls.input_seeds import draw_question
 from evaluators.judging.calls.protocol import CorrectnessProtocol
@@ -21,7 +20,7 @@ from evaluators.judging.flags import FLAGS, NONEQUIVALENT, UNRANKED
 from evaluators.memory.tensors import layout
 from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox.launcher import Limits
-from evaluators.worker.handle import Deadlines, Failed
+from evaluators.worker.handle import Deadlines, Failed, Sizes
 from store.lake.sql_files import read_view
 
 LIMITS = Limits(memory_bytes=8 << 30, file_bytes=1 << 24, open_files=256, cpu_s=600)

@@ -34,7 +34,7 @@ from evaluators.sandbox.linux import landlock, mounts, seccomp
 from evaluators.sandbox.trial import find_failure, is_possible
 from evaluators.sandbox.worker_process import Ended
 from evaluators.scheduling.judge_process import JudgeProcess
-from evaluators.worker.handle import Deadlines, WorkerHandle
+from evaluators.worker.handle import Deadlines, Sizes, WorkerHandle, start_worker
 
 SECRET = "not for candidates"
 LIMITS = Limits(memory_bytes=2**30, file_bytes=2**22, open_files=256, cpu_s=60)
@@ -65,16 +65,15 @@ def attack(fork_server: ForkServer) -> Attack:
 
     def run_attack(text: str, limits: Limits = LIMITS, deadlines: Deadlines = DEADLINES) -> Tried:
         before = set(count_threads_below(os.getpid()))
-        handle = WorkerHandle(
+        sizes = Sizes(64, 64)
+        started = start_worker(
             fork_server,
             {"kernel.py": textwrap.dedent(text)},
             setting=SETTING,
             limits=limits,
-            deadlines=deadlines,
-            inbox_bytes=64,
-            outbox_bytes=64,
-            trusted=False,
+            sizes=sizes,
         )
+        handle = WorkerHandle(started, sizes, deadlines=deadlines, trusted=False)
         failed = None
         try:
             handle.prepare()
@@ -574,11 +573,11 @@ from evaluators.memory.sealed_file import create_sealed_file
 from evaluators.sandbox.launcher import ForkServer, Limits
 fork_server = ForkServer(1)
 files = {{"kernel.py": ""}}
-setting = {{"device": "cpu", "threads": 1, "flush_bytes": 0, "inbox_bytes": 64, "outbox_bytes": 64}}
+setting = {{"device": "cpu", "threads": 1, "flush_bytes": 0}}
 limits = Limits(memory_bytes=None, file_bytes=1 << 20, open_files=64, cpu_s=60)
 process = fork_server.start(files, setting=setting, limits=limits, inbox=create_sealed_file(64),
                             outbox=create_sealed_file(64))
-process.ask("prepare", 20, 20)
+process.ask("prepare", 20, 20, inbox_bytes=64, outbox_bytes=64)
 print(process.pid, flush=True)
 time.sleep(600)
 """

@@ -16,7 +16,7 @@ from evaluators.clock.rounds import EmptyRounds, RoundTime
 from evaluators.device.fingerprint import Reading
 from evaluators.device.roofline import Floor, compute_floor, count_moved_bytes, count_work
 from evaluators.judge import Config, judge, remeasure, settle
-from evaluators.judging.baseline_workers import BaselineTask, BaselineWorkers, Sizes
+from evaluators.judging.baseline_workers import BaselineTask, BaselineWorkers
 from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
 from evaluators.memory.tensors import layout
@@ -33,7 +33,7 @@ from evaluators.timing.session import EAGER_CONTROL, Session
 from evaluators.timing.stopping_rule import should_stop
 from evaluators.timing.surprising_wins import compute_speedups, is_confirmed, is_surprising
 from evaluators.worker import baselines as implementations
-from evaluators.worker.handle import Deadlines, Failed
+from evaluators.worker.handle import Deadlines, Failed, Sizes
 
 Judged = Callable[..., dict[str, Any]]
 Text = Callable[[str], str]

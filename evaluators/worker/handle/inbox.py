@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
-from evaluators.memory.tensors import ALIGN_BYTES, Box, layout, tensors_of
-
-SLACK_BYTES = 64 * 1024
+from evaluators.memory.tensors import Box, layout, tensors_of
+from evaluators.worker.handle.sizes import Sizes
 
 
 class Inbox:
@@ -18,11 +17,8 @@ class Inbox:
     Inputs of a slot are staged first and written later, so that writing them can be timed.
     """
 
-    def __init__(self, inputs_bytes: int, slots: int) -> None:
-        self._slot_bytes = -(-inputs_bytes // ALIGN_BYTES) * ALIGN_BYTES
-        self.shared_bytes = self._slot_bytes + SLACK_BYTES
-        """Size of the part for any value, which comes before the slots."""
-        self.size_bytes = self.shared_bytes + slots * self._slot_bytes
+    def __init__(self, sizes: Sizes) -> None:
+        self._sizes = sizes
         self.specs: dict[int, dict[str, Any]] = {}
         """Structure of the inputs in each slot that the worker reads from the inbox."""
         self._staged: dict[int, list[Any]] = {}
@@ -76,4 +72,4 @@ class Inbox:
         return list(zip(views, tensors_of(self._staged[slot]), strict=True))
 
     def _start(self, slot: int) -> int:
-        return self.shared_bytes + slot * self._slot_bytes
+        return self._sizes.shared_bytes + slot * self._sizes.slot_bytes

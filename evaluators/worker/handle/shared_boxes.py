@@ -15,8 +15,7 @@ class SharedBoxes:
     """Two pieces of memory that the judge and one worker see, and a GPU's gate between them."""
 
     def __init__(self, device: str, sizes: Sequence[int]) -> None:
-        """Make sealed files of these sizes, or on a GPU only the file of the gate."""
-        self._sizes = sizes
+        """Make sealed files of these sizes, in bytes, or on a GPU only the file of the gate."""
         self._on_gpu = device == "cuda"
         self._opened: list[OpenedMemory] = []
         self.gate: Gate | None = None
@@ -35,9 +34,12 @@ class SharedBoxes:
         for fd in self.fds:
             os.close(fd)
 
-    def open(self, handles: Sequence[object]) -> None:
-        """Open the memory that a worker on a GPU names. Raises RuntimeError, ValueError."""
-        for handle, size in zip(handles, self._sizes, strict=False):
+    def open(self, handles: Sequence[object], sizes: Sequence[int]) -> None:
+        """Open memory of these sizes that a worker on a GPU names. Raises RuntimeError, ValueError.
+
+        Does nothing on a processor.
+        """
+        for handle, size in zip(handles, sizes, strict=False):
             self._opened.append(OpenedMemory(str(handle), size))
         if self._gate_fd is not None:
             self.gate = Gate(self._gate_fd)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,7 +13,6 @@ from evaluators.memory.frozen_gpu_memory import Pieces
 from evaluators.processes.text import make_readable
 from evaluators.references.task import ReferenceFailed
 from evaluators.sandbox.failures import Failed, Stage, explain_end
-from evaluators.sandbox.launcher import ForkServer, Limits
 from evaluators.sandbox.worker_process import (
     Died,
     Ended,
@@ -23,9 +21,8 @@ from evaluators.sandbox.worker_process import (
     TimedOut,
     WorkerProcess,
 )
-from evaluators.worker.build_cache import Build
 from evaluators.worker.handle.deadlines import Deadlines, TimedRequests
-from evaluators.worker.handle.inbox import SLACK_BYTES, Inbox
+from evaluators.worker.handle.inbox import Inbox
 from evaluators.worker.handle.module_state import (
     Parameter,
     are_pieces,
@@ -35,7 +32,8 @@ from evaluators.worker.handle.module_state import (
 )
 from evaluators.worker.handle.outputs import OutputReader, share_memory
 from evaluators.worker.handle.sample import Manner, Sample
-from evaluators.worker.handle.shared_boxes import SharedBoxes
+from evaluators.worker.handle.sizes import Sizes
+from evaluators.worker.handle.started_worker import StartedWorker
 from evaluators.worker.handle.timed_calls import Request, TimedCalls
 from store.errors import SandboxFailed
 
@@ -49,62 +47,51 @@ class WorkerHandle:
 
     def __init__(
         self,
-        fork_server: ForkServer,
-        files: Mapping[str, str],
+        started: StartedWorker,
+        sizes: Sizes,
         *,
-        setting: Mapping[str, Any],
-        limits: Limits,
         deadlines: Deadlines,
-        inbox_bytes: int,
-        outbox_bytes: int,
         trusted: bool,
-        slots: int = 1,
-        build: Build | None = None,
         flushed: torch.Tensor | None = None,
     ) -> None:
+        """Take a process that has been started; `prepare` makes it ready for requests.
+
+        Args:
+            started: The process.
+            sizes: Sizes of the memory that it shares with the judge.
+            deadlines: Its deadlines.
+            trusted: Whether it runs the task's own module.
+            flushed: Memory of a GPU to write in order to flush its caches.
+        """
+        self._started = started
+        self._process: WorkerProcess = started.process
+        self._sizes = sizes
         self._trusted = trusted
         self.deadlines = deadlines
         self._requests = TimedRequests(deadlines)
-        self.device = str(setting["device"])
-        self._ended: Ended | None = None
-        self._build = build
-        self._imported = False
-        self._flushed = flushed
-        self.threads = int(setting["threads"])
+        self.device = started.device
+        self.threads = started.threads
         """Number of threads of its loops."""
+        self.slots = sizes.slots
+        """Number of sets of inputs that it can hold at a time."""
+        self._inbox = Inbox(sizes)
+        self._pieces = Pieces(self._process.let_run)
+        self._flushed = flushed
+        self._ended: Ended | None = None
+        self._imported = False
         self._answers: list[list[dict[str, Any]]] = [[], []]
         self._taken: list[Any] | None = None
-        self.slots = slots
-        """Number of sets of inputs that it can hold at a time."""
-        self._inbox = Inbox(inbox_bytes, slots)
-        sizes = (self._inbox.size_bytes, outbox_bytes + SLACK_BYTES)
-        if limits.memory_bytes is not None:
-            limits = replace(limits, memory_bytes=limits.memory_bytes + sum(sizes))
-        self._boxes = SharedBoxes(self.device, sizes)
-        try:
-            self._process: WorkerProcess = fork_server.start(
-                files,
-                setting={**setting, "inbox_bytes": sizes[0], "outbox_bytes": sizes[1]},
-                limits=limits,
-                inbox=self._boxes.fds[0],
-                outbox=self._boxes.fds[1],
-                build=build.folder if build is not None else None,
-            )
-            self._pieces = Pieces(self._process.let_run)
-        except SandboxFailed:
-            self._boxes.close()
-            if build is not None:
-                build.release()
-            raise
-        finally:
-            self._boxes.close_fds()
 
     def prepare(self) -> None:
         """Wait until the worker has its device. Raises SandboxFailed: no code has run in it yet."""
+        boxes, (inbox_bytes, outbox_bytes) = self._started.boxes, self._sizes.boxes
         try:
-            self._boxes.open(self._ask("prepare", "load").get("handles") or [])
+            answer = self._ask(
+                "prepare", "load", inbox_bytes=inbox_bytes, outbox_bytes=outbox_bytes
+            )
+            boxes.open(answer.get("handles") or [], (inbox_bytes, outbox_bytes))
             self._process.freeze_between_requests()
-            inbox, outbox = self._boxes.boxes
+            inbox, outbox = boxes.boxes
         except (Failed, ReferenceFailed, RuntimeError, TimedOut, ValueError) as failed:
             self.end()
             raise SandboxFailed(f"a worker cannot be prepared: {failed}") from failed
@@ -114,7 +101,7 @@ class WorkerHandle:
             self._ask,
             self._inbox,
             self._outputs,
-            self._boxes.gate,
+            boxes.gate,
             flushed=self._flushed,
             call_s=self.deadlines.call_s,
             read_wall_ns=lambda: self._process.wall_ns,
@@ -136,13 +123,13 @@ class WorkerHandle:
 
     def adopt(self, state: Mapping[str, torch.Tensor]) -> None:
         """Overwrite parameters and buffers by name, in as many messages as the inbox needs."""
-        for pieces, values in split_to_write(state, self._inbox.shared_bytes // 2):
+        for pieces, values in split_to_write(state, self._sizes.shared_bytes // 2):
             self._ask("adopt", "call", pieces=pieces, values=self._inbox.put(values))
 
     def current_state(self, wanted: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return parameters and buffers as they are now, in the shapes and types of `wanted`."""
         taken = {name: [tensor.new_empty(0, device="cpu")] for name, tensor in wanted.items()}
-        for page in split_to_read(wanted, self._boxes.boxes[1].size_bytes):
+        for page in split_to_read(wanted, self._started.boxes.boxes[1].size_bytes):
             answer = self._ask("current_state", "call", pieces=page)
             values = self._outputs.take(answer.get("values"), "cpu")
             if not are_pieces(values, page):
@@ -280,15 +267,7 @@ class WorkerHandle:
         """End the worker; may be called twice."""
         if self._ended is None:
             self._pieces.close()
-            self._boxes.close()
-            try:
-                self._ended = self._process.end()
-                # Nothing of the candidate runs any more.
-                if self._build is not None and self._imported:
-                    self._build.keep()
-            finally:
-                if self._build is not None:
-                    self._build.release()
+            self._ended = self._started.end(keeps_build=self._imported)
         return self._ended
 
     def _ask(

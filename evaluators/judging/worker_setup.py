@@ -1,0 +1,61 @@
+"""How the workers of a bench are set up: device, threads, flags of the policy, cache flush."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from evaluators.device import fingerprint
+from evaluators.device.cache_flush import CacheFlush, compute_flush_bytes
+from evaluators.judging.case import Policy
+from evaluators.sandbox.launcher import ForkServer, Limits
+from evaluators.worker.build_cache import Build
+from evaluators.worker.handle import Deadlines, Sizes, StartedWorker, WorkerHandle, start_worker
+
+
+class WorkerSetup:
+    """Starts and prepares workers of one device."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.threads = fingerprint.count_threads()
+        """Number of threads of loops, in the workers and in this process."""
+        self.policy: Policy = "torch_default"
+        """Policy that sets the flags of workers started from here on."""
+        torch.set_num_threads(self.threads)
+        if device == "cuda":
+            torch.backends.cudnn.allow_tf32 = False
+        self._cache_flush = CacheFlush(device)
+
+    def start(
+        self,
+        server: ForkServer,
+        files: Mapping[str, str],
+        limits: Limits,
+        sizes: Sizes | None,
+        build: Build | None = None,
+    ) -> StartedWorker:
+        """Start the process of a worker (`start_worker`). Raises SandboxFailed."""
+        setting = {
+            "device": self.device,
+            "threads": self.threads,
+            "flush_bytes": compute_flush_bytes(self.device),
+            "convolution_tf32": self.policy != "fp32_strict",
+            "product_tf32": self.policy == "allow_tf32",
+        }
+        return start_worker(server, files, setting=setting, limits=limits, sizes=sizes, build=build)
+
+    def prepare(
+        self, started: StartedWorker, sizes: Sizes, deadlines: Deadlines, *, trusted: bool
+    ) -> WorkerHandle:
+        """Return a worker that is ready for requests. Raises SandboxFailed."""
+        flushed = self._cache_flush.memory if self.device == "cuda" else None
+        worker = WorkerHandle(started, sizes, deadlines=deadlines, trusted=trusted, flushed=flushed)
+        worker.prepare()
+        return worker
+
+    def flush(self) -> None:
+        """Flush the caches of a processor; a worker's handle flushes those of a GPU."""
+        if self.device != "cuda":
+            self._cache_flush.flush()
