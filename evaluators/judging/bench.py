@@ -11,6 +11,7 @@ import contextlib
 import json
 import math
 import secrets
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -53,6 +54,8 @@ from store.errors import DeviceUnavailable, SandboxFailed
 _ENDLESS_S = 10**7
 _LEFT_OUT_ON_GPU = (("own_root", "own_procfs"), ("own_root", "own_procfs", "seccomp"))
 """Parts of the isolation that are left out, in two steps, until a worker can use a GPU."""
+_PAUSE_S = 2.0
+"""Between two trials of a device that fails."""
 
 
 class Bench:
@@ -225,16 +228,27 @@ class Bench:
     def _relax_isolation(self) -> None:
         """Find the isolation under which a GPU's driver works, and leave out the rest.
 
-        `sandbox_missing` of every verdict names the parts that are left out.
+        A fault may pass, as one does while processes of another judge end, so no wall is left out
+        before a second trial. `sandbox_missing` of every verdict names what is left out. Raises
+        DeviceUnavailable where no worker can use the device at all.
         """
-        for parts in _LEFT_OUT_ON_GPU:
-            if self.find_device_fault() is None:
+        fault = self.find_device_fault()
+        for parts in ((), *_LEFT_OUT_ON_GPU):
+            if fault is None:
                 return
-            self._environment = {isolation.WITHOUT: ",".join(parts)}
+            time.sleep(_PAUSE_S)
+            self._environment = {isolation.WITHOUT: ",".join(parts)} if parts else {}
             self.candidate_server.close()
             self._task_server.close()
             self.candidate_server = ForkServer(self._setup.threads, self._environment)
             self._task_server = ForkServer(self._setup.threads, self._environment)
+            fault = self.find_device_fault()
+        if fault is not None:
+            self.close()
+            raise DeviceUnavailable(
+                f"this device cannot be measured on: {fault}",
+                "Check it with nvidia-smi, then run again.",
+            )
 
     def find_device_fault(self) -> str | None:
         """Try the device after a crash; returns what is wrong with it, if anything."""

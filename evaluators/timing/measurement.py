@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Sequence
 
-from evaluators.clock.rounds import EmptyRounds, RoundTime
+from evaluators.clock.rounds import EmptyRounds
 from evaluators.device.host_load import read_load
 from evaluators.judging.baseline_workers import BaselineWorkers
 from evaluators.timing.arms import SessionArm, list_arms
@@ -25,6 +25,11 @@ from evaluators.worker.handle import Failed, LaunchBlocked, Manner, Sample, Work
 # The outputs of this many blocks of the first look are checked, and of this share of all others.
 _FEWEST_CHECKED = 3
 _CHECKED_SHARE = 1 / 8
+_FEWEST = 2
+_FEWEST_BOUNDED = 7
+"""Blocks of a clock after which a median has a confidence interval."""
+_LONGER = 3.0
+"""They may take this many times as long as planned."""
 _MORE_THREADS = 1.5  # times the processor time that the threads of all arms allow
 
 
@@ -90,7 +95,9 @@ def _measure_further(block: Block, clock: Clock, plan: Plan, main: Session) -> S
     session = block.begin(clock, plan, similar=[main, *main.further][-1])
     begin = time.monotonic()
     for number in range(plan.further_blocks):
-        if number > 1 and time.monotonic() - begin > plan.further_s:
+        elapsed_s = time.monotonic() - begin
+        fewest = _FEWEST_BOUNDED if elapsed_s < _LONGER * plan.further_s else _FEWEST
+        if number >= fewest and elapsed_s > plan.further_s:
             break
         block.measure(session, is_checked=False)
     return session
@@ -145,7 +152,7 @@ class Block:
         self._is_frozen = manner != "at_opening"
         self._arms = list_arms(self._kernel, self._baselines, manner)
         cold = clock != "throughput"
-        empty: Sequence[RoundTime] = ()
+        empty: Sequence[Sample] = ()
         if self._checks is not None and loops is None:
             warm = warm_up(
                 self._arms,
@@ -158,13 +165,16 @@ class Block:
             )
             loops, empty = warm.loops, warm.empty
         if manner != "end_to_end":
-            self._empty.add(empty or self._time_empty_rounds(cold=cold))
-        return Session.of(loops or 1, self._arms, clock)
+            empty = empty or self._time_empty(cold=cold)
+            self._empty.add([one for sample in empty for one in sample.rounds])
+        session = Session.of(loops or 1, self._arms, clock)
+        elapsed_ns = [self._compute_elapsed_ns(EMPTY, sample) for sample in empty]
+        session.warm_up_ms = [one / session.inner_loops / 1e6 for one in elapsed_ns]
+        return session
 
-    def _time_empty_rounds(self, *, cold: bool) -> list[RoundTime]:
+    def _time_empty(self, *, cold: bool) -> list[Sample]:
         slots = self._pool.refill()
-        samples = [self._arms[EMPTY].time(slots, cold=cold) for _ in range(EMPTY_CALLS)]
-        return [one for sample in samples for one in sample.rounds]
+        return [self._arms[EMPTY].time(slots, cold=cold) for _ in range(EMPTY_CALLS)]
 
     def _choose_manner(self, clock: Clock) -> Manner:
         """Return how to time samples of a clock.

@@ -53,7 +53,7 @@ class Plan:
     further_blocks: int = 20
     """Blocks of each clock beside the one that decides when a session ends."""
     further_s: float = 0.5
-    """Stop such a clock after this time, if it has two blocks."""
+    """Stop such a clock after this time if it has seven blocks; three times as long, if two."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from evaluators.device.fingerprint import Reading
@@ -35,6 +35,7 @@ EMPTY = "empty"
 """The arm that does nothing; its time is subtracted from every sample."""
 _LOW_CLOCK = 0.9
 _LEAST_RESOLUTION_MS = 1e-6
+_ENOUGH_EMPTY = 20
 _RESOLVED = 5.0  # times the resolution has to take what ranks
 
 
@@ -50,6 +51,8 @@ class Session:
     """The same with that cost, and the arm `empty` if there is one."""
     positions: dict[str, list[int]] = field(default_factory=dict)
     """Place of each arm in the random order of each block."""
+    warm_up_ms: Sequence[float] = ()
+    """Times of the empty arm in the warm-up, per call. They count in a session of few blocks."""
     readings: list[Reading | None] = field(default_factory=list)
     """Clocks after each block; None if the device does not report them."""
     loads: list[Load] = field(default_factory=list)
@@ -95,18 +98,23 @@ class Session:
     @property
     def overhead_ms(self) -> float | None:
         """Cost of passing inputs and outputs, per call; None if no empty arm ran."""
-        raw = self.raw_ms.get(EMPTY)
+        raw = self._list_empty_ms()
         return statistics.median(raw) if raw else None
 
     @property
     def resolution_ms(self) -> float | None:
         """Uncertainty of that cost, per call: half of the interval of its median."""
-        raw = self.raw_ms.get(EMPTY)
+        raw = self._list_empty_ms()
         if not raw:
             return None
         low, _, high = bound_median(raw)
         bounds = (low, high) if math.isfinite(high - low) else (min(raw), max(raw))
         return max((bounds[1] - bounds[0]) / 2, _LEAST_RESOLUTION_MS)
+
+    def _list_empty_ms(self) -> list[float]:
+        """Return times of the empty arm; one outlier among few would hide every other figure."""
+        raw = self.raw_ms.get(EMPTY, [])
+        return raw if len(raw) >= _ENOUGH_EMPTY else [*self.warm_up_ms, *raw]
 
     @property
     def baselines(self) -> list[str]:

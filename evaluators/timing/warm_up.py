@@ -9,13 +9,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from evaluators.clock.rounds import RoundTime
 from evaluators.timing.arms import SessionArm
 from evaluators.timing.checks.output_checks import OutputChecks
 from evaluators.timing.input_pool import InputPool
 from evaluators.timing.plan import Plan
 from evaluators.timing.session import EMPTY, Session
-from evaluators.worker.handle import Manner
+from evaluators.worker.handle import Manner, Sample
 
 EMPTY_CALLS = 12
 """Samples of the empty arm in a warm-up."""
@@ -36,8 +35,8 @@ class WarmUp:
 
     loops: int
     """Calls of a sample."""
-    empty: Sequence[RoundTime]
-    """Times of the empty arm with as many calls; none if it was not timed with as many."""
+    empty: Sequence[Sample]
+    """Samples of the empty arm with as many calls; none if it was not timed with as many."""
 
 
 def warm_up(
@@ -110,8 +109,8 @@ class _WarmUpTimes:
     """Time of a call of eager."""
     least_ms: float
     """Length of a sample at which that cost is known well enough."""
-    empty: Sequence[RoundTime]
-    """Times of the empty arm."""
+    empty: Sequence[Sample]
+    """Samples of the empty arm."""
 
 
 def _take_samples(
@@ -143,7 +142,7 @@ def _take_samples(
         kernel_ms=max(kernel_ns, 1.0) / ns_a_call,
         eager_ms=max(eager_ns - statistics.median(empty_ns), 0.0) / ns_a_call,
         least_ms=_OVERHEAD_SPREADS * (empty_ns[-2:][0] - empty_ns[:2][-1]) / 1e6,
-        empty=[one for sample in empty for one in sample.rounds],
+        empty=empty,
     )
 
 
