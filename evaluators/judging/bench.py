@@ -38,6 +38,7 @@ from evaluators.judging.baseline_workers import (
 )
 from evaluators.judging.case import Policy
 from evaluators.judging.device_trial import find_gpu_fault
+from evaluators.judging.known_verdicts import KnownVerdicts
 from evaluators.references.task import Reference, ReferenceFailed
 from evaluators.sandbox import isolation
 from evaluators.sandbox.doctor import list_missing
@@ -86,6 +87,8 @@ class Bench:
         self._baseline_sizes = Sizes(0, 0)
         self._floor: Floor | None = None
         self._policy: Policy = "torch_default"
+        self.known = KnownVerdicts()
+        """Verdicts of the task at hand that may hold by another policy."""
         self.unavailable: dict[str, str] = {}
         """Baselines that are unavailable for the current task, each with the reason."""
         self._relax_isolation()
@@ -140,6 +143,7 @@ class Bench:
             self._end_reference()
             self.end_baselines()
             self.unavailable = {}
+            self.known = KnownVerdicts()
             self._floor = None
         if self._reference is None or not self._reference.is_alive:
             self._end_reference()
@@ -171,15 +175,23 @@ class Bench:
         self._policy = policy
 
     def start_candidate(
-        self, files: Mapping[str, str], sizes: Sizes, limits: Limits, deadlines: Deadlines
+        self,
+        files: Mapping[str, str],
+        sizes: Sizes,
+        limits: Limits,
+        deadlines: Deadlines,
+        policy: Policy | None = None,
     ) -> WorkerHandle:
-        """Start the worker of one candidate of the task at hand. Raises SandboxFailed."""
+        """Start the worker of one candidate of the task at hand. Raises SandboxFailed.
+
+        policy: whose flags the worker gets (default: the one that the bench judges under).
+        """
         if not self.candidate_server.is_alive:
             self.candidate_server.close()
             self.candidate_server = ForkServer(self._threads, self._environment)
         task = self._task or ("", "{}")
         build = None if self._builds is None else self._builds.claim(files, *task)
-        return self._start(self.candidate_server, files, sizes, limits, deadlines, build)
+        return self._start(self.candidate_server, files, sizes, limits, deadlines, build, policy)
 
     def flush(self) -> None:
         """Flush the caches of a processor; a worker's handle flushes those of a GPU."""
@@ -313,13 +325,15 @@ class Bench:
         limits: Limits,
         deadlines: Deadlines,
         build: Build | None = None,
+        policy: Policy | None = None,
     ) -> WorkerHandle:
+        flags = policy or self._policy
         setting = {
             "device": self.device,
             "threads": self._threads,
             "flush_bytes": compute_flush_bytes(self.device),
-            "convolution_tf32": self._policy != "fp32_strict",
-            "product_tf32": self._policy == "allow_tf32",
+            "convolution_tf32": flags != "fp32_strict",
+            "product_tf32": flags == "allow_tf32",
         }
         worker = WorkerHandle(
             server,

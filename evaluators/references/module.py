@@ -16,7 +16,13 @@ from typing import Any
 
 import torch
 
-from evaluators.memory.tensors import has_same_bits, layout, move_to_device, tensors_of
+from evaluators.memory.tensors import (
+    compute_fingerprint,
+    has_same_bits,
+    layout,
+    move_to_device,
+    tensors_of,
+)
 from evaluators.references.choices import Choice, add_exact_values, record
 from evaluators.references.weight_seed import WEIGHT_SEED
 
@@ -121,6 +127,25 @@ class TaskModule:
             except Exception as error:
                 raise TaskFailed(f"forward() failed: {error}") from error
         return value
+
+    def depends_on_tf32(self, seed: int) -> bool:
+        """Whether the answer to new inputs changes with the flag for TF32 in convolutions."""
+        inputs = self.inputs(seed)
+
+        def answer(allowed: bool) -> str:
+            torch.backends.cudnn.allow_tf32 = allowed
+            model = self.module()
+            self._seed(seed)
+            with torch.no_grad():
+                return compute_fingerprint(model(*_clone_inputs(inputs)))
+
+        before = torch.backends.cudnn.allow_tf32
+        try:
+            return answer(True) != answer(False)
+        except Exception as error:
+            raise TaskFailed(f"forward() failed: {error}") from error
+        finally:
+            torch.backends.cudnn.allow_tf32 = before
 
     def choices(self, inputs: list[Any], seed: int) -> list[Choice]:
         """Return the choices of indices in a call of a copy, which leaves no memory of it."""

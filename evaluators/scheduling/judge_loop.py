@@ -16,7 +16,6 @@ import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import fields as dataclass_fields
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -167,8 +166,8 @@ def _read_case(fields: Mapping[str, Any]) -> Case:
 
 
 def _adjust_config(config: Any, fields: Mapping[str, Any]) -> Any:
-    """Return the evaluator's Config with the options that a case sets for itself."""
-    return replace(config, **fields["options"]) if "options" in fields else config
+    """Return the evaluator's Config with the policy that a case asks for."""
+    return contract.choose_policy(config, fields.get("policy"))
 
 
 def _is_lost(tables: object) -> bool:

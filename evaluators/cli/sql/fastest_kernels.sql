@@ -5,7 +5,8 @@ SELECT
     kernel_speedups.task_id,
     kernel_speedups.workload_id,
     workloads.axes,
-    false AS compiles
+    false AS compiles,
+    CAST(NULL AS VARCHAR) AS policy
 FROM kernel_speedups
 INNER JOIN workloads ON workloads.workload_id = kernel_speedups.workload_id
 WHERE

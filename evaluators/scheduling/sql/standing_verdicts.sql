@@ -5,7 +5,8 @@
 -- included, because a policy writes for this device. speedup is that of the newest session over
 -- eager that may be ranked. findings are the classes of findings that are not dismissed and have a
 -- confidence of 0.5 or more. `requested` (kernel_id, task_id, position) is registered.
--- Parameters: evaluator, version, device_ids, device_kind, precision (as in pending_kernels.sql).
+-- Parameters: evaluator, version, device_ids, device_kind, policy (by which verdicts count on a GPU;
+-- NULL for any).
 WITH judged AS (
     SELECT
         evaluations.kernel_id, evaluations.task_id, evaluations.workload_id,
@@ -26,8 +27,8 @@ WITH judged AS (
         AND evaluations.origin IS NULL
         AND (
             $device_kind = 'cpu'
-            OR $precision IS NULL
-            OR evaluations."precision" = $precision
+            OR CAST($policy AS VARCHAR) IS NULL
+            OR evaluations."precision" = $policy
         )
     GROUP BY evaluations.kernel_id, evaluations.task_id, evaluations.workload_id
 ),
@@ -57,6 +58,7 @@ SELECT
     settings.chosen.workload_id AS workload_id,
     settings.chosen.axes AS axes,
     coalesce(features."language" IN ('cuda', 'cpp', 'mixed'), false) AS compiles,
+    CAST($policy AS VARCHAR) AS policy,
     judged.deciding.evaluation_id AS evaluation_id,
     judged.deciding.device_id AS device_id,
     judged.deciding.status AS status,
