@@ -182,10 +182,7 @@ class Bench:
         deadlines: Deadlines,
         policy: Policy | None = None,
     ) -> WorkerHandle:
-        """Start the worker of one candidate of the task at hand. Raises SandboxFailed.
-
-        policy: whose flags the worker gets (default: the one that the bench judges under).
-        """
+        """Start a candidate's worker, with a policy's flags or the bench's. Raises SandboxFailed."""
         if not self.candidate_server.is_alive:
             self.candidate_server.close()
             self.candidate_server = ForkServer(self._threads, self._environment)

@@ -266,7 +266,7 @@ def compute_fingerprint(value: Any) -> str:
     found = hashlib.sha256()
     for tensor in tensors_of(value):
         found.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-        found.update(_view_bytes(tensor.reshape(-1)[:_FIRST_ELEMENTS].cpu()).numpy())
+        found.update(_view_bytes(tensor.reshape(-1)[:_FIRST_ELEMENTS].cpu()).numpy().tobytes())
     return found.hexdigest()
 
 
