@@ -182,7 +182,7 @@ class Bench:
         deadlines: Deadlines,
         policy: Policy | None = None,
     ) -> WorkerHandle:
-        """Start a candidate's worker, with a policy's flags or the bench's. Raises SandboxFailed."""
+        """Start a candidate's worker with the flags of a policy. Raises SandboxFailed."""
         if not self.candidate_server.is_alive:
             self.candidate_server.close()
             self.candidate_server = ForkServer(self._threads, self._environment)
