@@ -128,6 +128,20 @@ class TaskModule:
                 raise TaskFailed(f"forward() failed: {error}") from error
         return value
 
+    def count_bytes(self, seed: int) -> tuple[int, int] | None:
+        """Return the bytes of a call's inputs and of its answer; None if they need a real call.
+
+        Nothing is computed: the module is called on the meta device.
+        """
+        try:
+            self._seed(seed)
+            with torch.device("meta"), torch.no_grad():
+                inputs = move_to_device(list(self._get_inputs()), "meta")
+                answer = copy.deepcopy(self._pristine).to("meta")(*inputs)
+            return _sum_bytes(inputs), _sum_bytes(answer)
+        except Exception:
+            return None
+
     def depends_on_tf32(self, seed: int) -> bool:
         """Whether the answer to new inputs changes with the flag for TF32 in convolutions."""
         inputs = self.inputs(seed)
@@ -236,6 +250,10 @@ def _read_generators(device: str) -> list[torch.Tensor]:
     """Return the states of the generators that a call can draw from."""
     states = [torch.get_rng_state()]
     return [*states, torch.cuda.get_rng_state()] if device == "cuda" else states
+
+
+def _sum_bytes(value: Any) -> int:
+    return sum(tensor.nbytes for tensor in tensors_of(value))
 
 
 def _to_double(model: torch.nn.Module) -> torch.nn.Module:

@@ -155,6 +155,17 @@ class Reference:
         self.mutates = mutates if self.mutates is None else self.mutates
         return Expected(value, exact, inputs)
 
+    def count_bytes(self) -> tuple[int, int] | None:
+        """Return the bytes of a call's inputs and of its answer; None if only a call can tell."""
+        answer = self._connection.ask("count_bytes", seed=secrets.randbits(_SEED_BITS))
+        match answer.get("bytes"):
+            case [int(inputs), int(outputs)] if min(inputs, outputs) >= 0:
+                return inputs, outputs
+            case None:
+                return None
+            case _:
+                raise self._connection.break_off("its sizes are no numbers")
+
     def depends_on_tf32(self) -> bool:
         """Whether answers change with the flag for TF32 in convolutions; asked once."""
         if self._depends_on_tf32 is None:

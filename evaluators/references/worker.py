@@ -98,6 +98,10 @@ class TaskWorker:
         answer = self._give([*task.answer(given, seed)])
         return {**answer, "draws": task.draws, "mutates": task.mutates}
 
+    def count_bytes(self, seed: int) -> dict[str, Any]:
+        """Return the bytes of inputs and answer, as far as they can be told without a call."""
+        return {"bytes": self._loaded.count_bytes(seed)}
+
     def depends_on_tf32(self, seed: int) -> dict[str, Any]:
         """Return whether the flag for TF32 in convolutions changes an answer."""
         return {"depends": self._loaded.depends_on_tf32(seed)}
