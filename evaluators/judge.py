@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from evaluators.judging.case import Kernels, Policy
 from evaluators.judging.flags import UNRANKED
@@ -39,6 +39,8 @@ VERSION = 8
 _MESSAGE_LIMIT = 500
 _FEWEST_BLOCKS = 20
 _FEW_CALLS = 5
+_TRAINING_CALLS = 8
+_TRAINING_LIMIT_S = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +51,9 @@ class Config:
     """Precision of float32 for kernel and baselines. torch_default: as PyTorch ships, with TF32 in
     convolutions on a GPU. fp32_strict: no TF32. allow_tf32: TF32 everywhere, with its tolerance.
     Repeat it for a verdict by each; what the flags do not change is judged once."""
+    protocol: Literal["full", "training"] = "full"
+    """training: a short verdict for rewards, with at most 8 calls and 20 blocks by one clock, and
+    without robustness checks and profile. It never ranks, and the full protocol overrules it."""
     kernels: Kernels = "any"
     """custom_required: do not rank kernels that spend all of their time in library kernels."""
     calls: int = 22
@@ -99,6 +104,7 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
     from evaluators.worker.handle import Failed
 
     begin = time.perf_counter()
+    config = _apply_protocol(config)
     known = _find_known(case, bench, config)
     if known is not None:
         return _restate(known, config, time.perf_counter() - begin)
@@ -125,6 +131,7 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
         "evaluator": "judge",
         "evaluator_version": VERSION,
         "policy": _name_policy(config),
+        "protocol": config.protocol,
         "sandbox_level": bench.sandbox_level,
         "sandbox_missing": bench.sandbox_missing,
         "wall_s": time.perf_counter() - begin,
@@ -142,6 +149,20 @@ def judge(case: Case, bench: Bench, config: Config) -> dict[str, list[dict[str, 
         )
         bench.known.add(case, known)
     return tables
+
+
+def _apply_protocol(config: Config) -> Config:
+    """Return the options as the protocol has them."""
+    if config.protocol == "full":
+        return config
+    return replace(
+        config,
+        calls=min(config.calls, _TRAINING_CALLS),
+        robustness=False,
+        diagnosis=False,
+        blocks=_FEWEST_BLOCKS,
+        timing_limit_s=min(config.timing_limit_s, _TRAINING_LIMIT_S),
+    )
 
 
 def _name_policy(config: Config) -> str:
@@ -206,7 +227,7 @@ def remeasure(case: Case, bench: Bench, config: Config) -> list[dict[str, Any]]:
     from evaluators.timing.candidate_process import measure_candidate
 
     # The flags of a further process would only repeat those of the first.
-    brief = replace(config, robustness=False, diagnosis=False, kernels="any")
+    brief = replace(_apply_protocol(config), robustness=False, diagnosis=False, kernels="any")
     return measure_candidate(
         case, bench, _build_options(brief, bench.device, _FEW_CALLS), Outcome()
     )
@@ -279,6 +300,7 @@ def _build_plan(config: Config, device: str) -> Plan:
         budget_s=config.timing_s if config.timing_s is not None else 2.0 if on_gpu else 1.0,
         limit_s=config.timing_limit_s,
         sample_ms=5.0 if on_gpu else 3.0,
+        further_blocks=0 if config.protocol == "training" else Plan.further_blocks,
     )
 
 

@@ -107,9 +107,8 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
     ) -> None:
         """Judge the kernels that have no verdict of this evaluator version on these devices.
 
-        A GPU gives a verdict by each --policy; on a CPU policies do not differ. Each result is
-        appended immediately. You can interrupt the command at any time and run it
-        again to resume. Kernels that already have a verdict are skipped.
+        A GPU gives a verdict by each --policy. Each result is appended immediately. You can
+        interrupt the command at any time and run it again; it skips what has a verdict.
 
         Examples:
           evaluators run
@@ -153,6 +152,7 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
             where=where,
             contended=contended,
             policies=tuple(contract.list_policies(config, "cuda")),
+            protocol=getattr(config, "protocol", None),
             limit=limit,
         )
         judging = _Judging(evaluator, module, config, common)

@@ -82,7 +82,8 @@ class Evaluator(Protocol):
         help text. Values are JSON values or tuples of them, and are stored with the run. A field
         `total_s` limits the seconds of one case: the judge process has twice that and 15 minutes.
         A field `policy` names the policy of verdicts, or several as a tuple: on a GPU, each kernel
-        then gets a verdict by each, and `judge` gets a Config with one of them at a time.
+        then gets a verdict by each, and `judge` gets a Config with one of them at a time. A field
+        `protocol` is full or training; verdicts by the latter serve rewards and never rank.
         """
         ...
 
@@ -177,6 +178,13 @@ def choose_policy(config: Any, policy: str | None) -> Any:
         return config
     several = isinstance(config.policy, tuple | list)
     return dataclasses.replace(config, policy=(policy,) if several else policy)
+
+
+def adjust_config(config: Any, case: Mapping[str, Any]) -> Any:
+    """Return a Config that asks for the verdict of a case, by its policy and protocol."""
+    adjusted = choose_policy(config, case.get("policy"))
+    protocol = case.get("protocol")
+    return adjusted if protocol is None else dataclasses.replace(adjusted, protocol=protocol)
 
 
 def find_settle(evaluator: Evaluator) -> Settle | None:

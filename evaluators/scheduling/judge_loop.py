@@ -135,9 +135,11 @@ def _answer(
         case {"look": case, "tool": tool}:
             return _run_tool(_read_case(case), bench, tool)
         case {"remeasure": case} if evaluator is not None:
-            return _remeasure(evaluator, _read_case(case), bench, _adjust_config(config, case))
+            return _remeasure(
+                evaluator, _read_case(case), bench, contract.adjust_config(config, case)
+            )
         case _ if evaluator is not None:
-            adjusted = _adjust_config(config, request)
+            adjusted = contract.adjust_config(config, request)
             tables = evaluator.judge(_read_case(request), bench, adjusted)
             return {
                 "tables": tables,
@@ -163,11 +165,6 @@ def _read_case(fields: Mapping[str, Any]) -> Case:
     given = {name: value for name, value in fields.items() if name in known}
     given["other_files"] = tuple((path, code) for path, code in fields["other_files"])
     return Case(**given)
-
-
-def _adjust_config(config: Any, fields: Mapping[str, Any]) -> Any:
-    """Return the evaluator's Config with the policy that a case asks for."""
-    return contract.choose_policy(config, fields.get("policy"))
 
 
 def _is_lost(tables: object) -> bool:

@@ -35,6 +35,7 @@ def name_verdict(evaluator: Evaluator, device: Mapping[str, Any], case: Mapping[
         name_of(evaluator),
         str(evaluator.VERSION),
         case.get("policy") or "",
+        *([case["protocol"]] if case.get("protocol") == "training" else []),
         device["device_id"],
         *(case[name] for name in ("kernel_id", "task_id", "workload_id")),
         str(case["earlier"]),

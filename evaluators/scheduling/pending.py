@@ -31,6 +31,8 @@ class Selection:
     policies: Sequence[str | None] = (None,)
     """Policies by which a verdict is wanted; None for any. They do not differ on a processor, where
     only the first one counts."""
+    protocol: str | None = None
+    """Protocol of the verdicts; a full one serves those who want one by training as well."""
     limit: int | None = None
     """Number of verdicts."""
 
@@ -66,6 +68,7 @@ def find_pending(
         "device_kind": devices[0]["kind"],
         "suite": selection.suite,
         "contended": selection.contended,
+        "protocol": selection.protocol,
         "policies": list(selection.policies[: None if on_gpu else 1]),
     }
     if selection.where is None:

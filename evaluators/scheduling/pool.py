@@ -171,6 +171,7 @@ class Pool(Requests):
             self._evaluator = contract.load(self._name)
             config = self._evaluator.Config() if self._config is None else self._config
             self._policy = contract.get_policy(config)
+            self._protocol: str | None = getattr(config, "protocol", None)
             self._judges, self._builders = stack.enter_context(
                 open_judges(self._name, self._layout.places, self._layout.builders, config)
             )
@@ -242,7 +243,12 @@ class Pool(Requests):
 
     def _select_verdicts(self, lake: store.Lake, wanted: list[Pair]) -> pa.Table:
         verdicts = select_verdicts(
-            lake, self._evaluator, list(self._devices.values()), self._policy, wanted
+            lake,
+            self._evaluator,
+            list(self._devices.values()),
+            self._policy,
+            wanted,
+            self._protocol,
         )
         if verdicts.num_rows < len(wanted):
             missing = sorted(set(wanted) - {_pair(row) for row in verdicts.to_pylist()})
@@ -261,6 +267,7 @@ def select_verdicts(
     devices: Sequence[Mapping[str, Any]],
     policy: str | None,
     wanted: Sequence[Pair],
+    protocol: str | None = None,
 ) -> pa.Table:
     """Return the rows of standing_verdicts.sql for kernels and tasks, in their order.
 
@@ -272,6 +279,7 @@ def select_verdicts(
         devices: Rows of devices of one kind; a verdict on any of them counts.
         policy: By which verdicts count on a GPU; None for any.
         wanted: Distinct kernels and tasks.
+        protocol: With training, verdicts by it count where there is no full one.
     """
     import pyarrow as pa
 
@@ -287,6 +295,7 @@ def select_verdicts(
         "device_ids": sorted({device["device_id"] for device in devices}),
         "device_kind": devices[0]["kind"],
         "policy": policy,
+        "protocol": protocol,
     }
     return lake.run(read_sql(__file__, "standing_verdicts"), parameters).arrow()
 

@@ -144,8 +144,10 @@ def append_result(
     while True:
         for row in (*tables["evaluations"], *tables.get("findings", [])):
             row["run_id"] = run_id
-        # A fault is one of the policy that was asked for.
+        # A fault is one of the policy that was asked for; the protocol decides what ranks.
         tables["evaluations"][0].setdefault("policy", result.case.get("policy"))
+        asked = result.case.get("protocol")
+        tables["evaluations"][0] |= {"protocol": asked} if asked is not None else {}
         try:
             writer.append(tables, message=message, bundle_id=bundle_id, wait=False)
         except RowsRejected as error:

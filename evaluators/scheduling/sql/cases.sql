@@ -1,5 +1,5 @@
 -- Texts of the kernels and tasks to judge; `wanted` is a registered table of kernel_id, task_id,
--- workload_id, axes, compiles and policy with the order of judging in `position`. best_speedup is the best
+-- workload_id, axes, compiles, policy and protocol with the order of judging in `position`. best_speedup is the best
 -- that may be ranked on the device of this name so far: what beats it by far is measured twice.
 -- trusted: the starter suite's, a generated task's teacher's, or one's own files.
 -- earlier: number of this lake's own evaluations of the kernel on devices of this name, on a GPU of
@@ -35,6 +35,7 @@ SELECT
     wanted.axes,
     wanted.compiles,
     wanted.policy,
+    wanted.protocol,
     kernels.code,
     kernels.path,
     kernels.entry_point,

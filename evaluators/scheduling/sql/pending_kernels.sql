@@ -3,7 +3,7 @@
 -- one policy after the other, so that its baselines are prepared once for each. Parameters:
 -- evaluator, version, device_ids, device (their name), device_kind (cpu or cuda), suite (NULL for
 -- every suite), contended (whether a verdict whose session shared its host with other work counts
--- as none), policies (by which verdicts count on a GPU; NULL among them for any). earlier is that of
+-- as none), protocol (training: verdicts by it count as well), policies (by which verdicts count on a GPU; NULL among them for any). earlier is that of
 -- cases.sql.
 WITH asked AS (
     SELECT
@@ -36,7 +36,13 @@ runnable AS (
 ),
 judged AS (
     SELECT DISTINCT kernel_id, task_id, workload_id, "precision"
-    FROM counted_evaluations AS evaluations
+    FROM (
+        FROM counted_evaluations
+        UNION ALL BY NAME
+        SELECT * EXCLUDE (device)
+        FROM training_evaluations
+        WHERE $protocol = 'training'
+    ) AS evaluations
     WHERE
         evaluator = $evaluator
         AND evaluator_version = $version
@@ -62,6 +68,7 @@ SELECT
     settings.chosen.axes AS axes,
     runnable.compiles,
     asked.policy,
+    CAST($protocol AS VARCHAR) AS protocol,
     len(list_filter(
         coalesce(before.policies, []), lambda policy: coalesce(policy = asked.policy, true)
     )) AS earlier,
