@@ -1,4 +1,4 @@
-"""Take the starter suite's measurements out of a lake, as the rows that ship with the repository.
+"""Take the measurements of GPUs out of a lake, as the rows that ship with the repository.
 
 evaluators run --device cuda:0 --lake DIR && python benchmarks/measured_rows.py --lake DIR
 
@@ -20,6 +20,8 @@ QUERIES = {
     "(SELECT run_id FROM evaluations JOIN devices USING (device_id) WHERE kind = 'cuda')",
     "evaluations": "SELECT * REPLACE (NULL AS log) FROM evaluations WHERE device_id IN "
     "(SELECT device_id FROM devices WHERE kind = 'cuda') AND status <> 'evaluator_error'",
+    "task_audits": "SELECT * FROM task_audits WHERE device_id IN "
+    "(SELECT device_id FROM devices WHERE kind = 'cuda')",
     "timings": "SELECT * FROM timings WHERE device_id IN "
     "(SELECT device_id FROM devices WHERE kind = 'cuda')",
 }

@@ -71,6 +71,7 @@ def make_mcp(module: Evaluator) -> Callable[..., None]:
         def make_pool() -> Pool:
             return Pool(common.lake, device, config, evaluator=evaluator, workers=workers)
 
+        contract.get_policy(config)
         desk = JudgeDesk(
             store.Location.of(common.lake),
             AgentLimits(),

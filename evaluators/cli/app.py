@@ -90,36 +90,56 @@ def tasks(
     *,
     task: Annotated[str | None, Parameter(show_default=False)] = None,
     device: str = "auto",
+    workers: int = 1,
+    task_s: float = 600.0,
     common: Common = _DEFAULT,
 ) -> None:
     """Find weak tasks, which trivial answers pass. Their verdicts get the flag weak_task.
 
-    Each result is appended to the table task_audits immediately. You can interrupt the command at
-    any time and run it again to resume. Each version of the audit tests a task once per device.
+    Each result is committed to the table task_audits immediately. You can interrupt the command at
+    any time and run it again to resume; it tries tasks again that could not be run, such as those
+    that are too large for the memory. Each version of the audit tests a task once per device.
     Rankings and tables leave weak tasks out.
 
     Examples:
       evaluators tasks
       evaluators tasks --task level2/83 --device cpu
+      evaluators tasks --device cuda --workers 4 --task-s 120
 
     Parameters
     ----------
     task
         Audit only the tasks with this name in a suite, or with this id prefix.
     device
-        cpu, or a GPU such as cuda:0. cuda means the first GPU; auto means the first GPU, or the CPU
-        if there is none.
+        cpu, cuda (every GPU), or names such as cuda:0,cuda:1. auto means every GPU, or the CPU if
+        there is none.
+    workers
+        Number of tasks that are audited side by side, on the CPU or on each GPU. They share its
+        cores and memory.
+    task_s
+        Time limit in seconds for a task.
     """
+    from contextlib import ExitStack
+
     import store
-    from evaluators.device import placement
     from evaluators.scheduling import task_audits
     from evaluators.scheduling.judge_process import JudgeProcess
 
-    place = placement.choose_place(device)
+    def report(result: task_audits.Result, number: int, of: int) -> None:
+        state = "cannot be run" if result.row is None else "weak" * result.row["weak"] or "not weak"
+        done = f"{number} of {of}"
+        echo.print_note(f"{done:10} {quote_name(result.name):28} {state}, {result.seconds:.1f} s")
+
+    places = task_audits.divide_devices(device, workers)
     store.open(common.lake).close()  # refuse a missing lake before torch is loaded
-    with JudgeProcess(None, place.device, cores=place.cores) as judge:
-        tally = task_audits.run(common.lake, judge, task)
-        machine = judge.row["name"]
+    with ExitStack() as stack:
+        auditors = [
+            stack.enter_context(JudgeProcess(None, place.device, cores=place.cores))
+            for place in places
+        ]
+        silent = {} if common.quiet else {"report": report}
+        tally = task_audits.run(common.lake, auditors, task, task_s, **silent)
+        machine = auditors[0].row["name"]
     if not tally.audited and not tally.failed:
         echo.print_result(f"0 tasks pending on {machine} at snapshot {tally.snapshot}")
         return

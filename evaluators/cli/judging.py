@@ -107,13 +107,14 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
     ) -> None:
         """Judge the kernels that have no verdict of this evaluator version on these devices.
 
-        Each result is appended immediately. You can interrupt the command at any time and run it
-        again to resume. Kernels that already have a verdict are skipped.
+        A GPU gives a verdict by each --policy. Each result is appended immediately. You can
+        interrupt the command at any time and run it again; it skips what has a verdict.
 
         Examples:
           evaluators run
           evaluators run --suite kernelbench --device cuda --limit 100
           evaluators run --device cuda:0 --where "task_name LIKE 'softmax%'"
+          evaluators run --policy torch_default --policy fp32_strict
           evaluators run --contended --dry-run
 
         Parameters
@@ -124,7 +125,7 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
             Judge only the kernel with this id prefix.
         where
             Judge only rows for which this SQL condition is true. Columns: kernel_id, task_id,
-            workload_id, axes, compiles, suite, level, task_name, path.
+            workload_id, axes, compiles, policy, suite, level, task_name, path.
         suite
             Judge only the tasks of this suite (default: every suite of the lake).
         device
@@ -137,7 +138,7 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
             Address of a Ray cluster (auto, HOST:PORT, ray://HOST:PORT). It runs one judge per GPU,
             or --workers judges with --device cpu.
         limit
-            Judge at most N kernels.
+            Give at most N verdicts: one per kernel and policy.
         contended
             Also judge kernels whose host did other work during every session (flag contended).
         dry_run
@@ -150,7 +151,8 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
             kernel=kernel,
             where=where,
             contended=contended,
-            precision=getattr(config, "policy", None),
+            policies=tuple(contract.list_policies(config, "cuda")),
+            protocol=getattr(config, "protocol", None),
             limit=limit,
         )
         judging = _Judging(evaluator, module, config, common)
@@ -283,25 +285,33 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
         with JudgeProcess(evaluator, place.device, config, place.cores) as judge:
             _warn(judge)
             case = found.make_case(file, judge.row["kind"])
-            try:
-                tables = judge.judge(case)
-            except SandboxFailed as failed:
-                log.warning("judging again: %.300s", failed.message)
-                judge.restart()
-                tables = judge.judge(case)
+            policies = contract.list_policies(config, judge.row["kind"])
+            answers = [_judge_patiently(judge, case | {"policy": policy}) for policy in policies]
         if format == "json":
-            echo.print_json(tables)
+            names = dict.fromkeys(name for tables in answers for name in tables)
+            echo.print_json({n: [row for t in answers for row in t.get(n, [])] for n in names})
         else:
             color, width = sys.stdout.isatty(), echo.terminal_width(sys.stdout)
-            name = judge.row["name"]
-            for line in verdict_text.format_lines(
-                file.name, name, tables, color=color, width=width
-            ):
-                echo.print_painted(line)
-        if tables["evaluations"][0]["status"] != "correct":
+            for policy, tables in zip(policies, answers, strict=True):
+                by = f" by {policy}" if len(policies) > 1 else ""
+                for line in verdict_text.format_lines(
+                    file.name, judge.row["name"] + by, tables, color=color, width=width
+                ):
+                    echo.print_painted(line)
+        if any(tables["evaluations"][0]["status"] != "correct" for tables in answers):
             sys.exit(1)
 
     return _add_options(check, module)
+
+
+def _judge_patiently(judge: JudgeProcess, case: dict[str, Any]) -> contract.Tables:
+    """Return the rows of a case; where the judge process is lost, start another one once."""
+    try:
+        return judge.judge(case)
+    except SandboxFailed as failed:
+        log.warning("judging again: %.300s", failed.message)
+        judge.restart()
+        return judge.judge(case)
 
 
 def _make_serve(module: Evaluator) -> Callable[..., None]:

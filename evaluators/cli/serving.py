@@ -81,6 +81,11 @@ def make_serve(module: Evaluator) -> Callable[..., None]:
         options = service.Options(
             host=host, port=port, device=device, workers=workers, queue=queue, drain_s=drain_s
         )
+        contract.get_policy(config)
+        if getattr(config, "protocol", "full") != "full":
+            raise FlywheelError(
+                "a judge service judges by the full protocol", "Leave out --protocol."
+            )
         service.serve(store.Location.of(common.lake), module, config, options)
 
     return serve

@@ -33,8 +33,10 @@ from evaluators.judging.baseline_workers import (
     prepare_baseline,
     start_server,
 )
+from evaluators.judging.candidate_starter import CandidateStarter
 from evaluators.judging.case import Policy
 from evaluators.judging.device_trial import find_gpu_fault
+from evaluators.judging.known_verdicts import KnownVerdicts
 from evaluators.judging.worker_setup import WorkerSetup
 from evaluators.references.task import Reference, ReferenceFailed
 from evaluators.sandbox import isolation
@@ -46,7 +48,6 @@ from evaluators.worker.handle import (
     Deadlines,
     Failed,
     Sizes,
-    StartedWorker,
     WorkerHandle,
 )
 from store.errors import DeviceUnavailable, SandboxFailed
@@ -69,7 +70,6 @@ class Bench:
         self.device = device
         self.lock = lock if lock is not None else DeviceLock()
         """Shared by judges that ask for answers, held alone by one that times."""
-        self._builds = builds
         self.row = fingerprint.read_fingerprint(device)
         """The `devices` row of this bench."""
         self.clocks = fingerprint.Clocks(device)
@@ -78,16 +78,17 @@ class Bench:
         self._task_server = ForkServer(self._setup.threads)  # the first that is needed
         self._baseline_servers: list[ForkServer] = []
         # They import torch while the caller is still looking for its first candidate.
-        self.candidate_server = ForkServer(self._setup.threads)
-        """Fork server of the candidates' workers."""
+        self.candidates = CandidateStarter(self._setup, builds)
+        """Starts the candidates' workers."""
         self._side = ThreadPoolExecutor(2, "bench")
         self._starting: list[Future[WorkerHandle]] = []
-        self._expected: tuple[Mapping[str, str], StartedWorker] | None = None
-        self._task: tuple[str, str] | None = None
+        self._task = ("", "{}")
         self._reference: Reference | None = None
         self._baselines: BaselineWorkers | None = None
         self._baseline_sizes = Sizes(0, 0)
         self._floor: Floor | None = None
+        self.known = KnownVerdicts()
+        """Verdicts of the task at hand that may hold by another policy."""
         self.unavailable: dict[str, str] = {}
         """Baselines that are unavailable for the current task, each with the reason."""
         self._relax_isolation()
@@ -102,36 +103,34 @@ class Bench:
         """End every process of the bench."""
         with contextlib.suppress(SandboxFailed):
             self.end_baselines()
-        with contextlib.suppress(SandboxFailed):
-            self.end_expected_candidate()
         self._end_reference()
         self._task_server.close()
         self._side.shutdown()
         for server in self._baseline_servers:
             server.close()
-        self.candidate_server.close()
+        self.candidates.close()
 
     @property
     def sandbox_level(self) -> str:
         """Isolation in force, as it is written into every row."""
-        return " ".join(self.candidate_server.limits)
+        return " ".join(self.candidates.server.limits)
 
     @property
     def sandbox_missing(self) -> str | None:
         """Isolation that the machine does not provide; None if not yet known."""
-        limits = self.candidate_server.limits
+        limits = self.candidates.server.limits
         return " ".join(list_missing(limits)) if limits else None
 
     def read_isolation(self) -> dict[str, Any]:
         """Return the isolation in force and why the rest is missing. Raises SandboxFailed."""
-        self.candidate_server.wait_ready()
-        reasons = {**isolation.missing, **self.candidate_server.missing}
-        return {"holds": self.candidate_server.limits, "reasons": reasons}
+        self.candidates.server.wait_ready()
+        reasons = {**isolation.missing, **self.candidates.server.missing}
+        return {"holds": self.candidates.server.limits, "reasons": reasons}
 
     @property
     def freezes(self) -> bool:
         """Whether everything that a worker starts is reliably frozen between requests."""
-        return "freezer" in self.candidate_server.limits
+        return "freezer" in self.candidates.server.limits
 
     def open_reference(self, code: str, axes: Mapping[str, Any]) -> Reference:
         """Return the task's reference, in a worker that lives until the task changes or it fails.
@@ -162,6 +161,7 @@ class Bench:
             self._end_reference()
             self.end_baselines()
             self.unavailable = {}
+            self.known = KnownVerdicts()
             self._floor = None
 
     def _end_reference(self) -> None:
@@ -182,44 +182,20 @@ class Bench:
     def expect_candidate(
         self, code: str, axes: Mapping[str, Any], files: Mapping[str, str], limits: Limits
     ) -> None:
-        """Begin to start a candidate of a task for `start_candidate`. Raises SandboxFailed.
-
-        Its process gets a GPU, which takes half a second, while the reference answers its first
-        question. On a processor nothing is gained, and nothing is started.
-        """
-        self.end_expected_candidate()
+        """Begin to start a candidate of a task for `start_candidate`. Raises SandboxFailed."""
         self._set_task(code, axes)
-        if self.device == "cuda":
-            self._expected = files, self._start_candidate_process(files, None, limits)
-
-    def end_expected_candidate(self) -> None:
-        """End a process that `start_candidate` has not taken. Raises SandboxFailed."""
-        expected, self._expected = self._expected, None
-        if expected is not None:
-            expected[1].end()
+        self.candidates.expect(files, self._task, limits)
 
     def start_candidate(
-        self, files: Mapping[str, str], sizes: Sizes, limits: Limits, deadlines: Deadlines
+        self,
+        files: Mapping[str, str],
+        sizes: Sizes,
+        limits: Limits,
+        deadlines: Deadlines,
+        policy: Policy | None = None,
     ) -> WorkerHandle:
-        """Start the worker of one candidate of the task at hand. Raises SandboxFailed."""
-        expected, self._expected = self._expected, None
-        if expected is not None and expected[0] == files:
-            started = expected[1]
-        else:
-            if expected is not None:
-                expected[1].end()
-            started = self._start_candidate_process(files, sizes, limits)
-        return self._setup.prepare(started, sizes, deadlines, trusted=False)
-
-    def _start_candidate_process(
-        self, files: Mapping[str, str], sizes: Sizes | None, limits: Limits
-    ) -> StartedWorker:
-        if not self.candidate_server.is_alive:
-            self.candidate_server.close()
-            self.candidate_server = ForkServer(self._setup.threads, self._environment)
-        task = self._task or ("", "{}")
-        build = None if self._builds is None else self._builds.claim(files, *task)
-        return self._setup.start(self.candidate_server, files, limits, sizes, build)
+        """Start a candidate's worker with the flags of a policy. Raises SandboxFailed."""
+        return self.candidates.start(files, self._task, sizes, limits, deadlines, policy)
 
     def flush(self) -> None:
         """Flush the caches of a processor; a worker's handle flushes those of a GPU."""
@@ -238,9 +214,8 @@ class Bench:
                 return
             time.sleep(_PAUSE_S)
             self._environment = {isolation.WITHOUT: ",".join(parts)} if parts else {}
-            self.candidate_server.close()
+            self.candidates.restart(self._environment)
             self._task_server.close()
-            self.candidate_server = ForkServer(self._setup.threads, self._environment)
             self._task_server = ForkServer(self._setup.threads, self._environment)
             fault = self.find_device_fault()
         if fault is not None:

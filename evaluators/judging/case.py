@@ -57,6 +57,10 @@ class Evidence:
     """The worst Comparison so far, or the one that failed."""
     notes: list[str] = field(default_factory=list[str])
     """Lines for the row's log."""
+    answers: list[str] = field(default_factory=list[str])
+    """Fingerprints of the answers to the first questions."""
+    eager_class: str | None = None
+    """Lowest precision class of the eager reference in the calls that show the precision."""
     compared_as_function: bool = False
     """Whether every check for a different function has run to its end."""
 

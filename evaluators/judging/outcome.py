@@ -46,6 +46,18 @@ class Outcome(Evidence):
     findings: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """Signs of a hack in the text and the calls; rows without evaluation_id."""
 
+    def holds_by_bits(self) -> bool:
+        """Whether the verdict holds by another policy of `known_verdicts.ALIKE` for equal bits.
+
+        Eager computes in full float32 then, and no session waits to be measured again.
+        """
+        return (
+            self.status == "correct"
+            and bool(self.answers)
+            and self.eager_class in (None, "fp32")
+            and "unconfirmed_win" not in self.flags
+        )
+
     @contextlib.contextmanager
     def time_part(self, name: str) -> Generator[None]:
         """Add the time of the block to a part, even if the block fails."""

@@ -35,14 +35,19 @@ class WorkerSetup:
         limits: Limits,
         sizes: Sizes | None,
         build: Build | None = None,
+        policy: Policy | None = None,
     ) -> StartedWorker:
-        """Start the process of a worker (`start_worker`). Raises SandboxFailed."""
+        """Start the process of a worker (`start_worker`) with the flags of a policy.
+
+        Without a policy it is the present one. Raises SandboxFailed.
+        """
+        flags = policy or self.policy
         setting = {
             "device": self.device,
             "threads": self.threads,
             "flush_bytes": compute_flush_bytes(self.device),
-            "convolution_tf32": self.policy != "fp32_strict",
-            "product_tf32": self.policy == "allow_tf32",
+            "convolution_tf32": flags != "fp32_strict",
+            "product_tf32": flags == "allow_tf32",
         }
         return start_worker(server, files, setting=setting, limits=limits, sizes=sizes, build=build)
 

@@ -16,7 +16,13 @@ from typing import Any
 
 import torch
 
-from evaluators.memory.tensors import has_same_bits, layout, move_to_device, tensors_of
+from evaluators.memory.tensors import (
+    compute_fingerprint,
+    has_same_bits,
+    layout,
+    move_to_device,
+    tensors_of,
+)
 from evaluators.references.choices import Choice, add_exact_values, record
 from evaluators.references.weight_seed import WEIGHT_SEED
 
@@ -122,6 +128,39 @@ class TaskModule:
                 raise TaskFailed(f"forward() failed: {error}") from error
         return value
 
+    def count_bytes(self, seed: int) -> tuple[int, int] | None:
+        """Return the bytes of a call's inputs and of its answer; None if they need a real call.
+
+        Nothing is computed: the module is called on the meta device.
+        """
+        try:
+            self._seed(seed)
+            with torch.device("meta"), torch.no_grad():
+                inputs = move_to_device(list(self._get_inputs()), "meta")
+                answer = copy.deepcopy(self._pristine).to("meta")(*inputs)
+            return _sum_bytes(inputs), _sum_bytes(answer)
+        except Exception:
+            return None
+
+    def depends_on_tf32(self, seed: int) -> bool:
+        """Whether the answer to new inputs changes with the flag for TF32 in convolutions."""
+        inputs = self.inputs(seed)
+
+        def answer(allowed: bool) -> str:
+            torch.backends.cudnn.allow_tf32 = allowed
+            model = self.module()
+            self._seed(seed)
+            with torch.no_grad():
+                return compute_fingerprint(model(*_clone_inputs(inputs)))
+
+        before = torch.backends.cudnn.allow_tf32
+        try:
+            return answer(True) != answer(False)
+        except Exception as error:
+            raise TaskFailed(f"forward() failed: {error}") from error
+        finally:
+            torch.backends.cudnn.allow_tf32 = before
+
     def choices(self, inputs: list[Any], seed: int) -> list[Choice]:
         """Return the choices of indices in a call of a copy, which leaves no memory of it."""
         self._seed(seed)
@@ -211,6 +250,10 @@ def _read_generators(device: str) -> list[torch.Tensor]:
     """Return the states of the generators that a call can draw from."""
     states = [torch.get_rng_state()]
     return [*states, torch.cuda.get_rng_state()] if device == "cuda" else states
+
+
+def _sum_bytes(value: Any) -> int:
+    return sum(tensor.nbytes for tensor in tensors_of(value))
 
 
 def _to_double(model: torch.nn.Module) -> torch.nn.Module:

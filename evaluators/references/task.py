@@ -8,6 +8,7 @@ memory, so that a task can only influence verdicts of its own kernels.
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -24,6 +25,7 @@ from evaluators.sandbox.launcher import ForkServer
 __all__ = ["Expected", "Reference", "ReferenceFailed", "call_seed", "has_same_bits"]
 
 _MOST_COUNT = 1 << 62
+_SEED_BITS = 48
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class Reference:
         self.refused: set[str] = set()
         """Flags of the inputs that end the process in which the task's module gets them."""
         self._initial: ModuleState | None = None
+        self._depends_on_tf32: bool | None = None
         self._connection = TaskConnection(
             code,
             axes,
@@ -151,6 +154,26 @@ class Reference:
         self.draws |= draws
         self.mutates = mutates if self.mutates is None else self.mutates
         return Expected(value, exact, inputs)
+
+    def count_bytes(self) -> tuple[int, int] | None:
+        """Return the bytes of a call's inputs and of its answer; None if only a call can tell."""
+        answer = self._connection.ask("count_bytes", seed=secrets.randbits(_SEED_BITS))
+        match answer.get("bytes"):
+            case [int(inputs), int(outputs)] if min(inputs, outputs) >= 0:
+                return inputs, outputs
+            case None:
+                return None
+            case _:
+                raise self._connection.break_off("its sizes are no numbers")
+
+    def depends_on_tf32(self) -> bool:
+        """Whether answers change with the flag for TF32 in convolutions; asked once."""
+        if self._depends_on_tf32 is None:
+            answer = self._connection.ask("depends_on_tf32", seed=secrets.randbits(_SEED_BITS))
+            if type(answer.get("depends")) is not bool:
+                raise self._connection.break_off("it does not tell whether a flag matters")
+            self._depends_on_tf32 = answer["depends"]
+        return bool(self._depends_on_tf32)
 
     def choices(self, inputs: list[Any], seed: int = 0) -> list[Choice]:
         """Return the choices of indices that a call makes, without changing the module's memory."""

@@ -98,6 +98,14 @@ class TaskWorker:
         answer = self._give([*task.answer(given, seed)])
         return {**answer, "draws": task.draws, "mutates": task.mutates}
 
+    def count_bytes(self, seed: int) -> dict[str, Any]:
+        """Return the bytes of inputs and answer, as far as they can be told without a call."""
+        return {"bytes": self._loaded.count_bytes(seed)}
+
+    def depends_on_tf32(self, seed: int) -> dict[str, Any]:
+        """Return whether the flag for TF32 in convolutions changes an answer."""
+        return {"depends": self._loaded.depends_on_tf32(seed)}
+
     def choices(self, place: str, inputs: dict[str, Any], seed: int) -> dict[str, Any]:
         """Return the choices of indices in a call, each as the fields of `Choice`."""
         given = self._boxes["inbox", place].box.get(inputs, self._setting.device)

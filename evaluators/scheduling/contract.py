@@ -81,6 +81,9 @@ class Evaluator(Protocol):
         Each field is an option of `evaluators run` and `evaluators check`, and its docstring is the
         help text. Values are JSON values or tuples of them, and are stored with the run. A field
         `total_s` limits the seconds of one case: the judge process has twice that and 15 minutes.
+        A field `policy` names the policy of verdicts, or several as a tuple: on a GPU, each kernel
+        then gets a verdict by each, and `judge` gets a Config with one of them at a time. A field
+        `protocol` is full or training; verdicts by the latter serve rewards and never rank.
         """
         ...
 
@@ -146,6 +149,42 @@ def load_default() -> Evaluator:
 def name_of(evaluator: Evaluator) -> str:
     """Return the name under which an evaluator's rows are stored."""
     return evaluator.__name__.rpartition(".")[2].replace("_", "-")
+
+
+def list_policies(config: Any, device_kind: str) -> list[str | None]:
+    """Return the policies that a Config asks a verdict by, or [None] where it has none.
+
+    On a processor policies do not differ, and the first one stands for all.
+    """
+    policy = getattr(config, "policy", None)
+    policies = list(dict.fromkeys(policy)) if isinstance(policy, tuple | list) else [policy]
+    return policies if device_kind == "cuda" else policies[:1]
+
+
+def get_policy(config: Any) -> str | None:
+    """Return the one policy of a Config, or None. Raises FlywheelError where there are several."""
+    policies = list_policies(config, "cuda")
+    if len(policies) != 1:
+        raise FlywheelError(
+            f"one policy is needed here, and {len(policies)} are given",
+            "`evaluators run` and `evaluators check` take several.",
+        )
+    return policies[0]
+
+
+def choose_policy(config: Any, policy: str | None) -> Any:
+    """Return a Config that asks for a verdict by one policy; None leaves it as it is."""
+    if policy is None:
+        return config
+    several = isinstance(config.policy, tuple | list)
+    return dataclasses.replace(config, policy=(policy,) if several else policy)
+
+
+def adjust_config(config: Any, case: Mapping[str, Any]) -> Any:
+    """Return a Config that asks for the verdict of a case, by its policy and protocol."""
+    adjusted = choose_policy(config, case.get("policy"))
+    protocol = case.get("protocol")
+    return adjusted if protocol is None else dataclasses.replace(adjusted, protocol=protocol)
 
 
 def find_settle(evaluator: Evaluator) -> Settle | None:

@@ -16,7 +16,6 @@ import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import fields as dataclass_fields
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -136,9 +135,11 @@ def _answer(
         case {"look": case, "tool": tool}:
             return _run_tool(_read_case(case), bench, tool)
         case {"remeasure": case} if evaluator is not None:
-            return _remeasure(evaluator, _read_case(case), bench, _adjust_config(config, case))
+            return _remeasure(
+                evaluator, _read_case(case), bench, contract.adjust_config(config, case)
+            )
         case _ if evaluator is not None:
-            adjusted = _adjust_config(config, request)
+            adjusted = contract.adjust_config(config, request)
             tables = evaluator.judge(_read_case(request), bench, adjusted)
             return {
                 "tables": tables,
@@ -164,11 +165,6 @@ def _read_case(fields: Mapping[str, Any]) -> Case:
     given = {name: value for name, value in fields.items() if name in known}
     given["other_files"] = tuple((path, code) for path, code in fields["other_files"])
     return Case(**given)
-
-
-def _adjust_config(config: Any, fields: Mapping[str, Any]) -> Any:
-    """Return the evaluator's Config with the options that a case sets for itself."""
-    return replace(config, **fields["options"]) if "options" in fields else config
 
 
 def _is_lost(tables: object) -> bool:

@@ -140,12 +140,13 @@ class JudgeProcess:
         except answers.RefusedAnswer as error:
             raise SandboxFailed(f"a second session is refused: {error}") from error
 
-    def audit(self, task: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
+    def audit(self, task: Mapping[str, Any], limit_s: float) -> tuple[dict[str, Any] | None, str]:
         """Return the row of `task_audits` for a task, or None and why it cannot be run.
 
-        Raises SandboxFailed when the process is gone or stuck.
+        Raises SandboxFailed when the process is gone, or has not answered after `limit_s`.
         """
-        answer = self._ask({"audit": task})
+        self._channel.send({"audit": task})
+        answer = self._channel.receive(limit_s)
         if answer.get("row") is None:
             return None, str(clip_text(answer.get("why")))
         expected = {name: task[name] for name in ("task_id", "workload_id")} | {

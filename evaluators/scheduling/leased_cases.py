@@ -28,15 +28,14 @@ CASES_PER_JUDGE = 16
 """Cases that a run leases at a time, for each of its judges: some minutes of work."""
 
 
-def name_verdict(
-    evaluator: Evaluator, device: Mapping[str, Any], case: Mapping[str, Any], precision: str | None
-) -> str:
+def name_verdict(evaluator: Evaluator, device: Mapping[str, Any], case: Mapping[str, Any]) -> str:
     """Return the id of the next verdict on a case: the same for every run that would give it."""
     return content_id(
         "verdict",
         name_of(evaluator),
         str(evaluator.VERSION),
-        precision or "",
+        case.get("policy") or "",
+        *([case["protocol"]] if case.get("protocol") == "training" else []),
         device["device_id"],
         *(case[name] for name in ("kernel_id", "task_id", "workload_id")),
         str(case["earlier"]),
@@ -67,7 +66,6 @@ class LeasedCases:
         """
         self._writer, self._leases, self._batch = writer, leases, batch
         self._evaluator, self._device = evaluator, devices[0]
-        self._precision = selection.precision
         self._finished: list[str] = []
         """Leases on cases whose verdicts are spooled."""
         writer.flush()
@@ -131,4 +129,4 @@ class LeasedCases:
         return cases
 
     def _name(self, case: Mapping[str, Any]) -> str:
-        return name_verdict(self._evaluator, self._device, case, self._precision)
+        return name_verdict(self._evaluator, self._device, case)

@@ -28,9 +28,13 @@ class Selection:
     """SQL over the columns of pending_kernels.sql."""
     contended: bool = False
     """Also those whose every session shared its host with other work."""
-    precision: str | None = None
-    """On a GPU, kernels without a verdict by this precision; None for any precision."""
+    policies: Sequence[str | None] = (None,)
+    """Policies by which a verdict is wanted; None for any. They do not differ on a processor, where
+    only the first one counts."""
+    protocol: str | None = None
+    """Protocol of the verdicts; a full one serves those who want one by training as well."""
     limit: int | None = None
+    """Number of verdicts."""
 
 
 def find_pending(
@@ -40,6 +44,8 @@ def find_pending(
     selection: Selection,
 ) -> pa.Table:
     """Return the kernels and tasks that this evaluator version has not judged, in judging order.
+
+    There is one row for each policy by which a verdict is missing.
 
     Args:
         lake: Where to look.
@@ -53,6 +59,7 @@ def find_pending(
     """
     _check_known(lake, selection)
     query = read_sql(__file__, "pending_kernels")
+    on_gpu = devices[0]["kind"] == "cuda"
     parameters = {
         "evaluator": name_of(evaluator),
         "version": evaluator.VERSION,
@@ -61,7 +68,8 @@ def find_pending(
         "device_kind": devices[0]["kind"],
         "suite": selection.suite,
         "contended": selection.contended,
-        "precision": selection.precision,
+        "protocol": selection.protocol,
+        "policies": list(selection.policies[: None if on_gpu else 1]),
     }
     if selection.where is None:
         pending = lake.run(query, parameters).arrow()

@@ -170,7 +170,8 @@ class Pool(Requests):
         with ExitStack() as stack:
             self._evaluator = contract.load(self._name)
             config = self._evaluator.Config() if self._config is None else self._config
-            self._precision = getattr(config, "policy", None)
+            self._policy = contract.get_policy(config)
+            self._protocol: str | None = getattr(config, "protocol", None)
             self._judges, self._builders = stack.enter_context(
                 open_judges(self._name, self._layout.places, self._layout.builders, config)
             )
@@ -224,9 +225,7 @@ class Pool(Requests):
             left: list[Case] = []
             settle = contract.find_settle(self._evaluator)
             for result in judge_cases([cases], self._judges, self._builders, settle):
-                tables = append_result(
-                    self._writer, self._evaluator, self.run_id, result, self._precision
-                )
+                tables = append_result(self._writer, self._evaluator, self.run_id, result)
                 evaluation = tables["evaluations"][0]
                 if evaluation["status"] == "evaluator_error":
                     faults[_pair(result.case)] = evaluation
@@ -244,7 +243,12 @@ class Pool(Requests):
 
     def _select_verdicts(self, lake: store.Lake, wanted: list[Pair]) -> pa.Table:
         verdicts = select_verdicts(
-            lake, self._evaluator, list(self._devices.values()), self._precision, wanted
+            lake,
+            self._evaluator,
+            list(self._devices.values()),
+            self._policy,
+            wanted,
+            self._protocol,
         )
         if verdicts.num_rows < len(wanted):
             missing = sorted(set(wanted) - {_pair(row) for row in verdicts.to_pylist()})
@@ -261,8 +265,9 @@ def select_verdicts(
     lake: store.Lake,
     evaluator: contract.Evaluator,
     devices: Sequence[Mapping[str, Any]],
-    precision: str | None,
+    policy: str | None,
     wanted: Sequence[Pair],
+    protocol: str | None = None,
 ) -> pa.Table:
     """Return the rows of standing_verdicts.sql for kernels and tasks, in their order.
 
@@ -272,8 +277,9 @@ def select_verdicts(
         lake: Where to look.
         evaluator: The evaluator.
         devices: Rows of devices of one kind; a verdict on any of them counts.
-        precision: Precision of the verdicts that count on a GPU; None for any.
+        policy: By which verdicts count on a GPU; None for any.
         wanted: Distinct kernels and tasks.
+        protocol: With training, verdicts by it count where there is no full one.
     """
     import pyarrow as pa
 
@@ -288,7 +294,8 @@ def select_verdicts(
         "version": evaluator.VERSION,
         "device_ids": sorted({device["device_id"] for device in devices}),
         "device_kind": devices[0]["kind"],
-        "precision": precision,
+        "policy": policy,
+        "protocol": protocol,
     }
     return lake.run(read_sql(__file__, "standing_verdicts"), parameters).arrow()
 

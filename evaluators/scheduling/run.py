@@ -128,7 +128,6 @@ def append_result(
     evaluator: Evaluator,
     run_id: str,
     result: JudgedCase,
-    precision: str | None,
 ) -> Tables:
     """Spool the rows of one case as a bundle of its own; return them.
 
@@ -138,13 +137,17 @@ def append_result(
     The bundle has the id of the verdict, so that the lake takes one verdict of several runs that
     judged the same case.
     """
-    bundle_id = name_verdict(evaluator, result.device, result.case, precision)
+    bundle_id = name_verdict(evaluator, result.device, result.case)
     tables = result.tables or _build_fault(evaluator, result, result.fault)
     message = f"judged {result.case['kernel_id'][:12]}"
     failed = not result.tables
     while True:
         for row in (*tables["evaluations"], *tables.get("findings", [])):
             row["run_id"] = run_id
+        # A fault is one of the policy that was asked for; the protocol decides what ranks.
+        tables["evaluations"][0].setdefault("policy", result.case.get("policy"))
+        asked = result.case.get("protocol")
+        tables["evaluations"][0] |= {"protocol": asked} if asked is not None else {}
         try:
             writer.append(tables, message=message, bundle_id=bundle_id, wait=False)
         except RowsRejected as error:
@@ -194,7 +197,7 @@ def run(
         settle = find_settle(evaluator)
         try:
             for result in judge_cases(cases.read_batches(), judges, builders, settle):
-                tables = append_result(writer, evaluator, run_id, result, selection.precision)
+                tables = append_result(writer, evaluator, run_id, result)
                 cases.finish(result.case)
                 if time.monotonic() - committed > COMMIT_EVERY_S:
                     cases.commit()

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import store
+from evaluators.device.placement import Place, divide_machine
 from evaluators.judging.weak_tasks import VERSION
+from evaluators.worker.resource_watch import read_free_memory
 from store import read_sql
 from store.errors import RowsRejected, SandboxFailed
 
@@ -20,13 +26,25 @@ class Auditor(Protocol):
         """The `devices` row."""
         ...
 
-    def audit(self, task: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
+    def audit(self, task: Mapping[str, Any], limit_s: float) -> tuple[dict[str, Any] | None, str]:
         """Return the row of `task_audits`, or None and the reason. Raises SandboxFailed."""
         ...
 
     def restart(self) -> None:
         """Start another process after SandboxFailed."""
         ...
+
+
+@dataclass(frozen=True)
+class Result:
+    """The audit of one task."""
+
+    name: str
+    row: dict[str, Any] | None
+    """Row of `task_audits`; None where the task cannot be run."""
+    why: str
+    """Why it cannot be run."""
+    seconds: float
 
 
 @dataclass
@@ -39,6 +57,15 @@ class Tally:
     failed: dict[str, str] = field(default_factory=dict[str, str])
     """Why a task has no audit, by its name."""
     snapshot: int = 0
+
+    def count(self, name: str, row: Mapping[str, Any] | None, why: str) -> None:
+        """Add the audit of a task."""
+        if row is None:
+            self.failed[name] = why
+            return
+        self.audited += 1
+        if row["weak"]:
+            self.weak[name] = row["passes"]
 
     def __str__(self) -> str:
         failed = f", {len(self.failed)} cannot be run" if self.failed else ""
@@ -64,38 +91,82 @@ def find_pending(
     return lake.run(read_sql(__file__, "pending_tasks"), parameters).rows()
 
 
-def run(lake_url: str | None, auditor: Auditor, task: str | None = None) -> Tally:
-    """Audit the pending tasks and append each result; results of an interrupted run stay.
+def divide_devices(device: str, workers: int) -> list[Place]:
+    """Return the places of auditors: `workers` of them on the processor, or on each GPU.
 
-    `task`, a name in any suite or the start of an id, selects tasks.
+    Auditors of a GPU share its cores, since nothing is timed. Raises DeviceUnavailable.
+    """
+    places = divide_machine(device, workers).places
+    each = workers if places[0].device.startswith("cuda") else 1
+    return [place for place in places for _ in range(each)]
+
+
+def run(
+    lake_url: str | None,
+    auditors: Sequence[Auditor],
+    task: str | None = None,
+    limit_s: float = 600.0,
+    report: Callable[[Result, int, int], None] = lambda *_: None,
+) -> Tally:
+    """Audit the pending tasks and commit each result; results of an interrupted run stay.
+
+    Args:
+        lake_url: Lake with the tasks.
+        auditors: Processes on devices of one kind, which audit tasks side by side.
+        task: A name in any suite, or the start of an id, that selects tasks; None for all.
+        limit_s: Time limit in seconds for one task.
+        report: Called with each result, the number of results, and that of tasks.
     """
     tally = Tally()
+    devices = {auditor.row["device_id"]: auditor.row for auditor in auditors}
     with store.writer(lake_url, author="evaluators tasks") as writer:
         with writer.reader() as lake:
-            tasks = find_pending(lake, auditor.row, task)
+            tasks = find_pending(lake, auditors[0].row, task)
             tally.snapshot = lake.snapshot
         if not tasks:
             return tally
-        writer.append({"devices": [auditor.row]}, message="audit of tasks begins")
-        try:
-            for pending in tasks:
-                name = pending["task_name"]
-                try:
-                    row, why = auditor.audit(pending)
-                except SandboxFailed as failed:
-                    row, why = None, failed.message
-                    auditor.restart()
-                if row is None:
-                    tally.failed[name] = why
-                    continue
-                try:
-                    writer.append({"task_audits": [row]}, message=f"audited {name}", wait=False)
-                except RowsRejected as error:
-                    tally.failed[name] = str(error)
-                    continue
-                tally.audited += 1
-                if row["weak"]:
-                    tally.weak[name] = row["passes"]
-        finally:
-            tally.snapshot = writer.flush()
+        writer.append({"devices": list(devices.values())}, message="audit of tasks begins")
+        results = _audit_side_by_side(tasks, auditors, limit_s)
+        for number, result in enumerate(results, start=1):
+            row, why = result.row, result.why
+            try:
+                if row is not None:
+                    message = f"audited {result.name}"
+                    tally.snapshot = writer.append({"task_audits": [row]}, message=message)
+            except RowsRejected as error:
+                row, why = None, str(error)
+            tally.count(result.name, row, why)
+            report(result, number, len(tasks))
     return tally
+
+
+def _audit_side_by_side(
+    tasks: Sequence[dict[str, Any]], auditors: Sequence[Auditor], limit_s: float
+) -> Iterator[Result]:
+    """Yield the results of tasks as they come, one task at a time for each auditor."""
+    free: queue.SimpleQueue[Auditor] = queue.SimpleQueue()
+    for auditor in auditors:
+        free.put(auditor)
+    stopped = threading.Event()
+
+    def audit(task: dict[str, Any]) -> Result:
+        auditor, begin = free.get(), time.monotonic()
+        free_bytes = read_free_memory() // len(auditors)
+        try:
+            row, why = auditor.audit({**task, "free_bytes": free_bytes}, limit_s)
+        except SandboxFailed as failed:
+            is_late = time.monotonic() - begin >= limit_s
+            row, why = None, f"no result after {limit_s:g} s" if is_late else failed.message
+            if not stopped.is_set():
+                auditor.restart()
+        finally:
+            free.put(auditor)
+        return Result(task["task_name"], row, why, time.monotonic() - begin)
+
+    threads = ThreadPoolExecutor(len(auditors), "audit")
+    try:
+        for future in as_completed([threads.submit(audit, task) for task in tasks]):
+            yield future.result()
+    finally:
+        stopped.set()
+        threads.shutdown(wait=False, cancel_futures=True)

@@ -67,7 +67,7 @@ def measure_candidate(
     try:
         setup = _prepare(case, files, bench, options, outcome)
     except BaseException:
-        bench.end_expected_candidate()
+        bench.candidates.end_expected()
         raise
     with outcome.time_part("start"):
         task = setup.task

@@ -74,7 +74,7 @@ def _measure(
             block.measure(session, is_checked=True)
         if is_over:
             break
-    for clock in clocks[1:]:
+    for clock in clocks[1:] if plan.further_blocks else ():
         session.further.append(_measure_further(block, clock, plan, session))
     latency_check.reject_early_work(session)
     watch.reject_busy()

@@ -51,7 +51,7 @@ class Plan:
     noise: float = 1.05
     """Ratio of the two eager arms that counts as noise, above 1."""
     further_blocks: int = 20
-    """Blocks of each clock beside the one that decides when a session ends."""
+    """Blocks of each clock beside the one that decides when a session ends; 0 reads no other."""
     further_s: float = 0.5
     """Stop such a clock after this time if it has seven blocks; three times as long, if two."""
 

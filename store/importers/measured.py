@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     import store
 
 NAME = "measured"
-TABLES = ("devices", "runs", "evaluations", "timings", "findings", "analyses")
+TABLES = ("devices", "runs", "evaluations", "timings", "findings", "analyses", "task_audits")
+_SIGNS = {
+    "evaluations": {"evaluation_id", "evaluator_version", "kernel_id"},
+    "task_audits": {"task_id", "auditor_version", "passes"},
+}
 _REFERENCES = {"kernel_id": "kernels", "task_id": "tasks", "workload_id": "workloads"}
 
 
@@ -37,10 +41,10 @@ class Config:
 
 def recognize(path: Path) -> str | None:
     """Return what shows that a path has rows of another lake."""
-    file = path / "evaluations.parquet"
-    wanted = {"evaluation_id", "evaluator_version", "kernel_id"}
-    if file.is_file() and wanted <= detection.read_columns(file):
-        return f"{file.name} with the columns of a lake's evaluations"
+    for table, wanted in _SIGNS.items():
+        file = path / f"{table}.parquet"
+        if file.is_file() and wanted <= detection.read_columns(file):
+            return f"{file.name} with the columns of a lake's {table}"
     return None
 
 
@@ -74,9 +78,9 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         tables[file.stem] = kept = _select_known(rows, lake)
         if kept.num_rows < rows.num_rows:
             left_out.append(f"{rows.num_rows - kept.num_rows} {file.stem}")
-    if not tables.get("evaluations"):
+    if not any(tables.get(name) for name in ("evaluations", "task_audits")):
         raise ImportFailed(
-            f"nothing in {path} belongs to a kernel and task of this lake",
+            f"nothing in {path} belongs to a kernel or task of this lake",
             "Import the kernels first, such as: store import cuda-l1 DIR",
         )
     counts = ", ".join(f"{rows.num_rows} {name}" for name, rows in tables.items())

@@ -1,6 +1,8 @@
 -- One row per evaluation that counts: this lake's own, and pulled ones where the lake has none.
 -- A pulled evaluation (origin is not NULL) counts only for a kernel, task and device name that this
--- lake has not judged itself, whatever version, date or workload the pulled row states. Two devices
+-- lake has not judged itself, whatever version, date or workload the pulled row states. An
+-- evaluation by the protocol training never counts, whatever it says: rankings, leaderboards and
+-- exemplars start from this view, and rewards read training_evaluations as well. Two devices
 -- are the same here if they have the same name. precision is the first word of policy: the
 -- precision that kernel and baselines may compute float32 in. On a processor the precisions do not
 -- differ, and an evaluation that names none ran with PyTorch's own flags: both are torch_default.
@@ -10,12 +12,15 @@ WITH own AS (
     INNER JOIN devices ON devices.device_id = evaluations.device_id
     SEMI JOIN (SELECT kernel_id, task_id FROM evaluations WHERE origin IS NOT NULL) AS pulled
         ON pulled.kernel_id = evaluations.kernel_id AND pulled.task_id = evaluations.task_id
-    WHERE evaluations.origin IS NULL AND evaluations.status <> 'evaluator_error'
+    WHERE
+        evaluations.origin IS NULL
+        AND evaluations.status <> 'evaluator_error'
+        AND evaluations.protocol IS DISTINCT FROM 'training'
 ),
 counted AS (
     SELECT *
     FROM evaluations
-    WHERE origin IS NULL
+    WHERE origin IS NULL AND protocol IS DISTINCT FROM 'training'
     UNION ALL
     SELECT pulled.*
     FROM evaluations AS pulled
@@ -25,7 +30,7 @@ counted AS (
             own.kernel_id = pulled.kernel_id
             AND own.task_id = pulled.task_id
             AND own.device = devices."name"
-    WHERE pulled.origin IS NOT NULL
+    WHERE pulled.origin IS NOT NULL AND pulled.protocol IS DISTINCT FROM 'training'
 )
 SELECT
     counted.*,

@@ -11,7 +11,7 @@ WITH places AS (
         UNION ALL
         SELECT DISTINCT task_id, workload_id, device_id
         FROM evaluations
-        WHERE status <> 'evaluator_error'
+        WHERE status <> 'evaluator_error' AND protocol IS DISTINCT FROM 'training'
     ) AS evidence
     INNER JOIN devices ON devices.device_id = evidence.device_id
 ),

@@ -98,7 +98,7 @@ class Candidate:
     @property
     def config(self) -> dict[str, Any]:
         pairs = (word.split("=") for word in self.words("config"))
-        return {name: value if name == "policy" else float(value) for name, value in pairs}
+        return {name: (value,) if name == "policy" else float(value) for name, value in pairs}
 
     @property
     def other_files(self) -> tuple[tuple[str, str], ...]:
@@ -331,7 +331,7 @@ def assert_can_be_stored(row: dict[str, Any]) -> None:
 
 def assert_nothing_is_left(bench: Bench) -> None:
     """No process below the fork server or with its mark, and no file in its folder."""
-    fork_server = bench.candidate_server
+    fork_server = bench.candidates.server
     assert fork_server is not None
     if not fork_server.is_alive:  # a new one is started for the next candidate
         return

@@ -383,7 +383,7 @@ def store_tables(
         with store.writer(url, author="tests") as writer:
             run_id = start_run(writer, member, [device], {}, ("lake", 1))  # type: ignore[arg-type]
             judged = JudgedCase({**case, "path": "k", "earlier": next(earlier)}, device, tables)
-            append_result(writer, member, run_id, judged, None)  # type: ignore[arg-type]
+            append_result(writer, member, run_id, judged)  # type: ignore[arg-type]
             writer.flush()
         with store.open(url) as lake:
             return {name: lake.run(f"SELECT * FROM {name}").rows() for name in TABLES}

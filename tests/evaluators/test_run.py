@@ -138,9 +138,14 @@ def lake_with_kernels(lake_url: str) -> str:
 
 def list_pending(url: str, device: dict[str, Any], **wanted: Any) -> list[str]:
     """Return the paths of the pending kernels."""
+    return [path for path, _ in list_verdicts(url, device, **wanted)]
+
+
+def list_verdicts(url: str, device: dict[str, Any], **wanted: Any) -> list[tuple[str, str | None]]:
+    """Return path and policy of the pending verdicts."""
     with store.open(url) as lake:
-        found = find_pending(lake, judge, [device], Selection(**wanted))
-        return sorted(found["path"].to_pylist())
+        rows = find_pending(lake, judge, [device], Selection(**wanted)).to_pylist()
+    return sorted((row["path"], row["policy"]) for row in rows)
 
 
 def test_only_what_the_device_can_run_is_pending(lake_with_kernels: str) -> None:
@@ -200,14 +205,21 @@ def test_a_gpu_judges_again_by_another_precision(lake_with_kernels: str) -> None
     about = {"name": "a device", "model": "m", "created_at": datetime.now(UTC)}
     with store.writer(lake_with_kernels, author="tests") as writer:
         writer.append({"devices": [CPU | about, CUDA | about], "evaluations": rows}, "verdicts")
-    for device, precision, is_pending in (
-        (CPU, "torch_default", False),
-        (CUDA, "torch_default", True),
-        (CUDA, "fp32_strict", False),
-        (CUDA, None, False),
+    default, strict = "torch_default", "fp32_strict"
+    for device, policies, pending_by in (
+        (CPU, [default], []),
+        (CPU, [default, strict], []),
+        (CUDA, [default], [default]),
+        (CUDA, [strict], []),
+        (CUDA, [None], []),
+        (CUDA, [strict, "allow_tf32", default], ["allow_tf32", default]),
     ):
-        found = list_pending(lake_with_kernels, device, precision=precision)
-        assert ("right.py" in found) == is_pending, (device, precision)
+        found = list_verdicts(lake_with_kernels, device, policies=policies)
+        of_right = [policy for path, policy in found if path == "right.py"]
+        assert of_right == pending_by, (device, policies)
+        # A kernel without any verdict lacks one by every policy, which differ on a GPU alone.
+        of_foreign = [policy for path, policy in found if path == "foreign.py"]
+        assert of_foreign == sorted(policies[: None if device is CUDA else 1], key=str)
 
 
 def test_the_workload_is_the_devices_own(lake_with_kernels: str) -> None:
@@ -262,6 +274,7 @@ def test_a_run_stores_verdicts_and_raw_samples_and_ends_when_nothing_is_left(
     lake_with_kernels: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--device", "cpu", "--lake", lake_with_kernels, "--timing-s", "0.1"]
+    options += ["--policy", "torch_default", "--policy", "fp32_strict"]  # alike on a processor
     done = evaluators("run", *options, "--where", "path IN ('right.py', 'wrong.py')")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("evaluations +2 timings +4 → snapshot ")

@@ -175,7 +175,7 @@ def test_of_two_runs_that_judged_one_case_the_lake_takes_one_verdict(lake: str) 
                 "device_id": device["device_id"], "status": "correct",
             }  # fmt: skip
             tables = {"evaluations": [row], "timings": []}
-            append_result(writer, module, run_id, JudgedCase(case, device, tables), None)
+            append_result(writer, module, run_id, JudgedCase(case, device, tables))
 
         runs = [start_run(writer, module, [device], {}, ("l", 1)) for _ in range(2)]
         for run_id in runs:

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, ClassVar
 
+import pyarrow.parquet as pq
 import pytest
 
 import store
+from evaluators.judging.bench import Bench
+from evaluators.judging.weak_tasks import VERSION, build_audit_row
+from evaluators.references.task import ReferenceFailed
 from evaluators.scheduling import task_audits
+from store.errors import SandboxFailed
+from store.importers import measured
+from store.importers.reading.run import run_import
 
 MODEL = (
     "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x): return {}\n"
@@ -17,6 +28,7 @@ MODEL = (
 )
 KERNEL = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x): return x * 0\n"
 TASKS = {"nothing": "x - x", "twice": "x * 2", "broken": "x.no_such_thing()"}
+NOW = datetime.now(UTC)
 CPU: dict[str, Any] = {"device_id": "c" * 64, "kind": "cpu"}
 
 
@@ -70,7 +82,9 @@ def test_tasks_are_audited_once_and_verdicts_on_weak_ones_say_so(lake_with_tasks
     done = evaluators("tasks", *options)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("task_audits +2 (1 weak, 1 cannot be run) → snapshot ")
-    weak, broken, *_ = (line for line in done.stderr.splitlines() if ":" in line)
+    lines = done.stderr.splitlines()
+    assert [line.split()[:3] for line in lines[:3]] == [[str(n), "of", "3"] for n in (1, 2, 3)]
+    weak, broken, *_ = (line for line in lines[3:] if ":" in line)
     assert weak.split() == ["weak:", "nothing", "mean,", "other_inputs,", "zeros"]
     assert broken.startswith("cannot be run: broken")
     assert "forward() failed" in done.stderr
@@ -96,3 +110,63 @@ def test_tasks_are_audited_once_and_verdicts_on_weak_ones_say_so(lake_with_tasks
     assert row["status"] == "correct", row
     assert "weak_task" in row["flags"]
     assert row["policy"] == "torch_default"
+
+
+class Slow:
+    """An auditor that answers about the first of the tasks and is stuck with the others."""
+
+    row: ClassVar[dict[str, Any]] = {**CPU, "name": "slow", "model": "m", "created_at": NOW}
+
+    def audit(self, task: Mapping[str, Any], limit_s: float) -> tuple[dict[str, Any] | None, str]:
+        if task["task_name"] != "nothing":
+            time.sleep(limit_s)
+            raise SandboxFailed("the judge process is stuck")
+        named = {name: task[name] for name in ("task_id", "workload_id")}
+        verdict = {"passes": ["zeros"], "weak": True, "repeatable": True, "created_at": NOW}
+        device = {"device_id": CPU["device_id"], "auditor_version": VERSION}
+        return named | verdict | device, ""
+
+    def restart(self) -> None: ...
+
+
+def test_results_are_committed_as_they_come_and_a_task_has_a_time_limit(
+    lake_with_tasks: str,
+) -> None:
+    stored: list[int] = []
+
+    def report(result: task_audits.Result, number: int, of: int) -> None:
+        with store.open(lake_with_tasks) as lake:
+            stored.append(len(lake.sql("FROM task_audits").rows()))
+
+    tally = task_audits.run(lake_with_tasks, [Slow(), Slow()], None, 0.3, report)
+    assert stored == [1, 1, 1]
+    assert (tally.audited, list(tally.weak)) == (1, ["nothing"])
+    assert set(tally.failed.values()) == {"no result after 0.3 s"}
+    again = task_audits.run(lake_with_tasks, [Slow()], "twice", 0.1)
+    assert (again.audited, list(again.failed)) == (0, ["twice"])
+
+
+def test_a_task_too_large_for_the_memory_is_named(bench: Bench) -> None:
+    text = MODEL.format("torch.cat([x, x, x])").replace("N = 8", "N = 1 << 30")
+    task = {"task_code": text, "axes": "{}", "task_id": "t", "workload_id": "w"}
+    with pytest.raises(ReferenceFailed, match=r"too large: inputs of 17\.2 GB .* 1 GB are free"):
+        build_audit_row({**task, "free_bytes": 10**9}, bench)
+    small = {**task, "task_code": text.replace("1 << 30", "8"), "free_bytes": 10**9}
+    assert build_audit_row(small, bench)["weak"] is False
+
+
+def test_shipped_audits_are_imported_without_verdicts(lake_with_tasks: str, tmp_path: Path) -> None:
+    """A folder of task_audits alone, as `benchmarks/measured_rows.py` writes it."""
+    task_audits.run(lake_with_tasks, [Slow()], None, 0.1)
+    with store.open(lake_with_tasks) as lake:
+        for name in ("devices", "task_audits"):
+            rows = lake.run(f"FROM {name}").arrow().cast(lake.catalog.table(name).arrow_schema)
+            pq.write_table(rows, tmp_path / f"{name}.parquet")
+        texts = ("tasks", "task_labels", "workloads")
+        tables = {name: lake.run(f"FROM {name}").arrow() for name in texts}
+    fresh = str(tmp_path / "fresh")
+    with store.writer(fresh, author="tests") as writer:
+        writer.append(tables, "tasks")
+        summary = run_import(writer, measured, tmp_path, measured.Config())
+    with store.open(fresh) as lake:
+        assert len(lake.sql("FROM weak_tasks").rows()) == 1, summary

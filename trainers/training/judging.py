@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from evaluators.judge import Config
+from evaluators.scheduling.contract import get_policy
 from evaluators.scheduling.pool import Pool
 from evaluators.service.client import Client
 from evaluators.service.remote_pool import RemotePool
@@ -15,6 +16,7 @@ from store.errors import FlywheelError, UnknownName
 from trainers.runs import key_values
 
 _SERVICE = ("http://", "https://")
+_LISTS = ("baselines", "policy")
 
 
 def parse_options(words: tuple[str, ...]) -> Config:
@@ -33,7 +35,7 @@ def parse_options(words: tuple[str, ...]) -> Config:
     for name, value in key_values.parse_values("judge", options).items():
         if name not in known:
             raise UnknownName.among("option of judge", name, known)
-        given[name] = tuple(str(value).split(",")) if name == "baselines" else value
+        given[name] = tuple(str(value).split(",")) if name in _LISTS else value
     return Config(**given)
 
 
@@ -72,7 +74,7 @@ def make_pool(lake_url: str | None, place: str, config: Config) -> Pool | Remote
             f"a judge service does not take {odd[0]} from its clients",
             "Give it to `evaluators serve`. Clients choose the policy.",
         )
-    return RemotePool(lake_url, Client(place, policy=config.policy))
+    return RemotePool(lake_url, Client(place, policy=get_policy(config)))
 
 
 def choose_devices(device: str) -> str:

@@ -5,7 +5,9 @@ SELECT
     kernel_speedups.task_id,
     kernel_speedups.workload_id,
     workloads.axes,
-    false AS compiles
+    false AS compiles,
+    CAST(NULL AS VARCHAR) AS policy,
+    CAST(NULL AS VARCHAR) AS protocol
 FROM kernel_speedups
 INNER JOIN workloads ON workloads.workload_id = kernel_speedups.workload_id
 WHERE

@@ -41,6 +41,13 @@ def draw_question(
     """
     seed = draw_seed()
     evidence.seeds.append(seed)
+    return repeat_question(reference, seed, change)
+
+
+def repeat_question(
+    reference: Reference, seed: int, change: Callable[[list[Any]], list[Any]] | None = None
+) -> Question:
+    """Return the question of a seed; see `draw_question`. Raises ReferenceFailed."""
     inputs = reference.inputs(seed)
     if change is not None:
         inputs = change(inputs)

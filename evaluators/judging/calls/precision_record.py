@@ -58,6 +58,7 @@ class PrecisionRecord:
         worst = max([usual, *self.robustness_classes], key=rank_class)
         comparison: Comparison = evidence.comparison
         evidence.comparison = replace(comparison, precision_class=worst)
+        evidence.eager_class = self.eager_class
         is_unknown = bool(self.robustness_classes) and not any(self.robustness_classes)
         if is_unknown or is_below_policy(worst, policy, self.eager_class):
             evidence.flags.add("precision_below_policy")

@@ -18,7 +18,7 @@ from evaluators.judging.calls.input_variations import replace_interior
 from evaluators.judging.calls.precision_record import PrecisionRecord
 from evaluators.judging.comparison.outputs import compare, is_same_answer
 from evaluators.judging.comparison.result import Comparison, merge_comparisons
-from evaluators.memory.tensors import layout, tensors_of
+from evaluators.memory.tensors import compute_fingerprint, layout, tensors_of
 from evaluators.references.task import has_same_bits
 from evaluators.worker.handle import Failed
 
@@ -52,6 +52,8 @@ _PLAN: Sequence[tuple[int, _Kind]] = (
 """Slot and kind of every verdict call. A slot used for the first time is fresh storage."""
 MOST_CALLS = len(_PLAN)
 """Number of verdict calls before the plan repeats."""
+FINGERPRINTS = 2
+"""Number of first calls, on new inputs each, whose answers leave a fingerprint."""
 CHEAP_BYTES = 64 << 20
 """Up to this size, inputs and outputs are checked in every call; above, only in the first calls."""
 LARGE_BYTES = 1 << 30
@@ -119,6 +121,8 @@ class VerdictCalls:
             self._evidence.comparison = comparison
             raise self._explain_failure(comparison, question, output, number)
         self._evidence.comparison = merge_comparisons(self._evidence.comparison, comparison)
+        if number < FINGERPRINTS:
+            self._evidence.answers.append(compute_fingerprint(output))
         self._precision.verdict_classes.append(comparison.precision_class)
         self._precision.note_eager(comparison)
         if is_inspected and not self._reference.mutates:

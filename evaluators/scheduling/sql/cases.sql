@@ -1,8 +1,9 @@
 -- Texts of the kernels and tasks to judge; `wanted` is a registered table of kernel_id, task_id,
--- workload_id, axes and compiles with the order of judging in `position`. best_speedup is the best
+-- workload_id, axes, compiles, policy and protocol with the order of judging in `position`. best_speedup is the best
 -- that may be ranked on the device of this name so far: what beats it by far is measured twice.
 -- trusted: the starter suite's, a generated task's teacher's, or one's own files.
--- earlier: number of this lake's own evaluations of the kernel on devices of this name.
+-- earlier: number of this lake's own evaluations of the kernel on devices of this name, on a GPU of
+-- those by the policy alone; one that names no policy counts for each.
 -- Parameters: device (its name).
 WITH own AS (
     SELECT DISTINCT generations.kernel_id
@@ -18,7 +19,9 @@ best AS (
 ),
 before AS (
     SELECT
-        evaluations.kernel_id, evaluations.task_id, evaluations.workload_id, count(*) AS earlier
+        evaluations.kernel_id, evaluations.task_id, evaluations.workload_id,
+        list(CASE WHEN devices.kind = 'cuda' THEN split_part(evaluations.policy, ' ', 1) END)
+            AS policies
     FROM evaluations
     INNER JOIN devices ON devices.device_id = evaluations.device_id
     SEMI JOIN wanted ON wanted.kernel_id = evaluations.kernel_id
@@ -31,13 +34,17 @@ SELECT
     wanted.workload_id,
     wanted.axes,
     wanted.compiles,
+    wanted.policy,
+    wanted.protocol,
     kernels.code,
     kernels.path,
     kernels.entry_point,
     kernels.other_files,
     tasks.code AS task_code,
     best.speedup AS best_speedup,
-    coalesce(before.earlier, 0) AS earlier,
+    len(list_filter(
+        coalesce(before.policies, []), lambda policy: coalesce(policy = wanted.policy, true)
+    )) AS earlier,
     weak_workloads.task_id IS NOT NULL AS weak,
     own.kernel_id IS NOT NULL AS trusted
 FROM wanted

@@ -1,9 +1,16 @@
--- One row per kernel and task that still lacks a verdict of one evaluator version on these devices.
--- A verdict on any of the devices is enough: they are alike. Parameters: evaluator, version,
--- device_ids, device (their name), device_kind (cpu or cuda), suite (NULL for every suite), contended (whether a verdict
--- whose session shared its host with other work counts as none), precision (that of the verdicts
--- that count on a GPU; NULL for any). earlier is that of cases.sql.
-WITH attempts AS (
+-- One row per kernel, task and policy that still lacks a verdict of one evaluator version on these
+-- devices. A verdict on any of the devices is enough: they are alike. A task's kernels are judged by
+-- one policy after the other, so that its baselines are prepared once for each. Parameters:
+-- evaluator, version, device_ids, device (their name), device_kind (cpu or cuda), suite (NULL for
+-- every suite), contended (whether a verdict whose session shared its host with other work counts
+-- as none), protocol (training: verdicts by it count as well), policies (by which verdicts count on a GPU; NULL among them for any). earlier is that of
+-- cases.sql.
+WITH asked AS (
+    SELECT
+        unnest(CAST($policies AS VARCHAR[])) AS policy,
+        generate_subscripts(CAST($policies AS VARCHAR[]), 1) AS place
+),
+attempts AS (
     SELECT DISTINCT generations.kernel_id, generations.task_id
     FROM generations
     INNER JOIN task_labels ON task_labels.task_id = generations.task_id
@@ -28,8 +35,14 @@ runnable AS (
         END
 ),
 judged AS (
-    SELECT DISTINCT kernel_id, task_id, workload_id
-    FROM counted_evaluations AS evaluations
+    SELECT DISTINCT kernel_id, task_id, workload_id, "precision"
+    FROM (
+        FROM counted_evaluations
+        UNION ALL BY NAME
+        SELECT * EXCLUDE (device)
+        FROM training_evaluations
+        WHERE $protocol = 'training'
+    ) AS evaluations
     WHERE
         evaluator = $evaluator
         AND evaluator_version = $version
@@ -37,15 +50,12 @@ judged AS (
         AND status <> 'evaluator_error'
         AND origin IS NULL
         AND NOT ($contended AND list_contains(flags, 'contended'))
-        AND (
-            $device_kind = 'cpu'
-            OR $precision IS NULL
-            OR "precision" = $precision
-        )
 ),
 before AS (
     SELECT
-        evaluations.kernel_id, evaluations.task_id, evaluations.workload_id, count(*) AS earlier
+        evaluations.kernel_id, evaluations.task_id, evaluations.workload_id,
+        list(CASE WHEN devices.kind = 'cuda' THEN split_part(evaluations.policy, ' ', 1) END)
+            AS policies
     FROM evaluations
     INNER JOIN devices ON devices.device_id = evaluations.device_id
     WHERE evaluations.origin IS NULL AND devices."name" = $device
@@ -57,12 +67,17 @@ SELECT
     settings.chosen.workload_id AS workload_id,
     settings.chosen.axes AS axes,
     runnable.compiles,
-    coalesce(before.earlier, 0) AS earlier,
+    asked.policy,
+    CAST($protocol AS VARCHAR) AS protocol,
+    len(list_filter(
+        coalesce(before.policies, []), lambda policy: coalesce(policy = asked.policy, true)
+    )) AS earlier,
     task_names.suite,
     task_names."level",
     task_names."name" AS task_name,
     kernels.path
 FROM runnable
+CROSS JOIN asked
 INNER JOIN judged_workloads AS settings
     ON settings.task_id = runnable.task_id AND settings.kind = $device_kind
 INNER JOIN task_names ON task_names.task_id = runnable.task_id
@@ -74,6 +89,7 @@ ANTI JOIN judged
         judged.kernel_id = runnable.kernel_id
         AND judged.task_id = runnable.task_id
         AND judged.workload_id = settings.chosen.workload_id
+        AND ($device_kind = 'cpu' OR asked.policy IS NULL OR judged."precision" = asked.policy)
 LEFT JOIN before
     ON
         before.kernel_id = runnable.kernel_id
@@ -81,4 +97,4 @@ LEFT JOIN before
         AND before.workload_id = settings.chosen.workload_id
 ORDER BY
     task_names.suite, task_names."level", task_names.problem_id, task_name, runnable.task_id,
-    kernels.path, runnable.kernel_id
+    asked.place, kernels.path, runnable.kernel_id

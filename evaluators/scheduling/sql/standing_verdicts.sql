@@ -5,7 +5,8 @@
 -- included, because a policy writes for this device. speedup is that of the newest session over
 -- eager that may be ranked. findings are the classes of findings that are not dismissed and have a
 -- confidence of 0.5 or more. `requested` (kernel_id, task_id, position) is registered.
--- Parameters: evaluator, version, device_ids, device_kind, precision (as in pending_kernels.sql).
+-- Parameters: evaluator, version, device_ids, device_kind, policy (by which verdicts count on a GPU;
+-- NULL for any), protocol (training: verdicts and speedups by it count where there is no full one).
 WITH judged AS (
     SELECT
         evaluations.kernel_id, evaluations.task_id, evaluations.workload_id,
@@ -15,7 +16,13 @@ WITH judged AS (
             'status': evaluations.status, 'reason': evaluations.reason,
             'message': evaluations.message, 'flags': evaluations.flags
         }) AS deciding
-    FROM counted_evaluations AS evaluations
+    FROM (
+        FROM counted_evaluations
+        UNION ALL BY NAME
+        SELECT * EXCLUDE (device)
+        FROM training_evaluations
+        WHERE $protocol = 'training'
+    ) AS evaluations
     SEMI JOIN requested
         ON requested.kernel_id = evaluations.kernel_id AND requested.task_id = evaluations.task_id
     WHERE
@@ -26,8 +33,8 @@ WITH judged AS (
         AND evaluations.origin IS NULL
         AND (
             $device_kind = 'cpu'
-            OR $precision IS NULL
-            OR evaluations."precision" = $precision
+            OR CAST($policy AS VARCHAR) IS NULL
+            OR evaluations."precision" = $policy
         )
     GROUP BY evaluations.kernel_id, evaluations.task_id, evaluations.workload_id
 ),
@@ -35,8 +42,17 @@ measured AS (
     SELECT
         kernel_id, task_id, workload_id,
         max({'at': measured_at, 'speedup': speedup, 'low': speedup_low}) AS newest
-    FROM kernel_speedups
-    WHERE baseline = 'eager' AND device_id IN (SELECT unnest($device_ids))
+    FROM (
+        SELECT kernel_id, task_id, workload_id, device, baseline, measured_at, speedup, speedup_low
+        FROM kernel_speedups
+        UNION ALL
+        SELECT kernel_id, task_id, workload_id, device, baseline, measured_at, speedup, speedup_low
+        FROM training_speedups
+        WHERE $protocol = 'training'
+    )
+    WHERE
+        baseline = 'eager'
+        AND device IN (SELECT "name" FROM devices WHERE list_contains($device_ids, device_id))
     GROUP BY kernel_id, task_id, workload_id
 ),
 found AS (
@@ -57,6 +73,8 @@ SELECT
     settings.chosen.workload_id AS workload_id,
     settings.chosen.axes AS axes,
     coalesce(features."language" IN ('cuda', 'cpp', 'mixed'), false) AS compiles,
+    CAST($policy AS VARCHAR) AS policy,
+    CAST($protocol AS VARCHAR) AS protocol,
     judged.deciding.evaluation_id AS evaluation_id,
     judged.deciding.device_id AS device_id,
     judged.deciding.status AS status,

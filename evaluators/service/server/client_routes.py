@@ -144,7 +144,7 @@ class ClientRoutes:
         return views
 
     def _write_ticket(self, one: Submission, task_id: str, device_class: str) -> Ticket:
-        policy = one.policy or getattr(self._desk.config, "policy", None)
+        policy = one.policy or contract.get_policy(self._desk.config)
         if one.policy is not None and not hasattr(self._desk.config, "policy"):
             raise Refused(422, "invalid", f"{self._desk.evaluator_name} has no policies")
         return Ticket(

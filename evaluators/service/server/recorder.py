@@ -164,9 +164,7 @@ class Recorder:
                 answer["tables"],
                 answer.get("fault") or "",
             )
-            tables = append_result(
-                writer, self._evaluator, str(self._run_id), result, row["policy"]
-            )
+            tables = append_result(writer, self._evaluator, str(self._run_id), result)
             [evaluation] = tables["evaluations"]
             if evaluation["status"] == "evaluator_error":
                 faults[row["judgement_id"]] = evaluation
@@ -268,7 +266,7 @@ class Recorder:
                     Outcome(
                         judgement_id=judgement_id,
                         state="queued",
-                        case=cases[pair] | ({"options": {"policy": policy}} if policy else {}),
+                        case=cases[pair],
                         is_retry=fault is not None,
                     )
                 )
@@ -311,9 +309,8 @@ class Recorder:
 
     def _name_verdicts(self, device_class: str, case: Row) -> list[str]:
         """Return the names of a case's next verdict on every device of a class."""
-        policy = case.get("options", {}).get("policy")
         devices = self._rows_of(device_class)
-        return [name_verdict(self._evaluator, device, case, policy) for device in devices]
+        return [name_verdict(self._evaluator, device, case) for device in devices]
 
     def _lease_claimed(self, leases: Leases) -> None:
         """After a restart, take the leases of what workers still judge."""

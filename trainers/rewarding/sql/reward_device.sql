@@ -1,7 +1,11 @@
 -- The device on which most of the kernels in `wanted` (generation_id) were judged for their task.
 -- A tie goes to the one where a verdict is newest, then by name.
 SELECT outcomes.device
-FROM outcomes
+FROM (
+    SELECT kernel_id, task_id, device, last_judged_at FROM outcomes
+    UNION ALL
+    SELECT kernel_id, task_id, device, last_judged_at FROM training_outcomes
+) AS outcomes
 SEMI JOIN (
     SELECT DISTINCT generations.kernel_id, generations.task_id
     FROM generations

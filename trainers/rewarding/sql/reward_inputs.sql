@@ -4,6 +4,8 @@
 -- quarantined, and, unless $include_nonequivalent, where it is another function than the task's.
 -- Speedups are those of the newest session that may be ranked, at the workload that scores the task,
 -- by the rule of each system: eager_speedup, eager_cuda_l1, compile_speedup …
+-- Where the full protocol has not judged a kernel on the device, its verdict and speedups are those
+-- of the protocol training.
 -- $kernels says again which kernels these are, comma-separated, where they are few: a condition on
 -- a constant reaches the tables below views, which a join does not. $baselines is replaced by the
 -- catalog's baselines, as literals.
@@ -26,14 +28,21 @@ judged AS (
             'failed': NOT outcomes.correct, 'last_judged_at': outcomes.last_judged_at,
             'status': outcomes.status, 'reason': outcomes.reason
         }) FILTER (WHERE outcomes.device = $device) AS deciding
-    FROM outcomes
+    FROM (
+        SELECT kernel_id, task_id, device, correct, status, reason, last_judged_at FROM outcomes
+        UNION ALL
+        SELECT kernel_id, task_id, device, correct, status, reason, last_judged_at
+        FROM training_outcomes
+    ) AS outcomes
     SEMI JOIN made
         ON made.kernel_id = outcomes.kernel_id AND made.task_id = outcomes.task_id
     WHERE ($kernels IS NULL OR list_contains(string_split($kernels, ','), outcomes.kernel_id))
     GROUP BY outcomes.kernel_id, outcomes.task_id
 ),
 sessions AS (
-    SELECT measured.*
+    SELECT
+        measured.kernel_id, measured.task_id, measured.session_id, measured.baseline,
+        measured.clock, measured.speedup, measured.speedup_low
     FROM kernel_speedups AS measured
     INNER JOIN scored_workloads
         ON
@@ -45,6 +54,12 @@ sessions AS (
     WHERE
         measured.device = $device
         AND ($kernels IS NULL OR list_contains(string_split($kernels, ','), measured.kernel_id))
+    UNION ALL
+    SELECT kernel_id, task_id, session_id, baseline, clock, speedup, speedup_low
+    FROM training_speedups
+    WHERE
+        device = $device
+        AND ($kernels IS NULL OR list_contains(string_split($kernels, ','), kernel_id))
 ),
 figures AS (
     SELECT

@@ -1,0 +1,20 @@
+-- One row per kernel, task, workload and device: the verdict of the protocol training (training_evaluations).
+-- The newest version of the evaluator decides, and in it the newest failure.
+SELECT
+    kernel_id, task_id, workload_id, device_id, device,
+    NOT deciding.failed AS correct,
+    deciding.status AS status,
+    deciding.reason AS reason,
+    deciding.evaluation_id AS evaluation_id,
+    last_judged_at
+FROM (
+    SELECT
+        kernel_id, task_id, workload_id, device_id, device,
+        max(created_at) AS last_judged_at,
+        max({
+            'version': evaluator_version, 'failed': status <> 'correct', 'created_at': created_at,
+            'evaluation_id': evaluation_id, 'status': status, 'reason': reason
+        }) AS deciding
+    FROM training_evaluations
+    GROUP BY kernel_id, task_id, workload_id, device_id, device
+)

@@ -1,0 +1,20 @@
+-- One row per kernel, task, workload, device and baseline: its speedup by the protocol training.
+-- Only correct kernels (training_outcomes) with a session that is not noisy have one: the session of
+-- the deciding evaluation, by the only clock that the protocol reads.
+SELECT
+    sessions.*,
+    outcomes.workload_id,
+    outcomes.device
+FROM session_speedups AS sessions
+INNER JOIN training_outcomes AS outcomes
+    ON
+        outcomes.evaluation_id = sessions.evaluation_id
+        AND outcomes.kernel_id = sessions.kernel_id
+        AND outcomes.task_id = sessions.task_id
+WHERE outcomes.correct AND NOT sessions.noisy
+QUALIFY row_number() OVER (
+    PARTITION BY
+        sessions.kernel_id, sessions.task_id, outcomes.workload_id, outcomes.device,
+        sessions.baseline
+    ORDER BY {'measured_at': sessions.measured_at, 'session_id': sessions.session_id} DESC
+) = 1

@@ -1,0 +1,158 @@
+"""Verdicts by several policies: what the flags do not change is judged once, the rest by each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from evaluators.judge import Config, judge
+from evaluators.judging.bench import Bench
+from evaluators.judging.case import Case
+
+DEFAULT, STRICT, ALLOWED = "torch_default", "fp32_strict", "allow_tf32"
+BRIEF: dict[str, Any] = {
+    "timing_s": 0.1,
+    "timing_limit_s": 2.0,
+    "calls": 3,
+    "blocks": 20,
+    "diagnosis": False,
+}
+VERDICT = (
+    "kernel_id", "task_id", "workload_id", "device_id", "evaluator", "evaluator_version", "status",
+    "reason", "flags", "equivalent", "precision_class", "sandbox_level", "sandbox_missing",
+)  # fmt: skip
+"""Columns of a verdict that do not depend on the draws of inputs or on times."""
+OF_SESSIONS = {"baseline_drift", "below_resolution", "contended", "more_threads", "near_roofline"}
+"""Flags that depend on times."""
+CONVOLUTION = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(64, 64, 3)
+
+    def forward(self, x):
+        return self.conv(x)
+
+
+def get_inputs():
+    return [torch.randn(4, 64, 32, 32)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+Rows = dict[str, list[dict[str, Any]]]
+Judge = Callable[..., Rows]
+
+
+@pytest.fixture
+def judge_by(bench: Bench, task: str) -> Judge:
+    """Return a function that judges a candidate by a policy on the processor's bench."""
+
+    def judge_one(policy: Any, code: str, *, of_task: str = task, kernel_id: str = "k") -> Rows:
+        case = Case(kernel_id=kernel_id, task_id="t", workload_id="w", code=code, task_code=of_task)
+        return judge(case, bench, Config(policy=(policy,), **BRIEF))
+
+    return judge_one
+
+
+def list_parts(tables: Rows) -> set[str]:
+    """Return the parts of a judgement that took time."""
+    return set(json.loads(tables["evaluations"][0]["parts_s"]))
+
+
+def select_verdict(tables: Rows) -> dict[str, Any]:
+    """Return what a verdict says, times and errors aside, and which arms it has timed."""
+    [row] = tables["evaluations"]
+    arms = sorted((timing["clock"], timing["arm"]) for timing in tables["timings"])
+    flags = sorted(set(row["flags"]) - OF_SESSIONS)
+    return {name: row[name] for name in VERDICT} | {"flags": flags, "arms": arms}
+
+
+def test_flags_that_change_nothing_are_judged_once(judge_by: Judge, right_candidate: str) -> None:
+    first = judge_by(DEFAULT, right_candidate)
+    second = judge_by(STRICT, right_candidate)
+    assert list_parts(second) == {"flags"}
+    assert second["evaluations"][0]["policy"] == STRICT
+    assert "judged by torch_default" in second["evaluations"][0]["log"]
+    assert second["timings"] == first["timings"]
+    apart = judge_by(STRICT, right_candidate + "\n")
+    assert {"verdict", "timing"} <= list_parts(apart)
+    assert select_verdict(second) == select_verdict(first) == select_verdict(apart)
+
+
+def test_policies_with_other_tolerances_are_judged_each(
+    judge_by: Judge, right_candidate: str
+) -> None:
+    judge_by(STRICT, right_candidate)
+    assert "timing" in list_parts(judge_by(ALLOWED, right_candidate))
+    assert "timing" in list_parts(judge_by(DEFAULT, right_candidate)), "the newest is by allow_tf32"
+
+
+def test_other_bits_are_judged_again(judge_by: Judge, candidate: Callable[[str], str]) -> None:
+    differs = (
+        "import os\nnoise = 1 + os.urandom(1)[0] * 1e-7\nreturn (x @ self.weight).relu() * noise"
+    )
+    judge_by(DEFAULT, candidate(differs))
+    assert "timing" in list_parts(judge_by(STRICT, candidate(differs)))
+
+
+def test_a_reference_that_the_flag_changes_is_judged_again(
+    judge_by: Judge, task: str, right_candidate: str
+) -> None:
+    reads = task.replace(
+        "return torch.relu(x @ self.weight)",
+        "return torch.relu(x @ self.weight) * (1 + 1e-6 * torch.backends.cudnn.allow_tf32)",
+    )
+    assert reads != task
+    judge_by(DEFAULT, right_candidate, of_task=reads)
+    assert "timing" in list_parts(judge_by(STRICT, right_candidate, of_task=reads))
+
+
+def test_a_failure_is_judged_again(judge_by: Judge, candidate: Callable[[str], str]) -> None:
+    wrong = candidate("return x @ self.weight")
+    rows = [judge_by(policy, wrong)["evaluations"][0] for policy in (DEFAULT, STRICT)]
+    assert [(row["status"], row["policy"]) for row in rows] == [
+        ("incorrect", DEFAULT),
+        ("incorrect", STRICT),
+    ]
+    assert rows[0]["seeds"] != rows[1]["seeds"]
+
+
+@pytest.fixture
+def gpu_bench() -> Iterator[Bench]:
+    """Return a bench on the GPU; skip where there is none."""
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    with Bench("cuda") as opened:
+        yield opened
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("convolves", [True, False])
+def test_a_gpu_gives_the_verdicts_of_separate_runs(
+    gpu_bench: Bench, task: str, right_candidate: str, convolves: bool
+) -> None:
+    code = CONVOLUTION.replace("class Model(", "class ModelNew(") if convolves else right_candidate
+    of_task = CONVOLUTION if convolves else task
+
+    def judge_one(policy: Any, kernel_id: str) -> Rows:
+        case = Case(kernel_id=kernel_id, task_id="t", workload_id="w", code=code, task_code=of_task)
+        return judge(case, gpu_bench, Config(policy=(policy,), baselines=("eager",), **BRIEF))
+
+    together = [judge_one(policy, "k") for policy in (DEFAULT, STRICT)]
+    assert ("timing" in list_parts(together[1])) == convolves
+    for policy, tables in zip((DEFAULT, STRICT), together, strict=True):
+        apart = select_verdict(judge_one(policy, f"by {policy}"))
+        assert select_verdict(tables) == apart | {"kernel_id": "k"}
+    if convolves:
+        classes = [tables["evaluations"][0]["precision_class"] for tables in together]
+        assert classes == ["tf32", "fp32"]
