@@ -37,8 +37,20 @@ _ARGUMENTS = """
 
 class Arguments:
     def __call__(self):
-        return list(get_init_inputs())
+        import torch
+        try:
+            with torch.device("meta"):
+                inputs = [_describe(one) for one in get_inputs()]
+        except Exception:
+            inputs = None
+        return [list(get_init_inputs()), inputs]
+
+
+def _describe(one):
+    is_tensor = hasattr(one, "dtype")
+    return [str(one.dtype).partition(".")[2], *one.shape] if is_tensor else one
 """
+"""Returns the arguments of the task's constructor, and types and shapes of its inputs."""
 _IMPORT_S = 60.0
 _BUILD_S = 300.0
 _DECIDED = {"build_failed", "syntax_error", "build_timeout"}
@@ -91,13 +103,20 @@ class Builder:
         requests: list[_Request] = [
             ("load", {"path": case["path"], "entry_point": case["entry_point"], "names": {}})
         ]
-        arguments = self._read_arguments(case)
+        arguments, inputs = self._read_arguments(case)
         if arguments is not None:
             requests.append(("construct", {"seed": WEIGHT_SEED, "arguments": arguments}))
+        if arguments is not None and inputs is not None and self._arch is not None:
+            requests.append(("rehearse", {"inputs": inputs}))
         return self._ask_worker(files, requests, build)[1]
 
-    def _read_arguments(self, case: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the task's constructor arguments, run in a worker; None where one is a tensor."""
+    def _read_arguments(
+        self, case: Mapping[str, Any]
+    ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        """Return the task's constructor arguments, and types and shapes of its inputs.
+
+        They are run in a worker. None stands for those that are no plain values.
+        """
         names = json.loads(case["axes"])
         answers, failed = self._ask_worker(
             {_TASK_FILE: case["task_code"] + _ARGUMENTS},
@@ -108,8 +127,11 @@ class Builder:
                 ("call", {"slot": 0}),
             ],
         )
-        found = None if failed is not None else answers[-1].get("output")
-        return found if _is_plain(found) and len(json.dumps(found)) <= _ARGUMENT_BYTES else None
+        match answers[-1].get("output") if failed is None else None:
+            case {"list": [arguments, inputs]}:
+                return _select_plain(arguments), _select_plain(inputs)
+            case _:
+                return None, None
 
     def _ask_worker(
         self, files: Mapping[str, str], requests: Sequence[_Request], build: Build | None = None
@@ -137,7 +159,7 @@ class Builder:
         failed: Failed | None = None
         lost = False
         try:
-            sizes = {"inbox_bytes": _BOX_BYTES, "outbox_bytes": _BOX_BYTES}
+            sizes: dict[str, Any] = {"inbox_bytes": _BOX_BYTES, "outbox_bytes": _BOX_BYTES}
             for do, fields in (("prepare", sizes), *requests):
                 stage = "construct" if do == "construct" else "load"
                 try:
@@ -153,6 +175,8 @@ class Builder:
                 else:
                     if "error" in answers[-1]:
                         failed = explain_error(stage, answers[-1]["error"])
+                if do == "rehearse":
+                    failed, lost = None, False  # a GPU could change everything about it
                 if failed is not None or lost:
                     break
         finally:
@@ -169,6 +193,12 @@ class Builder:
             os.sched_setaffinity(0, self._cores)
             self._fork_server = ForkServer(1, {**hidden, **arch})
         return self._fork_server
+
+
+def _select_plain(spec: Any) -> dict[str, Any] | None:
+    """Return a list's structure if it has only plain values and is short, or None."""
+    is_short = _is_plain(spec) and len(json.dumps(spec)) <= _ARGUMENT_BYTES
+    return spec if is_short and "list" in spec else None
 
 
 def _is_plain(spec: Any, depth: int = 0) -> bool:

@@ -8,7 +8,6 @@ import are bound before any code of a candidate runs.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import socket
 import sys
 from collections.abc import Callable
@@ -35,13 +34,14 @@ from evaluators.worker.clock_guard import ClockGuard
 from evaluators.worker.cuda_streams import Streams
 from evaluators.worker.description import describe
 from evaluators.worker.error_description import describe_error
+from evaluators.worker.imported_file import import_file
+from evaluators.worker.pretended_gpu import call_without_data, pretend_gpu
 from evaluators.worker.setting import Setting, make_boxes
 from evaluators.worker.wrappers import Empty, wrap_with_copy
 
 _NAME_LIMIT = 200
 _STATE_PAGE = 256
 _POISONED_BLOCKS = 2
-_MODULE_NAME = "candidate"
 
 
 class Worker:
@@ -61,7 +61,7 @@ class Worker:
         self._before: list[Any] = []
         self._folders = profiler.list_own_folders()
         if setting.pretends_gpu:
-            torch.cuda.is_available = lambda: True
+            pretend_gpu()
         self._synchronize: Callable[[], None] = lambda: None
         self._streams: Streams | None = None
         self._marks: list[torch.cuda.Event] = []
@@ -78,14 +78,7 @@ class Worker:
         """Run a file as a module, then replace module-level names by `names`."""
         if "cpp_extension" in Path(path).read_text("utf-8", errors="replace"):
             failed_builds.remember_failures()
-        spec = importlib.util.spec_from_file_location(_MODULE_NAME, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[_MODULE_NAME] = module
-        spec.loader.exec_module(module)
-        vars(module).update(names)
-        self._entry = getattr(module, entry_point, None)
+        self._entry = getattr(import_file(path, names), entry_point, None)
         return {"found": self._entry is not None}
 
     def construct(self, seed: int, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -160,6 +153,11 @@ class Worker:
         self._before, self._outputs = self._outputs, [output]
         [answer] = self._answers([output])
         return answer
+
+    def rehearse(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Call the module on inputs without data, for what it compiles in its first call."""
+        call_without_data(self._module, self._inbox.get(inputs))
+        return {}
 
     def output(self, index: int, before: bool = False) -> dict[str, Any]:
         """Copy an output of the last request, or of the one before it, into the outbox."""

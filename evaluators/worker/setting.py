@@ -18,7 +18,7 @@ class Setting:
     convolution_tf32: bool = False
     product_tf32: bool = False
     pretends_gpu: bool = False
-    """Report a GPU to the code although none is visible: much of it compiles only then."""
+    """Report a GPU to the code where there is none: much of it compiles only then."""
 
 
 def make_boxes(

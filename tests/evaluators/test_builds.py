@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from evaluators.sandbox.failures import Failed
 from evaluators.sandbox.folders import OpenFolder
 from evaluators.sandbox.launcher import ForkServer, Limits
-from evaluators.scheduling.prebuild import describe_toolchain
+from evaluators.scheduling.prebuild import Builder, describe_toolchain
 from evaluators.worker.build_cache import Build, Builds
 from evaluators.worker.handle import Deadlines, Sizes, WorkerHandle, start_worker
 from store.errors import SandboxFailed
@@ -357,3 +357,51 @@ def test_the_toolchain_names_what_a_build_depends_on(monkeypatch: pytest.MonkeyP
     assert "arch 9.0" in plain
     monkeypatch.setenv("CXX", "/nowhere/c++")
     assert describe_toolchain("9.0") != plain
+
+
+LAZY = """
+import torch
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = 'extern "C" int answer() {{ return 42; }}'
+OPTIONS = {{"no_implicit_headers": True, "is_python_module": False}}
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        assert torch.cuda.is_available() and torch.cuda.device_count() == 1
+        self.weight = torch.nn.Parameter(torch.ones(width, device="cuda"))
+        self.table = torch.arange(width).cuda().to("cuda:0", torch.float32)
+
+    def forward(self, x, scale):
+        y = torch.nn.functional.linear(x, self.weight.view(1, -1)) * scale
+        if {condition}:
+            load_inline("lazy", SOURCE, **OPTIONS)
+        return y + x.sum().item()
+"""
+LAZY_TASK = """
+import torch
+
+def get_init_inputs():
+    return [4096]
+
+def get_inputs():
+    return [torch.rand(1 << 24, 4096), 2.0]
+"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "compiles"), [("x.is_cuda and x.shape[0] == 1 << 24", True), ("False", False)]
+)
+def test_what_a_first_call_compiles_is_compiled_ahead(
+    tmp_path: Path, condition: str, compiles: bool
+) -> None:
+    builds = Builds(tmp_path / "builds", describe_toolchain("9.0"))
+    case = {
+        **{"path": "kernel.py", "code": LAZY.format(condition=condition), "other_files": []},
+        **{"entry_point": "ModelNew", "task_code": LAZY_TASK, "axes": "{}"},
+    }
+    with Builder(builds, "9.0", sorted(os.sched_getaffinity(0))) as builder:
+        assert builder.build(case)["failure"] is None
+    assert [one.name for one in builds.root.rglob("*.so")] == ["lazy.so"] * compiles

@@ -1,0 +1,23 @@
+"""The file of a candidate or a task, as a module of its worker."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+_NAME = "candidate"
+
+
+def import_file(path: str, names: Mapping[str, Any]) -> ModuleType:
+    """Run a file as a module, then replace module-level names by `names`."""
+    spec = importlib.util.spec_from_file_location(_NAME, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[_NAME] = module
+    spec.loader.exec_module(module)
+    vars(module).update(names)
+    return module
