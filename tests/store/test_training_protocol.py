@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import builders as b
 import pytest
 
@@ -27,7 +29,7 @@ def judge(
     kernel: b.Row,
     speedup: float | None = None,
     protocol: str | None = "training",
-    **options: object,
+    **options: Any,
 ) -> dict[str, list[b.Row]]:
     """Return a verdict with a session that shows this speedup over eager."""
     row = b.evaluation(kernel, TASK, SIZES, GPU, protocol=protocol, evaluator="judge", **options)
