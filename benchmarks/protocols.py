@@ -14,6 +14,7 @@ from pathlib import Path
 import store
 from evaluators import judge
 from evaluators.device.placement import choose_place
+from evaluators.scheduling import contract
 from evaluators.scheduling.cases import read_cases
 from evaluators.scheduling.judge_process import JudgeProcess
 from evaluators.scheduling.pending import Selection, find_pending
@@ -39,7 +40,7 @@ def main() -> None:
             run_import(writer, starter, None, starter.Config(measured=False))
         chosen = Selection(where="regexp_matches(path, '/native[.]py')", limit=given.kernels)
         with store.open(lake) as opened:
-            kernels = find_pending(opened, judge, [process.row], chosen)
+            kernels = find_pending(opened, contract.load_default(), [process.row], chosen)
             cases = list(read_cases(opened, kernels, process.row["name"]))
         for case in cases:  # each task is loaded once before it is timed
             process.judge({**case, "protocol": "training"})
