@@ -23,7 +23,7 @@ double precision as well, and the judge compares them with several weak answers.
 def build_audit_row(task: Mapping[str, Any], bench: Bench) -> dict[str, Any]:
     """Return the row of `task_audits` for a task of pending_tasks.sql.
 
-    task: with `free_bytes` of the machine's memory beside it. A GPU refuses what it has no room for.
+    task: with `free_bytes` of the machine's memory; a GPU refuses what it has no room for.
 
     Raises ReferenceFailed, also for a task that is too large for the memory.
     """
