@@ -28,7 +28,7 @@ QUERIES = {
 
 
 def main() -> None:
-    """Write one Parquet file per table."""
+    """Write one Parquet file for each table that has rows."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lake", required=True)
     parser.add_argument("--out", type=Path, default=Path("store/starter/measured"))
@@ -38,6 +38,8 @@ def main() -> None:
         for name, query in QUERIES.items():
             rows = lake.run(f"{query} ORDER BY ALL").arrow()
             rows = rows.cast(lake.catalog.table(name).arrow_schema)
+            if not rows.num_rows:
+                continue
             pq.write_table(rows, arguments.out / f"{name}.parquet", compression="zstd")
             print(f"{name}: {rows.num_rows} rows")
 

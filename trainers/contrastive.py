@@ -95,7 +95,7 @@ def run(job: Job, config: Config) -> str:
         settings = make_settings(job, config)
         rule, terms = configure_reward(config)
         place = judging.choose_places(config.device, config.judge)
-        judge = judging.parse_options(config.judge)
+        judge = judging.parse_options(config.judge, "training")
         dataset = ranks.run_on_main(lambda: _choose_dataset(running, config))
         tasks = ranks.run_on_main(lambda: choose_tasks(running, dataset, config.tasks))
         running.start(

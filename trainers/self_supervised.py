@@ -81,6 +81,11 @@ def run(job: Job, config: Config) -> str:
         raise FlywheelError("a run has one round and one attempt at least")
     trl_settings.silence_libraries()
     judge = judging.parse_options(config.judge)
+    if judge.protocol != "full":
+        raise FlywheelError(
+            "the successes that a round learns from are those of the full protocol",
+            "Leave out --judge protocol=training.",
+        )
     with begin_run(job, config) as run:
         model = config.model
         base = processes.run_on_main(

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from evaluators.cli import diagnose, findings, judging, serving
 from store.commandline import echo, members
-from store.commandline.escape import quote_name
+from store.commandline.escape import escape_terminal, quote_name
 from store.commandline.help import make_room_app
 from store.commandline.members import Common, Format
 
@@ -126,7 +126,10 @@ def tasks(
     from evaluators.scheduling.judge_process import JudgeProcess
 
     def report(result: task_audits.Result, number: int, of: int) -> None:
-        state = "cannot be run" if result.row is None else "weak" * result.row["weak"] or "not weak"
+        if result.row is None:
+            state = f"cannot be run: {escape_terminal(result.why[:120])}"
+        else:
+            state = "weak" if result.row["weak"] else "not weak"
         done = f"{number} of {of}"
         echo.print_note(f"{done:10} {quote_name(result.name):28} {state}, {result.seconds:.1f} s")
 

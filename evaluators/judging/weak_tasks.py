@@ -23,14 +23,15 @@ double precision as well, and the judge compares them with several weak answers.
 def build_audit_row(task: Mapping[str, Any], bench: Bench) -> dict[str, Any]:
     """Return the row of `task_audits` for a task of pending_tasks.sql.
 
-    task: with `free_bytes` of memory beside it; on a GPU the judge process asks the GPU.
+    task: with `free_bytes` of the machine's memory; a GPU refuses what it has no room for.
 
     Raises ReferenceFailed, also for a task that is too large for the memory.
     """
     from evaluators.judging.weak_answers import audit_task
 
     reference = bench.open_reference(task["task_code"], json.loads(task["axes"]))
-    _check_memory(reference, task["free_bytes"])
+    if bench.device == "cpu":
+        _check_memory(reference, task["free_bytes"])
     audit = audit_task(reference)
     return {
         "task_id": task["task_id"],
@@ -46,8 +47,6 @@ def build_audit_row(task: Mapping[str, Any], bench: Bench) -> dict[str, Any]:
 
 def _check_memory(reference: Reference, free_bytes: int) -> None:
     """Raise ReferenceFailed where a task is too large to be audited in the memory."""
-    import torch
-
     from evaluators.references.task import ReferenceFailed
 
     known = reference.count_bytes()
@@ -55,9 +54,9 @@ def _check_memory(reference: Reference, free_bytes: int) -> None:
         return
     inputs, answer = known
     needed = _INPUT_COPIES * inputs + _ANSWER_COPIES * answer
-    free = torch.cuda.mem_get_info()[0] if reference.device == "cuda" else free_bytes
-    if needed > free:
+    if needed > free_bytes:
         sizes = f"inputs of {inputs / 1e9:.1f} GB and an answer of {answer / 1e9:.1f} GB"
         raise ReferenceFailed(
-            f"too large: {sizes} take about {needed / 1e9:.0f} GB, and {free / 1e9:.0f} GB are free"
+            f"too large: {sizes} take about {needed / 1e9:.0f} GB, and"
+            f" {free_bytes / 1e9:.0f} GB are free"
         )

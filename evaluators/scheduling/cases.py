@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,6 +96,32 @@ def read_cases(lake: store.Lake, kernels: pa.Table, device: str) -> Iterator[dic
     for row in lake.run(read_sql(__file__, "cases"), {"device": device}).rows():
         files = row["other_files"] or []
         yield {**row, "other_files": [(file["path"], file["code"]) for file in files]}
+
+
+def choose_leaders(
+    cases: Sequence[dict[str, Any]], verdicts: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the kernels that training finds faster than every ranked one of their task.
+
+    They are cases of the full protocol, one for each task, so that exemplars and rankings have the
+    leaders at once.
+
+    Args:
+        cases: What the protocol training has judged, each with the best speedup before it.
+        verdicts: Rows of standing_verdicts.sql, among them those of the cases.
+    """
+    speedups = {
+        (row["kernel_id"], row["task_id"]): row["speedup"]
+        for row in verdicts
+        if row["status"] == "correct" and row["equivalent"] and row["speedup"] is not None
+    }
+    leaders: dict[str, tuple[float, dict[str, Any]]] = {}
+    for case in cases:
+        speedup = speedups.get((case["kernel_id"], case["task_id"]))
+        best = leaders.get(case["task_id"], (case["best_speedup"] or 0.0, {}))[0]
+        if speedup is not None and speedup > best:
+            leaders[case["task_id"]] = speedup, {**case, "protocol": "full"}
+    return [case for _, case in leaders.values()]
 
 
 def _read_task_file(file: Path) -> str:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import store
 from evaluators.device import placement
 from evaluators.scheduling import contract
-from evaluators.scheduling.cases import read_cases
+from evaluators.scheduling.cases import choose_leaders, read_cases
 from evaluators.scheduling.queue import Case, judge_cases
 from evaluators.scheduling.run import append_result, open_judges, start_run
 from store import read_sql
@@ -209,14 +209,20 @@ class Pool(Requests):
         if cases:
             log.debug("%d of %d kernels are judged now", len(cases), len(rows))
             faults = self._judge_all(cases)
-            self._writer.flush()
-            with self._writer.reader() as lake:
-                rows = self._select_verdicts(lake, wanted).to_pylist()
+            rows = self._read_verdicts(wanted)
+            if self._protocol == "training" and (leaders := choose_leaders(cases, rows)):
+                self._judge_all(leaders)
+                rows = self._read_verdicts(wanted)
             return {
                 _pair(row): make_verdict(row, faults.get(_pair(row)), fresh=_pair(row) in fresh)
                 for row in rows
             }
         return {_pair(row): make_verdict(row, None, fresh=False) for row in rows}
+
+    def _read_verdicts(self, wanted: list[Pair]) -> list[dict[str, Any]]:
+        self._writer.flush()
+        with self._writer.reader() as lake:
+            return self._select_verdicts(lake, wanted).to_pylist()
 
     def _judge_all(self, cases: list[Case]) -> dict[Pair, dict[str, Any]]:
         """Judge cases and spool their rows; return the evaluations that stay faults of ours."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +65,6 @@ RIGHT, ALSO_RIGHT, WRONG, UNUSED = (
 @pytest.fixture(scope="module")
 def lake_url(empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return a lake with two tasks, of which one has a reference that fails, and four kernels."""
-    import shutil
-
     url = str(tmp_path_factory.mktemp("pool") / "lake")
     shutil.copytree(empty_lake, url)
     with store.writer(url, author="tests") as writer:
@@ -184,3 +184,26 @@ def test_a_failure_outweighs_a_pass_and_a_confirmed_finding_is_told(
     assert (verdict.status, verdict.reason, verdict.fresh) == ("incorrect", "nan", False)
     assert (verdict.findings, verdict.quarantined) == (("result_caching",), True)
     assert verdict.speedup is None
+
+
+def test_training_ranks_nothing_but_its_leader_is_judged_in_full(
+    lake_url: str, tmp_path: Path
+) -> None:
+    url = str(tmp_path / "lake")
+    shutil.copytree(lake_url, url)
+    quick = replace(QUICK, protocol="training", rank_unfrozen=True)
+    task = task_rows(TASK.replace("N = 8", "N = 16"))
+    task_id = task["tasks"]["task_id"]
+    with store.writer(url, author="tests") as writer:
+        writer.append({name: [row] for name, row in task.items()}, "a task of its own")
+    pairs = [(kernel["kernel_id"], task_id) for kernel in (RIGHT, ALSO_RIGHT, WRONG)]
+    with Pool(url, "cpu", quick) as pool:
+        verdicts = pool.judge(pairs)
+        assert [verdicts[pair].status for pair in pairs] == ["correct", "correct", "incorrect"]
+        assert not any(verdict.fresh for verdict in pool.judge(pairs).values())
+    mine = f"task_id = '{task_id}'"
+    assert count(url, "evaluations", f"{mine} AND protocol = 'training'") == 3
+    full = count(url, "evaluations", f"{mine} AND protocol = 'full'")
+    timed = count(url, "timings", f"{mine} AND arm = 'kernel' AND NOT noisy")
+    assert full == 1 or not timed, "a busy machine times nothing that could lead"
+    assert count(url, "outcomes", mine) == full

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import builders as b
 import pytest
 
 import store
 from store.lake.sql_files import list_views
+from trainers.rewarding.inputs import read_inputs
+from trainers.rewards import success
 
 TASK = b.task()
 GPU = b.device("H200", kind="cuda")
 SIZES = b.workload(TASK)
-HONEST, FAST, CHEAT, LATER = (b.kernel(name) for name in ("honest", "fast", "cheat", "later"))
+HONEST, FAST, CHEAT, LATER, OTHER = (
+    b.kernel(name) for name in ("honest", "fast", "cheat", "later", "another function")
+)
 READS_TRAINING = {
     "training_evaluations", "training_outcomes", "training_speedups",
     # Figures of sessions, whoever asks; what they say of a kernel counts through other views.
@@ -27,7 +33,7 @@ def judge(
     kernel: b.Row,
     speedup: float | None = None,
     protocol: str | None = "training",
-    **options: object,
+    **options: Any,
 ) -> dict[str, list[b.Row]]:
     """Return a verdict with a session that shows this speedup over eager."""
     row = b.evaluation(kernel, TASK, SIZES, GPU, protocol=protocol, evaluator="judge", **options)
@@ -38,7 +44,7 @@ def judge(
 @pytest.fixture
 def lake(writer: store.Writer, lake_url: str) -> store.Lake:
     """Return a lake whose fastest kernels only training has judged."""
-    kernels = [HONEST, FAST, CHEAT, LATER]
+    kernels = [HONEST, FAST, CHEAT, LATER, OTHER]
     author = b.policy("writer")
     writer.append(
         {
@@ -59,6 +65,7 @@ def lake(writer: store.Writer, lake_url: str) -> store.Lake:
             judge(FAST, 95.0, version=99, minute=3),
             judge(CHEAT, 400.0, minute=4, flags=["confirmed_win"], equivalent=True),
             judge(CHEAT, status="rejected", minute=5),
+            judge(OTHER, 30.0, minute=6, equivalent=False, flags=["state_differs"]),
             judge(LATER, 50.0, minute=6),
             judge(LATER, 2.0, "full", minute=7),
         ]
@@ -72,12 +79,12 @@ def test_no_view_that_ranks_shows_what_training_has_judged(lake: store.Lake) -> 
         if name in READS_TRAINING | KNOWS_ATTEMPTS:
             continue
         text = str(lake.run(f'FROM "{name}"').rows())
-        for kernel in (FAST, CHEAT):
+        for kernel in (FAST, CHEAT, OTHER):
             evaluations = [row["evaluation_id"] for row in lake.run(
                 "SELECT evaluation_id FROM evaluations WHERE kernel_id = $1", [kernel["kernel_id"]]
             ).rows()]  # fmt: skip
             assert not any(one in text for one in evaluations), name
-        assert not any(figure in text for figure in ("90.0", "95.0", "400.0", "50.0")), name
+        assert not any(figure in text for figure in ("30.0", "90.0", "95.0", "400.0", "50.0")), name
 
 
 def test_the_full_protocol_alone_ranks(lake: store.Lake) -> None:
@@ -91,8 +98,27 @@ def test_the_full_protocol_alone_ranks(lake: store.Lake) -> None:
 
 def test_training_says_what_the_full_protocol_does_not(lake: store.Lake) -> None:
     found = {row["kernel_id"]: row["status"] for row in lake.sql("FROM training_outcomes").rows()}
-    assert found == {FAST["kernel_id"]: "correct", CHEAT["kernel_id"]: "rejected"}
-    rows = lake.sql("SELECT kernel_id, speedup FROM training_speedups").rows()
-    assert rows == [{"kernel_id": FAST["kernel_id"], "speedup": 95.0}]
+    assert found == {
+        FAST["kernel_id"]: "correct", OTHER["kernel_id"]: "correct", CHEAT["kernel_id"]: "rejected",
+    }  # fmt: skip
+    rows = lake.sql("SELECT kernel_id, speedup FROM training_speedups ORDER BY speedup").rows()
+    assert [(row["kernel_id"], row["speedup"]) for row in rows] == [
+        (OTHER["kernel_id"], 30.0),
+        (FAST["kernel_id"], 95.0),
+    ]
     # A cheat that training shows is kept from datasets all the same.
     assert lake.sql("SELECT kernel_id FROM withheld").rows() == [{"kernel_id": CHEAT["kernel_id"]}]
+
+
+def test_rewards_are_those_of_training_until_the_full_protocol_has_judged(
+    lake: store.Lake,
+) -> None:
+    kernels = {"honest": HONEST, "fast": FAST, "cheat": CHEAT, "later": LATER, "other": OTHER}
+    author = b.policy("writer")
+    attempts = [b.generation(author, TASK, kernel)["generation_id"] for kernel in kernels.values()]
+    rows = read_inputs(lake, success.Config(), attempts).to_pylist()
+    facts = {n: (r["correct"], r["eager_speedup"]) for n, r in zip(kernels, rows, strict=True)}
+    assert facts == {
+        "honest": (True, 1.25), "fast": (True, 95.0), "cheat": (False, None), "later": (True, 2.0),
+        "other": (False, 30.0),
+    }  # fmt: skip

@@ -253,7 +253,7 @@ def test_noise_and_clock_are_kept(judgements: store.Lake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("views", "missed"), [(("speedups",), MISSED), (("leaderboard", "techniques"), 0.05)]
+    ("views", "missed"), [(("session_speedups",), MISSED), (("leaderboard", "techniques"), 0.05)]
 )
 def test_ranks_of_the_interval_are_those_of_the_binomial_distribution(
     judgements: store.Lake, views: tuple[str, ...], missed: float

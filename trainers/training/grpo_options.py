@@ -55,7 +55,9 @@ class Config(Training, ExemplarOptions):
     trains on. If there is none, the first GPU alternates between training and judging."""
     judge: tuple[str, ...] = ()
     """Option of the judge, as KEY=VALUE, such as baselines=eager,compile. Repeat it for more
-    options. A URL names a judge service (`evaluators serve`) that judges instead of this host."""
+    options. protocol is training unless you give protocol=full: such verdicts are rewards only,
+    and the fastest kernel that leads its task is judged in full at once. A URL names a judge
+    service (`evaluators serve`), which judges in full, instead of this host."""
     vllm: Literal["off", "colocate", "server"] = "off"
     """Sample with vLLM: in the training processes (colocate) or through `vllm serve` (server). Give
     further settings with --trl, such as vllm_server_base_url=…"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from evaluators.judge import Config
 from evaluators.scheduling.contract import get_policy
@@ -15,22 +15,29 @@ from evaluators.service.remote_pool import RemotePool
 from store.errors import FlywheelError, UnknownName
 from trainers.runs import key_values
 
+Protocol: TypeAlias = Literal["full", "training"]
+
 _SERVICE = ("http://", "https://")
 _LISTS = ("baselines", "policy")
 
 
-def parse_options(words: tuple[str, ...]) -> Config:
+def parse_options(words: tuple[str, ...], protocol: Protocol = "full") -> Config:
     """Return the judge's Config with KEY=VALUE words set; here, eager alone is the usual baseline.
 
     >>> parse_options(("calls=3", "baselines=eager,compile")).baselines
     ('eager', 'compile')
+
+    Args:
+        words: KEY=VALUE, or the URL of a judge service, which judges by the full protocol.
+        protocol: Protocol unless the words name one.
 
     Raises:
         UnknownName: the judge has no such option; names the nearest.
         FlywheelError: a word has no value.
     """
     known = asdict(Config())
-    given: dict[str, Any] = {} if find_service(words) else {"baselines": ("eager",)}
+    here = {"baselines": ("eager",), "protocol": protocol}
+    given: dict[str, Any] = {} if find_service(words) else here
     options = tuple(word for word in words if not word.startswith(_SERVICE))
     for name, value in key_values.parse_values("judge", options).items():
         if name not in known:

@@ -14,7 +14,9 @@ WITH judged AS (
             'failed': evaluations.status <> 'correct', 'created_at': evaluations.created_at,
             'evaluation_id': evaluations.evaluation_id, 'device_id': evaluations.device_id,
             'status': evaluations.status, 'reason': evaluations.reason,
-            'message': evaluations.message, 'flags': evaluations.flags
+            'message': evaluations.message, 'flags': evaluations.flags,
+            'equivalent': evaluations.protocol IS DISTINCT FROM 'training'
+            OR coalesce(evaluations.equivalent, true)
         }) AS deciding
     FROM (
         FROM counted_evaluations
@@ -85,7 +87,7 @@ SELECT
     measured.newest.low AS speedup_low,
     coalesce(found.classes, []) AS findings,
     coalesce(found.quarantined, false) AS quarantined,
-    nonequivalent.kernel_id IS NULL AS equivalent
+    nonequivalent.kernel_id IS NULL AND coalesce(judged.deciding.equivalent, true) AS equivalent
 FROM requested
 INNER JOIN kernels ON kernels.kernel_id = requested.kernel_id
 INNER JOIN judged_workloads AS settings

@@ -19,6 +19,11 @@ made AS (
     FROM attempts
     WHERE kernel_id IS NOT NULL
 ),
+another_function AS (
+    SELECT kernel_id, task_id FROM nonequivalent
+    UNION
+    SELECT kernel_id, task_id FROM training_outcomes WHERE NOT equivalent
+),
 judged AS (
     SELECT
         outcomes.kernel_id, outcomes.task_id,
@@ -112,7 +117,7 @@ SELECT
     measured.* EXCLUDE (kernel_id, task_id)
 FROM attempts
 LEFT JOIN quarantined ON quarantined.kernel_id = attempts.kernel_id
-LEFT JOIN nonequivalent
+LEFT JOIN another_function AS nonequivalent
     ON
         nonequivalent.kernel_id = attempts.kernel_id
         AND nonequivalent.task_id = attempts.task_id
