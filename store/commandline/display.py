@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from store.commandline import echo
 from store.commandline.escape import encode_json, escape_terminal, escape_text
+from store.commandline.python_rows import list_rows
 from store.errors import FlywheelError
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def write_rows(rows: pa.Table, form: str, out: Path | None = None) -> None:
 def write_text(rows: pa.Table, form: str, handle: TextIO) -> None:
     """Write rows as table, json or csv; see `write_rows`."""
     if form == "json":
-        handle.write(encode_json(rows.to_pylist()) + "\n")
+        handle.write(encode_json(list_rows(rows)) + "\n")
     elif form == "csv":
         _write_csv(rows, handle, shown=handle is sys.stdout)
     else:
@@ -70,7 +71,7 @@ def print_table(rows: pa.Table, handle: TextIO | None = None, title: str | None 
     characters = SHOWN_CHARACTERS if target.isatty() else PIPED_CHARACTERS
     cells = [
         [format_cell(value, characters) for value in row.values()]
-        for row in rows.slice(0, SHOWN_ROWS).to_pylist()
+        for row in list_rows(rows.slice(0, SHOWN_ROWS))
     ]
     names = [escape_terminal(name) for name in rows.column_names]
     widths = _column_widths(names, cells)
@@ -160,7 +161,7 @@ def _write_csv(rows: pa.Table, handle: TextIO, *, shown: bool) -> None:
     plain = csv.writer(handle, lineterminator="\n")
     plain.writerow([escape_cell(name) for name in rows.column_names])
     for batch in rows.to_batches():
-        plain.writerows([escape_cell(value) for value in row.values()] for row in batch.to_pylist())
+        plain.writerows([escape_cell(value) for value in row.values()] for row in list_rows(batch))
     if changed:
         echo.print_note(
             f"{changed} cells hold characters that are shown as escapes; --out FILE or --format "

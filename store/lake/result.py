@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from store.commandline.escape import encode_json
+from store.commandline.python_rows import list_rows
 from store.errors import FlywheelError
 from store.lake.host.inlined_rows import hold_inlined_rows
 from store.lake.limits import GB, QueryLimits
@@ -105,7 +106,7 @@ class Result:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the whole answer as Python dictionaries; for small answers."""
-        return self.arrow().to_pylist()
+        return list_rows(self.arrow())
 
     def one(self) -> dict[str, Any] | None:
         """Return the first row, or None where there is none."""
@@ -201,7 +202,7 @@ def _limit_batches(
 def _count_fitting(batch: pa.RecordBatch, characters: int, limits: QueryLimits) -> tuple[int, int]:
     """Return how many rows of a batch fit, and the characters of the answer up to there."""
     for row in range(batch.num_rows):
-        [values] = batch.slice(row, 1).to_pylist()
+        [values] = list_rows(batch.slice(row, 1))
         length = len(encode_json(values, indent=None))
         if length > limits.max_chars:
             if characters or row:
