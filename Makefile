@@ -6,6 +6,8 @@ LAKE ?= lake
 SHELL := /bin/bash
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export FLYWHEEL_LAKE := $(LAKE)
+# Each of the thousands of processes of the tests would compile our modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 ON_SERVER := $(addprefix tests/,store/test_claims.py store/test_history.py pipelines/test_rules.py \
 	pipelines/test_contrastive.py)

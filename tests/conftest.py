@@ -24,6 +24,8 @@ LONGEST = ("test_tiny.py", "test_types.py", "test_crash.py")
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Start the longest tests first, and try tests marked `clock` up to three times.
 
+    Of a test marked `repeats`, all but a few parameters become slow.
+
     A busy machine exceeds any limit, so a `clock` test fails only where it fails every time; `-rR`
     names what was tried again. Without pytest-rerunfailures, and for all other tests, the first
     failure counts.
@@ -33,12 +35,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("folder"):
                 item.add_marker(about_folders)
+    mark_repeats(items)
     items.sort(key=lambda item: item.path.name not in LONGEST)
     if not config.pluginmanager.hasplugin("rerunfailures"):
         return
     for item in items:
         if item.get_closest_marker("clock"):
             item.add_marker(pytest.mark.flaky(reruns=2, reruns_delay=1))
+
+
+def mark_repeats(items: list[pytest.Item]) -> None:
+    """Mark parameters of tests marked `repeats(run=N)` slow, except N spread over all of them."""
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("repeats") and not item.get_closest_marker("slow"):
+            groups.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for group in groups.values():
+        marker = group[0].get_closest_marker("repeats")
+        assert marker is not None
+        run = {place * len(group) // marker.kwargs["run"] for place in range(marker.kwargs["run"])}
+        for place, item in enumerate(group):
+            if place not in run:
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")

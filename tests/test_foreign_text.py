@@ -298,6 +298,7 @@ def run_command(
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.repeats(run=15)
 @pytest.mark.parametrize(
     ("name", "commands_of"),
     [
@@ -382,6 +383,7 @@ OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\x1b\[2K|\x1b\[1A|\x1b\[\?2004
 """What rich and readline send: colors, the cursor hidden and shown, a line drawn anew."""
 
 
+@pytest.mark.repeats(run=3)
 @pytest.mark.parametrize(
     "words",
     [

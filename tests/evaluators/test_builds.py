@@ -141,6 +141,7 @@ def test_what_is_no_plain_file_is_not_published(builds: Builds, tmp_path: Path) 
     ]
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("way", ["depth", "count", "size", "entries"])
 def test_a_build_without_measure_is_not_published(
     builds: Builds, way: str, monkeypatch: pytest.MonkeyPatch

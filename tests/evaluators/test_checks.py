@@ -681,6 +681,7 @@ def test_a_state_is_taken_in_as_many_pieces_as_it_needs(bench: Bench) -> None:
         arm.end()
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     ("task", "code"),
     [

@@ -49,6 +49,7 @@ def runs_here(kernel: Kernel) -> bool:
     return kernel.language in ("torch", "cpp")
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("name", ["norm", "transpose", "triangular"])
 def test_kernels_that_are_meant_to_be_right_are(bench: Bench, name: str) -> None:
     _, task = next(families.generate_tasks((name,), 5))

@@ -75,6 +75,7 @@ def test_a_session_leaves_without_what_is_private_and_comes_back(
     assert integrity.check(Location.of(str(pulled))) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("license", "said"),
     [(None, "no licence"), pytest.param("Proprietary", "Proprietary", marks=pytest.mark.slow)],

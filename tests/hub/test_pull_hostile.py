@@ -154,6 +154,7 @@ def test_a_pulled_row_cannot_take_the_id_of_a_decision_that_is_made_here_later(
         assert lake.sql("SELECT count(*) AS n FROM quarantined").rows() == held
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("trick", ["version", "evaluator", "workload", "device"])
 def test_no_pulled_verdict_overrides_one_of_this_lake(
     trick: str, both_lakes: Lakes, hub: Hub
@@ -189,6 +190,7 @@ def test_no_pulled_verdict_overrides_one_of_this_lake(
     assert later == [{"n": 0}]
 
 
+@pytest.mark.slow
 def test_a_failing_pulled_verdict_takes_nothing_from_a_kernel_judged_here(
     both_lakes: Lakes, hub: Hub
 ) -> None:

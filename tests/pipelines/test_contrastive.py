@@ -398,6 +398,7 @@ def test_scores_of_one_bucket_are_told_apart(rows: Rows, lake_of, make_job, rows
     assert re.search(r"1\.62x +2 +1\.62x", text)
 
 
+@pytest.mark.slow
 def test_a_release_shows_two_exemplars_wherever_it_has_two_scored_texts(
     tmp_path: Path, make_job, rows_of
 ) -> None:

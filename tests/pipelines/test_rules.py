@@ -124,6 +124,7 @@ def test_a_dismissed_finding_lets_the_kernel_back(
     assert dropped == {}
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(("shared", "contaminated"), [(16, True), (8, True), (7, False)])
 def test_near_copies_of_answers_to_test_tasks_are_left_out(
     rows: Rows, lake_of, make_job, careless_pipeline, shared, contaminated
@@ -179,6 +180,7 @@ def list_shown(rows: list[builders.Row]) -> set[str]:
     return {one for one in found if one is not None}
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("evidence", ["measured", "claimed"])
 @pytest.mark.parametrize("sign", SIGNS)
 def test_a_known_cheat_reaches_no_dataset_until_a_person_says_so(
@@ -226,6 +228,7 @@ def test_a_finding_of_little_confidence_keeps_nothing_out(
     assert kernel in list_shown(rows_of(make_job(lake_of(made), sft)))
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("evidence", ["measured", "claimed"])
 def test_another_function_is_shown_on_request_alone(
     evidence, rows_and_ids, lake_of, make_job, careless_pipeline, rows_of

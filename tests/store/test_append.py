@@ -152,6 +152,7 @@ REJECTED: list[tuple[str, dict[str, Any], tuple[str, str, int, str]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.repeats(run=12)
 @pytest.mark.parametrize(
     ("tables", "expected"), [case[1:] for case in REJECTED], ids=[case[0] for case in REJECTED]
 )

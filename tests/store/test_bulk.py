@@ -135,6 +135,7 @@ def _loads_afterwards(writer: store.Writer) -> None:
     assert integrity.check(writer.location) == []
 
 
+@pytest.mark.repeats(run=1)
 @LATE
 def test_a_load_that_fails_late_leaves_nothing(writer: store.Writer, place: int) -> None:
     bad = {"policies": _stream("policies", _policies(kind={place: "robot"}))}
@@ -147,6 +148,7 @@ def test_a_load_that_fails_late_leaves_nothing(writer: store.Writer, place: int)
     _loads_afterwards(writer)
 
 
+@pytest.mark.repeats(run=1)
 @LATE
 def test_an_error_of_the_source_is_the_one_that_is_raised(writer: store.Writer, place: int) -> None:
     def fail() -> None:
@@ -159,6 +161,7 @@ def test_an_error_of_the_source_is_the_one_that_is_raised(writer: store.Writer, 
     _loads_afterwards(writer)
 
 
+@pytest.mark.repeats(run=1)
 @LATE
 def test_an_interrupt_ends_a_load(writer: store.Writer, place: int) -> None:
     def interrupt() -> None:
@@ -176,6 +179,7 @@ def test_an_interrupt_ends_a_load(writer: store.Writer, place: int) -> None:
     _loads_afterwards(writer)
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("pause_s", [0.0, 0.02], ids=["at once", "slowly"])
 def test_a_load_ends_where_duckdb_cannot_write(writer: store.Writer, pause_s: float) -> None:
     """Slowly: one of DuckDB's threads waits for a piece while another finds that it cannot."""
@@ -197,6 +201,7 @@ def test_a_load_ends_where_duckdb_cannot_write(writer: store.Writer, pause_s: fl
     _loads_afterwards(writer)
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("place", [1, PIECE, CHUNK, ROWS - 1])
 def test_a_key_that_comes_again_in_the_load(writer: store.Writer, place: int) -> None:
     twice = {"policies": _stream("policies", _policies(policy_id={place: "p0"}))}
@@ -230,6 +235,7 @@ def test_keys_that_the_lake_holds(writer: store.Writer) -> None:
     assert integrity.check(writer.location) == []
 
 
+@pytest.mark.repeats(run=1)
 @LATE
 def test_a_reference_that_is_missing_late(writer: store.Writer, place: int) -> None:
     rows = _make_judged(kernel_id={place: "0" * 64})

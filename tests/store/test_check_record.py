@@ -79,6 +79,7 @@ def test_damage_to_a_checked_file_is_found_by_a_full_check(location: Location) -
     assert done == [0, 3]
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("damage", ["cut short", "missing"])
 def test_a_checked_file_that_is_cut_short_or_missing_is_found(
     location: Location, damage: str
@@ -104,6 +105,7 @@ def test_damage_to_a_later_file_is_found(location: Location, writer: store.Write
     assert ("kernels", "its files are as they were committed") in _find(location)
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     ("statement", "table", "rule"),
     [
@@ -156,6 +158,7 @@ def test_compaction_and_expiry_leave_a_lake_that_is_checked(
     assert ("kernels", "its files are as they were committed") in _find(location)
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("change", ["moved", "restored", "damaged record", "other rules"])
 def test_a_record_of_another_lake_or_of_other_rules_is_not_used(
     location: Location, writer: store.Writer, tmp_path: Path, change: str

@@ -106,6 +106,7 @@ def test_figures_and_kernels_that_a_revision_changes_or_withdraws(
     assert {row[3] for row in eager(writer)} == {"second"}
 
 
+@pytest.mark.slow
 def test_a_revision_of_one_file_leaves_the_others(writer: store.Writer, tmp_path: Path) -> None:
     for gpu in ("a100", "h100"):
         load(writer, tmp_path, [make_released(0, 2.0)], gpu, source_revision="first")
@@ -113,6 +114,7 @@ def test_a_revision_of_one_file_leaves_the_others(writer: store.Writer, tmp_path
     assert eager(writer) == [("A100", 0, 2.0, "first"), ("H100", 0, 7.0, "second")]
 
 
+@pytest.mark.slow
 def test_another_licence_or_content_under_the_same_revision_counts_once(
     writer: store.Writer, tmp_path: Path
 ) -> None:

@@ -241,6 +241,7 @@ def test_a_lake_put_back_to_a_backup_uses_nothing_of_the_time_after_it(
     assert answers(str(tmp_path / "backup")) == ask_tables(str(tmp_path / "backup"))
 
 
+@pytest.mark.slow
 def test_a_file_whose_snapshot_expired_is_made_anew(lake_url: str, history: History) -> None:
     before = files(lake_url)
     history.step(2)

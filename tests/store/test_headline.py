@@ -124,6 +124,7 @@ def test_the_command_prints_text_with_sql_and_json(small_lake: store.Lake) -> No
     assert told["steps"][5]["rows"][0]["median_measured"] == 1.5
 
 
+@pytest.mark.slow
 def test_the_story_of_the_real_release(tmp_path: Path) -> None:
     named = os.environ.get("FLYWHEEL_CUDA_L1")
     folder = Path(named) if named else ROOT.parent / "shared" / "data" / "cuda-l1"

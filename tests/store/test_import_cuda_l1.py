@@ -274,6 +274,7 @@ def audit(lake: store.Lake, name: str) -> list[dict[str, Any]]:
     return lake.sql((AUDIT / f"{name}.sql").read_text()).rows()
 
 
+@pytest.mark.slow
 def test_the_headline_means_come_out_of_the_release(release: store.Lake) -> None:
     columns = (
         *("gpu", "with_code", "mean_with_code", "scored", "mean_scored", "mean_missing_as_1"),

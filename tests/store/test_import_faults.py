@@ -39,6 +39,7 @@ def write(layout: Layout, root: Path) -> Path:
     return root / layout.path
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("name", EACH)
 def test_a_malformed_file_leaves_nothing_and_an_import_resumes(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -92,6 +93,7 @@ def test_bombs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert count(lake, "generations") == 0
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("name", [one.name for one in LAYOUTS if one.target.endswith(".parquet")])
 def test_parquet_that_expands_is_refused(name: str, tmp_path: Path) -> None:
     source = write(BY_NAME[name], tmp_path / "source")

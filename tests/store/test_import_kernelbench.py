@@ -225,6 +225,7 @@ def test_hostile_files_are_refused(
         list(kernelbench.read(checkout, kernelbench.Config(revision="v0.1"), no_rows))
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
@@ -363,6 +364,7 @@ def test_a_run_becomes_generations_verdicts_and_claims(
     assert json.loads(prompts[0]["messages"])[0]["content"] == "Write a faster ReLU."
 
 
+@pytest.mark.slow
 def test_one_more_sample_adds_only_its_rows(task_writer: store.Writer, run_folder: Path) -> None:
     import_run(task_writer, run_folder)
     assert import_run(task_writer, run_folder).skipped == 1

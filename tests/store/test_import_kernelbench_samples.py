@@ -92,6 +92,7 @@ def test_turns_of_a_refinement_are_a_trajectory(tmp_path: Path) -> None:
     assert found == [("compile_error", "unspecified"), ("correct", None)]
 
 
+@pytest.mark.slow
 def test_a_second_import_adds_nothing_and_any_folder_inside_is_the_same_source(
     tmp_path: Path,
 ) -> None:

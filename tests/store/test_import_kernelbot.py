@@ -121,6 +121,7 @@ def test_rows_under_the_new_license_are_not_published(
             licences.refuse(found)
 
 
+@pytest.mark.slow
 def test_an_interrupted_import_resumes_and_a_repeated_one_adds_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -113,6 +113,7 @@ def test_a_row_becomes_kernel_verdict_claims_and_profile(tmp_path: Path) -> None
         assert features == [{"language": "cuda", "has_device_code": True}]
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     ("changes", "status", "reason"),
     [

@@ -74,6 +74,7 @@ def _assert_as_scanned(location: Location) -> None:
             assert keys.find_stored(connection, table, asked) == stored[table.name], table.name
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("packed_rows", [1, 20, 10_000])
 def test_appends_and_loads_are_seen_alike(
     writer: store.Writer, monkeypatch: pytest.MonkeyPatch, packed_rows: int
@@ -88,6 +89,7 @@ def test_appends_and_loads_are_seen_alike(
     _assert_as_scanned(writer.location)
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("damage", ["delete", "truncate", "overwrite"])
 def test_a_lost_or_damaged_index_is_made_anew(writer: store.Writer, damage: str) -> None:
     rows = _rows(3)

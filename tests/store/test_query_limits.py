@@ -61,6 +61,7 @@ def test_a_process_that_cannot_start_is_no_crash_of_the_query(
         process.ask("SELECT 1")
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     "query",
     [
@@ -90,6 +91,7 @@ def test_a_query_past_its_time_is_ended_whether_or_not_it_heeds_an_interrupt(
     assert reader.ask("SELECT 1 AS one").rows.to_pylist() == [{"one": 1}]
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     "query",
     [
@@ -163,6 +165,7 @@ def test_errors_keep_their_kind_across_the_process(folder: Path, private_folder:
         QueryLimits(timeout=0)
 
 
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize("setting", ["memory_limit", "threads", "temp_directory", "timeout"])
 def test_user_sql_cannot_change_a_limit(reader: QueryProcess, setting: str) -> None:
     for statement in (
@@ -182,6 +185,7 @@ def test_user_sql_cannot_change_a_limit(reader: QueryProcess, setting: str) -> N
 DEEP = "repeat('{\"a\":', 300000) || '1' || repeat('}', 300000)"
 
 
+@pytest.mark.repeats(run=4)
 @pytest.mark.parametrize(
     "call",
     [
@@ -230,6 +234,7 @@ def _children(process: subprocess.Popen[bytes]) -> list[int]:
     return [int(word) for word in listed.read_text().split()] if listed.exists() else []
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the child in /proc")
 @pytest.mark.parametrize("query", [CROSS, DEAF])
 def test_ctrl_c_during_a_query_says_one_line_and_leaves_no_process(

@@ -55,6 +55,7 @@ def _holds(check: str, given: pa.Table) -> bool:
     return row is not None and bool(row[0])
 
 
+@pytest.mark.repeats(run=10)
 @pytest.mark.parametrize("check", OTHERS)
 def test_no_check_holds_that_duckdb_denies(check: str) -> None:
     @settings(max_examples=40, deadline=None, database=None, derandomize=True)

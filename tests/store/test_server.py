@@ -125,6 +125,7 @@ class _Nothing:
     def __exit__(self, *_: object) -> None: ...
 
 
+@pytest.mark.slow
 def test_writers_that_are_killed_and_a_restart_lose_and_double_nothing(
     url: str, server: PostgresServer
 ) -> None:

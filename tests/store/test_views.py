@@ -269,6 +269,7 @@ def test_ranks_of_the_interval_are_those_of_the_binomial_distribution(
     assert [row["r"] for row in found] == expected
 
 
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize("blocks", [7, 20, 41, 160])
 def test_the_view_and_the_judge_compute_one_interval(tmp_path: Path, blocks: int) -> None:
     draw = random.Random(blocks)
@@ -448,6 +449,7 @@ UNMEASURED = {"published_stages": 4}
 """Rows of views that say what this lake has not measured."""
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("at", [0, 1])
 def test_every_view_works_at_snapshots_older_than_the_tables_and_rows(
     rankings: store.Lake, at: int

@@ -181,6 +181,7 @@ REFUSED: list[tuple[str, Change, str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.repeats(run=8)
 @pytest.mark.parametrize(
     ("change", "told"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED]
 )
@@ -245,6 +246,7 @@ WIDER: list[tuple[str, Change, dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.repeats(run=4)
 @pytest.mark.parametrize(
     ("change", "row", "line"), [case[1:] for case in WIDER], ids=[case[0] for case in WIDER]
 )

@@ -263,6 +263,7 @@ def test_an_interrupted_round_goes_on_with_the_same_prompts(lake: str) -> None:
     assert (last.run_id, last.tallies[0].attempts) == (None, 0)
 
 
+@pytest.mark.slow
 def test_arms_start_from_the_same_answers_where_nothing_is_measured(lake: str) -> None:
     search(lake, Climber(), "bucket", "random", rounds=1, attempts=2)
     [unmeasured] = rows_of(lake, "SELECT task_id FROM task_names WHERE name = 'cumprod'")
@@ -285,6 +286,7 @@ def test_no_round_begins_after_the_budget(lake: str) -> None:
     assert {row["step"] for row in attempts_of(lake)} == {1, 2}
 
 
+@pytest.mark.slow
 def test_searches_of_other_names_and_seeds_are_apart(lake: str) -> None:
     search(lake, Climber(), "bucket", rounds=1, attempts=1)
     search(lake, Climber(), "bucket", rounds=1, attempts=1, seed=8)
@@ -293,6 +295,7 @@ def test_searches_of_other_names_and_seeds_are_apart(lake: str) -> None:
     assert names == {"search/bucket/7", "search/bucket/8", "other/bucket/7"}
 
 
+@pytest.mark.slow
 def test_policies_have_arms_of_their_own_with_the_same_seed(lake: str) -> None:
     policies = [Climber("one"), Climber("two")]
     search(lake, policies, "bucket", rounds=1, attempts=1)
