@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import example_counts
 import one_thread
 import pytest
 from lake_places import ON_SERVER, Databases, Folders, LakePlaces
@@ -16,6 +17,7 @@ from postgres_server import PostgresServer, find_binary
 import store
 
 one_thread.use_one_thread()
+example_counts.register_profiles()
 
 LONGEST = ("test_tiny.py", "test_types.py", "test_crash.py")
 """Files whose tests start first, so that no worker ends alone with one of them."""

@@ -60,7 +60,7 @@ NO_ALARM = {
 NO_ALARM |= {"no_custom_kernel", "not_frozen"}
 """Flags that a machine may raise over any kernel, or that say what a kernel is made of."""
 HONEST_RUNS = 3
-EVERY = {"cheating": 5, "hostile": 9, "honest": 8, "flagged": 6, "faulty": 9, "wrong": 30}
+EVERY = {"cheating": 10, "hostile": 18, "honest": 16, "flagged": 12, "faulty": 18, "wrong": 60}
 """Of how many of a class one at least is tried by `make test`; `make test-all` tries all of them.
 
 What is merely wrong is looked at every day by test_checks.py as well.

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from example_counts import count_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -129,7 +130,7 @@ def take_value(value: Any, limit_bytes: int = 1 << 30) -> Any:
     return read_value(os.getpid(), describe(value)["output"], limit_bytes)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=count_examples(60), deadline=None)
 @given(st.data())
 def test_a_view_reads_as_what_it_shows(data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=4))

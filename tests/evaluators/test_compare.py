@@ -10,6 +10,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
+from example_counts import count_examples
 from hypothesis import given, settings
 
 from evaluators.judging.comparison import pieces
@@ -22,7 +23,7 @@ from evaluators.references.task import Expected
 SHAPES = st.lists(st.integers(0, 5), min_size=0, max_size=3)
 SEEDS = st.integers(0, 2**32)
 FLOATS = st.sampled_from([torch.float64, torch.float32, torch.float16, torch.bfloat16])
-SOME = settings(deadline=None, max_examples=50)
+SOME = settings(deadline=None, max_examples=count_examples(50))
 MAGNITUDES = st.floats(1e-3, 1e3)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from example_counts import count_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -403,7 +404,7 @@ def test_many_hits_are_cut_and_the_surest_stay() -> None:
     assert len(rows) == detect.MOST
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=count_examples(60), deadline=None)
 @given(st.text(max_size=300))
 def test_random_text_never_raises(text: str) -> None:
     detect.search_kernel(

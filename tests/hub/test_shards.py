@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from example_counts import count_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,7 +28,7 @@ def write_table(folder: Path, table: pa.Table, batch: int) -> list[shards.Shard]
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=count_examples(25), deadline=None)
 @given(
     st.lists(st.none() | st.text(max_size=20), max_size=40),
     st.integers(0, 40),

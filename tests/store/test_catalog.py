@@ -13,6 +13,7 @@ import builders
 import pyarrow as pa
 import pytest
 import yaml
+from example_counts import count_examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -462,7 +463,7 @@ def _make_expected(table: Table, rows: list[dict[str, Any]]) -> dict[str, dict[s
 
 def test_any_rows_come_back_as_they_were(typed_writer: store.Writer) -> None:
     @settings(
-        max_examples=25,
+        max_examples=count_examples(25),
         deadline=None,
         database=None,
         derandomize=True,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from example_counts import count_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -274,7 +275,7 @@ PIECES = [
 ]  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=count_examples(150), deadline=None)
 @given(
     st.one_of(st.text(), st.lists(st.sampled_from(PIECES), max_size=30).map("".join)), st.booleans()
 )

@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
+from example_counts import count_examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -222,7 +223,7 @@ def test_a_release_that_is_exported_is_the_same_release(tmp_path: Path, empty_la
         return store.open(str(place))
 
     @settings(
-        max_examples=6,
+        max_examples=count_examples(6),
         deadline=None,
         database=None,
         derandomize=True,

@@ -8,6 +8,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
+from example_counts import count_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,7 +59,7 @@ def _holds(check: str, given: pa.Table) -> bool:
 @pytest.mark.repeats(run=10)
 @pytest.mark.parametrize("check", OTHERS)
 def test_no_check_holds_that_duckdb_denies(check: str) -> None:
-    @settings(max_examples=40, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=count_examples(40), deadline=None, database=None, derandomize=True)
     @given(rows=ROWS)
     def check_agreement(rows: list[dict[str, Any]]) -> None:
         table = pa.Table.from_pylist(rows, SCHEMA)

@@ -25,6 +25,8 @@ from trainers.models import tiny_answers
 ROOT = Path(trainers.__file__).parent.parent
 SQL = Path(trainers.__file__).parent / "training" / "sql"
 WAIT_S = 900
+SMALL = ("--steps", "1", "--tasks", "diag_matmul", "--prompts-per-step", "1")
+"""Half of the preset, with a step of one prompt."""
 
 
 @dataclass(frozen=True)
@@ -98,10 +100,10 @@ def kill_and_resume(folder: Path) -> Done:
     return Done(store.open(url), folder / "run", halfway, again.stdout, said + again.stderr)
 
 
-def train_tiny(folder: Path) -> Done:
+def train_tiny(folder: Path, *options: str) -> Done:
     """Run the preset in an empty folder."""
     done = subprocess.run(
-        command(folder),
+        command(folder, *options),
         cwd=folder,
         env=environment(),
         capture_output=True,
@@ -113,10 +115,15 @@ def train_tiny(folder: Path) -> Done:
     return Done(store.open(str(folder / "lake")), folder / "run", [], done.stdout, done.stderr)
 
 
-def test_the_preset_trains(tmp_path: Path) -> None:
-    done = train_tiny(tmp_path)
-    check_judged(done)
-    check_rows(done)
+@pytest.mark.parametrize(
+    ("options", "steps", "tasks"), [(SMALL, 1, 1), pytest.param((), 2, 2, marks=pytest.mark.slow)]
+)
+def test_the_preset_trains(
+    tmp_path: Path, options: tuple[str, ...], steps: int, tasks: int
+) -> None:
+    done = train_tiny(tmp_path, *options)
+    check_judged(done, steps)
+    check_rows(done, steps, tasks)
     check_exemplars(done)
 
 
@@ -130,7 +137,7 @@ def test_the_preset_trains_and_goes_on_after_a_kill(tmp_path: Path) -> None:
     check_exemplars(done)
 
 
-def check_judged(done: Done) -> None:
+def check_judged(done: Done, steps: int = 2) -> None:
     """Every kernel has a verdict, some are right, and an advantage is not zero."""
     [row] = done.lake.sql(
         "SELECT count(DISTINCT kernel_id) AS kernels, count(parse_error) AS unparsed "
@@ -144,13 +151,13 @@ def check_judged(done: Done) -> None:
     ).rows()
     assert judged == [{"n": 0}]
     rewards = done.lake.sql("SELECT step, raw, advantage FROM rewards").rows()
-    assert {row["step"] for row in rewards} == {0, 1}
+    assert {row["step"] for row in rewards} == set(range(steps))
     assert any(row["advantage"] for row in rewards)
     statuses = done.lake.sql("SELECT DISTINCT status FROM evaluations").rows()
     assert {"status": "correct"} in statuses
 
 
-def check_rows(done: Done) -> None:
+def check_rows(done: Done, steps: int = 2, tasks: int = 2) -> None:
     """What is left belongs to one run."""
     state = json.loads((done.out / "run.json").read_text("utf-8"))
     [run] = done.lake.sql("SELECT * FROM runs WHERE kind = 'training'").rows()
@@ -158,8 +165,10 @@ def check_rows(done: Done) -> None:
     policies = done.lake.sql(
         "SELECT stage, count(*) AS n FROM policies WHERE kind = 'model' GROUP BY 1 ORDER BY 1"
     ).rows()
-    # The random model, the overfitted one, the one in training, and both checkpoints.
-    assert {row["stage"]: row["n"] for row in policies} == {"base": 1, "contrastive": 3, "sft": 1}
+    # The random model, the overfitted one, the one in training, and the checkpoints.
+    assert {row["stage"]: row["n"] for row in policies} == {
+        "base": 1, "contrastive": 1 + steps, "sft": 1,
+    }  # fmt: skip
     names = {row["name"] for row in done.lake.sql("SELECT DISTINCT name FROM metrics").rows()}
     assert {"loss", "kl", "reward", "frac_reward_zero_std", "prompts/snapshot"} <= names
     written = done.lake.sql(
@@ -167,7 +176,7 @@ def check_rows(done: Done) -> None:
     ).rows()
     assert written[0]["n"] > 0
     assert (done.out / "final" / "model.safetensors").exists()
-    assert done.stdout.startswith("contrastive: 2 steps on 2 tasks")
+    assert done.stdout.startswith(f"contrastive: {steps} steps on {tasks} tasks")
     assert "creating a new lake" in done.stderr
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import builders as b
 import pytest
+from example_counts import count_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -115,7 +116,7 @@ def test_idle_time_earns_no_credit(queue: Queue) -> None:
     assert 4 <= taken.count("i") <= 6
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=count_examples(25), deadline=None)
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=40), st.integers(1, 5))
 def test_nobody_starves(tmp_path_factory: pytest.TempPathFactory, who: str, step: int) -> None:
     queue = Queue(tmp_path_factory.mktemp("queue"))
