@@ -401,6 +401,7 @@ def test_rows_that_break_a_rule_cost_nobody_elses(store_tables: Callable[..., An
     assert (len(found["evaluations"]), len(found["timings"])) == (2, 2)
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     "change", [{"reason": "nan"}, {"status": "splendid"}, {"max_abs_error": float("inf")}]
 )

@@ -252,6 +252,7 @@ def test_pulled_audits_splits_and_features_decide_nothing(
     assert seen == [{"extractor_version": 1, "techniques": []}]
 
 
+@pytest.mark.slow
 def test_a_published_file_that_expands_too_far_is_refused(
     both_lakes: Lakes, server: HubServer, hub: Hub, tmp_path: Path
 ) -> None:

@@ -53,6 +53,7 @@ def test_golden_prompt_of_claims(rows: Rows, lake_of, make_job, rows_of) -> None
     assert text_of(row) + "\n" == (GOLDEN / "claimed.txt").read_text("utf-8")
 
 
+@pytest.mark.repeats(run=3)
 @pytest.mark.parametrize("strategy", ["bucket", "island", "random", "top"])
 @pytest.mark.parametrize("purpose", ["train", "eval"])
 def test_only_good_kernels_of_the_same_task_are_shown(

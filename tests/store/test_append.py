@@ -572,6 +572,7 @@ def test_rows_may_refer_to_each_other_inside_a_bundle_and_a_load(writer: Writer)
     assert integrity.check(writer.location) == []
 
 
+@pytest.mark.slow
 def test_the_index_of_keys_is_made_anew_when_it_is_lost_or_damaged(writer: Writer) -> None:
     index = writer.location.root / "keys.sqlite"
     writer.append(BASE | {"evaluations": [JUDGED]}, "base", bundle_id="base")

@@ -136,6 +136,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
     assert done.stdout.endswith("300 problems []\n")
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     ("refusal", "words"),
     [(EXPIRED, r"have expired\nRenew them.*Nothing is lost"), (SKEWED, r"clock is off\nSet the")],

@@ -93,6 +93,7 @@ def test_a_checked_file_that_is_cut_short_or_missing_is_found(
     assert damage in problem.examples[0]
 
 
+@pytest.mark.slow
 def test_damage_to_a_later_file_is_found(location: Location, writer: store.Writer) -> None:
     before = set((location.data / "main" / "kernels").glob("*.parquet"))
     _append(writer, "second")

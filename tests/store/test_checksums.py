@@ -143,6 +143,7 @@ def test_a_changed_text_is_found_even_without_a_checksum(writer: store.Writer) -
     assert problem.rule.startswith("kernel_id is the hash of")
 
 
+@pytest.mark.slow
 def test_a_lake_of_before_says_that_nothing_was_recorded_until_it_is_compacted(
     writer: store.Writer, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -186,6 +186,7 @@ def test_tables_that_hide_the_snapshot_of_a_row_are_known() -> None:
     assert tuple(name for name in hiding if name in cached) == view_cache.OWN_SNAPSHOT_ID
 
 
+@pytest.mark.slow
 def test_a_view_has_the_same_columns_from_a_file(lake_url: str, history: History) -> None:
     for view in view_cache.SOURCES:
         query = f"DESCRIBE {view}"
@@ -332,6 +333,7 @@ def test_user_sql_cannot_name_what_is_kept(lake_url: str, history: History) -> N
                 opened.sql(query).rows()
 
 
+@pytest.mark.slow
 def test_compaction_brings_answers_up_to_date(lake_url: str, history: History) -> None:
     shutil.rmtree(Location.of(lake_url).derived)
     maintenance.compact(Location.of(lake_url))

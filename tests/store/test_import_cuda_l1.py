@@ -165,6 +165,7 @@ def test_texts_are_shared_between_gpus(writer: store.Writer, tmp_path: Path) -> 
     assert [one["gpu"] for one in gpus] == ["A100", "RTX 3090"]
 
 
+@pytest.mark.slow
 def test_a_second_import_adds_nothing(writer: store.Writer, tmp_path: Path) -> None:
     write(tmp_path, "a100", [row(1)])
     first = load(writer, tmp_path)
@@ -209,6 +210,7 @@ def test_a_malformed_line_is_named(
     assert f"{bad}, {says}" in str(raised.value)
 
 
+@pytest.mark.slow
 def test_nothing_of_a_malformed_file_is_stored(writer: store.Writer, tmp_path: Path) -> None:
     write(tmp_path, "a100", [row(1)])
     write(tmp_path, "h100", [row(1), row(2, score_cudnn="fast")])

@@ -148,6 +148,7 @@ def test_a_repeated_import_adds_nothing(writer: store.Writer, checkout: Path) ->
     assert again.snapshot == first.snapshot
 
 
+@pytest.mark.slow
 def test_an_interrupted_import_goes_on(writer: store.Writer, checkout: Path) -> None:
     class Stop(Exception):
         pass

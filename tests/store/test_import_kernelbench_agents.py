@@ -88,6 +88,7 @@ def test_v3_rows_become_attempts_and_claims_of_their_gpu(tmp_path: Path) -> None
     assert [one.importer for one in detection.detect(root)] == ["kernelbench-v3-runs"]
 
 
+@pytest.mark.slow
 def test_a_malformed_csv_is_refused_with_its_line(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     for change, said in (

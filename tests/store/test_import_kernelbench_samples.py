@@ -119,6 +119,7 @@ MALFORMED = {
 }
 
 
+@pytest.mark.slow
 def test_a_malformed_sample_is_named_and_nothing_of_its_group_is_stored(tmp_path: Path) -> None:
     lake, root = tmp_path / "lake", tmp_path / "kernelbench-samples"
     folder = "baseline_eval/level1/openai-o1"

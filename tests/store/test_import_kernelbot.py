@@ -105,6 +105,7 @@ def test_no_name_of_a_person_is_stored(tmp_path: Path) -> None:
     assert "person" not in str(query(lake, "FROM generations") + query(lake, "FROM claims"))
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(("license", "wrong"), [(kernelbot.RECIPROCITY, 3), ("MIT", 0)])
 def test_rows_under_the_new_license_are_not_published(
     tmp_path: Path, license: str, wrong: int

@@ -108,6 +108,7 @@ def test_both_sides_of_the_split_are_decided_over_the_whole_folder(
     assert {row["split"] for row in rows(writer, "SELECT split FROM splits")} == {"train", "test"}
 
 
+@pytest.mark.slow
 def test_a_new_candidate_adds_only_itself(writer: store.Writer, folder: Path) -> None:
     load(writer, folder)
     assert load(writer, folder).rows == {}

@@ -186,6 +186,7 @@ def test_profiles_are_read_as_literals_alone(tmp_path: Path) -> None:
     assert not Path("stolen").exists()
 
 
+@pytest.mark.slow
 def test_what_is_malformed_is_refused_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken/level_1.parquet").write_bytes(b"PAR1 and nothing")

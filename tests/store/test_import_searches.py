@@ -64,6 +64,7 @@ def write_openevolve(root: Path) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_openevolve_traces_take_their_code_from_checkpoints(tmp_path: Path) -> None:
     lake, root = tmp_path / "lake", write_openevolve(tmp_path / "openevolve_output")
     import_source(lake, openevolve, root, license="MIT")

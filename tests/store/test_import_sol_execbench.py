@@ -122,6 +122,7 @@ def test_a_problem_is_a_task_of_the_test_split(tmp_path: Path) -> None:
     assert [one.importer for one in detection.detect(root / "benchmark")] == ["sol-execbench"]
 
 
+@pytest.mark.slow
 def test_rows_of_the_dataset_are_the_same_tasks(tmp_path: Path) -> None:
     root = write_problem(tmp_path / "sol")
     import_source(tmp_path / "folders", sol_execbench, root)
@@ -135,6 +136,7 @@ def test_rows_of_the_dataset_are_the_same_tasks(tmp_path: Path) -> None:
     assert [one.importer for one in detection.detect(file)] == ["sol-execbench"]
 
 
+@pytest.mark.slow
 def test_malformed_problems_are_refused_whole(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
 

@@ -111,6 +111,7 @@ def test_the_task_is_that_of_the_prompt_or_of_the_column(starter_url: str, tmp_p
     assert [one["task_id"] for one in found] == [task, other]
 
 
+@pytest.mark.slow
 def test_what_is_no_log_is_refused(starter_url: str, tmp_path: Path) -> None:
     nobody = [{"role": "user", "content": "Nor this."}]
     source = log(tmp_path / "run", 1, [row(prompt=nobody)])

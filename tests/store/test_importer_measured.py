@@ -52,6 +52,7 @@ def test_what_belongs_to_kernels_of_the_lake_is_taken_and_only_once(
     assert sum(import_folder(suite_lake, folder).values()) == 0
 
 
+@pytest.mark.slow
 def test_rows_of_other_kernels_and_broken_files_are_refused(
     suite_lake: str, tmp_path: Path
 ) -> None:

@@ -288,6 +288,7 @@ def test_a_process_answers_over_stdio_and_ends_a_query_that_is_cancelled(
     assert asyncio.run(run()) == [[{"n": 0}], [{"n": 1}]]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the children in /proc")
 def test_a_process_answers_over_http_and_ends_a_query_whose_client_is_gone(lake: Path) -> None:
     async def use(url: str, work: Work) -> Any:

@@ -284,6 +284,7 @@ def test_the_process_ends_with_the_one_that_asks(folder: Path, private_folder: P
     assert not any(Path(f"/proc/{child}").exists() for child in children)
 
 
+@pytest.mark.slow
 def test_the_shell_goes_on_after_ctrl_c_and_after_a_limit(
     folder: Path, private_folder: Path
 ) -> None:

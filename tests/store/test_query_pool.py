@@ -180,6 +180,7 @@ def test_a_query_has_as_many_threads_as_its_limits_say(folder: Path) -> None:
     assert use_pool(folder, ask, QueryLimits(threads=1)) == [{"threads": 1}]
 
 
+@pytest.mark.slow
 def test_time_ends_a_query_and_the_next_one_is_answered(folder: Path) -> None:
     async def ask(pool: QueryPool, snapshot: int) -> Answer:
         for sql in (ENDLESS, "SELECT len(list_sort(range(200000000)))"):

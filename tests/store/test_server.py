@@ -74,6 +74,7 @@ def test_a_load_is_the_first_thing_that_a_host_does(url: str) -> None:
         assert writer.has_bundle("load")
 
 
+@pytest.mark.slow
 def test_it_is_clean_compacted_and_expired_like_one_in_a_folder(url: str) -> None:
     fill(url)
     location = Location.of(url)
