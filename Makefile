@@ -12,6 +12,8 @@ unexport PYTHONDONTWRITEBYTECODE
 ON_SERVER := $(addprefix tests/,store/test_claims.py store/test_history.py pipelines/test_rules.py \
 	pipelines/test_contrastive.py)
 
+THOROUGH := --hypothesis-profile thorough
+
 .PHONY: demo test test-all lint docs lock clean
 
 $(BIN)/.installed: requirements.lock pyproject.toml
@@ -49,11 +51,12 @@ demo: $(BIN)/.installed
 test: $(BIN)/.installed lint
 	pytest -q -n 3 --dist worksteal -rfER --durations 10 -m "not slow"
 
-# What takes long as well: every candidate, honest ones three times over, compilers, kill -9 again
-# and again, pyright on all rooms; and tests of rows and pipelines once more with lakes on PostgreSQL.
+# All tests, with all parameters and examples: every candidate, honest ones three times over,
+# compilers, kill -9 again and again, pyright on all rooms; and tests of rows and pipelines once more
+# with lakes on PostgreSQL.
 test-all: $(BIN)/.installed lint
-	pytest -q -n 3 --dist worksteal -rfER --durations 20
-	FLYWHEEL_TEST_LAKES=server pytest -q -n 3 --dist worksteal -rfERs $(ON_SERVER)
+	pytest -q -n 3 --dist worksteal -rfER --durations 20 $(THOROUGH)
+	FLYWHEEL_TEST_LAKES=server pytest -q -n 3 --dist worksteal -rfERs $(THOROUGH) $(ON_SERVER)
 
 lint: $(BIN)/.installed
 	ruff check .
