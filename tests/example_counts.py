@@ -1,0 +1,20 @@
+"""How many examples a property is tried on: few in `make test`, all in `make test-all`."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+THOROUGH = 100
+FEW = 20
+
+
+def register_profiles() -> None:
+    """Try properties on FEW examples, or on THOROUGH with `--hypothesis-profile thorough`."""
+    settings.register_profile("thorough", max_examples=THOROUGH)
+    settings.register_profile("few", max_examples=FEW)
+    settings.load_profile("few")
+
+
+def count_examples(thorough: int) -> int:
+    """Return how many examples of a costly property to try, of which `thorough` are enough."""
+    return max(2, thorough * settings.default.max_examples // THOROUGH)
