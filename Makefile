@@ -6,7 +6,7 @@ LAKE ?= lake
 SHELL := /bin/bash
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export FLYWHEEL_LAKE := $(LAKE)
-# Each of the thousands of processes of the tests would compile our modules anew.
+# With this variable, every process that a test starts would compile our modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 ON_SERVER := $(addprefix tests/,store/test_claims.py store/test_history.py pipelines/test_rules.py \
@@ -47,7 +47,7 @@ demo: $(BIN)/.installed
 	@echo '       store import cuda-l1 DIR               the CUDA-L1 release, if you have it'
 	@echo '       (commands are in .venv/bin: export PATH=$$PWD/.venv/bin:$$PATH)'
 
-# What every commit should pass; about nine minutes on two quiet cores.
+# What every commit should pass: every kind of behavior at least once.
 test: $(BIN)/.installed lint
 	pytest -q -n 3 --dist worksteal -rfER --durations 10 -m "not slow"
 

@@ -49,8 +49,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.flaky(reruns=2, reruns_delay=1))
 
 
-def pytest_collection_finish() -> None:
-    """Collect garbage from now on, except in what stays until the end."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Collect garbage from now on, except among the modules and tests, which stay to the end."""
     gc.freeze()
     gc.enable()
 

@@ -17,4 +17,4 @@ def register_profiles() -> None:
 
 def count_examples(thorough: int) -> int:
     """Return how many examples of a costly property to try, of which `thorough` are enough."""
-    return max(2, thorough * settings.default.max_examples // THOROUGH)
+    return max(2, thorough * settings().max_examples // THOROUGH)

@@ -17,13 +17,14 @@ def list_rows(table: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
     import pyarrow as pa
 
     utc = ZoneInfo("UTC")
-    plain: list[pa.Field] = []
     zoned: dict[str, bool] = {}
-    for field in table.schema:
+    for place, field in enumerate(table.schema):
         kind = field.type
         zoned[field.name] = pa.types.is_timestamp(kind) and kind.tz == utc.key and kind.unit != "ns"
-        plain.append(field.with_type(pa.timestamp(kind.unit)) if zoned[field.name] else field)
-    rows: list[dict[str, Any]] = table.cast(pa.schema(plain)).to_pylist()
+        if zoned[field.name]:
+            plain: Any = table.column(place).cast(pa.timestamp(kind.unit))
+            table = table.set_column(place, field.name, plain)
+    rows: list[dict[str, Any]] = table.to_pylist()
     for name in (name for name, is_zoned in zoned.items() if is_zoned):
         for row in rows:
             row[name] = row[name] and row[name].replace(tzinfo=utc)
