@@ -43,7 +43,7 @@ from evaluators.sandbox import isolation
 from evaluators.sandbox.doctor import list_missing
 from evaluators.sandbox.launcher import ForkServer, Limits
 from evaluators.worker import baselines as implementations
-from evaluators.worker.build_cache import Builds
+from evaluators.worker.builds.cache import Builds
 from evaluators.worker.handle import (
     Deadlines,
     Failed,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from evaluators.judging.case import Policy
 from evaluators.judging.worker_setup import WorkerSetup
 from evaluators.sandbox.launcher import ForkServer, Limits
-from evaluators.worker.build_cache import Builds
+from evaluators.worker.builds.cache import Builds
 from evaluators.worker.handle import Deadlines, Sizes, StartedWorker, WorkerHandle
 from store.errors import SandboxFailed
 

@@ -10,7 +10,7 @@ from evaluators.device import fingerprint
 from evaluators.device.cache_flush import CacheFlush, compute_flush_bytes
 from evaluators.judging.case import Policy
 from evaluators.sandbox.launcher import ForkServer, Limits
-from evaluators.worker.build_cache import Build
+from evaluators.worker.builds.cache import Build
 from evaluators.worker.handle import Deadlines, Sizes, StartedWorker, WorkerHandle, start_worker
 
 

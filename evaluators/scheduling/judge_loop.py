@@ -40,7 +40,7 @@ def main(fd: int) -> None:
     imported, since they would not reach torch's threads; they bound what a fault of the judge's
     own could do.
     """
-    from evaluators.worker.build_cache import default_root, make_folders
+    from evaluators.worker.builds.cache import default_root, make_folders
 
     signal.signal(signal.SIGTERM, _end)
     allocator.reuse_memory()
@@ -65,7 +65,7 @@ def main(fd: int) -> None:
     from evaluators.device.fingerprint import find_architecture
     from evaluators.judging.bench import Bench
     from evaluators.scheduling.prebuild import describe_toolchain
-    from evaluators.worker.build_cache import Builds
+    from evaluators.worker.builds.cache import Builds
 
     if order["cores"] is not None:
         os.sched_setaffinity(0, order["cores"])

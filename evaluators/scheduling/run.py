@@ -20,7 +20,7 @@ from evaluators.scheduling.leased_cases import CASES_PER_JUDGE, LeasedCases, nam
 from evaluators.scheduling.pending import Selection
 from evaluators.scheduling.prebuild import Builder
 from evaluators.scheduling.queue import Compiler, Judge, JudgedCase, judge_cases
-from evaluators.worker.build_cache import Builds, default_root
+from evaluators.worker.builds.cache import Builds, default_root
 from store.commandline import echo
 from store.commandline.escape import quote_name
 from store.commandline.progress import Progress

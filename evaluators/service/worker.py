@@ -25,7 +25,7 @@ from evaluators.scheduling.prebuild import Builder
 from evaluators.scheduling.queue import judge_cases
 from evaluators.service.connection import Connection, Unreachable
 from evaluators.service.hand import Hand, WatchedJudge
-from evaluators.worker.build_cache import Builds, default_root
+from evaluators.worker.builds.cache import Builds, default_root
 from store.commandline import echo
 from store.errors import DeviceUnavailable, FlywheelError, SandboxFailed
 

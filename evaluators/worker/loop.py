@@ -29,13 +29,13 @@ from evaluators.memory.tensors import (
     tensors_of,
 )
 from evaluators.processes import messages
-from evaluators.worker import failed_builds
+from evaluators.worker.builds import failures
+from evaluators.worker.builds.pretended_gpu import call_without_data, pretend_gpu
 from evaluators.worker.clock_guard import ClockGuard
 from evaluators.worker.cuda_streams import Streams
 from evaluators.worker.description import describe
 from evaluators.worker.error_description import describe_error
 from evaluators.worker.imported_file import import_file
-from evaluators.worker.pretended_gpu import call_without_data, pretend_gpu
 from evaluators.worker.setting import Setting, make_boxes
 from evaluators.worker.wrappers import Empty, wrap_with_copy
 
@@ -77,7 +77,7 @@ class Worker:
     def load(self, path: str, entry_point: str, names: dict[str, Any]) -> dict[str, Any]:
         """Run a file as a module, then replace module-level names by `names`."""
         if "cpp_extension" in Path(path).read_text("utf-8", errors="replace"):
-            failed_builds.remember_failures()
+            failures.remember_failures()
         self._entry = getattr(import_file(path, names), entry_point, None)
         return {"found": self._entry is not None}
 

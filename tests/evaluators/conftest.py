@@ -14,7 +14,7 @@ from evaluators.judging.case import Case
 from evaluators.references.task import Reference
 from evaluators.sandbox.launcher import ForkServer
 from evaluators.scheduling.prebuild import Builder, describe_toolchain
-from evaluators.worker.build_cache import Builds
+from evaluators.worker.builds.cache import Builds
 
 TASK = """
 import torch

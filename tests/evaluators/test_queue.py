@@ -21,7 +21,7 @@ from evaluators.judge import Config, settle
 from evaluators.scheduling.judge_process import JudgeProcess
 from evaluators.scheduling.prebuild import describe_toolchain
 from evaluators.scheduling.queue import judge_cases
-from evaluators.worker.build_cache import Builds
+from evaluators.worker.builds.cache import Builds
 from store.errors import DeviceUnavailable, SandboxFailed
 
 ROOT = Path(placement.__file__).parents[2]

@@ -8,7 +8,7 @@ from typing import Any
 
 from evaluators.sandbox.launcher import ForkServer, Limits
 from evaluators.sandbox.worker_process import Ended, WorkerProcess
-from evaluators.worker.build_cache import Build
+from evaluators.worker.builds.cache import Build
 from evaluators.worker.handle.shared_boxes import SharedBoxes
 from evaluators.worker.handle.sizes import Sizes
 from store.errors import SandboxFailed

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evaluators.sandbox.folders import OpenFolder, remove_folder
-from evaluators.worker.failed_builds import RECORD
+from evaluators.worker.builds.failures import RECORD
 from store.errors import SandboxFailed
 
 log = logging.getLogger(__name__)

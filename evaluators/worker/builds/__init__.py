@@ -1,0 +1,1 @@
+"""Builds of candidates: kept ones, failed ones, and compiling without a GPU."""
