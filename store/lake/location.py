@@ -8,7 +8,7 @@ import os
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from shlex import quote
@@ -139,6 +139,10 @@ class Location(ABC):
     @abstractmethod
     def write_move(self, move: Move | None) -> None:
         """Record a move durably, or forget it; call it under the lock."""
+
+    def keep_open(self) -> AbstractContextManager[None]:
+        """Keep what `lock` connects to open between the locks within."""
+        return nullcontext()
 
     def holds_lock(self) -> bool:
         """Whether this process still has the lock that it took; a server may end a session."""

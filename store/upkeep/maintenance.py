@@ -253,7 +253,9 @@ def _call(
     connection.execute(_MESSAGE)
     for call in calls:
         connection.execute(call).fetchall()
-    location.files.sync(connection, began_s, ())
+    tables = connection.execute("SELECT table_name FROM ducklake_table_info('lake')").fetchall()
+    names = [str(name) for (name,) in tables]
+    location.files.sync(location.files.list_new(connection, began_s, names))
     with wait_for_queries(location) if moves_rows else nullcontext(True) as is_free:
         connection.execute("COMMIT" if is_free else "ROLLBACK")
     if not is_free:

@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from store.writing import bulk_load, faults, group_commit, rejected, spool
 from store.writing import bundle as bundles
 from store.writing.bundle import Bundle, Rows
 from store.writing.key_index import KeyIndex
-from store.writing.spool import Group, Place, Record, Spool
+from store.writing.spool import Group, Place, Record, Spool, Turn
 from store.writing.validation import check_bundles
 
 if TYPE_CHECKING:
@@ -48,7 +48,9 @@ class Writer:
         self._spool = Spool(location.spool)
         self._is_lost = False
         """Whether the connection is to be made again."""
+        self._held = ExitStack()
         try:
+            self._held.enter_context(location.keep_open())
             with location.lock(), self._explain_faults():
                 made = not location.exists
                 location.prepare()
@@ -71,6 +73,7 @@ class Writer:
         self._spool.close()
         self._keys.close()
         self._connection.close()
+        self._held.close()
 
     def append(
         self,
@@ -202,16 +205,19 @@ class Writer:
 
     def _drain(self, until: Place | None = None) -> int:
         """Commit the spool in groups, unless a record is committed already; return the newest."""
-        with self._lock():
-            snapshot: int | None = None
-            # The previous holder of the lock committed files that are gone.
-            if until is None or until.is_waiting:
-                for group in spool.read_groups(self._catalog, self.location.spool):
-                    snapshot = self._commit_group(group)
-            self._seen = snapshot or find_newest_snapshot(self._connection)
+        with self._spool.take_turn() as turn:
+            snapshot = turn.read_snapshot()
+            # The previous holder of the turn committed files that are gone.
+            if until is None or until.is_waiting or snapshot is None:
+                snapshot = None
+                with self._lock():
+                    for group in spool.read_groups(self._catalog, self.location.spool):
+                        snapshot = self._commit_group(group, turn)
+                    snapshot = snapshot or find_newest_snapshot(self._connection)
+            self._seen = snapshot
         return self._seen
 
-    def _commit_group(self, group: Group) -> int:
+    def _commit_group(self, group: Group, turn: Turn) -> int:
         made: dict[str, Bundle] = {}
         # A retried bundle is in several records, which are committed or rejected together.
         copies: dict[str, list[tuple[Record, int]]] = {}
@@ -232,6 +238,7 @@ class Writer:
             for number, error in refused.items():
                 for record, position in copies[fresh[number].bundle_id]:
                     rejected.keep_bundle(record, position, error)
+        turn.write_snapshot(snapshot)
         for file in group.finished:
             file.unlink(missing_ok=True)
         return snapshot
@@ -273,7 +280,11 @@ class Writer:
         self, message: str, *, bundles: int, of: list[Bundle] | None = None
     ) -> Generator[None]:
         authors = sorted({made.author for made in of}) if of else [self.author]
-        began_s = time.time()
+        files, began_s = self.location.files, time.time()
+        given = {name for made in of for name in made.tables} if of else {*self._catalog.tables}
+        tables = given | {"ingest_log"}
+        # Files of a commit a moment ago are listed as new, and those that a killed writer left.
+        before = {*files.list_new(self._connection, began_s, tables)}
         self._connection.execute("BEGIN")
         try:
             yield
@@ -282,9 +293,11 @@ class Writer:
                 "CALL lake.set_commit_message(?, ?, extra_info => ?)",
                 [authors[0] if len(authors) == 1 else "committer", message, extra],
             )
-            given = [name for made in of for name in made.tables] if of else self._catalog.tables
-            written = self.location.files.sync(self._connection, began_s, {*given, "ingest_log"})
-            checksums.record_checksums(self._connection, self.location, written)
+            listed = files.list_new(self._connection, began_s, tables)
+            written = [file for file in listed if file not in before]
+            files.sync(written)
+            if written and checksums.TABLE in self._catalog.tables:
+                checksums.insert_checksums(self._connection, self.location, written)
             self._connection.execute("COMMIT")
         except BaseException as error:
             self._rollback()
