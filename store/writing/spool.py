@@ -25,7 +25,6 @@ from store.schema.catalog import Catalog
 from store.writing.bundle import Bundle
 from store.writing.record_format import CRC_BYTES, decode, encode
 
-
 OPEN = ".open"
 """Suffix of files that a writer appends to."""
 SEALED = ".bundle"
@@ -33,6 +32,8 @@ SEALED = ".bundle"
 GROUP_BUNDLES = 1024
 GROUP_BYTES = 256 << 20
 _TURN = "turn"
+_SNAPSHOT = "snapshot"
+_POLL_S = 0.005
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,8 @@ class Place:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether its file is in the spool. Call it in this host's turn."""
+        """Whether its file is in the spool."""
+        # In the order in which they exist.
         return any(self.file.with_suffix(suffix).exists() for suffix in (OPEN, SEALED))
 
 
@@ -70,29 +72,6 @@ class Group:
     """Files that have no records after these."""
 
 
-class Turn:
-    """The turn of a writer to commit what this host's writers have spooled.
-
-    Its file states the snapshot of the last commit. Therefore a writer whose record was committed
-    while it waited need not ask the lake.
-    """
-
-    def __init__(self, handle: BinaryIO) -> None:
-        self._handle = handle
-
-    def read_snapshot(self) -> int | None:
-        """Return a snapshot that contains every record which has left the spool."""
-        self._handle.seek(0)
-        text = self._handle.read()
-        return int(text) if text.isdigit() else None
-
-    def write_snapshot(self, snapshot: int | None) -> None:
-        """Note the snapshot of a commit before its records leave the spool."""
-        self._handle.truncate(0)
-        if snapshot is not None:
-            self._handle.write(str(snapshot).encode())
-
-
 class Spool:
     """Appends records to this writer's file in the spool."""
 
@@ -104,19 +83,50 @@ class Spool:
         self._turn = threading.Lock()
 
     @contextmanager
-    def take_turn(self) -> Generator[Turn]:
-        """Hold this host's turn to commit the spool; waits for it. Take the lake's lock after it.
+    def take_turn(self, until: Place | None = None) -> Generator[int | None]:
+        """Hold this host's turn to commit the spool, and yield None. The lake's lock comes after.
 
-        It is released when the process ends, even if it is killed.
+        If another writer commits the record `until` first, yield a snapshot that contains it,
+        without holding anything. The turn ends with its process, even if that is killed.
         """
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            handle = open(self._folder / _TURN, "a+b", buffering=0)  # noqa: SIM115
+            handle = open(self._folder / _TURN, "ab")  # noqa: SIM115
         except OSError as error:
             raise self._describe_failure(error) from error
         with handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield Turn(handle)
+            while (snapshot := self._find_snapshot(until)) is None:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    time.sleep(_POLL_S)
+                    continue
+                snapshot = self._find_snapshot(until)
+                break
+            yield snapshot
+
+    def note_snapshot(self, snapshot: int | None) -> None:
+        """Note the snapshot of a commit before its records leave the spool.
+
+        None says that records leave it which are not committed.
+        """
+        file = self._folder / _SNAPSHOT
+        if snapshot is None:
+            file.unlink(missing_ok=True)
+            return
+        partial = file.with_suffix(".partial")
+        partial.write_text(str(snapshot))
+        partial.replace(file)
+
+    def _find_snapshot(self, place: Place | None) -> int | None:
+        """Return a snapshot that contains a record, or None where it waits or that is unknown."""
+        if place is None or place.is_waiting:
+            return None
+        try:
+            text = (self._folder / _SNAPSHOT).read_text()
+        except FileNotFoundError:
+            return None
+        return int(text) if text.isdecimal() else None
 
     def close(self) -> None:
         """Close the file, which stays for the committer."""
@@ -238,8 +248,9 @@ def read_groups(catalog: Catalog, folder: Path) -> Iterator[Group]:
 
 def forward(folder: Path, target: Path) -> int:
     """Move the files that wait in a spool to the spool of another lake; return how many."""
-    with Spool(folder).take_turn() as turn:
-        turn.write_snapshot(None)  # they are not committed; their writers ask the lake
+    source = Spool(folder)
+    with source.take_turn():
+        source.note_snapshot(None)
         for file in folder.glob(f"*{OPEN}"):
             _seal(file)
         files = sorted(folder.glob(f"*{SEALED}"))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from store.errors import CommitConflict, FlywheelError, LakeUnreachable, RowsRejected
 from store.lake import checksums
 from store.lake.attachment import attach, connect, find_newest_snapshot
+from store.lake.data_files.files import NewFiles
 from store.lake.location import Location
 from store.schema import catalog as catalogs
 from store.schema.migrate import migrate
@@ -21,7 +22,7 @@ from store.writing import bulk_load, faults, group_commit, rejected, spool
 from store.writing import bundle as bundles
 from store.writing.bundle import Bundle, Rows
 from store.writing.key_index import KeyIndex
-from store.writing.spool import Group, Place, Record, Spool, Turn
+from store.writing.spool import Group, Place, Record, Spool
 from store.writing.validation import check_bundles
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Writer:
             RowsRejected: rows break a rule; nothing of the bundle is stored.
             CommitConflict: another program holds the lake's catalog; the bundle stays spooled.
         """
-        made = self._check(tables)
+        (made,) = check_bundles(self._connection, self._catalog, [tables])
         identity = bundle_id or bundles.hash_content(
             self.author, bundles.select_given(tables, made)
         )
@@ -123,7 +124,7 @@ class Writer:
             # Check each bundle separately to find the ones that break a rule.
             for one in given:
                 try:
-                    rows = self._check(one.tables)
+                    (rows,) = check_bundles(self._connection, self._catalog, [one.tables])
                     made.append(replace(one, author=self.author, tables=dict(rows)))
                 except RowsRejected as error:
                     refused = refused or error
@@ -191,9 +192,6 @@ class Writer:
 
         return Lake(self.location, at)
 
-    def _check(self, tables: Mapping[str, Rows]) -> dict[str, pa.Table]:
-        return check_bundles(self._connection, self._catalog, [tables])[0]
-
     def _store(self, made: list[Bundle], *, wait: bool) -> int:
         """Spool checked bundles, and unless told otherwise wait until they are committed."""
         place = self._spool.write(made)
@@ -205,19 +203,16 @@ class Writer:
 
     def _drain(self, until: Place | None = None) -> int:
         """Commit the spool in groups, unless a record is committed already; return the newest."""
-        with self._spool.take_turn() as turn:
-            snapshot = turn.read_snapshot()
-            # The previous holder of the turn committed files that are gone.
-            if until is None or until.is_waiting or snapshot is None:
-                snapshot = None
+        with self._spool.take_turn(until) as snapshot:
+            if snapshot is None:
                 with self._lock():
                     for group in spool.read_groups(self._catalog, self.location.spool):
-                        snapshot = self._commit_group(group, turn)
+                        snapshot = self._commit_group(group)
                     snapshot = snapshot or find_newest_snapshot(self._connection)
             self._seen = snapshot
         return self._seen
 
-    def _commit_group(self, group: Group, turn: Turn) -> int:
+    def _commit_group(self, group: Group) -> int:
         made: dict[str, Bundle] = {}
         # A retried bundle is in several records, which are committed or rejected together.
         copies: dict[str, list[tuple[Record, int]]] = {}
@@ -238,7 +233,7 @@ class Writer:
             for number, error in refused.items():
                 for record, position in copies[fresh[number].bundle_id]:
                     rejected.keep_bundle(record, position, error)
-        turn.write_snapshot(snapshot)
+        self._spool.note_snapshot(snapshot)
         for file in group.finished:
             file.unlink(missing_ok=True)
         return snapshot
@@ -280,11 +275,8 @@ class Writer:
         self, message: str, *, bundles: int, of: list[Bundle] | None = None
     ) -> Generator[None]:
         authors = sorted({made.author for made in of}) if of else [self.author]
-        files, began_s = self.location.files, time.time()
         given = {name for made in of for name in made.tables} if of else {*self._catalog.tables}
-        tables = given | {"ingest_log"}
-        # Files of a commit a moment ago are listed as new, and those that a killed writer left.
-        before = {*files.list_new(self._connection, began_s, tables)}
+        new = NewFiles(self._connection, self.location.files, given | {"ingest_log"})
         self._connection.execute("BEGIN")
         try:
             yield
@@ -293,9 +285,7 @@ class Writer:
                 "CALL lake.set_commit_message(?, ?, extra_info => ?)",
                 [authors[0] if len(authors) == 1 else "committer", message, extra],
             )
-            listed = files.list_new(self._connection, began_s, tables)
-            written = [file for file in listed if file not in before]
-            files.sync(written)
+            written = new.sync()
             if written and checksums.TABLE in self._catalog.tables:
                 checksums.insert_checksums(self._connection, self.location, written)
             self._connection.execute("COMMIT")

@@ -399,7 +399,7 @@ def test_an_append_cut_short_by_a_crash_was_never_acknowledged(writer: Writer) -
         for n, row in ((str(n), _policy(str(n))) for n in range(10))
     ]
     folder = writer.location.spool
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     unfinished = (b"", b"\0" * 512, whole[9][:5], whole[9][:-1], whole[9][:-9])
     for number, some in enumerate(unfinished):
         (folder / f"0-{number}.bundle").write_bytes(whole[number] + some)
@@ -412,7 +412,7 @@ def test_an_append_cut_short_by_a_crash_was_never_acknowledged(writer: Writer) -
 def test_a_spool_file_of_an_earlier_version_is_committed(writer: Writer) -> None:
     rows = bundle.serialize(bundle.conform(catalog.load().table("policies"), [_policy("old")]))
     folder = writer.location.spool
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "0.bundle").write_bytes(_file(_header(tables={"policies": len(rows)}), rows))
     writer.flush()
     assert _count(writer, "policies") == 1
@@ -577,7 +577,7 @@ def test_the_index_of_keys_is_made_anew_when_it_is_lost_or_damaged(writer: Write
     for number, damage in enumerate((lambda: index.unlink(), lambda: index.write_bytes(b"x" * 99))):
         writer.close()
         damage()
-        writer = store.writer(str(writer.location.root), author="tests")
+        writer = store.writer(writer.location.url, author="tests")
         with pytest.raises(RowsRejected, match="identifies one row"):
             writer.append({"evaluations": [JUDGED]}, "again")
         writer.append(BASE, "repeats only", bundle_id="base")
@@ -605,6 +605,7 @@ def test_the_index_of_keys_follows_other_ways_in(writer: Writer, lake_url: str) 
     assert integrity.check(writer.location) == []
 
 
+@pytest.mark.folder
 def test_a_lake_put_back_to_its_backup_is_not_taken_for_the_later_one(
     writer: Writer, tmp_path: Path
 ) -> None:
@@ -640,7 +641,7 @@ def test_data_files_are_on_disk_before_their_bundle_leaves_the_spool(
     writer.append({"kernels": [builders.kernel(str(n)) for n in range(30)]}, "many")
     writer.append({"policies": [_policy("a")]}, "inlined")
     maintenance.compact(writer.location)
-    files = {str(file) for file in writer.location.data.rglob("*.parquet")}
+    files = {str(file) for file in Path(writer.location.files.url).rglob("*.parquet")}
     assert len(files) >= 2
     assert files <= synced.keys()
     assert {str(Path(file).parent) for file in files} <= synced.keys()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -194,6 +195,29 @@ class FolderFiles(DataFiles):
         # All at once, so that the file system writes its journal once instead of for each file.
         with ThreadPoolExecutor(_THREADS) as threads:
             list(threads.map(_sync, dict.fromkeys(map(str, [*files, *folders]))))
+
+
+class NewFiles:
+    """The data files that a transaction writes; make one under the lake's lock before it begins."""
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, files: DataFiles, tables: Collection[str]
+    ) -> None:
+        self._connection = connection
+        self._files = files
+        self._tables = tables
+        self._began_s = time.time()
+        # Those of a commit a moment ago, and those that a killed writer left.
+        self._before = self._list()
+
+    def sync(self) -> list[str]:
+        """Make the files durable, before the commit that names them; return their paths."""
+        written = sorted(self._list() - self._before)
+        self._files.sync(written)
+        return written
+
+    def _list(self) -> set[str]:
+        return set(self._files.list_new(self._connection, self._began_s, self._tables))
 
 
 def open_data_files(url: str) -> DataFiles:
