@@ -7,9 +7,6 @@ SHELL := /bin/bash
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export FLYWHEEL_LAKE := $(LAKE)
 
-ON_SERVER := $(addprefix tests/,store/test_claims.py store/test_history.py pipelines/test_rules.py \
-	pipelines/test_contrastive.py)
-
 .PHONY: demo test test-all lint docs lock clean
 
 $(BIN)/.installed: requirements.lock pyproject.toml
@@ -51,7 +48,7 @@ test: $(BIN)/.installed lint
 # and again, pyright on all rooms; and tests of rows and pipelines once more with lakes on PostgreSQL.
 test-all: $(BIN)/.installed lint
 	pytest -q -n 3 --dist worksteal -rfER --durations 20
-	FLYWHEEL_TEST_LAKES=server pytest -q -n 3 --dist worksteal -rfERs $(ON_SERVER)
+	FLYWHEEL_TEST_LAKES=server pytest -q -n 3 --dist worksteal -rfERs tests/store tests/pipelines
 
 lint: $(BIN)/.installed
 	ruff check .

@@ -16,9 +16,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 os.environ["HF_HUB_DISABLE_XET"] = "1"
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -42,9 +43,10 @@ TAG = "volume"
 
 def load(url: str, _: str) -> None:
     """Load the tables that come through standard input: a line with a name, an Arrow stream."""
+    given: Any = sys.stdin.buffer
     with store.writer(url, author="benchmarks") as writer:
-        while name := sys.stdin.buffer.readline().decode().strip():
-            with pa.ipc.open_stream(sys.stdin.buffer) as rows:
+        while name := given.readline().decode().strip():
+            with pa.ipc.open_stream(given) as rows:
                 writer.load({name: rows}, f"generated {name}", bundle_id=f"generated {name}")
 
 
@@ -75,15 +77,12 @@ STEPS: dict[str, Callable[[str, str], None]] = {
 
 def measure(step: str, url: str, hub: str = "", source: Source | None = None) -> None:
     """Run a step in a process of its own; print its line of the table."""
+    process: Any
     begun = time.perf_counter()
     command = [sys.executable, __file__, "--step", step, url, hub]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdin is not None
-    assert process.stdout is not None
     with process.stdin as sink:
-        for name in source.tables if source else ():
-            reader = source.reader(name) if source else None
-            assert reader is not None
+        for name, reader in _read_tables(source):
             sink.write(f"{name}\n".encode())
             with pa.ipc.new_stream(sink, reader.schema) as stream:
                 for batch in reader:
@@ -92,6 +91,11 @@ def measure(step: str, url: str, hub: str = "", source: Source | None = None) ->
     if process.wait():
         sys.exit(f"{step} failed")
     print(f"| {step} | {time.perf_counter() - begun:.0f} | {peak_gb:.2f} |", flush=True)
+
+
+def _read_tables(source: Source | None) -> Iterator[tuple[str, pa.RecordBatchReader]]:
+    if source is not None:
+        yield from ((name, source.reader(name)) for name in source.tables)
 
 
 def run(step: str, url: str, hub: str) -> None:
@@ -111,15 +115,9 @@ def main() -> None:
     parser.add_argument("--evaluations", type=int, default=1_000_000)
     parser.add_argument("--pull", action="store_true", help="publish and pull it as well")
     given = parser.parse_args()
+    size = Size(kernels=given.kernels, evaluations=given.evaluations)
     print("| step | s | peak GB |\n|---|---:|---:|")
-    measure(
-        "load", given.lake, "", Source(Size(kernels=given.kernels, evaluations=given.evaluations))
-    )
-    with store.open(given.lake) as lake:
-        rows = sum(
-            lake.run(f"SELECT count(*) AS n FROM {name}").one()["n"] for name in lake.catalog.tables
-        )
-    print(f"{rows:,} rows", file=sys.stderr)
+    measure("load", given.lake, source=Source(size))
     measure("check", given.lake)
     if given.pull:
         with ExitStack() as held:
@@ -129,6 +127,10 @@ def main() -> None:
             hub = held.enter_context(HubServer())
             measure("publish", given.lake, hub.url)
             measure("pull", given.lake, hub.url)
+    with store.open(given.lake) as lake:
+        counts = " + ".join(f"(SELECT count(*) FROM {name})" for name in lake.catalog.tables)
+        rows = lake.run(f"SELECT {counts} AS n").one()
+    print(f"\n{rows['n']:,} rows" if rows else "")
     return None
 
 

@@ -7,8 +7,11 @@ import os
 import pickle
 import shutil
 import signal
+import time
 import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -332,6 +335,37 @@ def test_waiting_is_a_choice(writer: Writer, lake_url: str) -> None:
         (log,) = opened.run("FROM ducklake_snapshots('lake') WHERE author = 'tests' "
                             "AND commit_message = 'b'").rows()  # fmt: skip
     assert log["snapshot_id"] == snapshot
+
+
+def test_writers_that_wait_for_the_lock_share_one_commit(writer: Writer, lake_url: str) -> None:
+    before = writer.flush()
+    with ExitStack() as held, ThreadPoolExecutor(4) as threads:
+        others = [held.enter_context(store.writer(lake_url, author=f"w{n}")) for n in range(4)]
+        with writer.location.lock():
+            waiting = [
+                threads.submit(one.append, {"policies": [_policy(one.author)]}, one.author)
+                for one in others
+            ]
+            while spool.count_bundles(catalog.load(), writer.location.spool) < len(others):
+                time.sleep(0.01)
+        assert {one.result() for one in waiting} == {before + 1}
+    assert _count(writer, "policies") == len(others)
+
+
+def test_a_record_that_left_the_spool_without_a_commit_is_not_taken_for_stored(
+    writer: Writer, tmp_path: Path
+) -> None:
+    before = writer.append({"policies": [_policy("first")]}, "first")
+    place = writer._spool.write([_as_bundle("second")])
+    spool.forward(writer.location.spool, tmp_path / "other")
+    assert writer._drain(place) == before  # asked the lake
+    (group,) = spool.read_groups(catalog.load(), tmp_path / "other")
+    assert [one.bundle_id for record in group.records for one in record.bundles] == ["second"]
+
+
+def _as_bundle(name: str) -> Bundle:
+    rows = bundle.conform(catalog.load().table("policies"), [_policy(name)])
+    return Bundle(bundle_id=name, message=name, author="tests", tables={"policies": rows})
 
 
 def _file(header: bytes, rows: bytes = b"") -> bytes:

@@ -145,11 +145,10 @@ def test_a_schema_is_made_in_one_commit(writer: store.Writer) -> None:
 
 def test_options_left_out_by_a_killed_migration_are_set_later(writer: store.Writer) -> None:
     connection = writer._connection
-    count = "SELECT count(*) FROM __ducklake_metadata_lake.ducklake_metadata"
+    table = writer.location.qualify(f"{location.METADATA}.ducklake_metadata")
+    count = f"SELECT count(*) FROM {table}"
     (before,) = connection.execute(count).fetchone() or (0,)
-    connection.execute(
-        "DELETE FROM __ducklake_metadata_lake.ducklake_metadata WHERE scope IS NOT NULL"
-    )
+    connection.execute(f"DELETE FROM {table} WHERE scope IS NOT NULL")
     assert connection.execute(count).fetchone() != (before,)
     with store.writer(writer.location.url, author="again") as again:
         assert again._connection.execute(count).fetchone() == (before,)
