@@ -9,9 +9,6 @@ export FLYWHEEL_LAKE := $(LAKE)
 # With this variable, every process that a test starts would compile our modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-ON_SERVER := $(addprefix tests/,store/test_claims.py store/test_history.py pipelines/test_rules.py \
-	pipelines/test_contrastive.py)
-
 THOROUGH := --hypothesis-profile thorough
 
 .PHONY: demo test test-all lint docs lock clean
@@ -56,7 +53,7 @@ test: $(BIN)/.installed lint
 # with lakes on PostgreSQL.
 test-all: $(BIN)/.installed lint
 	pytest -q -n 3 --dist worksteal -rfER --durations 20 $(THOROUGH)
-	FLYWHEEL_TEST_LAKES=server pytest -q -n 3 --dist worksteal -rfERs $(THOROUGH) $(ON_SERVER)
+	FLYWHEEL_TEST_LAKES=server pytest -q -n 3 --dist worksteal -rfERs $(THOROUGH) tests/store tests/pipelines
 
 lint: $(BIN)/.installed
 	ruff check .

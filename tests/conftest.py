@@ -29,13 +29,17 @@ LONGEST = ("test_tiny.py", "test_types.py", "test_crash.py")
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Start the longest tests first, and try tests marked `clock` up to three times.
 
-    Of a test marked `repeats`, all but a few parameters become slow.
+    Of a test marked `repeats`, all but a few parameters become slow. Where the lakes of a run are on
+    a server, only tests that use one are selected.
 
     A busy machine exceeds any limit, so a `clock` test fails only where it fails every time; `-rR`
     names what was tried again. Without pytest-rerunfailures, and for all other tests, the first
     failure counts.
     """
     if ON_SERVER:
+        own = [item for item in items if "places" not in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=own)
+        items[:] = [item for item in items if item not in own]
         about_folders = pytest.mark.skip(reason="about the files of a lake in a folder")
         for item in items:
             if item.get_closest_marker("folder"):

@@ -19,7 +19,6 @@ from store.lake.attachment import attach, connect
 from store.lake.data_files.files import DataFiles
 from store.lake.location import METADATA, Location
 from store.lake.sql_files import read_sql
-from store.schema.sql_text import quote_values
 
 if TYPE_CHECKING:
     import duckdb
@@ -83,34 +82,10 @@ def hash_file(file: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def record_checksums(
-    connection: duckdb.DuckDBPyConnection, location: Location, files: Sequence[str]
-) -> None:
-    """Compute and insert checksums of new data files, in the transaction that commits them.
-
-    A user's own catalog may lack the table; such a lake has no checksums.
-    """
-    if not files or not has_table(connection, location):
-        return
-    # Files of a commit a moment ago are listed as new, too, and so are files that a killed writer
-    # left behind.
-    names = quote_values(tuple(_name(file) for file in files))
-    paths = quote_values(tuple(files))
-    known = connection.execute(
-        location.qualify(
-            f"SELECT path FROM {METADATA}.ducklake_data_file WHERE path IN ({names}) "
-            f"UNION ALL SELECT parse_filename(path) FROM lake.{TABLE} WHERE path IN ({paths})"
-        )
-    ).fetchall()
-    fresh = [file for file in files if (_name(file),) not in known]
-    if fresh:
-        insert_checksums(connection, location, fresh)
-
-
 def insert_checksums(
     connection: duckdb.DuckDBPyConnection, location: Location, files: Sequence[str]
 ) -> None:
-    """Insert the checksums of data files."""
+    """Compute and insert the checksums of data files, in the transaction that commits them."""
     import pyarrow as pa
 
     with ThreadPoolExecutor(_THREADS) as threads:
@@ -158,10 +133,6 @@ def list_files(location: Location) -> list[DataFile]:
         return list_attached_files(connection, location)
     finally:
         connection.close()
-
-
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]
 
 
 def _read_checksums(connection: duckdb.DuckDBPyConnection, location: Location) -> dict[str, str]:

@@ -8,7 +8,7 @@ import os
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from shlex import quote
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from store.errors import FlywheelError, LakeNotFound, LakeUnreachable
 from store.lake.host import READERS
+from store.lake.host.durable_file import write_durably
 from store.lake.host.mounts import require_local
 
 if TYPE_CHECKING:
@@ -139,6 +140,10 @@ class Location(ABC):
     @abstractmethod
     def write_move(self, move: Move | None) -> None:
         """Record a move durably, or forget it; call it under the lock."""
+
+    def keep_open(self) -> AbstractContextManager[None]:
+        """Keep what `lock` connects to open between the locks within."""
+        return nullcontext()
 
     def holds_lock(self) -> bool:
         """Whether this process still has the lock that it took; a server may end a session."""
@@ -299,7 +304,7 @@ class FolderLocation(Location):
 
     def write_salt(self, salt: bytes) -> None:
         """Write the salt into the file, readable by its owner only."""
-        _write_durably(self.root / SALT, salt)
+        write_durably(self.root / SALT, salt)
 
     def read_move(self) -> Move | None:
         """Return what a file beside the catalog says."""
@@ -313,7 +318,7 @@ class FolderLocation(Location):
         if move is None:
             (self.root / _MOVE).unlink(missing_ok=True)
         else:
-            _write_durably(self.root / _MOVE, json.dumps(asdict(move)).encode())
+            write_durably(self.root / _MOVE, json.dumps(asdict(move)).encode())
 
     @contextmanager
     def lock(self, *, moving: bool = False) -> Generator[None]:
@@ -339,12 +344,3 @@ class FolderLocation(Location):
         from store.lake.leases import FolderLeases
 
         return FolderLeases(self.root / "leases")
-
-
-def _write_durably(file: Path, content: bytes) -> None:
-    """Replace a file as a whole, readable by its owner only."""
-    partial = file.with_suffix(".partial")
-    with open(partial, "wb", 0, opener=lambda path, flags: os.open(path, flags, 0o600)) as handle:
-        handle.write(content)
-        os.fsync(handle.fileno())
-    partial.replace(file)

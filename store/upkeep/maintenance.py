@@ -6,7 +6,6 @@ import logging
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Generator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from store.errors import FlywheelError
 from store.lake import checksums, view_cache
 from store.lake.attachment import attach, connect
 from store.lake.checksums import hash_file
+from store.lake.data_files.files import NewFiles
 from store.lake.host.inlined_rows import wait_for_queries
 from store.lake.location import FolderLocation, Location
 from store.lake.reader import Lake
@@ -248,12 +248,13 @@ def _call(
 
     A commit that moves inlined rows waits for queries, and is given up if they take too long.
     """
-    began_s = time.time()
+    tables = connection.execute("SELECT table_name FROM ducklake_table_info('lake')").fetchall()
+    written = NewFiles(connection, location.files, [str(name) for (name,) in tables])
     connection.execute("BEGIN")
     connection.execute(_MESSAGE)
     for call in calls:
         connection.execute(call).fetchall()
-    location.files.sync(connection, began_s, ())
+    written.sync()
     with wait_for_queries(location) if moves_rows else nullcontext(True) as is_free:
         connection.execute("COMMIT" if is_free else "ROLLBACK")
     if not is_free:

@@ -72,7 +72,8 @@ class KeyIndex:
 
     def add(self, connection: duckdb.DuckDBPyConnection, keys: Mapping[str, Iterable[Key]]) -> int:
         """Add the keys of the commit that has just been made; return its snapshot."""
-        snapshot, moment = _read_newest(self._location, connection)
+        since = self._current[0] if self._current else 0
+        snapshot, moment = _read_newest(self._location, connection, since)
         # If there were other commits in between, the next `follow` finds them.
         if self._index is not None and self._current and snapshot == self._current[0] + 1:
             try:
@@ -88,8 +89,9 @@ class KeyIndex:
     def _follow(self, index: sqlite3.Connection, connection: duckdb.DuckDBPyConnection) -> int:
         import duckdb
 
-        newest = _read_newest(self._location, connection)
         self._current = index.execute("SELECT snapshot, moment FROM _state").fetchone()
+        since = self._current[0] if self._current else 0
+        newest = _read_newest(self._location, connection, since)
         if self._current == newest:
             return newest[0]
         if self._current and self._current[0] < newest[0]:
@@ -286,10 +288,19 @@ def _insert(index: sqlite3.Connection, name: str, digests: Iterable[tuple[bytes,
     index.executemany(f"INSERT OR IGNORE INTO {name} VALUES (?)", digests)
 
 
-def _read_newest(location: Location, connection: duckdb.DuckDBPyConnection) -> tuple[int, str]:
-    row = connection.execute(
-        location.qualify(f"SELECT snapshot_id, {_MOMENT} FROM {_SNAPSHOTS} ORDER BY 1 DESC LIMIT 1")
-    ).fetchone()
+def _read_newest(
+    location: Location, connection: duckdb.DuckDBPyConnection, since: int
+) -> tuple[int, str]:
+    """Return the newest snapshot and its time; `since` is one that is not newer, if it is there."""
+    for later in (f"WHERE snapshot_id >= {since}", ""):
+        # The database evaluates the condition, and sends all rows that keep it.
+        row = connection.execute(
+            location.qualify(
+                f"SELECT snapshot_id, {_MOMENT} FROM {_SNAPSHOTS} {later} ORDER BY 1 DESC LIMIT 1"
+            )
+        ).fetchone()
+        if row is not None:
+            break
     assert row is not None
     return int(row[0]), str(row[1])
 

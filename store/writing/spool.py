@@ -13,21 +13,17 @@ import os
 import shutil
 import threading
 import time
-import zlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import BinaryIO
 
 from store.errors import FlywheelError, LakeUnreachable
 from store.schema.catalog import Catalog
-from store.schema.tables import Table
-from store.writing.bundle import Bundle, conform, serialize
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from store.writing.bundle import Bundle
+from store.writing.record_format import CRC_BYTES, decode, encode
 
 OPEN = ".open"
 """Suffix of files that a writer appends to."""
@@ -35,7 +31,9 @@ SEALED = ".bundle"
 """Suffix of files that are complete."""
 GROUP_BUNDLES = 1024
 GROUP_BYTES = 256 << 20
-_CRC_BYTES = 4
+_TURN = "turn"
+_SNAPSHOT = "snapshot"
+_POLL_S = 0.005
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +47,8 @@ class Place:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether its file is in the spool. Call it under the lake's lock."""
+        """Whether its file is in the spool."""
+        # In the order in which they exist.
         return any(self.file.with_suffix(suffix).exists() for suffix in (OPEN, SEALED))
 
 
@@ -82,6 +81,52 @@ class Spool:
         self._handle: BinaryIO | None = None
         self._records = 0
         self._turn = threading.Lock()
+
+    @contextmanager
+    def take_turn(self, until: Place | None = None) -> Generator[int | None]:
+        """Hold this host's turn to commit the spool, and yield None. The lake's lock comes after.
+
+        If another writer commits the record `until` first, yield a snapshot that contains it,
+        without holding anything. The turn ends with its process, even if that is killed.
+        """
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            handle = open(self._folder / _TURN, "ab")  # noqa: SIM115
+        except OSError as error:
+            raise self._describe_failure(error) from error
+        with handle:
+            while (snapshot := self._find_snapshot(until)) is None:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    time.sleep(_POLL_S)
+                    continue
+                snapshot = self._find_snapshot(until)
+                break
+            yield snapshot
+
+    def note_snapshot(self, snapshot: int | None) -> None:
+        """Note the snapshot of a commit before its records leave the spool.
+
+        None says that records leave it which are not committed.
+        """
+        file = self._folder / _SNAPSHOT
+        if snapshot is None:
+            file.unlink(missing_ok=True)
+            return
+        partial = file.with_suffix(".partial")
+        partial.write_text(str(snapshot))
+        partial.replace(file)
+
+    def _find_snapshot(self, place: Place | None) -> int | None:
+        """Return a snapshot that contains a record, or None where it waits or that is unknown."""
+        if place is None or place.is_waiting:
+            return None
+        try:
+            text = (self._folder / _SNAPSHOT).read_text()
+        except FileNotFoundError:
+            return None
+        return int(text) if text.isdecimal() else None
 
     def close(self) -> None:
         """Close the file, which stays for the committer."""
@@ -177,7 +222,7 @@ def count_bundles(catalog: Catalog, folder: Path) -> int:
 
 
 def read_groups(catalog: Catalog, folder: Path) -> Iterator[Group]:
-    """Seal the files of a spool and yield their records in groups; call it under the lake's lock.
+    """Seal the files of a spool and yield their records in groups; call it in this host's turn.
 
     The caller removes the finished files of a group when it has committed the group.
     """
@@ -203,17 +248,20 @@ def read_groups(catalog: Catalog, folder: Path) -> Iterator[Group]:
 
 def forward(folder: Path, target: Path) -> int:
     """Move the files that wait in a spool to the spool of another lake; return how many."""
-    for file in folder.glob(f"*{OPEN}"):
-        _seal(file)
-    files = sorted(folder.glob(f"*{SEALED}"))
-    target.mkdir(parents=True, exist_ok=True)
-    for file in files:
-        partial = (target / file.name).with_suffix(".partial")
-        shutil.copyfile(file, partial)
-        sync(partial)
-        partial.replace(target / file.name)
-        sync(target)
-        file.unlink()  # a copy that a crash leaves is harmless: bundles are stored once
+    source = Spool(folder)
+    with source.take_turn():
+        source.note_snapshot(None)
+        for file in folder.glob(f"*{OPEN}"):
+            _seal(file)
+        files = sorted(folder.glob(f"*{SEALED}"))
+        target.mkdir(parents=True, exist_ok=True)
+        for file in files:
+            partial = (target / file.name).with_suffix(".partial")
+            shutil.copyfile(file, partial)
+            sync(partial)
+            partial.replace(target / file.name)
+            sync(target)
+            file.unlink()  # a copy that a crash leaves is harmless: bundles are stored once
     return len(files)
 
 
@@ -238,7 +286,7 @@ def _read_file(catalog: Catalog, file: Path) -> Iterator[Record]:
             start = handle.tell()
             head = handle.readline()
             try:
-                length = sum(json.loads(head)["tables"].values()) + _CRC_BYTES
+                length = sum(json.loads(head)["tables"].values()) + CRC_BYTES
                 data = head + handle.read(length)
                 if len(data) < len(head) + length:
                     return
@@ -259,87 +307,3 @@ def _decode_known(catalog: Catalog, data: bytes) -> tuple[list[Bundle], str | No
         return decode(catalog, data), None
     except FlywheelError as error:
         return [], str(error)
-
-
-def encode(bundles: Sequence[Bundle]) -> bytes:
-    """Return bundles as bytes: a line of JSON, one Arrow stream for each table, and a checksum.
-
-    The line states the bundles, how many rows of each table they have, and the length of each
-    stream in bytes. A stream contains the rows of all bundles. The last four bytes are the CRC-32
-    of all before them.
-    """
-    import pyarrow as pa
-
-    rows: dict[str, list[pa.Table]] = {}
-    for one in bundles:
-        for name, table in one.tables.items():
-            rows.setdefault(name, []).append(table)
-    parts = {
-        name: serialize(pa.concat_tables(some).combine_chunks()) for name, some in rows.items()
-    }
-    header = {
-        "bundles": [
-            {
-                "bundle_id": one.bundle_id,
-                "message": one.message,
-                "author": one.author,
-                "rows": {name: table.num_rows for name, table in one.tables.items()},
-            }
-            for one in bundles
-        ],
-        "tables": {name: len(part) for name, part in parts.items()},
-    }
-    whole = b"".join([json.dumps(header).encode(), b"\n", *parts.values()])
-    return whole + zlib.crc32(whole).to_bytes(_CRC_BYTES)
-
-
-def decode(catalog: Catalog, data: bytes) -> list[Bundle]:
-    """Read bundles back and verify their checksum.
-
-    Raises FlywheelError if they name tables or columns that the catalog lacks, ValueError if they
-    are incomplete.
-    """
-    if zlib.crc32(data[:-_CRC_BYTES]).to_bytes(_CRC_BYTES) != data[-_CRC_BYTES:]:
-        raise ValueError("the checksum differs")
-    try:
-        place = data.index(b"\n") + 1
-        header = json.loads(data[:place])
-        tables: dict[str, pa.Table] = {}
-        for name, length in header["tables"].items():
-            rows = _read_ipc(data[place : place + length])
-            tables[name] = _add_columns(catalog.table(name), rows)
-            place += length
-        # Earlier versions wrote one bundle into a file, and stated no number of rows.
-        whole = {name: rows.num_rows for name, rows in tables.items()}
-        return list(_split_bundles(header.get("bundles", [header | {"rows": whole}]), tables))
-    except FlywheelError:
-        raise
-    except Exception as error:  # damaged bytes end in exceptions of every kind
-        raise ValueError(repr(error)) from error
-
-
-def _split_bundles(
-    stated: Sequence[Mapping[str, Any]], tables: Mapping[str, pa.Table]
-) -> Iterator[Bundle]:
-    """Yield bundles with their parts of the rows."""
-    taken = dict.fromkeys(tables, 0)
-    for one in stated:
-        own: dict[str, pa.Table] = {}
-        for name, rows in one["rows"].items():
-            own[name] = tables[name].slice(taken[name], rows)
-            taken[name] += rows
-            if own[name].num_rows != rows:
-                raise ValueError(f"rows of {name} are missing")
-        words = {word: str(one[word]) for word in ("bundle_id", "message", "author")}
-        yield Bundle(tables=own, **words)
-
-
-def _add_columns(table: Table, rows: pa.Table) -> pa.Table:
-    """Return rows that were checked when they were spooled, with the columns added since then."""
-    return rows if rows.schema.equals(table.open_schema) else conform(table, rows)
-
-
-def _read_ipc(data: bytes) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.ipc.open_stream(data).read_all()

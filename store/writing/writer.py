@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from store.errors import CommitConflict, FlywheelError, LakeUnreachable, RowsRejected
 from store.lake import checksums
 from store.lake.attachment import attach, connect, find_newest_snapshot
+from store.lake.data_files.files import NewFiles
 from store.lake.location import Location
 from store.schema import catalog as catalogs
 from store.schema.migrate import migrate
@@ -48,7 +49,9 @@ class Writer:
         self._spool = Spool(location.spool)
         self._is_lost = False
         """Whether the connection is to be made again."""
+        self._held = ExitStack()
         try:
+            self._held.enter_context(location.keep_open())
             with location.lock(), self._explain_faults():
                 made = not location.exists
                 location.prepare()
@@ -71,6 +74,7 @@ class Writer:
         self._spool.close()
         self._keys.close()
         self._connection.close()
+        self._held.close()
 
     def append(
         self,
@@ -90,7 +94,7 @@ class Writer:
             RowsRejected: rows break a rule; nothing of the bundle is stored.
             CommitConflict: another program holds the lake's catalog; the bundle stays spooled.
         """
-        made = self._check(tables)
+        (made,) = check_bundles(self._connection, self._catalog, [tables])
         identity = bundle_id or bundles.hash_content(
             self.author, bundles.select_given(tables, made)
         )
@@ -120,7 +124,7 @@ class Writer:
             # Check each bundle separately to find the ones that break a rule.
             for one in given:
                 try:
-                    rows = self._check(one.tables)
+                    (rows,) = check_bundles(self._connection, self._catalog, [one.tables])
                     made.append(replace(one, author=self.author, tables=dict(rows)))
                 except RowsRejected as error:
                     refused = refused or error
@@ -188,9 +192,6 @@ class Writer:
 
         return Lake(self.location, at)
 
-    def _check(self, tables: Mapping[str, Rows]) -> dict[str, pa.Table]:
-        return check_bundles(self._connection, self._catalog, [tables])[0]
-
     def _store(self, made: list[Bundle], *, wait: bool) -> int:
         """Spool checked bundles, and unless told otherwise wait until they are committed."""
         place = self._spool.write(made)
@@ -202,13 +203,13 @@ class Writer:
 
     def _drain(self, until: Place | None = None) -> int:
         """Commit the spool in groups, unless a record is committed already; return the newest."""
-        with self._lock():
-            snapshot: int | None = None
-            # The previous holder of the lock committed files that are gone.
-            if until is None or until.is_waiting:
-                for group in spool.read_groups(self._catalog, self.location.spool):
-                    snapshot = self._commit_group(group)
-            self._seen = snapshot or find_newest_snapshot(self._connection)
+        with self._spool.take_turn(until) as snapshot:
+            if snapshot is None:
+                with self._lock():
+                    for group in spool.read_groups(self._catalog, self.location.spool):
+                        snapshot = self._commit_group(group)
+                    snapshot = snapshot or find_newest_snapshot(self._connection)
+            self._seen = snapshot
         return self._seen
 
     def _commit_group(self, group: Group) -> int:
@@ -232,6 +233,7 @@ class Writer:
             for number, error in refused.items():
                 for record, position in copies[fresh[number].bundle_id]:
                     rejected.keep_bundle(record, position, error)
+        self._spool.note_snapshot(snapshot)
         for file in group.finished:
             file.unlink(missing_ok=True)
         return snapshot
@@ -273,7 +275,8 @@ class Writer:
         self, message: str, *, bundles: int, of: list[Bundle] | None = None
     ) -> Generator[None]:
         authors = sorted({made.author for made in of}) if of else [self.author]
-        began_s = time.time()
+        given = {name for made in of for name in made.tables} if of else {*self._catalog.tables}
+        new = NewFiles(self._connection, self.location.files, given | {"ingest_log"})
         self._connection.execute("BEGIN")
         try:
             yield
@@ -282,9 +285,9 @@ class Writer:
                 "CALL lake.set_commit_message(?, ?, extra_info => ?)",
                 [authors[0] if len(authors) == 1 else "committer", message, extra],
             )
-            given = [name for made in of for name in made.tables] if of else self._catalog.tables
-            written = self.location.files.sync(self._connection, began_s, {*given, "ingest_log"})
-            checksums.record_checksums(self._connection, self.location, written)
+            written = new.sync()
+            if written and checksums.TABLE in self._catalog.tables:
+                checksums.insert_checksums(self._connection, self.location, written)
             self._connection.execute("COMMIT")
         except BaseException as error:
             self._rollback()

@@ -7,8 +7,11 @@ import os
 import pickle
 import shutil
 import signal
+import time
 import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -335,6 +338,37 @@ def test_waiting_is_a_choice(writer: Writer, lake_url: str) -> None:
     assert log["snapshot_id"] == snapshot
 
 
+def test_writers_that_wait_for_the_lock_share_one_commit(writer: Writer, lake_url: str) -> None:
+    before = writer.flush()
+    with ExitStack() as held, ThreadPoolExecutor(4) as threads:
+        others = [held.enter_context(store.writer(lake_url, author=f"w{n}")) for n in range(4)]
+        with writer.location.lock():
+            waiting = [
+                threads.submit(one.append, {"policies": [_policy(one.author)]}, one.author)
+                for one in others
+            ]
+            while spool.count_bundles(catalog.load(), writer.location.spool) < len(others):
+                time.sleep(0.01)
+        assert {one.result() for one in waiting} == {before + 1}
+    assert _count(writer, "policies") == len(others)
+
+
+def test_a_record_that_left_the_spool_without_a_commit_is_not_taken_for_stored(
+    writer: Writer, tmp_path: Path
+) -> None:
+    before = writer.append({"policies": [_policy("first")]}, "first")
+    place = writer._spool.write([_as_bundle("second")])
+    spool.forward(writer.location.spool, tmp_path / "other")
+    assert writer._drain(place) == before  # asked the lake
+    (group,) = spool.read_groups(catalog.load(), tmp_path / "other")
+    assert [one.bundle_id for record in group.records for one in record.bundles] == ["second"]
+
+
+def _as_bundle(name: str) -> Bundle:
+    rows = bundle.conform(catalog.load().table("policies"), [_policy(name)])
+    return Bundle(bundle_id=name, message=name, author="tests", tables={"policies": rows})
+
+
 def _file(header: bytes, rows: bytes = b"") -> bytes:
     whole = header + b"\n" + rows
     return whole + zlib.crc32(whole).to_bytes(4)
@@ -400,7 +434,7 @@ def test_an_append_cut_short_by_a_crash_was_never_acknowledged(writer: Writer) -
         for n, row in ((str(n), _policy(str(n))) for n in range(10))
     ]
     folder = writer.location.spool
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     unfinished = (b"", b"\0" * 512, whole[9][:5], whole[9][:-1], whole[9][:-9])
     for number, some in enumerate(unfinished):
         (folder / f"0-{number}.bundle").write_bytes(whole[number] + some)
@@ -413,7 +447,7 @@ def test_an_append_cut_short_by_a_crash_was_never_acknowledged(writer: Writer) -
 def test_a_spool_file_of_an_earlier_version_is_committed(writer: Writer) -> None:
     rows = bundle.serialize(bundle.conform(catalog.load().table("policies"), [_policy("old")]))
     folder = writer.location.spool
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "0.bundle").write_bytes(_file(_header(tables={"policies": len(rows)}), rows))
     writer.flush()
     assert _count(writer, "policies") == 1
@@ -579,7 +613,7 @@ def test_the_index_of_keys_is_made_anew_when_it_is_lost_or_damaged(writer: Write
     for number, damage in enumerate((lambda: index.unlink(), lambda: index.write_bytes(b"x" * 99))):
         writer.close()
         damage()
-        writer = store.writer(str(writer.location.root), author="tests")
+        writer = store.writer(writer.location.url, author="tests")
         with pytest.raises(RowsRejected, match="identifies one row"):
             writer.append({"evaluations": [JUDGED]}, "again")
         writer.append(BASE, "repeats only", bundle_id="base")
@@ -607,6 +641,7 @@ def test_the_index_of_keys_follows_other_ways_in(writer: Writer, lake_url: str) 
     assert integrity.check(writer.location) == []
 
 
+@pytest.mark.folder
 def test_a_lake_put_back_to_its_backup_is_not_taken_for_the_later_one(
     writer: Writer, tmp_path: Path
 ) -> None:
@@ -642,7 +677,7 @@ def test_data_files_are_on_disk_before_their_bundle_leaves_the_spool(
     writer.append({"kernels": [builders.kernel(str(n)) for n in range(30)]}, "many")
     writer.append({"policies": [_policy("a")]}, "inlined")
     maintenance.compact(writer.location)
-    files = {str(file) for file in writer.location.data.rglob("*.parquet")}
+    files = {str(file) for file in Path(writer.location.files.url).rglob("*.parquet")}
     assert len(files) >= 2
     assert files <= synced.keys()
     assert {str(Path(file).parent) for file in files} <= synced.keys()

@@ -183,7 +183,7 @@ def test_an_interrupt_ends_a_load(writer: store.Writer, place: int) -> None:
 @pytest.mark.parametrize("pause_s", [0.0, 0.02], ids=["at once", "slowly"])
 def test_a_load_ends_where_duckdb_cannot_write(writer: store.Writer, pause_s: float) -> None:
     """Slowly: one of DuckDB's threads waits for a piece while another finds that it cannot."""
-    folder = writer.location.data / "main" / "policies"
+    folder = Path(writer.location.files.url) / "main" / "policies"
     folder.parent.mkdir(exist_ok=True)
     folder.write_text("in the way")
     whole = _stream("policies", _policies())

@@ -139,20 +139,19 @@ def test_a_schema_is_made_in_one_commit(writer: store.Writer) -> None:
     with writer.reader() as opened:
         found = opened.run("FROM ducklake_snapshots('lake') ORDER BY snapshot_id").rows()
     assert [row["commit_message"] for row in found] == [None, "make the lake"]
-    again = store.writer(str(writer.location.root), author="again")
+    again = store.writer(writer.location.url, author="again")
     assert again.flush() == 1
     again.close()
 
 
 def test_options_left_out_by_a_killed_migration_are_set_later(writer: store.Writer) -> None:
     connection = writer._connection
-    count = "SELECT count(*) FROM __ducklake_metadata_lake.ducklake_metadata"
+    table = writer.location.qualify(f"{location.METADATA}.ducklake_metadata")
+    count = f"SELECT count(*) FROM {table}"
     (before,) = connection.execute(count).fetchone() or (0,)
-    connection.execute(
-        "DELETE FROM __ducklake_metadata_lake.ducklake_metadata WHERE scope IS NOT NULL"
-    )
+    connection.execute(f"DELETE FROM {table} WHERE scope IS NOT NULL")
     assert connection.execute(count).fetchone() != (before,)
-    with store.writer(str(writer.location.root), author="again") as again:
+    with store.writer(writer.location.url, author="again") as again:
         assert again._connection.execute(count).fetchone() == (before,)
 
 
@@ -186,7 +185,7 @@ def test_new_tables_and_columns_migrate_a_lake(writer: store.Writer, edit_catalo
         }
 
     edit_catalog(grow)
-    url = str(writer.location.root)
+    url = writer.location.url
     with store.open(url) as before:
         # The catalog is ahead of the lake: what is not there yet reads as typed NULLs.
         row = before.sql("SELECT plain, listed, nested, code FROM kernels").one()
@@ -209,7 +208,7 @@ def test_new_tables_and_columns_migrate_a_lake(writer: store.Writer, edit_catalo
             types = opened.sql("SELECT plain, listed, nested FROM kernels").arrow().schema.types
             assert types == [tables.to_arrow_type(kind) for kind in kinds.values()]
             assert opened.sql("FROM notes").arrow().num_rows == (at == snapshot)
-    maintenance.compact(location.FolderLocation(Path(url)))
+    maintenance.compact(location.Location.of(url))
     for at in (old, snapshot):
         with store.open(url, at) as opened:
             found = opened.sql(
@@ -219,7 +218,7 @@ def test_new_tables_and_columns_migrate_a_lake(writer: store.Writer, edit_catalo
             assert found[1:] == (
                 [{"plain": "p", "nested": [{"path": "a", "n": 1}]}] if at == snapshot else []
             )
-    assert integrity.check(location.FolderLocation(Path(url))) == []
+    assert integrity.check(location.Location.of(url)) == []
 
 
 REFUSED: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
@@ -253,8 +252,8 @@ def test_any_other_change_is_refused_and_changes_nothing(
 
     edit_catalog(grow_and_change)
     with pytest.raises(CatalogError, match=reason):
-        store.writer(str(writer.location.root), author="tests")
-    connection = attachment.connect()
+        store.writer(writer.location.url, author="tests")
+    connection = attachment.connect(to=writer.location)
     attachment.attach(connection, writer.location)
     assert attachment.find_newest_snapshot(connection) == snapshot
     columns = connection.execute("DESCRIBE lake.tasks").fetchall()
@@ -272,7 +271,7 @@ def test_a_bundle_spooled_before_the_catalog_grew_is_committed_after(
             colour={"type": "VARCHAR", "about": "New."}
         )
     )
-    with store.writer(str(writer.location.root), author="tests") as grown:
+    with store.writer(writer.location.url, author="tests") as grown:
         grown.flush()
         with grown.reader() as opened:
             assert opened.sql("SELECT colour FROM policies").rows() == [{"colour": None}]
@@ -284,7 +283,7 @@ def test_a_writer_goes_on_while_another_migrates(writer: store.Writer, edit_cata
             colour={"type": "VARCHAR", "about": "New."}
         )
     )
-    store.writer(str(writer.location.root), author="newer").close()
+    store.writer(writer.location.url, author="newer").close()
     writer.append({"policies": [builders.policy()]}, "an older catalog")
     with writer.reader() as opened:
         assert opened.sql("SELECT colour FROM policies").rows() == [{"colour": None}]

@@ -44,7 +44,7 @@ def _append(writer: store.Writer, name: str) -> None:
 
 
 def _run_past_store(location: Location, statement: str) -> None:
-    connection = connect()
+    connection = connect(to=location)
     attach(connection, location, writable=True)
     connection.execute("CALL lake.set_option('require_commit_message', false)")
     connection.execute(statement)
@@ -55,7 +55,7 @@ def _flip(location: Location, table: str) -> None:
     """Change a byte of the oldest file that the newest snapshot reads."""
     read = [one for one in checksums.list_files(location) if one.until is None]
     oldest = min((one for one in read if one.table == table), key=lambda one: one.since)
-    file = location.data / oldest.path
+    file = Path(location.files.url) / oldest.path
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 0x40
     file.write_bytes(data)
@@ -71,7 +71,7 @@ def test_damage_to_a_checked_file_is_found_by_a_full_check(location: Location) -
     assert _find(location, full=True) == [("kernels", "its files are as they were committed")]
     # A check that found a problem changes nothing about what is known to be whole.
     assert _find(location) == []
-    command = [sys.executable, "-m", "store", "check", "--lake", str(location.root)]
+    command = [sys.executable, "-m", "store", "check", "--lake", location.url]
     done = [
         subprocess.run([*command, *options], capture_output=True, check=False).returncode
         for options in ([], ["--full"])
@@ -84,7 +84,7 @@ def test_damage_to_a_checked_file_is_found_by_a_full_check(location: Location) -
 def test_a_checked_file_that_is_cut_short_or_missing_is_found(
     location: Location, damage: str
 ) -> None:
-    file = min((location.data / "main" / "kernels").glob("*.parquet"))
+    file = min((Path(location.files.url) / "main" / "kernels").glob("*.parquet"))
     if damage == "missing":
         file.unlink()
     else:
@@ -95,11 +95,13 @@ def test_a_checked_file_that_is_cut_short_or_missing_is_found(
 
 @pytest.mark.slow
 def test_damage_to_a_later_file_is_found(location: Location, writer: store.Writer) -> None:
-    before = set((location.data / "main" / "kernels").glob("*.parquet"))
+    before = set((Path(location.files.url) / "main" / "kernels").glob("*.parquet"))
     _append(writer, "second")
     assert _find(location) == []
     _append(writer, "third")
-    (later,) = sorted(set((location.data / "main" / "kernels").glob("*.parquet")) - before)[1:]
+    (later,) = sorted(
+        set((Path(location.files.url) / "main" / "kernels").glob("*.parquet")) - before
+    )[1:]
     data = bytearray(later.read_bytes())
     data[len(data) // 2] ^= 0x40
     later.write_bytes(data)
@@ -160,7 +162,15 @@ def test_compaction_and_expiry_leave_a_lake_that_is_checked(
 
 
 @pytest.mark.repeats(run=1)
-@pytest.mark.parametrize("change", ["moved", "restored", "damaged record", "other rules"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param("moved", marks=pytest.mark.folder),
+        pytest.param("restored", marks=pytest.mark.folder),
+        "damaged record",
+        "other rules",
+    ],
+)
 def test_a_record_of_another_lake_or_of_other_rules_is_not_used(
     location: Location, writer: store.Writer, tmp_path: Path, change: str
 ) -> None:

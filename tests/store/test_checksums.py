@@ -48,7 +48,7 @@ def _fill(writer: store.Writer) -> None:
 
 
 def _file(location: Location, table: str) -> Path:
-    (file,) = (location.data / "main" / table).glob("*.parquet")
+    (file,) = (Path(location.files.url) / "main" / table).glob("*.parquet")
     return file
 
 
@@ -120,7 +120,7 @@ def test_every_byte_of_a_file_counts(writer: store.Writer) -> None:
     assert {one.table for one in files} == {"kernels", "evaluations", "timings"}
     assert checksums.find_damage(files) == []
     (one,) = [one for one in files if one.table == "timings"]
-    file = writer.location.data / one.path
+    file = Path(writer.location.files.url) / one.path
     whole = file.read_bytes()
     for place in range(0, len(whole), 37):
         _flip(file, place)
@@ -130,6 +130,7 @@ def test_every_byte_of_a_file_counts(writer: store.Writer) -> None:
     assert checksums.find_damage([one]) == []
 
 
+@pytest.mark.folder
 def test_a_changed_text_is_found_even_without_a_checksum(writer: store.Writer) -> None:
     _fill(writer)
     _forget(writer.location)
@@ -171,7 +172,7 @@ def test_a_lake_without_the_table_is_checked_and_compacted(
     assert "`store init` makes it" in caplog.text
     # Opening it for writing makes the table, and from then on files have their checksum.
     writer.close()
-    with store.writer(str(writer.location.root), author="tests") as again:
+    with store.writer(writer.location.url, author="tests") as again:
         kernels = [builders.kernel(f"more {number}") for number in range(MANY)]
         again.append({"kernels": kernels}, "more")
     unrecorded = [one for one in checksums.list_files(writer.location) if one.sha256 is None]
@@ -200,7 +201,7 @@ def test_files_of_loads_compactions_and_expiry_have_their_checksum(writer: store
         row = opened.sql("SELECT count(*) - count(DISTINCT path) AS n FROM file_checksums").one()
         assert row == {"n": 0}
     # They stay in the catalog: a file of checksums would itself want one.
-    assert not list(writer.location.data.glob("main/file_checksums/*"))
+    assert not list(Path(writer.location.files.url).glob("main/file_checksums/*"))
 
 
 def test_a_file_that_a_killed_commit_left_has_one_checksum(writer: store.Writer) -> None:
@@ -223,6 +224,7 @@ def test_damaged_files_are_not_merged_or_published_as_good_ones(writer: store.Wr
     assert len(checksums.list_files(writer.location)) == 3
 
 
+@pytest.mark.folder
 def test_a_backup_has_the_checksums_and_takes_no_damaged_file(
     writer: store.Writer, tmp_path: Path
 ) -> None:
@@ -266,6 +268,7 @@ def _scribble(file: Path) -> None:
 
 
 @pytest.mark.repeats(run=1)
+@pytest.mark.folder
 @pytest.mark.parametrize(
     "damage",
     [
@@ -304,7 +307,7 @@ def test_the_command_reports_damage_and_ends_with_3(writer: store.Writer) -> Non
     _fill(writer)
     file = _file(writer.location, "kernels")
     _flip(file, 200)
-    command = [sys.executable, "-m", "store", "check", "--lake", str(writer.location.root)]
+    command = [sys.executable, "-m", "store", "check", "--lake", writer.location.url]
     ended = subprocess.run(
         [*command, "--format", "json"], capture_output=True, text=True, check=False
     )
@@ -327,7 +330,7 @@ def test_other_damage_is_reported_as_well(writer: store.Writer) -> None:
 
 
 def _run_past_store(location: Location, statement: str) -> None:
-    connection = connect()
+    connection = connect(to=location)
     attach(connection, location, writable=True)
     connection.execute("CALL lake.set_option('require_commit_message', false)")
     connection.execute(statement)

@@ -223,6 +223,7 @@ def test_a_file_that_is_cut_short_is_made_anew(lake_url: str, history: History) 
     assert files(lake_url) == before
 
 
+@pytest.mark.folder
 def test_a_lake_put_back_to_a_backup_uses_nothing_of_the_time_after_it(
     lake_url: str, history: History, tmp_path: Path
 ) -> None:

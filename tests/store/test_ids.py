@@ -165,7 +165,7 @@ def test_check_finds_ids_that_went_past_the_store(writer: store.Writer) -> None:
     for table in BOUND:
         writer.append(_base(table), f"for {table}")
         writer.append({table: [GOOD[table]]}, table)
-    connection = attachment.connect()
+    connection = attachment.connect(to=writer.location)
     attachment.attach(connection, writer.location, writable=True)
     connection.execute("CALL lake.set_option('require_commit_message', false)")
     for table in BOUND:

@@ -44,7 +44,7 @@ def _rows(count: int, start: int = 0) -> dict[str, list[builders.Row]]:
 
 @contextmanager
 def _index(location: Location) -> Iterator[tuple[KeyIndex, duckdb.DuckDBPyConnection]]:
-    connection = connect()
+    connection = connect(to=location)
     attach(connection, location, writable=True)
     keys = KeyIndex(location, catalog.load())
     try:
@@ -58,7 +58,7 @@ def _index(location: Location) -> Iterator[tuple[KeyIndex, duckdb.DuckDBPyConnec
 
 def _assert_as_scanned(location: Location) -> None:
     """Ask the index about every stored key and about as many that are not stored."""
-    with store.open(str(location.root)) as lake:
+    with store.open(location.url) as lake:
         stored: dict[str, set[Key]] = {}
         for table in lake.catalog.tables.values():
             names = ", ".join(f'"{name}"' for name in table.key)
@@ -102,7 +102,7 @@ def test_a_lost_or_damaged_index_is_made_anew(writer: store.Writer, damage: str)
             part.write_bytes(part.read_bytes()[:5000])
         else:
             part.write_bytes(b"no database" * 1000)
-    with store.writer(str(writer.location.root), author="tests") as other:
+    with store.writer(writer.location.url, author="tests") as other:
         with pytest.raises(RowsRejected, match="identifies one row"):
             other.append({"evaluations": rows["evaluations"]}, "again")
         other.append(_rows(2, start=3), "two")
@@ -147,19 +147,20 @@ with store.writer(sys.argv[1], author="tests") as writer:
 """
     writer.append(_rows(1), "one")
     run = subprocess.run(
-        [sys.executable, "-c", script, str(writer.location.root)],
+        [sys.executable, "-c", script, writer.location.url],
         env={"PYTHONPATH": str(Path(builders.__file__).parent), "PATH": ""},
         check=False,
     )
     assert run.returncode == 9
     before = writer.flush()
-    assert store.open(str(writer.location.root)).snapshot == before
+    assert store.open(writer.location.url).snapshot == before
     writer.append({"kernels": [builders.kernel("last words")]}, "the same")
     _assert_as_scanned(writer.location)
     with writer.reader() as lake:
         assert lake.sql("SELECT count(*) AS n FROM kernels").one() == {"n": 2}
 
 
+@pytest.mark.folder
 def test_a_lake_put_back_to_a_backup_is_read_anew(writer: store.Writer, tmp_path: Path) -> None:
     root = writer.location.root
     writer.append(_rows(1), "one")

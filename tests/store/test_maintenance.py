@@ -74,7 +74,7 @@ def _fill(writer: store.Writer, bundles: int = 4) -> list[int]:
 
 
 def _contents(location: Location, at: int | str | None) -> dict[str, list[dict[str, Any]]]:
-    with store.open(str(location.root), at) as opened:
+    with store.open(location.url, at) as opened:
         return {
             name: opened.run(f"FROM {name} ORDER BY ALL").rows()
             for name in ("tasks", "kernels", "evaluations", "timings", "devices", "tags")
@@ -84,7 +84,7 @@ def _contents(location: Location, at: int | str | None) -> dict[str, list[dict[s
 @contextmanager
 def _open_raw(location: Location) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open the lake as a program would that goes past the store."""
-    connection = connect()
+    connection = connect(to=location)
     attach(connection, location, writable=True)
     connection.execute("CALL lake.set_option('require_commit_message', false)")
     try:
@@ -102,6 +102,7 @@ def _rules(location: Location) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.folder
 def test_compaction_waits_for_queries_before_it_moves_rows(
     writer: store.Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,7 +125,7 @@ def test_compaction_puts_rows_into_files_and_changes_no_snapshot(writer: store.W
     assert done.files_after > 0
     assert done.bytes_after > 0
     assert {at: _contents(writer.location, at) for at in [*snapshots, "v1"]} == before
-    files = pl.read_parquet(writer.location.data / "main" / "kernels" / "*.parquet")
+    files = pl.read_parquet(Path(writer.location.files.url) / "main" / "kernels" / "*.parquet")
     assert files.height == len(snapshots)
     with writer.reader() as opened:
         assert opened.run("FROM ducklake_snapshots('lake') WHERE author IS NULL").rows() == [
@@ -246,7 +247,7 @@ def test_check_finds_a_torn_bundle(writer: store.Writer) -> None:
 def test_check_finds_a_missing_file(writer: store.Writer) -> None:
     _fill(writer)
     maintenance.compact(writer.location)
-    file = next((writer.location.data / "main").glob("kernels/*.parquet"))
+    file = next((Path(writer.location.files.url) / "main").glob("kernels/*.parquet"))
     file.unlink()
     assert _rules(writer.location)["kernels"] == ["its files are as they were committed"]
 
@@ -267,7 +268,7 @@ def test_young_leftovers_of_killed_commits_are_a_note_and_old_ones_go(
     caplog.set_level(logging.INFO, "store")
     _fill(writer, 1)
     maintenance.compact(writer.location)
-    folder = writer.location.data / "main" / "kernels"
+    folder = Path(writer.location.files.url) / "main" / "kernels"
     file = next(folder.glob("*.parquet"))
     leftover, old = folder / "ducklake-leftover.parquet", folder / "ducklake-old.parquet"
     shutil.copy(file, leftover)
@@ -290,6 +291,7 @@ def test_waiting_bundles_are_a_note(writer: store.Writer, caplog: pytest.LogCapt
     assert "1 bundles wait" in caplog.text
 
 
+@pytest.mark.folder
 def test_a_backup_opens_as_the_same_lake(writer: store.Writer, tmp_path: Path) -> None:
     first = _fill(writer)[-1]
     writer.append({"kernels": [builders.kernel(f"many {n}") for n in range(30)]}, "a file")
@@ -316,17 +318,19 @@ def test_a_backup_opens_as_the_same_lake(writer: store.Writer, tmp_path: Path) -
     assert integrity.check(copy) == []
 
 
+@pytest.mark.folder
 def test_a_backup_spares_other_lakes_and_itself(writer: store.Writer, tmp_path: Path) -> None:
     other = tmp_path / "other"
     store.writer(str(other), author="tests").close()
     with pytest.raises(FlywheelError, match="holds another lake"):
         maintenance.backup(writer.location, other)
-    for inside in (writer.location.root, writer.location.data / "copy"):
+    for inside in (writer.location.root, Path(writer.location.files.url) / "copy"):
         with pytest.raises(FlywheelError, match="is inside the lake itself"):
             maintenance.backup(writer.location, inside)
     assert integrity.check(FolderLocation(other)) == []
 
 
+@pytest.mark.folder
 @pytest.mark.slow
 def test_a_moved_lake_is_read_and_written_where_it_lies(
     writer: store.Writer, tmp_path: Path
@@ -392,6 +396,7 @@ def _hold(location: Location, seconds: float = 0.0) -> subprocess.Popen[str]:
     return other
 
 
+@pytest.mark.folder
 def test_a_foreign_lock_on_the_catalog_is_waited_for(writer: store.Writer) -> None:
     with _hold(writer.location, 1.5) as other:
         snapshot = writer.append({"kernels": [builders.kernel("waited")]}, "waited")
@@ -400,6 +405,7 @@ def test_a_foreign_lock_on_the_catalog_is_waited_for(writer: store.Writer) -> No
         assert opened.sql("SELECT count(*) AS n FROM kernels").one() == {"n": 1}
 
 
+@pytest.mark.folder
 def test_a_lock_that_stays_is_reported_and_the_bundle_kept(
     writer: store.Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -419,7 +425,7 @@ def test_a_lock_that_stays_is_reported_and_the_bundle_kept(
 def test_a_load_writes_one_file_a_table(writer: store.Writer) -> None:
     rows = [builders.kernel(f"n{n}") for n in range(300)]
     writer.load({"kernels": rows}, "kernels", bundle_id="kernels")
-    assert len(list((writer.location.data / "main" / "kernels").glob("*.parquet"))) == 1
+    assert len(list((Path(writer.location.files.url) / "main" / "kernels").glob("*.parquet"))) == 1
 
 
 @pytest.mark.slow

@@ -11,13 +11,14 @@ import time
 from pathlib import Path
 
 import builders
+import psycopg
 import pytest
-from postgres_server import PostgresServer
+from postgres_server import OWNER, PostgresServer
 
 import store
 from store.errors import FlywheelError, LakeNotFound, LakeUnreachable, RowsRejected, UnsafeSQL
 from store.lake.location import Location
-from store.lake.server.location import ServerLocation
+from store.lake.server.location import SESSION, ServerLocation
 from store.upkeep import integrity, maintenance
 
 TASK, KERNEL, DEVICE = builders.task(), builders.kernel(), builders.device()
@@ -118,6 +119,31 @@ def test_a_holder_whose_session_is_lost_cannot_commit(url: str) -> None:
         other.flush()  # the bundle is in the spool of this host
     with store.open(url) as lake:
         assert lake.sql("SELECT count(*) AS n FROM policies").rows() == [{"n": 1}]
+
+
+def test_a_writer_locks_in_one_session_and_opens_another_when_it_ends(
+    url: str, server: PostgresServer
+) -> None:
+    fill(url)
+    target = f"host=127.0.0.1 port={server.port} user={OWNER} dbname=postgres"
+    named = f"{SESSION}{os.getpid()}"
+    of_writer = "FROM pg_stat_activity WHERE application_name = %s"
+    with store.writer(url, author="tests") as writer, psycopg.connect(target) as session:
+
+        def append(name: str) -> int:
+            rows = {"policies": [{"policy_id": name, "name": name, "kind": "person"}]}
+            writer.append(rows, name)
+            (pid,) = session.execute(f"SELECT pid {of_writer}", [named]).fetchall()
+            session.rollback()
+            return int(pid[0])
+
+        first = append("a")
+        assert append("b") == first
+        session.execute(f"SELECT pg_terminate_backend(pid) {of_writer}", [named])
+        session.rollback()
+        assert append("c") != first
+        with writer.reader() as lake:
+            assert lake.sql("SELECT count(*) AS n FROM policies").one() == {"n": 3}
 
 
 class _Nothing:

@@ -152,13 +152,13 @@ class BucketFiles(DataFiles):
             while piece := source.read(PIECE_BYTES):
                 target.write(piece)
 
-    def sync(
+    def list_new(
         self,
         connection: duckdb.DuckDBPyConnection,
         since_s: float,
         tables: Collection[str],
     ) -> list[str]:
-        """Return the new files of these tables."""
+        """Return the paths of new files."""
         oldest = name_file(since_s)
         # Listing by what the names of old and future files have in common takes one request for
         # each table, however many files it has.
@@ -176,6 +176,9 @@ class BucketFiles(DataFiles):
         rows = connection.execute(listed).fetchall()
         paths = [str(row[0]).removeprefix(f"{self.url}/") for row in rows]
         return [path for path in paths if path.rpartition("/")[2] >= oldest]
+
+    def sync(self, paths: Collection[str]) -> None:
+        """Do nothing: what is in a bucket is durable."""
 
 
 def _read_endpoint() -> str | None:

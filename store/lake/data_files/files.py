@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,17 +53,21 @@ class DataFiles(ABC):
         """Let a connection read and write the files, and nothing else with the same rights."""
 
     @abstractmethod
-    def sync(
+    def list_new(
         self,
         connection: duckdb.DuckDBPyConnection,
         since_s: float,
         tables: Collection[str],
     ) -> list[str]:
-        """Make files of these tables durable that were written since a time; return their paths.
+        """Return the paths of files of these tables that were written since a time.
 
-        Call it before the commit that names them. The names of files contain their time (UUIDv7).
-        The answer may contain some of a commit shortly before.
+        The names of files contain their time (UUIDv7) by the clock of the host that wrote them. The
+        answer may contain some that were written shortly before.
         """
+
+    @abstractmethod
+    def sync(self, paths: Collection[str]) -> None:
+        """Make files durable; call it before the commit that names them."""
 
     def locate(self, path: str) -> str:
         """Return the name by which DuckDB reads a file."""
@@ -164,26 +170,54 @@ class FolderFiles(DataFiles):
         partial.replace(target)
         _sync(str(target.parent))
 
-    def sync(
+    def list_new(
         self,
         connection: duckdb.DuckDBPyConnection,
         since_s: float,
         tables: Collection[str],
     ) -> list[str]:
-        """Force new files to disk; DuckDB leaves it to the system when they reach it."""
+        """Return the paths of new files."""
         oldest = name_file(since_s)
-        names: list[str] = []
-        written: list[Path] = []
-        for folder in (self.folder / "main").glob("*/"):
-            with os.scandir(folder) as entries:
-                new = [entry.path for entry in entries if entry.name >= oldest]
-            if new:
-                written += [Path(path) for path in new if path.endswith(".parquet")]
-                names += [*new, *map(str, (folder, folder.parent, self.folder))]
+        found: list[str] = []
+        for table in tables:
+            with suppress(FileNotFoundError), os.scandir(self.folder / "main" / table) as entries:
+                found += [
+                    f"main/{table}/{entry.name}"
+                    for entry in entries
+                    if entry.name >= oldest and entry.name.endswith(".parquet")
+                ]
+        return found
+
+    def sync(self, paths: Collection[str]) -> None:
+        """Force files, and the folders that name them, to disk; DuckDB leaves it to the system."""
+        files = [self.folder / path for path in paths]
+        folders = [folder for file in files for folder in (file.parent, *file.parents[1:3])]
         # All at once, so that the file system writes its journal once instead of for each file.
         with ThreadPoolExecutor(_THREADS) as threads:
-            list(threads.map(_sync, dict.fromkeys(names)))
-        return [file.relative_to(self.folder).as_posix() for file in written]
+            list(threads.map(_sync, dict.fromkeys(map(str, [*files, *folders]))))
+
+
+class NewFiles:
+    """The data files that a transaction writes; make one under the lake's lock before it begins."""
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, files: DataFiles, tables: Collection[str]
+    ) -> None:
+        self._connection = connection
+        self._files = files
+        self._tables = tables
+        self._began_s = time.time()
+        # Those of a commit a moment ago, and those that a killed writer left.
+        self._before = self._list()
+
+    def sync(self) -> list[str]:
+        """Make the files durable, before the commit that names them; return their paths."""
+        written = sorted(self._list() - self._before)
+        self._files.sync(written)
+        return written
+
+    def _list(self) -> set[str]:
+        return set(self._files.list_new(self._connection, self._began_s, self._tables))
 
 
 def open_data_files(url: str) -> DataFiles:

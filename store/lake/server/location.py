@@ -17,7 +17,7 @@ import os
 import secrets
 import shlex
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, LiteralString, cast
@@ -28,6 +28,7 @@ from store.lake.data_files.files import DataFiles, open_data_files
 from store.lake.leases import Leases
 from store.lake.location import SALT_BYTES, Location, Move
 from store.lake.server.leases import ServerLeases
+from store.lake.server.lock_session import LockSession
 from store.lake.sql_files import read_sql
 
 if TYPE_CHECKING:
@@ -40,7 +41,14 @@ MARKER = "flywheel.lake"
 """File among the data files that names the lake they belong to."""
 SESSION = "kernel-flywheel "
 """Beginning of the names of sessions; the number of the process follows."""
-_CONNECT_S = 10
+_TIMEOUTS = {
+    "connect_timeout": 10,
+    # The network may drop a session without a word.
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 4,
+    "tcp_user_timeout": 30_000,
+}
 _LONGEST_NAME = 63
 _INSTALL = "pip install 'kernel-flywheel[server]'"
 
@@ -66,6 +74,12 @@ class ServerLocation(Location):
         self._given_files = data
         self._token = secrets.token_hex(16)
         self._session: Session | None = None
+        """The session that holds the lock."""
+        self._lock_session = LockSession(
+            connect=self._connect,
+            lock=lambda session: self._run(session, "lock", name=schema),
+            unlock=lambda session: self._run(session, "unlock", name=schema),
+        )
         self._is_fenced = False
         """Whether the trigger is known to be there."""
         self.root = self._choose_root()
@@ -218,11 +232,14 @@ class ServerLocation(Location):
             self._run(session, "create_move")
             self._run(session, "write_move", move=text)
 
+    def keep_open(self) -> AbstractContextManager[None]:
+        """Take the locks within in one session of the server."""
+        return self._lock_session.keep_open()
+
     @contextmanager
     def lock(self, *, moving: bool = False) -> Generator[None]:
         """Hold the lock of the database, which it releases when this session ends."""
-        with self._connect() as session:
-            self._run(session, "lock", name=self._schema)
+        with self._lock_session.hold() as session:
             if not moving:
                 self.refuse_move(self._read_move(session))
             if not self._is_fenced:
@@ -260,8 +277,8 @@ class ServerLocation(Location):
             raise LakeUnreachable(
                 "a lake on a PostgreSQL server needs further packages", f"Run {_INSTALL}."
             ) from error
-        own = {"connect_timeout": _CONNECT_S, "application_name": f"{SESSION}{os.getpid()}"}
-        parameters: dict[str, Any] = own | self._connection
+        own = {"application_name": f"{SESSION}{os.getpid()}"}
+        parameters: dict[str, Any] = own | _TIMEOUTS | self._connection
         try:
             return psycopg.connect(**parameters, autocommit=True)
         except psycopg.Error as error:

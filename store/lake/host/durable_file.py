@@ -1,0 +1,15 @@
+"""A small file that survives a crash of the host."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_durably(file: Path, content: bytes) -> None:
+    """Replace a file as a whole, readable by its owner only."""
+    partial = file.with_suffix(".partial")
+    with open(partial, "wb", 0, opener=lambda path, flags: os.open(path, flags, 0o600)) as handle:
+        handle.write(content)
+        os.fsync(handle.fileno())
+    partial.replace(file)

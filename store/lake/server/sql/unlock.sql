@@ -1,0 +1,2 @@
+-- Release the lock of all commits.
+SELECT pg_advisory_unlock(hashtextextended(%(name)s, 0))
