@@ -1,11 +1,11 @@
 -- One row per session that set a new best speedup for its task, workload, device and baseline.
 -- This is the running maximum, over time, of the speedup's lower bound, as in all rankings.
--- Quarantined and nonequivalent kernels are left out, so a record that was taken back disappears
--- from the curve.
+-- Only the clock and the precision that rank the task count (default_clocks). Quarantined and
+-- nonequivalent kernels are left out, so a record that was taken back disappears from the curve.
 WITH ordered AS (
     SELECT
         task_id, workload_id, device, baseline, kernel_id, session_id, measured_at,
-        speedup, speedup_low, speedup_high,
+        speedup, speedup_low, speedup_high, clock, "precision",
         max(speedup_low) OVER (
             PARTITION BY task_id, workload_id, device, baseline
             ORDER BY measured_at, session_id
@@ -21,6 +21,8 @@ SELECT
     workloads."name" AS workload,
     ordered.device,
     ordered.baseline,
+    ordered.clock,
+    ordered."precision",
     ordered.measured_at,
     ordered.speedup,
     ordered.speedup_low,

@@ -2,7 +2,7 @@
 -- Sessions that set a new best speedup over eager for their task and device, by the lower end of
 -- its interval.
 SELECT
-    task, speedup, speedup_low, speedup_high, device, previous_low, policy, kernel_id, measured_at,
+    task, speedup, speedup_low, speedup_high, device, clock, previous_low, policy, kernel_id, measured_at,
     task_id
 FROM "history"
 WHERE baseline = 'eager'
