@@ -24,7 +24,7 @@ import httpx2
 
 import store
 
-DEADLINE_S = 60.0
+DEADLINE_S = 600.0
 AIM_MS = 200
 AIM_BYTES = 300_000
 

@@ -170,8 +170,10 @@ def _draw_records(rows: list[Row]) -> Sequence[Chart]:
 
 
 def _draw_statuses(rows: list[Row]) -> Sequence[Chart]:
+    # A chart with one status has no legend.
+    only = f", all {rows[0]['status']}" if len({row["status"] for row in rows}) == 1 else ""
     bars = [
-        charts.Bar(label=device, parts={row["status"]: row["kernels"] for row in mine})
+        charts.Bar(label=f"{device}{only}", parts={row["status"]: row["kernels"] for row in mine})
         for (device,), mine in group_rows(rows, ["device"]).items()
     ]
     return [Chart(svg=charts.draw_bars("statuses", bars, charts.Axis(label="kernels")))]

@@ -32,7 +32,7 @@ READERS = max(2, min(4, os.cpu_count() or 1))
 """Number of readers, and of statements that run at the same time."""
 REFRESH_S = 2.0
 """Seconds between looks for a new snapshot."""
-_PATIENCE_S = 3.0
+_PATIENCE_S = 10.0
 """Seconds until a note explains why the first reader opens late."""
 _KEPT_BYTES = 128_000_000
 
