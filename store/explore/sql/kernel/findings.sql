@@ -12,5 +12,5 @@ SELECT
 FROM finding_standings AS findings
 INNER JOIN kernels ON kernels.kernel_id = findings.kernel_id
 WHERE findings.kernel_id = $kernel
-ORDER BY
-    coalesce(findings.confidence, 1) DESC, findings.line, findings.class, findings.finding_id
+ORDER BY coalesce(findings.confidence, 1) DESC, findings.line, findings.class,
+    findings.finding_id
