@@ -17,7 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import httpx2
@@ -82,7 +82,7 @@ def quantile(values: list[float], share: float) -> float:
 
 
 @contextmanager
-def run_server(lake: str) -> Iterator[str]:
+def run_server(lake: str) -> Generator[str]:
     """Run `store explore` on a free port; yield its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
