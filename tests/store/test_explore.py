@@ -25,6 +25,7 @@ from store.explore.server import decisions, exports, live
 from store.explore.server.app import find_pages
 from store.explore.server.readers import Readers
 from store.guard.query_process import QueryProcess
+from store.lake import view_cache
 from store.lake.limits import QueryLimits
 from store.lake.location import Location
 
@@ -440,6 +441,19 @@ def test_a_pinned_server_stays_at_its_snapshot(lake: Path) -> None:
             return readers.newest, await readers.resolve(None)
 
     assert asyncio.run(run()) == (1, 1)
+
+
+def test_cached_views_are_written_before_a_page_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view_cache, "LARGE_ROWS", 1)
+    folder = write_lake(tmp_path / "lake")
+
+    async def run() -> set[str]:
+        async with Readers(Location.of(str(folder)), None, QueryLimits()):
+            return {file.name.partition("-")[0] for file in folder.glob("derived/*.parquet")}
+
+    assert asyncio.run(run()) == set(view_cache.SOURCES)
 
 
 @pytest.mark.parametrize("file", QUESTIONS, ids=lambda file: f"{file.parent.name}/{file.stem}")
