@@ -15,7 +15,7 @@ GPU, CPU = b.device("H200", kind="cuda"), b.device("laptop")
 SIZES = b.workload(TASK)
 BOTH, STRICT, WRONG, CHEAT = (b.kernel(name) for name in ("both", "strict", "wrong", "cheat"))
 
-Ask = Callable[[str], list[dict[str, Any]]]
+Ask = Callable[..., list[dict[str, Any]]]
 
 
 def judge(
