@@ -17,14 +17,14 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import httpx2
 
 import store
 
-DEADLINE_S = 60.0
+DEADLINE_S = 600.0
 AIM_MS = 200
 AIM_BYTES = 300_000
 
@@ -82,7 +82,7 @@ def quantile(values: list[float], share: float) -> float:
 
 
 @contextmanager
-def run_server(lake: str) -> Iterator[str]:
+def run_server(lake: str) -> Generator[str]:
     """Run `store explore` on a free port; yield its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -93,13 +93,7 @@ def run_server(lake: str) -> Iterator[str]:
         found = re.match(r"(http://\S+)/ ", server.stdout.readline())
         assert found, "the server did not start"
         try:
-            until = time.monotonic() + DEADLINE_S
-            while time.monotonic() < until:
-                try:
-                    httpx2.get(f"{found[1]}/sql", timeout=DEADLINE_S)
-                    break
-                except httpx2.ConnectError:
-                    time.sleep(0.1)
+            httpx2.get(f"{found[1]}/sql", timeout=None)  # a large lake may take minutes to open
             yield found[1]
         finally:
             server.terminate()

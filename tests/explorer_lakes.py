@@ -67,6 +67,7 @@ def write_lake(folder: Path, *, hostile: bool = False) -> Path:
         made["evaluations"].append(judged)
         base = [(1 + i / 4) * (1 + j / 1000) for j in range(8)]
         made["timings"] += b.session(judged, [1.0] * 8, eager=base, compile=[0.9] * 8)
+        made["timings"] += b.session(judged, [2.0] * 8, clock="latency", eager=[2.6] * 8)
         made["analyses"].append(
             {
                 "analysis_id": f"a{i}", "kernel_id": kernel["kernel_id"], "kind": "model",

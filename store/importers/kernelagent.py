@@ -3,7 +3,8 @@
 Reads what meta-pytorch/KernelAgent at a3001c7 writes. A program of the optimizer becomes a kernel
 and an attempt that continues its parent, and its time a claim. In a session (session_TIME/), each
 worker starts from a seed: the rounds of a worker are one trajectory, with problem.txt as the prompt
-and the result of the agent's own tests as a claim. Runs of the Fuser (.fuse/) are not read.
+and the result of the agent's own tests as a claim. Times in result.json become claims on the round
+that won. Runs of the Fuser (.fuse/) are not read.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 NAME = "kernelagent"
 IMPORTER_VERSION = 1
-DATABASE, PROBLEM = "program_database.json", "problem.txt"
+DATABASE, PROBLEM, RESULT = "program_database.json", "problem.txt", "result.json"
 _ROUND = re.compile(r"round_([0-9]{1,6})\.json")
 _SEED = re.compile(r"seed_([0-9]{1,6})\.py")
 _WORKER = re.compile(r"worker_([0-9]{1,6})")
@@ -86,7 +87,8 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         parts = _list_session(folder)
         if parts:
             open_session = partial(_parse_session, root=root)
-            documents = [folder / PROBLEM, *parts]
+            about = [file for file in (folder / PROBLEM, folder / RESULT) if file.is_file()]
+            documents = [*about, *parts]
             files.append(pieces.open_documents(folder.name, documents, root, open_session))
     if not files:
         raise ImportFailed(
@@ -129,7 +131,7 @@ def _list_session(folder: Path) -> list[Path]:
 
 
 def _parse_session(file: Path, root: Path) -> Iterator[Fields]:
-    if file.name == PROBLEM:
+    if file.name in (PROBLEM, RESULT):
         return
     is_seed = _SEED.fullmatch(file.name)
     folder = file.parent if is_seed else file.parents[2]
@@ -141,6 +143,10 @@ def _parse_session(file: Path, root: Path) -> Iterator[Fields]:
         values = dict(pieces.parse_document(file, root).values)
     values |= {"session": folder.name, "worker": int(worker[1])}
     values["problem"] = sources.read_text(folder / PROBLEM, root)
+    if (folder / RESULT).is_file():
+        result = pieces.parse_document(folder / RESULT, root)
+        if result.values.get("kernel_code") == values.get("kernel_code"):
+            values["performance"] = result.inner("performance").values
     yield Fields(values=values, where=str(file))
 
 
@@ -205,3 +211,7 @@ class _Adder:
         )
         quote = f"round {number} of {name} in {session}"
         self._programs.add_verdict(rows, attempt, record.flag("success"), quote)
+        figures, gpu = record.inner("performance"), self._programs.gpu
+        time_ms, speedup = figures.positive("triton_time_ms"), figures.positive("speedup")
+        rows.add_claim(attempt, "latency_ms", time_ms, quote, gpu=gpu)
+        rows.add_claim(attempt, "speedup", speedup, quote, gpu=gpu, baseline="eager")

@@ -244,6 +244,11 @@ class Lake:
             build_query=functools.partial(self._build_query, name),
         )
 
+    def write_cached_views(self) -> None:
+        """Write all views that the cache lacks at this snapshot, without a limit of time."""
+        for name in view_cache.SOURCES:
+            self.find_cached(name)
+
     def count_stale_rows(self, name: str) -> int:
         """Return the number of rows in which the cache of a view differs from the tables."""
         kept = self.find_cached(name, make=False)

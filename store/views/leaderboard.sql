@@ -6,6 +6,7 @@
 -- includes by default. mean_with_degenerate is the mean including them; mean_without_degenerate is
 -- the mean without them, even if --include-weak adds them to all other figures. Each mean is given
 -- twice: over the n measured tasks, and over all tasks with 1.0 for each task without a speedup.
+-- clock and precision are those that rank the tasks (default_clocks); several are a list.
 -- p50_low and p50_high are the exact 95 % order-statistic interval of the median over tasks (rank by
 -- the formula in speedups, with two tails of 5 %); below 6 tasks they are the smallest and largest
 -- value.
@@ -30,6 +31,7 @@ WITH results AS (
         avg(speedup) FILTER (WHERE NOT degenerate) AS mean_without_degenerate,
         avg(speedup) AS mean_with_degenerate,
         count(*) FILTER (WHERE left_out) AS weak,
+        string_agg(DISTINCT clock, ', ' ORDER BY clock) AS clock,
         string_agg(DISTINCT "precision", ', ' ORDER BY "precision") AS "precision"
     FROM task_results
     GROUP BY suite, suite_revision, "level", device, baseline, policy_id, policy
@@ -45,7 +47,7 @@ SELECT
     sorted[r] AS p50_low,
     sorted[n + 1 - r] AS p50_high,
     mean_missing_as_1, geomean_missing_as_1, mean_without_degenerate, mean_with_degenerate, weak,
-    "precision"
+    clock, "precision"
 FROM ranked
 ORDER BY
     suite, suite_revision, "level" NULLS FIRST, device, baseline,

@@ -50,6 +50,7 @@ best AS (
             'slowness': -scored_speedups.speedup_low,
             'kernel_id': scored_speedups.kernel_id,
             'speedup': scored_speedups.speedup,
+            'clock': scored_speedups.clock,
             'precision': scored_speedups."precision"
         }) AS kernel
     FROM scored_speedups
@@ -110,6 +111,7 @@ SELECT
     coalesce(judged.correct, false) AS correct,
     best.kernel.kernel_id AS kernel_id,
     best.kernel.speedup AS speedup,
+    best.kernel.clock AS clock,
     best.kernel."precision" AS "precision"
 FROM places
 LEFT JOIN baselines

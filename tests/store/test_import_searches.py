@@ -321,6 +321,9 @@ def write_kernelagent(root: Path) -> Path:
             "stderr": "",
         }
         write_json(session / f"workers/worker_0/round_{number}.json", outcome)
+    figures = {"pytorch_time_ms": 0.5, "triton_time_ms": 0.25, "speedup": 2.0}
+    result = {"success": True, "kernel_code": kernel(22), "worker_id": 0, "rounds": 2}
+    write_json(session / "result.json", result | {"performance": figures})
     (session / "problem.txt").write_text("Write a ReLU.\n")
     for number in (0, 1):
         (session / f"seed_{number}.py").write_text(kernel(21 + number * 9))
@@ -338,12 +341,16 @@ def test_kernelagent_programs_and_sessions(tmp_path: Path) -> None:
         (2, kernel(2), kernel(1)),
         (2, kernel(22), kernel(21)),
     ]
-    claims = query(lake, "SELECT metric, value, problem FROM claims ORDER BY ALL")
+    claims = query(
+        lake, "SELECT metric, coalesce(value, speedup), problem FROM claims ORDER BY ALL"
+    )
     assert claims == [
         ("correct", 0.0, "session_20260504_101010_1"),
         ("correct", 1.0, "session_20260504_101010_1"),
+        ("latency_ms", 0.25, "session_20260504_101010_1"),
         ("latency_ms", 1.0, "optimize_01/problem.py"),
         ("latency_ms", 2.0, "optimize_01/problem.py"),
+        ("speedup", 2.0, "session_20260504_101010_1"),
     ]
     assert query(lake, "SELECT messages::JSON ->> '$[0].content' FROM prompts") == [
         ("Write a ReLU.\n",)

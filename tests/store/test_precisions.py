@@ -15,7 +15,7 @@ GPU, CPU = b.device("H200", kind="cuda"), b.device("laptop")
 SIZES = b.workload(TASK)
 BOTH, STRICT, WRONG, CHEAT = (b.kernel(name) for name in ("both", "strict", "wrong", "cheat"))
 
-Ask = Callable[[str], list[dict[str, Any]]]
+Ask = Callable[..., list[dict[str, Any]]]
 
 
 def judge(
@@ -67,8 +67,37 @@ def test_torch_default_ranks_and_nothing_of_another_precision_ranks_beside_it(as
         (2.0, "fp32_strict"),
         (4.0, "fp32_strict"),
     ]
-    [row] = ask("SELECT \"precision\" FROM leaderboard WHERE level IS NULL AND policy = 'any'")
-    assert row["precision"] == "torch_default"
+    for view in ("leaderboard", "fast_p"):
+        columns = 'DISTINCT clock, "precision"'
+        assert ask(f"SELECT {columns} FROM {view} WHERE level IS NULL AND policy = 'any'") == [
+            {"clock": "gpu", "precision": "torch_default"}
+        ]
+    assert ask('SELECT speedup, clock, "precision" FROM history') == [
+        {"speedup": 1.25, "clock": "gpu", "precision": "torch_default"}
+    ]
+
+
+def test_a_leaderboard_has_one_row_by_the_clock_that_ranks_and_another_view_has_all(
+    ask: Ask,
+) -> None:
+    row = b.evaluation(BOTH, TASK, SIZES, GPU, policy="torch_default")
+    sessions = [
+        timing
+        for clock, speedup in (("gpu", 2.0), ("latency", 1.5), ("throughput", 1.25))
+        for timing in b.session(row, [1.0] * 9, clock=clock, eager=[speedup] * 9)
+    ]
+    judged = {"evaluations": [row], "timings": sessions}
+    strict = judge(STRICT, "fp32_strict", 4.0, minute=1)
+    asked = "n, p50, clock, \"precision\" FROM {} WHERE level IS NULL AND policy = 'any'"
+    ranking = {"n": 1, "p50": 2.0, "clock": "gpu", "precision": "torch_default"}
+    assert ask(f"SELECT {asked.format('leaderboard')}", judged, strict) == [ranking]
+    found = ask(f"SELECT ranks, {asked.format('leaderboard_by_clock')}")
+    assert [tuple(one.values()) for one in found] == [
+        (False, 1, 4.0, "gpu", "fp32_strict"),
+        (True, 1, 2.0, "gpu", "torch_default"),
+        (False, 1, 1.5, "latency", "torch_default"),
+        (False, 1, 1.25, "throughput", "torch_default"),
+    ]
 
 
 def test_where_nothing_was_timed_by_torch_default_fp32_strict_ranks(ask: Ask) -> None:

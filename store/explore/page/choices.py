@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from store.explore.page.model import Choice
-from store.schema import catalog
 
 if TYPE_CHECKING:
     from store.explore.page.view import View
@@ -24,8 +23,6 @@ async def list_choices(view: View, *names: str) -> list[Choice]:
 
 
 async def _make_choice(view: View, name: str) -> Choice:
-    if name == "clock":
-        return Choice(name=name, label="Clock", options=catalog.load().enums["clock"].values)
     files = {"policy": "policies", "class": "classes", "family": "families"}
     options = await view.options(f"choices/{files.get(name, f'{name}s')}")
     return Choice(name=name, label=name.capitalize(), options=options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from store.explore.page.model import CHART_ROWS, Chart, Choice, Page, Panel, Row
+from store.explore.page.questions import SQL
 from store.explore.page.view import View
 from store.explore.pages.run import find_run
 from store.rendering import charts
@@ -22,8 +23,11 @@ async def build(view: View) -> Page:
     ]
     given = [view.get("a"), view.get("b")]
     if not all(given):
-        intro = "Give the ids of two runs, or their first characters. The page Runs lists them."
-        return Page(title="Compare two runs", intro=intro, choices=choices, panels=[])
+        runs = Panel(
+            name="runs", file=SQL / "runs" / "list.sql", values={"kind": None, "q": None}, rows=25
+        )
+        intro = "Give the ids of two runs, or their first characters."
+        return Page(title="Compare two runs", intro=intro, choices=choices, panels=[runs])
     a, b = [(await find_run(view, text or ""))["run_id"] for text in given]
     values = {"a": a, "b": b}
     return Page(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,15 +23,18 @@ _TABS = (
     Tab(name="timings", label="Timings"),
     Tab(name="lineage", label="Lineage"),
 )
-_ID_CHARACTERS = 64
+_WHOLE_ID = re.compile("[0-9a-f]{64}")
 _REFERENCE, _PARENT = "reference", "parent"
 
 
 async def build(view: View) -> Page:
     """Return the page; raises UnknownName."""
-    kernel_id = await find_kernel(view, view.parts["kernel"])
-    kernel = await view.one("kernel/head", kernel=kernel_id)
+    text = view.parts["kernel"]
+    kernel = await view.one("kernel/head", kernel=text) if _WHOLE_ID.fullmatch(text) else None
+    if kernel is None:
+        kernel = await view.one("kernel/head", kernel=await find_kernel(view, text))
     assert kernel is not None
+    kernel_id = str(kernel["kernel_id"])
     tab = view.choose_tab(*(one.name for one in _TABS))
     choices: Sequence[Choice] = ()
     if tab == "changes":
@@ -55,7 +59,7 @@ async def build(view: View) -> Page:
 async def find_kernel(view: View, text: str) -> str:
     """Return the one kernel id that begins with a text; raises UnknownName."""
     start = text.lower()
-    is_whole = len(start) == _ID_CHARACTERS
+    is_whole = _WHOLE_ID.fullmatch(start) is not None
     if not start or not set(start) <= set("0123456789abcdef"):
         raise UnknownName(f"{text[:80]} is no id of a kernel", "Search for it at the top.")
     found = await view.rows(

@@ -7,12 +7,16 @@ from dataclasses import replace
 
 from store.explore.page.choices import ALL, ANY, list_choices
 from store.explore.page.model import CHART_ROWS, Chart, Page, Panel, Row
+from store.explore.page.questions import SQL
 from store.explore.page.view import View
 from store.rendering import charts
 from store.rendering.rows import group_rows
 
 PATH = "/leaderboards"
 MENU = (10, "Leaderboards")
+_BY_CLOCK = SQL / "leaderboards" / "by_clock.sql"
+_RANKING = "ranking"
+"""Choice of the clock or precision that ranks each task."""
 _MOST_LINES = 6
 _FEWEST_POINTS = 3
 
@@ -26,19 +30,31 @@ async def build(view: View) -> Page:
     policy = replace(policy, options=[ANY, *(policy.options or [])])
     usual = "eager" if "eager" in (baseline.options or []) else None
     baseline = replace(baseline, options=[*(baseline.options or []), ALL], default=usual or ALL)
-    choices = [suite, level, device, baseline, policy, clock, precision]
+    timed_by = [
+        replace(one, options=[_RANKING, *(one.options or [])], default=_RANKING)
+        for one in (clock, precision)
+    ]
+    choices = [suite, level, device, baseline, policy, *timed_by]
     values = {one.name: view.choose(one) for one in choices}
     values |= {
+        one.name: None if values[one.name] == _RANKING else values[one.name] for one in timed_by
+    } | {
         "baseline": None if values["baseline"] == ALL else values["baseline"],
         "task_level": None if values["level"] == ALL else values["level"],
         "author": None if values["policy"] == ANY else values["policy"],
     }
     curves = values | {"policy": values["policy"] or ANY}
+    # Rankings use one clock and one precision for each task. Any other has a table of its own.
+    ranks = values["clock"] is None and values["precision"] is None
+    by_clock = Panel(name="by_clock", values=values, rows=25)
     return Page(
         title="Leaderboards",
         choices=choices,
         panels=[
-            Panel(name="ranking", values=values, rows=25, is_required=True),
+            Panel(
+                name="ranking", values=values, rows=25, file=None if ranks else _BY_CLOCK,
+                is_required=True,
+            ),
             Panel(
                 name="distribution", values=values, draw=_draw_shares, table="folded",
                 rows=2 * CHART_ROWS, is_wide=False,
@@ -48,6 +64,7 @@ async def build(view: View) -> Page:
                 rows=CHART_ROWS, is_wide=False,
             ),
             Panel(name="best", values=values, rows=25),
+            *([by_clock] if ranks else []),
         ],
     )  # fmt: skip
 

@@ -19,6 +19,8 @@ _TABS = (
     Tab(name="evaluations", label="Evaluations"),
     Tab(name="options", label="Options"),
 )
+_SAMPLING = ("training", "rollout")
+"""Kinds of runs with attempts by step."""
 _MOST_CHARTS = 6
 
 
@@ -48,8 +50,13 @@ async def build(view: View) -> Page:
         ]
     elif tab == "options":
         panels = [Panel(name="options", values=values), Panel(name="products", values=values)]
-    else:
+    elif run["kind"] in _SAMPLING:
         panels = _list_progress(run_id)
+    else:  # other runs have no steps
+        panels = [
+            Panel(name="products", values=values),
+            Panel(name="evaluations", values=values),
+        ]
     return Page(
         kind=f"{run['kind'].capitalize()} run",
         title=f"{run['name']} {run_id[:8]}",

@@ -79,18 +79,9 @@ def _list_facts(task: Row) -> list[Fact]:
 async def _choose(view: View, task_id: str) -> tuple[list[Choice], dict[str, str | None]]:
     """Return the filters of the kernels, and their values."""
     places = await view.rows("task/places", task=task_id)
-    devices = list(dict.fromkeys(row["device"] for row in places))
-    baselines = list(dict.fromkeys(row["baseline"] for row in places))
     timed_by = await list_choices(view, "clock", "precision")
     choices = [
-        Choice(name="device", label="Device", options=devices, default=next(iter(devices), None)),
-        Choice(
-            name="baseline",
-            label="Baseline",
-            options=baselines,
-            default=next(iter(baselines), None),
-        ),
-        *timed_by,
+        *_list_places(view, places, {one.name: one.options or () for one in timed_by}),
         Choice(name="policy", label="Policy", placeholder="any"),
         Choice(name="language", label="Language", placeholder="any"),
         Choice(name="lines", label="At most lines", placeholder="any"),
@@ -99,6 +90,20 @@ async def _choose(view: View, task_id: str) -> tuple[list[Choice], dict[str, str
     if values["lines"] is not None and not values["lines"].isdecimal():
         values["lines"] = None
     return choices, values
+
+
+def _list_places(view: View, places: list[Row], options: dict[str, Sequence[str]]) -> list[Choice]:
+    """Return the filters for what was timed; the default is what ranks by the filters before it."""
+    choices: list[Choice] = []
+    here = places
+    for name in ("device", "baseline", "clock", "precision"):
+        timed = options.get(name) or list(dict.fromkeys(row[name] for row in places))
+        default = here[0][name] if here else None
+        choice = Choice(name=name, label=name.capitalize(), options=timed, default=default)
+        chosen = view.choose(choice)
+        here = [row for row in here if row[name] == chosen] or here
+        choices.append(choice)
+    return choices
 
 
 def _list_kernel_panels(view: View, values: dict[str, Any]) -> list[Panel]:
@@ -165,8 +170,10 @@ def _draw_records(rows: list[Row]) -> Sequence[Chart]:
 
 
 def _draw_statuses(rows: list[Row]) -> Sequence[Chart]:
+    # A chart with one status has no legend.
+    only = f", all {rows[0]['status']}" if len({row["status"] for row in rows}) == 1 else ""
     bars = [
-        charts.Bar(label=device, parts={row["status"]: row["kernels"] for row in mine})
+        charts.Bar(label=f"{device}{only}", parts={row["status"]: row["kernels"] for row in mine})
         for (device,), mine in group_rows(rows, ["device"]).items()
     ]
     return [Chart(svg=charts.draw_bars("statuses", bars, charts.Axis(label="kernels")))]

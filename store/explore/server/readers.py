@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
+from store.commandline import echo
 from store.guard.snapshot_finder import SnapshotFinder
 from store.lake.limits import QueryLimits
 
@@ -31,6 +32,8 @@ READERS = max(2, min(4, os.cpu_count() or 1))
 """Number of readers, and of statements that run at the same time."""
 REFRESH_S = 2.0
 """Seconds between looks for a new snapshot."""
+_PATIENCE_S = 10.0
+"""Seconds until a note explains why the first reader opens late."""
 _KEPT_BYTES = 128_000_000
 
 
@@ -71,7 +74,10 @@ class Readers:
     async def __aenter__(self) -> Readers:
         if self._follows:
             self._following = asyncio.create_task(self._follow())
-        lake = await self._run(self._open, self.newest)
+        opening = asyncio.ensure_future(self._run(self._open_newest, self.newest))
+        if not (await asyncio.wait([opening], timeout=_PATIENCE_S))[0]:
+            echo.print_note("Pages wait for views of this snapshot, which are computed once.")
+        lake = await opening
         self.lake_id = lake.lake_id
         self._idle.append(lake)
         return self
@@ -105,7 +111,7 @@ class Readers:
                 table = await asyncio.shield(asked)
             except asyncio.CancelledError:
                 lake.interrupt()
-                await asyncio.wait([asked])
+                await asyncio.gather(asked, return_exceptions=True)
                 raise
         self._keep(key, table)
         return table
@@ -114,7 +120,7 @@ class Readers:
         """Open a reader of the newest snapshot, if it is new, and then show it to requests."""
         newest = await self._run(self._finder.resolve, None)
         if newest != self.newest and self._follows:
-            self._idle.append(await self._run(self._open, newest))
+            self._idle.append(await self._run(self._open_newest, newest))
             self.newest = newest
             self._changed.set()
             self._changed = asyncio.Event()
@@ -144,6 +150,16 @@ class Readers:
         from store.lake.reader import Lake
 
         return Lake(self._location, snapshot, self._limits, include=self._include)
+
+    def _open_newest(self, snapshot: int) -> Lake:
+        """Open a reader; write the cached views first, which may exceed the time of a statement."""
+        lake = self._open(snapshot)
+        try:
+            lake.write_cached_views()
+        except BaseException:
+            lake.close()
+            raise
+        return lake
 
     def _keep(self, key: tuple[int, str], table: pa.Table) -> None:
         self._answers[key] = table

@@ -24,11 +24,10 @@ WITH shown AS (
 )
 SELECT
     suite || ' ' || suite_revision AS suite, device, policy,
-    p50, p50_low, p50_high, baseline, n, "precision", tasks, success, faster, geomean, mean, p25,
+    p50, p50_low, p50_high, baseline, clock, "precision", n, tasks, success, faster, geomean, mean, p25,
     p75, max,
     geomean_missing_as_1, mean_missing_as_1, mean_with_degenerate, weak, pending
 FROM shown
 WHERE (policies > 1 OR policy_id IS NOT NULL OR policies = 0) AND place <= 11
 ORDER BY
-    suite, device, policy_id IS NULL DESC, policy, policy_id, baseline <> 'eager', baseline,
-    "precision"
+    suite, device, policy_id IS NULL DESC, policy, policy_id, baseline <> 'eager', baseline

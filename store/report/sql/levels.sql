@@ -19,7 +19,7 @@ WITH shown AS (
 )
 SELECT
     suite || ' ' || suite_revision AS suite, device, "level", policy,
-    p50, p50_low, p50_high, baseline, n, tasks, success, faster, geomean, mean, p25, p75, max,
+    p50, p50_low, p50_high, baseline, clock, n, tasks, success, faster, geomean, mean, p25, p75, max,
     geomean_missing_as_1, mean_missing_as_1, mean_with_degenerate, weak, pending
 FROM shown
 WHERE (policies > 1 OR policy_id IS NOT NULL OR policies = 0) AND place <= 11

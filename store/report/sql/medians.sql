@@ -4,7 +4,7 @@
 -- Empty: No correct kernel has a quiet timing session yet: evaluators run.
 SELECT
     suite || ' ' || suite_revision AS suite, device, baseline, p50, p50_low, p50_high, n, geomean,
-    "precision"
+    clock, "precision"
 FROM leaderboard
 WHERE "level" IS NULL AND policy_id IS NULL AND n > 0 AND baseline IS NOT NULL
 ORDER BY suite, device, baseline <> 'eager', baseline

@@ -2,8 +2,8 @@
 -- Sessions after snapshot A that set a new best speedup over eager.
 -- Empty: No session after snapshot A set a new best speedup.
 SELECT
-    task, speedup, speedup_low, speedup_high, device, previous_low, policy, kernel_id, measured_at,
-    task_id
+    task, speedup, speedup_low, speedup_high, device, clock, previous_low, policy, kernel_id,
+    measured_at, task_id
 FROM "history"
 WHERE baseline = 'eager'
     AND measured_at > (

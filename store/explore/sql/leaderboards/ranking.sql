@@ -7,9 +7,9 @@
 SELECT
     policy, p50, p50_low, p50_high, n,
     suite || ' ' || suite_revision AS suite, coalesce("level"::VARCHAR, 'all') AS "level", device,
-    baseline,
+    baseline, clock, "precision",
     success AS correct, tasks, faster, geomean, mean, p25, p75, max,
-    geomean_missing_as_1, mean_missing_as_1, weak, pending, "precision"
+    geomean_missing_as_1, mean_missing_as_1, weak, pending
 FROM leaderboard
 WHERE true
     AND suite || ' ' || suite_revision = $suite
@@ -17,6 +17,5 @@ WHERE true
     AND device = $device
     AND baseline = $baseline
     AND policy = $policy
-    AND "precision" = $precision
 ORDER BY n = 0, p50 DESC NULLS LAST, n DESC, policy_id IS NULL, policy,
     suite, device, baseline, "level"

@@ -4,7 +4,7 @@
 -- Empty: No kernel has a verdict yet. `evaluators run` judges kernels.
 SELECT
     suite || ' ' || suite_revision AS suite,
-    p50, p50_low, p50_high, device, geomean, n,
+    p50, p50_low, p50_high, device, clock, geomean, n,
     success AS correct, tasks, faster,
     success / nullif(tasks, 0) AS share_correct
 FROM leaderboard

@@ -1,9 +1,10 @@
 -- Newest records
 -- Sessions that set a new best speedup over eager for their task and device, by the lower end of
--- its interval.
+-- its interval. Weak tasks are left out.
 SELECT
-    task, speedup, speedup_low, speedup_high, device, previous_low, policy, kernel_id, measured_at,
-    task_id
+    task, speedup, speedup_low, speedup_high, device, clock, previous_low, policy, kernel_id,
+    measured_at, task_id
 FROM "history"
+ANTI JOIN weak_tasks ON weak_tasks.task_id = "history".task_id
 WHERE baseline = 'eager'
 ORDER BY measured_at DESC, task, device, kernel_id

@@ -1,8 +1,10 @@
 -- Policies and datasets that it made
-SELECT kind, name, id, created_at
+SELECT kind, name, policy_id, dataset_id, created_at
 FROM (
-    SELECT 'policy' AS kind, name, policy_id AS id, created_at FROM policies WHERE run_id = $run
+    SELECT 'policy' AS kind, name, policy_id, NULL AS dataset_id, created_at
+    FROM policies
+    WHERE run_id = $run
     UNION ALL
-    SELECT 'dataset', name, dataset_id, created_at FROM datasets WHERE run_id = $run
+    SELECT 'dataset', name, NULL, dataset_id, created_at FROM datasets WHERE run_id = $run
 )
-ORDER BY created_at, kind, name, id
+ORDER BY created_at, kind, name, policy_id, dataset_id

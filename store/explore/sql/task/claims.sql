@@ -1,6 +1,7 @@
 -- Claims against measurements
 -- Published speedups of kernels for this task, beside those measured here. A claim for another GPU
 -- may be true there.
+-- Empty: No release states a speedup for this task.
 SELECT
     gpu, claimed, measured, measured_low, measured_high,
     CASE

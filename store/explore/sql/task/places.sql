@@ -1,6 +1,5 @@
--- Devices and baselines with timings of the task
-SELECT DISTINCT devices."name" AS device, timings.arm AS baseline
-FROM timings
-INNER JOIN devices ON devices.device_id = timings.device_id
-WHERE timings.task_id = $task AND timings.arm <> 'kernel'
-ORDER BY device, baseline <> 'eager', baseline
+-- Devices and baselines with timings of the task, with the clock and precision that rank there
+SELECT DISTINCT device, baseline, clock, "precision"
+FROM default_clocks
+WHERE task_id = $task
+ORDER BY device, baseline <> 'eager', baseline, clock, "precision"

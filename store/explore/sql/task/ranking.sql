@@ -2,13 +2,18 @@
 -- Every correct kernel with a quiet timing session: its newest speedup with its interval. Another
 -- color marks kernels that take part in no ranking.
 WITH ranked AS MATERIALIZED (
-    SELECT *
-    FROM kernel_speedups
-    WHERE task_id = $task
-        AND device = $device
-        AND baseline = $baseline
-        AND clock = $clock
-        AND "precision" = $precision
+    SELECT
+        speeds.*, quarantined.kernel_id IS NOT NULL AS quarantined,
+        nonequivalent.kernel_id IS NULL AS equivalent
+    FROM newest_speedups AS speeds
+    LEFT JOIN quarantined ON quarantined.kernel_id = speeds.kernel_id
+    LEFT JOIN nonequivalent
+        ON nonequivalent.kernel_id = speeds.kernel_id AND nonequivalent.task_id = speeds.task_id
+    WHERE speeds.task_id = $task
+        AND speeds.device = $device
+        AND speeds.baseline = $baseline
+        AND speeds.clock = $clock
+        AND speeds."precision" = $precision
 ),
 written AS (
     SELECT kernel_id, policy
