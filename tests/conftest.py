@@ -29,8 +29,8 @@ LONGEST = ("test_tiny.py", "test_types.py", "test_crash.py")
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Start the longest tests first, and try tests marked `clock` up to three times.
 
-    Of a test marked `repeats`, all but a few parameters become slow. Where the lakes of a run are on
-    a server, only tests that use one are selected.
+    Of a test marked `repeats`, all but a few parameters become slow. Where the lakes of a run are
+    on a server, only tests that use one are selected.
 
     A busy machine exceeds any limit, so a `clock` test fails only where it fails every time; `-rR`
     names what was tried again. Without pytest-rerunfailures, and for all other tests, the first
