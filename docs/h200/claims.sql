@@ -14,7 +14,7 @@ WITH judged AS (
 measured AS (
     SELECT kernel_id, task_id, speedup, speedup_low, speedup_high, noisy
     FROM speedups
-    WHERE device = 'H200' AND cache = 'cold' AND baseline = 'eager'
+    WHERE device = 'H200' AND clock = 'gpu' AND baseline = 'eager'
     QUALIFY row_number() OVER (
         PARTITION BY kernel_id, task_id ORDER BY noisy, measured_at DESC, session_id
     ) = 1

@@ -7,7 +7,7 @@ WITH sessions AS (
         min(speedup) AS best,
         arg_min(baseline, speedup) AS hardest
     FROM speedups
-    WHERE device = 'H200' AND cache = 'cold' AND NOT noisy
+    WHERE device = 'H200' AND clock = 'gpu' AND NOT noisy
     GROUP BY kernel_id, task_id, session_id
     QUALIFY row_number() OVER (
         PARTITION BY kernel_id, task_id ORDER BY max(measured_at) DESC, session_id
