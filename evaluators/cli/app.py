@@ -98,8 +98,8 @@ def tasks(
 
     Each result is committed to the table task_audits immediately. You can interrupt the command at
     any time and run it again to resume; it tries tasks again that could not be run, such as those
-    that are too large for the memory. Each version of the audit tests a task once per device.
-    Rankings and tables leave weak tasks out.
+    that are too large for the memory. Each version of the audit tests a task once per kind of
+    device. Rankings and tables leave weak tasks out.
 
     Examples:
       evaluators tasks

@@ -78,13 +78,13 @@ class Tally:
 def find_pending(
     lake: store.Lake, device: Mapping[str, Any], task: str | None = None
 ) -> list[dict[str, Any]]:
-    """Return the tasks that this version of the audit has not seen on a device, with their code.
+    """Return the tasks that this version of the audit has not seen on such a device, with code.
 
     `task`, a name in any suite or the start of an id, selects tasks.
     """
     parameters = {
         "version": VERSION,
-        "device_id": device["device_id"],
+        "device_name": device["name"],
         "device_kind": device["kind"],
         "task": task,
     }
@@ -143,15 +143,19 @@ def run(
 def _audit_side_by_side(
     tasks: Sequence[dict[str, Any]], auditors: Sequence[Auditor], limit_s: float
 ) -> Iterator[Result]:
-    """Yield the results of tasks as they come, one task at a time for each auditor."""
+    """Yield the results of tasks as they come, one task at a time for each auditor.
+
+    Tasks that cannot be run are tried again one by one at the end, when they have the memory of the
+    device for themselves.
+    """
     free: queue.SimpleQueue[Auditor] = queue.SimpleQueue()
     for auditor in auditors:
         free.put(auditor)
     stopped = threading.Event()
 
-    def audit(task: dict[str, Any]) -> Result:
+    def audit(task: dict[str, Any], side_by_side: int) -> Result:
         auditor, begin = free.get(), time.monotonic()
-        free_bytes = read_free_memory() // len(auditors)
+        free_bytes = read_free_memory() // side_by_side
         try:
             row, why = auditor.audit({**task, "free_bytes": free_bytes}, limit_s)
         except SandboxFailed as failed:
@@ -165,8 +169,17 @@ def _audit_side_by_side(
 
     threads = ThreadPoolExecutor(len(auditors), "audit")
     try:
-        for future in as_completed([threads.submit(audit, task) for task in tasks]):
-            yield future.result()
+        every = len(auditors)
+        audits = {threads.submit(audit, task, every): task for task in tasks}
+        alone: list[dict[str, Any]] = []
+        for future in as_completed(audits):
+            result = future.result()
+            if result.row is None and every > 1 and result.seconds < limit_s:
+                alone.append(audits[future])
+            else:
+                yield result
+        for task in alone:
+            yield audit(task, 1)
     finally:
         stopped.set()
         threads.shutdown(wait=False, cancel_futures=True)

@@ -29,7 +29,7 @@ MODEL = (
 KERNEL = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x): return x * 0\n"
 TASKS = {"nothing": "x - x", "twice": "x * 2", "broken": "x.no_such_thing()"}
 NOW = datetime.now(UTC)
-CPU: dict[str, Any] = {"device_id": "c" * 64, "kind": "cpu"}
+CPU: dict[str, Any] = {"device_id": "c" * 64, "kind": "cpu", "name": "another"}
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_tasks_are_audited_once_and_verdicts_on_weak_ones_say_so(lake_with_tasks
             "FROM task_audits AS audit INNER JOIN devices USING (device_id) "
             "INNER JOIN task_labels AS label USING (task_id) ORDER BY label.name"
         ).rows()
-        device = {"device_id": lake.sql("SELECT device_id FROM devices").rows()[0]["device_id"]}
+        device = {"name": lake.sql("SELECT name FROM devices").rows()[0]["name"]}
         assert [task["task_name"] for task in task_audits.find_pending(lake, CPU | device)] == [
             "broken"
         ]
@@ -127,6 +127,33 @@ class Slow:
         return named | verdict | device, ""
 
     def restart(self) -> None: ...
+
+
+class Crowded(Slow):
+    """An auditor that has too little memory while another one audits."""
+
+    at_work: ClassVar[int] = 0
+
+    def audit(self, task: Mapping[str, Any], limit_s: float) -> tuple[dict[str, Any] | None, str]:
+        Crowded.at_work += 1
+        time.sleep(0.2)
+        is_alone = Crowded.at_work == 1
+        Crowded.at_work -= 1
+        answer = super().audit({**task, "task_name": "nothing"}, limit_s)
+        return answer if is_alone else (None, "out of memory")
+
+
+def test_a_task_that_fails_beside_others_is_tried_again_alone(lake_with_tasks: str) -> None:
+    numbers: list[int] = []
+    tally = task_audits.run(
+        lake_with_tasks,
+        [Crowded(), Crowded(), Crowded()],
+        None,
+        60.0,
+        lambda _, n, __: numbers.append(n),
+    )
+    assert (tally.audited, tally.failed) == (3, {})
+    assert numbers == [1, 2, 3]
 
 
 def test_results_are_committed_as_they_come_and_a_task_has_a_time_limit(

@@ -1,10 +1,12 @@
--- One row per task that the newest audit has not seen on this device, with the workload that kernels
--- are judged on there. Parameters: version (of the audit), device_id, device_kind (cpu or cuda),
--- task (NULL for every task): a name in any suite, or the first characters of an id.
+-- One row per task that the newest audit has not seen on such a device, with the workload that
+-- kernels are judged on there. Parameters: version (of the audit), device_name, device_kind (cpu or
+-- cuda), task (NULL for every task): a name in any suite, or the first characters of an id.
 WITH audited AS (
     SELECT DISTINCT task_id, workload_id
     FROM task_audits
-    WHERE auditor_version = $version AND device_id = $device_id AND origin IS NULL
+    WHERE
+        auditor_version = $version AND origin IS NULL
+        AND device_id IN (SELECT device_id FROM devices WHERE "name" = $device_name)
 )
 SELECT
     tasks.task_id,
