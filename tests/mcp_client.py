@@ -49,7 +49,7 @@ def read_text(answer: Any) -> str:
 
 
 def run_in_memory(
-    folder: Path,
+    lake: Path | str,
     work: Callable[[Agent], Awaitable[Any]],
     limits: QueryLimits | None = None,
     rooms: Sequence[str] = READING_ROOMS,
@@ -57,7 +57,7 @@ def run_in_memory(
     """Return what `work` returns, given an agent of a server in this process."""
 
     async def run() -> Any:
-        location = Location.of(str(folder))
+        location = Location.of(str(lake))
         async with (
             Desk(location, None, limits or AgentLimits(timeout=60)) as desk,
             Client(build_server(desk, rooms)) as client,

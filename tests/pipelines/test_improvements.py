@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import builders
@@ -124,12 +123,11 @@ def test_options_out_of_range_are_refused(lake, make_job, rows_of, options, word
 
 
 def test_the_command_previews_writes_and_records_lineage(
-    small_url: str, known_ids: Known, tmp_path: Path
+    lake_of: Callable[[Rows], store.Lake], rows_and_ids: tuple[Rows, Known], tmp_path: Path
 ) -> None:
-    lake = tmp_path / "lake"
-
-    shutil.copytree(small_url, lake)
-    words = ["pipelines", "run", "improvement-pairs", "--lake", str(lake)]
+    rows, known_ids = rows_and_ids
+    lake_url = lake_of(rows).location.url
+    words = ["pipelines", "run", "improvement-pairs", "--lake", lake_url]
     dry = commands.run([*words, "--dry-run"], cwd=tmp_path)
     assert (dry.returncode, not (tmp_path / "datasets").exists()) == (0, True)
     assert "1.1 between interval bounds" in dry.stderr + dry.stdout
@@ -137,7 +135,7 @@ def test_the_command_previews_writes_and_records_lineage(
     assert done.returncode == 0, done.stderr
     [folder] = (tmp_path / "datasets" / "improvement-pairs").iterdir()
     assert "margin | 1.1 between interval bounds" in (folder / "README.md").read_text("utf-8")
-    with store.open(str(lake)) as opened:
+    with store.open(lake_url) as opened:
         held = opened.sql("SELECT task_id, kernel_ids FROM dataset_rows").rows()
     assert len(held) == 3
     assert {row["task_id"] for row in held} <= {known_ids.relu, known_ids.sigmoid}

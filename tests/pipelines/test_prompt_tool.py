@@ -24,7 +24,7 @@ def test_the_prompt_is_that_of_the_pipeline(lake, make_job, rows_of) -> None:
             await agent.call("make_prompt", task="relu", strategy="none"),
         ]
 
-    first, again, evaluation, alone = run_in_memory(Path(lake.url), make)
+    first, again, evaluation, alone = run_in_memory(lake.url, make)
     [row] = [row for row in rows_of(make_job(lake)) if row["task"] == "relu"]
     data = first["data"]
     assert data["messages"] == row["prompt"]
@@ -46,7 +46,7 @@ def test_a_prompt_that_cannot_be_made_is_explained(lake) -> None:
             await agent.fail("make_prompt", task="relu", at="never"),
         ]
 
-    test_task, unknown, strategy, snapshot = run_in_memory(Path(lake.url), make)
+    test_task, unknown, strategy, snapshot = run_in_memory(lake.url, make)
     assert "no prompt for cumsum with purpose train" in test_task
     assert "may be that of purpose eval" in test_task
     assert "no task" in unknown
@@ -56,5 +56,5 @@ def test_a_prompt_that_cannot_be_made_is_explained(lake) -> None:
     async def make_long(agent: Agent) -> str:
         return await agent.fail("make_prompt", task="relu")
 
-    text = run_in_memory(Path(lake.url), make_long, AgentLimits(timeout=60, max_chars=500))
+    text = run_in_memory(lake.url, make_long, AgentLimits(timeout=60, max_chars=500))
     assert "Ask for fewer exemplars" in text

@@ -180,7 +180,10 @@ class FolderFiles(DataFiles):
         oldest = name_file(since_s)
         found: list[str] = []
         for table in tables:
-            with suppress(FileNotFoundError), os.scandir(self.folder / "main" / table) as entries:
+            with (
+                suppress(FileNotFoundError, NotADirectoryError),
+                os.scandir(self.folder / "main" / table) as entries,
+            ):
                 found += [
                     f"main/{table}/{entry.name}"
                     for entry in entries
