@@ -82,8 +82,7 @@ def survey(lake: Lake, own: str | None) -> Licences:
     """
     import pyarrow as pa
 
-    found = lake.run(read_sql(__file__, "licences"), {"own": own}).arrow()
-    lake.register("_licences", found)
+    lake.keep("_licences", read_sql(__file__, "licences"), {"own": own})
     grouped = lake.run(
         'SELECT "table", license, needed, count(*) AS n FROM _licences GROUP BY ALL ORDER BY ALL'
     ).rows()
