@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from store import __version__
 from store.errors import CatalogError
 from store.ids import uuid7
-from store.schema import catalog as catalogs
 from store.schema import widening
-from store.schema.catalog import Catalog
+from store.schema.catalog import Catalog, read_definition
 from store.schema.tables import Column, Table
 
 if TYPE_CHECKING:
@@ -33,8 +32,11 @@ def migrate(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> list[str
     Raises:
         CatalogError: any other change; nothing is changed then.
     """
+    if _read_newest_definition(connection) == (catalog.definition, __version__):
+        _set_options(connection, catalog)
+        return []
     stored = _list_stored_columns(connection)
-    held, version = _read_kept_catalog(connection) if "catalogs" in stored else (None, None)
+    held, version = _read_kept_catalog(connection)
     try:
         steps = _plan_changes(connection, stored, held, catalog)
     except CatalogError as error:
@@ -77,20 +79,32 @@ def _read_kept_catalog(
     connection: duckdb.DuckDBPyConnection,
 ) -> tuple[Catalog | None, str | None]:
     """Return the catalog that the lake follows, and the version that stored it, or Nones."""
-    row = connection.execute(
-        # In the order of commits, because the clock of a host may be off.
-        "SELECT definition, version FROM lake.catalogs ORDER BY rowid DESC LIMIT 1"
-    ).fetchone()
-    if row is None:
+    definition, version = _read_newest_definition(connection)
+    if definition is None:
         return None, None
-    definition, version = row
     try:
-        return catalogs.read_definition(definition, "the catalog that the lake keeps"), version
+        return read_definition(definition, "the catalog that the lake keeps"), version
     except CatalogError as error:
         raise CatalogError(
             f"this version cannot read the catalog that the lake follows: {error.message}",
             f"Install kernel-flywheel {version} or newer, which migrated the lake.",
         ) from error
+
+
+def _read_newest_definition(
+    connection: duckdb.DuckDBPyConnection,
+) -> tuple[str | None, str | None]:
+    """Return the text of the catalog that the lake follows, and the version that stored it."""
+    import duckdb
+
+    try:
+        row = connection.execute(
+            # In the order of commits, because the clock of a host may be off.
+            "SELECT definition, version FROM lake.catalogs ORDER BY rowid DESC LIMIT 1"
+        ).fetchone()
+    except duckdb.CatalogException:  # no such table in a new lake, or in one of an early version
+        return None, None
+    return (None, None) if row is None else (str(row[0]), str(row[1]))
 
 
 def _store_definition(catalog: Catalog) -> str:
