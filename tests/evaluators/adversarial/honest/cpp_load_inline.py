@@ -4,6 +4,7 @@
 # device: cpu
 # class: none
 # expect: correct
+# may: fails_infinities fails_nan
 # needs: compiler
 # slow: yes
 
