@@ -181,7 +181,7 @@ def _find_known(case: Case, bench: Bench, config: Config) -> KnownVerdict | None
 
 
 def _restate(known: KnownVerdict, config: Config, wall_s: float) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows of a verdict under another policy; whoever stores them gives them new ids."""
+    """Return the rows of a verdict under another policy. The caller gives them new ids."""
     [evaluation] = known.tables["evaluations"]
     note = f"judged by {known.policy}, whose flags give the same answers"
     log = "\n".join(part for part in (note, evaluation["log"]) if part)

@@ -16,5 +16,5 @@ def register_profiles() -> None:
 
 
 def count_examples(thorough: int) -> int:
-    """Return how many examples of a costly property to try, of which `thorough` are enough."""
+    """Return the number of examples for a costly property: `thorough` in a thorough run."""
     return max(2, thorough * settings().max_examples // THOROUGH)

@@ -44,19 +44,14 @@ from evaluators.sandbox.doctor import list_missing
 from evaluators.sandbox.launcher import ForkServer, Limits
 from evaluators.worker import baselines as implementations
 from evaluators.worker.builds.cache import Builds
-from evaluators.worker.handle import (
-    Deadlines,
-    Failed,
-    Sizes,
-    WorkerHandle,
-)
+from evaluators.worker.handle import Deadlines, Failed, Sizes, WorkerHandle
 from store.errors import DeviceUnavailable, SandboxFailed
 
 _ENDLESS_S = 10**7
 _LEFT_OUT_ON_GPU = (("own_root", "own_procfs"), ("own_root", "own_procfs", "seccomp"))
 """Parts of the isolation that are left out, in two steps, until a worker can use a GPU."""
-_PAUSE_S = 2.0
-"""Between two trials of a device that fails."""
+TRIAL_PAUSE_S = 2.0
+"""Seconds between two trials of a device that fails."""
 
 
 class Bench:
@@ -212,7 +207,7 @@ class Bench:
         for parts in ((), *_LEFT_OUT_ON_GPU):
             if fault is None:
                 return
-            time.sleep(_PAUSE_S)
+            time.sleep(TRIAL_PAUSE_S)
             self._environment = {isolation.WITHOUT: ",".join(parts)} if parts else {}
             self.candidates.restart(self._environment)
             self._task_server.close()

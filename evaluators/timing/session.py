@@ -36,6 +36,7 @@ EMPTY = "empty"
 _LOW_CLOCK = 0.9
 _LEAST_RESOLUTION_MS = 1e-6
 _ENOUGH_EMPTY = 20
+"""Samples of the empty arm that need none of the warm-up beside them."""
 _RESOLVED = 5.0  # times the resolution has to take what ranks
 
 

@@ -279,6 +279,18 @@ def test_nothing_is_credited_with_less_than_the_clock_can_tell() -> None:
     assert session.samples_ms["kernel"] == pytest.approx([0.05] * 20)
 
 
+def test_an_outlier_among_few_empty_calls_hides_no_figure() -> None:
+    session = Session.of(1, ["kernel", EMPTY], "latency")
+    for elapsed_ns in (30_000, 5_000_000, 31_000):
+        session.add_sample("kernel", 0, 130_000)
+        session.add_sample(EMPTY, 0, elapsed_ns)
+    assert session.resolution_ms == pytest.approx(2.485)
+    session.warm_up_ms = [0.029, 0.031] * 6
+    session.subtract_overhead()
+    assert session.resolution_ms == pytest.approx(0.001)
+    assert session.samples_ms["kernel"] == pytest.approx([0.1] * 3, rel=0.02)
+
+
 SLEEPER = """
 import os, torch
 if os.fork() == 0:

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from evaluators.judge import Config
+from evaluators.judging.bench import Bench
 from evaluators.scheduling.judge_process import JudgeProcess
 from store import ids
-from store.errors import SandboxFailed
+from store.errors import DeviceUnavailable, SandboxFailed
 
 CONFIG = Config(calls=2, timing_s=0.05, timing_limit_s=1.0, robustness=False, diagnosis=False)
 
@@ -26,6 +27,28 @@ def host() -> Iterator[JudgeProcess]:
     """Return a process that judges on the processor."""
     with JudgeProcess("judge", "cpu", CONFIG) as opened:
         yield opened
+
+
+@pytest.mark.parametrize(
+    ("faults", "left_out"), [(1, set[str]()), (2, {"own_root"}), (3, {"own_root", "seccomp"})]
+)
+def test_walls_are_left_out_only_for_a_fault_that_stays(
+    monkeypatch: pytest.MonkeyPatch, bench: Bench, faults: int, left_out: set[str]
+) -> None:
+    trials = iter(["it does not answer"] * faults)
+    monkeypatch.setattr(Bench, "find_device_fault", lambda _: next(trials, None))
+    monkeypatch.setattr("evaluators.judging.bench.TRIAL_PAUSE_S", 0.0)
+    whole = set(bench.read_isolation()["holds"])
+    with Bench("cpu") as tried:
+        missing = whole - set(tried.read_isolation()["holds"])
+    assert missing & {"own_root", "seccomp"} == left_out & whole
+
+
+def test_a_device_that_fails_without_walls_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Bench, "find_device_fault", lambda _: "it does not answer")
+    monkeypatch.setattr("evaluators.judging.bench.TRIAL_PAUSE_S", 0.0)
+    with pytest.raises(DeviceUnavailable, match="measured on: it does not answer"):
+        Bench("cpu")
 
 
 def case(task: str, code: str) -> dict[str, object]:

@@ -30,9 +30,9 @@ PRIVATE = ("/home/alice", "alice@lab.example", SECRET, "10.1.2.3", "session-of-a
 def session(name: str = "session-of-alice", told: str = "ok") -> list[dict[str, Any]]:
     """Return a session of Claude Code that writes one kernel and reads private things."""
     about = {"sessionId": name, "timestamp": "2026-05-01T10:00:00Z"}
-    written = {"file_path": "/home/alice/work/solution.py", "content": kernel(len(name))}
+    written = {"file_path": "/home/alice/lab/solution.py", "content": kernel(len(name))}
     call = {"type": "tool_use", "id": "t1", "name": "Write", "input": written}
-    asked = {"role": "user", "content": "Work in /home/alice/work; ask alice@lab.example."}
+    asked = {"role": "user", "content": "Work in /home/alice/lab; ask alice@lab.example."}
     answer = {"role": "assistant", "id": "m1", "model": "model", "content": [call]}
     result = [{"type": "tool_result", "tool_use_id": "t1", "content": told}]
     return [
@@ -47,7 +47,7 @@ def test_a_session_leaves_without_what_is_private_and_comes_back(
     tmp_path: Path, server: HubServer, hub: Hub
 ) -> None:
     lake = tmp_path / "lake"
-    told = f"wrote /home/alice/work/a.py on 10.1.2.3 with {SECRET}"
+    told = f"wrote /home/alice/lab/a.py on 10.1.2.3 with {SECRET}"
     file = write_lines(tmp_path / "s.jsonl", session(told=told))
     import_source(lake, claude_code, file, license="MIT")
     options = Options(tag="v1", tables=("sessions", "session_steps", "tool_calls", "generations"))

@@ -20,7 +20,7 @@ HONEST, FAST, CHEAT, LATER, OTHER = (
 )
 READS_TRAINING = {
     "training_evaluations", "training_outcomes", "training_speedups",
-    # Figures of sessions, whoever asks; what they say of a kernel counts through other views.
+    # Views of timing sessions by any protocol. Rankings do not read them.
     "session_speedups", "speedups_cuda_l1", "speedups_kernelbench", "paired_samples",
     "clocked_timings", "timed_arms",
 }  # fmt: skip

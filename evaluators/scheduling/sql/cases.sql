@@ -1,6 +1,7 @@
 -- Texts of the kernels and tasks to judge; `wanted` is a registered table of kernel_id, task_id,
--- workload_id, axes, compiles, policy and protocol with the order of judging in `position`. best_speedup is the best
--- that may be ranked on the device of this name so far: what beats it by far is measured twice.
+-- workload_id, axes, compiles, policy and protocol with the order of judging in `position`.
+-- best_speedup is the best that may be ranked on the device of this name so far: what beats it by
+-- far is measured twice.
 -- trusted: the starter suite's, a generated task's teacher's, or one's own files.
 -- earlier: number of this lake's own evaluations of the kernel on devices of this name, on a GPU of
 -- those by the policy alone; one that names no policy counts for each.

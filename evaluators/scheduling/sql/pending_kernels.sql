@@ -3,8 +3,8 @@
 -- one policy after the other, so that its baselines are prepared once for each. Parameters:
 -- evaluator, version, device_ids, device (their name), device_kind (cpu or cuda), suite (NULL for
 -- every suite), contended (whether a verdict whose session shared its host with other work counts
--- as none), protocol (training: verdicts by it count as well), policies (by which verdicts count on a GPU; NULL among them for any). earlier is that of
--- cases.sql.
+-- as none), protocol (training: verdicts by it count as well), policies (by which verdicts count on
+-- a GPU; NULL among them for any). earlier is that of cases.sql.
 WITH asked AS (
     SELECT
         unnest(CAST($policies AS VARCHAR[])) AS policy,

@@ -46,8 +46,12 @@ class _PretendedGpu(TorchFunctionMode):
 def pretend_gpu() -> None:
     """Make torch report a GPU in this process from here on."""
     for name, fact in _FACTS.items():
-        setattr(torch.cuda, name, lambda *_, fact=fact: fact)
+        setattr(torch.cuda, name, _make_constant(fact))
     _PretendedGpu().__enter__()
+
+
+def _make_constant(value: Any) -> Callable[..., Any]:
+    return lambda *_, **__: value
 
 
 def call_without_data(module: Any, inputs: Sequence[Any]) -> None:

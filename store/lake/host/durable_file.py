@@ -13,3 +13,8 @@ def write_durably(file: Path, content: bytes) -> None:
         handle.write(content)
         os.fsync(handle.fileno())
     partial.replace(file)
+    folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)  # the new name
+    finally:
+        os.close(folder)
