@@ -8,8 +8,11 @@ from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store.lake import exclusions, user_sql, view_cache
+from store.lake import exclusions, user_sql
 from store.lake.attachment import attach, connect, resolve_snapshot
+from store.lake.cache import view_cache
+from store.lake.cache.kept_files import NewKeys, ViewQuestion
+from store.lake.cache.leaders import LEADERS, find_leading_sql, list_sources
 from store.lake.host.inlined_rows import hold_inlined_rows
 from store.lake.limits import QueryLimits
 from store.lake.location import Location
@@ -212,12 +215,13 @@ class Lake:
         Creates the views that it needs. A view that the cache would keep on a large lake becomes a
         table on a small one: planning every mention of it takes longer than computing its rows.
         """
-        sources = [self._stored.get(table) for table in view_cache.SOURCES.get(name, ())]
+        sources = [self._stored.get(table) for table in list_sources(name)]
         small = all(table is None or table.is_small for table in sources)
         kept = self.find_cached(name) if sources else None
         asked = kept or self._build_query(name)
         asked = f"SELECT * FROM ({asked}\n) WHERE false" if name in self._included else asked
-        return "TABLE" if sources and small and not kept else "VIEW", asked
+        few = name in LEADERS if kept else sources and small
+        return "TABLE" if few else "VIEW", asked
 
     def find_cached(self, name: str, *, make: bool = True) -> str | None:
         """Return SQL that reads a view from its cache, or None without one.
@@ -228,25 +232,32 @@ class Lake:
         if sum(self._stored[table].rows for table in question.tables) < view_cache.LARGE_ROWS:
             return None
         with hold_inlined_rows(self.location):
-            return self._view_cache.find_sql(question, make=make)
+            if name not in LEADERS:
+                return self._view_cache.find_sql(question, make=make)
+            self._prepare(
+                user_sql.list_names(self._connection, read_view(name)) - {LEADERS[name].rows}
+            )
+            return find_leading_sql(
+                self._connection, self._view_cache, question, read_view(name), make=make
+            )
 
-    def _build_question(self, name: str) -> view_cache.ViewQuestion:
+    def _build_question(self, name: str) -> ViewQuestion:
         made_of = [
             f"{part} {[(one.name, one.type) for one in self.catalog.tables[part].columns.values()]}"
             if part in self.catalog.tables
             else read_view(part)
             for part in self._list_parts(name)
         ]
-        return view_cache.ViewQuestion(
+        return ViewQuestion(
             view=name,
-            tables=tuple(table for table in view_cache.SOURCES[name] if table in self._stored),
+            tables=tuple(table for table in list_sources(name) if table in self._stored),
             text="\n".join(made_of),
-            build_query=functools.partial(self._build_query, name),
+            build_query=functools.partial(self._build_rows, name),
         )
 
     def write_cached_views(self) -> None:
         """Write all views that the cache lacks at this snapshot, without a limit of time."""
-        for name in view_cache.SOURCES:
+        for name in (*view_cache.SOURCES, *LEADERS):
             self.find_cached(name)
 
     def count_stale_rows(self, name: str) -> int:
@@ -266,21 +277,31 @@ class Lake:
             stale += int(row["rows"])
         return stale
 
-    def _build_query(self, name: str, keys: str | None = None) -> str:
-        """Return SQL that computes a view from the tables, whole or for the keys in a table."""
-        parts = self._list_parts(name)
-        if keys is None:
-            self._prepare(user_sql.list_names(self._connection, read_view(name)))
-            return _LAKE_TABLE.sub(self._replace_mention, read_view(name))
-        sources = view_cache.SOURCES[name]
+    def _build_query(self, name: str) -> str:
+        """Return SQL that computes a view from the tables."""
+        self._prepare(user_sql.list_names(self._connection, read_view(name)))
+        return _LAKE_TABLE.sub(self._replace_mention, read_view(name))
+
+    def _build_rows(self, name: str, new: NewKeys | None) -> str:
+        """Return SQL for the rows of a view, or of those that its first rows are chosen from.
+
+        They are all rows, or those of new keys.
+        """
+        view = LEADERS[name].rows if name in LEADERS else name
+        if new is None and name in LEADERS:
+            self._prepare({view})
+            return f"SELECT * FROM temp.{view}"
+        if new is None:
+            return self._build_query(name)
+        parts = self._list_parts(view)
         tables = set(self.catalog.tables)
         self._prepare(set(parts) & tables)
-        only = f"SEMI JOIN {keys} USING ({view_cache.KEY})"
-        own = {part: f"SELECT * FROM ({self._build_table(part)[1]}) {only}" for part in sources} | {
-            part: read_view(part) for part in parts if part not in tables
-        }
-        listed = ", ".join(f"{part} AS ({body}\n)" for part, body in own.items() if part != name)
-        return f"SELECT * FROM (WITH {listed} SELECT * FROM ({own[name]}\n))"
+        own = {
+            table: new.build_rows(table, self._list_columns(table), self._build_table(table)[1])
+            for table in new.later
+        } | {part: read_view(part) for part in parts if part not in tables}
+        listed = ", ".join(f"{part} AS ({body}\n)" for part, body in own.items() if part != view)
+        return f"SELECT * FROM (WITH {listed} SELECT * FROM ({own[view]}\n))"
 
     def _replace_mention(self, mention: re.Match[str]) -> str:
         """Return SQL for `lake.main.TABLE` in a view: its rows, each with DuckLake's `snapshot_id`.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store.errors import FlywheelError
-from store.lake import checksums, view_cache
+from store.lake import checksums
 from store.lake.attachment import attach, connect
 from store.lake.checksums import hash_file
 from store.lake.data_files.files import NewFiles
@@ -60,7 +60,7 @@ def compact(location: Location) -> Compaction:
 
     Holds the lake's lock, so that no commit is under way; readers are not disturbed. Checksums of
     new files are recorded, and of older ones that have none. Answers that views keep
-    (`store.lake.view_cache`) are brought up to date after that.
+    (`store.lake.cache.view_cache`) are brought up to date after that.
 
     Raises FlywheelError, with nothing changed, where a file that would be merged is damaged: the
     merged file would hide that.
@@ -81,8 +81,7 @@ def compact(location: Location) -> Compaction:
         _clean(connection)
         after = _measure_files(connection)
     with Lake(location) as reader:
-        for view in view_cache.SOURCES:
-            reader.find_cached(view)
+        reader.write_cached_views()
     return Compaction(
         files_before=before[0], bytes_before=before[1], files_after=after[0], bytes_after=after[1]
     )

@@ -7,14 +7,14 @@
 -- mixes two clocks or two precisions for the same task.
 WITH measured AS (
     SELECT
-        timed_arms.task_id, timed_arms.workload_id, devices."name" AS device, devices.kind,
-        timed_arms.arm AS baseline, timed_arms.clock, timed_arms."precision"
-    FROM timed_arms
-    INNER JOIN devices ON devices.device_id = timed_arms.device_id
+        timed_places.task_id, timed_places.workload_id, devices."name" AS device, devices.kind,
+        timed_places.arm AS baseline, timed_places.clock, timed_places."precision"
+    FROM timed_places
+    INNER JOIN devices ON devices.device_id = timed_places.device_id
     WHERE
-        timed_arms.arm <> 'kernel'
-        AND timed_arms.clock IS NOT NULL
-        AND timed_arms."precision" IS NOT NULL
+        timed_places.arm <> 'kernel'
+        AND timed_places.clock IS NOT NULL
+        AND timed_places."precision" IS NOT NULL
 ),
 grouped AS (
     SELECT

@@ -5,13 +5,12 @@
 WITH places AS (
     SELECT DISTINCT evidence.task_id, evidence.workload_id, devices."name" AS device
     FROM (
-        SELECT DISTINCT task_id, workload_id, device_id
-        FROM timed_arms
+        SELECT task_id, workload_id, device_id
+        FROM timed_places
         WHERE arm = 'kernel'
         UNION ALL
-        SELECT DISTINCT task_id, workload_id, device_id
-        FROM evaluations
-        WHERE status <> 'evaluator_error' AND protocol IS DISTINCT FROM 'training'
+        SELECT task_id, workload_id, device_id
+        FROM evaluated_places
     ) AS evidence
     INNER JOIN devices ON devices.device_id = evidence.device_id
 ),
@@ -32,14 +31,12 @@ counted AS (
         count(DISTINCT evidence.kernel_id) FILTER (WHERE evidence.correct) AS correct_kernels
     FROM (
         SELECT
-            task_id, workload_id, device_id, kernel_id, origin IS NULL AS own, true AS timed,
-            false AS correct
-        FROM timings
+            task_id, workload_id, device_id, kernel_id, own, true AS timed, false AS correct
+        FROM timed_arms
         WHERE arm = 'kernel'
         UNION ALL
-        SELECT task_id, workload_id, device_id, kernel_id, false, false, status = 'correct'
-        FROM counted_evaluations
-        WHERE status <> 'evaluator_error'
+        SELECT task_id, workload_id, device_id, kernel_id, false, false, correct
+        FROM evaluated_kernels
     ) AS evidence
     INNER JOIN devices ON devices.device_id = evidence.device_id
     SEMI JOIN contested

@@ -10,7 +10,7 @@
 WITH attempted AS (
     SELECT policy_id, task_id, bool_or(has_kernel) AS has_kernel
     FROM (
-        SELECT DISTINCT policy_id, task_id, true AS has_kernel FROM attempted_kernels
+        SELECT policy_id, task_id, true AS has_kernel FROM attempted_tasks
         UNION ALL
         SELECT unnest([policy_id, NULL]) AS policy_id, task_id, false AS has_kernel
         FROM (SELECT DISTINCT policy_id, task_id FROM generations WHERE kernel_id IS NULL)
@@ -19,48 +19,40 @@ WITH attempted AS (
 ),
 judged AS (
     SELECT
-        attempted_kernels.policy_id, outcomes.task_id, outcomes.device,
-        bool_or(
-            outcomes.correct
-            AND quarantined.kernel_id IS NULL
-            AND nonequivalent.kernel_id IS NULL
-        ) AS correct
-    FROM outcomes
+        judged_places.policy_id, judged_places.task_id, judged_places.device,
+        solved_places.kernel_id IS NOT NULL AS correct
+    FROM judged_places
     INNER JOIN scored_workloads
         ON
-            scored_workloads.task_id = outcomes.task_id
-            AND scored_workloads.device = outcomes.device
-            AND scored_workloads.workload_id = outcomes.workload_id
-    INNER JOIN attempted_kernels
+            scored_workloads.task_id = judged_places.task_id
+            AND scored_workloads.device = judged_places.device
+            AND scored_workloads.workload_id = judged_places.workload_id
+    LEFT JOIN solved_places
         ON
-            attempted_kernels.kernel_id = outcomes.kernel_id
-            AND attempted_kernels.task_id = outcomes.task_id
-    LEFT JOIN quarantined ON quarantined.kernel_id = outcomes.kernel_id
-    LEFT JOIN nonequivalent
-        ON
-            nonequivalent.kernel_id = outcomes.kernel_id
-            AND nonequivalent.task_id = outcomes.task_id
-    GROUP BY attempted_kernels.policy_id, outcomes.task_id, outcomes.device
+            solved_places.policy_id IS NOT DISTINCT FROM judged_places.policy_id
+            AND solved_places.task_id = judged_places.task_id
+            AND solved_places.workload_id = judged_places.workload_id
+            AND solved_places.device = judged_places.device
 ),
 best AS (
     SELECT
-        attempted_kernels.policy_id, scored_speedups.task_id, scored_speedups.device,
-        scored_speedups.baseline,
-        min({
-            'slowness': -scored_speedups.speedup_low,
-            'kernel_id': scored_speedups.kernel_id,
-            'speedup': scored_speedups.speedup,
-            'clock': scored_speedups.clock,
-            'precision': scored_speedups."precision"
-        }) AS kernel
-    FROM scored_speedups
-    INNER JOIN attempted_kernels
+        leading_speedups.policy_id, leading_speedups.task_id, leading_speedups.device,
+        leading_speedups.baseline, leading_speedups.kernel_id, leading_speedups.speedup,
+        leading_speedups.clock, leading_speedups."precision"
+    FROM leading_speedups
+    INNER JOIN scored_workloads
         ON
-            attempted_kernels.kernel_id = scored_speedups.kernel_id
-            AND attempted_kernels.task_id = scored_speedups.task_id
-    GROUP BY
-        attempted_kernels.policy_id, scored_speedups.task_id, scored_speedups.device,
-        scored_speedups.baseline
+            scored_workloads.task_id = leading_speedups.task_id
+            AND scored_workloads.device = leading_speedups.device
+            AND scored_workloads.workload_id = leading_speedups.workload_id
+    INNER JOIN default_clocks
+        ON
+            default_clocks.task_id = leading_speedups.task_id
+            AND default_clocks.workload_id = leading_speedups.workload_id
+            AND default_clocks.device = leading_speedups.device
+            AND default_clocks.baseline = leading_speedups.baseline
+            AND default_clocks.clock = leading_speedups.clock
+            AND default_clocks."precision" = leading_speedups."precision"
 ),
 labels AS (
     SELECT
@@ -109,10 +101,10 @@ SELECT
     labels.left_out,
     judged.task_id IS NOT NULL OR NOT attempted.has_kernel AS decided,
     coalesce(judged.correct, false) AS correct,
-    best.kernel.kernel_id AS kernel_id,
-    best.kernel.speedup AS speedup,
-    best.kernel.clock AS clock,
-    best.kernel."precision" AS "precision"
+    best.kernel_id,
+    best.speedup,
+    best.clock,
+    best."precision"
 FROM places
 LEFT JOIN baselines
     ON

@@ -1,17 +1,20 @@
 -- One row per kernel, task, workload, device, arm, clock and precision that was timed.
--- precision is NULL for arms of evaluations that do not count (counted_evaluations). Views that ask
+-- noisy: every session of the arm is noisy. own: this lake has timed it itself. precision is NULL for arms of evaluations that do not count (counted_evaluations). Views that ask
 -- what was timed, and not how fast it was, read this view instead of the samples.
-SELECT DISTINCT
+SELECT
     timings.kernel_id,
     timings.task_id,
     timings.workload_id,
     timings.device_id,
     timings.arm,
     timings.clock,
-    evaluations."precision"
+    evaluations."precision",
+    bool_and(timings.noisy) AS noisy,
+    bool_or(timings.origin IS NULL) AS own
 FROM clocked_timings AS timings
 LEFT JOIN counted_evaluations AS evaluations
     ON
         evaluations.evaluation_id = timings.evaluation_id
         AND evaluations.kernel_id = timings.kernel_id
         AND evaluations.task_id = timings.task_id
+GROUP BY ALL

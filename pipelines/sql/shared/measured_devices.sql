@@ -4,9 +4,9 @@
 -- sessions are looked up only where there is a choice.
 WITH measured AS (
     SELECT DISTINCT devices."name" AS device
-    FROM timings
-    INNER JOIN devices ON devices.device_id = timings.device_id
-    WHERE timings.arm = $baseline AND NOT timings.noisy
+    FROM timed_places
+    INNER JOIN devices ON devices.device_id = timed_places.device_id
+    WHERE timed_places.arm = $baseline AND NOT timed_places.noisy
 ),
 choice AS (
     SELECT device

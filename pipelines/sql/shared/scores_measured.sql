@@ -24,47 +24,18 @@ scored AS MATERIALIZED (
             AND default_clocks.device = scored_workloads.device
     WHERE scored_workloads.device = $device AND default_clocks.baseline = $baseline
 ),
--- What went wrong at the scored workload on the device itself is known to kernel_speedups already.
--- Other places are few, or none: kernels are looked up only there.
-elsewhere AS MATERIALIZED (
-    SELECT DISTINCT evaluations.task_id, evaluations.workload_id, evaluations.device_id
-    FROM counted_evaluations AS evaluations
+-- What went wrong at the scored workload on the device itself is known to newest_speedups already.
+standing AS (
+    SELECT DISTINCT failing_verdicts.kernel_id, failing_verdicts.task_id
+    FROM failing_verdicts
     LEFT JOIN scored_workloads
         ON
             scored_workloads.device = $device
-            AND scored_workloads.task_id = evaluations.task_id
-            AND scored_workloads.workload_id = evaluations.workload_id
-    WHERE evaluations.status IN ('incorrect', 'rejected')
-        AND (
-            scored_workloads.workload_id IS NULL
-            OR evaluations.device_id IS DISTINCT FROM (SELECT device_id FROM sole_device)
-        )
-),
-wrong AS (
-    SELECT
-        evaluations.kernel_id, evaluations.task_id, evaluations.workload_id, evaluations.device_id,
-        evaluations.evaluator, max(evaluations.evaluator_version) AS version
-    FROM counted_evaluations AS evaluations
-    INNER JOIN elsewhere
-        ON
-            elsewhere.task_id = evaluations.task_id
-            AND elsewhere.workload_id = evaluations.workload_id
-            AND elsewhere.device_id = evaluations.device_id
-    WHERE evaluations.status IN ('incorrect', 'rejected')
-    GROUP BY ALL
-),
-standing AS (
-    SELECT DISTINCT wrong.kernel_id, wrong.task_id
-    FROM wrong
-    ANTI JOIN counted_evaluations AS newer
-        ON
-            newer.kernel_id = wrong.kernel_id
-            AND newer.task_id = wrong.task_id
-            AND newer.workload_id = wrong.workload_id
-            AND newer.device_id = wrong.device_id
-            AND newer.evaluator = wrong.evaluator
-            AND newer.evaluator_version > wrong.version
-            AND newer.status <> 'evaluator_error'
+            AND scored_workloads.task_id = failing_verdicts.task_id
+            AND scored_workloads.workload_id = failing_verdicts.workload_id
+    WHERE
+        scored_workloads.workload_id IS NULL
+        OR failing_verdicts.device_id IS DISTINCT FROM (SELECT device_id FROM sole_device)
 )
 SELECT
     measured.task_id,

@@ -1,6 +1,6 @@
 -- Baselines that were timed
 SELECT arm AS baseline
-FROM timings
+FROM timed_places
 WHERE arm <> 'kernel'
 GROUP BY arm
 ORDER BY arm <> 'eager', arm

@@ -1,5 +1,5 @@
 -- Clocks that timed something
 SELECT DISTINCT clock
-FROM timed_arms
+FROM timed_places
 WHERE clock IS NOT NULL
 ORDER BY clock

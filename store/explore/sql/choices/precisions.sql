@@ -1,5 +1,5 @@
 -- Precisions that were timed
 SELECT DISTINCT "precision"
-FROM timed_arms
+FROM timed_places
 WHERE "precision" IS NOT NULL
 ORDER BY "precision"

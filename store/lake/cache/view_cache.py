@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store.lake.cache_folder import CacheFolder
+from store.lake.cache.cache_folder import CacheFolder
+from store.lake.cache.kept_files import (
+    KEY,
+    KeptFiles,
+    NewKeys,
+    ViewQuestion,
+    build_scan,
+    escape,
+)
 from store.lake.location import METADATA, Location
 
 if TYPE_CHECKING:
@@ -22,10 +29,11 @@ SOURCES = {
     "nonequivalent": ("evaluations",),
     "authors": ("generations",),
     "attempted_kernels": ("evaluations", "generations"),
+    "failing_verdicts": ("evaluations",),
+    "evaluated_kernels": ("evaluations",),
 }
 """Views whose rows for a kernel and task follow from these tables' rows for that kernel and task
 (and from rows that those refer to, which were there before them)."""
-KEY = "kernel_id, task_id"
 OWN_SNAPSHOT_ID = ("generations",)
 """Tables with a column snapshot_id of their own, which hides DuckLake's."""
 LARGE_ROWS = 100_000
@@ -37,61 +45,6 @@ BASE_SHARE = 0.05
 """The base is rewritten when more than this share of it is outdated."""
 PART_ROWS = 2_000_000
 """A base is written in parts of about this many rows of its tables, each with its own tasks."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ViewQuestion:
-    """A view of `SOURCES` as a reader would compute it from the tables."""
-
-    view: str
-    tables: tuple[str, ...]
-    """Its sources that have rows."""
-    text: str
-    """Everything that determines its rows: its SQL, that of the views it reads, and the columns of
-    tables; part of the file's name."""
-    build_query: Callable[[str | None], str]
-    """Returns SQL for all keys, or for the keys in a table of that name."""
-
-    def name(self, *states: tuple[int, str]) -> str:
-        """Return the name of a file for snapshots, each with its time: of the base, of the delta.
-
-        A base has one snapshot.
-        """
-        parts = [f"{snapshot}-{_shorten_hash(moment)}" for snapshot, moment in states]
-        return f"{self.view}-{_shorten_hash(self.text)}-{'-'.join(parts)}.parquet"
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Kept:
-    """The files with the rows of a view at a snapshot, both locked."""
-
-    base: Path
-    base_state: tuple[int, str]
-    delta: Path | None
-    """The keys that got rows after the base, with all rows of the view for them."""
-    since: int
-
-    @property
-    def delta_keys(self) -> str:
-        """SQL for the keys of the delta."""
-        if self.delta is None:
-            return f"SELECT {KEY} FROM {_build_scan(self.base)} WHERE false"
-        return f"SELECT DISTINCT {KEY} FROM {_build_scan(self.delta)}"
-
-    def build_rows(self, touched: str) -> str:
-        """Return SQL for the rows of the view, except for the keys in a table."""
-        outdated = f"(FROM {touched} UNION {self.delta_keys})"
-        rows = f"SELECT * FROM {_build_scan(self.base)} ANTI JOIN {outdated} USING ({KEY})"
-        return rows if self.delta is None else f"{rows} UNION ALL {self.build_delta_rows(touched)}"
-
-    def build_delta_rows(self, touched: str) -> str:
-        """Return SQL for the rows of the delta, except for the keys in a table."""
-        if self.delta is None:
-            return f"SELECT * FROM {_build_scan(self.base)} WHERE false"
-        return (
-            f"SELECT * EXCLUDE (_answered) FROM {_build_scan(self.delta)} "
-            f"ANTI JOIN {touched} USING ({KEY}) WHERE _answered"
-        )
 
 
 class ViewCache:
@@ -115,6 +68,7 @@ class ViewCache:
         self._location = location
         self._snapshot = snapshot
         self._files = CacheFolder(location.derived, self._is_readable)
+        self._stored_keys: set[str] = set()
 
     def close(self) -> None:
         """Release the files in use."""
@@ -129,50 +83,77 @@ class ViewCache:
         # If a file of a later snapshot exists, most queries read that snapshot and not this one.
         make = make and not any(max(one)[0] > self._snapshot for one in states)
         kept = self._find_kept(question, states)
-        touched = f"_touched_{question.view}"
-        counts = None if kept is None else self._find_touched(question, kept, touched)
-        if kept is None or counts is None:
-            made = self._write_base(question, question.build_query(None)) if make else None
-            return None if made is None else f"SELECT * FROM {_build_scan(made)}"
-        new, known, whole = counts
-        if new + known == 0:
-            return f"SELECT * FROM {_build_scan(kept.base)}"
-        answer = kept.build_rows(touched)
-        if new:
-            answer += f" UNION ALL {question.build_query(touched)}"
-        if make and new + known > BASE_SHARE * whole:
-            made = self._write_base(question, answer)
-            answer = answer if made is None else f"SELECT * FROM {_build_scan(made)}"
-        elif make and new > max(DELTA_KEYS, DELTA_SHARE * whole):
-            later = self._write_delta(question, kept, touched)
+        new = None if kept is None else self.find_new_keys(question, kept)
+        if kept is None or new is None:
+            made = self.write_base(question, question.build_query(None)) if make else None
+            return None if made is None else f"SELECT * FROM {build_scan(made.base)}"
+        known, whole = self._count_rows(kept)
+        if new.count + known == 0:
+            return f"SELECT * FROM {build_scan(kept.base)}"
+        answer = kept.build_rows(new.table)
+        if new.count:
+            answer += f" UNION ALL {question.build_query(new)}"
+        if make and new.count + known > BASE_SHARE * whole:
+            made = self.write_base(question, answer)
+            answer = answer if made is None else f"SELECT * FROM {build_scan(made.base)}"
+        elif make and new.count > max(DELTA_KEYS, DELTA_SHARE * whole):
+            later = self._write_delta(question, kept, new)
             if later is not None:
-                self._connection.execute(f"TRUNCATE {touched}")
-                answer = later.build_rows(touched)
+                self._connection.execute(f"TRUNCATE {new.table}")
+                answer = later.build_rows(new.table)
         return answer
 
-    def _find_touched(
-        self, question: ViewQuestion, kept: _Kept, touched: str
-    ) -> tuple[int, int, int] | None:
+    def is_newest(self, question: ViewQuestion) -> bool:
+        """Return whether no file of a later snapshot exists, which most queries would read."""
+        return all(max(one)[0] <= self._snapshot for one in self._list_states(question))
+
+    def find_base(self, question: ViewQuestion) -> KeptFiles | None:
+        """Lock and return the newest base of a view, and its newest delta if it has one."""
+        return self._find_kept(question, self._list_states(question))
+
+    def find_new_keys(self, question: ViewQuestion, kept: KeptFiles) -> NewKeys | None:
         """Store the keys with rows that are not in the files in a table.
 
-        Returns how many there are, how many the delta has, and the number of rows of the base; or
-        None if they are unknown, because a snapshot since then has expired.
+        Returns None if they are unknown, because a snapshot since then has expired.
         """
         import duckdb
 
-        later = " UNION ".join(
-            f"SELECT {KEY} FROM {self._build_later(table, kept.since)}" for table in question.tables
-        )
+        keys = f"_touched_{question.view}"
+        later = {table: self._build_later(table, kept.since) for table in question.tables}
         try:
-            self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {touched} AS {later}")
+            listed = " UNION ".join(f"FROM {self._keep_keys(one, kept.since)}" for one in later)
+            self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {keys} AS {listed}")
         except duckdb.Error:
             return None
-        row = self._connection.execute(
-            f"SELECT (SELECT count(*) FROM {touched}), (SELECT count(*) FROM ({kept.delta_keys})), "
-            f"count(*) FROM {_build_scan(kept.base)}"
-        ).fetchone()
+        count, known = self._fetch_counts(
+            f"SELECT count(*), count(*) FILTER (WHERE is_known) FROM {keys}"
+        )
+        return NewKeys(table=keys, count=count, known=known, later=later)
+
+    def _keep_keys(self, table: str, since: int) -> str:
+        """Return a temporary table with the keys of a table's rows after a snapshot, stored once."""
+        name = f"_later_{table}_{since}"
+        if name not in self._stored_keys:
+            new_kernels = f"SELECT kernel_id FROM {self._build_later('kernels', since)}"
+            self._connection.execute(
+                f"CREATE TEMP TABLE {name} AS SELECT DISTINCT {KEY}, "
+                f"kernel_id NOT IN ({new_kernels}) AS is_known "
+                f"FROM {self._build_later(table, since)}"
+            )
+            self._stored_keys.add(name)
+        return name
+
+    def _count_rows(self, kept: KeptFiles) -> tuple[int, int]:
+        """Return the number of keys of the delta, and of rows of the base."""
+        return self._fetch_counts(
+            f"SELECT (SELECT count(*) FROM ({kept.delta_keys})), count(*) "
+            f"FROM {build_scan(kept.base)}"
+        )
+
+    def _fetch_counts(self, query: str) -> tuple[int, int]:
+        row = self._connection.execute(query).fetchone()
         assert row is not None
-        return int(row[0]), int(row[1]), int(row[2])
+        return int(row[0]), int(row[1])
 
     def _build_later(self, table: str, since: int) -> str:
         """Return SQL for the rows of a table that are newer than a snapshot."""
@@ -200,7 +181,7 @@ class ViewCache:
 
     def _find_kept(
         self, question: ViewQuestion, states: list[tuple[tuple[int, str], ...]]
-    ) -> _Kept | None:
+    ) -> KeptFiles | None:
         """Lock and return the newest base, and its newest delta."""
         usable = sorted(
             (one for one in states if max(one)[0] <= self._snapshot), key=max, reverse=True
@@ -212,8 +193,8 @@ class ViewCache:
             for one in usable:
                 delta = self._files.folder / question.name(*one)
                 if len(one) == 2 and one[0] == base[0] and self._files.lock(delta):
-                    return _Kept(base=file, base_state=base[0], delta=delta, since=one[1][0])
-            return _Kept(base=file, base_state=base[0], delta=None, since=base[0][0])
+                    return KeptFiles(base=file, base_state=base[0], delta=delta, since=one[1][0])
+            return KeptFiles(base=file, base_state=base[0], delta=None, since=base[0][0])
         return None
 
     def _read_times(self, snapshots: list[int]) -> dict[int, str]:
@@ -227,7 +208,7 @@ class ViewCache:
             ).fetchall()
         )
 
-    def _write_base(self, question: ViewQuestion, answer: str) -> Path | None:
+    def write_base(self, question: ViewQuestion, answer: str) -> KeptFiles | None:
         """Write a base of this snapshot; return None where that is impossible."""
 
         def write(target: Path) -> None:
@@ -242,21 +223,28 @@ class ViewCache:
             files = [target.with_name(f"{target.name}.{n}.partial") for n in range(len(queries))]
             for query, file in zip(queries, files, strict=True):
                 self._copy(query, file)
-            listed = ", ".join(f"'{_escape(file)}'" for file in files)
+            listed = ", ".join(f"'{escape(file)}'" for file in files)
             self._copy(f"FROM read_parquet([{listed}])", target)
             for file in files:
                 file.unlink()
             return None
 
-        return self._write(question, question.name(self._read_state()), write)
+        state = self._read_state()
+        made = self._write(question, question.name(state), write)
+        if made is None:
+            return None
+        return KeptFiles(base=made, base_state=state, delta=None, since=state[0])
 
-    def _write_delta(self, question: ViewQuestion, kept: _Kept, touched: str) -> _Kept | None:
+    def _write_delta(
+        self, question: ViewQuestion, kept: KeptFiles, new: NewKeys
+    ) -> KeptFiles | None:
         """Write a delta of this snapshot; return None where that is impossible."""
-        rows = f"{kept.build_delta_rows(touched)} UNION ALL {question.build_query(touched)}"
+        rows = f"{kept.build_delta_rows(new.table)} UNION ALL {question.build_query(new)}"
         query = (
             f"WITH answered AS MATERIALIZED ({rows}\n) SELECT *, true AS _answered FROM answered "
             f"UNION ALL BY NAME SELECT {KEY}, false AS _answered "
-            f"FROM (FROM {touched} UNION {kept.delta_keys}) ANTI JOIN answered USING ({KEY})"
+            f"FROM (SELECT {KEY} FROM {new.table} UNION {kept.delta_keys}) "
+            f"ANTI JOIN answered USING ({KEY})"
         )
         made = self._write(
             question,
@@ -296,24 +284,12 @@ class ViewCache:
         import duckdb
 
         try:
-            self._connection.execute(f"SELECT count(*) FROM {_build_scan(file)}").fetchall()
+            self._connection.execute(f"SELECT count(*) FROM {build_scan(file)}").fetchall()
         except duckdb.Error:
             return False
         return True
 
     def _copy(self, query: str, target: Path) -> None:
         self._connection.execute(
-            f"COPY ({query}) TO '{_escape(target)}' (FORMAT parquet, COMPRESSION zstd)"
+            f"COPY ({query}) TO '{escape(target)}' (FORMAT parquet, COMPRESSION zstd)"
         )
-
-
-def _shorten_hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _build_scan(file: Path) -> str:
-    return f"read_parquet('{_escape(file)}')"
-
-
-def _escape(path: Path) -> str:
-    return str(path).replace("'", "''")

@@ -1,0 +1,1 @@
+"""Files beside the lake with the rows of views; safe to delete."""

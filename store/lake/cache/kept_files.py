@@ -1,0 +1,106 @@
+"""Questions that views answer, and the files with their rows at a snapshot."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+KEY = "kernel_id, task_id"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewKeys:
+    """The keys that got rows after a snapshot, in a temporary table."""
+
+    table: str
+    """Its columns are those of `KEY`, and is_known: the kernel had rows before, perhaps."""
+    count: int
+    known: int
+    later: Mapping[str, str]
+    """SQL for the rows after the snapshot, by table; may follow FROM."""
+
+    def build_rows(self, table: str, columns: str, whole: str) -> str:
+        """Return SQL for all rows of a table that these keys have.
+
+        A kernel that came after the snapshot has later rows only, so that the earlier ones are read
+        only where other kernels got rows.
+        """
+        later = f"SELECT {columns} FROM {self.later[table]}"
+        if not self.known:
+            return later
+        known = f"(FROM {self.table} WHERE is_known)"
+        return (
+            f"SELECT * FROM ({later}) ANTI JOIN {known} USING ({KEY}) "
+            f"UNION ALL SELECT * FROM ({whole}) SEMI JOIN {known} USING ({KEY})"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewQuestion:
+    """A view as a reader would compute it from the tables."""
+
+    view: str
+    tables: tuple[str, ...]
+    """Its sources that have rows."""
+    text: str
+    """Everything that determines its rows: its SQL, that of the views it reads, and the columns of
+    tables; part of the file's name."""
+    build_query: Callable[[NewKeys | None], str]
+    """Returns SQL for the rows of all keys, or of some."""
+
+    def name(self, *states: tuple[int, str]) -> str:
+        """Return the name of a file for snapshots, each with its time: of the base, of the delta.
+
+        A base has one snapshot.
+        """
+        parts = [f"{snapshot}-{_shorten_hash(moment)}" for snapshot, moment in states]
+        return f"{self.view}-{_shorten_hash(self.text)}-{'-'.join(parts)}.parquet"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptFiles:
+    """The files with the rows of a view at a snapshot, both locked."""
+
+    base: Path
+    base_state: tuple[int, str]
+    delta: Path | None
+    """The keys that got rows after the base, with all rows of the view for them."""
+    since: int
+
+    @property
+    def delta_keys(self) -> str:
+        """SQL for the keys of the delta."""
+        if self.delta is None:
+            return f"SELECT {KEY} FROM {build_scan(self.base)} WHERE false"
+        return f"SELECT DISTINCT {KEY} FROM {build_scan(self.delta)}"
+
+    def build_rows(self, touched: str) -> str:
+        """Return SQL for the rows of the view, except for the keys in a table."""
+        outdated = f"(SELECT {KEY} FROM {touched} UNION {self.delta_keys})"
+        rows = f"SELECT * FROM {build_scan(self.base)} ANTI JOIN {outdated} USING ({KEY})"
+        return rows if self.delta is None else f"{rows} UNION ALL {self.build_delta_rows(touched)}"
+
+    def build_delta_rows(self, touched: str) -> str:
+        """Return SQL for the rows of the delta, except for the keys in a table."""
+        if self.delta is None:
+            return f"SELECT * FROM {build_scan(self.base)} WHERE false"
+        return (
+            f"SELECT * EXCLUDE (_answered) FROM {build_scan(self.delta)} "
+            f"ANTI JOIN {touched} USING ({KEY}) WHERE _answered"
+        )
+
+
+def _shorten_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def build_scan(file: Path) -> str:
+    """Return SQL that reads a file, to follow FROM."""
+    return f"read_parquet('{escape(file)}')"
+
+
+def escape(path: Path) -> str:
+    """Return a path for an SQL string."""
+    return str(path).replace("'", "''")

@@ -1,0 +1,15 @@
+-- One row per policy, task, workload, device, baseline, clock and precision: the best kernel.
+-- That is the kernel with the highest lower speedup bound in its newest session that counts
+-- (newest_speedups). Quarantined and nonequivalent kernels are left out. policy_id NULL stands for
+-- all policies together. The smaller kernel_id wins a tie.
+SELECT policy_speedups.*
+FROM policy_speedups
+ANTI JOIN quarantined ON quarantined.kernel_id = policy_speedups.kernel_id
+ANTI JOIN nonequivalent
+    ON
+        nonequivalent.kernel_id = policy_speedups.kernel_id
+        AND nonequivalent.task_id = policy_speedups.task_id
+QUALIFY row_number() OVER (
+    PARTITION BY policy_id, task_id, workload_id, device, baseline, clock, "precision"
+    ORDER BY {'slowness': -speedup_low, 'kernel_id': policy_speedups.kernel_id}
+) = 1

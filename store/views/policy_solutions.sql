@@ -1,0 +1,5 @@
+-- One row per policy and row of outcomes with a correct kernel that the policy wrote for the task.
+-- policy_id is NULL in a further row of every kernel (attempted_kernels).
+SELECT policy_id, task_id, workload_id, kernel_id, device
+FROM policy_outcomes
+WHERE correct

@@ -1,0 +1,7 @@
+-- One row per task, workload, device, arm, clock, precision and noise that was timed (timed_arms).
+-- kernel_id is the smallest of the kernels in whose sessions the arm was timed.
+SELECT task_id, workload_id, device_id, arm, clock, "precision", noisy, kernel_id
+FROM timed_arms
+QUALIFY row_number() OVER (
+    PARTITION BY task_id, workload_id, device_id, arm, clock, "precision", noisy ORDER BY kernel_id
+) = 1
