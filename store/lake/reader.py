@@ -12,7 +12,13 @@ from store.lake import exclusions, user_sql
 from store.lake.attachment import attach, connect, resolve_snapshot
 from store.lake.cache import view_cache
 from store.lake.cache.kept_files import NewKeys, ViewQuestion
-from store.lake.cache.leaders import LEADERS, find_leading_sql, list_sources
+from store.lake.cache.leaders import (
+    LEADERS,
+    SMALL_VIEWS,
+    describe_leaders,
+    find_leading_sql,
+    list_sources,
+)
 from store.lake.host.inlined_rows import hold_inlined_rows
 from store.lake.limits import QueryLimits
 from store.lake.location import Location
@@ -221,7 +227,7 @@ class Lake:
         asked = kept or self._build_query(name)
         asked = f"SELECT * FROM ({asked}\n) WHERE false" if name in self._included else asked
         few = name in LEADERS if kept else sources and small
-        return "TABLE" if few else "VIEW", asked
+        return "TABLE" if few or name in SMALL_VIEWS else "VIEW", asked
 
     def find_cached(self, name: str, *, make: bool = True) -> str | None:
         """Return SQL that reads a view from its cache, or None without one.
@@ -251,7 +257,7 @@ class Lake:
         return ViewQuestion(
             view=name,
             tables=tuple(table for table in list_sources(name) if table in self._stored),
-            text="\n".join(made_of),
+            text="\n".join([*made_of, describe_leaders(name)]),
             build_query=functools.partial(self._build_rows, name),
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,10 +18,11 @@ from store.schema import row_checks
 from store.schema.catalog import Catalog
 from store.schema.row_checks import describe_rows
 from store.schema.sql_text import quote_names, quote_values
-from store.schema.tables import Column, Table
+from store.schema.tables import Table
 from store.writing import bundle as bundles
 from store.writing.bundle import Rows
 from store.writing.group_commit import insert_rows
+from store.writing.pointers import Pointers, check_references, copy_values
 
 if TYPE_CHECKING:
     import duckdb
@@ -33,7 +34,6 @@ CHUNK_BYTES = 512 << 20
 PIECE_ROWS = 20_000
 PIECE_BYTES = 64 << 20
 """Rows of a piece of a chunk. DuckDB inserts one piece while the next ones are read and checked."""
-_SAMPLE = 1_000
 _T = TypeVar("_T")
 
 
@@ -42,39 +42,34 @@ def load_tables(
     catalog: Catalog,
     tables: Mapping[str, Rows | pa.RecordBatchReader],
 ) -> dict[str, int]:
-    """Insert tables chunk by chunk and check each; check keys and references at the end.
+    """Insert tables chunk by chunk and check each chunk, with its keys and references.
 
-    Returns rows inserted per table. Memory is limited to a chunk, a few pieces, and the narrow
-    columns that are keys or refer to other rows.
+    Returns rows inserted per table. Memory is limited to a chunk and a few pieces, and the
+    references to rows that have not come yet, which are checked at the end.
     """
     # Files are sorted as the catalog says; preserving the order of arrival would use only one core.
     connection.execute("SET preserve_insertion_order = false")
     counts: dict[str, int] = {}
-    pointers: list[_Pointers] = []
+    pointers: list[Pointers] = []
     for name, rows in tables.items():
         table = catalog.table(name)
         keys: list[pa.Table] = []
-        of_table = [_Pointers(table, *reference) for reference in catalog.references(table)]
+        of_table = [Pointers(table, *reference) for reference in catalog.references(table)]
         checked = _check_batches(connection, catalog, table, keys, of_table, rows)
+        stored = _StoredKeys(table)
         with closing(_read_ahead(checked)) as pieces:
-            counts[name] = sum(
-                _insert_chunk(connection, table, _collect_chunk(first, pieces)) for first in pieces
-            )
-        if table.duplicates == "reject":
-            _check_keys(connection, table, keys)
+            counts[name] = 0
+            for first in pieces:
+                count = _insert_chunk(connection, table, _collect_chunk(first, pieces))
+                counts[name] += count
+                if table.duplicates == "reject":
+                    stored.check_chunk(connection, _take_rows(keys, count))
+                for pointer in of_table:
+                    pointer.keep_missing(connection)
+        stored.raise_if_repeated()
         pointers += of_table
-    _check_references(connection, pointers)
+    check_references(connection, pointers)
     return counts
-
-
-@dataclass(frozen=True)
-class _Pointers:
-    """The values of one column that must be keys of another table."""
-
-    table: Table
-    column: Column
-    target: Table
-    values: list[pa.Array] = field(default_factory=list["pa.Array"])
 
 
 def _check_batches(
@@ -82,7 +77,7 @@ def _check_batches(
     catalog: Catalog,
     table: Table,
     keys: list[pa.Table],
-    pointers: list[_Pointers],
+    pointers: list[Pointers],
     rows: Rows | pa.RecordBatchReader,
 ) -> Generator[tuple[pa.Table, bool]]:
     """Yield rows that keep the rules, piece by piece, each with whether a chunk ends there.
@@ -99,10 +94,9 @@ def _check_batches(
             if table.duplicates == "skip":
                 piece = seen.select_first_of_each_key(cursor, piece)
             else:
-                keys.append(_copy_values(piece.select(list(table.key))))
+                keys.append(copy_values(piece.select(list(table.key))))
             for pointer in pointers:
-                pointed = _list_pointed(piece.column(pointer.column.name))
-                pointer.values.extend(pointed.chunks)
+                pointer.add(piece)
             yield piece, last
             if last:
                 seen = _SeenKeys(table)
@@ -123,7 +117,7 @@ class _SeenKeys:
         import numpy as np
         import pyarrow as pa
 
-        keys = _copy_values(rows.select(list(self.table.key)))
+        keys = copy_values(rows.select(list(self.table.key)))
         answer = connection.execute(f"SELECT hash({quote_names(self.table.key)}) FROM keys")
         hashes = set[Any](answer.to_arrow_table().column(0).to_pylist())
         repeats = len(hashes) < rows.num_rows or not self.hashes.isdisjoint(hashes)
@@ -137,13 +131,6 @@ class _SeenKeys:
         kept = np.zeros(whole.num_rows, dtype=bool)
         kept[first.column("_row_min").to_numpy()] = True
         return rows.filter(pa.array(kept[whole.num_rows - rows.num_rows :]))
-
-
-def _copy_values(values: Any) -> Any:
-    """Copy a table or column, which may share the memory of its whole batch."""
-    import numpy as np
-
-    return values.take(np.arange(len(values)))
 
 
 def _insert_chunk(
@@ -190,30 +177,56 @@ def _insert_chunk(
         connection.unregister("_chunk")
 
 
-def _check_keys(connection: duckdb.DuckDBPyConnection, table: Table, keys: list[pa.Table]) -> None:
-    """Raise RowsRejected if keys repeat among the rows, or are in the lake already."""
-    import pyarrow as pa
+def _take_rows(tables: list[pa.Table], count: int) -> list[pa.Table]:
+    """Take the first tables with that many rows out of a list that another thread appends to."""
+    taken: list[pa.Table] = []
+    while count > 0:
+        taken.append(tables.pop(0))
+        count -= taken[-1].num_rows
+    return taken
 
-    rows = pa.concat_tables(keys)
-    if not rows.num_rows:
-        return
-    # A separate connection, which does not see what this transaction has inserted.
-    with connection.cursor() as cursor:
-        if _has_repeats(cursor, table, rows):
-            row_checks.check_keys(table, rows)
-        key = quote_names(table.key)
-        stored = f"FROM lake.{table.name} SEMI JOIN rows USING ({key})"
-        row = cursor.execute(f"SELECT count(*) {stored}").fetchone()
-        if row and row[0]:
-            examples = cursor.execute(
-                f"SELECT {key} {stored} ORDER BY ALL LIMIT {row_checks.EXAMPLES}"
+
+@dataclass
+class _StoredKeys:
+    """The keys of a table that the rows repeat, which the lake or an earlier chunk has."""
+
+    table: Table
+    count: int = 0
+    examples: list[tuple[Any, ...]] = field(default_factory=list[tuple[Any, ...]])
+
+    def check_chunk(self, connection: duckdb.DuckDBPyConnection, keys: list[pa.Table]) -> None:
+        """Count the keys of the chunk just inserted that other rows of the lake have.
+
+        Raises RowsRejected if they repeat within the chunk.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if not keys:
+            return
+        rows, first = pa.concat_tables(keys), self.table.key[0]
+        if _has_repeats(connection, self.table, rows):
+            row_checks.check_keys(self.table, rows)
+        key = quote_names(self.table.key)
+        lowest, highest = (quote_values((str(one),)) for one in pc.min_max(rows[first]).values())
+        stored = (
+            f"FROM lake.{self.table.name} SEMI JOIN rows USING ({key}) "
+            f'WHERE "{first}" BETWEEN {lowest} AND {highest}'
+        )
+        row = connection.execute(f"SELECT count(*) {stored}").fetchone()
+        if row and row[0] > rows.num_rows:
+            self.count += int(row[0]) - rows.num_rows
+            repeated = f"SELECT {key} {stored} GROUP BY {key} HAVING count(*) > 1 ORDER BY ALL"
+            self.examples += connection.execute(
+                f"{repeated} LIMIT {row_checks.EXAMPLES}"
             ).fetchall()
-            raise RowsRejected(
-                table.name,
-                row_checks.describe_key(table),
-                int(row[0]),
-                describe_rows(table.key, examples),
-            )
+
+    def raise_if_repeated(self) -> None:
+        """Raise RowsRejected if any chunk repeated a key."""
+        if self.count:
+            rule = row_checks.describe_key(self.table)
+            examples = describe_rows(self.table.key, self.examples[: row_checks.EXAMPLES])
+            raise RowsRejected(self.table.name, rule, self.count, examples)
 
 
 def _has_repeats(connection: duckdb.DuckDBPyConnection, table: Table, rows: pa.Table) -> bool:
@@ -224,64 +237,6 @@ def _has_repeats(connection: duckdb.DuckDBPyConnection, table: Table, rows: pa.T
         f"SELECT count(*) > count(DISTINCT hash({quote_names(table.key)})) FROM rows"
     ).fetchone()
     return row is None or bool(row[0])
-
-
-def _check_references(connection: duckdb.DuckDBPyConnection, pointers: list[_Pointers]) -> None:
-    """Raise RowsRejected for the first column with a value that is no key of its target."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    asked: list[str] = []
-    with ExitStack() as registered:
-        for number, pointer in enumerate(pointers):
-            values = pa.chunked_array(pointer.values, pa.string())
-            if not len(values):
-                continue
-            connection.register(f"_values{number}", pa.table([values], names=["v"]))
-            registered.callback(connection.unregister, f"_values{number}")
-            # The range lets DuckLake skip files by their statistics.
-            lowest, highest = (extreme.as_py() for extreme in pc.min_max(values).values())
-            key = f'"{pointer.target.key[0]}"'
-            asked.append(
-                f"SELECT {number}, v FROM _values{number} ANTI JOIN (SELECT {key} AS v "
-                f"FROM lake.{pointer.target.name} WHERE {key} BETWEEN {quote_values((lowest,))} "
-                f"AND {quote_values((highest,))}) USING (v)"
-            )
-        missing = connection.execute(" UNION ALL ".join(asked)).fetchall() if asked else []
-    if missing:
-        first = min(number for number, _ in missing)
-        dangling = sorted({str(value) for number, value in missing if number == first})
-        raise _find_dangling(connection, pointers[first], dangling)
-
-
-def _find_dangling(
-    connection: duckdb.DuckDBPyConnection, pointer: _Pointers, missing: list[str]
-) -> RowsRejected:
-    """Find the rows with missing references: they have just been inserted."""
-    table, column = pointer.table, pointer.column
-    value = f'"{column.name}"'
-    pointed = f"unnest({value})" if column.type.endswith("[]") else value
-    key = quote_names(table.key)
-    rows = connection.execute(
-        f"SELECT {key}, any_value(v) FROM (SELECT {key}, {pointed} AS v "
-        f"FROM lake.{table.name}) WHERE v IN (SELECT unnest(?)) GROUP BY {key} ORDER BY ALL",
-        [missing],
-    ).fetchall()
-    examples = describe_rows((*table.key, column.name), rows[: row_checks.EXAMPLES])
-    rule = row_checks.describe_reference(column, pointer.target)
-    return RowsRejected(table.name, rule, len(rows), examples)
-
-
-def _list_pointed(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the values of a column, or the elements of its lists; once each where many repeat."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    flat: Any = pc.list_flatten(column) if pa.types.is_list(column.type) else column
-    some = flat.slice(0, _SAMPLE)
-    if 2 * pc.count_distinct(some).as_py() > len(some):
-        return _copy_values(flat.drop_null())
-    return pa.chunked_array([pc.unique(flat).drop_null()])
 
 
 def _read_ahead(items: Generator[_T]) -> Generator[_T]:

@@ -18,6 +18,8 @@ from pipelines.contract.request import Request
 from pipelines.datasets import materialize
 from pipelines.selection.tasks import find_task
 from store.errors import DatasetError, EmptyDataset, UnknownName
+from store.lake.cache import view_cache
+from store.lake.location import Location
 
 GOLDEN = Path(__file__).parent / "golden"
 ROOT = Path(__file__).parents[2]
@@ -458,3 +460,30 @@ def test_explain_takes_the_names_that_store_show_takes(lake, known_ids: Known, f
     ).rows()
     wanted = form.format(**label, start=known_ids.relu[:8])
     assert find_task(lake, wanted)[0] == known_ids.relu
+
+
+@pytest.mark.parametrize("strategy", ["bucket", "top"])
+def test_prompts_from_cached_views_are_those_from_the_tables(
+    rows_and_ids, lake_of, make_job, rows_of, monkeypatch, strategy
+) -> None:
+    made, known = rows_and_ids
+
+    def draw(lake: store.Lake) -> list[dict[str, Any]]:
+        return rows_of(make_job(lake, per_task=20, strategy=strategy))
+
+    monkeypatch.setattr(view_cache, "LARGE_ROWS", 1)
+    assert draw(lake_of(made))
+    assert list(Location.of(lake_of(Rows()).url).derived.glob("newest_speedups-*.parquet"))
+    later = Rows(known=made.known, minute=made.minute)
+    later.device("L40")
+    later.add_session(known.relu, later.kernel(known.relu, code_of("relu", "new")), 6.5)
+    later.add_session(known.relu, known.kernels["relu.a"], 0.9)
+    later.add_verdict(known.sigmoid, known.kernels["sigmoid.b"], "incorrect", version=2)
+    later.add_verdict(known.relu, known.kernels["relu.d"], "incorrect", device="L40")
+    later.quarantine(known.kernels["relu.c"])
+    cached = draw(lake_of(later))
+    monkeypatch.setattr(view_cache, "LARGE_ROWS", 10**9)
+    assert cached == draw(lake_of(Rows()))
+    shown = {kernel for row in cached for kernel in row["exemplar_kernel_ids"]}
+    gone = {"sigmoid.b", "relu.d", "relu.c"}
+    assert shown.isdisjoint(known.kernels[name] for name in gone)

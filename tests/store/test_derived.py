@@ -9,15 +9,19 @@ import sys
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import builders as b
 import duckdb
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from lake_places import LakePlaces
 
 import store
 from store.errors import FlywheelError
-from store.lake.cache import view_cache
+from store.lake.cache import leaders, view_cache
 from store.lake.cache.leaders import LEADERS
 from store.lake.location import Location
 from store.schema import catalog
@@ -35,6 +39,7 @@ def _keep_small_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view_cache, "PART_ROWS", 3)
     monkeypatch.setattr(view_cache, "DELTA_KEYS", NEVER)
     monkeypatch.setattr(view_cache, "BASE_SHARE", NEVER)
+    monkeypatch.setattr(leaders, "FIRST_ROWS", 2)
 
 
 def _write_deltas(patch: pytest.MonkeyPatch) -> None:
@@ -65,8 +70,9 @@ def files(url: str) -> list[str]:
 class History:
     """A lake whose kernels are judged and timed again and again, by chance."""
 
-    def __init__(self, writer: store.Writer, seed: int) -> None:
-        self.writer, self.chance, self.minute = writer, random.Random(seed), 0.0
+    def __init__(self, writer: store.Writer, seed: int | random.Random) -> None:
+        chance = random.Random(seed) if isinstance(seed, int) else seed
+        self.writer, self.chance, self.minute = writer, chance, 0.0
         self.tasks = [b.task(f"t{i}") for i in range(2)]
         self.devices = [b.device(f"d{i}") for i in range(2)]
         self.kernels = [b.kernel(f"k{i}") for i in range(4)]
@@ -180,6 +186,37 @@ def test_kept_answers_are_those_of_the_tables(
     maintenance.expire(Location.of(lake_url), timedelta(0))
     past.step()
     assert answers(lake_url) == ask_tables(lake_url)
+
+
+@pytest.mark.slow
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    chance=st.randoms(use_true_random=False),
+    first_rows=st.sampled_from([1, 2, 16]),
+    rewrites=st.lists(st.sampled_from(["none", "deltas", "bases"]), min_size=1, max_size=3),
+)
+def test_any_history_gives_the_answers_of_the_tables(
+    places: LakePlaces,
+    empty_url: str,
+    tmp_path: Path,
+    chance: random.Random,
+    first_rows: int,
+    rewrites: list[str],
+) -> None:
+    url = places.choose_url(Path(mkdtemp(dir=tmp_path)) / "lake")
+    places.copy(empty_url, url)
+    with store.writer(url, author="tests") as writer, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(leaders, "FIRST_ROWS", first_rows)
+        past = History(writer, chance)
+        past.step(3)
+        answers(url)
+        for kind in rewrites:
+            if kind == "deltas":
+                _write_deltas(patch)
+            if kind == "bases":
+                _write_bases(patch)
+            past.step(chance.randint(1, 5))
+            assert answers(url) == ask_tables(url)
 
 
 def test_tables_that_hide_the_snapshot_of_a_row_are_known() -> None:

@@ -34,14 +34,6 @@ class Leaders:
     sources: tuple[str, ...]
     """Tables that the rows follow from."""
 
-    @property
-    def first_rows(self) -> str:
-        """SQL condition for the rows of a file, to follow the query of all rows."""
-        return (
-            f"QUALIFY row_number() OVER (PARTITION BY {self.group} ORDER BY {self.order}) "
-            f"<= {FIRST_ROWS}"
-        )
-
 
 _PLACE = "task_id, workload_id, device"
 LEADERS = {
@@ -85,6 +77,10 @@ LEADERS = {
 """Views that choose the first row of each group; they may leave rows out by kernel and task."""
 
 
+SMALL_VIEWS = ("default_clocks", "scored_workloads")
+"""Views over leaders that other views mention several times, so that a reader stores their rows."""
+
+
 def list_sources(view: str) -> tuple[str, ...]:
     """Return the tables that a view with files follows from; none for other views."""
     if view in LEADERS:
@@ -114,8 +110,7 @@ def find_leading_sql(
     new = None if kept is None else cache.find_new_keys(question, kept)
     behind = new is None or new.count > view_cache.DELTA_KEYS
     if behind and make and cache.is_newest(question):
-        every = f"SELECT * FROM ({question.build_query(None)}) {leaders.first_rows}"
-        kept = cache.write_base(question, every) or kept
+        kept = cache.write_base(question, _build_first_rows(leaders, question)) or kept
         new = None if kept is None else cache.find_new_keys(question, kept)
     if kept is None or new is None:
         return None
@@ -133,3 +128,15 @@ def find_leading_sql(
         tasks = quote_values(tuple(str(task) for (task,) in outdated))
         parts.append(f"SELECT * FROM ({question.build_query(None)}) WHERE task_id IN ({tasks})")
     return f"WITH {leaders.rows} AS ({' UNION ALL '.join(parts)}) SELECT * FROM ({view}\n)"
+
+
+def describe_leaders(view: str) -> str:
+    """Return what determines which rows of a view are in its file, besides SQL."""
+    return f"{FIRST_ROWS} of {LEADERS[view]}" if view in LEADERS else ""
+
+
+def _build_first_rows(leaders: Leaders, question: ViewQuestion) -> str:
+    return (
+        f"SELECT * FROM ({question.build_query(None)}) QUALIFY row_number() OVER "
+        f"(PARTITION BY {leaders.group} ORDER BY {leaders.order}) <= {FIRST_ROWS}"
+    )

@@ -131,14 +131,15 @@ class ViewCache:
         return NewKeys(table=keys, count=count, known=known, later=later)
 
     def _keep_keys(self, table: str, since: int) -> str:
-        """Return a temporary table with the keys of a table's rows after a snapshot, stored once."""
+        """Return a temporary table with the keys of the rows after a snapshot, stored once."""
         name = f"_later_{table}_{since}"
         if name not in self._stored_keys:
             new_kernels = f"SELECT kernel_id FROM {self._build_later('kernels', since)}"
+            rows = f"SELECT * FROM {self._build_later(table, since)}"
             self._connection.execute(
                 f"CREATE TEMP TABLE {name} AS SELECT DISTINCT {KEY}, "
                 f"kernel_id NOT IN ({new_kernels}) AS is_known "
-                f"FROM {self._build_later(table, since)}"
+                f"FROM ({rows}) WHERE kernel_id IS NOT NULL"
             )
             self._stored_keys.add(name)
         return name

@@ -1,0 +1,132 @@
+"""References of rows that are loaded: values that must be keys of another table."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from store.errors import RowsRejected
+from store.schema import row_checks
+from store.schema.row_checks import describe_rows
+from store.schema.sql_text import quote_names, quote_values
+from store.schema.tables import Column, Table
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+_SAMPLE = 1_000
+
+
+@dataclass(frozen=True)
+class Pointers:
+    """The values of one column that must be keys of another table."""
+
+    table: Table
+    column: Column
+    target: Table
+    values: list[pa.Array] = field(default_factory=list["pa.Array"])
+    missing: list[pa.Array] = field(default_factory=list["pa.Array"])
+    """Values that were no key yet when their chunk was inserted."""
+
+    def add(self, rows: pa.Table) -> None:
+        """Add the values of rows; another thread may call this."""
+        self.values.extend(_list_pointed(rows.column(self.column.name)).chunks)
+
+    def keep_missing(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Look the values up, and keep those that are no key."""
+        import pyarrow as pa
+
+        values = pa.chunked_array(_take_all(self.values), pa.string())
+        if len(values):
+            query = f"SELECT DISTINCT v FROM {self.build_missing('_values', values)}"
+            with _register(connection, "_values", values):
+                found = connection.execute(query).to_arrow_table()
+            self.missing.extend(found.column("v").chunks)
+
+    def build_missing(self, name: str, values: pa.ChunkedArray) -> str:
+        """Return SQL for the values in a table that are no key; may follow FROM."""
+        import pyarrow.compute as pc
+
+        # The range lets DuckLake skip files by their statistics.
+        lowest, highest = (extreme.as_py() for extreme in pc.min_max(values).values())
+        key = f'"{self.target.key[0]}"'
+        return (
+            f"{name} ANTI JOIN (SELECT {key} AS v FROM lake.{self.target.name} WHERE {key} "
+            f"BETWEEN {quote_values((lowest,))} AND {quote_values((highest,))}) USING (v)"
+        )
+
+
+def check_references(connection: duckdb.DuckDBPyConnection, pointers: list[Pointers]) -> None:
+    """Raise RowsRejected for the first column with a value that is no key of its target."""
+    import pyarrow as pa
+
+    for pointer in pointers:
+        values = pa.chunked_array(pointer.missing, pa.string())
+        if not len(values):
+            continue
+        query = f"SELECT DISTINCT v FROM {pointer.build_missing('_values', values)}"
+        with _register(connection, "_values", values):
+            missing = connection.execute(f"{query} ORDER BY v").fetchall()
+        if missing:
+            raise _find_dangling(connection, pointer, [str(value) for (value,) in missing])
+
+
+def _find_dangling(
+    connection: duckdb.DuckDBPyConnection, pointer: Pointers, missing: list[str]
+) -> RowsRejected:
+    """Find the rows with missing references: they have just been inserted."""
+    table, column = pointer.table, pointer.column
+    value = f'"{column.name}"'
+    pointed = f"unnest({value})" if column.type.endswith("[]") else value
+    key = quote_names(table.key)
+    rows = connection.execute(
+        f"SELECT {key}, any_value(v) FROM (SELECT {key}, {pointed} AS v "
+        f"FROM lake.{table.name}) WHERE v IN (SELECT unnest(?)) GROUP BY {key} ORDER BY ALL",
+        [missing],
+    ).fetchall()
+    examples = describe_rows((*table.key, column.name), rows[: row_checks.EXAMPLES])
+    rule = row_checks.describe_reference(column, pointer.target)
+    return RowsRejected(table.name, rule, len(rows), examples)
+
+
+def copy_values(values: Any) -> Any:
+    """Copy a table or column, which may share the memory of its whole batch."""
+    import numpy as np
+
+    return values.take(np.arange(len(values)))
+
+
+def _list_pointed(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the values of a column, or the elements of its lists; once each where many repeat."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    flat: Any = pc.list_flatten(column) if pa.types.is_list(column.type) else column
+    some = flat.slice(0, _SAMPLE)
+    if 2 * pc.count_distinct(some).as_py() > len(some):
+        return copy_values(flat.drop_null())
+    return pa.chunked_array([pc.unique(flat).drop_null()])
+
+
+@contextmanager
+def _register(
+    connection: duckdb.DuckDBPyConnection, name: str, values: pa.ChunkedArray
+) -> Generator[None]:
+    """Make values visible to queries, as the column v of a table."""
+    import pyarrow as pa
+
+    connection.register(name, pa.table([values], names=["v"]))
+    try:
+        yield
+    finally:
+        connection.unregister(name)
+
+
+def _take_all(items: list[pa.Array]) -> list[pa.Array]:
+    """Empty a list that another thread may append to, and return what it had."""
+    taken = items[:]
+    del items[: len(taken)]
+    return taken
