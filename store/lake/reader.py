@@ -10,21 +10,14 @@ from typing import TYPE_CHECKING
 
 from store.lake import exclusions, user_sql
 from store.lake.attachment import attach, connect, resolve_snapshot
-from store.lake.cache import view_cache
+from store.lake.cache import leaders, view_cache
 from store.lake.cache.kept_files import NewKeys, ViewQuestion
-from store.lake.cache.leaders import (
-    LEADERS,
-    SMALL_VIEWS,
-    describe_leaders,
-    find_leading_sql,
-    list_sources,
-)
 from store.lake.host.inlined_rows import hold_inlined_rows
 from store.lake.limits import QueryLimits
 from store.lake.location import Location
 from store.lake.result import Parameters, Result, interrupt_after, translate_errors
 from store.lake.sql_files import list_views, read_description, read_view
-from store.lake.stored_tables import read_stored_tables
+from store.lake.stored_tables import build_table, list_columns, read_stored_tables
 from store.schema import catalog as catalogs
 from store.schema.sql_text import quote_values
 
@@ -221,13 +214,13 @@ class Lake:
         Creates the views that it needs. A view that the cache would keep on a large lake becomes a
         table on a small one: planning every mention of it takes longer than computing its rows.
         """
-        sources = [self._stored.get(table) for table in list_sources(name)]
+        sources = [self._stored.get(table) for table in leaders.list_sources(name)]
         small = all(table is None or table.is_small for table in sources)
         kept = self.find_cached(name) if sources else None
         asked = kept or self._build_query(name)
         asked = f"SELECT * FROM ({asked}\n) WHERE false" if name in self._included else asked
-        few = name in LEADERS if kept else sources and small
-        return "TABLE" if few or name in SMALL_VIEWS else "VIEW", asked
+        few = name in leaders.LEADERS if kept else sources and small
+        return "TABLE" if few or name in leaders.SMALL_VIEWS else "VIEW", asked
 
     def find_cached(self, name: str, *, make: bool = True) -> str | None:
         """Return SQL that reads a view from its cache, or None without one.
@@ -238,12 +231,13 @@ class Lake:
         if sum(self._stored[table].rows for table in question.tables) < view_cache.LARGE_ROWS:
             return None
         with hold_inlined_rows(self.location):
-            if name not in LEADERS:
+            if name not in leaders.LEADERS:
                 return self._view_cache.find_sql(question, make=make)
             self._prepare(
-                user_sql.list_names(self._connection, read_view(name)) - {LEADERS[name].rows}
+                user_sql.list_names(self._connection, read_view(name))
+                - {leaders.LEADERS[name].rows}
             )
-            return find_leading_sql(
+            return leaders.find_leading_sql(
                 self._connection, self._view_cache, question, read_view(name), make=make
             )
 
@@ -256,14 +250,14 @@ class Lake:
         ]
         return ViewQuestion(
             view=name,
-            tables=tuple(table for table in list_sources(name) if table in self._stored),
-            text="\n".join([*made_of, describe_leaders(name)]),
+            tables=tuple(table for table in leaders.list_sources(name) if table in self._stored),
+            text="\n".join([*made_of, leaders.describe_leaders(name)]),
             build_query=functools.partial(self._build_rows, name),
         )
 
     def write_cached_views(self) -> None:
         """Write all views that the cache lacks at this snapshot, without a limit of time."""
-        for name in (*view_cache.SOURCES, *LEADERS):
+        for name in (*view_cache.SOURCES, *leaders.LEADERS):
             self.find_cached(name)
 
     def count_stale_rows(self, name: str) -> int:
@@ -293,8 +287,8 @@ class Lake:
 
         They are all rows, or those of new keys.
         """
-        view = LEADERS[name].rows if name in LEADERS else name
-        if new is None and name in LEADERS:
+        view = leaders.LEADERS[name].rows if name in leaders.LEADERS else name
+        if new is None and name in leaders.LEADERS:
             self._prepare({view})
             return f"SELECT * FROM temp.{view}"
         if new is None:
@@ -320,15 +314,6 @@ class Lake:
             return f"(SELECT {listed}, NULL::BIGINT AS snapshot_id WHERE false)"
         return f"(SELECT {listed}, snapshot_id FROM lake.main.{name})"
 
-    def _list_columns(self, name: str) -> str:
-        """Return a table's columns as SQL, with typed NULLs for columns that the snapshot lacks."""
-        stored = self._stored.get(name)
-        there = frozenset[str]() if stored is None else stored.columns
-        return ", ".join(
-            f'"{c.name}"' if c.name in there else f'NULL::{c.type} AS "{c.name}"'
-            for c in self.catalog.tables[name].columns.values()
-        )
-
     def _list_parts(self, view: str) -> list[str]:
         """Return the tables and views that a view reads, in dependency order, and itself last."""
         parts: dict[str, None] = {}
@@ -340,20 +325,10 @@ class Lake:
         return [*parts, view]
 
     def _build_table(self, name: str) -> tuple[str, str]:
-        """Return SQL for a table at this snapshot, and whether to create it as a VIEW or a TABLE.
+        return build_table(self.catalog.tables[name], self._stored.get(name), self.location)
 
-        What the snapshot is too old to have reads as typed NULLs. Small tables are copied, which
-        takes one scan instead of one per mention in a view. If another table is stored in Parquet
-        files only, they are read directly.
-        """
-        listed = self._list_columns(name)
-        stored = self._stored.get(name)
-        if stored is None:
-            return "VIEW", f"SELECT {listed} WHERE false"
-        if stored.files is not None and not stored.is_small:
-            paths = quote_values(tuple(map(self.location.files.locate, stored.files)))
-            return "VIEW", f"SELECT {listed} FROM read_parquet([{paths}])"
-        return "TABLE" if stored.is_small else "VIEW", f"SELECT {listed} FROM lake.main.{name}"
+    def _list_columns(self, name: str) -> str:
+        return list_columns(self.catalog.tables[name], self._stored.get(name))
 
     def _set_limits(self) -> None:
         """Limit the resources of this connection; user SQL cannot change settings."""

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from store.lake.location import Location
 from store.lake.sql_files import read_sql
+from store.schema.sql_text import quote_values
+from store.schema.tables import Table
 
 if TYPE_CHECKING:
     import duckdb
@@ -44,3 +46,28 @@ def read_stored_tables(
         table: StoredTable(columns=frozenset(columns), files=files, rows=count, bytes=size)
         for table, columns, files, count, size in rows
     }
+
+
+def list_columns(table: Table, stored: StoredTable | None) -> str:
+    """Return a table's columns as SQL, with typed NULLs for columns that the snapshot lacks."""
+    there = frozenset[str]() if stored is None else stored.columns
+    return ", ".join(
+        f'"{c.name}"' if c.name in there else f'NULL::{c.type} AS "{c.name}"'
+        for c in table.columns.values()
+    )
+
+
+def build_table(table: Table, stored: StoredTable | None, location: Location) -> tuple[str, str]:
+    """Return whether to create a table of a snapshot as a VIEW or a TABLE, and SQL for it.
+
+    What the snapshot is too old to have reads as typed NULLs. Small tables are copied, which
+    takes one scan instead of one per mention in a view. If another table is stored in Parquet
+    files only, they are read directly.
+    """
+    listed = list_columns(table, stored)
+    if stored is None:
+        return "VIEW", f"SELECT {listed} WHERE false"
+    if stored.files is not None and not stored.is_small:
+        paths = quote_values(tuple(map(location.files.locate, stored.files)))
+        return "VIEW", f"SELECT {listed} FROM read_parquet([{paths}])"
+    return "TABLE" if stored.is_small else "VIEW", f"SELECT {listed} FROM lake.main.{table.name}"

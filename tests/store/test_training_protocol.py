@@ -22,10 +22,13 @@ READS_TRAINING = {
     "training_evaluations", "training_outcomes", "training_speedups",
     # Views of timing sessions by any protocol. Rankings do not read them.
     "session_speedups", "speedups_cuda_l1", "speedups_kernelbench", "paired_samples",
-    "clocked_timings", "timed_arms",
+    "clocked_timings", "timed_arms", "timed_places",
 }  # fmt: skip
 """Views in which a kernel that only training has judged may be seen as such."""
-KNOWS_ATTEMPTS = {"attempted_kernels", "authors", "features", "techniques", "lineage", "commits"}
+KNOWS_ATTEMPTS = {
+    "attempted_kernels", "attempted_tasks", "authors", "features", "techniques", "lineage",
+    "commits",
+}  # fmt: skip
 """Views that tell of kernels whether or not they were judged."""
 
 
