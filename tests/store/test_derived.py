@@ -30,6 +30,7 @@ from store.upkeep import integrity, maintenance
 CACHED = (*view_cache.SOURCES, *LEADERS)
 VIEWS = (*CACHED, "kernel_speedups", "best_kernels", "task_results", "leaderboard")
 NEVER = 10**9
+CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
 @pytest.fixture(autouse=True)
@@ -189,7 +190,7 @@ def test_kept_answers_are_those_of_the_tables(
 
 
 @pytest.mark.slow
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, deadline=None, suppress_health_check=CHECKS)
 @given(
     chance=st.randoms(use_true_random=False),
     first_rows=st.sampled_from([1, 2, 16]),
