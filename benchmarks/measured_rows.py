@@ -20,6 +20,11 @@ QUERIES = {
     "(SELECT run_id FROM evaluations JOIN devices USING (device_id) WHERE kind = 'cuda')",
     "evaluations": "SELECT * REPLACE (NULL AS log) FROM evaluations WHERE device_id IN "
     "(SELECT device_id FROM devices WHERE kind = 'cuda') AND status <> 'evaluator_error'",
+    "analyses": "SELECT * FROM analyses WHERE author LIKE 'torch.profiler%' AND kernel_id IN "
+    "(SELECT kernel_id FROM evaluations JOIN devices USING (device_id) WHERE kind = 'cuda')",
+    "findings": "SELECT * FROM findings WHERE evaluation_id IN "
+    "(SELECT evaluation_id FROM evaluations JOIN devices USING (device_id) "
+    "WHERE kind = 'cuda' AND status <> 'evaluator_error')",
     "task_audits": "SELECT * FROM task_audits WHERE device_id IN "
     "(SELECT device_id FROM devices WHERE kind = 'cuda')",
     "timings": "SELECT * FROM timings WHERE device_id IN "

@@ -1,0 +1,31 @@
+-- The kernels that stand furthest above eager on the H100 under PyTorch's own flags, and what the best
+-- baseline of the session leaves of it. Quiet sessions by the clock gpu alone; of several of a kernel the
+-- newest counts. equivalent: whether the kernel computes the same function as the task's module; others
+-- do not rank. Weak tasks are left out.
+WITH sessions AS (
+    SELECT
+        kernel_id, task_id, evaluation_id, max(measured_at) AS measured_at,
+        any_value(speedup) FILTER (WHERE baseline = 'eager') AS eager,
+        min(speedup) AS best,
+        arg_min(baseline, speedup) AS hardest
+    FROM speedups
+    WHERE
+        device = 'H100' AND clock = 'gpu' AND NOT noisy AND "precision" = 'torch_default'
+        AND task_id NOT IN (FROM weak_tasks)
+    GROUP BY kernel_id, task_id, evaluation_id, session_id
+    QUALIFY row_number() OVER (
+        PARTITION BY kernel_id, task_id ORDER BY max(measured_at) DESC, session_id
+    ) = 1
+)
+SELECT
+    task_names."name" AS task,
+    round(sessions.eager, 2) AS eager,
+    round(sessions.best, 2) AS best,
+    sessions.hardest,
+    counted_evaluations.equivalent
+FROM sessions
+INNER JOIN task_names ON task_names.task_id = sessions.task_id
+INNER JOIN counted_evaluations ON counted_evaluations.evaluation_id = sessions.evaluation_id
+WHERE task_names.suite = 'kernelbench'
+ORDER BY sessions.eager DESC
+LIMIT 10

@@ -1,0 +1,49 @@
+-- Success and speedup by policy and level on the H100. Speedups are by the clock gpu and come from
+-- quiet sessions, of several of a kernel from the newest; they leave out weak tasks, which trivial
+-- answers pass (docs/weak-tasks). best is the baseline that is hardest to beat in the session.
+WITH judged AS (
+    SELECT
+        kernel_id, task_id, "precision",
+        -- One finding of a fault on any of the cards is enough, as in verdicts.
+        bool_and(status = 'correct') AS correct,
+        bool_or(status = 'correct' AND equivalent IS DISTINCT FROM true) AS another_function
+    FROM counted_evaluations
+    WHERE
+        evaluator = 'judge' AND status <> 'evaluator_error'
+        AND device_id IN (SELECT device_id FROM devices WHERE "name" = 'H100')
+    GROUP BY kernel_id, task_id, "precision"
+),
+sessions AS (
+    SELECT
+        kernel_id, task_id, "precision", session_id, max(measured_at) AS measured_at,
+        any_value(speedup) FILTER (WHERE baseline = 'eager') AS eager,
+        min(speedup) AS best
+    FROM speedups
+    WHERE device = 'H100' AND clock = 'gpu' AND NOT noisy AND task_id NOT IN (FROM weak_tasks)
+    GROUP BY kernel_id, task_id, "precision", session_id
+    QUALIFY row_number() OVER (
+        PARTITION BY kernel_id, task_id, "precision" ORDER BY max(measured_at) DESC, session_id
+    ) = 1
+)
+SELECT
+    judged."precision" AS policy,
+    task_names."level",
+    count(*) AS kernels,
+    count(*) FILTER (WHERE judged.correct) AS correct,
+    count(*) FILTER (WHERE judged.correct AND judged.another_function) AS another_function,
+    count(sessions.eager) AS quiet,
+    round(avg(sessions.eager), 3) AS mean_eager,
+    round(exp(avg(ln(sessions.eager))), 3) AS geomean_eager,
+    round(median(sessions.eager), 3) AS median_eager,
+    round(avg(sessions.best), 3) AS mean_best,
+    round(exp(avg(ln(sessions.best))), 3) AS geomean_best,
+    round(median(sessions.best), 3) AS median_best
+FROM judged
+INNER JOIN task_names ON task_names.task_id = judged.task_id
+LEFT JOIN sessions
+    ON
+        sessions.kernel_id = judged.kernel_id AND sessions.task_id = judged.task_id
+        AND sessions."precision" = judged."precision" AND judged.correct
+WHERE task_names.suite = 'kernelbench'
+GROUP BY ALL
+ORDER BY ALL
