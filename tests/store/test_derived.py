@@ -150,9 +150,7 @@ def long_past(
 
 
 @pytest.fixture
-def history(
-    places: LakePlaces, lake_url: str, long_past: tuple[str, History]
-) -> Iterator[History]:
+def history(places: LakePlaces, lake_url: str, long_past: tuple[str, History]) -> Iterator[History]:
     """Return a lake with some history; its answers are kept."""
     url, past = long_past
     places.copy(url, lake_url)
