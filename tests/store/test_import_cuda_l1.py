@@ -292,6 +292,7 @@ def test_the_headline_means_come_out_of_the_release(release: store.Lake) -> None
     ]
 
 
+@pytest.mark.slow
 def test_orphan_scores_per_gpu(release: store.Lake) -> None:
     rows = audit(release, "orphan_scores")
     assert {one["gpu"]: one["orphan_scores"] for one in rows} == {
