@@ -271,6 +271,7 @@ def test_a_file_whose_snapshot_expired_is_made_anew(lake_url: str, history: Hist
     assert not set(files(lake_url)) & set(before)
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_made_costs_nothing(lake_url: str, history: History) -> None:
     folder = Location.of(lake_url).derived
     shutil.rmtree(folder)

@@ -247,7 +247,7 @@ WIDER: list[tuple[str, Change, dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.repeats(run=4)
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize(
     ("change", "row", "line"), [case[1:] for case in WIDER], ids=[case[0] for case in WIDER]
 )
