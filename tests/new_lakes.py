@@ -1,8 +1,8 @@
-"""New lakes in folders are copies of one that each test process makes once.
+"""New lakes of tests in folders are copies of one lake, which each test process makes once.
 
-Making a lake takes half a second, and most tests begin with one. The copies have the same id and
-the same first snapshot. A lake in a folder that exists is made anew, as is one with a catalog of
-the test's own.
+It takes half a second to make a lake, and most tests begin with one. Copies have the same id and
+the same first snapshot. A writer makes a new lake itself if the folder exists, if its parent does
+not, or if the test has a catalog of its own.
 """
 
 from __future__ import annotations
