@@ -1,7 +1,7 @@
 """New lakes of tests in folders are copies of one lake, which each test process makes once.
 
-It takes half a second to make a lake, and most tests begin with one. Copies have the same id and
-the same first snapshot. A writer makes a new lake itself if the folder exists, if its parent does
+It takes half a second to make a lake, and most tests begin with one. Each copy has its own id, and
+the first snapshot of all. A writer makes a new lake itself if the folder exists, if its parent does
 not, or if the test has a catalog of its own.
 """
 
@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import atexit
 import shutil
+import sqlite3
 import tempfile
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 
+from store.ids import uuid7
 from store.lake.location import FolderLocation, Location
 from store.schema import catalog
 from store.writing.writer import Writer
@@ -49,4 +52,25 @@ def _start_from_copy(self: Writer, location: Location, author: str) -> None:
         and catalog.load().definition == _read_shipped_definition()
     ):
         shutil.copytree(make_template(), location.root)
+        _give_id(location.catalog)
     _make(self, location, author)
+
+
+def _give_id(file: Path) -> None:
+    """Give a lake that nobody has open an id of its own, in the one row that has it."""
+    lake_id = uuid7()
+    with closing(sqlite3.connect(file)) as connection, connection:
+        (table,) = connection.execute(
+            "SELECT table_id FROM ducklake_table WHERE table_name = 'lakes'"
+        ).fetchone()
+        [(inlined,)] = connection.execute(
+            "SELECT table_name FROM ducklake_inlined_data_tables WHERE table_id = ?", [table]
+        ).fetchall()
+        done = connection.execute(f"UPDATE {inlined} SET lake_id = ?", [lake_id])
+        assert done.rowcount == 1
+        connection.execute(
+            "UPDATE ducklake_table_column_stats SET min_value = ?, max_value = ? "
+            "WHERE table_id = ? AND column_id = (SELECT column_id FROM ducklake_column "
+            "WHERE table_id = ? AND column_name = 'lake_id')",
+            [lake_id, lake_id, table, table],
+        )
