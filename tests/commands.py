@@ -29,8 +29,8 @@ import one_thread
 
 ROOT = Path(__file__).parent.parent
 LIBRARIES = (
-    "store.lake.reader", "store.writing.writer", "duckdb", "httpx2", "jinja2", "polars",
-    "pyarrow.parquet", "rich.table", "tree_sitter_cuda",
+    "store.lake.reader", "store.writing.writer", "duckdb", "httpx2", "jinja2", "pandas",
+    "polars", "pyarrow.parquet", "rich.table", "tree_sitter_cuda",
 )  # fmt: skip
 """What most commands import, beside the modules that pyproject.toml names as their entry points."""
 _MESSAGE_BYTES = 1 << 20

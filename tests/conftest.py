@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import example_counts
+import new_lakes
 import one_thread
 import pytest
 from lake_places import ON_SERVER, Databases, Folders, LakePlaces
@@ -18,6 +19,7 @@ from postgres_server import PostgresServer, find_binary
 import store
 
 one_thread.use_one_thread()
+new_lakes.copy_new_lakes()
 example_counts.register_profiles()
 # Collecting garbage takes a fifth of the time in which pytest imports and collects the tests.
 gc.disable()

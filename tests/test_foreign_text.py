@@ -302,7 +302,13 @@ def run_command(
 @pytest.mark.parametrize(
     ("name", "commands_of"),
     [
-        *(pytest.param(name, COMMANDS, id=name) for name in COMMANDS),
+        *(
+            # The check of a hostile candidate and of a hostile task is a test of its own.
+            pytest.param(
+                name, COMMANDS, id=name, marks=[pytest.mark.slow] * (name == "evaluators check")
+            )
+            for name in COMMANDS
+        ),
         *(
             pytest.param(name, REPEATED, id=f"{name}, repeated", marks=pytest.mark.slow)
             for name in REPEATED

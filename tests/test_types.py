@@ -17,7 +17,9 @@ def _pyright(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 # All rooms pull in torch's and TRL's types, which take minutes.
-@pytest.mark.parametrize("folders", [["store/schema"], pytest.param([], marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "folders", [["pipelines/contract"], pytest.param([], marks=pytest.mark.slow)]
+)
 def test_pyright_finds_nothing(folders: list[str]) -> None:
     probe = _pyright("--version")
     if probe.returncode:

@@ -28,7 +28,6 @@ import platform
 import shutil
 import statistics
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,11 +59,6 @@ NO_ALARM = {
 NO_ALARM |= {"no_custom_kernel", "not_frozen"}
 """Flags that a machine may raise over any kernel, or that say what a kernel is made of."""
 HONEST_RUNS = 3
-EVERY = {"cheating": 10, "hostile": 18, "honest": 16, "flagged": 12, "faulty": 18, "wrong": 60}
-"""Of how many of a class one at least is tried by `make test`; `make test-all` tries all of them.
-
-What is merely wrong is looked at every day by test_checks.py as well.
-"""
 LIMITS = {"timing_s": 0.05, "timing_limit_s": 2.0, "import_s": 20.0, "first_call_s": 10.0}
 UNTIMED = {"timing_limit_s": 0.01, "diagnosis": False}
 """One block: time is not what these are about."""
@@ -90,10 +84,11 @@ class Candidate:
 
     @property
     def shows(self) -> set[str]:
-        """What `make test` tries at least one candidate of: its reason, if only one is right, its
-        flags, and what the machine needs for it."""
-        reasons = self.words("expect")
-        return {*(reasons if len(reasons) == 1 else ()), *self.words("flags"), *self.words("needs")}
+        """What `make test` tries at least one candidate of: its kind and class, its reason if only
+        one is right, its flags, and what the machine needs for it."""
+        reasons = self.words("expect") if " " not in self.head["expect"] else []
+        group = f"{self.kind} {self.head['class']}"
+        return {group, *reasons, *self.words("flags"), *self.words("needs")}
 
     @property
     def config(self) -> dict[str, Any]:
@@ -122,24 +117,14 @@ CANDIDATES = [read(path) for kind in KINDS for path in sorted((FOLDER / kind).gl
 
 
 def every_day() -> set[str]:
-    """Names of the candidates that `make test` tries.
-
-    One in EVERY of each class, and further ones until every reason, flag and need is shown.
-    """
-    counts: Counter[tuple[str, str]] = Counter()
-    shown: set[str] = set()
+    """Names of the candidates that `make test` tries: few that show everything together."""
     chosen = {one.name for one in CANDIDATES if one.head["device"] == "cuda"}
     quick = [one for one in CANDIDATES if one.name not in chosen and "slow" not in one.head]
-    for one in quick:
-        group = (one.kind, one.head["class"])
-        if counts[group] % EVERY[one.kind] == 0:
-            chosen.add(one.name)
-            shown |= one.shows
-        counts[group] += 1
-    for one in quick:
-        if not one.shows <= shown:
-            chosen.add(one.name)
-            shown |= one.shows
+    left = {what for one in quick for what in one.shows}
+    while left:
+        best = max(quick, key=lambda one: len(one.shows & left))
+        chosen.add(best.name)
+        left -= best.shows
     return chosen
 
 

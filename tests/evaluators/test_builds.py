@@ -393,7 +393,11 @@ def get_inputs():
 
 
 @pytest.mark.parametrize(
-    ("condition", "compiles"), [("x.is_cuda and x.shape[0] == 1 << 24", True), ("False", False)]
+    ("condition", "compiles"),
+    [
+        ("x.is_cuda and x.shape[0] == 1 << 24", True),
+        pytest.param("False", False, marks=pytest.mark.slow),
+    ],
 )
 def test_what_a_first_call_compiles_is_compiled_ahead(
     tmp_path: Path, condition: str, compiles: bool

@@ -149,17 +149,24 @@ def test_an_evaluator_is_listed_and_its_options_are_those_of_the_commands(
     assert "Rename the field" in capsys.readouterr().err
 
 
-def test_a_run_stores_rows_and_judges_again_what_was_contended_and_at_a_new_version(
-    line_length: Path,
-    lake_with_kernels: str,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+@pytest.fixture
+def busy_line_length(line_length: Path) -> str:
+    """Return the text of that evaluator, whose verdicts may say that the host was busy."""
     text = (
         documented_example()
         .replace("    longest: int", "    busy: bool = False\n    longest: int")
         .replace('"reason"', '"flags": ["contended"] if config.busy else [], "reason"')
     )
     line_length.write_text(text)
+    return text
+
+
+def test_a_run_stores_rows_and_judges_again_at_a_new_version(
+    busy_line_length: str,
+    line_length: Path,
+    lake_with_kernels: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     options = ["--evaluator", "line-length", "--device", "cpu", "--lake", lake_with_kernels]
     assert evaluators("run", *options, "--longest", "200", "--busy") == 0
     said = capsys.readouterr()
@@ -174,24 +181,38 @@ def test_a_run_stores_rows_and_judges_again_what_was_contended_and_at_a_new_vers
         [run] = lake.sql("SELECT name, config FROM runs WHERE kind = 'evaluation'").rows()
     assert run["name"] == "line-length"
     assert '"longest": 200' in run["config"]
+    assert count_pending(lake_with_kernels) == {False: 0, True: 2}
 
-    again = [*options, "--longest", "200", "--contended", "--limit", "1"]
-    assert evaluators("run", *again) == 0
-    assert capsys.readouterr().out.startswith("evaluations +1 ")
-    stored = verdicts(lake_with_kernels)
-    assert len(stored) == 3
-    with store.open(lake_with_kernels) as lake:
-        devices = lake.sql("SELECT device_id, name, kind FROM devices").rows()
-        module = contract.load("line-length")
-        for contended, left in ((False, 0), (True, 1)):
-            selection = Selection(contended=contended)
-            assert find_pending(lake, module, devices, selection).num_rows == left
-
-    line_length.write_text(text.replace("VERSION = 1", "VERSION = 2"))
+    line_length.write_text(busy_line_length.replace("VERSION = 1", "VERSION = 2"))
     assert evaluators("run", *options) == 0
     second = [row | {"evaluator_version": 2} for row in first]
     second[1]["status"] = "incorrect"
-    assert verdicts(lake_with_kernels) == [*stored, *second]
+    assert verdicts(lake_with_kernels) == [*first, *second]
+
+
+@pytest.mark.slow
+def test_a_run_judges_again_what_was_contended(
+    busy_line_length: str, lake_with_kernels: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--evaluator", "line-length", "--device", "cpu", "--lake", lake_with_kernels]
+    options += ["--longest", "200"]
+    assert evaluators("run", *options, "--busy") == 0
+    capsys.readouterr()
+    assert evaluators("run", *options, "--contended", "--limit", "1") == 0
+    assert capsys.readouterr().out.startswith("evaluations +1 ")
+    assert len(verdicts(lake_with_kernels)) == 3
+    assert count_pending(lake_with_kernels) == {False: 0, True: 1}
+
+
+def count_pending(url: str) -> dict[bool, int]:
+    """Return how many kernels are pending, without and with those that were contended."""
+    with store.open(url) as lake:
+        devices = lake.sql("SELECT device_id, name, kind FROM devices").rows()
+        module = contract.load("line-length")
+        return {
+            contended: find_pending(lake, module, devices, Selection(contended=contended)).num_rows
+            for contended in (False, True)
+        }
 
 
 def test_check_judges_a_file_with_the_evaluator(

@@ -30,7 +30,12 @@ def host() -> Iterator[JudgeProcess]:
 
 
 @pytest.mark.parametrize(
-    ("faults", "left_out"), [(1, set[str]()), (2, {"own_root"}), (3, {"own_root", "seccomp"})]
+    ("faults", "left_out"),
+    [
+        (1, set[str]()),
+        pytest.param(2, {"own_root"}, marks=pytest.mark.slow),
+        (3, {"own_root", "seccomp"}),
+    ],
 )
 def test_walls_are_left_out_only_for_a_fault_that_stays(
     monkeypatch: pytest.MonkeyPatch, bench: Bench, faults: int, left_out: set[str]

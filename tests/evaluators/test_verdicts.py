@@ -100,8 +100,9 @@ REPEATED = {
     "cache by version",
     "an error without a text",
     "leaves at once",
+    "aborts",
 }
-"""Candidates whose reason another one of WRONG gets as well; `make test-all` tries them."""
+"""Candidates whose reason another candidate of `make test` gets as well."""
 
 
 def mark_repeated(names: Iterable[str], repeated: Collection[str]) -> list[Any]:
@@ -182,6 +183,7 @@ def test_seeds_are_new_each_time(judge_code: Judged, candidate: Text) -> None:
     assert judge_code(code)["seeds"] != judge_code(code)["seeds"]
 
 
+@pytest.mark.slow
 def test_a_lazy_tensor_is_rejected(judge_code: Judged) -> None:
     row = judge_code(
         "import torch, torch.nn as nn\n"
@@ -194,6 +196,7 @@ def test_a_lazy_tensor_is_rejected(judge_code: Judged) -> None:
     assert (row["status"], row["reason"]) == ("rejected", "lazy_output")
 
 
+@pytest.mark.slow
 @pytest.mark.clock
 def test_a_worker_that_lies_about_time_is_caught_by_the_outside_clock(
     judge_code: Judged, candidate: Text
@@ -208,12 +211,14 @@ def test_a_worker_that_lies_about_time_is_caught_by_the_outside_clock(
     assert (row["status"], row["reason"]) == ("rejected", "timer_mismatch"), row
 
 
+@pytest.mark.slow
 def test_replacing_a_clock_is_rejected(judge_code: Judged, right_candidate: str) -> None:
     row = judge_code("import time\ntime.perf_counter = lambda: 0.0\n" + right_candidate)
     assert (row["status"], row["reason"]) == ("rejected", "timer_mismatch"), row
     assert "perf_counter" in row["message"]
 
 
+@pytest.mark.slow
 @pytest.mark.clock
 def test_work_that_goes_on_after_the_return_gains_no_time(
     judge_code: Judged, candidate: Text
@@ -256,6 +261,7 @@ def test_forged_messages_on_every_descriptor_are_rejected(
     assert (row["status"], row["reason"]) == ("rejected", "malformed_output"), row
 
 
+@pytest.mark.slow
 def test_a_worker_that_answers_with_an_unpicklable_mess_is_rejected(
     judge_code: Judged, right_candidate: str
 ) -> None:
@@ -311,6 +317,7 @@ def names_of_processes() -> list[str]:
     return names
 
 
+@pytest.mark.slow
 def test_a_daemon_that_leaves_its_session_is_killed(
     judge_code: Judged, right_candidate: str
 ) -> None:
@@ -331,6 +338,7 @@ def test_a_daemon_that_leaves_its_session_is_killed(
     assert name not in names_of_processes()
 
 
+@pytest.mark.slow
 def test_a_candidate_that_kills_its_parent_does_not_stop_the_judge(
     judge_code: Judged, right_candidate: str
 ) -> None:
@@ -341,6 +349,7 @@ def test_a_candidate_that_kills_its_parent_does_not_stop_the_judge(
     assert row["status"] == "correct", row
 
 
+@pytest.mark.slow
 def test_a_static_output_buffer_is_a_flag(judge_code: Judged, candidate: Text) -> None:
     row = judge_code(
         candidate(

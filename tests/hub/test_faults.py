@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
+import commands
 import pytest
 from hub.server import TOKEN, Fault, HubServer, sha256
 
@@ -130,13 +129,10 @@ def test_the_command_exits_1_without_the_token_in_its_words(
     rich_url: str, server: HubServer, tmp_path: Path
 ) -> None:
     wrong = "hf_" + "z" * 34
-    ended = subprocess.run(
-        [sys.executable, "-m", "store", "pull", REPO, "--lake", rich_url],
-        env=os.environ | {
-            "HF_ENDPOINT": server.url, "HF_TOKEN": wrong, "HF_HOME": str(tmp_path / "home")
-        },
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    environment = {"HF_ENDPOINT": server.url, "HF_TOKEN": wrong, "HF_HOME": str(tmp_path / "home")}
+    ended = commands.run(
+        ["store", "pull", REPO, "--lake", rich_url], cwd=tmp_path, env=os.environ | environment
+    )
     assert ended.returncode == 1
     assert "401" in ended.stderr or "does not accept the token" in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import builders
+import commands
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -343,12 +344,12 @@ def test_a_dry_run_lists_files_first_and_sums_the_card_up(
     rich_url: str, server: HubServer, tmp_path: Path
 ) -> None:
     environment = os.environ | {"HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "home")}
-    command = [sys.executable, "-m", "store", "--lake", rich_url, "publish", REPO, "--tag", "v1"]
+    words = ["store", "--lake", rich_url, "publish", REPO, "--tag", "v1"]
 
     def run(*more: str) -> str:
-        return subprocess.run(
-            [*command, *more], env=environment, capture_output=True, text=True, check=True
-        ).stdout
+        done = commands.run([*words, *more], cwd=tmp_path, env=environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     lines = run("--tables", "policies", "--dry-run").splitlines()
     assert lines[0].startswith("files (+ new")
@@ -380,11 +381,8 @@ def test_the_command_and_load_dataset_with_nothing_but_the_environment(
         "HF_ENDPOINT": server.url, "HF_TOKEN": TOKEN, "HF_HOME": str(tmp_path / "home"),
         "HF_HUB_DISABLE_XET": "1", "FLYWHEEL_LAKE": rich_url,
     }  # fmt: skip
-    command = [sys.executable, "-m", "store", "publish", REPO, "--tag", "v1", "--tables", "all"]
-    ended = subprocess.run(
-        [*command, "--dataset", "short", "-v"],
-        env=environment, cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    words = ["store", "publish", REPO, "--tag", "v1", "--tables", "all", "--dataset", "short", "-v"]
+    ended = commands.run(words, cwd=tmp_path, env=environment)
     assert ended.returncode == 0, ended.stderr
     assert f"as {REPO}@v1" in ended.stdout.splitlines()[-1]
     loaded = subprocess.run(

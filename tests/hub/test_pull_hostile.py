@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import builders
+import huggingface_hub.constants
 import pyarrow as pa
 import pytest
 from builders import Row
 from hub import lakes
-from hub.server import HubServer
+from hub.server import TOKEN, HubServer
 
 import store
 from store.errors import ImportFailed
@@ -21,7 +22,7 @@ from store.foreign.parquet import ParquetLimits
 from store.hub.client import Hub
 from store.hub.edition import Options
 from store.hub.publish import publish
-from store.hub.pull import pull
+from store.hub.pull import PullSummary, pull
 from store.importers import starter
 from store.importers.reading.run import run_import
 from store.lake.location import Location
@@ -30,6 +31,8 @@ from store.upkeep import integrity
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 EVIL = "evil/kernels"
 FAR = datetime(2999, 1, 1, tzinfo=UTC)
+SESSIONS = "SELECT count(*) AS n FROM speedups"
+WEAK = "SELECT task_id FROM weak_workloads"
 
 
 @dataclass
@@ -57,9 +60,28 @@ class Lakes:
             writer.append(rows, "rows")
 
 
+@dataclass
+class Merged:
+    """Two lakes after one has pulled the other, and what was so before."""
+
+    lakes: Lakes
+    done: PullSummary
+    sessions: list[dict[str, Any]]
+    weak: list[dict[str, Any]]
+    open_finding: Row
+    """A finding that only the other lake has decided on."""
+    fresh: Row
+    """A kernel that only the other lake had."""
+
+
 @pytest.fixture
 def both_lakes(rich_url: str, tmp_path: Path) -> Lakes:
     """Return a lake with a kernel in quarantine and an incorrect one, and a copy of it."""
+    return copy_lake(rich_url, tmp_path / "theirs")
+
+
+def copy_lake(rich_url: str, copy: Path) -> Lakes:
+    """Add a kernel in quarantine and an incorrect one to a lake, and copy it."""
     rows = lakes.rows()
     task, size, device = rows["tasks"][0], rows["workloads"][0], rows["devices"][0]
     wrong = builders.kernel("wrong", license="MIT")
@@ -67,11 +89,47 @@ def both_lakes(rich_url: str, tmp_path: Path) -> Lakes:
     audit = builders.task_audit(size, device, ["zeros"])
     with store.writer(rich_url, author="tests") as writer:
         writer.append({"kernels": [wrong], "evaluations": [judged], "task_audits": [audit]}, "x")
-    theirs = str(shutil.copytree(rich_url, tmp_path / "theirs"))
+    theirs = str(shutil.copytree(rich_url, copy))
     return Lakes(
         mine=rich_url, theirs=theirs, task=task, size=size, device=device, wrong=wrong,
         finding=rows["findings"][0],
     )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def merged(rich_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Merged:
+    """Return a lake that has pulled rows of all kinds that are to change what it says."""
+    folder = tmp_path_factory.mktemp("merged")
+    both = copy_lake(str(shutil.copytree(rich_lake, folder / "mine")), folder / "theirs")
+    open_finding = builders.finding(both.wrong, "reads_reference", confidence=0.9)
+    fresh = builders.kernel("fresh", license="MIT")
+    own = lakes.rows()["evaluations"][0]
+    run = lakes.rows()["runs"][0]
+    both.write({"findings": [open_finding]}, mine=True)
+    both.write(
+        {
+            "findings": [open_finding],
+            "standings": [
+                builders.standing(open_finding, "confirmed"),
+                builders.standing(open_finding, "dismissed", minute=9),
+            ],
+            "timings": builders.session(own, [0.001] * 15, eager=[9.0] * 15, minute=500),
+            "metrics": [{"run_id": run["run_id"], "name": "reward", "step": 1, "value": 9.0}],
+            "task_audits": [builders.task_audit(both.size, both.device, [], auditor_version=999)],
+            "kernels": [fresh],
+            "kernel_features": [
+                builders.features(fresh, ["magic"], version=999, minhash_bands=[1])
+            ],
+            "splits": [builders.split("rnn", "train")],
+        }
+    )
+    sessions, weak = both.ask(SESSIONS), both.ask(WEAK)
+    with HubServer() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(folder / "hf-cache"))
+        hub = Hub(server.url, TOKEN, timeout_s=5)
+        publish(both.theirs, EVIL, Options(tag="v1"), hub=hub)
+        done = pull(both.mine, EVIL, hub=hub)
+    return Merged(both, done, sessions, weak, open_finding, fresh)
 
 
 def test_pulled_decisions_release_nothing_and_later_own_ones_count(
@@ -105,28 +163,16 @@ def test_pulled_decisions_release_nothing_and_later_own_ones_count(
     assert integrity.check(Location.of(both_lakes.mine)) == []
 
 
-def test_a_pulled_confirmation_counts_until_this_lake_decides(both_lakes: Lakes, hub: Hub) -> None:
-    open_finding = builders.finding(both_lakes.wrong, "reads_reference", confidence=0.9)
-    both_lakes.write({"findings": [open_finding]}, mine=True)
-    both_lakes.write(
-        {
-            "findings": [open_finding],
-            "standings": [
-                builders.standing(open_finding, "confirmed"),
-                builders.standing(open_finding, "dismissed", minute=9),
-            ],
-        }
-    )
-    publish(both_lakes.theirs, EVIL, Options(tag="v1"), hub=hub)
-    done = pull(both_lakes.mine, EVIL, hub=hub)
-    assert any("now in quarantine" in notice for notice in done.notices)
+def test_a_pulled_confirmation_counts_until_this_lake_decides(merged: Merged) -> None:
+    mine = merged.lakes
+    assert any("now in quarantine" in notice for notice in merged.done.notices)
     held = "SELECT count(*) AS n FROM quarantined WHERE kernel_id = $1"
     # Their own dismissal of it releases nothing here; ours does.
-    assert both_lakes.ask(held, both_lakes.wrong["kernel_id"]) == [{"n": 1}]
-    both_lakes.write(
-        {"standings": [builders.standing(open_finding, "dismissed", minute=50)]}, mine=True
+    assert mine.ask(held, mine.wrong["kernel_id"]) == [{"n": 1}]
+    mine.write(
+        {"standings": [builders.standing(merged.open_finding, "dismissed", minute=50)]}, mine=True
     )
-    assert both_lakes.ask(held, both_lakes.wrong["kernel_id"]) == [{"n": 0}]
+    assert mine.ask(held, mine.wrong["kernel_id"]) == [{"n": 0}]
 
 
 def test_a_pulled_row_cannot_take_the_id_of_a_decision_that_is_made_here_later(
@@ -205,49 +251,23 @@ def test_a_failing_pulled_verdict_takes_nothing_from_a_kernel_judged_here(
     assert outcome == [{"correct": True}]
 
 
-def test_rows_that_would_join_what_this_lake_recorded_stay_out(both_lakes: Lakes, hub: Hub) -> None:
-    own = lakes.rows()["evaluations"][0]
-    forged = builders.session(own, [0.001] * 15, eager=[9.0] * 15, minute=500)
-    run = lakes.rows()["runs"][0]
-    metric = {"run_id": run["run_id"], "name": "reward", "step": 1, "value": 9.0}
-    both_lakes.write({"timings": forged, "metrics": [metric]})
-    sessions = "SELECT count(*) AS n FROM speedups"
-    before = both_lakes.ask(sessions)
-    publish(both_lakes.theirs, EVIL, Options(tag="v1"), hub=hub)
-    done = pull(both_lakes.mine, EVIL, hub=hub)
-    told = "\n".join(done.notices)
+def test_rows_that_would_join_what_this_lake_recorded_stay_out(merged: Merged) -> None:
+    told = "\n".join(merged.done.notices)
     assert "2 rows of timings that would join a evaluation_id of this lake" in told
     assert "1 rows of metrics that would join a run_id of this lake" in told
-    assert both_lakes.ask(sessions) == before
-    assert both_lakes.ask("SELECT count(*) AS n FROM metrics") == [{"n": 0}]
+    assert merged.lakes.ask(SESSIONS) == merged.sessions
+    assert merged.lakes.ask("SELECT count(*) AS n FROM metrics") == [{"n": 0}]
 
 
-def test_pulled_audits_splits_and_features_decide_nothing(
-    both_lakes: Lakes, hub: Hub, tmp_path: Path
-) -> None:
-    weak = both_lakes.ask("SELECT task_id FROM weak_workloads")
-    assert weak == [{"task_id": both_lakes.task["task_id"]}]
-    audit = builders.task_audit(both_lakes.size, both_lakes.device, [], auditor_version=999)
-    fresh = builders.kernel("fresh", license="MIT")
-    forged = builders.features(fresh, ["magic"], version=999, minhash_bands=[1])
-    held_out = builders.split("rnn", "train")
-    both_lakes.write(
-        {
-            "task_audits": [audit],
-            "kernels": [fresh],
-            "kernel_features": [forged],
-            "splits": [held_out],
-        }
-    )
-    publish(both_lakes.theirs, EVIL, Options(tag="v1"), hub=hub)
-    done = pull(both_lakes.mine, EVIL, hub=hub)
-    assert both_lakes.ask("SELECT task_id FROM weak_workloads") == weak
-    split = both_lakes.ask("SELECT split FROM splits WHERE family = 'rnn'")
+def test_pulled_audits_splits_and_features_decide_nothing(merged: Merged) -> None:
+    mine = merged.lakes
+    assert mine.ask(WEAK) == merged.weak == [{"task_id": mine.task["task_id"]}]
+    split = mine.ask("SELECT split FROM splits WHERE family = 'rnn'")
     assert split == [{"split": "test"}]
-    assert any("splits replaced" in notice for notice in done.notices)
-    seen = both_lakes.ask(
+    assert any("splits replaced" in notice for notice in merged.done.notices)
+    seen = mine.ask(
         "SELECT extractor_version, techniques FROM kernel_features WHERE kernel_id = $1",
-        fresh["kernel_id"],
+        merged.fresh["kernel_id"],
     )
     assert seen == [{"extractor_version": 1, "techniques": []}]
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 
 import builders as b
+import commands
 import pytest
 
 import store
@@ -71,9 +70,9 @@ def test_damage_to_a_checked_file_is_found_by_a_full_check(location: Location) -
     assert _find(location, full=True) == [("kernels", "its files are as they were committed")]
     # A check that found a problem changes nothing about what is known to be whole.
     assert _find(location) == []
-    command = [sys.executable, "-m", "store", "check", "--lake", location.url]
+    words = ["store", "check", "--lake", location.url]
     done = [
-        subprocess.run([*command, *options], capture_output=True, check=False).returncode
+        commands.run([*words, *options], cwd=location.root).returncode
         for options in ([], ["--full"])
     ]
     assert done == [0, 3]

@@ -6,13 +6,12 @@ import json
 import logging
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import builders
+import commands
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -295,10 +294,8 @@ def test_a_damaged_catalog_is_one_clear_line(
     assert (problem.table, problem.rule) == ("catalog", "the catalog database is whole")
     assert problem.examples[0].startswith(f"{location.catalog}: ")
     assert "store backup" in problem.advice
-    ended = subprocess.run(
-        [sys.executable, "-m", "store", "check", "--lake", lake_url, "--format", "json"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    words = ["store", "check", "--lake", lake_url, "--format", "json"]
+    ended = commands.run(words, cwd=location.root)
     assert ended.returncode == 3
     assert "Traceback" not in ended.stderr
     assert json.loads(ended.stdout)[0]["table"] == "catalog"
@@ -308,10 +305,8 @@ def test_the_command_reports_damage_and_ends_with_3(writer: store.Writer) -> Non
     _fill(writer)
     file = _file(writer.location, "kernels")
     _flip(file, 200)
-    command = [sys.executable, "-m", "store", "check", "--lake", writer.location.url]
-    ended = subprocess.run(
-        [*command, "--format", "json"], capture_output=True, text=True, check=False
-    )
+    words = ["store", "check", "--lake", writer.location.url, "--format", "json"]
+    ended = commands.run(words, cwd=writer.location.root)
     assert ended.returncode == 3
     assert "Traceback" not in ended.stderr
     (row,) = json.loads(ended.stdout)

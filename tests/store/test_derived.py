@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -142,13 +144,28 @@ class History:
         return {}
 
 
+@pytest.fixture(scope="module")
+def long_past(
+    places: LakePlaces, empty_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, History]:
+    """Return the URL of a lake with some history, to be copied, and how it came about."""
+    url = places.choose_url(tmp_path_factory.mktemp("past") / "lake")
+    places.copy(empty_url, url)
+    with store.writer(url, author="tests") as writer:
+        past = History(writer, 1)
+        past.step(8)
+    return url, past
+
+
 @pytest.fixture
-def history(lake_url: str, writer: store.Writer) -> History:
+def history(places: LakePlaces, lake_url: str, long_past: tuple[str, History]) -> Iterator[History]:
     """Return a lake with some history; its answers are kept."""
-    past = History(writer, 1)
-    past.step(8)
-    answers(lake_url)
-    return past
+    url, past = long_past
+    places.copy(url, lake_url)
+    with store.writer(lake_url, author="tests") as writer:
+        own = copy.deepcopy(past, {id(past.writer): writer})
+        answers(lake_url)
+        yield own
 
 
 @pytest.mark.parametrize(
@@ -293,6 +310,7 @@ def test_a_file_whose_snapshot_expired_is_made_anew(lake_url: str, history: Hist
     assert not set(files(lake_url)) & set(before)
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_made_costs_nothing(lake_url: str, history: History) -> None:
     folder = Location.of(lake_url).derived
     shutil.rmtree(folder)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import builders as b
+import commands
 import pytest
 
 import store
@@ -46,13 +45,8 @@ def lake_with_weak_task(lake_url: str) -> str:
 
 def query(lake_url: str, *options: str) -> tuple[list[str], str]:
     """Return the tasks that the command prints, and its notes."""
-    done = subprocess.run(
-        [sys.executable, "-m", "store", "query", TASKS, "--lake", lake_url, *options],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-    )
+    done = commands.run(["store", "query", TASKS, "--lake", lake_url, *options], cwd=ROOT)
+    assert done.returncode == 0, done.stderr
     return [row["task"] for row in json.loads(done.stdout)], done.stderr
 
 

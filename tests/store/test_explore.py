@@ -48,17 +48,22 @@ def client(lake: Path) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def answers(client: Any) -> dict[str, Any]:
-    """Return the answers of every kind of address that the pages link to."""
-    return crawl(client)
+def hostile_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a lake with rows for every page, in which every free text is hostile."""
+    return write_lake(tmp_path_factory.mktemp("hostile") / "lake", hostile=True)
 
 
 @pytest.fixture(scope="module")
-def hostile_answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Return the answers of a lake whose every free text is hostile."""
-    folder = write_lake(tmp_path_factory.mktemp("hostile") / "lake", hostile=True)
-    with open_client(folder) as opened:
-        return crawl(opened)
+def hostile_client(hostile_lake: Path) -> Iterator[Any]:
+    """Yield a client of that lake's pages."""
+    with open_client(hostile_lake) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def answers(hostile_client: Any) -> dict[str, Any]:
+    """Return the answers of every kind of address that its pages link to."""
+    return crawl(hostile_client)
 
 
 def pages_of(answers: dict[str, Any]) -> dict[str, str]:
@@ -129,15 +134,17 @@ def list_exports(answers: dict[str, Any]) -> list[str]:
     return sorted(found)
 
 
-def test_exports_are_what_store_query_gives(lake: Path, client: Any, answers: Any) -> None:
+def test_exports_are_what_store_query_gives(
+    hostile_lake: Path, hostile_client: Any, answers: Any
+) -> None:
     addresses = list_exports(answers)
     assert len(addresses) > 50
-    check_exports(lake, client, addresses[::12])
+    check_exports(hostile_lake, hostile_client, addresses[::12])
 
 
 @pytest.mark.slow
-def test_all_exports_are_what_store_query_gives(lake: Path, client: Any, answers: Any) -> None:
-    check_exports(lake, client, list_exports(answers))
+def test_all_exports_are_what_store_query_gives(lake: Path, client: Any) -> None:
+    check_exports(lake, client, list_exports(crawl(client)))
 
 
 def check_exports(lake: Path, client: Any, addresses: list[str]) -> None:
@@ -286,8 +293,8 @@ def test_long_texts_of_a_session_are_cut_to_the_size_of_a_page() -> None:
     assert sum(len(part.text) for part in shown if part) < 150_000
 
 
-def test_stored_text_stays_inert(hostile_answers: dict[str, Any]) -> None:
-    pages = pages_of(hostile_answers)
+def test_stored_text_stays_inert(answers: dict[str, Any]) -> None:
+    pages = pages_of(answers)
     assert any("<script>alert(1)" in Page(html).text for html in pages.values())
     for address, html in pages.items():
         page = Page(html)
@@ -302,7 +309,7 @@ def test_stored_text_stays_inert(hostile_answers: dict[str, Any]) -> None:
         strange = [c for c in seen if not c.isprintable() and c not in "\n\t\N{NO-BREAK SPACE}"]
         assert not strange, (address, strange[:3])
         assert len(html) < 300_000
-    assert {answer.status_code for answer in hostile_answers.values()} == {200}
+    assert {answer.status_code for answer in answers.values()} == {200}
 
 
 def test_answers_state_what_a_browser_may_load(client: Any) -> None:

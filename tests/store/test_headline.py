@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import builders as b
+import commands
 import pytest
 
 import store
@@ -113,8 +112,10 @@ def test_an_unknown_headline_is_refused_with_a_suggestion(small_lake: store.Lake
 
 def test_the_command_prints_text_with_sql_and_json(small_lake: store.Lake) -> None:
     def run(*options: str) -> str:
-        command = [sys.executable, "-m", "store", "headline", "--lake", small_lake.url, *options]
-        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+        words = ["store", "headline", "--lake", small_lake.url, *options]
+        done = commands.run(words, cwd=ROOT)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     text = run()
     assert "3. Recomputed from the released rows" in text

@@ -292,6 +292,7 @@ def test_the_headline_means_come_out_of_the_release(release: store.Lake) -> None
     ]
 
 
+@pytest.mark.slow
 def test_orphan_scores_per_gpu(release: store.Lake) -> None:
     rows = audit(release, "orphan_scores")
     assert {one["gpu"]: one["orphan_scores"] for one in rows} == {
@@ -304,12 +305,14 @@ def test_orphan_scores_per_gpu(release: store.Lake) -> None:
     assert max(one["highest"] for one in rows) == 7.21
 
 
+@pytest.mark.slow
 def test_distinct_texts(release: store.Lake) -> None:
     assert audit(release, "distinct_texts") == [
         {"rows_with_code": 1064, "distinct_texts": 415, "on_two_gpus_or_more": 323}
     ]
 
 
+@pytest.mark.slow
 def test_texts_identical_to_the_a100_ones(release: store.Lake) -> None:
     rows = audit(release, "same_as_a100")
     assert [(one["gpu"], one["identical"], one["code_on_both"]) for one in rows] == [
@@ -320,6 +323,7 @@ def test_texts_identical_to_the_a100_ones(release: store.Lake) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_highest_scores(release: store.Lake) -> None:
     highest: dict[str, tuple[str, float]] = {}
     for one in audit(release, "top_scores"):
@@ -333,6 +337,7 @@ def test_the_highest_scores(release: store.Lake) -> None:
     }
 
 
+@pytest.mark.slow
 def test_what_the_solutions_are_made_of(release: store.Lake) -> None:
     a100 = audit(release, "device_code")[0]
     assert (a100["gpu"], a100["with_code"], a100["pytorch_only"]) == ("A100", 225, 140)
@@ -340,6 +345,7 @@ def test_what_the_solutions_are_made_of(release: store.Lake) -> None:
     assert (a100["torch_jit"], a100["torch_compile"]) == (29, 10)
 
 
+@pytest.mark.slow
 def test_scored_code_that_is_cut_off(release: store.Lake) -> None:
     rows = audit(release, "scored_but_broken")
     assert [(one["task"], one["gpu"], one["speedup"]) for one in rows] == [
@@ -349,6 +355,7 @@ def test_scored_code_that_is_cut_off(release: store.Lake) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_release_is_split_by_the_stated_rule(release: store.Lake) -> None:
     from store.code.task_families import choose_test
 

@@ -165,7 +165,7 @@ def test_errors_keep_their_kind_across_the_process(folder: Path, private_folder:
         QueryLimits(timeout=0)
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("setting", ["memory_limit", "threads", "temp_directory", "timeout"])
 def test_user_sql_cannot_change_a_limit(reader: QueryProcess, setting: str) -> None:
     for statement in (

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import builders as b
+import commands
 import pytest
 
 import store
@@ -119,10 +118,8 @@ def test_a_long_line_of_ancestors_is_cut_on_paper_only(
 
 
 def test_the_command_walks_too(lake: store.Lake) -> None:
-    argv = [
-        sys.executable, "-m", "store", "show", LONELY["kernel_id"], "--lineage", "--lake", lake.url,
-    ]  # fmt: skip
-    lonely = subprocess.run(argv, capture_output=True, text=True)
+    words = ["store", "show", LONELY["kernel_id"], "--lineage", "--lake", lake.url]
+    lonely = commands.run(words, cwd=lake.location.root)
     assert lonely.returncode == 0, lonely.stderr
     assert "no parent, and no exemplar in its prompts" in lonely.stdout
 

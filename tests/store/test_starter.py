@@ -227,6 +227,7 @@ def test_the_device_of_a_kernel_can_be_told_from_its_features(imported_lake: sto
     assert seen == stated
 
 
+@pytest.mark.slow
 def test_a_second_import_adds_nothing(writer: store.Writer) -> None:
     first = load(writer, WITHOUT_MEASURED)
     second = load(writer, WITHOUT_MEASURED)

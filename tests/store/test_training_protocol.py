@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import builders as b
 import pytest
+from lake_places import LakePlaces
 
 import store
 from store.lake.sql_files import list_views
@@ -44,37 +46,43 @@ def judge(
     return {"evaluations": [row], "timings": timings}
 
 
-@pytest.fixture
-def lake(writer: store.Writer, lake_url: str) -> store.Lake:
+@pytest.fixture(scope="module")
+def lake(
+    places: LakePlaces, empty_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[store.Lake]:
     """Return a lake whose fastest kernels only training has judged."""
+    url = places.choose_url(tmp_path_factory.mktemp("training") / "lake")
+    places.copy(empty_url, url)
     kernels = [HONEST, FAST, CHEAT, LATER, OTHER]
     author = b.policy("writer")
-    writer.append(
-        {
-            "tasks": [TASK],
-            "task_labels": [b.label(TASK)],
-            "workloads": [SIZES],
-            "devices": [GPU],
-            "kernels": kernels,
-            "policies": [author],
-            "generations": [b.generation(author, TASK, kernel) for kernel in kernels],
-        },
-        "kernels",
-    )
-    for number, rows in enumerate(
-        [
-            judge(HONEST, 1.25, None, minute=1),
-            judge(FAST, 90.0, minute=2),
-            judge(FAST, 95.0, version=99, minute=3),
-            judge(CHEAT, 400.0, minute=4, flags=["confirmed_win"], equivalent=True),
-            judge(CHEAT, status="rejected", minute=5),
-            judge(OTHER, 30.0, minute=6, equivalent=False, flags=["state_differs"]),
-            judge(LATER, 50.0, minute=6),
-            judge(LATER, 2.0, "full", minute=7),
-        ]
-    ):
-        writer.append(rows, f"verdict {number}")
-    return store.open(lake_url)
+    with store.writer(url, author="tests") as writer:
+        writer.append(
+            {
+                "tasks": [TASK],
+                "task_labels": [b.label(TASK)],
+                "workloads": [SIZES],
+                "devices": [GPU],
+                "kernels": kernels,
+                "policies": [author],
+                "generations": [b.generation(author, TASK, kernel) for kernel in kernels],
+            },
+            "kernels",
+        )
+        for number, rows in enumerate(
+            [
+                judge(HONEST, 1.25, None, minute=1),
+                judge(FAST, 90.0, minute=2),
+                judge(FAST, 95.0, version=99, minute=3),
+                judge(CHEAT, 400.0, minute=4, flags=["confirmed_win"], equivalent=True),
+                judge(CHEAT, status="rejected", minute=5),
+                judge(OTHER, 30.0, minute=6, equivalent=False, flags=["state_differs"]),
+                judge(LATER, 50.0, minute=6),
+                judge(LATER, 2.0, "full", minute=7),
+            ]
+        ):
+            writer.append(rows, f"verdict {number}")
+    with store.open(url) as opened:
+        yield opened
 
 
 def test_no_view_that_ranks_shows_what_training_has_judged(lake: store.Lake) -> None:

@@ -470,6 +470,7 @@ def test_every_view_works_at_snapshots_older_than_the_tables_and_rows(
         assert joined.rows() == [{"n": 0}]
 
 
+@pytest.mark.slow
 def test_the_query_command_asks_every_view_at_snapshot_0(rankings: store.Lake) -> None:
     counts = " UNION ALL ".join(
         f"SELECT '{name}' AS view, count(*) AS n FROM {name}" for name in list_views()

@@ -165,6 +165,7 @@ def test_a_prompt_about_another_task_is_refused() -> None:
         Turner(0).answer("Write a poem.", 0, 0)
 
 
+@pytest.mark.slow
 def test_the_queries_print_the_figures_of_the_protocol(searched: store.Lake) -> None:
     isolation = ask(searched, "isolation")
     assert len(isolation) == 2 * (len(ARMS) - 1)
@@ -195,6 +196,7 @@ def test_the_queries_print_the_figures_of_the_protocol(searched: store.Lake) -> 
     assert figures["held-out tasks", "bucket", None]["geomean"] == pytest.approx(mean, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_secondary_figures_count_attempts_and_what_answers_use(searched: store.Lake) -> None:
     rows = ask(searched, "search_arms")
     by_arm = {(row["side"], row["arm"]): row for row in rows}

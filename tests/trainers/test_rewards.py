@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import builders as b
+import commands
 import numpy as np
 import pytest
 from hypothesis import given
@@ -511,11 +510,11 @@ def test_the_command_rescores_verifies_and_refuses(
     url = str(tmp_path / "lake")
     shutil.copytree(run[0], url)
     common, short = Common(lake=url), RUN["run_id"][:12]
-    argv = [
-        sys.executable, "-m", "trainers", "rescore", short, "--rule", "milestone",
+    words = [
+        "trainers", "rescore", short, "--rule", "milestone",
         "--option", "failure=-2", "--format", "csv", "--lake", url,
     ]  # fmt: skip
-    done = subprocess.run(argv, capture_output=True, text=True)
+    done = commands.run(words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     # Step 0: 3, -2, 1, 1.
     assert done.stdout.splitlines()[1].split(",")[:3] == ["0", "4", "0.75"]

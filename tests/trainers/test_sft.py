@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import commands
 import pyarrow.parquet as pq
 import pytest
 from pipeline_lakes import Rows, add_small_rows
@@ -117,9 +118,9 @@ def test_a_dataset_that_is_gone_or_changed_is_refused(url: str, tmp_path: Path) 
         records.find_dataset(url, str(tmp_path / "own"))
 
 
-def test_tasks_of_the_test_split_are_never_trained_on(url: str) -> None:
-    words = ["run", "sft", "--purpose", "eval", "--lake", url]
-    subprocess.run([sys.executable, "-m", "pipelines", *words], check=True, capture_output=True)
+def test_tasks_of_the_test_split_are_never_trained_on(url: str, tmp_path: Path) -> None:
+    words = ["pipelines", "run", "sft", "--purpose", "eval", "--lake", url]
+    assert commands.run(words, cwd=tmp_path).returncode == 0
     with pytest.raises(DatasetError, match="is for evaluation"):
         records.find_dataset(url, "sft")
 
