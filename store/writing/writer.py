@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from store.errors import CommitConflict, FlywheelError, LakeUnreachable, RowsRejected
 from store.lake import checksums
-from store.lake.attachment import attach, connect, find_newest_snapshot
+from store.lake.attachment import attach, connect, find_newest_snapshot, use_one_thread
 from store.lake.data_files.files import NewFiles
 from store.lake.location import Location
 from store.schema import catalog as catalogs
@@ -21,6 +21,7 @@ from store.schema.migrate import migrate
 from store.writing import bulk_load, faults, group_commit, rejected, spool
 from store.writing import bundle as bundles
 from store.writing.bundle import Bundle, Rows
+from store.writing.commit_turns import CommitTurns
 from store.writing.key_index import KeyIndex
 from store.writing.spool import Group, Place, Record, Spool
 from store.writing.validation import check_bundles
@@ -47,6 +48,7 @@ class Writer:
         self._connection = connect(to=location)
         self._keys = KeyIndex(location, self._catalog)
         self._spool = Spool(location.spool)
+        self._turns = CommitTurns(location.spool)
         self._is_lost = False
         """Whether the connection is to be made again."""
         self._held = ExitStack()
@@ -203,7 +205,7 @@ class Writer:
 
     def _drain(self, until: Place | None = None) -> int:
         """Commit the spool in groups, unless a record is committed already; return the newest."""
-        with self._spool.take_turn(until) as snapshot:
+        with self._turns.take(until) as snapshot:
             if snapshot is None:
                 with self._lock():
                     for group in spool.read_groups(self._catalog, self.location.spool):
@@ -233,7 +235,7 @@ class Writer:
             for number, error in refused.items():
                 for record, position in copies[fresh[number].bundle_id]:
                     rejected.keep_bundle(record, position, error)
-        self._spool.note_snapshot(snapshot)
+        self._turns.note_commit(snapshot, group.writers)
         for file in group.finished:
             file.unlink(missing_ok=True)
         return snapshot
@@ -248,7 +250,10 @@ class Writer:
         try:
             while True:
                 try:
-                    with self._transaction(message, bundles=len(made), of=made):
+                    with (
+                        use_one_thread(self._connection),
+                        self._transaction(message, bundles=len(made), of=made),
+                    ):
                         outcome = group_commit.commit_group(
                             self._connection, self._catalog, self._keys, made
                         )
