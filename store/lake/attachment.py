@@ -8,8 +8,6 @@ import re
 import secrets
 import stat
 import tempfile
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,24 +70,6 @@ def _choose_spill_folder() -> Path:
         # Another user owns the folder, or it is open to others.
         base = Path(tempfile.mkdtemp(prefix="kernel-flywheel-"))
     return base / f"{os.getpid()}-{secrets.token_hex(4)}"
-
-
-@contextmanager
-def use_one_thread(connection: duckdb.DuckDBPyConnection) -> Generator[None]:
-    """Run the statements within on one thread.
-
-    Starting and ending threads takes longer than inserting a group of bundles.
-    """
-    import duckdb
-
-    row = connection.execute("SELECT current_setting('threads')").fetchone()
-    assert row is not None
-    connection.execute("SET threads = 1")
-    try:
-        yield
-    finally:
-        with suppress(duckdb.Error):  # an error within may have closed the connection
-            connection.execute(f"SET threads = {row[0]}")
 
 
 def attach(

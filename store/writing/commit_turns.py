@@ -16,8 +16,9 @@ from store.writing.spool import Place, describe_failure, list_files, name_writer
 _TURN = "turn"
 _NOTE = "snapshot"
 _POLL_S = 0.005
+_WAITED_SHARE = 0.5
 _LONGEST_WAIT_S = 0.2
-"""A commit waits no longer than this for the records of other writers."""
+"""A commit waits for other writers no longer than this, or than a share of the last commit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +78,7 @@ class CommitTurns:
         if note is None:
             return
         missing = {*note.writers, *note.before}
-        until = time.monotonic() + min(note.seconds / 2, _LONGEST_WAIT_S)
+        until = time.monotonic() + min(_WAITED_SHARE * note.seconds, _LONGEST_WAIT_S)
         while time.monotonic() < until:
             filled = (file for file in list_files(self._folder) if file.stat().st_size)
             missing -= {name_writer(file) for file in filled}

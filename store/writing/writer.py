@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from store.errors import CommitConflict, FlywheelError, LakeUnreachable, RowsRejected
 from store.lake import checksums
-from store.lake.attachment import attach, connect, find_newest_snapshot, use_one_thread
+from store.lake.attachment import attach, connect, find_newest_snapshot
 from store.lake.data_files.files import NewFiles
 from store.lake.location import Location
 from store.schema import catalog as catalogs
@@ -251,7 +251,7 @@ class Writer:
             while True:
                 try:
                     with (
-                        use_one_thread(self._connection),
+                        group_commit.use_one_thread(self._connection),
                         self._transaction(message, bundles=len(made), of=made),
                     ):
                         outcome = group_commit.commit_group(
