@@ -166,7 +166,7 @@ class Writer:
         with self._lock():
             if group_commit.find_committed(self._connection, [bundle_id]):
                 return None
-            with self._transaction(message, bundles=1):
+            with self._transaction(message):
                 counts = bulk_load.load_tables(self._connection, self._catalog, tables)
                 group_commit.log_bundles(self._connection, [made], [counts])
             # Index the keys now, so that the next append does not have to wait for it.
@@ -250,10 +250,8 @@ class Writer:
         try:
             while True:
                 try:
-                    with (
-                        group_commit.use_one_thread(self._connection),
-                        self._transaction(message, bundles=len(made), of=made),
-                    ):
+                    one_thread = group_commit.use_one_thread(self._connection)
+                    with one_thread, self._transaction(message, of=made):
                         outcome = group_commit.commit_group(
                             self._connection, self._catalog, self._keys, made
                         )
@@ -276,16 +274,14 @@ class Writer:
         return self._keys.add(self._connection, outcome.keys), dict(outcome.rejected)
 
     @contextmanager
-    def _transaction(
-        self, message: str, *, bundles: int, of: list[Bundle] | None = None
-    ) -> Generator[None]:
+    def _transaction(self, message: str, of: list[Bundle] | None = None) -> Generator[None]:
         authors = sorted({made.author for made in of}) if of else [self.author]
         given = {name for made in of for name in made.tables} if of else {*self._catalog.tables}
         new = NewFiles(self._connection, self.location.files, given | {"ingest_log"})
         self._connection.execute("BEGIN")
         try:
             yield
-            extra = json.dumps({"bundles": bundles, "authors": authors})
+            extra = json.dumps({"bundles": len(of) if of else 1, "authors": authors})
             self._connection.execute(
                 "CALL lake.set_commit_message(?, ?, extra_info => ?)",
                 [authors[0] if len(authors) == 1 else "committer", message, extra],
