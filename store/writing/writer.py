@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sqlite3
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -325,7 +326,7 @@ class Writer:
 
         try:
             yield
-        except duckdb.Error as error:
+        except (duckdb.Error, sqlite3.Error) as error:
             if faults.is_elsewhere(error):
                 self._is_lost = faults.is_disconnected(error)
                 faults.raise_explained(error, self.location)
@@ -344,7 +345,6 @@ class Writer:
             self._connection.execute("ROLLBACK")
         except duckdb.Error:
             # An internal error invalidates the database; only a new connection helps.
-            if not self.location.holds_lock():
-                self._is_lost = True
-                return
-            self._attach_again()
+            self._is_lost = not self.location.holds_lock()
+            if not self._is_lost:
+                self._attach_again()
