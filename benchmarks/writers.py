@@ -7,15 +7,17 @@ Every writer process appends bundles of one judged kernel in three ways. It call
 bundle and waits for every commit; it calls `append` for each bundle and waits for every 50th commit
 only; or it calls `append_all` for 50 bundles and waits for the commit. Raw DuckLake inserts the
 same rows from one process in transactions of 100 bundles, and checks and spools nothing. The clock
-starts when all writers have their lake open and their rows in memory, and stops when all bundles
-are committed. Exits with 1 unless every bundle is in the lake exactly once. With `--server`, the
-catalogs of both sides are on a PostgreSQL server on loopback that syncs to disk.
+starts when all writers have appended a first bundle and have their rows in memory, and stops when
+all bundles are committed. Exits with 1 unless every bundle is in the lake exactly once. With
+`--server`, the catalogs of both sides are on a PostgreSQL server on loopback that syncs to disk.
+With `--raw-groups`, raw DuckLake alone commits groups of these sizes.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -46,20 +48,24 @@ def write(url: str, way: str, number: int, bundles: int) -> None:
         Bundle(bundle_id=f"{way}-{number}-{index}", message="one", tables=dict(tables))
         for index, tables in enumerate(rows)
     ]
+    (first,) = bundles_of(1, read_known(url), seed=-2 - number)
     with store.writer(url, author=f"writer {number}") as writer:
+        writer.append(first, "first")
         print("ready", flush=True)
         sys.stdin.readline()
+        begun = time.process_time()
         if way == WAYS[2]:
             for start in range(0, bundles, TOGETHER):
                 writer.append_all(made[start : start + TOGETHER])
-            return
-        for index, one in enumerate(made, 1):
-            wait = way == WAYS[0] or index % TOGETHER == 0 or index == bundles
-            writer.append(one.tables, one.message, bundle_id=one.bundle_id, wait=wait)
+        else:
+            for index, one in enumerate(made, 1):
+                wait = way == WAYS[0] or index % TOGETHER == 0 or index == bundles
+                writer.append(one.tables, one.message, bundle_id=one.bundle_id, wait=wait)
+        print(time.process_time() - begun, flush=True)
 
 
-def time_writers(url: str, way: str, writers: int, bundles: int) -> float:
-    """Return the seconds in which all writer processes append their bundles."""
+def time_writers(url: str, way: str, writers: int, bundles: int) -> tuple[float, float]:
+    """Return the seconds in which all writer processes append their bundles, and those of CPU."""
     command = [sys.executable, __file__, "--write", url, way]
     processes = [
         subprocess.Popen(
@@ -78,9 +84,11 @@ def time_writers(url: str, way: str, writers: int, bundles: int) -> float:
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
+    said = [process.stdout.readline() for process in processes if process.stdout]
+    seconds = time.perf_counter() - begun
     if any(process.wait() for process in processes):
         sys.exit("a writer failed")
-    return time.perf_counter() - begun
+    return seconds, sum(map(float, said))
 
 
 def time_raw(url: str, bundles: int) -> float:
@@ -95,17 +103,40 @@ def time_raw(url: str, bundles: int) -> float:
     return seconds
 
 
-def require_once(url: str, way: str, wanted: int) -> None:
-    """Exit unless the lake has every bundle of a way once, with all its rows."""
+def compare_groups(url: str, sizes: list[int]) -> None:
+    """Print how fast raw DuckLake commits groups of each size."""
+    rows = bundles_of(max(1000, *sizes), read_known(url), seed=-1)
+    raw = Raw(url)
+    print("| bundles in a transaction | median ms | bundles/s | CPU ms per bundle |")
+    print("|---:|---:|---:|---:|")
+    for size in sizes:
+        seconds: list[float] = []
+        begun = time.process_time()
+        for start in range(0, len(rows) - size + 1, size):
+            since = time.perf_counter()
+            raw.commit(rows[start : start + size])
+            seconds.append(time.perf_counter() - since)
+        cpu_ms = 1e3 * (time.process_time() - begun) / (len(seconds) * size)
+        median = statistics.median(seconds)
+        print(f"| {size} | {1e3 * median:.0f} | {size / median:.0f} | {cpu_ms:.2f} |", flush=True)
+    raw.close()
+
+
+def require_once(url: str, way: str, wanted: int) -> int:
+    """Exit unless the lake has every bundle of a way once, with all rows; return the commits."""
     with store.open(url) as lake:
         row = lake.sql(
             "SELECT count(*) AS logged, count(DISTINCT bundle_id) AS bundles, "
             "sum((row_counts ->> 'timings')::INT) AS timings, sum((row_counts ->> 'kernels')::INT) "
-            "AS kernels FROM ingest_log WHERE starts_with(bundle_id, $1 || '-')",
+            "AS kernels, count(DISTINCT committed_at) AS commits FROM ingest_log "
+            "WHERE starts_with(bundle_id, $1 || '-')",
             [way],
         ).one()
+    assert row is not None
+    commits = int(row.pop("commits"))
     if row != {"logged": wanted, "bundles": wanted, "timings": 2 * wanted, "kernels": wanted}:
         sys.exit(f"{way}: {wanted} bundles were appended, the lake has {row}")
+    return commits
 
 
 def copy_to(made: Path, folder: Path, server: PostgresServer | None) -> str:
@@ -126,12 +157,12 @@ def compare(url: str, plain: str, way: str, writers: int, bundles: int) -> str:
     per_writer = bundles // 10 if way == WAYS[0] else bundles
     total = writers * per_writer
     theirs = min(total, 1000) / time_raw(plain, min(total, 1000))
-    seconds = time_writers(url, way, writers, per_writer)
-    require_once(url, way, total)
+    seconds, cpu_s = time_writers(url, way, writers, per_writer)
+    group = total / require_once(url, way, total)
     ours = total / seconds
     return (
-        f"| {writers} | {way} | {total} | {seconds:.1f} | {ours:.0f} | {theirs:.0f} "
-        f"| {ours / theirs:.0%} |"
+        f"| {writers} | {way} | {total} | {seconds:.1f} | {group:.0f} | {1e3 * cpu_s / total:.2f} "
+        f"| {ours:.0f} | {theirs:.0f} | {ours / theirs:.0%} |"
     )
 
 
@@ -146,6 +177,7 @@ def main() -> None:
     parser.add_argument("--lake", type=Path, help="use this generated lake instead of making one")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--server", action="store_true", help="put the catalogs on PostgreSQL")
+    parser.add_argument("--raw-groups", type=int, nargs="+", help="time raw DuckLake by group size")
     given = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="flywheel-writers-", dir=given.folder) as folder,
@@ -159,8 +191,13 @@ def main() -> None:
             os.environ["XDG_STATE_HOME"] = folder
             server = PostgresServer(is_durable=True)
             ends.callback(server.end)
-        print("| writers | way | bundles | s | bundles/s | raw DuckLake bundles/s | speed |")
-        print("|---:|---|---:|---:|---:|---:|---:|")
+        if given.raw_groups:
+            return compare_groups(copy_to(made, Path(folder) / "raw", server), given.raw_groups)
+        print(
+            "| writers | way | bundles | s | bundles in a commit | CPU ms per bundle | bundles/s "
+            "| raw DuckLake bundles/s | speed |"
+        )
+        print("|---:|---|---:|---:|---:|---:|---:|---:|---:|")
         for number, way in enumerate(WAYS):
             url, plain = (
                 copy_to(made, Path(folder) / f"{name}{number}", server) for name in ("lake", "raw")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 from store.commandline.escape import encode_json
 from store.commandline.python_rows import list_rows
 from store.errors import FlywheelError
+from store.lake.data_files.refusals import describe_refusal
 from store.lake.host.inlined_rows import hold_inlined_rows
 from store.lake.limits import GB, QueryLimits
 from store.lake.location import Location
@@ -176,7 +177,10 @@ def translate_errors(limits: QueryLimits | None = None) -> Generator[None]:
             isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory Error" in text
         ):
             raise limits.memory_error() from error
-        raise FlywheelError(text) from error
+        refusal = None
+        if isinstance(error, duckdb.IOException):
+            refusal = describe_refusal(error, "the data files of the lake")
+        raise refusal or FlywheelError(text) from error
 
 
 def _limit_batches(

@@ -7,6 +7,7 @@ the lake stores (table `catalogs`), and `store.schema.widening` compares them wi
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from store import __version__
@@ -133,6 +134,8 @@ def _apply_changes(
     connection: duckdb.DuckDBPyConnection, steps: list[tuple[str, str]], *, new_lake: bool
 ) -> None:
     """Run the statements in one commit, which also gives a new lake its identity."""
+    import duckdb
+
     connection.execute("BEGIN")
     try:
         for _, statement in steps:
@@ -147,7 +150,9 @@ def _apply_changes(
         )
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        # A failed COMMIT has ended the transaction already.
+        with suppress(duckdb.TransactionException):
+            connection.execute("ROLLBACK")
         raise
 
 

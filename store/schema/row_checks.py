@@ -149,13 +149,11 @@ def _has_nul(values: Any) -> bool:
 
 def check_keys(table: Table, rows: pa.Table) -> None:
     """Raise RowsRejected if rows repeat a key and the table forbids it."""
-    if table.duplicates == "skip":
+    if has_distinct_keys(table, rows):
         return
     import pyarrow.compute as pc
 
     keys = rows.select(list(table.key))
-    if is_ascending(table, rows) or _count_distinct(keys) == keys.num_rows:
-        return
     groups = keys.group_by(keys.column_names).aggregate([([], "count_all")])
     repeated = groups.filter(pc.field("count_all") > 1).sort_by(
         [(name, "ascending") for name in table.key]
@@ -167,6 +165,13 @@ def check_keys(table: Table, rows: pa.Table) -> None:
         keys.num_rows - groups.num_rows,
         describe_rows(table.key, shown[:EXAMPLES]),
     )
+
+
+def has_distinct_keys(table: Table, rows: pa.Table) -> bool:
+    """Return whether no key repeats, or the table allows it."""
+    if table.duplicates == "skip" or is_ascending(table, rows):
+        return True
+    return _count_distinct(rows.select(list(table.key))) == rows.num_rows
 
 
 def _count_distinct(keys: pa.Table) -> int:

@@ -287,12 +287,16 @@ def _note_leftovers(connection: duckdb.DuckDBPyConnection, location: Location) -
     orphans = list_orphans(connection)
     if orphans:
         log.info(
-            "%d files of commits that were killed; `store compact` removes them when they are "
-            "%d days old, such as %s",
+            "data files that failed commits left: %d, such as %s; `store compact` removes them "
+            "when they are %d days old",
             len(orphans),
-            ORPHAN_AGE.days,
             orphans[0],
+            ORPHAN_AGE.days,
         )
     waiting = count_bundles(catalogs.load(), location.spool)
     if waiting:
-        log.info("%d bundles wait in %s; the next append takes them in", waiting, location.spool)
+        log.info(
+            "bundles that wait in %s: %d; the next append or `store init` commits them",
+            location.spool,
+            waiting,
+        )

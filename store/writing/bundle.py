@@ -50,7 +50,7 @@ def conform(table: Table, rows: Rows) -> pa.Table:
 
     schema = table.arrow_schema
     given = rows if isinstance(rows, pa.Table) else _from_mappings(table, rows, schema)
-    if given.schema.equals(table.open_schema) and _is_whole(given):
+    if given.schema.equals(table.open_schema) and is_whole(given):
         return given
     unknown = [name for name in given.column_names if name not in table.columns]
     if unknown:
@@ -71,7 +71,17 @@ def conform(table: Table, rows: Rows) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=table.open_schema)
 
 
-def _is_whole(rows: pa.Table) -> bool:
+def fit_schema(table: Table, rows: Rows) -> pa.Table:
+    """Return rows like `conform`, without testing values that have the types of the schema."""
+    import pyarrow as pa
+
+    if isinstance(rows, pa.Table) and rows.schema.equals(table.open_schema):
+        return rows
+    return conform(table, rows)
+
+
+def is_whole(rows: pa.Table) -> bool:
+    """Return whether the values of a table are valid Arrow data, such as UTF-8 in its texts."""
     import pyarrow as pa
 
     try:

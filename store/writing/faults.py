@@ -68,16 +68,18 @@ def explain(error: Exception, location: Location) -> FlywheelError:
     """Return what happened and what to do."""
     text = str(error).lower()
     code = error.errno if isinstance(error, OSError) else None
+    is_index = isinstance(error, sqlite3.Error)  # the key index, which is a file of this host
     if code in (errno.ENOSPC, errno.EDQUOT) or any(words in text for words in _FULL):
+        full = location.root if is_index else location.url
         return LakeUnreachable(
-            f"the disk of {location.url} is full: {summarize_error(error)}",
+            f"the disk of {full} is full: {summarize_error(error)}",
             f"Free space there and run this again. {_KEPT}",
         )
-    place = location.files.url
+    place = str(location.root) if is_index else location.files.url
     refusal = describe_refusal(error, place)
     if refusal is not None:
         return LakeUnreachable(refusal.message, f"{refusal.hint} {_KEPT}")
     return LakeUnreachable(
-        f"the data files in {place} cannot be written or read: {summarize_error(error)}",
+        f"{place} cannot be written or read: {summarize_error(error)}",
         f"Test that place and the network, and run this again. {_KEPT}",
     )

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -53,6 +54,24 @@ def log_bundles(
     connection.register("_log", rows)
     connection.execute("INSERT INTO lake.ingest_log BY NAME SELECT * FROM _log")
     connection.unregister("_log")
+
+
+@contextmanager
+def use_one_thread(connection: duckdb.DuckDBPyConnection) -> Generator[None]:
+    """Run the statements within on one thread.
+
+    Starting and ending threads takes longer than inserting a group of bundles.
+    """
+    import duckdb
+
+    row = connection.execute("SELECT current_setting('threads')").fetchone()
+    assert row is not None
+    connection.execute("SET threads = 1")
+    try:
+        yield
+    finally:
+        with suppress(duckdb.Error):  # an error within may have closed the connection
+            connection.execute(f"SET threads = {row[0]}")
 
 
 @dataclass(frozen=True, kw_only=True)

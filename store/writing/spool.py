@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
@@ -31,9 +30,6 @@ SEALED = ".bundle"
 """Suffix of files that are complete."""
 GROUP_BUNDLES = 1024
 GROUP_BYTES = 256 << 20
-_TURN = "turn"
-_SNAPSHOT = "snapshot"
-_POLL_S = 0.005
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +67,11 @@ class Group:
     finished: list[Path]
     """Files that have no records after these."""
 
+    @property
+    def writers(self) -> list[str]:
+        """The writers of the records."""
+        return sorted({name_writer(record.place.file) for record in self.records})
+
 
 class Spool:
     """Appends records to this writer's file in the spool."""
@@ -81,52 +82,6 @@ class Spool:
         self._handle: BinaryIO | None = None
         self._records = 0
         self._turn = threading.Lock()
-
-    @contextmanager
-    def take_turn(self, until: Place | None = None) -> Generator[int | None]:
-        """Hold this host's turn to commit the spool, and yield None. The lake's lock comes after.
-
-        If another writer commits the record `until` first, yield a snapshot that contains it,
-        without holding anything. The turn ends with its process, even if that is killed.
-        """
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            handle = open(self._folder / _TURN, "ab")  # noqa: SIM115
-        except OSError as error:
-            raise self._describe_failure(error) from error
-        with handle:
-            while (snapshot := self._find_snapshot(until)) is None:
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    time.sleep(_POLL_S)
-                    continue
-                snapshot = self._find_snapshot(until)
-                break
-            yield snapshot
-
-    def note_snapshot(self, snapshot: int | None) -> None:
-        """Note the snapshot of a commit before its records leave the spool.
-
-        None says that records leave it which are not committed.
-        """
-        file = self._folder / _SNAPSHOT
-        if snapshot is None:
-            file.unlink(missing_ok=True)
-            return
-        partial = file.with_suffix(".partial")
-        partial.write_text(str(snapshot))
-        partial.replace(file)
-
-    def _find_snapshot(self, place: Place | None) -> int | None:
-        """Return a snapshot that contains a record, or None where it waits or that is unknown."""
-        if place is None or place.is_waiting:
-            return None
-        try:
-            text = (self._folder / _SNAPSHOT).read_text()
-        except FileNotFoundError:
-            return None
-        return int(text) if text.isdecimal() else None
 
     def close(self) -> None:
         """Close the file, which stays for the committer."""
@@ -151,7 +106,7 @@ class Spool:
                     handle.truncate(end)
                 self.close()
                 if isinstance(error, OSError):
-                    raise self._describe_failure(error) from error
+                    raise describe_failure(self._folder, error) from error
                 raise
             place = Place(file=file.with_suffix(""), number=self._records)
             self._records += 1
@@ -184,14 +139,16 @@ class Spool:
             self._handle = open(self._file, "xb", buffering=0)  # noqa: SIM115
             sync(self._folder)
         except OSError as error:
-            raise self._describe_failure(error) from error
+            raise describe_failure(self._folder, error) from error
         self._records = 0
 
-    def _describe_failure(self, error: OSError) -> LakeUnreachable:
-        return LakeUnreachable(
-            f"nothing is stored, because {self._folder} cannot be written to: {error.strerror}",
-            "Free space there, or correct its rights, and append again.",
-        )
+
+def describe_failure(folder: Path, error: OSError) -> LakeUnreachable:
+    """Return what to do if a spool cannot be written to."""
+    return LakeUnreachable(
+        f"nothing is stored, because {folder} cannot be written to: {error.strerror}",
+        "Free space there, or correct its rights, and append again.",
+    )
 
 
 def _write_whole(handle: BinaryIO, data: bytes) -> None:
@@ -215,10 +172,25 @@ def list_files(folder: Path) -> list[Path]:
     return sorted(file for suffix in (OPEN, SEALED) for file in folder.glob(f"*{suffix}"))
 
 
+def name_writer(file: Path) -> str:
+    """Return the number of the process that wrote a file of a spool."""
+    return file.stem.rpartition("-")[2]
+
+
 def count_bundles(catalog: Catalog, folder: Path) -> int:
     """Return the number of bundles that wait in a spool."""
     records = (record for file in list_files(folder) for record in _read_file(catalog, file))
     return sum(max(1, len(record.bundles)) for record in records)
+
+
+def seal_all(folder: Path) -> list[Path]:
+    """Seal the files of a spool in this host's turn; return the sealed ones in order of arrival.
+
+    Writers continue in files that are not among them.
+    """
+    for file in folder.glob(f"*{OPEN}"):
+        _seal(file)
+    return sorted(folder.glob(f"*{SEALED}"))
 
 
 def read_groups(catalog: Catalog, folder: Path) -> Iterator[Group]:
@@ -226,13 +198,10 @@ def read_groups(catalog: Catalog, folder: Path) -> Iterator[Group]:
 
     The caller removes the finished files of a group when it has committed the group.
     """
-    for file in folder.glob(f"*{OPEN}"):
-        _seal(file)
     records: list[Record] = []
     finished: list[Path] = []
     bundles = size = 0
-    # Without files that were opened since: only their writers may add to them.
-    for file in sorted(folder.glob(f"*{SEALED}")):
+    for file in seal_all(folder):
         for record in _read_file(catalog, file):
             full = bundles + len(record.bundles) > GROUP_BUNDLES
             if records and (full or size + len(record.data) > GROUP_BYTES):
@@ -244,25 +213,6 @@ def read_groups(catalog: Catalog, folder: Path) -> Iterator[Group]:
         finished.append(file)
     if finished:
         yield Group(records=records, finished=finished)
-
-
-def forward(folder: Path, target: Path) -> int:
-    """Move the files that wait in a spool to the spool of another lake; return how many."""
-    source = Spool(folder)
-    with source.take_turn():
-        source.note_snapshot(None)
-        for file in folder.glob(f"*{OPEN}"):
-            _seal(file)
-        files = sorted(folder.glob(f"*{SEALED}"))
-        target.mkdir(parents=True, exist_ok=True)
-        for file in files:
-            partial = (target / file.name).with_suffix(".partial")
-            shutil.copyfile(file, partial)
-            sync(partial)
-            partial.replace(target / file.name)
-            sync(target)
-            file.unlink()  # a copy that a crash leaves is harmless: bundles are stored once
-    return len(files)
 
 
 def _seal(file: Path) -> None:

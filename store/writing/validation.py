@@ -31,11 +31,17 @@ def check_bundles(
     together: dict[str, list[pa.Table]] = {}
     for own, tables in zip(checked, given, strict=True):
         for name, rows in tables.items():
-            own[name] = bundles.conform(catalog.table(name), rows)
+            own[name] = bundles.fit_schema(catalog.table(name), rows)
             together.setdefault(name, []).append(own[name])
     for name, parts in together.items():
         table = catalog.table(name)
-        row_checks.check_rows(connection, catalog, table, pa.concat_tables(parts).combine_chunks())
-        for part in parts:
-            row_checks.check_keys(table, part)
+        whole = pa.concat_tables(parts)
+        if not bundles.is_whole(whole):
+            for part in parts:
+                bundles.conform(table, part)
+        whole = whole.combine_chunks()
+        row_checks.check_rows(connection, catalog, table, whole)
+        if not row_checks.has_distinct_keys(table, whole):
+            for part in parts:
+                row_checks.check_keys(table, part)
     return checked

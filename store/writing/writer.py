@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sqlite3
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,6 +22,7 @@ from store.schema.migrate import migrate
 from store.writing import bulk_load, faults, group_commit, rejected, spool
 from store.writing import bundle as bundles
 from store.writing.bundle import Bundle, Rows
+from store.writing.commit_turns import CommitTurns
 from store.writing.key_index import KeyIndex
 from store.writing.spool import Group, Place, Record, Spool
 from store.writing.validation import check_bundles
@@ -47,6 +49,7 @@ class Writer:
         self._connection = connect(to=location)
         self._keys = KeyIndex(location, self._catalog)
         self._spool = Spool(location.spool)
+        self._turns = CommitTurns(location.spool)
         self._is_lost = False
         """Whether the connection is to be made again."""
         self._held = ExitStack()
@@ -164,7 +167,7 @@ class Writer:
         with self._lock():
             if group_commit.find_committed(self._connection, [bundle_id]):
                 return None
-            with self._transaction(message, bundles=1):
+            with self._transaction(message):
                 counts = bulk_load.load_tables(self._connection, self._catalog, tables)
                 group_commit.log_bundles(self._connection, [made], [counts])
             # Index the keys now, so that the next append does not have to wait for it.
@@ -203,7 +206,7 @@ class Writer:
 
     def _drain(self, until: Place | None = None) -> int:
         """Commit the spool in groups, unless a record is committed already; return the newest."""
-        with self._spool.take_turn(until) as snapshot:
+        with self._turns.take(until) as snapshot:
             if snapshot is None:
                 with self._lock():
                     for group in spool.read_groups(self._catalog, self.location.spool):
@@ -233,7 +236,7 @@ class Writer:
             for number, error in refused.items():
                 for record, position in copies[fresh[number].bundle_id]:
                     rejected.keep_bundle(record, position, error)
-        self._spool.note_snapshot(snapshot)
+        self._turns.note_commit(snapshot, group.writers)
         for file in group.finished:
             file.unlink(missing_ok=True)
         return snapshot
@@ -248,7 +251,8 @@ class Writer:
         try:
             while True:
                 try:
-                    with self._transaction(message, bundles=len(made), of=made):
+                    one_thread = group_commit.use_one_thread(self._connection)
+                    with one_thread, self._transaction(message, of=made):
                         outcome = group_commit.commit_group(
                             self._connection, self._catalog, self._keys, made
                         )
@@ -271,16 +275,14 @@ class Writer:
         return self._keys.add(self._connection, outcome.keys), dict(outcome.rejected)
 
     @contextmanager
-    def _transaction(
-        self, message: str, *, bundles: int, of: list[Bundle] | None = None
-    ) -> Generator[None]:
+    def _transaction(self, message: str, of: list[Bundle] | None = None) -> Generator[None]:
         authors = sorted({made.author for made in of}) if of else [self.author]
         given = {name for made in of for name in made.tables} if of else {*self._catalog.tables}
         new = NewFiles(self._connection, self.location.files, given | {"ingest_log"})
         self._connection.execute("BEGIN")
         try:
             yield
-            extra = json.dumps({"bundles": bundles, "authors": authors})
+            extra = json.dumps({"bundles": len(of) if of else 1, "authors": authors})
             self._connection.execute(
                 "CALL lake.set_commit_message(?, ?, extra_info => ?)",
                 [authors[0] if len(authors) == 1 else "committer", message, extra],
@@ -324,7 +326,7 @@ class Writer:
 
         try:
             yield
-        except duckdb.Error as error:
+        except (duckdb.Error, sqlite3.Error) as error:
             if faults.is_elsewhere(error):
                 self._is_lost = faults.is_disconnected(error)
                 faults.raise_explained(error, self.location)
@@ -343,7 +345,6 @@ class Writer:
             self._connection.execute("ROLLBACK")
         except duckdb.Error:
             # An internal error invalidates the database; only a new connection helps.
-            if not self.location.holds_lock():
-                self._is_lost = True
-                return
-            self._attach_again()
+            self._is_lost = not self.location.holds_lock()
+            if not self._is_lost:
+                self._attach_again()

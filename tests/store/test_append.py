@@ -28,7 +28,7 @@ from store.errors import FlywheelError, LakeUnreachable, RowsRejected, UnknownNa
 from store.lake import location
 from store.schema import catalog
 from store.upkeep import integrity, maintenance
-from store.writing import bundle, group_commit, spool
+from store.writing import bundle, commit_turns, group_commit, spool
 from store.writing.bundle import Bundle
 from store.writing.rejected import locate_folder
 from store.writing.writer import Writer
@@ -358,7 +358,7 @@ def test_a_record_that_left_the_spool_without_a_commit_is_not_taken_for_stored(
 ) -> None:
     before = writer.append({"policies": [_policy("first")]}, "first")
     place = writer._spool.write([_as_bundle("second")])
-    spool.forward(writer.location.spool, tmp_path / "other")
+    commit_turns.forward(writer.location.spool, tmp_path / "other")
     assert writer._drain(place) == before  # asked the lake
     (group,) = spool.read_groups(catalog.load(), tmp_path / "other")
     assert [one.bundle_id for record in group.records for one in record.bundles] == ["second"]

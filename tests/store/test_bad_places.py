@@ -67,6 +67,20 @@ with store.open(str(folder / "lake")) as lake:
 print({row["p"]: row["n"] for row in counts}.get("a"), "problems", integrity.check(lake.location))
 """
 
+APPEND = """
+import sys
+import store
+from store.errors import LakeUnreachable
+
+row = {"policy_id": "limited", "name": "limited", "kind": "person"}
+try:
+    with store.writer(sys.argv[1], author="tests") as writer:
+        writer.append({"policies": [row]}, "one")
+    print("stored")
+except LakeUnreachable as error:
+    print(error)
+"""
+
 
 def answer(code: str, words: str) -> bytes:
     body = REFUSAL.format(code=code, words=words).encode()
@@ -134,6 +148,38 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
     assert "REFUSED" in done.stdout
     assert "Free space" in done.stdout
     assert done.stdout.endswith("300 problems []\n")
+
+
+def run_limited(kilobytes: int, url: str, code: str) -> str:
+    """Run Python code that may write no file beyond a size; return what it prints."""
+    limit = f'ulimit -f {2 * kilobytes} && exec "$@"'  # in units of 512 bytes
+    done = subprocess.run(
+        ["sh", "-c", limit, "sh", sys.executable, "-c", code, url],
+        capture_output=True, text=True, check=False, env=os.environ | {"POSIXLY_CORRECT": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_lake_that_fits_in_part_is_completed_later(tmp_path: Path) -> None:
+    url = str(tmp_path / "lake")
+    assert "run this again" in run_limited(150, url, APPEND)
+    with store.writer(url, author="tests") as writer:
+        writer.append({"policies": [builders.policy("one")]}, "one")
+    assert integrity.check(Location.of(url)) == []
+
+
+def test_no_room_for_the_key_index_loses_nothing(writer: store.Writer) -> None:
+    location = writer.location
+    writer.close()
+    location.key_index.unlink(missing_ok=True)
+    said = run_limited(48, location.url, APPEND)
+    assert f"{location.root} " in said
+    assert "Nothing is lost" in said
+    with store.writer(location.url, author="tests") as again:
+        again.flush()
+    with store.open(location.url) as lake:
+        assert lake.sql("SELECT name FROM policies").rows() == [{"name": "limited"}]
 
 
 @pytest.mark.repeats(run=1)

@@ -167,9 +167,14 @@ def test_wrong_buckets_and_credentials_say_what_to_do_and_show_no_secret(
     with pytest.raises(LakeUnreachable, match="aws s3 ls") as refused:
         store.writer(url, author="tests")
     assert wrong not in str(refused.value)
-    with store.open(url) as lake, pytest.raises(FlywheelError) as failed:
+    with store.open(url) as lake, pytest.raises(LakeUnreachable, match="have no right") as failed:
         lake.sql("SELECT max(name) FROM policies").rows()
     assert wrong not in str(failed.value)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with store.open(url) as lake, pytest.raises(LakeUnreachable, match="Test the network"):
+        lake.sql("SELECT max(name) FROM policies").rows()
+    with pytest.raises(LakeUnreachable, match="Test the network"):
+        store.writer(url, author="tests")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "")
     writer.close()
 

@@ -1,4 +1,4 @@
-"""What to do when a server with S3's protocol refuses a request."""
+"""What to do when a server with S3's protocol refuses a request, or does not answer."""
 
 from __future__ import annotations
 
@@ -6,8 +6,15 @@ from store.errors import LakeUnreachable, summarize_error
 
 _EXPIRED = ("expiredtoken", "token has expired", "tokenrefreshrequired")
 _SKEWED = ("requesttimetooskewed", "difference between the request time")
+_UNREACHABLE = (
+    "could not connect to server",
+    "could not resolve host",
+    "couldn't resolve host",
+    "network_connection",
+)
 _FORBIDDEN = (
-    "403",
+    "http code 403",
+    "forbidden",
     "accessdenied",
     "access_denied",
     "access denied",
@@ -17,7 +24,7 @@ _FORBIDDEN = (
 
 
 def describe_refusal(error: Exception, place: str) -> LakeUnreachable | None:
-    """Return an error that says what to do, or None for an error that is no refusal.
+    """Return an error that says what to do, or None for an error of another kind.
 
     Args:
         error: What DuckDB or Arrow raised, with the answer of the server in its text.
@@ -39,5 +46,10 @@ def describe_refusal(error: Exception, place: str) -> LakeUnreachable | None:
             f"these credentials have no right to {place}: {summarize_error(error)}",
             "Test with `aws s3 ls` whether they are valid and not expired, or ask the owner of the "
             "bucket for the right.",
+        )
+    if any(words in text for words in _UNREACHABLE):
+        return LakeUnreachable(
+            f"no connection to {place}: {summarize_error(error)}",
+            "Test the network and AWS_ENDPOINT_URL, and run this again.",
         )
     return None

@@ -285,7 +285,7 @@ class ServerLocation(Location):
             raise LakeUnreachable(
                 f"no connection to {self.url}: {summarize_error(error)}",
                 "Test host, port, database and user with psql; passwords come from PGPASSWORD or "
-                "~/.pgpass.",
+                "~/.pgpass. Besides schema= and data=, a URL has only parameters of libpq.",
             ) from error
 
     def describe_backup(self) -> str:
