@@ -55,7 +55,7 @@ class Writer:
         self._held = ExitStack()
         try:
             self._held.enter_context(location.keep_open())
-            with location.lock(), self._explain_faults():
+            with self._lock():
                 made = not location.exists
                 location.prepare()
                 attach(self._connection, location, writable=True)
