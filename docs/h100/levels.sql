@@ -6,7 +6,7 @@ WITH judged AS (
         kernel_id, task_id, "precision",
         -- One finding of a fault on any of the cards is enough, as in verdicts.
         bool_and(status = 'correct') AS correct,
-        bool_or(status = 'correct' AND equivalent IS DISTINCT FROM true) AS another_function
+        bool_or(status = 'correct' AND NOT equivalent) AS another_function
     FROM counted_evaluations
     WHERE
         evaluator = 'judge' AND status <> 'evaluator_error'

@@ -21,8 +21,8 @@ from store.schema.sql_text import quote_names, quote_values
 from store.schema.tables import Table
 from store.writing import bundle as bundles
 from store.writing.bundle import Rows
+from store.writing.foreign_keys import ForeignKeyValues, check_references, copy_values
 from store.writing.group_commit import insert_rows
-from store.writing.pointers import Pointers, check_references, copy_values
 
 if TYPE_CHECKING:
     import duckdb
@@ -50,11 +50,11 @@ def load_tables(
     # Files are sorted as the catalog says; preserving the order of arrival would use only one core.
     connection.execute("SET preserve_insertion_order = false")
     counts: dict[str, int] = {}
-    pointers: list[Pointers] = []
+    foreign_keys: list[ForeignKeyValues] = []
     for name, rows in tables.items():
         table = catalog.table(name)
         keys: list[pa.Table] = []
-        of_table = [Pointers(table, *reference) for reference in catalog.references(table)]
+        of_table = [ForeignKeyValues(table, *reference) for reference in catalog.references(table)]
         checked = _check_batches(connection, catalog, table, keys, of_table, rows)
         stored = _StoredKeys(table)
         with closing(_read_ahead(checked)) as pieces:
@@ -64,11 +64,11 @@ def load_tables(
                 counts[name] += count
                 if table.duplicates == "reject":
                     stored.check_chunk(connection, _take_rows(keys, count))
-                for pointer in of_table:
-                    pointer.keep_missing(connection)
+                for foreign_key in of_table:
+                    foreign_key.keep_missing(connection)
         stored.raise_if_repeated()
-        pointers += of_table
-    check_references(connection, pointers)
+        foreign_keys += of_table
+    check_references(connection, foreign_keys)
     return counts
 
 
@@ -77,7 +77,7 @@ def _check_batches(
     catalog: Catalog,
     table: Table,
     keys: list[pa.Table],
-    pointers: list[Pointers],
+    foreign_keys: list[ForeignKeyValues],
     rows: Rows | pa.RecordBatchReader,
 ) -> Generator[tuple[pa.Table, bool]]:
     """Yield rows that keep the rules, piece by piece, each with whether a chunk ends there.
@@ -95,8 +95,8 @@ def _check_batches(
                 piece = seen.select_first_of_each_key(cursor, piece)
             else:
                 keys.append(copy_values(piece.select(list(table.key))))
-            for pointer in pointers:
-                pointer.add(piece)
+            for foreign_key in foreign_keys:
+                foreign_key.add(piece)
             yield piece, last
             if last:
                 seen = _SeenKeys(table)

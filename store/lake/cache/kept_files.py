@@ -1,4 +1,4 @@
-"""Questions that views answer, and the files with their rows at a snapshot."""
+"""A view at a snapshot, and the files of the cache that contain its rows."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _SAMPLE = 1_000
 
 
 @dataclass(frozen=True)
-class Pointers:
+class ForeignKeyValues:
     """The values of one column that must be keys of another table."""
 
     table: Table
@@ -33,7 +33,7 @@ class Pointers:
 
     def add(self, rows: pa.Table) -> None:
         """Add the values of rows; another thread may call this."""
-        self.values.extend(_list_pointed(rows.column(self.column.name)).chunks)
+        self.values.extend(_list_values(rows.column(self.column.name)).chunks)
 
     def keep_missing(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Look the values up, and keep those that are no key."""
@@ -59,36 +59,38 @@ class Pointers:
         )
 
 
-def check_references(connection: duckdb.DuckDBPyConnection, pointers: list[Pointers]) -> None:
+def check_references(
+    connection: duckdb.DuckDBPyConnection, foreign_keys: list[ForeignKeyValues]
+) -> None:
     """Raise RowsRejected for the first column with a value that is no key of its target."""
     import pyarrow as pa
 
-    for pointer in pointers:
-        values = pa.chunked_array(pointer.missing, pa.string())
+    for foreign_key in foreign_keys:
+        values = pa.chunked_array(foreign_key.missing, pa.string())
         if not len(values):
             continue
-        query = f"SELECT DISTINCT v FROM {pointer.build_missing('_values', values)}"
+        query = f"SELECT DISTINCT v FROM {foreign_key.build_missing('_values', values)}"
         with _register(connection, "_values", values):
             missing = connection.execute(f"{query} ORDER BY v").fetchall()
         if missing:
-            raise _find_dangling(connection, pointer, [str(value) for (value,) in missing])
+            raise _find_dangling(connection, foreign_key, [str(value) for (value,) in missing])
 
 
 def _find_dangling(
-    connection: duckdb.DuckDBPyConnection, pointer: Pointers, missing: list[str]
+    connection: duckdb.DuckDBPyConnection, foreign_key: ForeignKeyValues, missing: list[str]
 ) -> RowsRejected:
     """Find the rows with missing references: they have just been inserted."""
-    table, column = pointer.table, pointer.column
+    table, column = foreign_key.table, foreign_key.column
     value = f'"{column.name}"'
-    pointed = f"unnest({value})" if column.type.endswith("[]") else value
+    listed = f"unnest({value})" if column.type.endswith("[]") else value
     key = quote_names(table.key)
     rows = connection.execute(
-        f"SELECT {key}, any_value(v) FROM (SELECT {key}, {pointed} AS v "
+        f"SELECT {key}, any_value(v) FROM (SELECT {key}, {listed} AS v "
         f"FROM lake.{table.name}) WHERE v IN (SELECT unnest(?)) GROUP BY {key} ORDER BY ALL",
         [missing],
     ).fetchall()
     examples = describe_rows((*table.key, column.name), rows[: row_checks.EXAMPLES])
-    rule = row_checks.describe_reference(column, pointer.target)
+    rule = row_checks.describe_reference(column, foreign_key.target)
     return RowsRejected(table.name, rule, len(rows), examples)
 
 
@@ -99,7 +101,7 @@ def copy_values(values: Any) -> Any:
     return values.take(np.arange(len(values)))
 
 
-def _list_pointed(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _list_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the values of a column, or the elements of its lists; once each where many repeat."""
     import pyarrow as pa
     import pyarrow.compute as pc
