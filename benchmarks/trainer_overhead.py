@@ -57,7 +57,7 @@ def run_plain_grpo(folder: Path, steps: int) -> list[float]:
     from trl.trainer.grpo_config import GRPOConfig
     from trl.trainer.grpo_trainer import GRPOTrainer
 
-    from evaluators.scheduling.judge_process import JudgeProcess
+    from evaluators.scheduling.judges.process import JudgeProcess
     from evaluators.timing.surprising_wins import select_ranking_rows
     from store import ids
     from store.code.completion import parse_completion

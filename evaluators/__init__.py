@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from evaluators.judging.bench import Bench
     from evaluators.judging.case import Case
     from evaluators.sandbox.launcher import Limits
-    from evaluators.scheduling.judge_process import JudgeProcess
+    from evaluators.scheduling.judges.process import JudgeProcess
     from evaluators.scheduling.pool import Pool, Verdict
     from evaluators.scheduling.prebuild import Builder
     from evaluators.service.client import Client, Judgement, Kernel
@@ -47,7 +47,7 @@ _MODULES = {
     "Client": "evaluators.service.client",
     "Config": "evaluators.judge",
     "DeviceLock": "evaluators.device.lock",
-    "JudgeProcess": "evaluators.scheduling.judge_process",
+    "JudgeProcess": "evaluators.scheduling.judges.process",
     "Judgement": "evaluators.service.client",
     "Kernel": "evaluators.service.client",
     "Limits": "evaluators.sandbox.launcher",

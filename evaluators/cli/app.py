@@ -66,7 +66,7 @@ def doctor(
     """
     from evaluators.device import placement
     from evaluators.sandbox import doctor as walls
-    from evaluators.scheduling.judge_process import JudgeProcess
+    from evaluators.scheduling.judges.process import JudgeProcess
 
     place = placement.choose_place(device)
     with JudgeProcess(None, place.device, cores=place.cores) as judge:
@@ -123,7 +123,7 @@ def tasks(
 
     import store
     from evaluators.scheduling import task_audits
-    from evaluators.scheduling.judge_process import JudgeProcess
+    from evaluators.scheduling.judges.process import JudgeProcess
 
     def report(result: task_audits.Result, number: int, of: int) -> None:
         if result.row is None:

@@ -55,7 +55,7 @@ def diagnose(
     from evaluators.device import placement
     from evaluators.judging import nvidia_tools
     from evaluators.scheduling.cases import read_cases
-    from evaluators.scheduling.judge_process import JudgeProcess
+    from evaluators.scheduling.judges.process import JudgeProcess
 
     nvidia_tools.find_program(tool)
     place = placement.choose_place(device)

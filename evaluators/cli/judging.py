@@ -25,7 +25,7 @@ from store.commandline.progress import show_progress
 from store.errors import DeviceUnavailable, FlywheelError, SandboxFailed
 
 if TYPE_CHECKING:
-    from evaluators.scheduling.judge_process import JudgeProcess
+    from evaluators.scheduling.judges.process import JudgeProcess
     from evaluators.scheduling.pending import Selection
     from evaluators.scheduling.prebuild import Builder
     from evaluators.scheduling.queue import Judge
@@ -107,8 +107,9 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
     ) -> None:
         """Judge the kernels that have no verdict of this evaluator version on these devices.
 
-        A GPU gives a verdict by each --policy. Each result is appended immediately. You can
-        interrupt the command at any time and run it again; it skips what has a verdict.
+        A GPU gives a verdict by each --policy. Verdicts from other hosts count if the GPU model and
+        the software are the same. Each result is appended immediately. You can interrupt the
+        command at any time and run it again; it skips what has a verdict.
 
         Examples:
           evaluators run
@@ -276,7 +277,7 @@ def _make_check(module: Evaluator) -> Callable[..., None]:
         from evaluators.cli import verdict_text
         from evaluators.device import placement
         from evaluators.scheduling.cases import find_task
-        from evaluators.scheduling.judge_process import JudgeProcess
+        from evaluators.scheduling.judges.process import JudgeProcess
 
         if not file.is_file():
             raise FlywheelError(f"no file {file}", "Give the path of a Python file.")

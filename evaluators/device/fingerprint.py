@@ -19,29 +19,14 @@ from typing import Any
 import torch
 
 from evaluators.device.cache_flush import read_last_level_cache_bytes
+from evaluators.device.identity import compute_device_id
 from store.errors import DeviceUnavailable
-from store.ids import content_id
 
 # Bits of NVML's throttle reasons: slowdown by hardware or heat, thermal and power brake. A clock at
 # the power limit is no such reason: it is the normal state of a busy GPU.
 _SLOWDOWNS = 0x08 | 0x20 | 0x40 | 0x80
 # Compute capabilities whose multiprocessors have 64 float32 lanes and not 128.
 _HALF_AS_WIDE = {(7, 0), (7, 2), (7, 5), (8, 0)}
-# Two measurements with equal values of these are of the same device and environment. Host name and
-# memory describe a machine without changing what it measures.
-_IDENTITY = (
-    "kind",
-    "model",
-    "cores",
-    "gpu_uuid",
-    "driver",
-    "cuda",
-    "torch",
-    "triton",
-    "compiler",
-    "python",
-    "system",
-)
 
 
 def count_threads() -> int:
@@ -63,9 +48,8 @@ def read_fingerprint(device: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "system": platform.platform(),
     }
-    identity = content_id(*(None if row.get(k) is None else str(row[k]) for k in _IDENTITY))
     return {
-        "device_id": identity,
+        "device_id": compute_device_id(row),
         **row,
         "host": socket.gethostname(),
         "created_at": datetime.now(UTC).isoformat(),

@@ -15,6 +15,8 @@ from evaluators.memory import cuda_driver
 
 _HANDLE_BYTES = 64
 _LAZY_PEER_ACCESS = 1
+_MOST_UNUSED_BYTES = 2 << 30
+"""Unused GPU memory that a process may keep for itself."""
 
 
 class _Handle(ctypes.Structure):
@@ -110,3 +112,9 @@ def _check_size(address: ctypes.c_uint64, size_bytes: int) -> None:
 def wrap_memory(address: int, size_bytes: int) -> torch.Tensor:
     """Return a tensor of bytes over GPU memory. The caller keeps the memory alive."""
     return torch.as_tensor(_Exposed(address, size_bytes), device="cuda")
+
+
+def release_unused_memory() -> None:
+    """Give what torch keeps of freed GPU memory back, so that other processes can allocate it."""
+    if torch.cuda.memory_reserved() - torch.cuda.memory_allocated() > _MOST_UNUSED_BYTES:
+        torch.cuda.empty_cache()

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from evaluators.memory.boxes import MappedBox, OpenedBox, Side, find_place, round_up
+from evaluators.memory.cuda_memory import release_unused_memory
 from evaluators.memory.sealed_file import create_sealed_file
 from evaluators.memory.tensors import Box, layout, tensors_of
 from evaluators.processes.messages import Malformed
@@ -103,6 +104,8 @@ class TaskConnection:
         """Send one request and return its answer."""
         if self._process is None:
             raise ReferenceFailed("the task's worker is gone")
+        if self._device == "cuda":
+            release_unused_memory()
         try:
             answer = self._process.ask(do, CALL_LIMIT_S, _BUILD_LIMIT_S, **fields)
         except TimedOut as error:

@@ -16,6 +16,7 @@ import torch
 
 from evaluators.device.roofline import count_work
 from evaluators.memory.boxes import MappedBox, OwnedBox, Side, find_place
+from evaluators.memory.cuda_memory import release_unused_memory
 from evaluators.memory.tensors import layout
 from evaluators.processes import messages
 from evaluators.references.module import TaskFailed, TaskModule
@@ -24,8 +25,6 @@ _PAGE_ENTRIES = 256
 _PAGE_BYTES = 1 << 30
 _PAGE_NAMES = 1 << 16
 _TEXT_LIMIT = 4000
-_CACHE_BYTES = 2 << 30
-"""Unused GPU memory that this process may keep while the candidate runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,14 +165,9 @@ class TaskWorker:
         self._waiting = None
         spec = held.box.put(value)
         del value
-        self._trim()
-        return {"place": place, "spec": spec}
-
-    def _trim(self) -> None:
         if self._setting.device == "cuda":
-            unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-            if unused > _CACHE_BYTES:
-                torch.cuda.empty_cache()
+            release_unused_memory()
+        return {"place": place, "spec": spec}
 
 
 _OPERATIONS = {n: each for n, each in vars(TaskWorker).items() if not n.startswith("_")}

@@ -13,7 +13,13 @@ Stage: TypeAlias = Literal["load", "construct", "first_call", "call"]
 _BUILD_ERRORS = {"CalledProcessError", "CompilationError", "CompileTimeAssertionFailure"}
 _BUILD_TEXTS = ("Error building extension", "Error compiling", "Kernel compilation failed", "nvrtc")
 _MEMORY_ERRORS = {"OutOfMemoryError", "MemoryError"}
-_MEMORY_TEXTS = ("can't allocate memory", "out of memory", "not enough memory")
+_MEMORY_TEXTS = (
+    "can't allocate memory",
+    "out of memory",
+    "not enough memory",
+    # torch asks NVML, which no worker reaches, who holds the memory that it lacks.
+    "nvmlInit_v2_() INTERNAL ASSERT",
+)
 
 
 class Failed(Exception):

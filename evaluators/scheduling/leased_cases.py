@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import store
+from evaluators.device.identity import compute_class_id
 from evaluators.scheduling.cases import read_cases
 from evaluators.scheduling.contract import Evaluator, name_of
 from evaluators.scheduling.pending import Selection, find_pending
@@ -29,14 +30,17 @@ CASES_PER_JUDGE = 16
 
 
 def name_verdict(evaluator: Evaluator, device: Mapping[str, Any], case: Mapping[str, Any]) -> str:
-    """Return the id of the next verdict on a case: the same for every run that would give it."""
+    """Return the id of the next verdict on a case: the same for every run that would give it.
+
+    Runs on alike devices would give the same one.
+    """
     return content_id(
         "verdict",
         name_of(evaluator),
         str(evaluator.VERSION),
         case.get("policy") or "",
         *([case["protocol"]] if case.get("protocol") == "training" else []),
-        device["device_id"],
+        compute_class_id(device),
         *(case[name] for name in ("kernel_id", "task_id", "workload_id")),
         str(case["earlier"]),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import store
+from evaluators.device.identity import select_alike
 from evaluators.scheduling.contract import Evaluator, name_of
 from store import read_sql
 from store.errors import UnknownName
@@ -50,7 +51,7 @@ def find_pending(
     Args:
         lake: Where to look.
         evaluator: The evaluator.
-        devices: Rows of devices of one kind; a verdict on any of them is enough.
+        devices: Rows of devices of one kind; a verdict on any of them, or on one alike, is enough.
         selection: Which of them to return.
 
     Raises:
@@ -63,7 +64,7 @@ def find_pending(
     parameters = {
         "evaluator": name_of(evaluator),
         "version": evaluator.VERSION,
-        "device_ids": sorted({device["device_id"] for device in devices}),
+        "device_ids": select_alike(lake.run("FROM devices").rows(), devices),
         "device": devices[0]["name"],
         "device_kind": devices[0]["kind"],
         "suite": selection.suite,

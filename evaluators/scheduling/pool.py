@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import store
 from evaluators.device import placement
+from evaluators.device.identity import select_alike
 from evaluators.scheduling import contract
 from evaluators.scheduling.cases import choose_leaders, read_cases
 from evaluators.scheduling.queue import Case, judge_cases
@@ -282,7 +283,7 @@ def select_verdicts(
     Args:
         lake: Where to look.
         evaluator: The evaluator.
-        devices: Rows of devices of one kind; a verdict on any of them counts.
+        devices: Rows of devices of one kind; a verdict on any of them, or on one alike, counts.
         policy: By which verdicts count on a GPU; None for any.
         wanted: Distinct kernels and tasks.
         protocol: With training, verdicts by it count where there is no full one.
@@ -298,7 +299,7 @@ def select_verdicts(
     parameters = {
         "evaluator": contract.name_of(evaluator),
         "version": evaluator.VERSION,
-        "device_ids": sorted({device["device_id"] for device in devices}),
+        "device_ids": select_alike(lake.run("FROM devices").rows(), devices),
         "device_kind": devices[0]["kind"],
         "policy": policy,
         "protocol": protocol,

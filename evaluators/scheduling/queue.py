@@ -12,19 +12,16 @@ import logging
 import queue
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from evaluators.scheduling.contract import Settle, Tables
+from evaluators.scheduling.job_queue import Case, JobQueue, SurprisingWin, TaskKey, task_key
 from store.commandline.escape import quote_name
 from store.errors import DeviceUnavailable, EvaluatorError, SandboxFailed
 
 log = logging.getLogger(__name__)
 
-Case: TypeAlias = "dict[str, Any]"
-TaskKey: TypeAlias = tuple[str, str]
-"""task_id, workload_id."""
-_TRIES = 2
 _PAUSE_S = 0.02  # between an empty batch and the next one
 
 
@@ -71,138 +68,6 @@ class JudgedCase:
     """The last failure of the judge process, where there are no rows."""
 
 
-@dataclass(frozen=True)
-class _SurprisingWin:
-    """A win that waits for its second session."""
-
-    judge: int
-    """Thread of the judge that measured it first."""
-    device: dict[str, Any]
-    tables: Tables
-
-
-@dataclass
-class _JobQueue:
-    """The cases of a run: to build, ready to judge, or in progress."""
-
-    builders: int
-    judges: int
-    """Number of judges at work."""
-    to_build: list[Case] = field(default_factory=list[Case])
-    ready: list[Case] = field(default_factory=list[Case])
-    complete: bool = False
-    """Whether no case will be added."""
-    wins: dict[int, _SurprisingWin] = field(default_factory=dict[int, _SurprisingWin])
-    """Surprising wins that wait for their second session, by the identity of the case."""
-    in_progress: int = 0
-    stopped: bool = False
-    tries: dict[int, int] = field(default_factory=dict)
-    changed: threading.Condition = field(default_factory=threading.Condition)
-
-    @property
-    def is_low(self) -> bool:
-        """Whether judges or builders may soon have nothing to do, and cases may be added."""
-        with self.changed:
-            waiting = len(self.ready) + len(self.to_build)
-            return not self.complete and waiting < 2 * (self.judges + self.builders)
-
-    def add(self, cases: Sequence[Case]) -> None:
-        """Add cases; those that need it are compiled ahead where there are builders."""
-        with self.changed:
-            for case in cases:
-                (self.to_build if self.builders and case["compiles"] else self.ready).append(case)
-            self.changed.notify_all()
-
-    def close(self) -> None:
-        """Let threads end when all cases are finished."""
-        with self.changed:
-            self.complete = True
-            self.changed.notify_all()
-
-    def next_build(self) -> Case | None:
-        """Wait for a case to compile; None when there is none left."""
-        with self.changed:
-            while not self.stopped and (self.to_build or not self.complete):
-                compiled = sum("build" in case for case in self.ready)
-                if self.to_build and compiled < 2 * self.builders + self.judges:
-                    self.in_progress += 1
-                    return self.to_build.pop(0)
-                self.changed.wait()
-        return None
-
-    def finish_build(self, case: Case) -> None:
-        """Make a compiled case ready to judge."""
-        with self.changed:
-            self.in_progress -= 1
-            self.ready.append(case)
-            self.changed.notify_all()
-
-    def next_case(self, loaded: TaskKey | None, loaded_elsewhere: set[TaskKey]) -> Case | None:
-        """Wait for a case: of the loaded task, else of one that no other judge has loaded."""
-        with self.changed:
-            while not self.stopped:
-                eligible = [case for case in self.ready if not self._is_for_others(case)]
-                if eligible:
-                    same = [case for case in eligible if _task_key(case) == loaded]
-                    free = [case for case in eligible if _task_key(case) not in loaded_elsewhere]
-                    self.in_progress += 1
-                    case = (same or free or eligible)[0]
-                    self.ready = [other for other in self.ready if other is not case]
-                    self.changed.notify_all()
-                    return case
-                if self.complete and not (self.ready or self.to_build or self.in_progress):
-                    return None
-                self.changed.wait()
-        return None
-
-    def _is_for_others(self, case: Case) -> bool:
-        win = self.wins.get(id(case))
-        return win is not None and win.judge == threading.get_ident() and self.judges > 1
-
-    def request_second_session(self, case: Case, win: _SurprisingWin) -> None:
-        """Put a surprising win first in the queue of the other judges."""
-        with self.changed:
-            self.in_progress -= 1
-            self.wins[id(case)] = win
-            self.ready.insert(0, case)
-            self.changed.notify_all()
-
-    def finish(self, case: Case) -> None:
-        """Take a case out of the queue."""
-        with self.changed:
-            self.in_progress -= 1
-            self.changed.notify_all()
-
-    def retry(self, case: Case) -> bool:
-        """Put a failed case first in the queue, or finish it after its last try; return which."""
-        with self.changed:
-            self.in_progress -= 1
-            tried = self.tries[id(case)] = self.tries.get(id(case), 0) + 1
-            if tried < _TRIES:
-                self.ready.insert(0, case)
-            self.changed.notify_all()
-        return tried < _TRIES
-
-    def put_back(self, case: Case) -> None:
-        """Leave a case to the other judges, because this judge's device is unavailable."""
-        with self.changed:
-            self.in_progress -= 1
-            self.ready.insert(0, case)
-            self.changed.notify_all()
-
-    def remove_judge(self) -> None:
-        """Count one judge less; the others take the cases that waited for it."""
-        with self.changed:
-            self.judges -= 1
-            self.changed.notify_all()
-
-    def stop(self) -> None:
-        """Release every waiting thread."""
-        with self.changed:
-            self.stopped = True
-            self.changed.notify_all()
-
-
 def judge_cases(
     batches: Iterable[Sequence[Case]],
     judges: Sequence[Judge],
@@ -223,7 +88,7 @@ def judge_cases(
 
     Raises DeviceUnavailable where no device is left; all finished cases have been yielded.
     """
-    jobs = _JobQueue(builders=len(builders), judges=len(judges))
+    jobs = JobQueue(builders=len(builders), judges=len(judges))
     results: queue.SimpleQueue[JudgedCase | BaseException | None] = queue.SimpleQueue()
     loaded: dict[int, TaskKey] = {}
     threads = [
@@ -269,22 +134,24 @@ def judge_cases(
         raise lost or EvaluatorError(f"{left} of {total} kernels were not judged")
 
 
-def _build_ahead(jobs: _JobQueue, builder: Compiler, results: queue.SimpleQueue[Any]) -> None:
+def _build_ahead(jobs: JobQueue, builder: Compiler, results: queue.SimpleQueue[Any]) -> None:
     """Compile cases until none is left; the thread of one builder."""
     try:
-        while (case := jobs.next_build()) is not None:
+        while (cases := jobs.next_build()) is not None:
             try:
-                case["build"] = builder.build(case)
+                build = builder.build(cases[0])
+                for case in cases:
+                    case["build"] = build
             except (SandboxFailed, OSError) as failed:
-                path = quote_name(case["path"])
+                path = quote_name(cases[0]["path"])
                 log.warning("%s is not compiled ahead: %.300s", path, str(failed))
-            jobs.finish_build(case)
+            jobs.finish_build(cases)
     except BaseException as error:
         results.put(error)
 
 
 def _run_judge(
-    jobs: _JobQueue,
+    jobs: JobQueue,
     judge: Judge,
     settle: Settle | None,
     loaded: dict[int, TaskKey],
@@ -299,7 +166,7 @@ def _run_judge(
             if case is None:
                 results.put(None)
                 return
-            loaded[thread] = _task_key(case)
+            loaded[thread] = task_key(case)
             win = jobs.wins.get(id(case))
             try:
                 if win is None or settle is None:
@@ -333,18 +200,12 @@ def _run_judge(
         jobs.remove_judge()
 
 
-def _judge_once(
-    jobs: _JobQueue, judge: Judge, case: Case, *, remeasures: bool
-) -> JudgedCase | None:
+def _judge_once(jobs: JobQueue, judge: Judge, case: Case, *, remeasures: bool) -> JudgedCase | None:
     """Judge a case; None where another judge measures it again."""
     others = remeasures and jobs.judges > 1
     tables = judge.judge({**case, "elsewhere": others})
     if others and "unconfirmed_win" in (tables["evaluations"][0].get("flags") or ()):
-        win = _SurprisingWin(threading.get_ident(), judge.row, tables)
+        win = SurprisingWin(threading.get_ident(), judge.row, tables)
         jobs.request_second_session(case, win)
         return None
     return JudgedCase(case, judge.row, tables)
-
-
-def _task_key(case: Case) -> TaskKey:
-    return case["task_id"], case["workload_id"]

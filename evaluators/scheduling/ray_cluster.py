@@ -17,7 +17,7 @@ from dataclasses import asdict
 from typing import Any
 
 from evaluators.scheduling import contract
-from evaluators.scheduling.judge_process import JudgeProcess
+from evaluators.scheduling.judges.process import JudgeProcess
 from store.errors import DeviceUnavailable, FlywheelError, SandboxFailed
 
 _START_LIMIT_S = 300.0

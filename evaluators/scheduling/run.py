@@ -15,7 +15,7 @@ import store
 from evaluators.device.placement import Place
 from evaluators.scheduling import answers
 from evaluators.scheduling.contract import Evaluator, Tables, find_settle, name_of
-from evaluators.scheduling.judge_process import JudgeProcess
+from evaluators.scheduling.judges.process import JudgeProcess
 from evaluators.scheduling.leased_cases import CASES_PER_JUDGE, LeasedCases, name_verdict
 from evaluators.scheduling.pending import Selection
 from evaluators.scheduling.prebuild import Builder

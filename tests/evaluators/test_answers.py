@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import store
 from evaluators import judge
 from evaluators.scheduling import answers
-from evaluators.scheduling.judge_process import JudgeProcess
+from evaluators.scheduling.judges.process import JudgeProcess
 from evaluators.scheduling.queue import JudgedCase
 from evaluators.scheduling.run import append_result, start_run
 from store.errors import SandboxFailed

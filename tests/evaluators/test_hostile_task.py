@@ -17,7 +17,7 @@ from evaluators.processes.process_tree import count_threads_below
 from evaluators.references import connection
 from evaluators.references.task import Reference, ReferenceFailed
 from evaluators.sandbox.launcher import ForkServer
-from evaluators.scheduling.judge_process import JudgeProcess
+from evaluators.scheduling.judges.process import JudgeProcess
 
 TASK = """
 import torch
@@ -359,7 +359,7 @@ def reach():
         "judging.calls.weight_checks", "judging.calls.robustness_calls",
         "judging.comparison.outputs", "judging.outcome", "judge", "timing.measurement",
         "timing.output_checks", "timing.candidate_process", "worker.handle",
-        "references.task", "references.worker", "scheduling.judge_process",
+        "references.task", "references.worker", "scheduling.judges.process",
     ):
         try:
             module = importlib.import_module("evaluators." + name)

@@ -15,7 +15,7 @@ import pytest
 
 from evaluators.judge import Config
 from evaluators.judging.bench import Bench
-from evaluators.scheduling.judge_process import JudgeProcess
+from evaluators.scheduling.judges.process import JudgeProcess
 from store import ids
 from store.errors import DeviceUnavailable, SandboxFailed
 

@@ -18,7 +18,7 @@ import pytest
 import store
 from evaluators.device import placement
 from evaluators.judge import Config, settle
-from evaluators.scheduling.judge_process import JudgeProcess
+from evaluators.scheduling.judges.process import JudgeProcess
 from evaluators.scheduling.prebuild import describe_toolchain
 from evaluators.scheduling.queue import judge_cases
 from evaluators.worker.builds.cache import Builds
@@ -81,13 +81,15 @@ class Scripted:
 
 
 class Compiling:
-    """A builder that notes how many builds run at once and which thread they ran in."""
+    """A builder that notes what it builds and in which thread."""
 
     def __init__(self) -> None:
         self.threads: set[int] = set()
+        self.seen: list[str] = []
 
     def build(self, case: Mapping[str, Any]) -> dict[str, Any]:
         self.threads.add(threading.get_ident())
+        self.seen.append(case["path"])
         return {"seconds": 0.0, "hit": False, "failure": None}
 
 
@@ -103,6 +105,18 @@ def case(number: int, task: int = 0, *, compiles: bool = False) -> dict[str, Any
         "entry_point": "ModelNew",
         "compiles": compiles,
     }
+
+
+def test_a_kernel_is_compiled_once_for_all_policies() -> None:
+    policies = ("torch_default", "fp32_strict")
+    cases = [case(n, compiles=True) | {"policy": policy} for policy in policies for n in range(4)]
+    builder = Compiling()
+    results = list(judge_cases([cases], [Scripted("a")], [builder]))
+    assert sorted(builder.seen) == [f"{n}.py" for n in range(4)]
+    assert sorted((r.case["path"], r.case["policy"]) for r in results) == sorted(
+        (each["path"], each["policy"]) for each in cases
+    )
+    assert all("build" in r.case for r in results)
 
 
 def test_every_case_is_judged_once_and_tasks_stay_with_their_judge() -> None:

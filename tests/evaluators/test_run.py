@@ -18,6 +18,7 @@ from evaluators import judge
 from evaluators.cli import run_summary
 from evaluators.scheduling import run as run_module
 from evaluators.scheduling.cases import find_task
+from evaluators.scheduling.leased_cases import name_verdict
 from evaluators.scheduling.pending import Selection, find_pending
 from store.cli import show
 from store.dossier import pages
@@ -220,6 +221,61 @@ def test_a_gpu_judges_again_by_another_precision(lake_with_kernels: str) -> None
         # A kernel without any verdict lacks one by every policy, which differ on a GPU alone.
         of_foreign = [policy for path, policy in found if path == "foreign.py"]
         assert of_foreign == sorted(policies[: None if device is CUDA else 1], key=str)
+
+
+def test_a_verdict_on_an_alike_device_of_another_host_counts(lake_with_kernels: str) -> None:
+    about = {"model": "m", "driver": "1", "torch": "2", "created_at": datetime.now(UTC)}
+    judged = CUDA | about | {"gpu_uuid": "one", "host": "here"}
+    alike = judged | {"device_id": "e" * 64, "gpu_uuid": "another", "host": "elsewhere"}
+    updated = alike | {"device_id": "f" * 64, "driver": "2"}
+    with store.open(lake_with_kernels) as lake:
+        kernels = find_pending(lake, judge, [judged], Selection()).to_pylist()
+    rows = [
+        {
+            **{name: kernel[name] for name in ("kernel_id", "task_id", "workload_id")},
+            "evaluation_id": kernel["kernel_id"],
+            "device_id": judged["device_id"],
+            "evaluator": "judge",
+            "evaluator_version": judge.VERSION,
+            "status": "correct",
+            "created_at": datetime.now(UTC),
+        }
+        for kernel in kernels
+    ]
+    with store.writer(lake_with_kernels, author="tests") as writer:
+        writer.append({"devices": [judged], "evaluations": rows}, "verdicts")
+    assert not list_pending(lake_with_kernels, alike)
+    assert len(list_pending(lake_with_kernels, updated)) == len(kernels)
+    names = {name_verdict(judge, device, kernels[0]) for device in (judged, alike)}
+    assert len(names) == 1
+    assert name_verdict(judge, updated, kernels[0]) not in names
+
+
+def test_texts_beside_the_kernels_of_a_release_come_last(lake_with_kernels: str) -> None:
+    with store.open(lake_with_kernels) as lake:
+        [task_id] = {row["task_id"] for row in lake.sql("FROM generations").rows()[:1]}
+    rows = kernel_rows("graph.py", "# a graph", task_id=task_id)
+    kernel_id = store.ids.kernel_id({"graph.py": "# a graph"}, "graph.py", entry_point="Model")
+    own = {"kernel_id": kernel_id, "entry_point": "Model"}
+    text = {
+        "task_id": task_id,
+        "gpu": "H100",
+        "arm": "cuda_graph",
+        "kernel_id": kernel_id,
+        "source": "starter",
+        "source_revision": "v1",
+    }
+    tables = {
+        "kernels": [rows["kernels"][0] | own],
+        "kernel_features": [rows["kernel_features"][0] | {"kernel_id": kernel_id}],
+        "released_code": [text],
+    }
+    with store.writer(lake_with_kernels, author="tests") as writer:
+        writer.append(tables, "a release")
+    with store.open(lake_with_kernels) as lake:
+        paths = find_pending(lake, judge, [CUDA], Selection())["path"].to_pylist()
+    assert paths[-1] == "graph.py"
+    assert paths.count("graph.py") == 1
 
 
 def test_the_workload_is_the_devices_own(lake_with_kernels: str) -> None:

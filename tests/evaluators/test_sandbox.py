@@ -33,7 +33,7 @@ from evaluators.sandbox.launcher import ForkServer, Limits
 from evaluators.sandbox.linux import landlock, mounts, seccomp
 from evaluators.sandbox.trial import find_failure, is_possible
 from evaluators.sandbox.worker_process import Ended
-from evaluators.scheduling.judge_process import JudgeProcess
+from evaluators.scheduling.judges.process import JudgeProcess
 from evaluators.worker.handle import Deadlines, Sizes, WorkerHandle, start_worker
 
 SECRET = "not for candidates"

@@ -1,6 +1,7 @@
 -- One row per kernel, task and policy that still lacks a verdict of one evaluator version on these
 -- devices. A verdict on any of the devices is enough: they are alike. A task's kernels are judged by
--- one policy after the other, so that its baselines are prepared once for each. Parameters:
+-- one policy after the other, so that its baselines are prepared once for each. Texts that a release
+-- contains beside its kernels, such as its own baselines, come last. Parameters:
 -- evaluator, version, device_ids, device (their name), device_kind (cpu or cuda), suite (NULL for
 -- every suite), contended (whether a verdict whose session shared its host with other work counts
 -- as none), protocol (training: verdicts by it count as well), policies (by which verdicts count on
@@ -11,18 +12,27 @@ WITH asked AS (
         generate_subscripts(CAST($policies AS VARCHAR[]), 1) AS place
 ),
 attempts AS (
-    SELECT DISTINCT generations.kernel_id, generations.task_id
-    FROM generations
-    INNER JOIN task_labels ON task_labels.task_id = generations.task_id
-    WHERE
-        generations.kernel_id IS NOT NULL
-        AND ($suite IS NULL OR task_labels.suite = $suite)
+    SELECT kernel_id, task_id, bool_and(beside) AS beside
+    FROM (
+        SELECT kernel_id, task_id, false AS beside FROM generations
+        UNION ALL
+        SELECT kernel_id, task_id, true AS beside FROM released_code
+        UNION ALL
+        SELECT baseline_kernel_id AS kernel_id, task_id, true AS beside FROM claims
+    ) AS texts
+    SEMI JOIN task_labels
+        ON
+            task_labels.task_id = texts.task_id
+            AND ($suite IS NULL OR task_labels.suite = $suite)
+    WHERE kernel_id IS NOT NULL
+    GROUP BY kernel_id, task_id
 ),
 runnable AS (
     -- Device code needs a GPU, and plain C++ takes pointers to host memory.
     SELECT
         attempts.kernel_id,
         attempts.task_id,
+        attempts.beside,
         coalesce(features."language" IN ('cuda', 'cpp', 'mixed'), false) AS compiles
     FROM attempts
     LEFT JOIN features ON features.kernel_id = attempts.kernel_id
@@ -81,9 +91,11 @@ CROSS JOIN asked
 INNER JOIN judged_workloads AS settings
     ON settings.task_id = runnable.task_id AND settings.kind = $device_kind
 INNER JOIN task_names ON task_names.task_id = runnable.task_id
--- What is called in another way than KernelBench's class, no evaluator knows how to call.
+-- What is called in another way than KernelBench's classes, no evaluator knows how to call.
 INNER JOIN kernels
-    ON kernels.kernel_id = runnable.kernel_id AND kernels.entry_point = 'ModelNew'
+    ON
+        kernels.kernel_id = runnable.kernel_id
+        AND kernels.entry_point IN ('ModelNew', 'Model')
 ANTI JOIN judged
     ON
         judged.kernel_id = runnable.kernel_id
@@ -96,5 +108,6 @@ LEFT JOIN before
         AND before.task_id = runnable.task_id
         AND before.workload_id = settings.chosen.workload_id
 ORDER BY
+    runnable.beside,
     task_names.suite, task_names."level", task_names.problem_id, task_name, runnable.task_id,
     asked.place, kernels.path, runnable.kernel_id

@@ -298,7 +298,7 @@ class Recorder:
                 continue
             names = self._name_verdicts(device_class, one.case)
             held = leases.take(names)
-            if len(held) == len(set(names)):
+            if len(held) == len(names):
                 self._leased[one.judgement_id] = names
                 taken.append(one)
             else:
@@ -308,9 +308,9 @@ class Recorder:
         return [*kept, *taken] if not taken or writer.flush() == snapshot else kept
 
     def _name_verdicts(self, device_class: str, case: Row) -> list[str]:
-        """Return the names of a case's next verdict on every device of a class."""
+        """Return the names of a case's next verdict on the devices of a class."""
         devices = self._rows_of(device_class)
-        return [name_verdict(self._evaluator, device, case) for device in devices]
+        return sorted({name_verdict(self._evaluator, device, case) for device in devices})
 
     def _lease_claimed(self, leases: Leases) -> None:
         """After a restart, take the leases of what workers still judge."""

@@ -12,7 +12,7 @@ from typing import Any, Self
 from evaluators.device.lock import DeviceLock
 from evaluators.judging.weak_tasks import VERSION as AUDITOR_VERSION
 from evaluators.scheduling import answers, contract
-from evaluators.scheduling.judge_channel import Channel, clip_text
+from evaluators.scheduling.judges.channel import Channel, clip_text
 from store.errors import DeviceUnavailable, SandboxFailed
 
 _START_LIMIT_S = 180.0

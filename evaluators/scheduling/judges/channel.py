@@ -23,10 +23,10 @@ from evaluators.sandbox.folders import remove_folder
 from store.commandline import echo
 from store.errors import DeviceUnavailable, SandboxFailed
 
-_ROOT = str(Path(__file__).resolve().parents[2])
+_ROOT = str(Path(__file__).resolve().parents[3])
 _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
-    "from evaluators.scheduling.judge_loop import main; main(int(sys.argv[2]))"
+    "from evaluators.scheduling.judges.loop import main; main(int(sys.argv[2]))"
 )
 # No token, no address of a lake.
 _PASSED_ON = (

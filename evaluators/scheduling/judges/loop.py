@@ -1,6 +1,6 @@
 """The main loop of a judge process, which imports torch so that the command line need not.
 
-The parent (`evaluators.scheduling.judge_process`) sends one line of JSON per request and gets one
+The parent (`evaluators.scheduling.judges.process`) sends one line of JSON per request and gets one
 line back. The process holds no lake.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from evaluators.judging.case import Case
     from evaluators.judging.nvidia_tools import Tool
 
-_ROOT = Path(__file__).resolve().parents[2]
+_ROOT = Path(__file__).resolve().parents[3]
 
 
 def main(fd: int) -> None:
