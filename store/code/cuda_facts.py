@@ -29,6 +29,7 @@ _QUERY = """
 ("__shared__") @shared
 (launch_bounds) @launch_bounds
 (preproc_call argument: (preproc_arg) @directive)
+(preproc_include path: (_) @include)
 (gnu_asm_expression (string_literal (string_content) @asm))
 """
 
@@ -41,6 +42,9 @@ _SMALL_TYPES = frozenset(
     ("half", "__half", "half2", "__half2", "__nv_bfloat16", "nv_bfloat16", "__nv_bfloat162")
 )
 
+_CUDA_HEADERS = ("cuda", "cublas", "cudnn", "cufft", "curand", "cusparse", "cusolver", "cutlass")
+"""Parts of the names of headers that only a program for a GPU includes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class CudaFacts:
@@ -52,6 +56,8 @@ class CudaFacts:
     """Functions with a body that are `__global__`."""
     launches: int = 0
     """Launches written as <<<...>>>."""
+    includes_cuda: bool = False
+    """Whether it includes headers of CUDA or of its libraries, so that it needs a GPU."""
     uses_streams: bool = False
     uses_cuda_graphs: bool = False
     techniques: frozenset[str] = field(default_factory=frozenset[str])
@@ -117,6 +123,7 @@ def read_cuda(text: str) -> CudaFacts:
         functions=len(functions),
         global_functions=sum(not _is_in_sentence(node) for node in found.get("global", [])),
         launches=len(found.get("launch", [])),
+        includes_cuda=any(name in path for path in names("include") for name in _CUDA_HEADERS),
         uses_streams=streams,
         uses_cuda_graphs=graphs,
         techniques=frozenset(techniques),

@@ -14,7 +14,7 @@ from store.code.python_facts import read_python
 if TYPE_CHECKING:
     import pyarrow as pa
 
-EXTRACTOR_VERSION = 1
+EXTRACTOR_VERSION = 2
 """Raised whenever the same text may give other features."""
 
 _CHUNK = 2000
@@ -104,7 +104,8 @@ def _name_language(
     if triton_kernels:
         return "mixed" if native else TRITON.name
     if native:
-        return CUDA.name if global_functions else CPP.name
+        needs_gpu = global_functions or any(facts.includes_cuda for facts in cuda)
+        return CUDA.name if needs_gpu else CPP.name
     return PYTORCH.name
 
 

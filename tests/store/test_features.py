@@ -92,6 +92,8 @@ def test_languages() -> None:
     assert extract_one("import torch\n").language == "pytorch"
     assert extract_one(TRITON).language == "triton"
     assert extract_one(cpp).language == "cpp"
+    cublas = cpp.replace("extern", "#include <cublas_v2.h>\\nextern")
+    assert extract_one(cublas).language == "cuda", "it needs a GPU, though none of it runs there"
     assert extract_one(TRITON + LOADED).language == "mixed"
     assert extract_one("def broken(:\n").language == "unknown"
     assert extract_one("x = 1", [{"path": "k.cu", "code": CUDA}]).language == "cuda"

@@ -1,7 +1,7 @@
 -- One row per kernel, task and policy that still lacks a verdict of one evaluator version on these
 -- devices. A verdict on any of the devices is enough: they are alike. A task's kernels are judged by
--- one policy after the other, so that its baselines are prepared once for each. Texts that a release
--- contains beside its kernels, such as its own baselines, come last. Parameters:
+-- one policy after the other, so that its baselines are prepared once for each; texts that a release
+-- contains beside the kernels, such as its own baselines, come after them. Parameters:
 -- evaluator, version, device_ids, device (their name), device_kind (cpu or cuda), suite (NULL for
 -- every suite), contended (whether a verdict whose session shared its host with other work counts
 -- as none), protocol (training: verdicts by it count as well), policies (by which verdicts count on
@@ -108,6 +108,5 @@ LEFT JOIN before
         AND before.task_id = runnable.task_id
         AND before.workload_id = settings.chosen.workload_id
 ORDER BY
-    runnable.beside,
     task_names.suite, task_names."level", task_names.problem_id, task_name, runnable.task_id,
-    asked.place, kernels.path, runnable.kernel_id
+    asked.place, runnable.beside, kernels.path, runnable.kernel_id
