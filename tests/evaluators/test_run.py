@@ -251,7 +251,7 @@ def test_a_verdict_on_an_alike_device_of_another_host_counts(lake_with_kernels: 
     assert name_verdict(judge, updated, kernels[0]) not in names
 
 
-def test_texts_beside_the_kernels_of_a_release_come_after_those_of_their_task(
+def test_texts_beside_a_release_come_after_the_kernels_of_their_task(
     lake_with_kernels: str,
 ) -> None:
     with store.open(lake_with_kernels) as lake:
