@@ -1,4 +1,5 @@
 -- One row per published speedup and device on which this lake judged the kernel: both compared.
+-- Of several devices of one name, one that found the kernel wrong counts, else the newest session.
 -- Measured speedups are those at the workload that scores the task. holds is true if the kernel is
 -- correct there and the claim lies inside the measured interval, or the measured speedup is within
 -- 10 % of the claim. holds is false for a kernel with a failing verdict, and NULL if a correct
@@ -55,3 +56,9 @@ LEFT JOIN kernel_speedups AS measured
         AND measured.workload_id = outcomes.workload_id
         AND measured.device_id = outcomes.device_id
 LEFT JOIN quarantined ON quarantined.kernel_id = claimed.kernel_id
+QUALIFY row_number() OVER (
+    PARTITION BY claimed.claim_id, outcomes.device
+    ORDER BY
+        outcomes.correct, measured.measured_at DESC NULLS LAST, outcomes.last_judged_at DESC,
+        outcomes.device_id
+) = 1

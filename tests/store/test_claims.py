@@ -200,6 +200,7 @@ def measured_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.La
         for number, (name, task) in enumerate(tasks.items())
     ]
     gpu = b.device("A100", kind="cuda")
+    alike = b.device("A100", kind="cuda", device_id="another A100", gpu_uuid="another")
     sizes = {name: b.workload(task) for name, task in tasks.items()}
     kernels = {name: b.kernel(name) for name in tasks}
     policies = [b.policy("CUDA-L1", policy_id="cuda-l1", stage="contrastive", kind="released")]
@@ -210,6 +211,7 @@ def measured_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.La
         )
         for name in tasks
     }  # fmt: skip
+    again = b.evaluation(kernels["level3/35"], tasks["level3/35"], sizes["level3/35"], alike)
     claims = [
         b.claim(
             tasks[name], kernels[name], speedup, gpu=where, source="cuda-l1", policy_id="cuda-l1"
@@ -233,7 +235,8 @@ def measured_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.La
             {
                 "tasks": list(tasks.values()), "task_labels": labels, "policies": policies,
                 "kernels": list(kernels.values()), "workloads": list(sizes.values()),
-                "devices": [gpu], "evaluations": list(judged.values()), "timings": timings,
+                "devices": [gpu, alike], "evaluations": [*judged.values(), again],
+                "timings": timings,
                 "generations": [
                     b.generation(policies[0], tasks[name], kernels[name], minute=at)
                     for at, name in enumerate(tasks)

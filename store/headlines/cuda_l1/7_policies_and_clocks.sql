@@ -1,0 +1,43 @@
+-- The same by precision and clock
+-- Claims for the GPU that this lake measured on, under each precision policy and by each clock:
+-- gpu is device work alone, latency one call on an idle GPU, throughput calls back to back. quiet
+-- counts kernels with a session that is not noisy; the speedups are over eager, of those alone.
+-- Empty: Nothing measured yet: no evaluator has judged a released kernel on the GPU that its claim is for
+WITH claims AS (
+    FROM claimed_speedups WHERE source = 'cuda-l1' AND baseline = 'eager' AND released
+),
+judged AS (
+    SELECT kernel_id, task_id, device, "precision", bool_and(correct) AS correct
+    FROM verdicts
+    GROUP BY kernel_id, task_id, device, "precision"
+),
+clocks AS (SELECT DISTINCT device, clock FROM newest_speedups),
+measured AS (
+    FROM newest_speedups WHERE baseline = 'eager'
+)
+SELECT
+    judged.device,
+    judged."precision",
+    clocks.clock,
+    count(*) AS judged,
+    count(*) FILTER (WHERE judged.correct) AS correct,
+    count(measured.speedup) AS quiet,
+    count(*) FILTER (WHERE measured.speedup_low > claims.speedup * 1.1) AS exceeded,
+    count(*) FILTER (WHERE measured.speedup_high < claims.speedup * 0.9) AS slower,
+    round(median(claims.speedup) FILTER (WHERE measured.speedup IS NOT NULL), 2) AS median_claimed,
+    round(median(measured.speedup), 2) AS median_measured,
+    round(exp(avg(ln(measured.speedup))), 2) AS geomean_measured,
+    count(*) FILTER (WHERE measured.speedup_low > 1) AS faster
+FROM claims
+INNER JOIN judged
+    ON
+        judged.kernel_id = claims.kernel_id AND judged.task_id = claims.task_id
+        AND lower(judged.device) = lower(claims.gpu)
+INNER JOIN clocks ON clocks.device = judged.device
+LEFT JOIN measured
+    ON
+        measured.kernel_id = claims.kernel_id AND measured.task_id = claims.task_id
+        AND measured.device = judged.device AND measured."precision" = judged."precision"
+        AND measured.clock = clocks.clock AND judged.correct
+GROUP BY judged.device, judged."precision", clocks.clock
+ORDER BY judged.device, judged."precision" DESC, clocks.clock
