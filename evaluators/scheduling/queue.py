@@ -143,6 +143,8 @@ def _build_ahead(jobs: JobQueue, builder: Compiler, results: queue.SimpleQueue[A
                 for case in cases:
                     case["build"] = build
             except (SandboxFailed, OSError) as failed:
+                if jobs.stopped:  # the end of the run has ended the builder's processes
+                    return
                 path = quote_name(cases[0]["path"])
                 log.warning("%s is not compiled ahead: %.300s", path, str(failed))
             jobs.finish_build(cases)
@@ -177,6 +179,8 @@ def _run_judge(
                     tables = settle(win.tables, *judge.remeasure(case))
                     result = JudgedCase(case, win.device, tables)
             except SandboxFailed as failed:
+                if jobs.stopped:
+                    return
                 path = quote_name(case["path"])
                 log.warning("%s %s: %s", path, case["kernel_id"][:12], failed.message)
                 retried = jobs.retry(case)
