@@ -44,9 +44,8 @@ PRESETS = {
             "blocks=20",
             "baselines=eager",
         ),
-        search=("--rounds", "3", "--attempts", "6"),
+        search=("--rounds", "4", "--attempts", "8"),
         arms=ARMS,
-        seeds=1,
         budget_s=3600.0,
     ),
     "gpu-turner": ArmSizes(
