@@ -50,7 +50,7 @@ class Config:
     policy: tuple[Policy, ...] = ("torch_default",)
     """Precision of float32 for kernel and baselines. torch_default: as PyTorch ships, with TF32 in
     convolutions on a GPU. fp32_strict: no TF32. allow_tf32: TF32 everywhere, with its tolerance.
-    Repeat it for a verdict by each; what the flags do not change is judged once."""
+    Repeat it for a verdict under each; a kernel whose answers do not change is judged once."""
     protocol: Literal["full", "training"] = "full"
     """training: a short verdict for rewards, with at most 8 calls and 20 blocks by one clock, and
     without robustness checks and profile. It never ranks, and the full protocol overrules it."""
@@ -63,8 +63,8 @@ class Config:
     diagnosis: bool = True
     """Profile a correct kernel for its bottleneck and its share of time outside library kernels."""
     timing_s: float | None = None
-    """Stop timing a kernel with 20 blocks after this many seconds, even if its interval is still
-    too wide (default: 1 on a CPU, 2 on a GPU)."""
+    """After this many seconds, stop timing once the session has at least 20 blocks, even if an
+    interval is still too wide (default: 1 on a CPU, 2 on a GPU)."""
     timing_limit_s: float = 6.0
     """Stop timing a kernel after this many seconds in any case."""
     blocks: int = 160
@@ -73,11 +73,11 @@ class Config:
     """Stop when the half-width of every speedup's interval, as a log ratio, is below this (default:
     0.03 on a CPU, 0.01 on a GPU)."""
     baselines: tuple[Baseline, ...] | None = None
-    """Baselines besides eager (default: all on a GPU, none on a CPU; a CPU can also run
-    compile)."""
+    """Baselines to time; eager always runs (default: all on a GPU, only eager on a CPU; a CPU can
+    also run compile)."""
     rank_unfrozen: bool = False
-    """Rank kernels of other authors even if workers can be stopped only by signals. A process that
-    forks at that moment may then keep running (see `evaluators doctor`)."""
+    """Rank kernels that you did not import, even where the judge can stop workers only by signals:
+    a process that forks at that moment may keep running there (see `evaluators doctor`)."""
     import_s: float = 30.0
     """Time limit in seconds for importing or constructing a candidate while no compiler runs."""
     build_s: float = 180.0

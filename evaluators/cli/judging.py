@@ -141,7 +141,8 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
         limit
             Give at most N verdicts: one per kernel and policy.
         contended
-            Also judge kernels whose host did other work during every session (flag contended).
+            Also judge again the kernels for which other work disturbed every timing session (flag
+            contended).
         dry_run
             Print what would be judged; judge nothing.
         """

@@ -69,7 +69,7 @@ def publish(
     at
         Publish this tag, snapshot number or ISO time (default: newest).
     license
-        SPDX license that you grant for texts that this lake's own runs wrote and that state none.
+        SPDX license for texts that this lake's own runs produced and that do not state a license.
     quarantined
         mark: include kernels in quarantine, and mark them in a column. leave-out: leave them out,
         with all rows that refer to them.

@@ -45,8 +45,8 @@ class Search:
     """Options of a search."""
 
     rounds: int | None = None
-    """Search in N rounds: each makes new prompts of the tasks of --dataset, whose exemplars are
-    kernels that earlier rounds stored, and makes --attempts / N attempts at each task."""
+    """Search in N rounds. Each round makes new prompts for the tasks of --dataset, shows kernels
+    from earlier rounds as exemplars, and makes --attempts / N attempts at each task."""
     strategy: tuple[Strategy, ...] = ("bucket",)
     """In a search: strategy of contrastive-batch that draws the exemplars. Repeat it for several
     arms, which do not see each other's kernels."""
@@ -55,8 +55,8 @@ class Search:
     pipeline: str = "contrastive-batch"
     """In a search: pipeline that makes the prompts."""
     budget_s: float | None = None
-    """In a search: begin no round after this many seconds of rounds, those of earlier commands
-    included (default: no limit)."""
+    """In a search: do not start another round once all rounds, including those of earlier commands,
+    have taken this many seconds (default: no limit)."""
 
     def __post_init__(self) -> None:
         """Refuse a search without rounds or arms."""
