@@ -107,9 +107,8 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
     ) -> None:
         """Judge the kernels that have no verdict of this evaluator version on these devices.
 
-        A GPU gives a verdict by each --policy. Verdicts from other hosts count if the GPU model and
-        the software are the same. Each result is appended immediately. You can interrupt the
-        command at any time and run it again; it skips what has a verdict.
+        A GPU gives a verdict by each --policy. Verdicts from other hosts with the same GPU model and
+        software count. Each result is appended at once, so an interrupted run can be run again.
 
         Examples:
           evaluators run
@@ -141,8 +140,7 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
         limit
             Give at most N verdicts: one per kernel and policy.
         contended
-            Also judge again the kernels for which other work disturbed every timing session (flag
-            contended).
+            Also judge again the kernels whose timing other work disturbed (flag contended).
         dry_run
             Print what would be judged; judge nothing.
         """
