@@ -107,7 +107,7 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
     ) -> None:
         """Judge the kernels that have no verdict of this evaluator version on these devices.
 
-        A GPU gives a verdict by each --policy. Verdicts from other hosts with the same GPU model and
+        A GPU gives a verdict by each --policy. Verdicts of other hosts with the same GPU model and
         software count. Each result is appended at once, so an interrupted run can be run again.
 
         Examples:
