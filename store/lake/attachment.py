@@ -25,10 +25,9 @@ _VERSIONS = re.compile(r"catalog version is (\S+), but the extension requires ve
 def connect(spill: Path | None = None, *, to: Location | None = None) -> duckdb.DuckDBPyConnection:
     """Return an in-memory DuckDB with the extensions of a lake, loaded from their wheels by path.
 
-    Nothing is downloaded and no home folder is needed. Queries that exceed memory
-    (FLYWHEEL_MEMORY_GB, by default 4 GB) spill to `spill`, by default a private folder that is
-    removed with the connection. Without `to`, it can attach
-    lakes in folders.
+    Nothing is downloaded and no home folder is needed. Queries that exceed `read_memory_bytes`
+    spill to `spill`, by default a private folder that is removed with the connection. Without `to`,
+    it can attach lakes in folders.
     """
     import duckdb
 

@@ -11,12 +11,15 @@ GB = 1_000_000_000
 THREADS = 8
 MEMORY_GB = 4.0
 _MEMORY_VARIABLE = "FLYWHEEL_MEMORY_GB"
+_DUCKDB_SHARE = 0.75
+"""Part of the memory of a process that DuckDB may use; Python and Arrow need the rest."""
 
 
 def read_memory_bytes() -> int:
     """Return the memory that DuckDB may use in this process, in bytes, before it spills to disk.
 
-    It is FLYWHEEL_MEMORY_GB or 4 GB. Raises FlywheelError if the variable is not a positive number.
+    It is three quarters of FLYWHEEL_MEMORY_GB, or of 4 GB. Raises FlywheelError if the variable is
+    not a positive number.
     """
     text = os.environ.get(_MEMORY_VARIABLE, str(MEMORY_GB))
     try:
@@ -28,7 +31,7 @@ def read_memory_bytes() -> int:
             f'{_MEMORY_VARIABLE} is "{text}", which is not a positive number',
             f"Set it to a number of GB, or unset it for {MEMORY_GB:g} GB.",
         )
-    return int(size * GB)
+    return int(_DUCKDB_SHARE * size * GB)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,10 @@
-"""The job queue: which judge gets which case, lost judge processes, builds ahead, Ray."""
+"""The job queue: which judge gets which case, lost judge processes, builds ahead."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -15,7 +13,6 @@ from typing import Any
 
 import pytest
 
-import store
 from evaluators.device import placement
 from evaluators.judge import Config, settle
 from evaluators.scheduling.judges.process import JudgeProcess
@@ -295,58 +292,3 @@ def test_an_extension_that_has_failed_is_not_compiled_again(builder: Any) -> Non
     held.release()
     assert failed is not None
     assert "as on record" in failed.message + failed.detail
-
-
-@pytest.fixture
-def lake_of_starters(lake_url: str) -> str:
-    """Return a lake with the starter suite and nothing measured."""
-    command = [sys.executable, "-m", "store", "import", "starter", "--no-measured"]
-    subprocess.run([*command, "--lake", lake_url], check=True, cwd=ROOT, capture_output=True)
-    return lake_url
-
-
-def evaluators(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command."""
-    return subprocess.run(
-        [sys.executable, "-m", "evaluators", "run", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-    )
-
-
-def statuses(url: str) -> dict[str, int]:
-    """Return the number of evaluations of each status."""
-    with store.open(url) as lake:
-        rows = lake.sql("SELECT status, count(*) AS n FROM evaluations GROUP BY 1").rows()
-    return {row["status"]: row["n"] for row in rows}
-
-
-@pytest.mark.slow
-def test_actors_of_a_cluster_of_two_nodes_judge_like_one(
-    lake_of_starters: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("ray", reason="Ray is not installed")
-    from ray.cluster_utils import Cluster
-
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
-    options = ["--device", "cpu", "--timing-s", "0.1", "--lake", lake_of_starters]
-    cluster = Cluster()
-    try:
-        for _ in range(2):
-            cluster.add_node(num_cpus=1, object_store_memory=80 << 20, include_dashboard=False)
-        done = evaluators(*options, "--ray", cluster.address, "--workers", "2", "--limit", "4")
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith("evaluations +4 ")
-        gpu = evaluators("--ray", cluster.address, "--lake", lake_of_starters)
-        assert gpu.returncode == 1
-        assert "no GPU" in gpu.stderr
-    finally:
-        cluster.shutdown()
-    assert sum(statuses(lake_of_starters).values()) == 4
-    nowhere = evaluators(*options, "--ray", "127.0.0.1:1")
-    assert nowhere.returncode == 1
-    assert "Traceback" not in nowhere.stderr

@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import builders as b
 import commands
 import pytest
+import slow_evaluator
+from slow_evaluator import KERNELS, command, count_verdicts
 
 import store
 from evaluators.scheduling import contract
@@ -22,71 +23,21 @@ from evaluators.scheduling.queue import JudgedCase
 from evaluators.scheduling.run import append_result, start_run
 
 ROOT = Path(contract.__file__).parents[2]
-KERNELS = 12
-SLOW = '''
-"""Take a moment for every kernel."""
-
-import time
-from dataclasses import dataclass
-
-VERSION = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    seconds: float = 0.0
-    """Seconds that a kernel takes."""
-
-
-def judge(case, bench, config):
-    time.sleep(config.seconds)
-    return {"evaluations": [{
-        "evaluation_id": "1", "evaluator": "slow", "evaluator_version": VERSION,
-        "kernel_id": case.kernel_id, "task_id": case.task_id,
-        "workload_id": case.workload_id, "device_id": bench.row["device_id"],
-        "status": "correct",
-    }]}
-'''
 
 
 @pytest.fixture
 def lake(lake_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return a lake with kernels, beside an evaluator of the user's own."""
-    own = tmp_path / "flywheel" / "evaluators"
-    own.mkdir(parents=True)
-    (own / "slow.py").write_text(SLOW)
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FLYWHEEL_CACHE", str(tmp_path / "cache"))
-    task, policy = b.task(), b.policy()
-    kernels = [b.kernel(code=f"class ModelNew:\n    n = {n}\n") for n in range(KERNELS)]
-    rows: dict[str, Any] = {
-        "tasks": [task],
-        "task_labels": [b.label(task)],
-        "workloads": [b.workload(task)],
-        "devices": [b.device()],
-        "kernels": kernels,
-        "policies": [policy],
-        "generations": [b.generation(policy, task, kernel) for kernel in kernels],
-    }
-    with store.writer(lake_url, author="tests") as writer:
-        writer.append(rows, "rows")
+    monkeypatch.chdir(tmp_path)
+    slow_evaluator.write(tmp_path)
+    slow_evaluator.append_kernels(lake_url)
     return lake_url
 
 
 def read_device(url: str) -> dict[str, Any]:
     with store.open(url) as opened:
         return opened.sql("SELECT * FROM devices ORDER BY kind LIMIT 1").rows()[0]
-
-
-def count_verdicts(url: str) -> list[int]:
-    """Return the number of evaluations of each kernel that has one."""
-    with store.open(url) as opened:
-        rows = opened.sql("SELECT count(*) AS n FROM evaluations GROUP BY kernel_id").rows()
-        return [row["n"] for row in rows]
-
-
-def command(url: str, *options: str) -> list[str]:
-    return ["evaluators", "run", "--evaluator", "slow", "--device", "cpu", "--lake", url, *options]
 
 
 def select(writer: store.Writer, leases: Any, url: str, **wanted: Any) -> LeasedCases:
@@ -192,39 +143,3 @@ def test_of_two_runs_that_judged_one_case_the_lake_takes_one_verdict(lake: str) 
         append({**cases[0], "earlier": 1}, runs[1])
         writer.flush()
         assert count_verdicts(lake) == [2]
-
-
-@pytest.mark.slow
-def test_a_cluster_that_loses_a_node_goes_on_with_the_other(
-    lake: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("ray", reason="Ray is not installed")
-    from ray.cluster_utils import Cluster
-
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
-    small = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=small)
-    try:
-        lost = cluster.add_node(**small)
-        words = command(
-            lake, "--seconds", "1", "--ray", cluster.address, "--workers", "2", "--verbose"
-        )
-        first = subprocess.Popen(
-            [sys.executable, "-m", *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        assert first.stdout is not None
-        said = ""
-        while " correct" not in f" {said}" and first.poll() is None:
-            said += first.stdout.readline()
-        cluster.remove_node(lost, allow_graceful=False)
-        said += first.communicate(timeout=400)[0]
-        assert first.returncode == 0, said
-        assert "an actor is lost" in said
-    finally:
-        cluster.shutdown()
-    assert count_verdicts(lake) == [1] * KERNELS

@@ -318,7 +318,7 @@ def test_the_command_says_that_it_cut_and_how_to_get_all(
 
 def test_the_memory_of_duckdb_is_limited(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     query = "SELECT current_setting('memory_limit') AS size"
-    for text, size in ((None, "3.7 GiB"), ("0.5", "476.8 MiB")):
+    for text, size in ((None, "2.7 GiB"), ("0.5", "357.6 MiB")):
         if text is not None:
             monkeypatch.setenv("FLYWHEEL_MEMORY_GB", text)
         with store.open(str(folder)) as lake:

@@ -1,0 +1,197 @@
+"""`evaluators run --ray`: judges on the nodes of a cluster, which may be lost at any time.
+
+The nodes are raylets on this machine. `kill -9` hits the process of an actor, the process of the
+run, or a node. No kernel is lost, and none has two verdicts in the lake.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import commands
+import pytest
+import slow_evaluator
+from slow_evaluator import KERNELS, command, count_verdicts
+
+from evaluators.scheduling import ray_cluster
+
+pytest.importorskip("ray", reason="Ray is not installed")
+pytestmark = pytest.mark.slow
+
+ROOT = Path(ray_cluster.__file__).parents[2]
+NODE = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
+LIMIT_S = 240.0
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Return a cluster of two nodes of one processor, which find the evaluator in tmp_path."""
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.chdir(tmp_path)
+    slow_evaluator.write(tmp_path)
+    for name, value in {
+        "FLYWHEEL_CACHE": str(tmp_path / "cache"),
+        "PYTHONPATH": str(ROOT),
+        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }.items():
+        monkeypatch.setenv(name, value)
+    started = Cluster(initialize_head=True, head_node_args=NODE)
+    try:
+        started.add_node(**NODE)
+        yield started
+    finally:
+        started.shutdown()
+
+
+@pytest.fixture
+def lake(lake_url: str) -> str:
+    """Return a lake with kernels to judge."""
+    slow_evaluator.append_kernels(lake_url)
+    return lake_url
+
+
+@pytest.fixture
+def driver(cluster: Any, lake: str) -> Iterator[subprocess.Popen[str]]:
+    """Return a run that has given its first verdict and is in the middle of other kernels."""
+    options = ["--seconds", "1", "--ray", cluster.address, "--workers", "2", "--verbose"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", *command(lake, *options)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    said = ""
+    try:
+        while "correct " not in said:
+            line = process.stdout.readline()
+            assert line, said
+            said += line
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def read_rest(driver: subprocess.Popen[str]) -> str:
+    """Wait for the end of a run; return what it printed."""
+    said = driver.communicate(timeout=LIMIT_S)[0]
+    assert driver.returncode == 0, said
+    return said
+
+
+def list_actors(cluster: Any) -> list[int]:
+    """Return the processes of the judges' actors, by the title that Ray gives them."""
+    raylets = {
+        info.process.pid
+        for node in cluster.list_all_nodes()
+        for info in node.all_processes["raylet"]
+    }
+    return [
+        pid
+        for pid, parent, title in list_processes()
+        if parent in raylets and title.startswith("ray::_Remote")
+    ]
+
+
+def list_judges(actors: list[int]) -> list[int]:
+    """Return the judge processes that actors have started."""
+    return [pid for pid, parent, _ in list_processes() if parent in actors]
+
+
+def list_processes() -> Iterator[tuple[int, int, str]]:
+    """Yield the id, the parent and the command line of every process."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            status = (folder / "stat").read_text()
+            title = (folder / "cmdline").read_text()
+        except OSError:
+            continue
+        yield int(folder.name), int(status.rpartition(")")[2].split()[1]), title
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds."""
+    until = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def are_gone(pids: list[int]) -> bool:
+    """Return whether none of these processes runs."""
+    return not any(pid in pids and title for pid, _, title in list_processes())
+
+
+def run_again(url: str, cluster: Any) -> int:
+    """Run the command once more; return the number of verdicts that it gives."""
+    done = commands.run(
+        command(url, "--ray", cluster.address, "--workers", "2"), cwd=Path.cwd(), timeout=LIMIT_S
+    )
+    assert done.returncode == 0, done.stderr
+    assert "another run" not in done.stderr
+    return int(done.stdout.partition("+")[2].split()[0])
+
+
+def test_a_killed_actor_is_replaced(cluster: Any, lake: str, driver: subprocess.Popen[str]) -> None:
+    first, second = list_actors(cluster)
+    judges = list_judges([first])
+    assert judges
+    os.kill(first, signal.SIGKILL)
+    assert "an actor is lost" in read_rest(driver)
+    assert count_verdicts(lake) == [1] * KERNELS
+    wait_for(lambda: are_gone([first, second, *judges]))
+
+
+def test_the_next_run_continues_after_a_killed_driver(
+    cluster: Any, lake: str, driver: subprocess.Popen[str]
+) -> None:
+    actors = list_actors(cluster)
+    processes = [*actors, *list_judges(actors)]
+    assert len(processes) >= 4
+    driver.kill()
+    driver.wait()
+    assert 0 < run_again(lake, cluster) < KERNELS
+    assert count_verdicts(lake) == [1] * KERNELS
+    wait_for(lambda: are_gone(processes))
+    assert commands.run(command(lake), cwd=Path.cwd()).stdout.startswith("0 pending")
+
+
+def test_a_lost_node_leaves_its_kernels_to_the_other(
+    cluster: Any, lake: str, driver: subprocess.Popen[str]
+) -> None:
+    [lost] = [node for node in cluster.list_all_nodes() if not node.head]
+    cluster.remove_node(lost, allow_graceful=False)
+    assert "an actor is lost" in read_rest(driver)
+    assert count_verdicts(lake) == [1] * KERNELS
+
+
+def test_actors_judge_the_starter_suite(cluster: Any, lake_url: str) -> None:
+    there = {"cwd": Path.cwd()}
+    starter = ["store", "import", "starter", "--no-measured", "--lake", lake_url]
+    assert commands.run(starter, **there).returncode == 0
+    words = ["evaluators", "run", "--lake", lake_url, "--timing-s", "0.1"]
+    two = ["--device", "cpu", "--ray", cluster.address, "--workers", "2", "--limit", "4"]
+    done = commands.run([*words, *two], **there, timeout=LIMIT_S)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("evaluations +4 ")
+    assert count_verdicts(lake_url) == [1] * 4
+
+
+def test_a_cluster_without_a_gpu_or_an_answer_is_refused(cluster: Any, lake: str) -> None:
+    words = ["evaluators", "run", "--lake", lake]
+    for address, message in ((cluster.address, "has no GPU"), ("127.0.0.1:1", "no Ray cluster at")):
+        done = commands.run([*words, "--ray", address], cwd=Path.cwd(), timeout=LIMIT_S)
+        assert done.returncode == 1
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr
+    assert count_verdicts(lake) == []
