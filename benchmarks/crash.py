@@ -455,7 +455,7 @@ def main() -> None:
             return maintain(url, Path(notes), Path(stop))
         case _:
             pass
-    options = parse_options(argparse.ArgumentParser(description=__doc__.splitlines()[0]))
+    options = parse_options(argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]))
     with tempfile.TemporaryDirectory(prefix="crash-") as folder:
         outcome = Harness(options, Path(folder)).run()
     report(outcome)

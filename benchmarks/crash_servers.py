@@ -152,7 +152,7 @@ class ServerHarness(Harness):
 
 def main() -> None:
     """Run the harness on servers of its own."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--restarts", type=int, default=3, help="restarts of PostgreSQL")
     parser.add_argument("--outages", type=int, default=6, help="outages of the object storage")
     parser.add_argument("--partitions", type=int, default=4, help="partitions of a committer")

@@ -52,7 +52,7 @@ def append_sessions(url: Path, count: int, seed: int) -> None:
 
 def main() -> None:
     """Time the queries before and after appends."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--lake", type=Path, required=True)
     parser.add_argument("--sessions", type=int, default=1000, help="number of new sessions")
     parser.add_argument("--rounds", type=int, default=2, help="number of times that they are added")

@@ -171,7 +171,7 @@ def main() -> None:
     if sys.argv[1:2] == ["--write"]:
         url, way, number, bundles = sys.argv[2:]
         return write(url, way, int(number), int(bundles))
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--writers", type=int, default=8, help="number of writer processes")
     parser.add_argument("--bundles", type=int, default=500, help="number of bundles per writer")
     parser.add_argument("--lake", type=Path, help="use this generated lake instead of making one")

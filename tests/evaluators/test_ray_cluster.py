@@ -26,7 +26,7 @@ pytest.importorskip("ray", reason="Ray is not installed")
 pytestmark = pytest.mark.slow
 
 ROOT = Path(ray_cluster.__file__).parents[2]
-NODE = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
+NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
 LIMIT_S = 240.0
 
 
@@ -176,12 +176,11 @@ def test_a_lost_node_leaves_its_kernels_to_the_other(
 
 
 def test_actors_judge_the_starter_suite(cluster: Any, lake_url: str) -> None:
-    there = {"cwd": Path.cwd()}
     starter = ["store", "import", "starter", "--no-measured", "--lake", lake_url]
-    assert commands.run(starter, **there).returncode == 0
+    assert commands.run(starter, cwd=Path.cwd()).returncode == 0
     words = ["evaluators", "run", "--lake", lake_url, "--timing-s", "0.1"]
     two = ["--device", "cpu", "--ray", cluster.address, "--workers", "2", "--limit", "4"]
-    done = commands.run([*words, *two], **there, timeout=LIMIT_S)
+    done = commands.run([*words, *two], cwd=Path.cwd(), timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("evaluations +4 ")
     assert count_verdicts(lake_url) == [1] * 4

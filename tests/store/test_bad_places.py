@@ -18,6 +18,7 @@ from storage_proxy import Proxy
 
 import store
 from store.errors import CatalogError, LakeUnreachable
+from store.lake import attachment
 from store.lake.host import mounts
 from store.lake.location import Location
 from store.upkeep import integrity
@@ -106,10 +107,13 @@ def test_a_lake_that_a_newer_version_migrated_names_that_version(
     writer: store.Writer, lake_url: str, tmp_path: Path
 ) -> None:
     """The lake gets a column that this version lacks, as a newer version would add it."""
-    connection = writer._connection
+    writer.close()
+    connection = attachment.connect()
+    attachment.attach(connection, Location.of(lake_url), writable=True)
     connection.execute("CALL lake.set_option('require_commit_message', false)")
     connection.execute("ALTER TABLE lake.kernels ADD COLUMN mood VARCHAR")
     connection.execute("UPDATE lake.catalogs SET version = '9.9.0'")
+    connection.close()
     with pytest.raises(CatalogError, match=r"kernel-flywheel 9\.9\.0.*mood") as refused:
         store.writer(lake_url, author="tests")
     assert "Install kernel-flywheel 9.9.0" in str(refused.value)

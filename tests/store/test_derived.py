@@ -131,9 +131,8 @@ class History:
             self.findings.append(b.finding(kernel, line=len(self.findings)))
             return {"findings": [self.findings[-1]]}
         if chosen < 0.5 and self.findings:
-            finding, decision = (
-                self.chance.choice(some) for some in (self.findings, ["confirmed", "dismissed"])
-            )
+            finding = self.chance.choice(self.findings)
+            decision = self.chance.choice(["confirmed", "dismissed"])
             return {"standings": [b.standing(finding, decision, minute=self.minute)]}
         if chosen < 0.6:
             sizes, device = self.chance.choice(self.sizes), self.chance.choice(self.devices)
