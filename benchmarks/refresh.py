@@ -1,9 +1,12 @@
 """Queries after new timing sessions: how long the first answers take when the view cache is behind.
 
 python benchmarks/refresh.py --lake DIR --sessions 1000
+python benchmarks/refresh.py --lake DIR --sessions 1000 --prompts 1000 100000
 
-Works on a copy of a lake of benchmarks/generate.py whose view cache is filled. Each query is timed
-on a filled cache, after new sessions were appended, and once more. Every query opens the lake anew.
+Works on a copy of a lake of benchmarks/generate.py. Each query is timed on an empty and on a filled
+view cache, after new sessions were appended, and once more. Every query opens the lake anew. With
+`--prompts`, contrastive batches of these sizes take the place of the queries. Each is a command
+with a process of its own, and the first one pays for what is missing in the cache.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from append import bundles_of, copy_lake, read_known
+from contrastive import PIPELINE, measure_command
 
 import store
 from store.writing.bundle import Bundle
@@ -37,6 +41,17 @@ def time_queries(url: Path) -> dict[str, float]:
     return seconds
 
 
+def time_batches(url: Path, sizes: list[int]) -> dict[str, float]:
+    """Return the seconds of contrastive batches of these numbers of prompts, one after another."""
+    seconds: dict[str, float] = {}
+    for size in sizes:
+        with TemporaryDirectory(prefix="batch-", dir=url.parent) as folder:
+            options = f"--lake {url} --limit {size} --seed 0 --out {folder}/dataset".split()
+            took, _ = measure_command([*PIPELINE, *options], Path(folder))
+        seconds[f"batch of {size:,}"] = took
+    return seconds
+
+
 def append_sessions(url: Path, count: int, seed: int) -> None:
     """Append judged and timed kernels, one session each."""
     rows = bundles_of(count, read_known(url), seed)
@@ -56,19 +71,24 @@ def main() -> None:
     parser.add_argument("--lake", type=Path, required=True)
     parser.add_argument("--sessions", type=int, default=1000, help="number of new sessions")
     parser.add_argument("--rounds", type=int, default=2, help="number of times that they are added")
+    parser.add_argument("--prompts", type=int, nargs="+", help="time batches of these sizes")
     given = parser.parse_args()
+
+    def measure(lake: Path) -> dict[str, float]:
+        return time_batches(lake, given.prompts) if given.prompts else time_queries(lake)
+
     made = given.lake.resolve()
     with TemporaryDirectory(prefix="flywheel-refresh-", dir=made.parent) as folder:
         lake = Path(folder) / "lake"
         copy_lake(made, lake)
-        columns = {"empty cache s": time_queries(lake), "filled cache s": time_queries(lake)}
+        columns = {"empty cache s": measure(lake), "filled cache s": measure(lake)}
         for number in range(1, given.rounds + 1):
             append_sessions(lake, given.sessions, seed=number)
-            columns[f"after {number * given.sessions} more s"] = time_queries(lake)
-            columns[f"again {number} s"] = time_queries(lake)
+            columns[f"after {number * given.sessions} more s"] = measure(lake)
+            columns[f"again {number} s"] = measure(lake)
     print("| query | " + " | ".join(columns) + " |")
     print("|---|" + "---:|" * len(columns))
-    for name in QUERIES:
+    for name in columns["empty cache s"]:
         print(f"| {name} | " + " | ".join(f"{one[name]:.2f}" for one in columns.values()) + " |")
 
 

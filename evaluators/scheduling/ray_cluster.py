@@ -60,12 +60,23 @@ class RayJudge:
     """The judge of one actor, as the job queue uses it."""
 
     def __init__(self, ray: Any, remote: Any, arguments: tuple[Any, ...]) -> None:
+        """Let Ray start an actor; `wait_ready` comes next."""
         self._ray = ray
         self._remote = remote
         self._arguments = arguments
+        self._actor = remote.remote(*arguments)
         self.row: dict[str, Any] = {}
         """The `devices` row of the actor's device."""
-        self._start()
+
+    def wait_ready(self) -> None:
+        """Wait until the actor has its device. Raises DeviceUnavailable where it cannot start."""
+        try:
+            self.row = self._ray.get(self._actor.row.remote(), timeout=_START_LIMIT_S)
+        except self._ray.exceptions.RayError as error:
+            raise DeviceUnavailable(
+                f"an actor cannot be started: {str(error).strip().splitlines()[-1][:300]}",
+                "Every node needs this package and its dependencies in the same version.",
+            ) from error
 
     def judge(self, case: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
         """Return the rows of one case. Raises SandboxFailed where the actor or its node is lost."""
@@ -93,23 +104,14 @@ class RayJudge:
             self._ray.get(self._actor.restart.remote(), timeout=_START_LIMIT_S)
         except self._ray.exceptions.RayError:
             self.close()
-            self._start()
+            self._actor = self._remote.remote(*self._arguments)
+            self.wait_ready()
 
     def close(self) -> None:
         """End the actor and its processes."""
         with contextlib.suppress(self._ray.exceptions.RayError):
             self._ray.get(self._actor.close.remote(), timeout=30)
         self._ray.kill(self._actor)
-
-    def _start(self) -> None:
-        self._actor = self._remote.remote(*self._arguments)
-        try:
-            self.row = self._ray.get(self._actor.row.remote(), timeout=_START_LIMIT_S)
-        except self._ray.exceptions.RayError as error:
-            raise DeviceUnavailable(
-                f"an actor cannot be started: {str(error).strip().splitlines()[-1][:300]}",
-                "Every node needs this package and its dependencies in the same version.",
-            ) from error
 
 
 @contextmanager
@@ -154,6 +156,8 @@ def open_judges(
         arguments = (evaluator, "cpu" if on_cpu else "cuda:0", asdict(config))
         for _ in range(workers if on_cpu else gpus):
             judges.append(RayJudge(ray, remote, arguments))
+        for judge in judges:
+            judge.wait_ready()
         yield judges
     finally:
         for judge in judges:
