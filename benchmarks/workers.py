@@ -160,8 +160,13 @@ def judge_on_ray(lake: Path, cache: Path, nodes: int) -> float:
         cluster.shutdown()
 
 
+def judge_in_one_run(lake: Path, cache: Path, workers: int) -> float:
+    """Return the seconds of one run with this many judges, each of which needs a core."""
+    return judge(lake, cache, 1, ["--workers", str(workers)])
+
+
 WAYS: dict[str, Callable[[Path, Path, int], float]] = {
-    "one run with --workers N": lambda lake, cache, n: judge(lake, cache, 1, ["--workers", str(n)]),
+    "one run with --workers N": judge_in_one_run,
     "N runs of one lake": lambda lake, cache, n: judge(lake, cache, n, []),
     "one run on N Ray nodes": judge_on_ray,
 }
@@ -197,7 +202,10 @@ def throughput(counts: list[int]) -> None:
             if run is judge_on_ray and not has_ray:
                 continue
             first = 0.0
+            cores = len(os.sched_getaffinity(0))
             for count in counts:
+                if run is judge_in_one_run and count > cores:
+                    continue
                 own = Path(tempfile.mkdtemp(dir=folder))
                 copy = Path(shutil.copytree(lake, own / "lake"))
                 took = run(copy, own / "cache", count)
