@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -37,43 +35,40 @@ class ForeignKeyValues:
 
     def keep_missing(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Look the values up, and keep those that are no key."""
+        found = self.find_missing(connection, _take_all(self.values))
+        self.missing.extend(found.chunks)
+
+    def find_missing(
+        self, connection: duckdb.DuckDBPyConnection, values: list[pa.Array]
+    ) -> pa.ChunkedArray:
+        """Return the distinct values that are no key, in order."""
         import pyarrow as pa
-
-        values = pa.chunked_array(_take_all(self.values), pa.string())
-        if len(values):
-            query = f"SELECT DISTINCT v FROM {self.build_missing('_values', values)}"
-            with _register(connection, "_values", values):
-                found = connection.execute(query).to_arrow_table()
-            self.missing.extend(found.column("v").chunks)
-
-    def build_missing(self, name: str, values: pa.ChunkedArray) -> str:
-        """Return SQL for the values in a table that are no key; may follow FROM."""
         import pyarrow.compute as pc
 
+        # DuckDB finds this variable by its name. A table that is registered would stay in memory
+        # until the transaction ends.
+        candidates = pa.table([pa.chunked_array(values, pa.string())], names=["v"])
+        if not candidates.num_rows:
+            return candidates.column("v")
         # The range lets DuckLake skip files by their statistics.
-        lowest, highest = (extreme.as_py() for extreme in pc.min_max(values).values())
+        lowest, highest = (one.as_py() for one in pc.min_max(candidates.column("v")).values())
         key = f'"{self.target.key[0]}"'
-        return (
-            f"{name} ANTI JOIN (SELECT {key} AS v FROM lake.{self.target.name} WHERE {key} "
-            f"BETWEEN {quote_values((lowest,))} AND {quote_values((highest,))}) USING (v)"
+        answer = connection.execute(
+            f"SELECT DISTINCT v FROM candidates ANTI JOIN (SELECT {key} AS v "
+            f"FROM lake.{self.target.name} WHERE {key} BETWEEN {quote_values((lowest,))} "
+            f"AND {quote_values((highest,))}) USING (v) ORDER BY v"
         )
+        return answer.to_arrow_table().column("v")
 
 
 def check_references(
     connection: duckdb.DuckDBPyConnection, foreign_keys: list[ForeignKeyValues]
 ) -> None:
     """Raise RowsRejected for the first column with a value that is no key of its target."""
-    import pyarrow as pa
-
     for foreign_key in foreign_keys:
-        values = pa.chunked_array(foreign_key.missing, pa.string())
-        if not len(values):
-            continue
-        query = f"SELECT DISTINCT v FROM {foreign_key.build_missing('_values', values)}"
-        with _register(connection, "_values", values):
-            missing = connection.execute(f"{query} ORDER BY v").fetchall()
+        missing = foreign_key.find_missing(connection, foreign_key.missing).to_pylist()
         if missing:
-            raise _find_dangling(connection, foreign_key, [str(value) for (value,) in missing])
+            raise _find_dangling(connection, foreign_key, [str(value) for value in missing])
 
 
 def _find_dangling(
@@ -111,20 +106,6 @@ def _list_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if 2 * pc.count_distinct(some).as_py() > len(some):
         return copy_values(flat.drop_null())
     return pa.chunked_array([pc.unique(flat).drop_null()])
-
-
-@contextmanager
-def _register(
-    connection: duckdb.DuckDBPyConnection, name: str, values: pa.ChunkedArray
-) -> Generator[None]:
-    """Make values visible to queries, as the column v of a table."""
-    import pyarrow as pa
-
-    connection.register(name, pa.table([values], names=["v"]))
-    try:
-        yield
-    finally:
-        connection.unregister(name)
 
 
 def _take_all(items: list[pa.Array]) -> list[pa.Array]:
