@@ -148,6 +148,30 @@ def test_a_load_that_fails_late_leaves_nothing(writer: store.Writer, place: int)
     _loads_afterwards(writer)
 
 
+def test_the_memory_of_a_load_does_not_grow_with_its_rows(writer: store.Writer) -> None:
+    """References of earlier chunks are let go, though the transaction is the same."""
+    kernels = [builders.kernel(code=f"n = {n}\n") for n in range(CHUNK)]
+    writer.append({**BASE, "kernels": kernels}, "base")
+    chunk = bundle.conform(
+        catalog.load().table("evaluations"),
+        [JUDGED | {"kernel_id": one["kernel_id"], "evaluation_id": "e"} for one in kernels],
+    )
+    at = chunk.schema.get_field_index("evaluation_id")
+    held: list[int] = []
+
+    def read() -> Iterator[pa.RecordBatch]:
+        for number in range(40):
+            held.append(pa.total_allocated_bytes())
+            rows = pa.array([f"e{number}-{n}" for n in range(CHUNK)])
+            yield from chunk.set_column(at, "evaluation_id", rows).to_batches(BATCH)
+
+    rows = pa.RecordBatchReader.from_batches(chunk.schema, read())
+    writer.load({"evaluations": rows}, "many", bundle_id="load")
+    assert _count(writer, "evaluations") == 40 * CHUNK
+    size = chunk.column("kernel_id").nbytes
+    assert max(held[30:]) - max(held[:10]) < 5 * size
+
+
 @pytest.mark.repeats(run=1)
 @LATE
 def test_an_error_of_the_source_is_the_one_that_is_raised(writer: store.Writer, place: int) -> None:
