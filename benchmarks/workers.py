@@ -6,8 +6,8 @@ Both sides import the same trivial candidate, make its module and call it once o
 The fresh interpreter has no sandbox, no judge and no checks. Rounds alternate; the table shows
 medians. Then `evaluators run` judges the same third of the starter suite with each number of
 judges, each time in a new lake and without builds: one run with --workers N, N runs of one lake,
-and one run on a Ray cluster of N nodes where Ray is installed. Judges that share a core slow each
-other down.
+and one run on a Ray cluster of N nodes where Ray is installed. Each of N runs and each Ray node is
+bound to one core, like a host of its own. Judges that share a core slow each other down.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -128,18 +129,31 @@ def _time(action: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def judge(lake: Path, cache: Path, runs: int, options: list[str]) -> float:
-    """Start this many runs on one lake; return the seconds until the last one ends."""
+@contextmanager
+def use_core(number: int) -> Generator[None]:
+    """Bind the processes that are started meanwhile to one core."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {sorted(cores)[number % len(cores)]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def judge(lake: Path, cache: Path, options: list[str], hosts: int = 0) -> float:
+    """Start a run, or one on each of some hosts; return the seconds until the last one ends."""
     line = [
         *(sys.executable, "-m", "evaluators", "run", "--lake", str(lake), "--device", "cpu"),
         *("--where", SAMPLE, "--calls", "8", "--no-robustness", "--no-diagnosis", *options),
     ]
     env = {**os.environ, "FLYWHEEL_CACHE": str(cache), "RAY_USAGE_STATS_ENABLED": "0"}
     begin = time.perf_counter()
-    started = [
-        subprocess.Popen(line, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        for _ in range(runs)
-    ]
+    started: list[subprocess.Popen[bytes]] = []
+    for number in range(max(1, hosts)):
+        with use_core(number) if hosts else nullcontext():
+            started.append(
+                subprocess.Popen(line, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            )
     for one in started:
         _, said = one.communicate()
         if one.returncode:
@@ -151,23 +165,24 @@ def judge_on_ray(lake: Path, cache: Path, nodes: int) -> float:
     """Return the seconds of one run on a local Ray cluster with this many one-core nodes."""
     cluster_utils = importlib.import_module("ray.cluster_utils")
     node = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
-    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=node)
+    cluster = cluster_utils.Cluster()
     try:
-        for _ in range(nodes - 1):
-            cluster.add_node(**node)
-        return judge(lake, cache, 1, ["--ray", cluster.address, "--workers", str(nodes)])
+        for number in range(nodes):
+            with use_core(number):
+                cluster.add_node(**node)
+        return judge(lake, cache, ["--ray", cluster.address, "--workers", str(nodes)])
     finally:
         cluster.shutdown()
 
 
 def judge_in_one_run(lake: Path, cache: Path, workers: int) -> float:
     """Return the seconds of one run with this many judges, each of which needs a core."""
-    return judge(lake, cache, 1, ["--workers", str(workers)])
+    return judge(lake, cache, ["--workers", str(workers)])
 
 
 WAYS: dict[str, Callable[[Path, Path, int], float]] = {
     "one run with --workers N": judge_in_one_run,
-    "N runs of one lake": lambda lake, cache, n: judge(lake, cache, n, []),
+    "N runs of one lake": lambda lake, cache, n: judge(lake, cache, [], hosts=n),
     "one run on N Ray nodes": judge_on_ray,
 }
 
