@@ -73,7 +73,6 @@ class Bench:
         self._environment: dict[str, str] = {}
         self._task_server = ForkServer(self._setup.template)  # the first that is needed
         self._baseline_servers: list[ForkServer] = []
-        # Torch is imported while the caller is still looking for its first candidate.
         self.candidates = CandidateStarter(self._setup, builds)
         """Starts the candidates' workers."""
         self._side = ThreadPoolExecutor(2, "bench")
@@ -283,9 +282,10 @@ class Bench:
                 self.end_baselines()
 
     def warm_up(self, names: Sequence[str] = ("eager",)) -> None:
-        """Start the fork servers of some baselines."""
+        """Start the fork servers of some baselines, with torch imported once for all servers."""
         while len(self._baseline_servers) < 2 + count_own_processes(self.device, names):
             server = start_server(self.device, names, self._setup.template, self._environment)
+            server.begin()
             self._baseline_servers.append(server)
 
     def _start_reference_workers(

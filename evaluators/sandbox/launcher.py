@@ -61,25 +61,22 @@ class ForkServer:
         environment: Mapping[str, str] | None = None,
         warm: Sequence[str] = ("triton",),
     ) -> None:
-        """Begin to start it.
+        """Prepare to start it; `begin` or the first worker starts it.
 
         Args:
             template: The process to fork it from.
             environment: Variables to add to those of the template.
             warm: Modules that it imports before it forks workers.
-
-        Raises:
-            SandboxFailed: it cannot be started.
         """
         self._template = template
+        self._warm = warm
         self.marker = secrets.token_hex(isolation.MARK_BYTES)
         """Value of an environment variable that only its workers inherit."""
         self.scratch = tempfile.mkdtemp(prefix="flywheel-")
         """Folder of the workers' folders."""
-        self._control, theirs = messages.make_pair()
-        folders = {"HOME": self.scratch, "TMPDIR": self.scratch}
-        with theirs:
-            template.fork(self.marker, theirs, {**folders, **(environment or {})}, warm)
+        self._environment = {"HOME": self.scratch, "TMPDIR": self.scratch, **(environment or {})}
+        self._control, self._theirs = messages.make_pair()
+        self._has_begun = False
         self.pid = 0
         """Its process number, known once `wait_ready` returns."""
         self.limits: list[str] = []
@@ -94,7 +91,7 @@ class ForkServer:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process is running or about to start."""
+        """Whether the process is running, or has not yet been started."""
         return not self._has_ended(0)
 
     def _has_ended(self, limit_s: float) -> bool:
@@ -105,8 +102,16 @@ class ForkServer:
         ends.register(self._control, 0)  # tells only of a channel that is closed
         return bool(ends.poll(limit_s * 1000))
 
+    def begin(self) -> None:
+        """Begin to start the process, unless that is done. Raises SandboxFailed."""
+        if not self._has_begun:
+            self._has_begun = True
+            with self._theirs:
+                self._template.fork(self.marker, self._theirs, self._environment, self._warm)
+
     def wait_ready(self) -> None:
         """Wait until the process can fork workers. Raises SandboxFailed if it does not start."""
+        self.begin()
         if not self.limits:
             ready = self.receive(_START_LIMIT_S)
             self.pid, self.limits, self.missing = ready["pid"], ready["limits"], ready["missing"]
@@ -187,6 +192,7 @@ class ForkServer:
 
     def close(self) -> None:
         """End the fork server and everything below it."""
+        self._theirs.close()
         with contextlib.suppress(OSError):  # it has ended
             self._control.shutdown(socket.SHUT_WR)
         if not self.limits:

@@ -111,11 +111,13 @@ class Template:
 
     @property
     def has_started(self) -> bool:
-        """Whether it has imported torch, or has ended."""
-        return bool(select.select([self._control], [], [], 0)[0])
+        """Whether it has imported torch, or has ended since."""
+        return self._process is not None and bool(select.select([self._control], [], [], 0)[0])
 
     def kill(self, marker: str) -> None:
         """Kill a fork server. Where the template has ended, the fork server has as well."""
+        if self._process is None:
+            return
         with contextlib.suppress(messages.Closed):
             messages.send(self._control, {"do": "kill", "marker": marker})
 

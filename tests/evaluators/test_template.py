@@ -33,6 +33,8 @@ def test_fork_servers_are_forks_with_a_mark_and_a_session_of_their_own(
 def test_what_nobody_has_waited_for_ends_at_once() -> None:
     template = Template(1)
     with ForkServer(template) as started:
+        assert template.pid == 0
+        started.begin()
         pid = template.pid
     assert not template.has_started  # the end has not waited for the import of torch
     template.close()
