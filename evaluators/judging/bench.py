@@ -1,8 +1,8 @@
 """The bench: one device, the fork servers of its workers, and the task at hand.
 
 One fork server runs the task for the judge, one runs candidates, and at least two run the baselines
-(`judging.baseline_workers`). The baselines outlive the candidates of their task, so that each is
-compiled once.
+(`judging.baseline_workers`). All are forks of one template. The baselines outlive the candidates of
+their task, so that each is compiled once.
 """
 
 from __future__ import annotations
