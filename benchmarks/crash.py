@@ -176,6 +176,7 @@ def read(url: str, notes: Path, stop: Path) -> None:
     location = Location.of(url)
     with open(notes, "ab", 0) as noted:
         while not stop.exists():
+            time.sleep(random.uniform(0, 1))
             try:
                 with store.open(url) as lake:
                     noted.write(watch_snapshot(lake).encode())
@@ -203,7 +204,7 @@ def maintain(url: str, notes: Path, stop: Path) -> None:
     location = Location.of(url)
     with open(notes, "ab", 0) as noted:
         while not stop.exists():
-            time.sleep(random.uniform(0, 1))
+            time.sleep(random.uniform(0, 2))
             try:
                 maintenance.compact(location)
                 expired = maintenance.expire(location, EXPIRED_AGE).expired

@@ -31,6 +31,7 @@ import torch
 import store
 from evaluators.sandbox import isolation
 from evaluators.sandbox.launcher import ForkServer, Limits
+from evaluators.sandbox.template import Template
 from evaluators.sandbox.trial import is_possible
 from evaluators.sandbox.wall_trials import find_available_walls
 from evaluators.worker.handle import Deadlines, Sizes, WorkerHandle, start_worker
@@ -246,7 +247,11 @@ def main() -> None:
     rounds = given.rounds
     torch.set_num_threads(1)
     seconds: dict[str, list[float]] = {}
-    with tempfile.TemporaryDirectory() as folder, ForkServer(1) as fork_server:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Template(1) as template,
+        ForkServer(template) as fork_server,
+    ):
         find_available_walls([], folder, gpu=False)  # paths are found once, as in a fork server
         Path(folder, "kernel.py").write_text(CANDIDATE)
         begin = time.perf_counter()

@@ -458,13 +458,24 @@ def test_what_an_endpoint_says_is_escaped(folder: Path, tmp_path: Path) -> None:
 def test_a_candidate_and_a_task_cannot_write_a_verdict(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "candidate.py").write_text(CANDIDATE)
     (tmp_path / "task.py").write_text(TASK)
-    (tmp_path / "wrong.py").write_text(f"raise ValueError({EVIL!r})\n")
-    check = ["evaluators", "check", str(tmp_path / "candidate.py"), "--device", "cpu", "--task"]
-    code, out, err = run_command(folder, [*check, str(tmp_path / "task.py")])
+    before = store.open(str(folder / "lake")).snapshot
+    code, out, err = check_candidate(folder, tmp_path / "candidate.py", tmp_path / "task.py")
     assert code == 1, err
     assert re.match(r"candidate\.py on .*: crash \(", out), out
     assert find_unseemly(out) == find_unseemly(err) == []
     assert "  | " in out
-    code, out, err = run_command(folder, [*check, str(tmp_path / "wrong.py")])
+    assert store.open(str(folder / "lake")).snapshot == before
+
+
+@pytest.mark.slow
+def test_a_task_that_fails_cannot_write_a_verdict(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "candidate.py").write_text(CANDIDATE)
+    (tmp_path / "wrong.py").write_text(f"raise ValueError({EVIL!r})\n")
+    code, out, err = check_candidate(folder, tmp_path / "candidate.py", tmp_path / "wrong.py")
     assert code == 1
     assert find_unseemly(out) == find_unseemly(err) == []
+
+
+def check_candidate(folder: Path, candidate: Path, task: Path) -> tuple[int, str, str]:
+    words = ["evaluators", "check", str(candidate), "--device", "cpu", "--task", str(task)]
+    return run_command(folder, words)

@@ -22,6 +22,7 @@ from evaluators.judging.comparison.outputs import compare
 from evaluators.references.task import Reference, ReferenceFailed
 from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox.launcher import ForkServer, Limits
+from evaluators.sandbox.template import Template
 from evaluators.worker import baselines as implementations
 from evaluators.worker.handle import Deadlines, Manner, Sample, Sizes, WorkerHandle
 from store.errors import SandboxFailed
@@ -111,7 +112,7 @@ def count_own_processes(device: str, names: Sequence[str]) -> int:
 
 
 def start_server(
-    device: str, names: Sequence[str], threads: int, environment: Mapping[str, str]
+    device: str, names: Sequence[str], template: Template, environment: Mapping[str, str]
 ) -> ForkServer:
     """Start a fork server for the workers of some baselines."""
     is_compiling = device == "cuda" and any(
@@ -120,7 +121,7 @@ def start_server(
         if name in names
     )
     imports = _COMPILERS if is_compiling else ()
-    return ForkServer(threads, {**_COMPILER_ENVIRONMENT, **environment}, imports)
+    return ForkServer(template, {**_COMPILER_ENVIRONMENT, **environment}, imports)
 
 
 def load_task(worker: WorkerHandle, axes: Mapping[str, Any], arguments: list[Any]) -> None:

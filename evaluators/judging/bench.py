@@ -1,8 +1,8 @@
 """The bench: one device, the fork servers of its workers, and the task at hand.
 
 One fork server runs the task for the judge, one runs candidates, and at least two run the baselines
-(`judging.baseline_workers`). The baselines outlive the candidates of their task, so that each is
-compiled once.
+(`judging.baseline_workers`). All are forks of one template. The baselines outlive the candidates of
+their task, so that each is compiled once.
 """
 
 from __future__ import annotations
@@ -71,9 +71,8 @@ class Bench:
         self.clocks = fingerprint.Clocks(device)
         self._setup = WorkerSetup(device)
         self._environment: dict[str, str] = {}
-        self._task_server = ForkServer(self._setup.threads)  # the first that is needed
+        self._task_server = ForkServer(self._setup.template)  # the first that is needed
         self._baseline_servers: list[ForkServer] = []
-        # They import torch while the caller is still looking for its first candidate.
         self.candidates = CandidateStarter(self._setup, builds)
         """Starts the candidates' workers."""
         self._side = ThreadPoolExecutor(2, "bench")
@@ -105,6 +104,7 @@ class Bench:
         for server in self._baseline_servers:
             server.close()
         self.candidates.close()
+        self._setup.template.close()
 
     @property
     def sandbox_level(self) -> str:
@@ -138,7 +138,7 @@ class Bench:
             self._end_reference()
             if not self._task_server.is_alive:
                 self._task_server.close()
-                self._task_server = ForkServer(self._setup.threads, self._environment)
+                self._task_server = ForkServer(self._setup.template, self._environment)
             self._reference = Reference(
                 code,
                 axes,
@@ -212,7 +212,7 @@ class Bench:
             self._environment = {isolation.WITHOUT: ",".join(parts)} if parts else {}
             self.candidates.restart(self._environment)
             self._task_server.close()
-            self._task_server = ForkServer(self._setup.threads, self._environment)
+            self._task_server = ForkServer(self._setup.template, self._environment)
             fault = self.find_device_fault()
         if fault is not None:
             self.close()
@@ -282,9 +282,10 @@ class Bench:
                 self.end_baselines()
 
     def warm_up(self, names: Sequence[str] = ("eager",)) -> None:
-        """Start the fork servers of some baselines; they import torch side by side."""
+        """Start the fork servers of some baselines, with torch imported once for all servers."""
         while len(self._baseline_servers) < 2 + count_own_processes(self.device, names):
-            server = start_server(self.device, names, self._setup.threads, self._environment)
+            server = start_server(self.device, names, self._setup.template, self._environment)
+            server.begin()
             self._baseline_servers.append(server)
 
     def _start_reference_workers(

@@ -21,7 +21,7 @@ class CandidateStarter:
         self._builds = builds
         self._environment: dict[str, str] = {}
         self._expected: tuple[Mapping[str, str], StartedWorker] | None = None
-        self.server = ForkServer(setup.threads)
+        self.server = ForkServer(setup.template)
         """The process that forks them."""
 
     def close(self) -> None:
@@ -34,7 +34,7 @@ class CandidateStarter:
         """Fork from a new process with these variables."""
         self.server.close()
         self._environment = dict(environment)
-        self.server = ForkServer(self._setup.threads, self._environment)
+        self.server = ForkServer(self._setup.template, self._environment)
 
     def expect(self, files: Mapping[str, str], task: tuple[str, str], limits: Limits) -> None:
         """Begin to start a candidate that `start` will prepare. Raises SandboxFailed.

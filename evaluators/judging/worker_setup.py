@@ -10,6 +10,7 @@ from evaluators.device import fingerprint
 from evaluators.device.cache_flush import CacheFlush, compute_flush_bytes
 from evaluators.judging.case import Policy
 from evaluators.sandbox.launcher import ForkServer, Limits
+from evaluators.sandbox.template import Template
 from evaluators.worker.builds.cache import Build
 from evaluators.worker.handle import Deadlines, Sizes, StartedWorker, WorkerHandle, start_worker
 
@@ -21,6 +22,8 @@ class WorkerSetup:
         self.device = device
         self.threads = fingerprint.count_threads()
         """Number of threads of loops, in the workers and in this process."""
+        self.template = Template(self.threads)
+        """The process of which the fork servers of the workers are forks."""
         self.policy: Policy = "torch_default"
         """Policy that sets the flags of workers started from here on."""
         torch.set_num_threads(self.threads)

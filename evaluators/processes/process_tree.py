@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterable
 
 _SWEEP_LIMIT_S = 5.0
 _LOOK_S = 0.002
@@ -39,22 +38,17 @@ def find_descendants(root: int) -> set[int]:
     return set(count_threads_below(root))
 
 
-def end_descendants(spared: Iterable[int] = ()) -> None:
+def end_descendants() -> None:
     """Kill and reap every process below this one, including those in other sessions.
 
-    This process has to be a subreaper, so that orphans become its children. Processes in `spared`
-    stay, with everything that they have forked.
+    This process has to be a subreaper, so that orphans become its children.
     """
     until = time.monotonic() + _SWEEP_LIMIT_S
-    kept = set(spared)
     with contextlib.suppress(ChildProcessError):
         while time.monotonic() < until:
-            found = find_descendants(os.getpid()) - kept.union(*map(find_descendants, kept))
-            for pid in found:
+            for pid in find_descendants(os.getpid()):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             while os.waitpid(-1, os.WNOHANG)[0]:
                 continue
-            if kept and not found:
-                return
             time.sleep(_LOOK_S)

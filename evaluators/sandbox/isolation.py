@@ -29,6 +29,10 @@ from evaluators.sandbox.paths import (
 )
 from evaluators.sandbox.trial import find_failure, is_possible
 
+MARKER = "FLYWHEEL_FORK_SERVER"
+"""Environment variable of which each fork server and its workers have a value of their own."""
+MARK_BYTES = 16
+"""Bytes of such a value, which is written in hexadecimal digits."""
 WITHOUT = "FLYWHEEL_WITHOUT"
 """Environment variable that names, with commas, the walls that a fork server leaves out."""
 
@@ -110,8 +114,8 @@ def end_helpers() -> None:
             time.sleep(_LOOK_S)
 
 
-def begin_fork_server(enclosures: str, requests: str) -> None:
-    """Put up the walls that a fork server shares with its workers, before it imports torch.
+def begin_template(enclosures: str, requests: str) -> None:
+    """Put up the walls that fork servers share with their workers, before torch is imported.
 
     Args:
         enclosures: Namespaces that the judge has made, with commas.

@@ -1,4 +1,4 @@
-"""Starts worker processes: fork servers, their environment, and the limits of a worker.
+"""Starts worker processes: fork servers, and the limits of a worker.
 
 Every worker is forked from a warm fork server, never from a process that holds the lake. It gets a
 white-listed environment, a fresh directory, a session of its own, resource limits, no new
@@ -13,8 +13,7 @@ import os
 import secrets
 import select
 import signal
-import subprocess
-import sys
+import socket
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,35 +24,12 @@ from evaluators.processes import messages
 from evaluators.processes.freezer import open_freezer
 from evaluators.sandbox import isolation
 from evaluators.sandbox.folders import OpenFolder, remove_folder, write_files
+from evaluators.sandbox.template import Template
 from evaluators.sandbox.worker_process import WorkerProcess
 from store.errors import SandboxFailed
 
-_PACKAGE = str(Path(__file__).resolve().parent.parent / "__init__.py")
-_MARKER = "FLYWHEEL_FORK_SERVER"
 _START_LIMIT_S = 120.0
 _END_LIMIT_S = 60.0
-_MOST_JOBS = 32  # each is about five processes of a compiler
-# The package is loaded by its path, because its parent folder may hold a lake and must not be
-# listed. The process exits without Python's cleanup, which takes a while once torch is loaded.
-_START = """
-import importlib.util, os, sys
-spec = importlib.util.spec_from_file_location("evaluators", sys.argv[1])
-sys.modules["evaluators"] = importlib.util.module_from_spec(spec)
-from evaluators.sandbox import isolation
-isolation.begin_fork_server(*sys.argv[4:6])
-from evaluators.worker.fork_server import main
-main(int(sys.argv[2]), sys.argv[3])
-isolation.end_helpers()
-os._exit(0)
-"""
-_PASSED_ON = (
-    "CUDA_VISIBLE_DEVICES",
-    "CUDA_HOME",
-    "LD_LIBRARY_PATH",
-    "TORCH_CUDA_ARCH_LIST",
-    "CC",
-    "CXX",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,45 +53,35 @@ class Limits:
 
 
 class ForkServer:
-    """A warm process that forks workers, one at a time. Use it as a context manager.
-
-    It imports torch and the modules `warm` before it forks.
-    """
+    """A warm process that forks workers, one at a time. Use it as a context manager."""
 
     def __init__(
         self,
-        threads: int,
+        template: Template,
         environment: Mapping[str, str] | None = None,
         warm: Sequence[str] = ("triton",),
     ) -> None:
-        self._threads = threads
-        self._given = dict(environment or {})
-        self.marker = secrets.token_hex(16)
+        """Prepare to start it; `begin` or the first worker starts it.
+
+        Args:
+            template: The process to fork it from.
+            environment: Variables to add to those of the template.
+            warm: Modules that it imports before it forks workers.
+        """
+        self._template = template
+        self._warm = warm
+        self.marker = secrets.token_hex(isolation.MARK_BYTES)
         """Value of an environment variable that only its workers inherit."""
         self.scratch = tempfile.mkdtemp(prefix="flywheel-")
         """Folder of the workers' folders."""
-        self._control, theirs = messages.make_pair()
-        self._process = subprocess.Popen(
-            [
-                *(sys.executable, "-I", "-u", "-c", _START, _PACKAGE, str(theirs.fileno())),
-                ",".join(warm),
-                ",".join(isolation.inherited),
-                str(isolation.mounts.fileno()) if isolation.mounts is not None else "",
-            ],
-            env=self._environment(),
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno(), *_list_mount_fds()],
-            start_new_session=True,
-        )
-        theirs.close()
+        self._environment = {"HOME": self.scratch, "TMPDIR": self.scratch, **(environment or {})}
+        self._control, self._theirs = messages.make_pair()
+        self._has_begun = False
+        self.pid = 0
+        """Its process number, known once `wait_ready` returns."""
         self.limits: list[str] = []
         self.missing: dict[str, str] = {}
         """Walls that it cannot put up, each with the reason; known once `wait_ready` returns."""
-        self.helpers: list[int] = []
-        """Processes below it that live as long as it does and run no foreign code."""
 
     def __enter__(self) -> Self:
         return self
@@ -125,25 +91,30 @@ class ForkServer:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process is running."""
-        return self._process.poll() is None
+        """Whether the process is running, or has not yet been started."""
+        return not self._has_ended(0)
 
-    @property
-    def pid(self) -> int:
-        """Its process number."""
-        return self._process.pid
+    def _has_ended(self, limit_s: float) -> bool:
+        """Whether the channel is closed, here or by every process that has its other end."""
+        if self._control.fileno() < 0:
+            return True
+        ends = select.poll()
+        ends.register(self._control, 0)  # tells only of a channel that is closed
+        return bool(ends.poll(limit_s * 1000))
 
-    @property
-    def exit_code(self) -> int | None:
-        """Exit code of the process, -n after signal n; None while it runs."""
-        return self._process.returncode
+    def begin(self) -> None:
+        """Begin to start the process, unless that is done. Raises SandboxFailed."""
+        if not self._has_begun:
+            self._has_begun = True
+            with self._theirs:
+                self._template.fork(self.marker, self._theirs, self._environment, self._warm)
 
     def wait_ready(self) -> None:
-        """Wait until the process has imported torch. Raises SandboxFailed if it does not."""
+        """Wait until the process can fork workers. Raises SandboxFailed if it does not start."""
+        self.begin()
         if not self.limits:
             ready = self.receive(_START_LIMIT_S)
-            self.limits, self.missing = ready["limits"], ready["missing"]
-            self.helpers = ready["helpers"]
+            self.pid, self.limits, self.missing = ready["pid"], ready["limits"], ready["missing"]
 
     def receive(self, limit_s: float) -> dict[str, Any]:
         """Return the next message of the fork server. Raises SandboxFailed when there is none."""
@@ -221,35 +192,17 @@ class ForkServer:
 
     def close(self) -> None:
         """End the fork server and everything below it."""
-        self._control.close()
+        self._theirs.close()
+        with contextlib.suppress(OSError):  # it has ended
+            self._control.shutdown(socket.SHUT_WR)
         if not self.limits:
-            self._process.kill()  # without a worker, it would notice the end only after its imports
-        try:
-            self._process.wait(_END_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self._template.kill(self.marker)  # it would notice the end only after its imports
+        if (self.limits or self._template.has_started) and not self._has_ended(_END_LIMIT_S):
+            self._template.kill(self.marker)
+            self._has_ended(_END_LIMIT_S)
+        self._control.close()
         _kill_marked(self.marker)
         remove_folder(Path(self.scratch))
-
-    def _environment(self) -> dict[str, str]:
-        """Return the white-listed variables; the rest of our environment is not passed on."""
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-        kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-        threads = str(self._threads)
-        return kept | {
-            "PATH": path,
-            "LANG": "C.UTF-8",
-            "HOME": self.scratch,
-            "TMPDIR": self.scratch,
-            "OMP_NUM_THREADS": threads,
-            "MKL_NUM_THREADS": threads,
-            # Threads that spin while they wait take the cores from the threads that compute.
-            "OMP_WAIT_POLICY": "PASSIVE",
-            "MAX_JOBS": str(min(_MOST_JOBS, len(os.sched_getaffinity(0)))),
-            _MARKER: self.marker,
-            **self._given,
-        }
 
 
 def _make_environment(directory: Path, build: Path | None) -> dict[str, str]:
@@ -265,13 +218,9 @@ def _make_environment(directory: Path, build: Path | None) -> dict[str, str]:
     return private if build is None else {**private, "TORCH_EXTENSIONS_DIR": str(build)}
 
 
-def _list_mount_fds() -> list[int]:
-    return [] if isolation.mounts is None else [isolation.mounts.fileno()]
-
-
 def _kill_marked(marker: str) -> None:
     """Kill every process that was started with the fork server's mark in its environment."""
-    mark = f"{_MARKER}={marker}".encode()
+    mark = f"{isolation.MARKER}={marker}".encode()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             with contextlib.suppress(OSError):

@@ -19,26 +19,31 @@ from evaluators.sandbox.trial import (
 )
 
 
-def find_available_walls(enclosures: Iterable[str], scratch: str, *, gpu: bool) -> list[str]:
+def find_available_walls(
+    enclosures: Iterable[str], scratch: str, *, gpu: bool, left_out: Iterable[str] = ()
+) -> list[str]:
     """Return the walls that can be put up around a worker here; `isolation.missing` has the rest.
 
     Args:
         enclosures: Namespaces that this process is in already.
         scratch: A writable folder.
         gpu: Whether workers use a GPU.
+        left_out: Walls that are not tried.
     """
     find_readable_paths()  # cached here, before the forks that need it
-    return _Trials(set(enclosures), scratch, gpu=gpu).run()
+    return _Trials(set(enclosures), scratch, gpu=gpu, left_out=set(left_out)).run()
 
 
 class _Trials:
     """Tries the walls in their order, since later ones rest on earlier ones."""
 
-    def __init__(self, enclosures: set[str], scratch: str, *, gpu: bool) -> None:
+    def __init__(
+        self, enclosures: set[str], scratch: str, *, gpu: bool, left_out: set[str]
+    ) -> None:
         self._enclosures = enclosures
         self._scratch = scratch
         self._gpu = gpu
-        self._left_out = set(os.environ.get(isolation.WITHOUT, "").split(","))
+        self._left_out = left_out
         self._parent = os.getpid()
         self._found: list[str] = []
 

@@ -24,6 +24,7 @@ from evaluators.processes.messages import Malformed
 from evaluators.references.weight_seed import WEIGHT_SEED
 from evaluators.sandbox.failures import Failed, explain_end, explain_error, explain_timeout
 from evaluators.sandbox.launcher import ForkServer, Limits
+from evaluators.sandbox.template import Template
 from evaluators.sandbox.worker_process import Died, TimedOut
 from evaluators.worker.builds.cache import Build, Builds
 
@@ -64,6 +65,9 @@ class Builder:
         self._builds = builds
         self._arch = arch
         self._cores = cores
+        hidden = {"CUDA_VISIBLE_DEVICES": "", "MAX_JOBS": str(len(cores))}
+        built_for = {} if arch is None else {"TORCH_CUDA_ARCH_LIST": arch}
+        self._template = Template(1, {**hidden, **built_for})
         self._fork_server: ForkServer | None = None
 
     def __enter__(self) -> Self:
@@ -72,6 +76,7 @@ class Builder:
     def __exit__(self, *_: object) -> None:
         if self._fork_server is not None:
             self._fork_server.close()
+        self._template.close()
 
     def build(self, case: Mapping[str, Any]) -> dict[str, Any]:
         """Compile the extensions that importing and constructing a candidate builds.
@@ -187,11 +192,9 @@ class Builder:
         if self._fork_server is None or not self._fork_server.is_alive:
             if self._fork_server is not None:
                 self._fork_server.close()
-            hidden = {"CUDA_VISIBLE_DEVICES": "", "MAX_JOBS": str(len(self._cores))}
-            arch = {} if self._arch is None else {"TORCH_CUDA_ARCH_LIST": self._arch}
             # Of this thread, and hence of the processes that it starts.
             os.sched_setaffinity(0, self._cores)
-            self._fork_server = ForkServer(1, {**hidden, **arch})
+            self._fork_server = ForkServer(self._template)
         return self._fork_server
 
 

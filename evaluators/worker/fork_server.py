@@ -1,8 +1,9 @@
 """A warm process that has imported torch and forks one worker at a time.
 
-Importing torch takes seconds, forking a process that has it takes milliseconds. The fork server
-never runs code of a candidate, never touches CUDA, and has only the modules of a worker loaded: no
-task, no reference, no store. `keeper` describes the three forks that make a worker.
+Importing torch takes seconds, forking a process that has it takes milliseconds. The fork server is
+itself a fork of the `template`. It never runs code of a candidate, never touches CUDA, and has only
+the modules of a worker loaded: no task, no reference, no store. `keeper` describes the three forks
+that make a worker.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
-from evaluators.processes import allocator, cgroup, messages
+from evaluators.processes import cgroup, messages
 from evaluators.processes.memory_group import MemoryGroup, try_limit
 from evaluators.processes.process_tree import end_descendants
 from evaluators.sandbox import isolation
@@ -34,31 +37,26 @@ _SHM = "/dev/shm"
 _KILLED = {"code": -signal.SIGKILL, "peak_memory_bytes": None, "strays": 0, "excess": None}
 
 
-def main(control_fd: int, warm: str) -> None:
+def main(control: socket.socket, warm: Sequence[str]) -> None:
     """Serve start and kill requests of the judge until it closes the channel.
 
-    `warm` names, with commas, modules to import for the workers.
+    `warm` names modules to import for the workers.
     """
-    allocator.reuse_memory()
     gpu = isolation.has_gpu()
-    enclosures = isolation.inherited
-    walls = find_available_walls(enclosures, os.environ["TMPDIR"], gpu=gpu)
-    walls += _find_available_groups()
+    walls = [*isolation.inherited, *find_walls(os.environ.get(isolation.WITHOUT, ""))]
     privileges.adopt_orphans()
-    privileges.hide_memory()
     sys.dont_write_bytecode = True  # a worker's directory holds only what it was given
-    for module in filter(None, warm.split(",")):
+    for module in warm:
         with contextlib.suppress(Exception):  # Triton, for one, is not everywhere
             importlib.import_module(module)
     gc.collect()
     gc.freeze()  # a collection in a worker would copy every page that it shares with this process
-    control = socket.socket(fileno=control_fd)
     messages.send(
         control,
         {
-            "limits": [*_ALWAYS, "not_dumpable", *enclosures, *walls],
+            "pid": os.getpid(),
+            "limits": [*_ALWAYS, "not_dumpable", *walls],
             "missing": isolation.missing,
-            "helpers": isolation.helpers,
         },
     )
     with contextlib.suppress(messages.Closed):
@@ -66,7 +64,7 @@ def main(control_fd: int, warm: str) -> None:
             order, fds = messages.receive_with_fds(control, _MOST_FDS)
             # A kill may arrive after the worker's own end.
             if order["do"] == "start":
-                _run_worker(control, order, fds, [*enclosures, *walls], gpu=gpu)
+                _run_worker(control, order, fds, walls, gpu=gpu)
 
 
 def _run_worker(
@@ -86,7 +84,7 @@ def _run_worker(
     with os.fdopen(reading, "rb") as reports:
         report = reports.readline()
     os.waitpid(keeper, 0)
-    end_descendants(isolation.helpers)
+    end_descendants()
     if memory is not None:
         memory.remove()
     if group is not None:
@@ -96,6 +94,18 @@ def _run_worker(
             with contextlib.suppress(OSError):
                 os.unlink(os.path.join(_SHM, name))
     messages.send(control, {"ended": _KILLED | json.loads(report or b"{}")})
+
+
+@cache
+def find_walls(left_out: str) -> list[str]:
+    """Return the walls that hold here, without some that are named with commas.
+
+    The template finds them once for all its fork servers.
+    """
+    gpu, names = isolation.has_gpu(), left_out.split(",")
+    scratch = os.environ["TMPDIR"]
+    walls = find_available_walls(isolation.inherited, scratch, gpu=gpu, left_out=names)
+    return walls + _find_available_groups()
 
 
 def _find_available_groups() -> list[str]:

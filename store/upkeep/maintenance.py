@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from store.errors import FlywheelError
 from store.lake import checksums
-from store.lake.attachment import attach, connect
+from store.lake.attachment import attach, connect, find_newest_snapshot
 from store.lake.checksums import hash_file
 from store.lake.data_files.files import NewFiles
 from store.lake.host.inlined_rows import wait_for_queries
@@ -23,6 +23,7 @@ from store.lake.location import FolderLocation, Location
 from store.lake.reader import Lake
 from store.lake.server.location import ServerLocation
 from store.lake.sql_files import read_sql
+from store.lake.stored_tables import read_stored_tables
 
 if TYPE_CHECKING:
     import duckdb
@@ -212,10 +213,11 @@ def _require_whole(connection: duckdb.DuckDBPyConnection, location: Location) ->
 
 def _flush(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
     """Write inlined rows to files, except the checksums of these."""
-    names = connection.execute("SELECT table_name FROM ducklake_table_info('lake')").fetchall()
+    # DuckLake takes milliseconds per column to plan the scan of a table without rows.
+    tables = read_stored_tables(connection, location, find_newest_snapshot(connection))
     calls = [
         f"CALL ducklake_flush_inlined_data('lake', table_name => '{name}')"
-        for (name,) in names
+        for name in tables
         if name != checksums.TABLE
     ]
     _call(connection, location, *calls, moves_rows=True)

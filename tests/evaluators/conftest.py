@@ -13,6 +13,7 @@ from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
 from evaluators.references.task import Reference
 from evaluators.sandbox.launcher import ForkServer
+from evaluators.sandbox.template import Template
 from evaluators.scheduling.prebuild import Builder, describe_toolchain
 from evaluators.worker.builds.cache import Builds
 
@@ -62,14 +63,14 @@ Judged = Callable[..., dict[str, Any]]
 class References:
     """Tasks on the processor, each in a worker of another fork server."""
 
-    def __init__(self, first: ForkServer) -> None:
-        self._first = first
-        self._free = [first]
+    def __init__(self, template: Template) -> None:
+        self._template = template
+        self._free: list[ForkServer] = []
         self._opened: list[tuple[Reference, ForkServer]] = []
 
     def __call__(self, code: str, axes: Mapping[str, Any] | None = None) -> Reference:
         """Start the worker of a task."""
-        fork_server = self._free.pop() if self._free else ForkServer(1)
+        fork_server = self._free.pop() if self._free else ForkServer(self._template)
         try:
             reference = Reference(code, axes or {}, "cpu", fork_server)
         except Exception:
@@ -86,11 +87,10 @@ class References:
             self._free.append(fork_server)
 
     def close(self) -> None:
-        """End the further fork servers as well."""
+        """End the fork servers as well."""
         self.end()
         for fork_server in self._free:
-            if fork_server is not self._first:
-                fork_server.close()
+            fork_server.close()
 
 
 class SharedBuilder(Builder):
@@ -117,17 +117,24 @@ def bench() -> Iterator[Bench]:
 
 
 @pytest.fixture(scope="session")
-def fork_server() -> Iterator[ForkServer]:
-    """Return a fork server that knows what this machine grants; one, as each imports torch."""
-    with ForkServer(1) as started:
+def template() -> Iterator[Template]:
+    """Return a template of fork servers."""
+    with Template(1) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def fork_server(template: Template) -> Iterator[ForkServer]:
+    """Return a fork server that knows what this machine grants."""
+    with ForkServer(template) as started:
         started.wait_ready()
         yield started
 
 
 @pytest.fixture(scope="session")
-def all_references(fork_server: ForkServer) -> Iterator[References]:
+def all_references(template: Template) -> Iterator[References]:
     """Return what starts the workers of tasks, for fixtures that last longer than a test."""
-    opened = References(fork_server)
+    opened = References(template)
     yield opened
     opened.close()
 

@@ -17,6 +17,7 @@ from evaluators.processes.process_tree import count_threads_below
 from evaluators.references import connection
 from evaluators.references.task import Reference, ReferenceFailed
 from evaluators.sandbox.launcher import ForkServer
+from evaluators.sandbox.template import Template
 from evaluators.scheduling.judges.process import JudgeProcess
 
 TASK = """
@@ -287,7 +288,9 @@ def test_state_passes_in_pages(fork_server: ForkServer) -> None:
         assert torch.equal(task.answer(inputs).value, inputs[0])
 
 
-def test_a_candidate_reaches_no_process_of_a_task(fork_server: ForkServer) -> None:
+def test_a_candidate_reaches_no_process_of_a_task(
+    template: Template, fork_server: ForkServer
+) -> None:
     """A candidate's worker finds the task's worker neither to read nor to signal nor to trace."""
     search = """
 import ctypes, json, os
@@ -313,9 +316,9 @@ raise ValueError(json.dumps(done))
 """
     if not {"landlock", "signal_scope", "seccomp"} <= set(fork_server.limits):
         pytest.skip("this machine has not the walls")
-    with ForkServer(1) as other, Reference(TASK, {}, "cpu", fork_server) as task:
+    with ForkServer(template) as other, Reference(TASK, {}, "cpu", fork_server) as task:
         assert task.pid is not None
-        inside = sorted({task.pid, *count_threads_below(fork_server.pid)})
+        inside = sorted({task.pid, template.pid, *count_threads_below(fork_server.pid)})
         text = TASK + search.format(pids=inside)
         with pytest.raises(ReferenceFailed) as caught:
             Reference(text, {}, "cpu", other).close()

@@ -404,6 +404,7 @@ def test_others_see_the_rows_of_a_long_run_before_its_end(
     assert stored[-1] == 3
 
 
+@pytest.mark.slow
 def test_check_judges_a_file_and_stores_nothing(lake_with_kernels: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(KERNEL.format("x * 2.5"))
@@ -425,18 +426,18 @@ def test_a_lake_or_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 
 def test_help_and_list_load_no_torch() -> None:
-    for arguments in (["--help"], ["run", "--help"], ["list"]):
-        code = (
-            "import sys\nfrom evaluators.cli import app\n"
-            f"sys.argv = ['evaluators', *{arguments!r}]\n"
-            "try:\n    app.main()\nexcept SystemExit as end:\n    assert not end.code, end\n"
-            "assert 'torch' not in sys.modules\n"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        assert "judge" in done.stdout.lower()
+    code = (
+        "import sys\nfrom evaluators.cli import app\n"
+        "for words in (['--help'], ['run', '--help'], ['list']):\n"
+        "    sys.argv = ['evaluators', *words]\n"
+        "    try:\n        app.main()\n    except SystemExit as end:\n        assert not end.code\n"
+        "    assert 'torch' not in sys.modules, words\n"
+        "    print('END OF', *words)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    pages = done.stdout.lower().split("end of")[:3]
+    assert ["judge" in page for page in pages] == [True] * 3
 
 
 def test_a_run_says_how_many_kernels_do_not_rank(capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,6 +31,7 @@ from evaluators.sandbox.failures import Failed
 from evaluators.sandbox.folders import remove_folder
 from evaluators.sandbox.launcher import ForkServer, Limits
 from evaluators.sandbox.linux import landlock, mounts, seccomp
+from evaluators.sandbox.template import Template
 from evaluators.sandbox.trial import find_failure, is_possible
 from evaluators.sandbox.worker_process import Ended
 from evaluators.scheduling.judges.process import JudgeProcess
@@ -172,10 +173,15 @@ print(json.dumps({{k: tried(f) for k, f in attempts.items()}}))
 
 
 def test_other_processes_cannot_be_looked_into(
-    attack: Attack, fork_server: ForkServer, require_walls: Callable[..., None]
+    attack: Attack,
+    template: Template,
+    fork_server: ForkServer,
+    require_walls: Callable[..., None],
 ) -> None:
     require_walls("landlock", "pid_namespace")
-    pids = [os.getpid(), fork_server.pid, *count_threads_below(fork_server.pid)]
+    below = count_threads_below(template.pid)
+    pids = [os.getpid(), template.pid, *below]
+    assert fork_server.pid in below
     answer = read_found(
         attack(
             TRY
@@ -194,7 +200,10 @@ print(json.dumps(found))
 
 
 def test_other_processes_cannot_be_signalled_or_throttled(
-    attack: Attack, fork_server: ForkServer, require_walls: Callable[..., None]
+    attack: Attack,
+    template: Template,
+    fork_server: ForkServer,
+    require_walls: Callable[..., None],
 ) -> None:
     require_walls("pid_namespace", "signal_scope")
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
@@ -204,7 +213,7 @@ def test_other_processes_cannot_be_signalled_or_throttled(
                 TRY
                 + f"""
 found = {{}}
-for pid in ({os.getpid()}, {fork_server.pid}, {other.pid}, os.getppid()):
+for pid in ({os.getpid()}, {template.pid}, {fork_server.pid}, {other.pid}, os.getppid()):
     found[f"kill {{pid}}"] = tried(lambda: os.kill(pid, 9) if pid > 1 else os.kill(pid, 0) or 1/0)
     found[f"pidfd {{pid}}"] = tried(
         lambda: signal.pidfd_send_signal(os.pidfd_open(pid), 9) if pid > 1 else 1/0)
@@ -571,7 +580,8 @@ sys.path[:0] = {sys.path!r}
 from pathlib import Path
 from evaluators.memory.sealed_file import create_sealed_file
 from evaluators.sandbox.launcher import ForkServer, Limits
-fork_server = ForkServer(1)
+from evaluators.sandbox.template import Template
+fork_server = ForkServer(Template(1))
 files = {{"kernel.py": ""}}
 setting = {{"device": "cpu", "threads": 1, "flush_bytes": 0}}
 limits = Limits(memory_bytes=None, file_bytes=1 << 20, open_files=64, cpu_s=60)
@@ -978,13 +988,6 @@ def test_what_stands_is_recorded(fork_server: ForkServer) -> None:
     assert len(fork_server.limits) == len(set(fork_server.limits))
 
 
-def test_a_fork_server_that_nobody_has_waited_for_ends_at_once() -> None:
-    started = ForkServer(1)
-    started.close()
-    # Killed, where one that is heard of ends by itself, after its imports.
-    assert started.exit_code == -signal.SIGKILL
-
-
 def test_a_wall_that_cannot_be_put_up_is_not_claimed() -> None:
     def fails() -> None:
         raise OSError
@@ -1093,8 +1096,10 @@ def test_groups_go_with_the_judge(ended_judge: SeenJudge) -> None:
     assert not any(folder.exists() for folder in ended_judge.groups)
 
 
-def test_a_wall_that_is_left_out_is_missing_and_the_others_stand(fork_server: ForkServer) -> None:
-    with ForkServer(1, {isolation.WITHOUT: "own_root,seccomp"}) as bare:
+def test_a_wall_that_is_left_out_is_missing_and_the_others_stand(
+    template: Template, fork_server: ForkServer
+) -> None:
+    with ForkServer(template, {isolation.WITHOUT: "own_root,seccomp"}) as bare:
         bare.wait_ready()
         assert not {"own_root", "seccomp"} & set(bare.limits)
         assert {"own_root", "seccomp"} <= set(bare.missing)

@@ -17,6 +17,7 @@ from hub import lakes
 from hub.server import TOKEN, HubServer
 
 import store
+from store.code.features import EXTRACTOR_VERSION
 from store.errors import ImportFailed
 from store.foreign.parquet import ParquetLimits
 from store.hub.client import Hub
@@ -269,7 +270,7 @@ def test_pulled_audits_splits_and_features_decide_nothing(merged: Merged) -> Non
         "SELECT extractor_version, techniques FROM kernel_features WHERE kernel_id = $1",
         merged.fresh["kernel_id"],
     )
-    assert seen == [{"extractor_version": 1, "techniques": []}]
+    assert seen == [{"extractor_version": EXTRACTOR_VERSION, "techniques": []}]
 
 
 @pytest.mark.slow

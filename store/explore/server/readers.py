@@ -34,6 +34,8 @@ REFRESH_S = 2.0
 """Seconds between looks for a new snapshot."""
 _PATIENCE_S = 10.0
 """Seconds until a note explains why the first reader opens late."""
+_INTERRUPT_S = 0.05
+"""Seconds until a statement that still runs is interrupted again."""
 _KEPT_BYTES = 128_000_000
 
 
@@ -110,8 +112,10 @@ class Readers:
             try:
                 table = await asyncio.shield(asked)
             except asyncio.CancelledError:
-                lake.interrupt()
-                await asyncio.gather(asked, return_exceptions=True)
+                # DuckDB forgets an interrupt that comes before a statement has begun.
+                while not asked.done():
+                    lake.interrupt()
+                    await asyncio.wait([asked], timeout=_INTERRUPT_S)
                 raise
         self._keep(key, table)
         return table

@@ -1,0 +1,76 @@
+"""Fork servers are forks of one process, their template, and end with it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from evaluators.processes.process_tree import count_threads_below
+from evaluators.sandbox.launcher import ForkServer
+from evaluators.sandbox.template import Template
+from store.errors import SandboxFailed
+
+
+def test_fork_servers_are_forks_with_a_mark_and_a_session_of_their_own(
+    template: Template, fork_server: ForkServer
+) -> None:
+    with ForkServer(template) as other:
+        other.wait_ready()
+        assert other.limits == fork_server.limits
+        assert {other.pid, fork_server.pid} <= set(count_threads_below(template.pid))
+        for server in (other, fork_server):
+            assert os.getsid(server.pid) == server.pid
+            assert find_marked(server.marker) == {server.pid}
+    assert not is_running(other.pid)
+    assert fork_server.is_alive
+
+
+def test_what_nobody_has_waited_for_ends_at_once() -> None:
+    template = Template(1)
+    with ForkServer(template) as started:
+        assert template.pid == 0
+        started.begin()
+        pid = template.pid
+    assert not template.has_started  # the end has not waited for the import of torch
+    template.close()
+    assert not is_running(pid)
+    assert not Path(started.scratch).exists()
+
+
+def test_a_template_that_has_ended_starts_again() -> None:
+    with Template(1) as template, ForkServer(template) as lost:
+        lost.wait_ready()
+        os.kill(template.pid, signal.SIGKILL)
+        with pytest.raises(SandboxFailed):
+            lost.receive(60)
+        until = time.monotonic() + 60
+        while is_running(lost.pid) and time.monotonic() < until:
+            time.sleep(0.01)
+        assert not is_running(lost.pid)
+        assert not lost.is_alive
+        with ForkServer(template) as following:
+            following.wait_ready()
+            assert following.limits == lost.limits
+
+
+def find_marked(marker: str) -> set[int]:
+    """Return the processes with the mark of a fork server in their environment."""
+    marked: set[int] = set()
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and marker.encode() in (entry / "environ").read_bytes():
+                marked.add(int(entry.name))
+    return marked
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is neither gone nor waiting to be reaped."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
