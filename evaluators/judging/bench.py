@@ -283,6 +283,9 @@ class Bench:
 
     def warm_up(self, names: Sequence[str] = ("eager",)) -> None:
         """Start the fork servers of some baselines, with torch imported once for all servers."""
+        for ended in [server for server in self._baseline_servers if not server.is_alive]:
+            ended.close()
+            self._baseline_servers.remove(ended)
         while len(self._baseline_servers) < 2 + count_own_processes(self.device, names):
             server = start_server(self.device, names, self._setup.template, self._environment)
             server.begin()

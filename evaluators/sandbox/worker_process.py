@@ -197,7 +197,8 @@ class WorkerProcess:
         self._freezer.close()  # what is frozen can be killed as it is
         try:
             if self._end_report is None:
-                self._fork_server.send({"do": "kill"})
+                with contextlib.suppress(SandboxFailed):  # it has ended, as is found next
+                    self._fork_server.send({"do": "kill"})
                 self._receive_end(_END_LIMIT_S)
             if self._end_report is None:
                 raise SandboxFailed("a worker cannot be ended")

@@ -10,10 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from evaluators.judge import Config
 from evaluators.processes.process_tree import count_threads_below
 from evaluators.sandbox.launcher import ForkServer
 from evaluators.sandbox.template import Template
+from evaluators.scheduling.judges.process import JudgeProcess
 from store.errors import SandboxFailed
+
+MAIN = b"from evaluators.worker.template import main"
+"""What the command line of a template contains."""
 
 
 def test_fork_servers_are_forks_with_a_mark_and_a_session_of_their_own(
@@ -56,6 +61,35 @@ def test_a_template_that_has_ended_starts_again() -> None:
         with ForkServer(template) as following:
             following.wait_ready()
             assert following.limits == lost.limits
+
+
+@pytest.mark.slow
+def test_a_judge_goes_on_after_the_end_of_its_template(right_candidate: str, task: str) -> None:
+    names = ("kernel_id", "task_id", "workload_id")
+    case = dict.fromkeys(names, "k") | {
+        "code": right_candidate, "path": "kernel.py", "entry_point": "ModelNew",
+        "task_code": task, "axes": "{}", "other_files": [],
+    }  # fmt: skip
+    config = Config(timing_s=0.1, timing_limit_s=2.0, robustness=False, diagnosis=False)
+    with JudgeProcess("judge", "cpu", config) as host:
+        assert host.judge(case)["evaluations"][0]["status"] == "correct"
+        below = list(count_threads_below(host.pid))
+        [template] = [
+            pid
+            for pid in below
+            if MAIN in Path(f"/proc/{pid}/cmdline").read_bytes() and read_parent(pid) == host.pid
+        ]
+        ended = {template, *count_threads_below(template)}
+        os.kill(template, signal.SIGKILL)
+        # One fault tells of the lost worker of the task, another one of its fork server.
+        statuses = [host.judge(case)["evaluations"][0]["status"] for _ in range(3)]
+        assert set(statuses[:2]) <= {"evaluator_error", "correct"}
+        assert statuses[2] == "correct"
+        assert not any(map(is_running, ended))
+
+
+def read_parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def find_marked(marker: str) -> set[int]:
