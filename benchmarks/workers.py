@@ -177,7 +177,7 @@ def judge_on_ray(lake: Path, cache: Path, nodes: int) -> float:
 
 
 def judge_in_one_run(lake: Path, cache: Path, workers: int) -> float:
-    """Return the seconds of one run with this many judges, each of which needs a core."""
+    """Return the seconds of one run with this many judges; there must be a core for each."""
     return judge(lake, cache, ["--workers", str(workers)])
 
 

@@ -25,10 +25,10 @@ from store.commandline.progress import show_progress
 from store.errors import DeviceUnavailable, FlywheelError, SandboxFailed
 
 if TYPE_CHECKING:
+    from evaluators.scheduling.judge_threads import Judge
     from evaluators.scheduling.judges.process import JudgeProcess
     from evaluators.scheduling.pending import Selection
     from evaluators.scheduling.prebuild import Builder
-    from evaluators.scheduling.queue import Judge
 
 log = logging.getLogger(__name__)
 

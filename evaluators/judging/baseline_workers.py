@@ -15,8 +15,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from evaluators.judging.case import Policy
 from evaluators.judging.comparison.outputs import compare
 from evaluators.references.task import Reference, ReferenceFailed
@@ -37,9 +35,6 @@ _COMPILER_ENVIRONMENT = {
     # The import checks for a GPU; that must not start CUDA before the fork.
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
 }
-
-_OUTPUTS = 4
-"""Outputs that a further baseline needs free GPU memory for: its own, and copies of the judge's."""
 
 
 @dataclass(frozen=True)
@@ -93,16 +88,6 @@ def explain_unimplemented(names: Sequence[str]) -> dict[str, str]:
     """Return the reasons for baselines of the catalog that this version does not implement."""
     known = implementations.BASELINES
     return {name: "this version does not implement it" for name in names if name not in known}
-
-
-def explain_shortage(name: str, sizes: Sizes) -> str | None:
-    """Return why the GPU has no room for a further baseline; None where it has."""
-    shared_bytes = sum(sizes.boxes) if list_own_processes([name]) else 0
-    needed_bytes = shared_bytes + _OUTPUTS * sizes.outputs
-    free_bytes = torch.cuda.mem_get_info()[0]
-    if free_bytes >= needed_bytes:
-        return None
-    return f"it needs {needed_bytes / 1e9:.1f} GB of GPU memory; {free_bytes / 1e9:.1f} GB are free"
 
 
 def count_own_processes(device: str, names: Sequence[str]) -> int:

@@ -27,7 +27,6 @@ from evaluators.judging.baseline_workers import (
     BaselineWorkers,
     await_workers,
     count_own_processes,
-    explain_shortage,
     explain_unimplemented,
     list_own_processes,
     load_task,
@@ -244,8 +243,7 @@ class Bench:
     ) -> BaselineWorkers:
         """Return workers that run the task's own module as these baselines and as eager.
 
-        A baseline that fails, gives a wrong answer, or lacks GPU memory, is left out, and
-        `unavailable` says why.
+        A baseline that fails, or gives a wrong answer, is left out, and `unavailable` says why.
         Raises ReferenceFailed if eager itself fails, SandboxFailed.
         """
         reference = self.open_reference(task.code, task.axes)
@@ -262,10 +260,6 @@ class Bench:
             name = next((name for name in wanted if name not in known), None)
             if name is None:
                 return self._baselines
-            shortage = explain_shortage(name, task.sizes) if self.device == "cuda" else None
-            if shortage is not None and name != "eager":
-                self.unavailable[name] = shortage
-                continue
             if name in list_own_processes(wanted) and name not in self._baselines.owned:
                 number = 2 + list_own_processes(available).index(name)
                 self.warm_up(names)

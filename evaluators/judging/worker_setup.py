@@ -23,7 +23,7 @@ class WorkerSetup:
         self.threads = fingerprint.count_threads()
         """Number of threads of loops, in the workers and in this process."""
         self.template = Template(self.threads)
-        """The process of which the fork servers of the workers are forks."""
+        """The process that forks the fork servers of the workers."""
         self.policy: Policy = "torch_default"
         """Policy that sets the flags of workers started from here on."""
         torch.set_num_threads(self.threads)

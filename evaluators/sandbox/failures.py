@@ -17,7 +17,7 @@ _MEMORY_TEXTS = (
     "can't allocate memory",
     "out of memory",
     "not enough memory",
-    # torch asks NVML, which no worker reaches, who holds the memory that it lacks.
+    # When torch lacks memory, it asks NVML who holds it, and no worker can reach NVML.
     "nvmlInit_v2_() INTERNAL ASSERT",
 )
 

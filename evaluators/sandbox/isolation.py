@@ -30,7 +30,7 @@ from evaluators.sandbox.paths import (
 from evaluators.sandbox.trial import find_failure, is_possible
 
 MARKER = "FLYWHEEL_FORK_SERVER"
-"""Environment variable of which each fork server and its workers have a value of their own."""
+"""Environment variable that identifies a fork server and its workers by a unique value."""
 MARK_BYTES = 16
 """Bytes of such a value, which is written in hexadecimal digits."""
 WITHOUT = "FLYWHEEL_WITHOUT"

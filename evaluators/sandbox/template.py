@@ -1,7 +1,7 @@
-"""The template of fork servers: a process that has imported torch, of which they are forks.
+"""The template: a process that imports torch once and forks the fork servers of a judge.
 
-Importing torch takes a second or more of a core, and a judge has four fork servers or more. They
-share the import, and the memory that it takes. Like them, the template runs no foreign code.
+Importing torch takes a core a second or more, and a judge has at least four fork servers. As forks
+of the template, they share the import and its memory. Like them, it runs no foreign code.
 """
 
 from __future__ import annotations

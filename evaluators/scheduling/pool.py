@@ -23,7 +23,7 @@ from evaluators.device import placement
 from evaluators.device.identity import select_alike
 from evaluators.scheduling import contract
 from evaluators.scheduling.cases import choose_leaders, read_cases
-from evaluators.scheduling.queue import Case, judge_cases
+from evaluators.scheduling.judge_threads import Case, judge_cases
 from evaluators.scheduling.run import append_result, open_judges, start_run
 from store import read_sql
 from store.errors import FlywheelError, UnknownName

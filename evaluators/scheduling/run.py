@@ -15,11 +15,11 @@ import store
 from evaluators.device.placement import Place
 from evaluators.scheduling import answers
 from evaluators.scheduling.contract import Evaluator, Tables, find_settle, name_of
+from evaluators.scheduling.judge_threads import Compiler, Judge, JudgedCase, judge_cases
 from evaluators.scheduling.judges.process import JudgeProcess
 from evaluators.scheduling.leased_cases import CASES_PER_JUDGE, LeasedCases, name_verdict
 from evaluators.scheduling.pending import Selection
 from evaluators.scheduling.prebuild import Builder
-from evaluators.scheduling.queue import Compiler, Judge, JudgedCase, judge_cases
 from evaluators.worker.builds.cache import Builds, default_root
 from store.commandline import echo
 from store.commandline.escape import quote_name

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from evaluators.scheduling.contract import Tables
-from evaluators.scheduling.queue import Case, Judge
+from evaluators.scheduling.judge_threads import Case, Judge
 from store.errors import DeviceUnavailable
 
 

@@ -20,9 +20,9 @@ import store
 from evaluators.device import placement
 from evaluators.device.placement import Layout
 from evaluators.scheduling import contract
+from evaluators.scheduling.judge_threads import judge_cases
 from evaluators.scheduling.judges.process import JudgeProcess
 from evaluators.scheduling.prebuild import Builder
-from evaluators.scheduling.queue import judge_cases
 from evaluators.service.connection import Connection, Unreachable
 from evaluators.service.hand import Hand, WatchedJudge
 from evaluators.worker.builds.cache import Builds, default_root

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 import store
 from evaluators import judge
 from evaluators.scheduling import answers
+from evaluators.scheduling.judge_threads import JudgedCase
 from evaluators.scheduling.judges.process import JudgeProcess
-from evaluators.scheduling.queue import JudgedCase
 from evaluators.scheduling.run import append_result, start_run
 from store.errors import SandboxFailed
 from store.ids import content_id

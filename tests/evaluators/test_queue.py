@@ -15,9 +15,9 @@ import pytest
 
 from evaluators.device import placement
 from evaluators.judge import Config, settle
+from evaluators.scheduling.judge_threads import judge_cases
 from evaluators.scheduling.judges.process import JudgeProcess
 from evaluators.scheduling.prebuild import describe_toolchain
-from evaluators.scheduling.queue import judge_cases
 from evaluators.worker.builds.cache import Builds
 from store.errors import DeviceUnavailable, SandboxFailed
 

@@ -18,9 +18,9 @@ from slow_evaluator import KERNELS, command, count_verdicts
 import store
 from evaluators.device.fingerprint import read_fingerprint
 from evaluators.scheduling import contract
+from evaluators.scheduling.judge_threads import JudgedCase
 from evaluators.scheduling.leased_cases import LeasedCases
 from evaluators.scheduling.pending import Selection
-from evaluators.scheduling.queue import JudgedCase
 from evaluators.scheduling.run import append_result, start_run
 
 ROOT = Path(contract.__file__).parents[2]

@@ -466,7 +466,7 @@ def ignore_load(monkeypatch: pytest.MonkeyPatch) -> None:
 def win(
     bench: Bench, code: str, task: str, *, elsewhere: bool = False
 ) -> dict[str, list[dict[str, Any]]]:
-    """Judge a kernel against a reference that waits."""
+    """Judge a kernel that beats, by a leap on machines of any load, the best one so far."""
     case = Case(
         kernel_id="k",
         task_id="t",
@@ -474,6 +474,7 @@ def win(
         code=code,
         task_code=task,
         elsewhere=elsewhere,
+        best_speedup=0.5,
     )
     return judge(case, bench, BRIEF)
 

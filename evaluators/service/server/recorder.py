@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 import store
 from evaluators.scheduling import contract
 from evaluators.scheduling.cases import read_cases
+from evaluators.scheduling.judge_threads import JudgedCase
 from evaluators.scheduling.leased_cases import name_verdict
 from evaluators.scheduling.pool import make_verdict, select_verdicts
-from evaluators.scheduling.queue import JudgedCase
 from evaluators.scheduling.run import append_result, start_run
 from evaluators.service.queue.judgements import Judgements, Outcome, Row
 from evaluators.service.queue.workers import Workers

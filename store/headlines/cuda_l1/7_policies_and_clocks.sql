@@ -1,7 +1,9 @@
 -- The same by precision and clock
 -- Claims for the GPU that this lake measured on, under each precision policy and by each clock:
 -- gpu is device work alone, latency one call on an idle GPU, throughput calls back to back. quiet
--- counts kernels with a session that is not noisy; the speedups are over eager, of those alone.
+-- counts kernels with a session that is not noisy; the speedups are over eager, of those alone. The
+-- whole interval of an exceeded claim lies above 1.1 of it, and that of a slower kernel below 0.9 of
+-- the claim. faster counts kernels that are faster than eager.
 -- Empty: Nothing measured yet: no evaluator has judged a released kernel on the GPU that its claim is for
 WITH claims AS (
     FROM claimed_speedups WHERE source = 'cuda-l1' AND baseline = 'eager' AND released

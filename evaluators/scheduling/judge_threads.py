@@ -1,4 +1,4 @@
-"""The job queue: several judges at once, with candidates compiled ahead on processor cores.
+"""Threads that work through a job queue: one for each judge, and one for each compiler.
 
 A device has one judge, so that a timing session has the device to itself. Builders compile a
 bounded number of candidates ahead of the judges. A judge prefers cases of the task that it has
