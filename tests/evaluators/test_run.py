@@ -282,6 +282,17 @@ def test_texts_beside_a_release_come_after_the_kernels_of_their_task(
     assert paths.count("graph.py") == 1
 
 
+def test_a_device_that_is_not_there_is_refused_in_two_lines(
+    lake_with_kernels: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    words = ["evaluators", "run", "--lake", lake_with_kernels, "--device", "cuda"]
+    done = commands.run(words, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: no CUDA device is visible to torch")
+    assert len(done.stderr.splitlines()) == 2
+
+
 def test_the_workload_is_the_devices_own(lake_with_kernels: str) -> None:
     with store.open(lake_with_kernels) as lake:
         axes = {

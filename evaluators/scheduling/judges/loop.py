@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from evaluators.device.lock import DeviceLock
 from evaluators.processes import allocator
@@ -90,7 +90,7 @@ def main(fd: int) -> None:
             bench.warm_up()
     except EvaluatorError as error:
         _send(stream, {"refused": [error.message, error.hint]})
-        return
+        _leave()
     except Exception as error:
         _send(stream, {"fault": f"{type(error).__name__}: {error}"})
         raise
@@ -106,9 +106,14 @@ def main(fd: int) -> None:
                 _send(stream, answer)
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the clean-up runs to its end
+    _leave()
+
+
+def _leave() -> NoReturn:
+    """End this process at once: Python would take torch apart first, which takes a while."""
     sys.stderr.flush()
     isolation.end_helpers()
-    os._exit(0)  # at once: Python would take torch apart first, which takes a while
+    os._exit(0)
 
 
 def _folders_of(evaluator: contract.Evaluator | None) -> list[str]:
