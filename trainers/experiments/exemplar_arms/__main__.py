@@ -22,6 +22,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--preset", choices=sorted(PRESETS), default="cpu-turner")
     parser.add_argument("--model", help="folder or .gguf file (preset gpu-model has none)")
+    parser.add_argument("--device", help="where kernels are judged; cuda:0,cuda:1 …")
     parser.add_argument("--seed", type=int, default=0, help="of tasks, data and searches")
     parser.add_argument("--seeds", type=int, help="number of seeds of each arm")
     parser.add_argument(
@@ -34,7 +35,8 @@ def main() -> None:
     given = parser.parse_args()
     sizes = PRESETS[given.preset]
     model = str(Path(given.model).absolute()) if given.model else sizes.model
-    sizes = replace(sizes, model=model, seeds=given.seeds or sizes.seeds)
+    device = given.device or sizes.device
+    sizes = replace(sizes, model=model, device=device, seeds=given.seeds or sizes.seeds)
     if not sizes.model:
         parser.error(f"preset {given.preset} needs --model")
     out = given.out.absolute()
