@@ -55,7 +55,7 @@ def make_mcp(module: Evaluator) -> Callable[..., None]:
             cpu, cuda (every GPU), or names such as cuda:0,cuda:1. auto means every GPU, or the CPU
             if there is none.
         workers
-            Number of parallel judges on the CPU, each with its own cores.
+            Number of judges on the CPU or on each GPU, each with its own cores.
         """
         from store.mcp.serving import require_package, serve
 

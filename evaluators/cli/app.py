@@ -115,13 +115,14 @@ def tasks(
         there is none.
     workers
         Number of tasks that are audited side by side, on the CPU or on each GPU. They share its
-        cores and memory.
+        memory.
     task_s
         Time limit in seconds for a task.
     """
     from contextlib import ExitStack
 
     import store
+    from evaluators.device import placement
     from evaluators.scheduling import task_audits
     from evaluators.scheduling.judges.process import JudgeProcess
 
@@ -133,7 +134,7 @@ def tasks(
         done = f"{number} of {of}"
         echo.print_note(f"{done:10} {quote_name(result.name):28} {state}, {result.seconds:.1f} s")
 
-    places = task_audits.divide_devices(device, workers)
+    places = placement.divide_machine(device, workers).places
     store.open(common.lake).close()  # refuse a missing lake before torch is loaded
     with ExitStack() as stack:
         auditors = [

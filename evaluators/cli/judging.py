@@ -133,7 +133,8 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
             if there is none. Each GPU times one kernel at a time, while spare cores compile
             others.
         workers
-            Number of parallel judges on the CPU, each with its own cores.
+            Number of judges on the CPU or on each GPU, each with its own cores. Those of a GPU
+            take turns at timing and share its memory.
         ray
             Address of a Ray cluster (auto, HOST:PORT, ray://HOST:PORT). It runs one judge per GPU,
             or --workers judges with --device cpu.

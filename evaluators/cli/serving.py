@@ -68,7 +68,7 @@ def make_serve(module: Evaluator) -> Callable[..., None]:
             cpu, cuda (every GPU), or names such as cuda:0,cuda:1. auto means every GPU, or the CPU
             if there is none. none leaves all judging to workers that join.
         workers
-            Number of parallel judges on the CPU, each with its own cores.
+            Number of judges on the CPU or on each GPU, each with its own cores.
         queue
             Number of judgements that may wait before clients get 429.
         drain_s
@@ -117,7 +117,7 @@ def join(
         cpu, cuda (every GPU), or names such as cuda:0,cuda:1. auto means every GPU, or the CPU if
         there is none.
     workers
-        Number of parallel judges on the CPU, each with its own cores.
+        Number of judges on the CPU or on each GPU, each with its own cores.
     attached
         End when the standard input ends.
     """

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from store.errors import DeviceUnavailable
 
-_CORES_PER_GPU = 4
+_CORES_PER_JUDGE = 4
 _CORES_PER_BUILDER = 2  # an extension is mostly two files: a binding and its kernels
 
 
@@ -37,30 +37,32 @@ def divide_machine(device: str, workers: int = 1) -> Layout:
     Args:
         device: auto (every GPU where there is one, else the processor), cpu, cuda (every GPU), or
             names separated by commas: cuda:0,cuda:1.
-        workers: Judges on the processor, each with its own cores.
+        workers: Judges on the processor, or on each GPU, each with its own cores. Those of a GPU
+            take turns: one that times a kernel has the GPU alone.
 
     Raises:
         DeviceUnavailable: an unknown name, or more workers than cores.
     """
     cores = tuple(sorted(os.sched_getaffinity(0)))
     names = _read_names(device)
+    if workers > len(cores):
+        raise DeviceUnavailable(
+            f"there are {workers} workers and {len(cores)} cores",
+            "Each worker needs a core of its own: lower --workers.",
+        )
     if names in (["cpu"], ["auto"]):
-        if workers > len(cores):
-            raise DeviceUnavailable(
-                f"there are {workers} workers and {len(cores)} cores",
-                "Each worker needs a core of its own: lower --workers.",
-            )
         size = len(cores) // workers
         parts = [cores[index * size : (index + 1) * size] for index in range(workers)]
         # A single judge keeps every core, including those that a division would leave over.
         places = [Place(names[0], cores if workers == 1 else part) for part in parts]
         return Layout(tuple(places), ())
-    per_gpu = max(1, min(_CORES_PER_GPU, len(cores) // (2 * len(names))))
+    judges = names * workers
+    each = max(1, min(_CORES_PER_JUDGE, len(cores) // (2 * len(judges))))
     places = [
-        Place(name, cores[index * per_gpu : (index + 1) * per_gpu] or cores)
-        for index, name in enumerate(names)
+        Place(name, cores[index * each : (index + 1) * each] or cores)
+        for index, name in enumerate(judges)
     ]
-    spare = cores[per_gpu * len(names) :]
+    spare = cores[each * len(judges) :]
     builders = [
         spare[at : at + _CORES_PER_BUILDER] for at in range(0, len(spare), _CORES_PER_BUILDER)
     ]

@@ -1,9 +1,9 @@
 """Threads that work through a job queue: one for each judge, and one for each compiler.
 
-A device has one judge, so that a timing session has the device to itself. Builders compile a
-bounded number of candidates ahead of the judges. A judge prefers cases of the task that it has
-loaded. Where there are several judges, a surprising win is measured again by another judge than the
-first one, which continues with other cases.
+A timing session has its device to itself; judges that share a device wait for it (`DeviceLock`).
+Builders compile a bounded number of candidates ahead of the judges. A judge prefers cases of the
+task that it has loaded. Where there are several judges, a surprising win is measured again by
+another judge than the first one, which continues with other cases.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def judge_cases(
     Args:
         batches: What to judge; the next batch is read when judges or builders may soon have
             nothing to do. An empty one means nothing for now. A case compiled ahead gets `build`.
-        judges: One per device.
+        judges: One or more per device.
         builders: Compile the cases that need it; none leaves that to the judges.
         settle: Combines the sessions of a surprising win (`contract.find_settle`), or None.
 

@@ -1,6 +1,6 @@
 """A persistent pool of judges that serves verdict requests.
 
-A pool keeps one judge per GPU (or several on the processor) and its builders between requests;
+A pool keeps its judges, one or more per device, and its builders between requests;
 `evaluators run` starts them for every run. Both append the same rows; those of a pool belong to one
 run. One thread does all work on the lake. It answers requests that arrived in the meantime
 together.
@@ -149,7 +149,7 @@ class Pool(Requests):
             device: auto, cpu, cuda, or names such as cuda:0,cuda:1.
             config: Config of the evaluator; None for its defaults.
             evaluator: Name of the evaluator.
-            workers: Judges on the processor.
+            workers: Judges on the processor, or on each GPU.
             remeasure: Judge kernels again that this version has judged on these devices.
         """
         self._lake_url = lake_url

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import store
-from evaluators.device.placement import Place, divide_machine
 from evaluators.judging.weak_tasks import VERSION
 from evaluators.worker.resource_watch import read_free_memory
 from store import read_sql
@@ -89,16 +88,6 @@ def find_pending(
         "task": task,
     }
     return lake.run(read_sql(__file__, "pending_tasks"), parameters).rows()
-
-
-def divide_devices(device: str, workers: int) -> list[Place]:
-    """Return the places of auditors: `workers` of them on the processor, or on each GPU.
-
-    Auditors of a GPU share its cores, since nothing is timed. Raises DeviceUnavailable.
-    """
-    places = divide_machine(device, workers).places
-    each = workers if places[0].device.startswith("cuda") else 1
-    return [place for place in places for _ in range(each)]
 
 
 def run(

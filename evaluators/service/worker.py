@@ -275,7 +275,7 @@ def run_worker(
         url: Of the server.
         token: With the scope worker.
         device: auto, cpu, cuda, or names of GPUs.
-        workers: Judges on the processor.
+        workers: Judges on the processor, or on each GPU.
         attached: End at once when the standard input ends, as it does with the server.
 
     Raises:

@@ -238,6 +238,10 @@ def test_cores_are_divided_between_workers() -> None:
         assert not set(halves[0].cores) & set(halves[1].cores)
     with pytest.raises(DeviceUnavailable, match="cores"):
         placement.divide_machine("cpu", workers=len(cores) + 1)
+    if len(cores) > 1:
+        shared = placement.divide_machine("cuda:0", workers=2)
+        assert [place.device for place in shared.places] == ["cuda:0", "cuda:0"]
+        assert not set(shared.places[0].cores) & set(shared.places[1].cores)
     for name in ("tpu", "cuda:x", "cuda:0,cuda:0"):
         with pytest.raises(DeviceUnavailable):
             placement.divide_machine(name)

@@ -18,6 +18,7 @@ import pytest
 import store
 from pipelines import ExemplarOptions
 from store import ids
+from store.generated.writing import families
 from store.importers import generated
 from store.importers.reading.run import run_import
 from trainers.experiments.exemplar_arms.sizes import ARMS, TEST, TRAIN
@@ -158,6 +159,16 @@ def test_the_turner_changes_one_constant_of_the_kernel_that_looks_fastest() -> N
             if one != other
         ]
         assert len(changed) == 1
+
+
+def test_without_kernels_the_turner_changes_one_constant_of_a_plainest_kernel() -> None:
+    task = next(iter(families.generate_tasks(("tuned_rows",), 0)))[1]
+    turner = Turner(0)
+    answers = {turner.answer(f"It runs on a GPU.\n{task.code}", 0, place) for place in range(12)}
+    assert len(answers) > 1
+    for answer in answers:
+        knobs = re.findall(r"^[A-Z_]+ = (\d+)  # (\d+)", answer, re.MULTILINE)
+        assert sum(value != first for value, first in knobs) == 1
 
 
 def test_a_prompt_about_another_task_is_refused() -> None:

@@ -45,6 +45,7 @@ def rollout(
     limit: int | None = None,
     judge: bool = True,
     device: str = "auto",
+    workers: int = 1,
     model_device: str = "auto",
     batch: int = 32,
     concurrency: int = 8,
@@ -101,6 +102,8 @@ def rollout(
     device
         Device to judge kernels on: cpu, cuda, cuda:0 … or the URL of a judge service
         (`evaluators serve`).
+    workers
+        Number of judges on the CPU or on each GPU. Those of a GPU take turns at timing.
     model_device
         Device of local models.
     batch
@@ -162,7 +165,8 @@ def rollout(
     policies = _open_policies(policy, serving)
     with ExitStack() as stack:
         progress = stack.enter_context(show_progress(quiet=common.quiet))
-        pool = stack.enter_context(_Pool(common.lake, device, evaluation)) if judge else None
+        judges_pool = _Pool(common.lake, device, evaluation, workers)
+        pool = stack.enter_context(judges_pool) if judge else None
         if search.rounds is not None and pool is not None:
             outcome = run_search(
                 common.lake, policies, prompts, sampling, config, search, draw, pool, progress
@@ -227,8 +231,8 @@ def _report(outcome: Outcome, *, quiet: bool) -> None:
 class _Pool:
     """The judges, started when there is something to judge."""
 
-    def __init__(self, lake: str | None, device: str, config: judges.Config) -> None:
-        self._make = lambda: judging.make_pool(lake, device, config)
+    def __init__(self, lake: str | None, device: str, config: judges.Config, workers: int) -> None:
+        self._make = lambda: judging.make_pool(lake, device, config, workers)
         self._stack = ExitStack()
         self._pool: Pool | RemotePool | None = None
 

@@ -66,14 +66,16 @@ def choose_places(device: str, words: Sequence[str]) -> str:
     return find_service(words) or choose_devices(device)
 
 
-def make_pool(lake_url: str | None, place: str, config: Config) -> Pool | RemotePool:
-    """Return the judges at a place of `choose_places`.
+def make_pool(
+    lake_url: str | None, place: str, config: Config, workers: int = 1
+) -> Pool | RemotePool:
+    """Return the judges at a place of `choose_places`: `workers` of them on each device.
 
     Raises:
         FlywheelError: options that a judge service does not take from its clients.
     """
     if not place.startswith(_SERVICE):
-        return Pool(lake_url, place, config)
+        return Pool(lake_url, place, config, workers=workers)
     usual = asdict(Config(policy=config.policy))
     odd = [name for name, value in asdict(config).items() if value != usual[name]]
     if odd:

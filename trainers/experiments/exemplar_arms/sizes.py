@@ -19,6 +19,8 @@ class ArmSizes(Sizes):
     """Held-out tasks of the families that train; test_tasks are those of held-out families."""
     search: tuple[str, ...]
     """Options of each search: rounds, attempts, batch."""
+    workers: int = 1
+    """Judges on each device."""
     seeds: int = 3
 
 
@@ -52,11 +54,12 @@ PRESETS = {
         model="turner",
         device="cuda:0",
         train_tasks=3,
-        held_out_tasks=3,
+        held_out_tasks=6,
         test_tasks=2,
         kernels="cuda",
         judge=(*_CHEAP[:-1], "baselines=eager"),
-        search=("--rounds", "4", "--attempts", "8", "--concurrency", "8"),
+        search=("--rounds", "8", "--attempts", "24", "--concurrency", "8"),
+        workers=2,
         arms=ARMS,
         seeds=3,
         budget_s=1800.0,

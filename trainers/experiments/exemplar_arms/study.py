@@ -64,6 +64,7 @@ class ArmStudy(Study):
                 name="teacher",
                 words=lambda: [
                     *("evaluators", "run", "--device", sizes.device),
+                    *("--workers", str(sizes.workers)),
                     *(sizes.teacher or ("--where", "path LIKE '%_tuned_%'")),
                     *self._judge_words("--"),
                 ],
@@ -128,6 +129,7 @@ class ArmStudy(Study):
         return [
             *("trainers", "rollout", "--dataset", str(self.out / "data" / "held-out")),
             *("--policy", policy, "--device", self.sizes.device, *judge),
+            *("--workers", str(self.arm_sizes.workers)),
         ]
 
     def _remeasure(self) -> Step:

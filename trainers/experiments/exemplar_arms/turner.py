@@ -3,9 +3,9 @@
 python -m trainers.experiments.exemplar_arms.turner --port 18080 --seed 0
 
 An answer takes the kernel with the highest score that the prompt shows and changes one constant to
-another of the choices beside it. A prompt without kernels gets a kernel of the teacher for its
-task, with drawn constants, so every answer is meant to be right. Draws are hashes of the prompt,
-the seed of the request and the place of the answer.
+another of the choices beside it. Without kernels in the prompt it changes one constant of the
+plainest kernel of a language, so every answer is meant to be right, and only a search can change
+several. Draws are hashes of the prompt, the seed of the request and the place of the answer.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ class Turner:
             for _, task in islice(tasks, _MOST_TASKS):
                 by_kind: dict[str, list[str]] = {"cpu": [], "cuda": []}
                 for kernel in task.kernels:
-                    if "_tuned_" in kernel.variant:
-                        by_kind["cpu" if kernel.language == "cpp" else "cuda"].append(kernel.code)
+                    if "_tuned_" in kernel.variant and _is_plainest(kernel.code):
+                        kind = "cpu" if kernel.language == "cpp" else "cuda"
+                        by_kind[kind].append(kernel.code)
                 self._kernels[task.code.strip()] = by_kind
 
     def answer(self, prompt: str, seed: int, place: int) -> str:
@@ -68,29 +69,29 @@ class Turner:
             score, code = max(tuned)
             number = 1 + [one[0] for one in shown].index(score)
             analysis = f"Fastest: Kernel {number}"
-            return self._turn(draw, code, analysis, least=1)
+            return _turn(draw, code, analysis)
         kind = "cpu" if "It runs on a CPU" in prompt else "cuda"
         known = next((kernels for code, kernels in self._kernels.items() if code in prompt), None)
         if known is None:
             raise LookupError("the prompt is about no task of these families and seed")
         code = draw.choice(known[kind])
-        return self._turn(draw, code, "Each operation reads and writes memory.", least=3)
+        return _turn(draw, code, "Each operation reads and writes memory.")
 
-    def _turn(self, draw: Draw, code: str, analysis: str, *, least: int) -> str:
-        """Return an answer with the kernel, after turning that many of its knobs."""
-        changes: list[str] = []
-        names = [match[1] for match in _KNOB.finditer(code)]
-        while names and len(changes) < least:
-            name = names.pop(draw.integer_below(len(names)))
-            match = re.search(rf"^{name} = (\d+)  # ([\d, ]+)$", code, re.MULTILINE)
-            assert match is not None
-            others = [value for value in match[2].split(", ") if value != match[1]]
-            value = draw.choice(others)
-            code = code.replace(match[0], f"{name} = {value}  # {match[2]}")
-            changes.append(f"`{name}` = {value} instead of {match[1]}")
-        return _ANSWER.format(
-            analysis=analysis, design=f"Set {', '.join(changes)}.", code=code.strip()
-        )
+
+def _is_plainest(code: str) -> bool:
+    """Whether every knob has the first one of its choices."""
+    return all(knob[3].split(", ")[0] == knob[2] for knob in _KNOB.finditer(code))
+
+
+def _turn(draw: Draw, code: str, analysis: str) -> str:
+    """Return an answer with the kernel, after turning one of its knobs."""
+    line, name, before, choices = draw.choice(
+        [(knob[0], knob[1], knob[2], knob[3]) for knob in _KNOB.finditer(code)]
+    )
+    value = draw.choice([one for one in choices.split(", ") if one != before])
+    code = code.replace(line, f"{name} = {value}  # {choices}")
+    design = f"Set `{name}` = {value} instead of {before}."
+    return _ANSWER.format(analysis=analysis, design=design, code=code.strip())
 
 
 def make_handler(turner: Turner) -> type[BaseHTTPRequestHandler]:
