@@ -124,7 +124,7 @@ def tasks(
     import store
     from evaluators.device import placement
     from evaluators.scheduling import task_audits
-    from evaluators.scheduling.judges.process import JudgeProcess
+    from evaluators.scheduling.judges.process import start_judges
 
     def report(result: task_audits.Result, number: int, of: int) -> None:
         if result.row is None:
@@ -137,10 +137,7 @@ def tasks(
     places = placement.divide_machine(device, workers).places
     store.open(common.lake).close()  # refuse a missing lake before torch is loaded
     with ExitStack() as stack:
-        auditors = [
-            stack.enter_context(JudgeProcess(None, place.device, cores=place.cores))
-            for place in places
-        ]
+        auditors = [stack.enter_context(one) for one in start_judges(None, places)]
         silent = {} if common.quiet else {"report": report}
         tally = task_audits.run(common.lake, auditors, task, task_s, **silent)
         machine = auditors[0].row["name"]

@@ -1,7 +1,8 @@
 """Locks between the judges of one machine: a timed section has its device to itself.
 
 Judges that make calls share a device; a judge that times has it alone. The locks are files of the
-machine, so they hold between commands, lakes and users, and end with the process that holds them.
+machine, so they hold between commands, lakes and users. A judge process shares its descriptors with
+the process that started it: a lock ends when both have ended, or when one of them releases it.
 """
 
 from __future__ import annotations
@@ -68,6 +69,12 @@ class DeviceLock:
                     fcntl.flock(turnstile, fcntl.LOCK_UN)
                 held.callback(fcntl.flock, lock, fcntl.LOCK_UN)
             yield time.monotonic() - begin
+
+    def release(self) -> None:
+        """Release what a process with the same descriptors held when it ended."""
+        for pair in self._fds:
+            for fd in pair:
+                fcntl.flock(fd, fcntl.LOCK_UN)
 
     def close(self) -> None:
         """Close the descriptors."""

@@ -114,3 +114,34 @@ def test_a_lock_that_is_a_link_or_a_pipe_is_none(tmp_path: Path) -> None:
     os.mkfifo(folder / "gpu-b.turn")
     assert DeviceLock.of(["gpu-a", "gpu-b"]).fds == []
     assert not target.exists()
+
+
+INHERITOR = """
+import sys
+from evaluators.device.lock import DeviceLock
+fds = [int(fd) for fd in sys.argv[1:]]
+with DeviceLock([(fds[0], fds[1])]).hold_exclusive():
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_lock_of_a_judge_that_was_killed_is_released_by_the_process_that_started_it() -> None:
+    lock = DeviceLock.of(["gpu-a"])
+    [fds] = lock.fds
+    judge = subprocess.Popen(
+        [sys.executable, "-c", INHERITOR, *map(str, fds)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        pass_fds=fds,
+    )
+    assert judge.stdout is not None
+    assert judge.stdout.readline() == b"held\n"
+    judge.kill()
+    judge.communicate()
+    waiting = Holder("exclusive", "gpu-a")
+    assert not waiting.has_it(A_MOMENT_S)
+    lock.release()
+    assert waiting.has_it(60)
+    waiting.let_go()
+    lock.close()

@@ -6,10 +6,12 @@ import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any, Self
 
 from evaluators.device.lock import DeviceLock
+from evaluators.device.placement import Place
 from evaluators.judging.weak_tasks import VERSION as AUDITOR_VERSION
 from evaluators.scheduling import answers, contract
 from evaluators.scheduling.judges.channel import Channel, clip_text
@@ -90,6 +92,7 @@ class JudgeProcess:
             return self._channel.receive(_START_LIMIT_S)
         except BaseException:
             self._channel.close()
+            self._lock.release()
             raise
 
     def __enter__(self) -> Self:
@@ -185,11 +188,13 @@ class JudgeProcess:
     def restart(self) -> None:
         """End the process and start another one. Raises SandboxFailed, DeviceUnavailable."""
         self._channel.close()
+        self._lock.release()
         self._start()
 
     def close(self) -> None:
         """End the process, even in the middle of a case; its own workers end with it."""
         self._channel.close()
+        self._lock.release()
         self._lock.close()
 
     def _ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
@@ -212,6 +217,29 @@ class JudgeProcess:
             version=self._version,
             files=tuple(path for path, _ in case["other_files"]),
         )
+
+
+def start_judges(
+    evaluator: str | None, places: Sequence[Place], config: Any = None
+) -> list[JudgeProcess]:
+    """Start judge processes at places of this machine side by side.
+
+    Raises what `JudgeProcess` raises, after ending those that have started.
+    """
+
+    def start(place: Place) -> JudgeProcess:
+        return JudgeProcess(evaluator, place.device, config, place.cores)
+
+    # Most of a start is importing torch and waiting for the GPU.
+    with ThreadPoolExecutor(len(places)) as threads:
+        starts = [threads.submit(start, place) for place in places]
+    failures = [failed for one in starts if (failed := one.exception()) is not None]
+    if failures:
+        for one in starts:
+            if one.exception() is None:
+                one.result().close()
+        raise failures[0]
+    return [one.result() for one in starts]
 
 
 def _lock_parts(device: str, cores: Sequence[int] | None) -> list[str]:
