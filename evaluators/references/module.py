@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Mapping
-from types import ModuleType
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -57,13 +57,13 @@ class TaskModule:
 
     def reset(self) -> None:
         """Forget every call and every weight loaded since the module was made."""
-        self._model = copy.deepcopy(self._pristine).to(self._device)
-        self._double = _to_double(copy.deepcopy(self._model))
+        self._model = _copy_module(self._pristine).to(self._device)
+        self._double = _to_double(_copy_module(self._model))
         self._double_device = self._device
 
     def module(self) -> torch.nn.Module:
         """Return a copy of the module as it was made, on the device."""
-        return copy.deepcopy(self._pristine).to(self._device)
+        return _copy_module(self._pristine).to(self._device)
 
     def state(self, *, now: bool = False) -> dict[str, torch.Tensor]:
         """Return parameters and buffers by name: as made, or with `now` as after the calls."""
@@ -137,7 +137,7 @@ class TaskModule:
             self._seed(seed)
             with torch.device("meta"), torch.no_grad():
                 inputs = move_to_device(list(self._get_inputs()), "meta")
-                answer = copy.deepcopy(self._pristine).to("meta")(*inputs)
+                answer = _copy_module(self._pristine).to("meta")(*inputs)
             return _sum_bytes(inputs), _sum_bytes(answer)
         except Exception:
             return None
@@ -164,7 +164,7 @@ class TaskModule:
     def choices(self, inputs: list[Any], seed: int) -> list[Choice]:
         """Return the choices of indices in a call of a copy, which leaves no memory of it."""
         self._seed(seed)
-        model = copy.deepcopy(self._model)
+        model = _copy_module(self._model)
         try:
             with torch.no_grad():
                 own = record(lambda: model(*_clone_inputs(inputs)))
@@ -175,7 +175,7 @@ class TaskModule:
         default = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
         try:
-            double, device = copy.deepcopy(self._double), self._double_device
+            double, device = _copy_module(self._double), self._double_device
             with torch.no_grad():
                 wide = record(lambda: double(*_clone_inputs(inputs, double=True, device=device)))
         except Exception:
@@ -254,6 +254,31 @@ def _read_generators(device: str) -> list[torch.Tensor]:
 
 def _sum_bytes(value: Any) -> int:
     return sum(tensor.nbytes for tensor in tensors_of(value))
+
+
+def _copy_module(module: torch.nn.Module) -> torch.nn.Module:
+    """Return a copy that shares nothing, not through a closure such as `self.f = lambda x: m(x)`.
+
+    copy.deepcopy keeps functions as they are, and with them the modules of their closures.
+    """
+    memo: dict[int, Any] = {}
+    copied = copy.deepcopy(module, memo)
+    for part in copied.modules():
+        for name, value in vars(part).items():
+            if isinstance(value, FunctionType) and value.__closure__:
+                setattr(part, name, _copy_function(value, memo))
+    return copied
+
+
+def _copy_function(function: FunctionType, memo: dict[int, Any]) -> FunctionType:
+    """Return a function whose closure holds copies; memo has those that exist, by identity."""
+    cells = [
+        CellType(copy.deepcopy(cell.cell_contents, memo)) for cell in function.__closure__ or ()
+    ]
+    own = (function.__code__, function.__globals__, function.__name__, function.__defaults__)
+    copied = FunctionType(*own, tuple(cells))
+    copied.__kwdefaults__ = function.__kwdefaults__
+    return copied
 
 
 def _to_double(model: torch.nn.Module) -> torch.nn.Module:

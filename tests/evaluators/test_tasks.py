@@ -12,10 +12,12 @@ from typing import Any, ClassVar
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 import store
 from evaluators.judging.bench import Bench
 from evaluators.judging.weak_tasks import VERSION, build_audit_row
+from evaluators.references.module import TaskModule
 from evaluators.references.task import ReferenceFailed
 from evaluators.scheduling import task_audits
 from store.errors import SandboxFailed
@@ -197,3 +199,37 @@ def test_shipped_audits_are_imported_without_verdicts(lake_with_tasks: str, tmp_
         summary = run_import(writer, measured, tmp_path, measured.Config())
     with store.open(fresh) as lake:
         assert len(lake.sql("FROM weak_tasks").rows()) == 1, summary
+
+
+def test_a_module_in_a_closure_is_copied_with_the_module() -> None:
+    code = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleDict({"line": nn.Linear(4, 4)})
+        parts = self.parts
+        self.run = lambda x: parts.line(x)
+
+    def forward(self, x):
+        return self.run(x)
+
+def get_inputs():
+    return [torch.randn(2, 4)]
+
+def get_init_inputs():
+    return []
+"""
+    task = TaskModule(code, {}, "cpu")
+    [x] = task.inputs(0)
+    copied = task.module()
+    torch.nn.init.zeros_(copied.parts["line"].weight)
+    torch.nn.init.zeros_(copied.parts["line"].bias)
+    assert not copied(x).any()
+    value, [exact] = task.answer([x], 0)
+    assert value.any()
+    assert exact is not None
+    # In double precision, the answer has bits that float32 has not.
+    assert not torch.equal(exact, exact.float().double())
