@@ -31,6 +31,9 @@ def main() -> None:
         default=float("inf"),
         help="after this no step begins or goes on; the same line again does the rest",
     )
+    parser.add_argument(
+        "--earlier", type=Path, help="result/tables of an earlier run, whose verdicts are kept"
+    )
     parser.add_argument("--until", help="last step to do; results are written all the same")
     given = parser.parse_args()
     sizes = PRESETS[given.preset]
@@ -41,7 +44,8 @@ def main() -> None:
         parser.error(f"preset {given.preset} needs --model")
     out = given.out.absolute()
     with lock_folder(out):
-        study = ArmStudy(out, sizes, given.seed, sizes.budget_s, given.total_s)
+        earlier = given.earlier.absolute() if given.earlier else None
+        study = ArmStudy(out, sizes, given.seed, sizes.budget_s, given.total_s, earlier)
         begun = time.monotonic()
         for steps in study.list_steps():
             if not study.do_step(steps[0]) or given.until == steps[0].name:

@@ -27,13 +27,23 @@ class ArmStudy(Study):
     """One folder of the experiment."""
 
     def __init__(
-        self, out: Path, sizes: ArmSizes, seed: int, budget_s: float, total_s: float
+        self,
+        out: Path,
+        sizes: ArmSizes,
+        seed: int,
+        budget_s: float,
+        total_s: float,
+        earlier: Path | None = None,
     ) -> None:
         super().__init__(out, sizes, seed, budget_s, total_s)
         self.arm_sizes = sizes
+        self._earlier = earlier
+        """Tables of a run whose verdicts are taken over."""
 
     def list_steps(self) -> Generator[list[Step]]:
         """Yield all steps in their order, one at a time."""
+        if self._earlier is not None:
+            yield [self._take_over(self._earlier)]
         for step in self._list_tasks():
             yield [step]
         if self.arm_sizes.sft:
@@ -50,6 +60,13 @@ class ArmStudy(Study):
         for seed in self._seeds():
             yield [self._search(seed)]
         yield [self._remeasure()]
+
+    def _take_over(self, tables: Path) -> Step:
+        return Step(
+            name="earlier",
+            words=lambda: ["trainers.experiments.exemplar_arms.earlier", str(tables)],
+            holds=lambda: self._count_attempts("earlier/%") > 0,
+        )
 
     def _list_tasks(self) -> list[Step]:
         """Return the steps that make tasks and the history of the teacher."""
