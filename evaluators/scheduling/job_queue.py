@@ -35,6 +35,10 @@ class JobQueue:
     to_build: list[list[Case]] = field(default_factory=list[list[Case]])
     """Cases of one kernel and task, which differ in the policy, share a build."""
     ready: list[Case] = field(default_factory=list[Case])
+    deferred: list[Case] = field(default_factory=list[Case])
+    """Cases that are judged one at a time after all others."""
+    alone: set[int] = field(default_factory=set[int])
+    """Deferred cases that a judge has taken, by identity."""
     complete: bool = False
     """Whether no case will be added."""
     wins: dict[int, SurprisingWin] = field(default_factory=dict[int, SurprisingWin])
@@ -92,7 +96,10 @@ class JobQueue:
             self.changed.notify_all()
 
     def next_case(self, loaded: TaskKey | None, loaded_elsewhere: set[TaskKey]) -> Case | None:
-        """Wait for a case: of the loaded task, else of one that no other judge has loaded."""
+        """Wait for a case: of the loaded task, else of one that no other judge has loaded.
+
+        Deferred cases come last, and no other judge is at work then.
+        """
         with self.changed:
             while not self.stopped:
                 eligible = [case for case in self.ready if not self._is_for_others(case)]
@@ -105,7 +112,12 @@ class JobQueue:
                     self.changed.notify_all()
                     return case
                 if self.complete and not (self.ready or self.to_build or self.in_progress):
-                    return None
+                    if not self.deferred:
+                        return None
+                    case = self.deferred.pop(0)
+                    self.alone.add(id(case))
+                    self.in_progress += 1
+                    return case
                 self.changed.wait()
         return None
 
@@ -119,6 +131,13 @@ class JobQueue:
             self.in_progress -= 1
             self.wins[id(case)] = win
             self.ready.insert(0, case)
+            self.changed.notify_all()
+
+    def defer(self, case: Case) -> None:
+        """Leave a case until all others are finished."""
+        with self.changed:
+            self.in_progress -= 1
+            self.deferred.append(case)
             self.changed.notify_all()
 
     def finish(self, case: Case) -> None:

@@ -3,7 +3,8 @@
 A timing session has its device to itself; judges that share a device wait for it (`DeviceLock`).
 Builders compile a bounded number of candidates ahead of the judges. A judge prefers cases of the
 task that it has loaded. Where there are several judges, a surprising win is measured again by
-another judge than the first one, which continues with other cases.
+another judge than the first one, which continues with other cases. A case that lacks memory on a
+GPU with several judges is judged again at the end, when this judge has the GPU's memory to itself.
 """
 
 from __future__ import annotations
@@ -96,7 +97,9 @@ def judge_cases(
         for builder in builders
     ] + [
         threading.Thread(
-            target=_run_judge, args=(jobs, judge, settle, loaded, results), daemon=True
+            target=_run_judge,
+            args=(jobs, judge, _find_siblings(judge, judges), settle, loaded, results),
+            daemon=True,
         )
         for judge in judges
     ]
@@ -155,11 +158,15 @@ def _build_ahead(jobs: JobQueue, builder: Compiler, results: queue.SimpleQueue[A
 def _run_judge(
     jobs: JobQueue,
     judge: Judge,
+    siblings: Sequence[Judge],
     settle: Settle | None,
     loaded: dict[int, TaskKey],
     results: queue.SimpleQueue[Any],
 ) -> None:
-    """Judge cases until none is left; the thread of one judge."""
+    """Judge cases until none is left; the thread of one judge.
+
+    siblings: Other judges of the same GPU.
+    """
     thread = threading.get_ident()
     try:
         while True:
@@ -170,10 +177,17 @@ def _run_judge(
                 return
             loaded[thread] = task_key(case)
             win = jobs.wins.get(id(case))
+            is_alone = id(case) in jobs.alone
             try:
                 if win is None or settle is None:
-                    result = _judge_once(jobs, judge, case, remeasures=settle is not None)
+                    for sibling in siblings if is_alone else ():
+                        sibling.restart()  # its workers hold memory of the GPU
+                    remeasures = settle is not None and not is_alone
+                    result = _judge_once(jobs, judge, case, remeasures=remeasures)
                     if result is None:
+                        continue
+                    if siblings and not is_alone and _may_lack_memory(result):
+                        jobs.defer(case)
                         continue
                 else:
                     tables = settle(win.tables, *judge.remeasure(case))
@@ -202,6 +216,23 @@ def _run_judge(
     finally:
         loaded.pop(thread, None)
         jobs.remove_judge()
+
+
+def _find_siblings(judge: Judge, judges: Sequence[Judge]) -> list[Judge]:
+    """Return the other judges of a judge's GPU."""
+    device = judge.row["device_id"]
+    same = [one for one in judges if one is not judge and one.row["device_id"] == device]
+    return same if judge.row["kind"] == "cuda" else []
+
+
+def _may_lack_memory(result: JudgedCase) -> bool:
+    """Whether a failure may be due to the memory that other judges of the GPU hold.
+
+    The allocations of a reference or baseline fail with other errors, too.
+    """
+    assert result.tables is not None
+    row = result.tables["evaluations"][0]
+    return row.get("reason") == "out_of_memory" or row.get("status") == "evaluator_error"
 
 
 def _judge_once(jobs: JobQueue, judge: Judge, case: Case, *, remeasures: bool) -> JudgedCase | None:

@@ -44,8 +44,10 @@ class ModelNew(torch.nn.Module):
 class Scripted:
     """A judge that does what its script says about each case, after a moment."""
 
-    def __init__(self, name: str, script: Mapping[str, str] | None = None) -> None:
-        self.row = {"device_id": name, "name": name}
+    def __init__(
+        self, name: str, script: Mapping[str, str] | None = None, device: str | None = None
+    ) -> None:
+        self.row = {"device_id": device or name, "name": name, "kind": "cuda"}
         self.script = dict(script or {})
         self.seen: list[str] = []
         self.looks: list[str] = []
@@ -62,6 +64,9 @@ class Scripted:
                 raise SandboxFailed("the judge process is gone")
             case "sick":
                 raise DeviceUnavailable("it multiplies matrices wrongly")
+            case "short of memory":
+                row = {"path": case["path"], "status": "crash", "reason": "out_of_memory"}
+                return {"evaluations": [row], "timings": []}
             case "surprising" if case["elsewhere"]:
                 row = {"path": case["path"], "evaluation_id": "e", "flags": ["unconfirmed_win"]}
                 return {"evaluations": [row], "timings": []}
@@ -226,6 +231,22 @@ def test_without_any_device_left_the_rest_stays_pending() -> None:
     with pytest.raises(DeviceUnavailable, match="matrices"):
         results.extend(judge_cases([[case(n) for n in range(6)]], [sick], []))
     assert sick.seen == ["0.py", "1.py", "2.py", "3.py"]
+
+
+def test_a_case_that_lacks_memory_beside_another_judge_is_judged_again_alone() -> None:
+    script = {"0.py": "short of memory"}
+    one = Scripted("one", script, device="gpu")
+    other = Scripted("other", script, device="gpu")
+    elsewhere = Scripted("elsewhere", script)
+    results = list(judge_cases([[case(n, task=n) for n in range(30)]], [one, other], []))
+    assert sorted(r.case["path"] for r in results) == sorted(f"{n}.py" for n in range(30))
+    [last] = [r for r in results if r.case["path"] == "0.py"]
+    assert last is results[-1]
+    assert (one.seen + other.seen).count("0.py") == 2
+    assert one.restarts + other.restarts == 1
+    # A judge that has its GPU to itself is right the first time.
+    list(judge_cases([[case(n, task=n) for n in range(3)]], [elsewhere], []))
+    assert (elsewhere.seen.count("0.py"), elsewhere.restarts) == (1, 0)
 
 
 def test_cores_are_divided_between_workers() -> None:
