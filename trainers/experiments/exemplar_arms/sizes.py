@@ -59,7 +59,7 @@ PRESETS = {
         kernels="cuda",
         judge=(*_CHEAP[:-1], "baselines=eager"),
         search=("--rounds", "8", "--attempts", "24", "--concurrency", "8"),
-        workers=2,
+        workers=4,
         arms=ARMS,
         seeds=3,
         budget_s=1800.0,
@@ -67,9 +67,9 @@ PRESETS = {
     "gpu-model": ArmSizes(
         model="",
         device="cuda:0",
-        train_tasks=36,
+        train_tasks=12,
         held_out_tasks=6,
-        test_tasks=3,
+        test_tasks=1,
         kernels="cuda",
         teacher=("--where", "path LIKE '%_tuned_%' AND path NOT LIKE '%cpp%'"),
         judge=_CHEAP,
@@ -80,20 +80,21 @@ PRESETS = {
             *("--trl", "learning_rate=2e-4", "--trl", "gradient_checkpointing=false"),
         ),
         contrastive=(
-            # 256 answers a step, sampled together.
-            *("--steps", "6", "--prompts-per-step", "32", "--group-size", "8", "--batch", "8"),
-            *("--max-length", "5120", "--max-completion", "832", "--save-steps", "2"),
+            # 64 answers a step, sampled together.
+            *("--steps", "2", "--prompts-per-step", "8", "--group-size", "8", "--batch", "8"),
+            *("--max-length", "5120", "--max-completion", "832", "--save-steps", "1"),
             *("--reward-rule", "milestone", "--no-mask-truncated"),
             *("--trl", "learning_rate=2e-5", "--trl", "gradient_checkpointing=false"),
         ),
         search=(
-            *("--rounds", "4", "--attempts", "32", "--max-tokens", "832", "--batch", "512"),
+            *("--rounds", "4", "--attempts", "16", "--max-tokens", "832", "--batch", "512"),
             *("--temperature", "0.8"),
         ),
         rollout=(
-            *("--rounds", "1", "--attempts", "32", "--max-tokens", "832", "--batch", "512"),
+            *("--rounds", "1", "--attempts", "8", "--max-tokens", "832", "--batch", "512"),
             *("--temperature", "0.8"),
         ),
+        workers=4,
         arms=ARMS,
         seeds=3,
         budget_s=3600.0,
