@@ -1,13 +1,14 @@
 """Do exemplars and their scores lead to faster kernels? The experiment of docs/runs/PROTOCOL.md.
 
-python -m trainers.experiments.exemplar_arms OUT --preset cpu-turner|gpu-turner|gpu-model
+python -m trainers.experiments.exemplar_arms OUT --preset cpu-turner|gpu-turner|gpu-model|gpu-stage3
 
 Tasks with knobs train; held-out tasks of their families and a held-out family are searched without
 training by five arms (none, random, top, bucket, shuffled) with several seeds, all on one lake with
 a namespace each. The presets `turner` search with a program that turns a knob of the kernel that
 looks fastest in its prompt (turner.py): an instrument that shows whether the loop carries what it
 should, and no model. The preset gpu-model trains a model by supervised learning with improvement
-pairs, trains each arm by stage 3, and searches with the supervised model. The best kernels are
-measured again by the full protocol. A step that is done is not done again: what ends this program
-ends its commands, and the same line goes on.
+pairs and searches with it. The preset gpu-stage3 trains such a model by stage 3 with each arm, and
+lets it answer prompts without exemplars. The best kernels are measured again by the full protocol.
+A step that is done is not done again: what ends this program ends its commands, and the same line
+goes on.
 """

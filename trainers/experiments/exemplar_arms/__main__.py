@@ -21,7 +21,7 @@ def main() -> None:
     )
     parser.add_argument("out", type=Path)
     parser.add_argument("--preset", choices=sorted(PRESETS), default="cpu-turner")
-    parser.add_argument("--model", help="folder or .gguf file (preset gpu-model has none)")
+    parser.add_argument("--model", help="folder or .gguf file (the presets of the model have none)")
     parser.add_argument("--device", help="where kernels are judged; cuda:0,cuda:1 …")
     parser.add_argument("--seed", type=int, default=0, help="of tasks, data and searches")
     parser.add_argument("--seeds", type=int, help="number of seeds of each arm")

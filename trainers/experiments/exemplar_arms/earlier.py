@@ -14,7 +14,6 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import store
@@ -27,10 +26,9 @@ _LEFT_OUT = (
 
 def set_apart(generations: pa.Table) -> pa.Table:
     """Return attempts in namespaces that no arm of a new run has, and without groups."""
+    names = generations["namespace"].to_pylist()
     columns = {
-        "namespace": pc.binary_join_element_wise(
-            pa.scalar("earlier"), generations["namespace"], "/"
-        ),
+        "namespace": pa.array([name and f"earlier/{name}" for name in names], pa.string()),
         "group_id": pa.nulls(generations.num_rows, pa.string()),
     }
     for name, values in columns.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainers.experiments.three_stages.sizes import Sizes
 
@@ -17,8 +17,8 @@ class ArmSizes(Sizes):
 
     held_out_tasks: int
     """Held-out tasks of the families that train; test_tasks are those of held-out families."""
-    search: tuple[str, ...]
-    """Options of each search: rounds, attempts, batch."""
+    search: tuple[str, ...] = ()
+    """Options of each search: rounds, attempts, batch; none leaves searches out."""
     workers: int = 1
     """Judges on each device."""
     seeds: int = 3
@@ -28,6 +28,28 @@ _CHEAP = (
     "calls=4", "robustness=false", "diagnosis=false", "timing_s=0.2", "timing_limit_s=1.5",
     "baselines=eager,compile",
 )  # fmt: skip
+
+_SAMPLING = ("--max-tokens", "832", "--batch", "512", "--temperature", "0.8")
+_MODEL = ArmSizes(
+    model="",
+    device="cuda:0",
+    train_tasks=12,
+    held_out_tasks=6,
+    test_tasks=1,
+    kernels="cuda",
+    teacher=("--where", "path LIKE '%_tuned_%' AND path NOT LIKE '%cpp%'"),
+    judge=_CHEAP,
+    rows=("--per-policy", "6", "--improvement-share", "0.5"),
+    sft=(
+        *("--max-length", "4096", "--over-length", "drop", "--save-steps", "100"),
+        *("--trl", "num_train_epochs=4", "--trl", "per_device_train_batch_size=16"),
+        *("--trl", "learning_rate=2e-4", "--trl", "gradient_checkpointing=false"),
+    ),
+    workers=4,
+    arms=ARMS,
+    seeds=3,
+    budget_s=3600.0,
+)
 
 PRESETS = {
     "cpu-turner": ArmSizes(
@@ -64,21 +86,9 @@ PRESETS = {
         seeds=3,
         budget_s=1800.0,
     ),
-    "gpu-model": ArmSizes(
-        model="",
-        device="cuda:0",
-        train_tasks=12,
-        held_out_tasks=6,
-        test_tasks=1,
-        kernels="cuda",
-        teacher=("--where", "path LIKE '%_tuned_%' AND path NOT LIKE '%cpp%'"),
-        judge=_CHEAP,
-        rows=("--per-policy", "6", "--improvement-share", "0.5"),
-        sft=(
-            *("--max-length", "4096", "--over-length", "drop", "--save-steps", "100"),
-            *("--trl", "num_train_epochs=4", "--trl", "per_device_train_batch_size=16"),
-            *("--trl", "learning_rate=2e-4", "--trl", "gradient_checkpointing=false"),
-        ),
+    "gpu-model": replace(_MODEL, search=("--rounds", "4", "--attempts", "16", *_SAMPLING)),
+    "gpu-stage3": replace(
+        _MODEL,
         contrastive=(
             # 64 answers a step, sampled together.
             *("--steps", "2", "--prompts-per-step", "8", "--group-size", "8", "--batch", "8"),
@@ -86,17 +96,6 @@ PRESETS = {
             *("--reward-rule", "milestone", "--no-mask-truncated"),
             *("--trl", "learning_rate=2e-5", "--trl", "gradient_checkpointing=false"),
         ),
-        search=(
-            *("--rounds", "4", "--attempts", "16", "--max-tokens", "832", "--batch", "512"),
-            *("--temperature", "0.8"),
-        ),
-        rollout=(
-            *("--rounds", "1", "--attempts", "8", "--max-tokens", "832", "--batch", "512"),
-            *("--temperature", "0.8"),
-        ),
-        workers=4,
-        arms=ARMS,
-        seeds=3,
-        budget_s=3600.0,
+        rollout=("--rounds", "1", "--attempts", "8", *_SAMPLING),
     ),
 }

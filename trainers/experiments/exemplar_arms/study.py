@@ -50,14 +50,12 @@ class ArmStudy(Study):
             data = self._make_dataset("sft-rows", "sft", "train", *self.sizes.rows, *_FORM)
             yield [data]
             yield [self._train("sft", self._sft_words, "sft")]
-        # Attempts at test tasks keep near copies out of prompts, so training comes first.
-        if self.sizes.contrastive:
-            for seed in self._seeds():
-                for arm in self.sizes.arms:
-                    words = self._arm_words(arm, seed)
-                    yield [self._train(f"contrastive-{arm}-{seed}", words, "contrastive")]
-                    yield [self._answer(arm, seed)]
-        for seed in self._seeds():
+        for seed in self._seeds() if self.sizes.contrastive else ():
+            for arm in self.sizes.arms:
+                words = self._arm_words(arm, seed)
+                yield [self._train(f"contrastive-{arm}-{seed}", words, "contrastive")]
+                yield [self._answer(arm, seed)]
+        for seed in self._seeds() if self.arm_sizes.search else ():
             yield [self._search(seed)]
         yield [self._remeasure()]
 
