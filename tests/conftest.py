@@ -28,6 +28,26 @@ LONGEST = ("test_tiny.py", "test_types.py", "test_crash.py")
 """Files whose tests start first, so that no worker ends alone with one of them."""
 
 
+class ModulesWithExamples:
+    """Leaves modules without a doctest out of the collection, in which they would be imported.
+
+    Every test process collects all files, and some of our modules import TRL, which takes seconds.
+    """
+
+    @staticmethod
+    def pytest_ignore_collect(collection_path: Path) -> bool | None:
+        """Ignore a module that is no test and has no example; None leaves it to others."""
+        name = collection_path.name
+        if not name.endswith(".py") or name.startswith(("test_", "conftest")):
+            return None
+        return None if ">>>" in collection_path.read_text("utf-8") else True
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Ignore files in all rooms; hooks of this file are asked about its own folder only."""
+    config.pluginmanager.register(ModulesWithExamples())
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Start the longest tests first, and try tests marked `clock` up to three times.
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -159,3 +161,21 @@ def test_folders_are_small_enough_to_survey() -> None:
     large = {name: files for name, files in folders.items() if files > FILES}
     assert sorted(large.keys() - MEMBERS.keys()) == [], "divide it, or give the reason in MEMBERS"
     assert sorted(MEMBERS.keys() - large.keys()) == [], "no longer an exception"
+
+
+@pytest.mark.slow
+def test_every_module_can_be_imported() -> None:
+    names = [
+        ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+        for path in modules(*ROOMS)
+        if path.name != "__main__.py"
+    ]
+    code = f"import importlib\nfor name in {names}: importlib.import_module(name)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]

@@ -9,7 +9,6 @@ from itertools import combinations
 
 import pyarrow as pa
 import pytest
-from scipy.stats import chisquare
 
 from pipelines import contrastive_batch
 from pipelines.contract.request import Request
@@ -65,6 +64,9 @@ def softmax(temperature: float) -> dict[int, float]:
 
 def p_value(counts: Counter, expected: dict) -> float:
     """Return the chi-square p-value of counts against probabilities."""
+    # Every test process collects this file, and SciPy takes most of a second.
+    from scipy.stats import chisquare
+
     assert set(counts) <= set(expected)
     observed = [counts[key] for key in expected]
     total = sum(observed)

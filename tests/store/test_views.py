@@ -14,7 +14,6 @@ from typing import Any
 
 import builders as b
 import pytest
-from scipy.stats import binom
 
 import store
 from evaluators.timing.intervals import MISSED
@@ -258,6 +257,9 @@ def test_noise_and_clock_are_kept(judgements: store.Lake) -> None:
 def test_ranks_of_the_interval_are_those_of_the_binomial_distribution(
     judgements: store.Lake, views: tuple[str, ...], missed: float
 ) -> None:
+    # Every test process collects this file, and SciPy takes most of a second.
+    from scipy.stats import binom
+
     formulas = {
         re.search(RANK, read_view(name)).group()  # type: ignore[union-attr]
         for name in views

@@ -6,19 +6,20 @@ import inspect
 import re
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 pytest.importorskip("trl", reason="TRL is not installed")
 
-import datasets
-from trl.trainer.grpo_config import GRPOConfig
-from trl.trainer.grpo_trainer import GRPOTrainer
-
 import trainers
 from trainers.models import loading
 from trainers.rewarding import normalization
+
+# TRL's trainers are imported where they are used: every test process collects this file, and few
+# run it.
+if TYPE_CHECKING:
+    from watched_trainer import Watched
 
 RAN = (1, 16)
 """The versions of TRL that this file was run with in CI; pyproject.toml admits no other."""
@@ -34,44 +35,19 @@ def test_the_range_in_pyproject_is_the_one_that_is_tested() -> None:
 
 
 def test_the_private_hook_takes_inputs_alone() -> None:
+    from trl.trainer.grpo_trainer import GRPOTrainer
+
     hook = GRPOTrainer._generate_and_score_completions
     assert list(inspect.signature(hook).parameters) == ["self", "inputs"]
-
-
-class Watched(GRPOTrainer):
-    """A GRPOTrainer that puts another prompt in place, as ours does, and takes notes."""
-
-    batches: list[list[Any]]
-    calls: list[dict[str, Any]]
-
-    def __init__(self, **given: Any) -> None:
-        self.batches, self.calls, self.advantages = [], [], []
-        super().__init__(reward_funcs=self.reward, **given)
-
-    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        step = self.state.global_step
-        self.batches.append([one["task_id"] for one in inputs])
-        shown = [
-            {**one, "place": at, "prompt": [{"role": "user", "content": f"{step}"}]}
-            for at, one in enumerate(inputs)
-        ]
-        made = super()._generate_and_score_completions(shown)
-        self.advantages.append(made["advantages"].tolist())
-        return made
-
-    def reward(self, **given: Any) -> list[float | None]:
-        self.calls.append(given)
-        given["log_extra"]("generation_id", [str(at) for at in given["place"]])
-        given["log_metric"]("attempts", 1.0)
-        return REWARDS
-
-
-REWARDS = [1.0, 0.0, 0.25, 0.25, None, 0.5, 0.5, -1.5]
 
 
 @pytest.fixture(scope="module")
 def two_step_trainer(tmp_path_factory: pytest.TempPathFactory) -> Watched:
     """Return a trainer after two steps of four groups of two, made of two passes each."""
+    import datasets
+    from trl.trainer.grpo_config import GRPOConfig
+    from watched_trainer import Watched
+
     folder = tmp_path_factory.mktemp("trl")
     model = loading.write_tiny_model(folder / "model", 0)
     rows = datasets.Dataset.from_dict(
@@ -131,6 +107,7 @@ def test_the_reward_gets_the_prompts_and_columns_of_the_hook(two_step_trainer: W
 
 def test_advantages_that_are_stored_are_those_that_train(two_step_trainer: Watched) -> None:
     import numpy as np
+    from watched_trainer import REWARDS
 
     raw = np.array([np.nan if one is None else one for one in REWARDS])
     groups = [str(at // GROUP) for at in range(8)]
