@@ -15,6 +15,7 @@ from typing import Any
 
 import builders as b
 import httpx2
+import one_thread
 
 import store
 from evaluators.judge import VERSION
@@ -90,7 +91,7 @@ class Service:
         self._log: list[str] = []
         self.process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "evaluators", "serve", "--lake", lake),
+                *(sys.executable, one_thread.__file__, "evaluators", "serve", "--lake", lake),
                 *("--port", str(port), *options),
             ],
             cwd=cwd,

@@ -7,6 +7,8 @@ that wait for each other take a third of the time of such queries, and half of s
 from __future__ import annotations
 
 import os
+import runpy
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,3 +29,11 @@ def use_one_thread() -> None:
         return connect(*args, config={"threads": 1, **(config or {})}, **options)
 
     duckdb.connect = connect_with_one_thread
+
+
+if __name__ == "__main__":
+    # one_thread.py ROOM …: run a room's command, as `python -m ROOM …` does.
+    sys.path[0] = os.getcwd()
+    sys.argv = sys.argv[1:]
+    use_one_thread()
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
