@@ -130,11 +130,10 @@ def _make_run(module: Evaluator) -> Callable[..., None]:
             Judge only the tasks of this suite (default: every suite of the lake).
         device
             cpu, cuda (every GPU), or names such as cuda:0,cuda:1. auto means every GPU, or the CPU
-            if there is none. Each GPU times one kernel at a time, while spare cores compile
-            others.
+            if there is none. Spare cores compile kernels ahead for GPUs.
         workers
             Number of judges on the CPU or on each GPU, each with its own cores. Those of a GPU
-            take turns at timing and share its memory.
+            share its memory, and only one of them times a kernel at a time.
         ray
             Address of a Ray cluster (auto, HOST:PORT, ray://HOST:PORT). It runs one judge per GPU,
             or --workers judges with --device cpu.
