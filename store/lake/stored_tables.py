@@ -61,13 +61,14 @@ def build_table(table: Table, stored: StoredTable | None, location: Location) ->
     """Return whether to create a table of a snapshot as a VIEW or a TABLE, and SQL for it.
 
     What the snapshot is too old to have reads as typed NULLs. Small tables are copied, which
-    takes one scan instead of one per mention in a view. If another table is stored in Parquet
-    files only, they are read directly.
+    takes one scan instead of one per mention in a view. A table that is stored in Parquet files
+    only is read from these, because a scan by DuckLake queries its catalog several times.
     """
     listed = list_columns(table, stored)
     if stored is None:
         return "VIEW", f"SELECT {listed} WHERE false"
-    if stored.files is not None and not stored.is_small:
+    rows = f"lake.main.{table.name}"
+    if stored.files is not None:
         paths = quote_values(tuple(map(location.files.locate, stored.files)))
-        return "VIEW", f"SELECT {listed} FROM read_parquet([{paths}])"
-    return "TABLE" if stored.is_small else "VIEW", f"SELECT {listed} FROM lake.main.{table.name}"
+        rows = f"read_parquet([{paths}])"
+    return "TABLE" if stored.is_small else "VIEW", f"SELECT {listed} FROM {rows}"
