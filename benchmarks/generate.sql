@@ -118,7 +118,7 @@ SELECT
     CASE WHEN draw(r.i % kernels(), 'status') < 0.7 THEN NULL ELSE 'incorrect_numerical' END
         AS reason,
     [r.i, r.i + 1] AS seeds, 0.01 AS wall_s, moment(r.i) AS created_at
-FROM range(evaluations()) AS r(i)
+FROM range(part_begin(), part_end()) AS r(i)
 JOIN kernel_ids AS k ON k.i = r.i % kernels()
 JOIN made_tasks AS m ON m.i = (r.i % kernels()) % tasks()
 CROSS JOIN device_ids
@@ -138,7 +138,7 @@ SELECT
     ) AS samples_ms,
     range(20)::INTEGER[] AS blocks, 1 AS inner_loops, 'cold' AS cache, false AS noisy,
     moment(r.i) AS created_at
-FROM range(evaluations()) AS r(i)
+FROM range(part_begin(), part_end()) AS r(i)
 JOIN kernel_ids AS k ON k.i = r.i % kernels()
 JOIN made_tasks AS m ON m.i = (r.i % kernels()) % tasks()
 CROSS JOIN device_ids

@@ -5,14 +5,19 @@ python benchmarks/refresh.py --lake DIR --sessions 1000 --prompts 1000 100000
 
 Works on a copy of a lake of benchmarks/generate.py. Each query is timed on an empty and on a filled
 view cache, after new sessions were appended, and once more. Every query opens the lake anew. With
-`--prompts`, contrastive batches of these sizes take the place of the queries. Each is a command
-with a process of its own, and the first one pays for what is missing in the cache.
+`--prompts`, contrastive batches of these sizes take the place of the queries; with `--queries` as
+well, they follow them. Each batch is a command with a process of its own, and the first query or
+batch pays for what is missing in the cache.
 """
 
 from __future__ import annotations
 
 import argparse
+import resource
+import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -41,15 +46,20 @@ def time_queries(url: Path) -> dict[str, float]:
     return seconds
 
 
-def time_batches(url: Path, sizes: list[int]) -> dict[str, float]:
-    """Return the seconds of contrastive batches of these numbers of prompts, one after another."""
+def time_batches(url: Path, sizes: list[int]) -> tuple[dict[str, float], float]:
+    """Time contrastive batches of these numbers of prompts, one after another.
+
+    Returns their seconds, and the most memory that one held, in GB.
+    """
     seconds: dict[str, float] = {}
+    peak = 0.0
     for size in sizes:
         with TemporaryDirectory(prefix="batch-", dir=url.parent) as folder:
             options = f"--lake {url} --limit {size} --seed 0 --out {folder}/dataset".split()
-            took, _ = measure_command([*PIPELINE, *options], Path(folder))
+            took, held = measure_command([*PIPELINE, *options], Path(folder))
+        peak = max(peak, held)
         seconds[f"batch of {size:,}"] = took
-    return seconds
+    return seconds, peak
 
 
 def append_sessions(url: Path, count: int, seed: int) -> None:
@@ -72,10 +82,24 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=1000, help="number of new sessions")
     parser.add_argument("--rounds", type=int, default=2, help="number of times that they are added")
     parser.add_argument("--prompts", type=int, nargs="+", help="time batches of these sizes")
+    parser.add_argument("--queries", action="store_true", help="with --prompts: queries as well")
     given = parser.parse_args()
+    peaks: dict[str, float] = {}
+    # A new process counts the memory of the one that starts it, so this one is started first.
+    starter = ProcessPoolExecutor(1, get_context("spawn"))
+    starter.submit(time.sleep, 0).result()
 
     def measure(lake: Path) -> dict[str, float]:
-        return time_batches(lake, given.prompts) if given.prompts else time_queries(lake)
+        seconds: dict[str, float] = {}
+        if given.queries or not given.prompts:
+            seconds |= time_queries(lake)
+            peaks["queries"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        if given.prompts:
+            took, peak = starter.submit(time_batches, lake, given.prompts).result()
+            seconds |= took
+            peaks["batches"] = max(peak, peaks.get("batches", 0.0))
+        print(seconds, file=sys.stderr, flush=True)
+        return seconds
 
     made = given.lake.resolve()
     with TemporaryDirectory(prefix="flywheel-refresh-", dir=made.parent) as folder:
@@ -90,6 +114,9 @@ def main() -> None:
     print("|---|" + "---:|" * len(columns))
     for name in columns["empty cache s"]:
         print(f"| {name} | " + " | ".join(f"{one[name]:.2f}" for one in columns.values()) + " |")
+    for name, peak in peaks.items():
+        print(f"Peak memory of {name}: {peak:.2f} GB")
+    starter.shutdown()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,13 @@
-"""An evaluator that takes a moment for every kernel, and a lake whose kernels it judges."""
+"""An evaluator that takes a moment for every kernel, and a lake whose kernels it judges.
+
+A device of it may become sick. A processor is never found so, and a GPU only by chance: `make_sick`
+names the parents of judge processes, and from then on each of these crashes in its next kernel, and
+its bench finds a fault of the device. What follows from that fault is no part of the evaluator.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +19,10 @@ KERNELS = 12
 EVALUATOR = '''
 """Take a moment for every kernel."""
 
+import os
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 VERSION = 1
 
@@ -27,11 +35,14 @@ class Config:
 
 def judge(case, bench, config):
     time.sleep(config.seconds)
+    sick = str(os.getppid()) in Path(__file__).with_name("sick").read_text().split()
+    if sick:
+        bench.find_device_fault = lambda: "it multiplies matrices wrongly"
     return {"evaluations": [{
         "evaluation_id": "1", "evaluator": "slow", "evaluator_version": VERSION,
         "kernel_id": case.kernel_id, "task_id": case.task_id,
         "workload_id": case.workload_id, "device_id": bench.row["device_id"],
-        "status": "correct",
+        "status": "crash" if sick else "correct", "reason": "signal" if sick else None,
     }]}
 '''
 
@@ -41,6 +52,14 @@ def write(folder: Path) -> None:
     own = folder / "flywheel" / "evaluators"
     own.mkdir(parents=True)
     (own / "slow.py").write_text(EVALUATOR)
+    make_sick(folder, [])
+
+
+def make_sick(folder: Path, parents: Iterable[int]) -> None:
+    """Make the devices of the judges of these processes sick, and all others well."""
+    made = folder / "sick"
+    made.write_text(" ".join(map(str, parents)))
+    made.rename(folder / "flywheel" / "evaluators" / "sick")
 
 
 def append_kernels(url: str) -> None:

@@ -198,11 +198,13 @@ def _run_judge(
                 path = quote_name(case["path"])
                 log.warning("%s %s: %s", path, case["kernel_id"][:12], failed.message)
                 retried = jobs.retry(case)
-                judge.restart()
-                if not retried and win is None:
-                    results.put(JudgedCase(case, judge.row, None, failed.message))
-                elif not retried and win is not None:
-                    results.put(JudgedCase(case, win.device, win.tables))
+                try:
+                    judge.restart()
+                finally:  # no other judge has a case after its last try
+                    if not retried and win is None:
+                        results.put(JudgedCase(case, judge.row, None, failed.message))
+                    elif not retried and win is not None:
+                        results.put(JudgedCase(case, win.device, win.tables))
                 continue
             except DeviceUnavailable as gone:
                 log.warning("%s takes no more kernels: %s", judge.row["name"], gone.message)

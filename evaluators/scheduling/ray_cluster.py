@@ -40,20 +40,24 @@ class _Remote:
         try:
             return {"tables": self._process.judge(case)}
         except (SandboxFailed, DeviceUnavailable) as failed:
-            return {"failed": type(failed).__name__, "message": failed.message}
+            return _describe_refusal(failed)
 
     def remeasure(self, case: Mapping[str, Any]) -> dict[str, Any]:
         """Return the result of a second session, or the refusal."""
         try:
             return {"second": self._process.remeasure(case)}
         except (SandboxFailed, DeviceUnavailable) as failed:
-            return {"failed": type(failed).__name__, "message": failed.message}
+            return _describe_refusal(failed)
 
     def restart(self) -> None:
         self._process.restart()
 
     def close(self) -> None:
         self._process.close()
+
+
+def _describe_refusal(failed: SandboxFailed | DeviceUnavailable) -> dict[str, Any]:
+    return {"failed": type(failed).__name__, "message": failed.message, "hint": failed.hint}
 
 
 class RayJudge:
@@ -79,7 +83,12 @@ class RayJudge:
             ) from error
 
     def judge(self, case: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-        """Return the rows of one case. Raises SandboxFailed where the actor or its node is lost."""
+        """Return the rows of one case.
+
+        Raises:
+            SandboxFailed: the actor, its node or its judge process is lost.
+            DeviceUnavailable: the device of the actor has been found sick.
+        """
         return self._await_answer(self._actor.judge.remote(dict(case)))["tables"]
 
     def remeasure(
@@ -95,7 +104,7 @@ class RayJudge:
             raise SandboxFailed(f"an actor is lost: {type(error).__name__}") from error
         if "failed" in answer:
             kind = DeviceUnavailable if answer["failed"] == "DeviceUnavailable" else SandboxFailed
-            raise kind(answer["message"])
+            raise kind(f"on {self.row['host']}: {answer['message']}", answer["hint"])
         return answer
 
     def restart(self) -> None:

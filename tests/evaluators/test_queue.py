@@ -52,6 +52,8 @@ class Scripted:
         self.seen: list[str] = []
         self.looks: list[str] = []
         self.restarts = 0
+        self.last_restart: int | None = None
+        """The restart after which the device is gone."""
 
     def judge(self, case: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
         self.seen.append(case["path"])
@@ -80,6 +82,8 @@ class Scripted:
 
     def restart(self) -> None:
         self.restarts += 1
+        if self.restarts == self.last_restart:
+            raise DeviceUnavailable("an actor cannot be started")
 
 
 class Compiling:
@@ -152,6 +156,14 @@ def test_a_sick_device_leaves_its_cases_to_the_others() -> None:
     assert len(results) == 9
     assert len(sick.seen) == 1
     assert {r.device["name"] for r in results} == {"well"}
+
+
+def test_a_case_whose_last_try_ends_the_device_still_has_a_result() -> None:
+    judge = Scripted("a", {"1.py": "lost"})
+    judge.last_restart = 2
+    results = {r.case["path"]: r for r in judge_cases([[case(0), case(1)]], [judge], [])}
+    assert results["0.py"].tables is not None
+    assert results["1.py"].fault == "the judge process is gone"
 
 
 def test_a_surprising_win_is_measured_again_by_another_judge() -> None:

@@ -1,13 +1,15 @@
 """`evaluators run --ray`: judges on the nodes of a cluster, which may be lost at any time.
 
 The nodes are raylets on this machine. `kill -9` hits the process of an actor, the process of the
-run, or a node. No kernel is lost, and none has two verdicts in the lake.
+run, or a node; or the device of an actor is found sick (`slow_evaluator`). No kernel is lost, and
+none has two verdicts in the lake.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,6 +22,7 @@ import pytest
 import slow_evaluator
 from slow_evaluator import KERNELS, command, count_verdicts
 
+import store
 from evaluators.scheduling import ray_cluster
 
 pytest.importorskip("ray", reason="Ray is not installed")
@@ -172,6 +175,50 @@ def test_a_lost_node_leaves_its_kernels_to_the_other(
     [lost] = [node for node in cluster.list_all_nodes() if not node.head]
     cluster.remove_node(lost, allow_graceful=False)
     assert "an actor is lost" in read_rest(driver)
+    assert count_verdicts(lake) == [1] * KERNELS
+
+
+def count_statuses(url: str) -> dict[str, int]:
+    """Return the number of evaluations of each status."""
+    with store.open(url) as opened:
+        rows = opened.sql("SELECT status, count(*) AS n FROM evaluations GROUP BY status").rows()
+        return {row["status"]: row["n"] for row in rows}
+
+
+def test_a_sick_device_leaves_its_kernels_to_the_others(
+    cluster: Any, lake: str, driver: subprocess.Popen[str]
+) -> None:
+    first, second = list_actors(cluster)
+    slow_evaluator.make_sick(Path.cwd(), [first])
+    said = read_rest(driver)
+    assert said.count("takes no more kernels") == 1
+    assert "cannot be measured on: it multiplies matrices wrongly" in said
+    assert "an actor is lost" not in said
+    assert count_verdicts(lake) == [1] * KERNELS
+    # The kernel after which the device was found sick is the last one that it judged.
+    assert count_statuses(lake) == {"correct": KERNELS - 1, "crash": 1}
+    wait_for(lambda: are_gone([first, second]))
+
+
+def test_without_a_device_left_a_run_ends_and_the_next_one_continues(
+    cluster: Any, lake: str, driver: subprocess.Popen[str]
+) -> None:
+    actors = list_actors(cluster)
+    processes = [*actors, *list_judges(actors)]
+    slow_evaluator.make_sick(Path.cwd(), actors)
+    said = driver.communicate(timeout=LIMIT_S)[0]
+    assert driver.returncode == 1, said
+    assert said.count("takes no more kernels") == 2
+    assert f"error: on {socket.gethostname()}: " in said
+    assert "Check it with nvidia-smi, then run again." in said
+    statuses = count_statuses(lake)
+    assert statuses["crash"] == 2
+    stored = sum(statuses.values())
+    assert 2 < stored < KERNELS
+    assert count_verdicts(lake) == [1] * stored
+    wait_for(lambda: are_gone(processes))
+    slow_evaluator.make_sick(Path.cwd(), [])
+    assert run_again(lake, cluster) == KERNELS - stored
     assert count_verdicts(lake) == [1] * KERNELS
 
 

@@ -204,7 +204,10 @@ class JudgeProcess:
     def _check_device(self) -> None:
         """Raise DeviceUnavailable where the device was found sick after the previous case."""
         if self._sick is not None:
-            raise DeviceUnavailable(self._sick, "Check it with nvidia-smi, then run again.")
+            raise DeviceUnavailable(
+                f"{self.row['name']} cannot be measured on: {self._sick}",
+                "Check it with nvidia-smi, then run again.",
+            )
 
     def _subject(self, case: Mapping[str, Any]) -> answers.Subject:
         """Return what an answer about a case must be about."""
