@@ -197,10 +197,10 @@ def _run_judge(
                     return
                 path = quote_name(case["path"])
                 log.warning("%s %s: %s", path, case["kernel_id"][:12], failed.message)
-                retried = jobs.retry(case)
                 try:
                     judge.restart()
                 finally:  # no other judge has a case after its last try
+                    retried = jobs.retry(case)
                     if not retried and win is None:
                         results.put(JudgedCase(case, judge.row, None, failed.message))
                     elif not retried and win is not None:
