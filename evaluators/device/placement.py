@@ -41,14 +41,14 @@ def divide_machine(device: str, workers: int = 1) -> Layout:
             take turns: one that times a kernel has the GPU alone.
 
     Raises:
-        DeviceUnavailable: an unknown name, or more workers than cores.
+        DeviceUnavailable: an unknown name, no worker, or more workers than cores.
     """
     cores = tuple(sorted(os.sched_getaffinity(0)))
     names = _read_names(device)
-    if workers > len(cores):
+    if not 1 <= workers <= len(cores):
         raise DeviceUnavailable(
-            f"there are {workers} workers and {len(cores)} cores",
-            "Each worker needs a core of its own: lower --workers.",
+            f"there are {len(cores)} cores for {workers} workers",
+            f"Each worker needs a core of its own: give --workers from 1 to {len(cores)}.",
         )
     if names in (["cpu"], ["auto"]):
         size = len(cores) // workers

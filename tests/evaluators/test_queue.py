@@ -269,8 +269,9 @@ def test_cores_are_divided_between_workers() -> None:
     if len(cores) > 1:
         halves = placement.divide_machine("cpu", workers=2).places
         assert not set(halves[0].cores) & set(halves[1].cores)
-    with pytest.raises(DeviceUnavailable, match="cores"):
-        placement.divide_machine("cpu", workers=len(cores) + 1)
+    for workers in (0, len(cores) + 1):
+        with pytest.raises(DeviceUnavailable, match="cores"):
+            placement.divide_machine("cpu", workers=workers)
     if len(cores) > 1:
         shared = placement.divide_machine("cuda:0", workers=2)
         assert [place.device for place in shared.places] == ["cuda:0", "cuda:0"]
