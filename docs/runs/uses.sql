@@ -3,7 +3,7 @@
 -- exemplar. to_fastest is the share of answers that are nearest to the exemplar with the highest
 -- score as shown, and to_truly_fastest to the one that was measured as the fastest. For an answer
 -- that takes no notice of scores, both are 0.5 with two exemplars. names_fastest is the share whose
--- analysis names the exemplar with the highest score as shown.
+-- analysis names an exemplar with the highest score as shown.
 WITH answers AS (
     SELECT
         regexp_extract(namespace, '^([^/]+)/', 1) AS search,
@@ -40,6 +40,7 @@ nearest AS (
     SELECT
         search, arm, generation_id,
         min(distance) AS distance,
+        max(score) AS top_score,
         arg_min(exemplar_id, {'distance': distance, 'id': exemplar_id}) AS nearest_id,
         arg_max(exemplar_id, {'score': score, 'id': exemplar_id}) AS fastest_id,
         arg_max(exemplar_id, {'speedup': speedup, 'id': exemplar_id}) AS truly_fastest_id
@@ -53,8 +54,12 @@ SELECT
     round(avg(CAST(nearest.nearest_id = nearest.fastest_id AS INTEGER)), 4) AS to_fastest,
     round(avg(CAST(nearest.nearest_id = nearest.truly_fastest_id AS INTEGER)), 4)
         AS to_truly_fastest,
-    round(avg(CAST(analyses.fastest_kernel_id = nearest.fastest_id AS INTEGER)), 4) AS names_fastest
+    round(avg(CAST(named.score = nearest.top_score AS INTEGER)), 4) AS names_fastest
 FROM nearest
 LEFT JOIN analyses ON analyses.generation_id = nearest.generation_id
+LEFT JOIN distances AS named
+    ON
+        named.generation_id = analyses.generation_id
+        AND named.exemplar_id = analyses.fastest_kernel_id
 GROUP BY nearest.search, nearest.arm
 ORDER BY nearest.search, nearest.arm

@@ -27,6 +27,8 @@ from evaluators.references.choices import Choice, add_exact_values, record
 from evaluators.references.weight_seed import WEIGHT_SEED
 
 _MODULE_NAME = "flywheel_task"
+_COPIED = (torch.nn.Module, torch.Tensor)
+"""What is copied out of closures."""
 
 
 class TaskFailed(Exception):
@@ -257,7 +259,7 @@ def _sum_bytes(value: Any) -> int:
 
 
 def _copy_module(module: torch.nn.Module) -> torch.nn.Module:
-    """Return a copy that shares nothing, not through a closure such as `self.f = lambda x: m(x)`.
+    """Return a copy in which `self.f = lambda x: part(x)` calls the copy of `part`.
 
     copy.deepcopy keeps functions as they are, and with them the modules of their closures.
     """
@@ -271,9 +273,15 @@ def _copy_module(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def _copy_function(function: FunctionType, memo: dict[int, Any]) -> FunctionType:
-    """Return a function whose closure holds copies; memo has those that exist, by identity."""
+    """Return a function whose closure holds copies of modules and tensors.
+
+    memo: Of copy.deepcopy, with the copies that exist. Other contents, such as an imported Python
+    module, may have no copy and are shared.
+    """
+    held = [cell.cell_contents for cell in function.__closure__ or ()]
     cells = [
-        CellType(copy.deepcopy(cell.cell_contents, memo)) for cell in function.__closure__ or ()
+        CellType(copy.deepcopy(value, memo) if isinstance(value, _COPIED) else value)
+        for value in held
     ]
     own = (function.__code__, function.__globals__, function.__name__, function.__defaults__)
     copied = FunctionType(*own, tuple(cells))

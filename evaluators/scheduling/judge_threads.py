@@ -4,7 +4,7 @@ A timing session has its device to itself; judges that share a device wait for i
 Builders compile a bounded number of candidates ahead of the judges. A judge prefers cases of the
 task that it has loaded. Where there are several judges, a surprising win is measured again by
 another judge than the first one, which continues with other cases. A case that lacks memory on a
-GPU with several judges is judged again at the end, when this judge has the GPU's memory to itself.
+GPU with several judges is judged again at the end, after the GPU's other judges have restarted.
 """
 
 from __future__ import annotations
@@ -166,22 +166,25 @@ def _run_judge(
     """Judge cases until none is left; the thread of one judge.
 
     siblings: Other judges of the same GPU.
+    loaded: The task that each judge has loaded, by the judge's identity; shared by all threads.
     """
-    thread = threading.get_ident()
+    own = id(judge)
     try:
         while True:
-            elsewhere = {key for other, key in loaded.items() if other != thread}
-            case = jobs.next_case(loaded.get(thread), elsewhere)
+            elsewhere = {key for other, key in loaded.items() if other != own}
+            case = jobs.next_case(loaded.get(own), elsewhere)
             if case is None:
                 results.put(None)
                 return
-            loaded[thread] = task_key(case)
+            loaded[own] = task_key(case)
             win = jobs.wins.get(id(case))
             is_alone = id(case) in jobs.alone
             try:
                 if win is None or settle is None:
                     for sibling in siblings if is_alone else ():
-                        sibling.restart()  # its workers hold memory of the GPU
+                        # The workers of a loaded task hold memory of the GPU.
+                        if loaded.pop(id(sibling), None) is not None:
+                            sibling.restart()
                     remeasures = settle is not None and not is_alone
                     result = _judge_once(jobs, judge, case, remeasures=remeasures)
                     if result is None:
@@ -216,7 +219,7 @@ def _run_judge(
     except BaseException as error:
         results.put(error)
     finally:
-        loaded.pop(thread, None)
+        loaded.pop(own, None)
         jobs.remove_judge()
 
 

@@ -90,6 +90,8 @@ def test_a_url_among_the_options_is_a_judge_service() -> None:
     assert isinstance(judging.make_pool("lake", place, config), RemotePool)
     with pytest.raises(FlywheelError, match="does not take calls"):
         judging.make_pool("lake", place, judging.parse_options((*words, "calls=3")))
+    with pytest.raises(FlywheelError, match="does not take workers"):
+        judging.make_pool("lake", place, config, workers=2)
     with pytest.raises(FlywheelError, match="two services"):
         judging.parse_options((*words, "https://other"))
 

@@ -77,7 +77,8 @@ def make_pool(
     if not place.startswith(_SERVICE):
         return Pool(lake_url, place, config, workers=workers)
     usual = asdict(Config(policy=config.policy))
-    odd = [name for name, value in asdict(config).items() if value != usual[name]]
+    odd = ["workers"] if workers != 1 else []
+    odd += [name for name, value in asdict(config).items() if value != usual[name]]
     if odd:
         raise FlywheelError(
             f"a judge service does not take {odd[0]} from its clients",

@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any, Self
 
@@ -227,22 +227,27 @@ def start_judges(
 ) -> list[JudgeProcess]:
     """Start judge processes at places of this machine side by side.
 
-    Raises what `JudgeProcess` raises, after ending those that have started.
+    Raises what `JudgeProcess` raises. The other processes end then, each as soon as it has started.
     """
-
-    def start(place: Place) -> JudgeProcess:
-        return JudgeProcess(evaluator, place.device, config, place.cores)
-
     # Most of a start is importing torch and waiting for the GPU.
-    with ThreadPoolExecutor(len(places)) as threads:
-        starts = [threads.submit(start, place) for place in places]
-    failures = [failed for one in starts if (failed := one.exception()) is not None]
-    if failures:
+    threads = ThreadPoolExecutor(len(places))
+    starts = [
+        threads.submit(JudgeProcess, evaluator, place.device, config, place.cores)
+        for place in places
+    ]
+    try:
+        return [one.result() for one in starts]
+    except BaseException:
         for one in starts:
-            if one.exception() is None:
-                one.result().close()
-        raise failures[0]
-    return [one.result() for one in starts]
+            one.add_done_callback(_close_started)
+        raise
+    finally:
+        threads.shutdown(wait=False)
+
+
+def _close_started(start: Future[JudgeProcess]) -> None:
+    if start.exception() is None:
+        start.result().close()
 
 
 def _lock_parts(device: str, cores: Sequence[int] | None) -> list[str]:

@@ -5,10 +5,10 @@ python -m trainers.experiments.exemplar_arms OUT --preset cpu-turner|gpu-turner|
 Tasks with knobs train; held-out tasks of their families and a held-out family are searched without
 training by five arms (none, random, top, bucket, shuffled) with several seeds, all on one lake with
 a namespace each. The presets `turner` search with a program that turns a knob of the kernel that
-looks fastest in its prompt (turner.py): an instrument that shows whether the loop carries what it
-should, and no model. The preset gpu-model trains a model by supervised learning with improvement
-pairs and searches with it. The preset gpu-stage3 trains such a model by stage 3 with each arm, and
-lets it answer prompts without exemplars. The best kernels are measured again by the full protocol.
-A step that is done is not done again: what ends this program ends its commands, and the same line
-goes on.
+looks fastest in its prompt (turner.py). They show whether the search carries information from round
+to round, and nothing about models. The preset gpu-model trains a model by supervised learning with
+improvement pairs and searches with it. The preset gpu-stage3 trains such a model by stage 3 with
+each arm, and lets it answer prompts without exemplars. The best kernels are measured again by the
+full protocol. To resume an interrupted run, run the same command again; it skips the steps that are
+done.
 """

@@ -5,7 +5,8 @@ python -m trainers.experiments.exemplar_arms.turner --port 18080 --seed 0
 An answer takes the kernel with the highest score that the prompt shows and changes one constant to
 another of the choices beside it. Without kernels in the prompt it changes one constant of the
 plainest kernel of a language, so every answer is meant to be right, and only a search can change
-several. Draws are hashes of the prompt, the seed of the request and the place of the answer.
+several of them. Draws are hashes of the prompt, the seed of the request and the place of the
+answer.
 """
 
 from __future__ import annotations
@@ -66,10 +67,9 @@ class Turner:
         shown = [(float(score), code) for score, _, code in _SHOWN.findall(prompt)]
         tuned = [one for one in shown if _KNOB.search(one[1])]
         if tuned:
-            score, code = max(tuned)
-            number = 1 + [one[0] for one in shown].index(score)
-            analysis = f"Fastest: Kernel {number}"
-            return _turn(draw, code, analysis)
+            fastest = max(tuned)
+            analysis = f"Fastest: Kernel {1 + shown.index(fastest)}"
+            return _turn(draw, fastest[1], analysis)
         kind = "cpu" if "It runs on a CPU" in prompt else "cuda"
         known = next((kernels for code, kernels in self._kernels.items() if code in prompt), None)
         if known is None:
