@@ -167,12 +167,13 @@ def test_the_turner_changes_one_constant_of_the_kernel_that_looks_fastest() -> N
         assert len(changed) == 1
 
 
-def test_without_kernels_the_turner_changes_one_constant_of_a_plainest_kernel() -> None:
+def test_without_kernels_the_turner_changes_one_constant_of_the_plainest_triton_kernel() -> None:
     task = next(iter(families.generate_tasks(("tuned_rows",), 0)))[1]
     turner = Turner(0)
     answers = {turner.answer(f"It runs on a GPU.\n{task.code}", 0, place) for place in range(12)}
     assert len(answers) > 1
     for answer in answers:
+        assert "import triton" in answer
         knobs = re.findall(r"^[A-Z_]+ = (\d+)  # (\d+)", answer, re.MULTILINE)
         assert sum(value != first for value, first in knobs) == 1
 

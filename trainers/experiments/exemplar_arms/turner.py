@@ -4,9 +4,9 @@ python -m trainers.experiments.exemplar_arms.turner --port 18080 --seed 0
 
 An answer takes the kernel with the highest score that the prompt shows and changes one constant to
 another of the choices beside it. Without kernels in the prompt it changes one constant of the
-plainest kernel of a language, so every answer is meant to be right, and only a search can change
-several of them. Draws are hashes of the prompt, the seed of the request and the place of the
-answer.
+plainest kernel in Triton, or in C++ for the CPU. So every answer is meant to be right, and only a
+search can change several constants. Draws are hashes of the prompt, the seed of the request and the
+place of the answer.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ _SHOWN = re.compile(
     r"^### Kernel \d+: ([\d.]+)x.*?\n\n(`{3,})python\n(.*?)^\2$", re.MULTILINE | re.DOTALL
 )
 _MOST_TASKS = 200
+_KINDS = {"cpp": "cpu", "triton": "cuda"}
+"""Languages of the kernels, and the kind of device that runs them. One language for each kind: a
+walk from constant to constant stays in the language in which it starts."""
 _ANSWER = """### Performance Analysis
 
 {analysis}
@@ -55,8 +58,8 @@ class Turner:
             for _, task in islice(tasks, _MOST_TASKS):
                 by_kind: dict[str, list[str]] = {"cpu": [], "cuda": []}
                 for kernel in task.kernels:
-                    if "_tuned_" in kernel.variant and _is_plainest(kernel.code):
-                        kind = "cpu" if kernel.language == "cpp" else "cuda"
+                    kind = _KINDS.get(kernel.language)
+                    if kind and "_tuned_" in kernel.variant and _is_plainest(kernel.code):
                         by_kind[kind].append(kernel.code)
                 self._kernels[task.code.strip()] = by_kind
 
