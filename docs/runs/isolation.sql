@@ -1,13 +1,14 @@
 -- One row per namespace: the exemplars that its prompts showed, and those that it must not see.
 -- own counts exemplars that the namespace had attempted itself, common those without a namespace.
--- leaked counts exemplars that only other namespaces had attempted by then, and must be 0.
+-- leaked counts exemplars that only other namespaces had attempted by then, and must be 0. Prompts of
+-- earlier runs, whose verdicts are kept in namespaces earlier/, are left out.
 WITH shown AS (
     SELECT
         namespace, prompt_id, task_id, kernel_id, min(created_at) AS shown_at
     FROM (
         SELECT namespace, prompt_id, task_id, created_at, unnest(exemplar_kernel_ids) AS kernel_id
         FROM generations
-        WHERE namespace IS NOT NULL
+        WHERE namespace IS NOT NULL AND NOT starts_with(namespace, 'earlier/')
     )
     GROUP BY namespace, prompt_id, task_id, kernel_id
 ),

@@ -1,7 +1,8 @@
 -- Secondary figures of PROTOCOL.md by namespace prefix, side and arm, over seeds: attempts, their
 -- outcomes, distinct kernels and copies. fast_1 is the share of tasks and seeds with a correct kernel
 -- faster than the best baseline. copies repeat a kernel of their prompt. seconds are those of all
--- rounds of a seed's search, over all arms, averaged over seeds.
+-- rounds of a seed's search, over all arms, averaged over seeds. Attempts of earlier runs, which are in
+-- namespaces earlier/, are left out.
 WITH attempts AS (
     SELECT
         regexp_extract(generations.namespace, '^([^/]+)/', 1) AS search,
@@ -17,6 +18,7 @@ WITH attempts AS (
     INNER JOIN task_names ON task_names.task_id = generations.task_id
     WHERE
         generations.namespace IS NOT NULL
+        AND NOT starts_with(generations.namespace, 'earlier/')
         AND generations.finish_reason IS DISTINCT FROM 'error'
 ),
 judged AS (

@@ -3,14 +3,19 @@
 -- exemplar. to_fastest is the share of answers that are nearest to the exemplar with the highest
 -- score as shown, and to_truly_fastest to the one that was measured as the fastest. For an answer
 -- that takes no notice of scores, both are 0.5 with two exemplars. names_fastest is the share whose
--- analysis names an exemplar with the highest score as shown.
+-- analysis names an exemplar with the highest score as shown. Answers of earlier runs, which are in
+-- namespaces earlier/, are left out.
 WITH answers AS (
     SELECT
         regexp_extract(namespace, '^([^/]+)/', 1) AS search,
         regexp_extract(namespace, '^[^/]+/([a-z]+)/', 1) AS arm,
         generation_id, task_id, kernel_id, exemplar_kernel_ids, exemplar_scores
     FROM generations
-    WHERE namespace IS NOT NULL AND kernel_id IS NOT NULL AND len(exemplar_kernel_ids) > 1
+    WHERE
+        namespace IS NOT NULL
+        AND NOT starts_with(namespace, 'earlier/')
+        AND kernel_id IS NOT NULL
+        AND len(exemplar_kernel_ids) > 1
 ),
 shown AS (
     SELECT

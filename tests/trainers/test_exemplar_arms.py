@@ -23,6 +23,7 @@ from store import ids
 from store.generated.writing import families
 from store.importers import generated
 from store.importers.reading.run import run_import
+from trainers.experiments.exemplar_arms import remeasure
 from trainers.experiments.exemplar_arms.sizes import ARMS, TEST, TRAIN
 from trainers.experiments.exemplar_arms.turner import Turner, make_handler
 from trainers.policies.interface import Sampling, open_policy
@@ -255,3 +256,8 @@ def test_no_arm_sees_the_kernels_of_an_earlier_run_whose_verdicts_are_kept(
         assert all(row["own"] > 0 for row in arms)
         # The same seed attempts the same kernels, and their verdicts are there.
         assert lake.sql("FROM evaluations").arrow().num_rows == judged
+        # Only the best kernels of this run are measured again.
+        again = lake.run(store.read_sql(remeasure.__file__, "unmeasured_bests"), [1]).rows()
+        own = lake.sql("SELECT kernel_id FROM generations WHERE namespace LIKE 'arms/%'").rows()
+        assert again
+        assert {row["kernel_id"] for row in again} <= {row["kernel_id"] for row in own}
