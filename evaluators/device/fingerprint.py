@@ -29,15 +29,6 @@ _SLOWDOWNS = 0x08 | 0x20 | 0x40 | 0x80
 _HALF_AS_WIDE = {(7, 0), (7, 2), (7, 5), (8, 0)}
 
 
-def count_threads() -> int:
-    """Return the number of threads of every worker, the same for kernel and baseline.
-
-    One core is left to the judge and the system: a parallel loop ends with its slowest thread, so
-    that a single interruption of one core would otherwise count as time of the kernel.
-    """
-    return max(1, min(len(os.sched_getaffinity(0)) - 1, 4))
-
-
 def read_fingerprint(device: str) -> dict[str, Any]:
     """Return the `devices` row of this process's `cpu` or `cuda`. Raises DeviceUnavailable."""
     row = _describe_gpu() if device == "cuda" else _describe_processor()

@@ -31,6 +31,15 @@ class Layout:
     """Cores of each builder; none on the processor, where compiling would disturb the timing."""
 
 
+def count_threads() -> int:
+    """Return the number of threads of every worker, the same for kernel and baseline.
+
+    One core is left to the judge and the system: a parallel loop ends with its slowest thread, so
+    that a single interruption of one core would otherwise count as time of the kernel.
+    """
+    return max(1, min(len(os.sched_getaffinity(0)) - 1, 4))
+
+
 def divide_machine(device: str, workers: int = 1) -> Layout:
     """Return the devices and cores of a run on this machine.
 

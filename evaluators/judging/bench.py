@@ -42,6 +42,7 @@ from evaluators.references.task import Reference, ReferenceFailed
 from evaluators.sandbox import isolation
 from evaluators.sandbox.doctor import list_missing
 from evaluators.sandbox.launcher import ForkServer, Limits
+from evaluators.sandbox.template import Template
 from evaluators.worker import baselines as implementations
 from evaluators.worker.builds.cache import Builds
 from evaluators.worker.handle import Deadlines, Failed, Sizes, WorkerHandle
@@ -58,7 +59,11 @@ class Bench:
     """One device with warm processes. Use as a context manager. Raises DeviceUnavailable."""
 
     def __init__(
-        self, device: str, builds: Builds | None = None, lock: DeviceLock | None = None
+        self,
+        device: str,
+        builds: Builds | None = None,
+        lock: DeviceLock | None = None,
+        template: Template | None = None,
     ) -> None:
         if device not in ("cpu", "cuda"):
             raise DeviceUnavailable(f"a judge runs on cpu or cuda, and not on {device!r}")
@@ -68,7 +73,7 @@ class Bench:
         self.row = fingerprint.read_fingerprint(device)
         """The `devices` row of this bench."""
         self.clocks = fingerprint.Clocks(device)
-        self._setup = WorkerSetup(device)
+        self._setup = WorkerSetup(device, template)
         self._environment: dict[str, str] = {}
         self._task_server = ForkServer(self._setup.template)  # the first that is needed
         self._baseline_servers: list[ForkServer] = []

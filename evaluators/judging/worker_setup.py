@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import torch
 
-from evaluators.device import fingerprint
 from evaluators.device.cache_flush import CacheFlush, compute_flush_bytes
+from evaluators.device.placement import count_threads
 from evaluators.judging.case import Policy
 from evaluators.sandbox.launcher import ForkServer, Limits
 from evaluators.sandbox.template import Template
@@ -18,11 +18,11 @@ from evaluators.worker.handle import Deadlines, Sizes, StartedWorker, WorkerHand
 class WorkerSetup:
     """Starts and prepares workers of one device."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, template: Template | None = None) -> None:
         self.device = device
-        self.threads = fingerprint.count_threads()
+        self.threads = count_threads()
         """Number of threads of loops, in the workers and in this process."""
-        self.template = Template(self.threads)
+        self.template = template or Template(self.threads)
         """The process that forks the fork servers of the workers."""
         self.policy: Policy = "torch_default"
         """Policy that sets the flags of workers started from here on."""

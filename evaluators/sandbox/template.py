@@ -51,8 +51,8 @@ _PASSED_ON = (
 class Template:
     """A process that forks fork servers. Use it as a context manager.
 
-    It starts with the first fork server, and again with the next one where it has ended. Its fork
-    servers end with it.
+    It starts with `begin` or the first fork server, and again with the next one where it has ended.
+    Its fork servers end with it.
     """
 
     def __init__(self, threads: int, environment: Mapping[str, str] | None = None) -> None:
@@ -77,6 +77,12 @@ class Template:
         """Its process number; 0 before the first fork server."""
         return 0 if self._process is None else self._process.pid
 
+    def begin(self) -> None:
+        """Start it, unless it runs."""
+        if self._process is None or self._process.poll() is not None:
+            self.close()
+            self._start()
+
     def fork(
         self,
         marker: str,
@@ -95,13 +101,12 @@ class Template:
         Raises:
             SandboxFailed: it cannot be started.
         """
-        if self._process is None or self._process.poll() is not None:
-            self.close()
-            self._start()
+        self.begin()
         order = {
             "do": "fork",
             "marker": marker,
-            "environment": dict(environment),
+            # The architecture of the GPU is known only after the template has begun.
+            "environment": _read_passed_on() | dict(environment),
             "warm": list(warm),
         }
         try:
@@ -158,9 +163,8 @@ class Template:
     def _environment(self) -> dict[str, str]:
         """Return the white-listed variables; the rest of our environment is not passed on."""
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-        kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         threads = str(self._threads)
-        return kept | {
+        return _read_passed_on() | {
             "PATH": path,
             "LANG": "C.UTF-8",
             "HOME": self._scratch,
@@ -173,3 +177,8 @@ class Template:
             isolation.MARKER: bytes(isolation.MARK_BYTES).hex(),
             **self._given,
         }
+
+
+def _read_passed_on() -> dict[str, str]:
+    """Return the white-listed variables that are set."""
+    return {name: os.environ[name] for name in _PASSED_ON if name in os.environ}

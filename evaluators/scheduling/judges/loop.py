@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from evaluators.device.lock import DeviceLock
+from evaluators.device.placement import count_threads
 from evaluators.processes import allocator
 from evaluators.sandbox import isolation
+from evaluators.sandbox.template import Template
 from evaluators.scheduling import contract
 from store.errors import EvaluatorError, SandboxFailed
 
@@ -62,13 +64,17 @@ def main(fd: int) -> None:
         write=[os.environ["TMPDIR"], str(builds / "live"), str(builds / "kept"), *order["groups"]],
     )
 
+    if order["cores"] is not None:
+        os.sched_setaffinity(0, order["cores"])
+    template = Template(count_threads())
+    if evaluator is not None and contract.find_settle(evaluator):
+        template.begin()  # it imports torch while this process does, and waits for the device
+
     from evaluators.device.fingerprint import find_architecture
     from evaluators.judging.bench import Bench
     from evaluators.scheduling.prebuild import describe_toolchain
     from evaluators.worker.builds.cache import Builds
 
-    if order["cores"] is not None:
-        os.sched_setaffinity(0, order["cores"])
     # Ignore warnings: tasks may raise any, and torch warns about GPUs that are hidden from it.
     warnings.simplefilter("ignore")
     device = order["device"]
@@ -83,7 +89,7 @@ def main(fd: int) -> None:
         with lock.hold_exclusive():
             arch = find_architecture(device)
             tools = describe_toolchain(arch)
-            bench = Bench(device, Builds(builds, tools), lock)
+            bench = Bench(device, Builds(builds, tools), lock, template)
         # Not for one that only looks at texts, audits tasks or describes walls. On a GPU, what
         # their processes import besides torch depends on the baselines asked for.
         if device == "cpu" and evaluator is not None and contract.find_settle(evaluator):
