@@ -1,8 +1,8 @@
 -- Secondary figures of PROTOCOL.md by namespace prefix, side and arm, over seeds: attempts, their
 -- outcomes, distinct kernels and copies. fast_1 is the share of tasks and seeds with a correct kernel
 -- faster than the best baseline. copies repeat a kernel of their prompt. seconds are those of all
--- rounds of a seed's search, over all arms, averaged over seeds. Attempts of earlier runs, which are in
--- namespaces earlier/, are left out.
+-- rounds of a seed's search, over all arms, averaged over seeds; the seconds of a search with several
+-- seeds are divided among them. Attempts of earlier runs, in namespaces earlier/, are left out.
 WITH attempts AS (
     SELECT
         regexp_extract(generations.namespace, '^([^/]+)/', 1) AS search,
@@ -47,8 +47,11 @@ solved AS (
 seconds AS (
     SELECT search, arm, avg(seconds) AS seconds
     FROM (
-        SELECT runs.search, runs.arm, runs.seed, sum(metrics.value) AS seconds
-        FROM (SELECT DISTINCT search, arm, seed, run_id FROM attempts) AS runs
+        SELECT runs.search, runs.arm, runs.seed, sum(metrics.value / runs.seeds) AS seconds
+        FROM (
+            SELECT search, arm, seed, run_id, count(*) OVER (PARTITION BY search, arm, run_id) AS seeds
+            FROM (SELECT DISTINCT search, arm, seed, run_id FROM attempts)
+        ) AS runs
         INNER JOIN metrics ON metrics.run_id = runs.run_id
         WHERE metrics."name" = 'search/seconds'
         GROUP BY ALL

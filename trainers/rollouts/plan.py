@@ -50,6 +50,9 @@ class Search:
     strategy: tuple[Strategy, ...] = ("bucket",)
     """In a search: strategy of contrastive-batch that draws the exemplars. Repeat it for several
     arms, which do not see each other's kernels."""
+    seeds: int = 1
+    """In a search: number of seeds, from --seed on. Each has arms of its own, and the kernels of
+    all are judged together in each round."""
     search: str = "search"
     """In a search: its name, the first part of the namespaces NAME/STRATEGY/SEED/POLICY."""
     pipeline: str = "contrastive-batch"
@@ -59,9 +62,9 @@ class Search:
     have taken this many seconds (default: no limit)."""
 
     def __post_init__(self) -> None:
-        """Refuse a search without rounds or arms."""
-        if self.rounds is not None and (self.rounds < 1 or not self.strategy):
-            raise FlywheelError("a search has one round and one strategy at least")
+        """Refuse a search without rounds, arms or seeds."""
+        if self.rounds is not None and (self.rounds < 1 or not self.strategy or self.seeds < 1):
+            raise FlywheelError("a search has one round, one strategy and one seed at least")
 
 
 @dataclass(kw_only=True)

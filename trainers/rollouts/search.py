@@ -4,7 +4,8 @@
 
 An arm is a way to choose the exemplars (--strategy). Each arm has a namespace, and its prompts show
 kernels of this namespace and those without one, so that arms on one lake do not see each other's.
-The arms of a round are sampled together. Ids of groups follow from search, arm, seed, policy, task
+The arms of a seed are sampled together in each round, and the kernels of all seeds are judged
+together. Ids of groups follow from search, arm, seed, policy, task
 and round, so the same command resumes an interrupted search: a round that has attempts is rendered
 again from the snapshot that these name.
 """
@@ -15,7 +16,7 @@ import json
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Protocol
 
 import pipelines
@@ -37,7 +38,7 @@ from trainers.rollouts.plan import (
     add_stored_attempts,
     read_groups,
 )
-from trainers.rollouts.waves import Judge, Work, make_run_row
+from trainers.rollouts.waves import Fresh, Judge, Work, make_run_row
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +72,8 @@ def run_search(
         lake_url: Lake to read and write.
         policies: Policies to search with; each has arms of its own.
         prompts: Prompts of the tasks to search; new prompts replace them in every round.
-        sampling: How completions are drawn. Its seed differs in every round, and is the same for
-            all arms.
+        sampling: How completions are drawn. Its seed is the first one; it differs in every round,
+            and is the same for all arms.
         config: Number of attempts at each task over all rounds; all of them are made.
         options: Rounds, arms and budget.
         exemplars: Constants of the draws.
@@ -80,7 +81,8 @@ def run_search(
         progress: Called with the attempts so far and their maximum.
 
     Raises:
-        FlywheelError: the attempts cannot be divided evenly, or a policy cannot be used.
+        FlywheelError: the attempts cannot be divided evenly, several seeds are asked for without
+            the first one, or a policy cannot be used.
         LeakageFound: the tasks belong to both splits.
     """
     assert options.rounds is not None
@@ -89,6 +91,8 @@ def run_search(
             f"--attempts {config.attempts} cannot be divided into --rounds {options.rounds}",
             f"Give {config.attempts // options.rounds * options.rounds or options.rounds}.",
         )
+    if options.seeds > 1 and sampling.seed is None:
+        raise FlywheelError(f"--seeds {options.seeds} needs the first seed", "Give --seed.")
     each = config.attempts // options.rounds
     tallies = [Tally(name=str(one.row["name"])) for one in policies]
     run_id: str | None = None
@@ -103,9 +107,7 @@ def run_search(
                 pipeline=options.pipeline,
                 **pipelines.copy_exemplar_options(exemplars),
             )
-            # The rounds of the policy before have moved the seed.
-            work.sampling = sampling
-            searched = _PolicySearch(writer, work, policy, tally, prompts, options, draw)
+            searched = _PolicySearch(writer, work, policy, tally, prompts, options, sampling, draw)
             try:
                 searched.run_rounds(options.rounds)
             finally:
@@ -115,8 +117,16 @@ def run_search(
     return Outcome(run_id=run_id, tallies=tallies, snapshot=snapshot, kernel_ids=list(work.written))
 
 
+@dataclass(frozen=True)
+class _Seed:
+    """One seed of a search."""
+
+    sampling: Sampling
+    arms: list[Draw]
+
+
 class _PolicySearch:
-    """The rounds of one policy: its arms, which are sampled together."""
+    """The rounds of one policy: its seeds, each with all arms."""
 
     def __init__(
         self,
@@ -126,15 +136,13 @@ class _PolicySearch:
         tally: Tally,
         prompts: Sequence[ShownPrompt],
         options: Search,
+        sampling: Sampling,
         draw: Draw,
     ) -> None:
         self._writer, self._work, self._policy, self._tally = writer, work, policy, tally
         self._tasks = list(dict.fromkeys(one.task_id for one in prompts))
-        self._options, self._sampling = options, work.sampling
-        self._arms = [
-            replace(draw, arm=strategy, namespace=self._make_namespace(strategy))
-            for strategy in dict.fromkeys(options.strategy)
-        ]
+        self._options = options
+        self._seeds = [self._make_seed(sampling, place, draw) for place in range(options.seeds)]
         self.run_id: str | None = None
         """None until an attempt is missing."""
 
@@ -168,10 +176,10 @@ class _PolicySearch:
             "policy_id": self._policy.row["policy_id"],
             "attempts_per_round": self._work.config.attempts,
             "tasks": len(self._tasks),
-            "namespaces": [arm.namespace for arm in self._arms],
-            "draw": asdict(self._arms[0]),
+            "namespaces": self._list_namespaces(),
+            "draw": asdict(self._seeds[0].arms[0]),
         }
-        configuration = {"search": described, "sampling": asdict(self._sampling)}
+        configuration = {"search": described, "sampling": asdict(self._seeds[0].sampling)}
         run = make_run_row(run_id, NAME, configuration, origin)
         rows = {"runs": [run], "policies": [self._policy.row]}
         self._writer.append(rows, message="search begins")
@@ -179,7 +187,12 @@ class _PolicySearch:
 
     def _is_done(self, lake: store.Lake, number: int) -> bool:
         """Whether the lake has all attempts of a round, and a verdict on each of its kernels."""
-        ids = [self._make_group_id(arm, task, number) for arm in self._arms for task in self._tasks]
+        ids = [
+            self._make_group_id(one, arm, task, number)
+            for one in self._seeds
+            for arm in one.arms
+            for task in self._tasks
+        ]
         stored = read_groups(lake, ids)
         return all(
             group in stored
@@ -189,22 +202,28 @@ class _PolicySearch:
         )
 
     def _run_round(self, number: int) -> None:
-        """Make prompts for all arms, sample them together, and have the kernels judged."""
+        """Make prompts for all arms, sample them seed by seed, and have the kernels judged."""
         self._writer.flush()
         with self._writer.reader() as lake:
-            units = [unit for arm in self._arms for unit in self._plan_arm(lake, arm, number)]
+            planned = [
+                [unit for arm in one.arms for unit in self._plan_arm(lake, one, arm, number)]
+                for one in self._seeds
+            ]
+            units = [unit for part in planned for unit in part]
             add_stored_attempts(lake, units)
-        sampling = self._sampling
-        if sampling.seed is not None:
-            sampling = replace(sampling, seed=derive_step_seed(sampling.seed, number) % _SEEDS)
-        self._work.sampling = sampling
         self._work.judge_stored(units)
-        self._work.sample_all(self._policy, self._tally, units)
+        fresh: list[Fresh] = []
+        for one, part in zip(self._seeds, planned, strict=True):
+            self._work.sampling = _move_seed(one.sampling, number)
+            fresh += self._work.sample_wave(self._policy, self._tally, part, units)
+            if self._tally.stopped is not None:
+                break
+        self._work.judge_fresh(fresh, self._tally)
 
-    def _plan_arm(self, newest: store.Lake, arm: Draw, number: int) -> list[Unit]:
+    def _plan_arm(self, newest: store.Lake, one: _Seed, arm: Draw, number: int) -> list[Unit]:
         """Return the prompts of one arm, from the snapshot that stored attempts name, if any."""
-        ids = {task: self._make_group_id(arm, task, number) for task in self._tasks}
-        seed = derive_step_seed(self._sampling.seed or 0, number)
+        ids = {task: self._make_group_id(one, arm, task, number) for task in self._tasks}
+        seed = derive_step_seed(one.sampling.seed or 0, number)
         at = find_group_snapshot(newest, list(ids.values()))
         if at is None:
             asked = render_prompts(newest, arm, seed, self._tasks)
@@ -212,24 +231,39 @@ class _PolicySearch:
             with self._writer.reader(at) as lake:
                 asked = render_prompts(lake, arm, seed, self._tasks)
         return [
-            Unit(groups=[Group(asked=replace(one, step=number), group_id=ids[one.task_id])])
-            for one in asked
+            Unit(groups=[Group(asked=replace(shown, step=number), group_id=ids[shown.task_id])])
+            for shown in asked
         ]
 
-    def _make_namespace(self, strategy: str) -> str:
-        """Return NAME/STRATEGY/SEED/POLICY."""
-        seed, policy = str(self._sampling.seed or 0), self._policy.row["policy_id"]
-        return "/".join((self._options.search, strategy, seed, policy[:12]))
+    def _make_seed(self, sampling: Sampling, place: int, draw: Draw) -> _Seed:
+        """Return a seed by its place; the namespaces of its arms are NAME/STRATEGY/SEED/POLICY."""
+        if sampling.seed is not None:
+            sampling = replace(sampling, seed=sampling.seed + place)
+        name, policy = self._options.search, self._policy.row["policy_id"][:12]
+        arms = [
+            replace(draw, arm=arm, namespace=f"{name}/{arm}/{sampling.seed or 0}/{policy}")
+            for arm in dict.fromkeys(self._options.strategy)
+        ]
+        return _Seed(sampling, arms)
 
-    def _make_group_id(self, arm: Draw, task: str, number: int) -> str:
+    def _make_group_id(self, one: _Seed, arm: Draw, task: str, number: int) -> str:
         """Return the id of the attempts of one arm at one task in one round."""
         return content_id(
             NAME, str(arm.namespace), task, str(number), self._policy.row["policy_id"],
-            json.dumps(asdict(self._sampling), sort_keys=True),
+            json.dumps(asdict(one.sampling), sort_keys=True),
         )  # fmt: skip
+
+    def _list_namespaces(self) -> list[str | None]:
+        return [arm.namespace for one in self._seeds for arm in one.arms]
 
     def _read_seconds(self, lake: store.Lake) -> float:
         """Return the seconds of the rounds that earlier commands have finished."""
-        names = [arm.namespace for arm in self._arms]
-        row = lake.run(read_sql(__file__, "search_seconds"), [names]).one()
+        row = lake.run(read_sql(__file__, "search_seconds"), [self._list_namespaces()]).one()
         return float(row["seconds"]) if row else 0.0
+
+
+def _move_seed(sampling: Sampling, number: int) -> Sampling:
+    """Return the sampling of a round."""
+    if sampling.seed is None:
+        return sampling
+    return replace(sampling, seed=derive_step_seed(sampling.seed, number) % _SEEDS)

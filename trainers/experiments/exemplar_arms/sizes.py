@@ -26,7 +26,7 @@ class ArmSizes(Sizes):
 
 _CHEAP = (
     "calls=4", "robustness=false", "diagnosis=false", "timing_s=0.2", "timing_limit_s=1.5",
-    "baselines=eager,compile",
+    "baselines=eager",
 )  # fmt: skip
 
 _SAMPLING = ("--max-tokens", "832", "--batch", "512", "--temperature", "0.8")
@@ -79,7 +79,7 @@ PRESETS = {
         held_out_tasks=6,
         test_tasks=2,
         kernels="cuda",
-        judge=(*_CHEAP[:-1], "baselines=eager"),
+        judge=_CHEAP,
         search=("--rounds", "8", "--attempts", "24", "--concurrency", "8"),
         workers=4,
         arms=ARMS,

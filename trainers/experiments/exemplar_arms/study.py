@@ -55,8 +55,8 @@ class ArmStudy(Study):
                 words = self._arm_words(arm, seed)
                 yield [self._train(f"contrastive-{arm}-{seed}", words, "contrastive")]
                 yield [self._answer(arm, seed)]
-        for seed in self._seeds() if self.arm_sizes.search else ():
-            yield [self._search(seed)]
+        if self.arm_sizes.search:
+            yield [self._search()]
         yield [self._remeasure()]
 
     def _take_over(self, tables: Path) -> Step:
@@ -124,19 +124,20 @@ class ArmStudy(Study):
             partial=True,
         )
 
-    def _search(self, seed: int) -> Step:
-        """Search the held-out tasks with all arms of one seed."""
+    def _search(self) -> Step:
+        """Search the held-out tasks with all arms and seeds."""
         turner = self.sizes.model == "turner"
         policy = f"http://127.0.0.1:{_PORT}/v1#turner" if turner else None
         return Step(
-            name=f"search-{seed}",
+            name="search",
             words=lambda: [
                 *self._rollout_words(policy or f"hf:{self._find_start('sft')}"),
-                *("--search", "arms", "--seed", str(seed)),
+                *("--search", "arms", "--seed", str(self.seed)),
+                *("--seeds", str(self.arm_sizes.seeds)),
                 *(word for arm in self.sizes.arms for word in ("--strategy", arm)),
                 *self.arm_sizes.search,
             ],
-            holds=lambda: self._count_attempts(f"arms/%/{seed}/%") > 0,
+            holds=lambda: self._count_attempts("arms/%") > 0,
         )
 
     def _rollout_words(self, policy: str) -> list[str]:
@@ -169,7 +170,7 @@ class ArmStudy(Study):
 
     def run_command(self, step: Step, words: list[str], limit: float) -> tuple[int, bool]:
         """Run a command, beside the turner where it searches with it."""
-        with self._serve() if step.name.startswith("search-") else contextlib.nullcontext():
+        with self._serve() if step.name == "search" else contextlib.nullcontext():
             return super().run_command(step, words, limit)
 
     @contextlib.contextmanager
