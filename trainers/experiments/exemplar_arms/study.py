@@ -42,14 +42,17 @@ class ArmStudy(Study):
 
     def list_steps(self) -> Generator[list[Step]]:
         """Yield all steps in their order, one at a time."""
-        if self._earlier is not None:
-            yield [self._take_over(self._earlier)]
-        for step in self._list_tasks():
+        earlier = [] if self._earlier is None else [self._take_over(self._earlier)]
+        # Rows that train leave out near copies of attempts at test tasks, so these come later.
+        trains = bool(self.arm_sizes.sft)
+        for step in [*([] if trains else earlier), *self._list_tasks()]:
             yield [step]
         if self.arm_sizes.sft:
             data = self._make_dataset("sft-rows", "sft", "train", *self.sizes.rows, *_FORM)
             yield [data]
             yield [self._train("sft", self._sft_words, "sft")]
+        for step in earlier if trains else []:
+            yield [step]
         for seed in self._seeds() if self.sizes.contrastive else ():
             for arm in self.sizes.arms:
                 words = self._arm_words(arm, seed)
