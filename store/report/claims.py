@@ -29,9 +29,10 @@ def build_section(lake: Lake) -> Section:
 
 def _points(name: str, rows: list[dict[str, Any]]) -> str:
     series: list[charts.Series] = []
-    # All of them, so that each keeps its colour over the charts.
-    below = "falls" if any(row["outcome"] == "falls" for row in rows) else "slower here"
-    for outcome in ("holds", "exceeded", below):
+    # All three, so that each keeps its colour over the charts.
+    same_gpu = rows[0]["gpu"].lower() == rows[0]["device"].lower()
+    apart = ("exceeded", "falls") if same_gpu else ("faster here", "slower here")
+    for outcome in ("holds", *apart):
         mine = [row for row in rows if row["outcome"] == outcome]
         series.append(
             charts.Series(

@@ -221,7 +221,7 @@ def measured_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.La
     ] + [
         b.claim(tasks["other"], kernels["other"], speedup, gpu="A100", source="others")
         for speedup in (1.0, 4.0)
-    ]
+    ] + [b.claim(tasks["other"], kernels["other"], 1.0, gpu="H100", source="others")]
     timings = [
         *b.session(judged["level3/35"], [1.0] * 8, eager=[2.0] * 8),
         *[
@@ -265,6 +265,7 @@ def test_what_is_exceeded_or_for_another_gpu_does_not_fall(measured_lake: store.
         ("other", "A100", 1.0, False, True, False),
         ("other", "A100", 2.05, True, False, False),
         ("other", "A100", 4.0, False, False, True),
+        ("other", "H100", 1.0, False, True, None),
         ("other", "H100", 8.0, False, False, None),
     ]
 
@@ -288,6 +289,7 @@ def test_the_report_counts_as_the_view_does(measured_lake: store.Lake) -> None:
         ("A100", 2.05): "holds",
         ("A100", 1.0): "exceeded",
         ("A100", 4.0): "falls",
+        ("H100", 1.0): "faster here",
         ("H100", 8.0): "slower here",
     }
     assert len(answers["published_stages"].rows) == 13

@@ -6,16 +6,7 @@
 -- empty for other GPUs. wrong counts kernels that are not correct. A correct kernel without a quiet
 -- session decides nothing. ratio is the measured speedup over the claimed one.
 -- Empty: No claimed kernel has been judged: import the release, then evaluators run.
-WITH checked AS (
-    SELECT *
-    FROM claims_vs_measured
-    -- One row per claim and name of device: of several cards one that finds fault, then one that
-    -- has a quiet session.
-    QUALIFY row_number() OVER (
-        PARTITION BY claim_id, device ORDER BY status = 'correct', measured IS NULL, measured
-    ) = 1
-),
-results AS (
+WITH results AS (
     SELECT
         "source", gpu, baseline, device,
         count(*) AS judged,
@@ -30,7 +21,7 @@ results AS (
         list_sort(list(ratio) FILTER (WHERE ratio IS NOT NULL)) AS sorted,
         min(ratio) AS min_ratio,
         max(ratio) AS max_ratio
-    FROM checked
+    FROM claims_vs_measured
     GROUP BY "source", gpu, baseline, device
 ),
 ranked AS (

@@ -42,7 +42,7 @@ _MODEL = ArmSizes(
     rows=("--per-policy", "6", "--improvement-share", "0.5"),
     sft=(
         *("--max-length", "4096", "--over-length", "drop", "--save-steps", "100"),
-        *("--trl", "num_train_epochs=4", "--trl", "per_device_train_batch_size=16"),
+        *("--trl", "num_train_epochs=8", "--trl", "per_device_train_batch_size=16"),
         *("--trl", "learning_rate=2e-4", "--trl", "gradient_checkpointing=false"),
     ),
     workers=4,

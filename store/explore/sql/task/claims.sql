@@ -7,9 +7,9 @@ SELECT
     CASE
         WHEN status <> 'correct' THEN status
         WHEN holds THEN 'holds'
-        WHEN exceeded THEN 'exceeded'
         WHEN holds IS NULL THEN 'no quiet session'
-        WHEN same_gpu THEN 'falls' ELSE 'slower here'
+        WHEN exceeded THEN CASE WHEN same_gpu THEN 'exceeded' ELSE 'faster here' END
+        ELSE CASE WHEN same_gpu THEN 'falls' ELSE 'slower here' END
     END AS outcome,
     ratio, device, baseline, "source", kernel_id
 FROM claims_vs_measured
