@@ -39,7 +39,7 @@ _MODEL = ArmSizes(
     kernels="cuda",
     teacher=("--where", "path LIKE '%_tuned_%' AND path NOT LIKE '%cpp%'"),
     judge=_CHEAP,
-    # The kernels of a task differ in their knobs alone, so about two of them are no near-duplicates.
+    # Kernels of a task differ in their knobs alone, so about two of them are no near-duplicates.
     rows=("--per-policy", "6", "--improvement-share", "0.66"),
     sft=(
         *("--max-length", "4096", "--over-length", "drop", "--save-steps", "100"),
