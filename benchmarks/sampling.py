@@ -2,10 +2,12 @@
 
 python benchmarks/sampling.py --device cuda --batches 32,128,256,512,1024
 
-Paths: `local` samples as the policy of `trainers rollout` does (plain `generate`), and `static` is
+Paths: `local` samples as the policy of `trainers rollout` does (plain `generate`). `static` is
 `generate` with a cache of fixed size, whose decoding steps transformers compiles and records on a
-GPU. The model has the sizes of SmolLM2-135M and random weights, unless --model names another: the
-time does not depend on the weights, and no answer ends early.
+GPU. `recorded` records them without compiling (by_hand/recorded_steps.py). `continuous` is
+`generate_batch` of transformers with a paged cache. The model has the sizes of SmolLM2-135M and
+random weights, unless --model names another: the time does not depend on the weights, and no answer
+ends early.
 """
 
 from __future__ import annotations
@@ -83,9 +85,33 @@ def sample_static(model: Any, ids: Any, new: int) -> int:
     return int(out.sequences.shape[1] - ids.shape[1]) * ids.shape[0]
 
 
+def sample_recorded(model: Any, ids: Any, new: int) -> int:
+    """Return the tokens of `generate` whose steps are one CUDA graph."""
+    import torch
+    from by_hand import recorded_steps
+    from transformers import GenerationConfig
+
+    settings = _settings(new, GenerationConfig, **recorded_steps.SETTINGS)
+    with torch.inference_mode(), recorded_steps.replay_steps(model):
+        out = model.generate(
+            input_ids=ids, attention_mask=torch.ones_like(ids), generation_config=settings
+        )
+    return int(out.sequences.shape[1] - ids.shape[1]) * ids.shape[0]
+
+
+def sample_continuously(model: Any, ids: Any, new: int) -> int:
+    """Return the tokens of `generate_batch`."""
+    from transformers import GenerationConfig
+
+    made = model.generate_batch(ids.tolist(), generation_config=_settings(new, GenerationConfig))
+    return sum(len(one.generated_tokens) for one in made.values())
+
+
 PATHS: dict[str, Callable[[Any, Any, int], int]] = {
     "local": sample_locally,
     "static": sample_static,
+    "recorded": sample_recorded,
+    "continuous": sample_continuously,
 }
 
 
@@ -145,7 +171,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", default="smollm2-135m", help=f"folder, or {', '.join(SIZES)}")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--paths", default="local,static")
+    parser.add_argument("--paths", default="local,static,recorded,continuous")
     parser.add_argument("--batches", default="8,32")
     parser.add_argument("--prompt", type=int, default=1024, help="tokens of a prompt")
     parser.add_argument("--new", type=int, default=128, help="tokens to sample")
