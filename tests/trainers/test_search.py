@@ -18,6 +18,7 @@ from pipeline_lakes import Known, Rows, add_small_rows
 import store
 from pipelines import ExemplarOptions, Message
 from store import ids
+from store.commandline.progress import Progress, ignore_progress
 from store.errors import FlywheelError
 from trainers.policies.interface import Completion, Sampling
 from trainers.rollouts.dataset_prompts import load_prompts
@@ -157,6 +158,7 @@ def search(
     *strategies: Any,
     attempts: int = 4,
     rounds: int = 2,
+    told: Progress = ignore_progress,
     **more: Any,
 ) -> Outcome:
     with store.open(lake) as opened:
@@ -170,7 +172,7 @@ def search(
         Search(rounds=rounds, strategy=strategies, **more),
         ExemplarOptions(),
         Stopwatch(lake),
-        lambda *told: None,
+        told,
     )
 
 
@@ -329,3 +331,10 @@ def test_several_seeds_are_searched_side_by_side_as_they_are_one_by_one(lake: st
     assert {row["leaked"] for row in found} == {0}
     with pytest.raises(FlywheelError, match="--seeds 2 needs the first seed"):
         search(lake, Climber(), "bucket", seed=None, seeds=2)
+
+
+def test_the_progress_counts_the_attempts_of_all_missing_rounds(lake: str) -> None:
+    counted: list[tuple[int, int, str]] = []
+    search(lake, Climber(), "bucket", told=lambda *one: counted.append(one))
+    # 2 tasks, 2 rounds of 2 attempts; one count for each prompt.
+    assert [one[:2] for one in counted] == [(2, 8), (4, 8), (6, 8), (8, 8)]

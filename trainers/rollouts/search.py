@@ -98,7 +98,7 @@ def run_search(
     run_id: str | None = None
     with store.writer(lake_url, author=f"trainers {NAME}") as writer:
         snapshot = writer.flush()
-        work = Work(writer, sampling, Config(attempts=each, wave=each, keep=0), judge, progress)
+        written: dict[str, None] = {}
         for policy, tally in zip(policies, tallies, strict=True):
             draw = Draw(
                 arm="none",
@@ -107,14 +107,16 @@ def run_search(
                 pipeline=options.pipeline,
                 **pipelines.copy_exemplar_options(exemplars),
             )
-            searched = _PolicySearch(writer, work, policy, tally, prompts, options, sampling, draw)
+            work = Work(writer, sampling, Config(attempts=each, wave=each, keep=0), judge, progress)
+            searched = _PolicySearch(writer, work, policy, tally, prompts, options, draw)
             try:
                 searched.run_rounds(options.rounds)
             finally:
                 snapshot = writer.flush()
+                written |= work.written
                 policy.close()
             run_id = searched.run_id or run_id
-    return Outcome(run_id=run_id, tallies=tallies, snapshot=snapshot, kernel_ids=list(work.written))
+    return Outcome(run_id=run_id, tallies=tallies, snapshot=snapshot, kernel_ids=list(written))
 
 
 @dataclass(frozen=True)
@@ -136,13 +138,14 @@ class _PolicySearch:
         tally: Tally,
         prompts: Sequence[ShownPrompt],
         options: Search,
-        sampling: Sampling,
         draw: Draw,
     ) -> None:
         self._writer, self._work, self._policy, self._tally = writer, work, policy, tally
         self._tasks = list(dict.fromkeys(one.task_id for one in prompts))
-        self._options = options
-        self._seeds = [self._make_seed(sampling, place, draw) for place in range(options.seeds)]
+        self._options, self._progress = options, work.progress
+        self._seeds = [
+            self._make_seed(work.sampling, place, draw) for place in range(options.seeds)
+        ]
         self.run_id: str | None = None
         """None until an attempt is missing."""
 
@@ -158,6 +161,7 @@ class _PolicySearch:
                 return
             run_id = self.run_id = self.run_id or self._begin()
             begun = time.monotonic()
+            self._count_from(missing.index(number), len(missing))
             self._run_round(number)
             took_s = time.monotonic() - begun
             spent_s += took_s
@@ -184,6 +188,15 @@ class _PolicySearch:
         rows = {"runs": [run], "policies": [self._policy.row]}
         self._writer.append(rows, message="search begins")
         return run_id
+
+    def _count_from(self, before: int, rounds: int) -> None:
+        """Let the progress count the attempts of all rounds that were missing, not of one."""
+        show = self._progress
+
+        def show_all(done: int, of: int, what: str) -> None:
+            show(before * of + done, rounds * of, what)
+
+        self._work.progress = show_all
 
     def _is_done(self, lake: store.Lake, number: int) -> bool:
         """Whether the lake has all attempts of a round, and a verdict on each of its kernels."""

@@ -161,7 +161,7 @@ class Work:
     ) -> None:
         self._writer = writer
         self.sampling, self.config = sampling, config
-        self._judge, self._progress = judge, progress
+        self._judge, self.progress = judge, progress
         self.run_id = ""
         self.written: dict[str, None] = {}
 
@@ -251,7 +251,7 @@ class Work:
                         tally.kernels += 1
                         self.written[kernel_id] = None
                         fresh.append((unit, kernel_id))
-                self._progress(made(), most, f"attempts of {tally.name}")
+                self.progress(made(), most, f"attempts of {tally.name}")
         except (BudgetReached, EndpointFailed) as stopped:
             tally.stopped = stopped
             return fresh
