@@ -22,9 +22,9 @@ PART_ROWS = 4_000_000
 """A part has about this many rows of its tables, or one task."""
 WEIGHTS = {"timings": 3}
 """Rows that count more than once, because they contain lists of samples."""
-DIRECT_PARTS = 32
-"""Up to this many parts read the data files. Writing the files of the parts takes as long as
-reading the data files about 40 times, if they are in memory."""
+DIRECT_PARTS = 48
+"""Up to this many parts read the data files. Writing files of parts takes as long as reading the
+data files about 50 times, if these are in the page cache."""
 SAMPLE_ROWS = 20_000
 """Rows of a table from which the size of its files is estimated."""
 DISK_SHARE = 0.5
