@@ -66,12 +66,17 @@ class QueryLimits:
                 "Only --max-rows and --max-chars may be 0, which gives all rows.",
             )
 
+    @property
+    def spill_bytes(self) -> int:
+        """Disk space that a query may use for data that does not fit into memory."""
+        return int(self.spill_gb * GB)
+
     def settings(self) -> dict[str, str]:
         """Return DuckDB's settings for these limits, except the folder for spilled data."""
         return {
             "memory_limit": f"{int(self.memory_gb * GB)}B",
             "threads": str(min(self.threads, os.cpu_count() or 1)),
-            "max_temp_directory_size": f"{int(self.spill_gb * GB)}B",
+            "max_temp_directory_size": f"{self.spill_bytes}B",
         }
 
     def timeout_error(self) -> FlywheelError:

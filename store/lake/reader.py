@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,13 +10,13 @@ from typing import TYPE_CHECKING
 from store.lake import exclusions, user_sql
 from store.lake.attachment import attach, connect, resolve_snapshot
 from store.lake.cache import leaders, view_cache
-from store.lake.cache.kept_files import NewKeys, ViewQuestion
 from store.lake.host.inlined_rows import hold_inlined_rows
 from store.lake.limits import QueryLimits
 from store.lake.location import Location
 from store.lake.result import Parameters, Result, interrupt_after, translate_errors
 from store.lake.sql_files import list_views, read_description, read_view
-from store.lake.stored_tables import build_table, list_columns, read_stored_tables
+from store.lake.stored_tables import read_stored_tables
+from store.lake.view_texts import ViewTexts
 from store.schema import catalog as catalogs
 from store.schema.sql_text import quote_values
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 QUESTIONS = 256
-_LAKE_TABLE = re.compile(r"\blake\.main\.(\w+)")
 
 
 class Lake:
@@ -69,7 +67,15 @@ class Lake:
         self._prepared_names: set[str] = set()
         self._included = frozenset(include)
         self._counts: dict[str, int] = {}
-        self._view_cache = view_cache.ViewCache(self._connection, location, self.snapshot)
+        self._texts = ViewTexts(
+            self._connection, location, self.catalog, self._stored, self._prepare
+        )
+        self._view_cache = view_cache.ViewCache(
+            self._connection,
+            location,
+            self.snapshot,
+            spill_bytes=None if limits is None else limits.spill_bytes,
+        )
         self._set_limits()
         self._lock_down()
         # A repeated query is not parsed again.
@@ -181,7 +187,7 @@ class Lake:
         """
         named = user_sql.list_names(self._connection, query) & set(self._known)
         asked = named - set(self.catalog.tables)
-        parts = {part for name in asked for part in self._list_parts(name)}
+        parts = {part for name in asked for part in self._texts.list_dependencies(name)}
         used = parts - named - self._included
         return {view: self._count_rows(view) for view in exclusions.LEFT_OUT if view in used}
 
@@ -202,7 +208,7 @@ class Lake:
                 continue
             self._prepared_names.add(name)
             if name in self.catalog.tables:
-                kind, body = self._build_table(name)
+                kind, body = self._texts.build_table(name)
             else:
                 kind, body = self._build_view(name)
             with hold_inlined_rows(self.location):
@@ -217,7 +223,7 @@ class Lake:
         sources = [self._stored.get(table) for table in leaders.list_sources(name)]
         small = all(table is None or table.is_small for table in sources)
         kept = self.find_cached(name) if sources else None
-        asked = kept or self._build_query(name)
+        asked = kept or self._texts.build_query(name)
         asked = f"SELECT * FROM ({asked}\n) WHERE false" if name in self._included else asked
         few = name in leaders.LEADERS if kept else sources and small
         return "TABLE" if few or name in leaders.SMALL_VIEWS else "VIEW", asked
@@ -227,7 +233,7 @@ class Lake:
 
         Views over few rows have no cache. With `make`, a missing cache is written.
         """
-        question = self._build_question(name)
+        question = self._texts.build_question(name)
         if sum(self._stored[table].rows for table in question.tables) < view_cache.LARGE_ROWS:
             return None
         with hold_inlined_rows(self.location):
@@ -241,20 +247,6 @@ class Lake:
                 self._connection, self._view_cache, question, read_view(name), make=make
             )
 
-    def _build_question(self, name: str) -> ViewQuestion:
-        made_of = [
-            f"{part} {[(one.name, one.type) for one in self.catalog.tables[part].columns.values()]}"
-            if part in self.catalog.tables
-            else read_view(part)
-            for part in self._list_parts(name)
-        ]
-        return ViewQuestion(
-            view=name,
-            tables=tuple(table for table in leaders.list_sources(name) if table in self._stored),
-            text="\n".join([*made_of, leaders.describe_leaders(name)]),
-            build_query=functools.partial(self._build_rows, name),
-        )
-
     def write_cached_views(self) -> None:
         """Write all views that the cache lacks at this snapshot, without a limit of time."""
         for name in (*view_cache.SOURCES, *leaders.LEADERS):
@@ -265,70 +257,17 @@ class Lake:
         kept = self.find_cached(name, make=False)
         if kept is None:
             return 0
-        live, stale = self._build_query(name), 0
+        question, whole, stale = self._texts.build_question(name), self._texts.build_query(name), 0
         # In parts, which limits the memory.
-        for part in self._view_cache.list_parts(self._build_question(name)):
+        for condition, live in self._view_cache.compute_parts(question, whole):
             row = self.run(
-                f"WITH kept AS (SELECT * FROM ({kept}\n) WHERE {part}), "
-                f"live AS (SELECT * FROM ({live}\n) WHERE {part}) SELECT count(*) AS rows FROM "
+                f"WITH kept AS (SELECT * FROM ({kept}\n) WHERE {condition}), "
+                f"live AS ({live}\n) SELECT count(*) AS rows FROM "
                 "((FROM kept EXCEPT ALL FROM live) UNION ALL (FROM live EXCEPT ALL FROM kept))"
             ).one()
             assert row is not None
             stale += int(row["rows"])
         return stale
-
-    def _build_query(self, name: str) -> str:
-        """Return SQL that computes a view from the tables."""
-        self._prepare(user_sql.list_names(self._connection, read_view(name)))
-        return _LAKE_TABLE.sub(self._replace_mention, read_view(name))
-
-    def _build_rows(self, name: str, new: NewKeys | None) -> str:
-        """Return SQL for the rows of a view, or of those that its first rows are chosen from.
-
-        They are all rows, or those of new keys.
-        """
-        view = leaders.LEADERS[name].rows if name in leaders.LEADERS else name
-        if new is None and name in leaders.LEADERS:
-            self._prepare({view})
-            return f"SELECT * FROM temp.{view}"
-        if new is None:
-            return self._build_query(name)
-        parts = self._list_parts(view)
-        tables = set(self.catalog.tables)
-        self._prepare(set(parts) & tables)
-        own = {
-            table: new.build_rows(table, self._list_columns(table), self._build_table(table)[1])
-            for table in new.later
-        } | {part: read_view(part) for part in parts if part not in tables}
-        listed = ", ".join(f"{part} AS ({body}\n)" for part, body in own.items() if part != view)
-        return f"SELECT * FROM (WITH {listed} SELECT * FROM ({own[view]}\n))"
-
-    def _replace_mention(self, mention: re.Match[str]) -> str:
-        """Return SQL for `lake.main.TABLE` in a view: its rows, each with DuckLake's `snapshot_id`.
-
-        A table that the snapshot lacks is empty.
-        """
-        name = mention[1]
-        listed = self._list_columns(name)
-        if name not in self._stored:
-            return f"(SELECT {listed}, NULL::BIGINT AS snapshot_id WHERE false)"
-        return f"(SELECT {listed}, snapshot_id FROM lake.main.{name})"
-
-    def _list_parts(self, view: str) -> list[str]:
-        """Return the tables and views that a view reads, in dependency order, and itself last."""
-        parts: dict[str, None] = {}
-        for name in sorted(
-            user_sql.list_names(self._connection, read_view(view)) & set(self._known)
-        ):
-            mine = self._list_parts(name) if name in list_views() else [name]
-            parts |= dict.fromkeys(mine)
-        return [*parts, view]
-
-    def _build_table(self, name: str) -> tuple[str, str]:
-        return build_table(self.catalog.tables[name], self._stored.get(name), self.location)
-
-    def _list_columns(self, name: str) -> str:
-        return list_columns(self.catalog.tables[name], self._stored.get(name))
 
     def _set_limits(self) -> None:
         """Limit the resources of this connection; user SQL cannot change settings."""

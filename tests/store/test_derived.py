@@ -23,7 +23,7 @@ from lake_places import LakePlaces
 
 import store
 from store.errors import FlywheelError
-from store.lake.cache import leaders, view_cache
+from store.lake.cache import leaders, task_parts, view_cache
 from store.lake.cache.leaders import LEADERS
 from store.lake.location import Location
 from store.schema import catalog
@@ -39,7 +39,8 @@ CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 def _keep_small_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the answers of small lakes as well, in parts, and bring no file up to date."""
     monkeypatch.setattr(view_cache, "LARGE_ROWS", 1)
-    monkeypatch.setattr(view_cache, "PART_ROWS", 3)
+    monkeypatch.setattr(task_parts, "PART_ROWS", 3)
+    monkeypatch.setattr(task_parts, "DIRECT_PARTS", 1)
     monkeypatch.setattr(view_cache, "DELTA_KEYS", NEVER)
     monkeypatch.setattr(view_cache, "BASE_SHARE", NEVER)
     monkeypatch.setattr(leaders, "FIRST_ROWS", 2)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,7 +63,11 @@ class CacheFolder:
         partial = file.with_suffix(".partial")
         with _lock_folder(self.folder):
             if not self.lock(file):  # which another process has made in the meantime
-                write(partial)
+                try:
+                    write(partial)
+                except BaseException:
+                    partial.unlink(missing_ok=True)
+                    raise
                 _sync(partial)
                 partial.rename(file)
                 _sync(self.folder)
@@ -74,6 +80,25 @@ class CacheFolder:
                     _remove(other)
         return file
 
+    @contextmanager
+    def make_scratch(self) -> Generator[Path]:
+        """Make a folder for temporary files, and remove it at the end.
+
+        The next process that writes a file removes the folder of a process that was killed.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=self.folder))
+        descriptor = os.open(made, os.O_RDONLY)
+        scratch = made.with_name(f"{made.name}.partial")
+        try:
+            # Locked before it has a name under which others would remove it.
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            made.rename(scratch)
+            yield scratch
+        finally:
+            os.close(descriptor)
+            shutil.rmtree(scratch, ignore_errors=True)
+
 
 @contextmanager
 def _lock_folder(folder: Path) -> Generator[None]:
@@ -83,18 +108,21 @@ def _lock_folder(folder: Path) -> Generator[None]:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for partial in folder.glob("*.partial"):
-            partial.unlink()  # of a process that was killed
+            _remove(partial)  # of a process that was killed
         yield
     finally:
         os.close(descriptor)
 
 
-def _remove(file: Path) -> None:
-    """Remove a file unless it is in use."""
-    descriptor = os.open(file, os.O_RDONLY)
+def _remove(path: Path) -> None:
+    """Remove a file or folder unless it is in use."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        file.unlink()
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
     except BlockingIOError:
         return
     finally:

@@ -6,6 +6,12 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from store.lake.cache.task_parts import DividedView
 
 KEY = "kernel_id, task_id"
 
@@ -49,6 +55,8 @@ class ViewQuestion:
     tables; part of the file's name."""
     build_query: Callable[[NewKeys | None], str]
     """Returns SQL for the rows of all keys, or of some."""
+    divide: Callable[[], DividedView | None]
+    """Returns how to compute it from files with rows of its tables, if it reads no cached views."""
 
     def name(self, *states: tuple[int, str]) -> str:
         """Return the name of a file for snapshots, each with its time: of the base, of the delta.
@@ -104,3 +112,11 @@ def build_scan(file: Path) -> str:
 def escape(path: Path) -> str:
     """Return a path for an SQL string."""
     return str(path).replace("'", "''")
+
+
+def copy_rows(
+    connection: duckdb.DuckDBPyConnection, query: str, target: Path, *options: str
+) -> None:
+    """Write the rows of a query to a Parquet file, or with further options to a folder."""
+    listed = ", ".join(("FORMAT parquet", "COMPRESSION zstd", *options))
+    connection.execute(f"COPY ({query}) TO '{escape(target)}' ({listed})")

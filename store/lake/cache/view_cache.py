@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from store.lake.cache import task_parts
 from store.lake.cache.cache_folder import CacheFolder
 from store.lake.cache.kept_files import (
     KEY,
@@ -14,8 +16,11 @@ from store.lake.cache.kept_files import (
     NewKeys,
     ViewQuestion,
     build_scan,
+    copy_rows,
     escape,
 )
+from store.lake.cache.task_parts import DividedView, Part, TaskParts
+from store.lake.data_files.files import FolderFiles
 from store.lake.location import METADATA, Location
 
 if TYPE_CHECKING:
@@ -43,8 +48,6 @@ DELTA_SHARE = 0.002
 """A delta is written when more keys than this, and than this share of the base, have new rows."""
 BASE_SHARE = 0.05
 """The base is rewritten when more than this share of it is outdated."""
-PART_ROWS = 2_000_000
-"""A base is written in parts of about this many rows of its tables, each with its own tasks."""
 
 
 class ViewCache:
@@ -59,15 +62,26 @@ class ViewCache:
     are computed from the tables.
 
     A file in use has a shared lock, so that nobody removes it while it is read.
+
+    Args:
+        connection: Where the lake is attached at the snapshot.
+        location: Where the lake is.
+        snapshot: The snapshot that is read.
+        spill_bytes: Disk space for temporary files; None means half of what is free.
     """
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, location: Location, snapshot: int
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        location: Location,
+        snapshot: int,
+        spill_bytes: int | None = None,
     ) -> None:
         self._connection = connection
         self._location = location
         self._snapshot = snapshot
         self._files = CacheFolder(location.derived, self._is_readable)
+        self._parts = TaskParts(connection, spill_bytes)
         self._stored_keys: set[str] = set()
 
     def close(self) -> None:
@@ -85,7 +99,7 @@ class ViewCache:
         kept = self._find_kept(question, states)
         new = None if kept is None else self.find_new_keys(question, kept)
         if kept is None or new is None:
-            made = self.write_base(question, question.build_query(None)) if make else None
+            made = self.write_base(question) if make else None
             return None if made is None else f"SELECT * FROM {build_scan(made.base)}"
         known, whole = self._count_rows(kept)
         if new.count + known == 0:
@@ -209,26 +223,28 @@ class ViewCache:
             ).fetchall()
         )
 
-    def write_base(self, question: ViewQuestion, answer: str) -> KeptFiles | None:
-        """Write a base of this snapshot; return None where that is impossible."""
+    def write_base(self, question: ViewQuestion, answer: str | None = None) -> KeptFiles | None:
+        """Write a base of this snapshot; return None where that is impossible.
+
+        Without an answer, its rows are computed from the tables.
+        """
+        parts = self._parts.list_parts(question.view, question.tables)
+        rows = answer or self._divide(question, parts) or question.build_query(None)
 
         def write(target: Path) -> None:
             # Sorted, so that equal values are adjacent, which reduces the size to a third. In
             # parts, because otherwise all rows would have to be in memory.
-            queries = [
-                f"SELECT * FROM ({answer}\n) WHERE {part} ORDER BY {KEY}"
-                for part in self.list_parts(question)
-            ]
-            if len(queries) == 1:
-                return self._copy(queries[0], target)
-            files = [target.with_name(f"{target.name}.{n}.partial") for n in range(len(queries))]
-            for query, file in zip(queries, files, strict=True):
-                self._copy(query, file)
-            listed = ", ".join(f"'{escape(file)}'" for file in files)
-            self._copy(f"FROM read_parquet([{listed}])", target)
-            for file in files:
-                file.unlink()
-            return None
+            with self._files.make_scratch() as folder:
+                files: list[Path] = []
+                with closing(self._compute(question, parts, rows, folder)) as queries:
+                    for query in queries:
+                        files.append(folder / f"{len(files)}.parquet")
+                        self._copy(f"SELECT * FROM ({query}\n) ORDER BY {KEY}", files[-1])
+                if len(files) == 1:
+                    files[0].rename(target)
+                    return
+                listed = ", ".join(f"'{escape(file)}'" for file in files)
+                self._copy(f"FROM read_parquet([{listed}])", target)
 
         state = self._read_state()
         made = self._write(question, question.name(state), write)
@@ -258,17 +274,35 @@ class ViewCache:
     def _read_state(self) -> tuple[int, str]:
         return self._snapshot, self._read_times([self._snapshot])[self._snapshot]
 
-    def list_parts(self, question: ViewQuestion) -> list[str]:
-        """Return conditions that divide a view by tasks."""
-        tasks = " UNION ALL ".join(f"SELECT task_id FROM lake.main.{t}" for t in question.tables)
-        starts = self._connection.execute(
-            "SELECT min(task_id) FROM (SELECT task_id, sum(count(*)) OVER (ORDER BY task_id) AS n "
-            f"FROM ({tasks}) GROUP BY task_id) GROUP BY n // {PART_ROWS} ORDER BY 1"
-        ).fetchall()
-        edges = [f"'{str(start).replace(chr(39), chr(39) * 2)}'" for (start,) in starts[1:]]
-        lower = ["true", *(f"task_id >= {edge}" for edge in edges)]
-        upper = [*(f"task_id < {edge}" for edge in edges), "true"]
-        return [f"{low} AND {high}" for low, high in zip(lower, upper, strict=True)]
+    def compute_parts(self, question: ViewQuestion, whole: str) -> Generator[tuple[str, str]]:
+        """Yield a condition for the tasks of each part of a view, and SQL for its rows.
+
+        The SQL can be used until the next part is asked for. `whole` is SQL for all rows.
+        """
+        parts = self._parts.list_parts(question.view, question.tables)
+        rows = self._divide(question, parts) or whole
+        with (
+            self._files.make_scratch() as folder,
+            closing(self._compute(question, parts, rows, folder)) as queries,
+        ):
+            for part, query in zip(parts, queries, strict=True):
+                yield part.condition, query
+
+    def _divide(self, question: ViewQuestion, parts: list[Part]) -> DividedView | None:
+        """Return how to compute a view from files of its parts, where that saves time."""
+        is_local = isinstance(self._location.files, FolderFiles)
+        direct = task_parts.DIRECT_PARTS if is_local else 1
+        return question.divide() if len(parts) > direct else None
+
+    def _compute(
+        self, question: ViewQuestion, parts: list[Part], rows: str | DividedView, folder: Path
+    ) -> Generator[str]:
+        """Yield SQL for the rows of each part."""
+        if isinstance(rows, DividedView):
+            yield from self._parts.divide(question.view, parts, rows, folder)
+            return
+        for part in parts:
+            yield f"SELECT * FROM ({rows}\n) WHERE {part.condition}"
 
     def _write(
         self, question: ViewQuestion, name: str, write: Callable[[Path], None], *keep: Path
@@ -277,6 +311,8 @@ class ViewCache:
 
         try:
             return self._files.replace(f"{question.view}-*.parquet", name, write, keep)
+        except duckdb.InterruptException:
+            raise
         except (OSError, duckdb.Error):
             return None
 
@@ -291,6 +327,4 @@ class ViewCache:
         return True
 
     def _copy(self, query: str, target: Path) -> None:
-        self._connection.execute(
-            f"COPY ({query}) TO '{escape(target)}' (FORMAT parquet, COMPRESSION zstd)"
-        )
+        copy_rows(self._connection, query, target)
