@@ -8,7 +8,7 @@ from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store.lake import exclusions, user_sql
+from store.lake import exclusions, stored_tables, user_sql
 from store.lake.attachment import attach, connect, resolve_snapshot
 from store.lake.cache import leaders, view_cache
 from store.lake.cache.kept_files import NewKeys, ViewQuestion
@@ -17,7 +17,6 @@ from store.lake.limits import QueryLimits
 from store.lake.location import Location
 from store.lake.result import Parameters, Result, interrupt_after, translate_errors
 from store.lake.sql_files import list_views, read_description, read_view
-from store.lake.stored_tables import build_table, list_columns, read_stored_tables
 from store.schema import catalog as catalogs
 from store.schema.sql_text import quote_values
 
@@ -64,7 +63,7 @@ class Lake:
             """Number of the snapshot that is read."""
             self._connection.execute("DETACH newest")
             attach(self._connection, location, snapshot=self.snapshot)
-            self._stored = read_stored_tables(self._connection, location, self.snapshot)
+            self._stored = stored_tables.read_tables(self._connection, location, self.snapshot)
         self._known = (*self.catalog.tables, *list_views())
         self._prepared_names: set[str] = set()
         self._included = frozenset(include)
@@ -201,10 +200,10 @@ class Lake:
             if name in self._prepared_names or not ({"*", name} & wanted):
                 continue
             self._prepared_names.add(name)
-            if name in self.catalog.tables:
-                kind, body = self._build_table(name)
-            else:
-                kind, body = self._build_view(name)
+            is_table = name in self.catalog.tables
+            if is_table and self._copy_inlined(name):
+                continue
+            kind, body = self._build_table(name) if is_table else self._build_view(name)
             with hold_inlined_rows(self.location):
                 self._connection.execute(f"CREATE TEMP {kind} {name} AS {body}")
 
@@ -325,10 +324,16 @@ class Lake:
         return [*parts, view]
 
     def _build_table(self, name: str) -> tuple[str, str]:
-        return build_table(self.catalog.tables[name], self._stored.get(name), self.location)
+        table, stored = self.catalog.tables[name], self._stored.get(name)
+        return stored_tables.build_table(table, stored, self.location)
+
+    def _copy_inlined(self, name: str) -> bool:
+        table, stored = self.catalog.tables[name], self._stored.get(name)
+        with hold_inlined_rows(self.location):
+            return stored_tables.copy_inlined(self._connection, table, stored, self.snapshot)
 
     def _list_columns(self, name: str) -> str:
-        return list_columns(self.catalog.tables[name], self._stored.get(name))
+        return stored_tables.list_columns(self.catalog.tables[name], self._stored.get(name))
 
     def _set_limits(self) -> None:
         """Limit the resources of this connection; user SQL cannot change settings."""
