@@ -7,6 +7,7 @@ line back. The process holds no lake.
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import json
 import os
@@ -62,11 +63,14 @@ def main(fd: int) -> None:
         write=[os.environ["TMPDIR"], str(builds / "live"), str(builds / "kept"), *order["groups"]],
     )
 
+    gc.disable()  # collections would take a tenth of the time of the imports
     from evaluators.device.fingerprint import find_architecture
     from evaluators.judging.bench import Bench
     from evaluators.scheduling.prebuild import describe_toolchain
     from evaluators.worker.builds.cache import Builds
 
+    gc.freeze()
+    gc.enable()
     if order["cores"] is not None:
         os.sched_setaffinity(0, order["cores"])
     # Ignore warnings: tasks may raise any, and torch warns about GPUs that are hidden from it.
