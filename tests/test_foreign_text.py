@@ -159,13 +159,11 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 TABLES = ("evaluations", "findings", "kernels", "analyses", "runs", "task_labels", "policies")
 COMMANDS: dict[str, list[list[str]]] = {
     "store query": [
-        *(["FROM " + one] for one in TABLES),
-        ["FROM evaluations", "--format", "csv"], ["FROM evaluations", "--format", "json"],
+        ["FROM evaluations"], ["FROM policies", "--format", "csv"],
+        ["FROM evaluations", "--format", "json"],
         [f'SELECT 1 AS "{EVIL}", [name] AS l, {{\'a\': name}} AS s FROM policies'],
-        [f'SELECT 1 AS "{EVIL}"', "--format", "csv"],
-        [f'FROM "{EVIL}"'], ["--file", "question.sql"], ["--file", "BAD"], ["--file", "bytes.json"],
-        ["SELECT 1", "--at", EVIL], ["SELECT 1", "--format", EVIL], [f"--{EVIL}"],
-        ["SELECT 1", "--lake", EVIL], ["SELECT 1", "--catalog", "BAD"], ["--file", "x", "-v"],
+        [f'FROM "{EVIL}"'], ["--file", "question.sql"], ["--file", "bytes.json"],
+        ["SELECT 1", "--at", EVIL], [f"--{EVIL}"], ["SELECT 1", "--lake", EVIL],
     ],
     "store show": [
         ["KERNEL"], ["TASK"], ["KERNEL", "--lineage"], ["KERNEL", "--format", "json"],
@@ -242,7 +240,14 @@ COMMANDS: dict[str, list[list[str]]] = {
 }  # fmt: skip
 """Command lines by their command. `fill_words` puts ids and a file name into them."""
 REPEATED: dict[str, list[list[str]]] = {
-    "store query": [["FROM " + one, "--format", to] for one in TABLES for to in ("csv", "json")],
+    "store query": [
+        *(["FROM " + one, "--format", to] for one in TABLES for to in ("table", "csv", "json")),
+        [f'SELECT 1 AS "{EVIL}"', "--format", "csv"],
+        ["--file", "BAD"],
+        ["SELECT 1", "--format", EVIL],
+        ["SELECT 1", "--catalog", "BAD"],
+        ["--file", "x", "-v"],
+    ],
     "store pull": [["a/b"]],
     "evaluators run": [["--suite", EVIL], ["--kernel", EVIL]],
 }
@@ -298,7 +303,7 @@ def run_command(
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.repeats(run=15)
+@pytest.mark.repeats(run=10)
 @pytest.mark.parametrize(
     ("name", "commands_of"),
     [
@@ -389,7 +394,7 @@ OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\x1b\[2K|\x1b\[1A|\x1b\[\?2004
 """What rich and readline send: colors, the cursor hidden and shown, a line drawn anew."""
 
 
-@pytest.mark.repeats(run=3)
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize(
     "words",
     [
