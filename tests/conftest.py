@@ -27,8 +27,8 @@ gc.disable()
 LONGEST = ("test_tiny.py", "test_types.py", "test_crash.py")
 """Files whose tests start first, so that no worker ends alone with one of them."""
 TRAINERS = "trainers"
-"""Folder of the tests that come next. One worker runs most of them, and the others, which take
-tests from the end of its list, need not import TRL."""
+"""Folder of the tests and doctests that come next. One worker runs most of them, and the others,
+which take tests from the end of its list, need not import TRL."""
 
 
 class ModulesWithExamples:
@@ -70,7 +70,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.get_closest_marker("folder"):
                 item.add_marker(about_folders)
     mark_repeats(items)
-    items.sort(key=lambda item: (item.path.name not in LONGEST, item.path.parent.name != TRAINERS))
+    items.sort(key=lambda item: (item.path.name not in LONGEST, TRAINERS not in item.path.parts))
     if not config.pluginmanager.hasplugin("rerunfailures"):
         return
     for item in items:

@@ -162,8 +162,7 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["FROM evaluations"], ["FROM policies", "--format", "csv"],
         ["FROM evaluations", "--format", "json"],
         [f'SELECT 1 AS "{EVIL}", [name] AS l, {{\'a\': name}} AS s FROM policies'],
-        [f'FROM "{EVIL}"'], ["--file", "question.sql"], ["--file", "bytes.json"],
-        ["SELECT 1", "--at", EVIL], [f"--{EVIL}"], ["SELECT 1", "--lake", EVIL],
+        [f'FROM "{EVIL}"'], ["--file", "bytes.json"], ["SELECT 1", "--at", EVIL], [f"--{EVIL}"],
     ],
     "store show": [
         ["KERNEL"], ["TASK"], ["KERNEL", "--lineage"], ["KERNEL", "--format", "json"],
@@ -244,6 +243,8 @@ REPEATED: dict[str, list[list[str]]] = {
         *(["FROM " + one, "--format", to] for one in TABLES for to in ("table", "csv", "json")),
         [f'SELECT 1 AS "{EVIL}"', "--format", "csv"],
         ["--file", "BAD"],
+        ["--file", "question.sql"],
+        ["SELECT 1", "--lake", EVIL],
         ["SELECT 1", "--format", EVIL],
         ["SELECT 1", "--catalog", "BAD"],
         ["--file", "x", "-v"],
@@ -303,7 +304,7 @@ def run_command(
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.repeats(run=10)
+@pytest.mark.repeats(run=8)
 @pytest.mark.parametrize(
     ("name", "commands_of"),
     [
@@ -439,16 +440,30 @@ def test_the_shell_answers_on_a_terminal(folder: Path) -> None:
 # ---- servers, candidates and tasks ---------------------------------------------------------------
 
 
-def test_what_an_endpoint_says_is_escaped(folder: Path, tmp_path: Path) -> None:
+def answer_with_code(asked: Any) -> dict[str, Any]:
+    return completion([CODE], finish_reason=EVIL, reasoning=EVIL)
+
+
+def answer_with_garbage(asked: Any) -> dict[str, Any]:
+    return {"choices": EVIL}
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [status(401, EVIL + WIDE), answer_with_code],
+        pytest.param(
+            [status(404, EVIL), status(500, EVIL), answer_with_garbage], marks=pytest.mark.slow
+        ),
+    ],
+    ids=["a refusal and code", "others"],
+)
+def test_what_an_endpoint_says_is_escaped(folder: Path, tmp_path: Path, answers: list[Any]) -> None:
     own = tmp_path / "own"
     shutil.copytree(folder, own)
     made = run_command(own, ["pipelines", "run", "rl-prompts", "--out", "prompts"])
     assert made[0] == 0, made
-    for answer in (
-        status(404, EVIL), status(500, EVIL), status(401, EVIL + WIDE),
-        lambda asked: completion([CODE], finish_reason=EVIL, reasoning=EVIL),
-        lambda asked: {"choices": EVIL},
-    ):  # fmt: skip
+    for answer in answers:
         with ChatServer(answer) as server:
             code, out, err = run_command(
                 own,

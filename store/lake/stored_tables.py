@@ -93,7 +93,8 @@ def copy_inlined(
 
     A scan by DuckLake reads the whole catalog first and then asks it about files, which takes ten
     times as long. Values are texts where SQLite lacks the type, and are cast as DuckLake does.
-    Compaction may have moved the rows into a file meanwhile, so they are counted.
+    Compaction may have moved rows into a file meanwhile: all are there if they are as many as the
+    newest snapshot has, or if the table still has no file.
     """
     import duckdb
 
@@ -113,7 +114,15 @@ def copy_inlined(
         ).fetchone()
     if copied is None:
         return False
-    if copied[0] != stored.rows:
+    if copied[0] != stored.rows and _has_file(connection, table):
         connection.execute(f"DROP TABLE temp.{table.name}")
         return False
     return True
+
+
+def _has_file(connection: duckdb.DuckDBPyConnection, table: Table) -> bool:
+    row = connection.execute(
+        f"SELECT count(*) FROM {METADATA}.ducklake_data_file "
+        f"JOIN {METADATA}.ducklake_table USING (table_id) WHERE table_name = '{table.name}'"
+    ).fetchone()
+    return row is None or row[0] > 0

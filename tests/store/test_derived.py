@@ -37,12 +37,16 @@ CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 @pytest.fixture(autouse=True)
 def _keep_small_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_small_answers(monkeypatch)
+
+
+def keep_small_answers(patch: pytest.MonkeyPatch) -> None:
     """Keep the answers of small lakes as well, in parts, and bring no file up to date."""
-    monkeypatch.setattr(view_cache, "LARGE_ROWS", 1)
-    monkeypatch.setattr(view_cache, "PART_ROWS", 3)
-    monkeypatch.setattr(view_cache, "DELTA_KEYS", NEVER)
-    monkeypatch.setattr(view_cache, "BASE_SHARE", NEVER)
-    monkeypatch.setattr(leaders, "FIRST_ROWS", 2)
+    patch.setattr(view_cache, "LARGE_ROWS", 1)
+    patch.setattr(view_cache, "PART_ROWS", 3)
+    patch.setattr(view_cache, "DELTA_KEYS", NEVER)
+    patch.setattr(view_cache, "BASE_SHARE", NEVER)
+    patch.setattr(leaders, "FIRST_ROWS", 2)
 
 
 def _write_deltas(patch: pytest.MonkeyPatch) -> None:
@@ -147,12 +151,17 @@ class History:
 def long_past(
     places: LakePlaces, empty_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, History]:
-    """Return the URL of a lake with some history, to be copied, and how it came about."""
+    """Return the URL of a lake with some history, to be copied, and how it came about.
+
+    Its answers are kept, for copies in a folder as well.
+    """
     url = places.choose_url(tmp_path_factory.mktemp("past") / "lake")
     places.copy(empty_url, url)
-    with store.writer(url, author="tests") as writer:
+    with store.writer(url, author="tests") as writer, pytest.MonkeyPatch.context() as patch:
         past = History(writer, 1)
         past.step(8)
+        keep_small_answers(patch)
+        answers(url)
     return url, past
 
 
@@ -163,7 +172,8 @@ def history(places: LakePlaces, lake_url: str, long_past: tuple[str, History]) -
     places.copy(url, lake_url)
     with store.writer(lake_url, author="tests") as writer:
         own = copy.deepcopy(past, {id(past.writer): writer})
-        answers(lake_url)
+        if not files(lake_url):
+            answers(lake_url)
         yield own
 
 

@@ -82,8 +82,8 @@ def test_what_is_no_parquet_is_said_to_be_none(data: bytes, tmp_path: Path) -> N
 
 
 def test_importers_refuse_such_files(lake_url: str, tmp_path: Path) -> None:
-    dictionary_bomb(tmp_path / "level_1.parquet", 3000, MB)
-    dictionary_bomb(tmp_path / "evaluations.parquet", 3000, MB)
+    dictionary_bomb(tmp_path / "level_1.parquet", 400, MB)
+    dictionary_bomb(tmp_path / "evaluations.parquet", 400, MB)
     with (
         store.writer(lake_url, author="tests") as writer,
         parquet.use_limits(ParquetLimits(file_gb=0.3)),
