@@ -26,6 +26,9 @@ gc.disable()
 
 LONGEST = ("test_tiny.py", "test_types.py", "test_crash.py")
 """Files whose tests start first, so that no worker ends alone with one of them."""
+TRAINERS = "trainers"
+"""Folder of the tests and doctests that come next. One worker runs most of them, and the others,
+which take tests from the end of its list, need not import TRL."""
 
 
 class ModulesWithExamples:
@@ -49,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Start the longest tests first, and try tests marked `clock` up to three times.
+    """Start the longest tests and those of trainers first, and try `clock` tests up to three times.
 
     Of a test marked `repeats`, all but a few parameters become slow. Where the lakes of a run are
     on a server, only tests that use one are selected.
@@ -67,7 +70,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.get_closest_marker("folder"):
                 item.add_marker(about_folders)
     mark_repeats(items)
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+    items.sort(key=lambda item: (item.path.name not in LONGEST, TRAINERS not in item.path.parts))
     if not config.pluginmanager.hasplugin("rerunfailures"):
         return
     for item in items:

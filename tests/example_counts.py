@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import settings
 
 THOROUGH = 100
-FEW = 20
+FEW = 10
 
 
 def register_profiles() -> None:
@@ -18,3 +18,8 @@ def register_profiles() -> None:
 def count_examples(thorough: int) -> int:
     """Return the number of examples for a costly property: `thorough` in a thorough run."""
     return max(2, thorough * settings().max_examples // THOROUGH)
+
+
+def is_thorough() -> bool:
+    """Whether this run tries everything."""
+    return settings().max_examples >= THOROUGH

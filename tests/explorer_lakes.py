@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -224,6 +225,12 @@ class Page(HTMLParser):
         ]
 
 
+@cache
+def parse_page(html: str) -> Page:
+    """Return what a page has; several tests look at the same pages, some of which are long."""
+    return Page(html)
+
+
 def crawl(client: Any) -> dict[str, Any]:
     """Return the answers of pages that other pages link to, one of each kind.
 
@@ -243,5 +250,5 @@ def crawl(client: Any) -> dict[str, Any]:
             continue
         kinds.add(kind)
         seen[address] = answer = client.get(address)
-        waiting += Page(answer.text).links()
+        waiting += parse_page(answer.text).links()
     return seen

@@ -159,13 +159,10 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 TABLES = ("evaluations", "findings", "kernels", "analyses", "runs", "task_labels", "policies")
 COMMANDS: dict[str, list[list[str]]] = {
     "store query": [
-        *(["FROM " + one] for one in TABLES),
-        ["FROM evaluations", "--format", "csv"], ["FROM evaluations", "--format", "json"],
+        ["FROM evaluations"], ["FROM policies", "--format", "csv"],
+        ["FROM evaluations", "--format", "json"],
         [f'SELECT 1 AS "{EVIL}", [name] AS l, {{\'a\': name}} AS s FROM policies'],
-        [f'SELECT 1 AS "{EVIL}"', "--format", "csv"],
-        [f'FROM "{EVIL}"'], ["--file", "question.sql"], ["--file", "BAD"], ["--file", "bytes.json"],
-        ["SELECT 1", "--at", EVIL], ["SELECT 1", "--format", EVIL], [f"--{EVIL}"],
-        ["SELECT 1", "--lake", EVIL], ["SELECT 1", "--catalog", "BAD"], ["--file", "x", "-v"],
+        [f'FROM "{EVIL}"'], ["--file", "bytes.json"], ["SELECT 1", "--at", EVIL], [f"--{EVIL}"],
     ],
     "store show": [
         ["KERNEL"], ["TASK"], ["KERNEL", "--lineage"], ["KERNEL", "--format", "json"],
@@ -242,7 +239,16 @@ COMMANDS: dict[str, list[list[str]]] = {
 }  # fmt: skip
 """Command lines by their command. `fill_words` puts ids and a file name into them."""
 REPEATED: dict[str, list[list[str]]] = {
-    "store query": [["FROM " + one, "--format", to] for one in TABLES for to in ("csv", "json")],
+    "store query": [
+        *(["FROM " + one, "--format", to] for one in TABLES for to in ("table", "csv", "json")),
+        [f'SELECT 1 AS "{EVIL}"', "--format", "csv"],
+        ["--file", "BAD"],
+        ["--file", "question.sql"],
+        ["SELECT 1", "--lake", EVIL],
+        ["SELECT 1", "--format", EVIL],
+        ["SELECT 1", "--catalog", "BAD"],
+        ["--file", "x", "-v"],
+    ],
     "store pull": [["a/b"]],
     "evaluators run": [["--suite", EVIL], ["--kernel", EVIL]],
 }
@@ -298,7 +304,7 @@ def run_command(
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.repeats(run=15)
+@pytest.mark.repeats(run=8)
 @pytest.mark.parametrize(
     ("name", "commands_of"),
     [
@@ -389,7 +395,7 @@ OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\x1b\[2K|\x1b\[1A|\x1b\[\?2004
 """What rich and readline send: colors, the cursor hidden and shown, a line drawn anew."""
 
 
-@pytest.mark.repeats(run=3)
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize(
     "words",
     [
@@ -434,16 +440,30 @@ def test_the_shell_answers_on_a_terminal(folder: Path) -> None:
 # ---- servers, candidates and tasks ---------------------------------------------------------------
 
 
-def test_what_an_endpoint_says_is_escaped(folder: Path, tmp_path: Path) -> None:
+def answer_with_code(asked: Any) -> dict[str, Any]:
+    return completion([CODE], finish_reason=EVIL, reasoning=EVIL)
+
+
+def answer_with_garbage(asked: Any) -> dict[str, Any]:
+    return {"choices": EVIL}
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [status(401, EVIL + WIDE), answer_with_code],
+        pytest.param(
+            [status(404, EVIL), status(500, EVIL), answer_with_garbage], marks=pytest.mark.slow
+        ),
+    ],
+    ids=["a refusal and code", "others"],
+)
+def test_what_an_endpoint_says_is_escaped(folder: Path, tmp_path: Path, answers: list[Any]) -> None:
     own = tmp_path / "own"
     shutil.copytree(folder, own)
     made = run_command(own, ["pipelines", "run", "rl-prompts", "--out", "prompts"])
     assert made[0] == 0, made
-    for answer in (
-        status(404, EVIL), status(500, EVIL), status(401, EVIL + WIDE),
-        lambda asked: completion([CODE], finish_reason=EVIL, reasoning=EVIL),
-        lambda asked: {"choices": EVIL},
-    ):  # fmt: skip
+    for answer in answers:
         with ChatServer(answer) as server:
             code, out, err = run_command(
                 own,

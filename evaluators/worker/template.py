@@ -27,8 +27,8 @@ def main(control_fd: int) -> None:
     allocator.reuse_memory()
     fork_server.find_walls("")
     privileges.hide_memory()
-    gc.collect()
     gc.freeze()  # a collection in a fork would copy every page that it shares with this process
+    gc.enable()
     control = socket.socket(fileno=control_fd)
     servers: dict[str, int] = {}
     with contextlib.suppress(messages.Closed):

@@ -109,7 +109,7 @@ def list_attached_files(
 ) -> list[DataFile]:
     """Return the data files of an attached lake, with their checksums if recorded."""
     rows = connection.execute(location.qualify(read_sql(__file__, "data_files"))).fetchall()
-    hashes = _read_checksums(connection, location) if with_checksums else {}
+    hashes = _read_checksums(connection, location) if rows and with_checksums else {}
     return [
         DataFile(
             table=table,

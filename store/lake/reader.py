@@ -7,7 +7,7 @@ from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store.lake import exclusions, user_sql
+from store.lake import exclusions, stored_tables, user_sql
 from store.lake.attachment import attach, connect, resolve_snapshot
 from store.lake.cache import leaders, view_cache
 from store.lake.host.inlined_rows import hold_inlined_rows
@@ -15,7 +15,6 @@ from store.lake.limits import QueryLimits
 from store.lake.location import Location
 from store.lake.result import Parameters, Result, interrupt_after, translate_errors
 from store.lake.sql_files import list_views, read_description, read_view
-from store.lake.stored_tables import read_stored_tables
 from store.lake.view_texts import ViewTexts
 from store.schema import catalog as catalogs
 from store.schema.sql_text import quote_values
@@ -62,7 +61,7 @@ class Lake:
             """Number of the snapshot that is read."""
             self._connection.execute("DETACH newest")
             attach(self._connection, location, snapshot=self.snapshot)
-            self._stored = read_stored_tables(self._connection, location, self.snapshot)
+            self._stored = stored_tables.read_tables(self._connection, location, self.snapshot)
         self._known = (*self.catalog.tables, *list_views())
         self._prepared_names: set[str] = set()
         self._included = frozenset(include)
@@ -207,10 +206,10 @@ class Lake:
             if name in self._prepared_names or not ({"*", name} & wanted):
                 continue
             self._prepared_names.add(name)
-            if name in self.catalog.tables:
-                kind, body = self._texts.build_table(name)
-            else:
-                kind, body = self._build_view(name)
+            is_table = name in self.catalog.tables
+            if is_table and self._copy_inlined(name):
+                continue
+            kind, body = self._texts.build_table(name) if is_table else self._build_view(name)
             with hold_inlined_rows(self.location):
                 self._connection.execute(f"CREATE TEMP {kind} {name} AS {body}")
 
@@ -268,6 +267,11 @@ class Lake:
             assert row is not None
             stale += int(row["rows"])
         return stale
+
+    def _copy_inlined(self, name: str) -> bool:
+        table, stored = self.catalog.tables[name], self._stored.get(name)
+        with hold_inlined_rows(self.location):
+            return stored_tables.copy_inlined(self._connection, table, stored, self.snapshot)
 
     def _set_limits(self) -> None:
         """Limit the resources of this connection; user SQL cannot change settings."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from store.lake.location import Location
+from store.lake.location import METADATA, FolderLocation, Location
 from store.lake.sql_files import read_sql
 from store.schema.sql_text import quote_values
 from store.schema.tables import Table
@@ -24,6 +25,8 @@ class StoredTable:
     columns: frozenset[str]
     files: list[str] | None
     """Its Parquet files, below the data folder, if the table is stored in these only."""
+    inlined: str | None
+    """SQLite's table of its rows, if the table has had no file; None on a server."""
     rows: int
     """Rows of the newest snapshot; an older one has no more."""
     bytes: int
@@ -35,7 +38,7 @@ class StoredTable:
         return self.rows <= SMALL_ROWS and self.bytes <= SMALL_BYTES
 
 
-def read_stored_tables(
+def read_tables(
     connection: duckdb.DuckDBPyConnection, location: Location, snapshot: int
 ) -> dict[str, StoredTable]:
     """Return the tables of the attached lake that have rows at a snapshot, by name."""
@@ -43,8 +46,14 @@ def read_stored_tables(
     query = read_sql(__file__, "stored").replace("$snapshot", str(snapshot))
     rows = connection.execute(location.qualify(query)).fetchall()
     return {
-        table: StoredTable(columns=frozenset(columns), files=files, rows=count, bytes=size)
-        for table, columns, files, count, size in rows
+        table: StoredTable(
+            columns=frozenset(columns),
+            files=files,
+            inlined=inlined if isinstance(location, FolderLocation) else None,
+            rows=count,
+            bytes=size,
+        )
+        for table, columns, files, inlined, count, size in rows
     }
 
 
@@ -72,3 +81,48 @@ def build_table(table: Table, stored: StoredTable | None, location: Location) ->
         paths = quote_values(tuple(map(location.files.locate, stored.files)))
         rows = f"read_parquet([{paths}])"
     return "TABLE" if stored.is_small else "VIEW", f"SELECT {listed} FROM {rows}"
+
+
+def copy_inlined(
+    connection: duckdb.DuckDBPyConnection,
+    table: Table,
+    stored: StoredTable | None,
+    snapshot: int,
+) -> bool:
+    """Copy a small table from SQLite's table of its inlined rows; return whether that has all rows.
+
+    A scan by DuckLake reads the whole catalog first and then asks it about files, which takes ten
+    times as long. Values are texts where SQLite lacks the type, and are cast as DuckLake does.
+    Compaction may have moved rows into a file meanwhile: all are there if they are as many as the
+    newest snapshot has, or if the table still has no file.
+    """
+    import duckdb
+
+    if stored is None or stored.inlined is None or not stored.is_small:
+        return False
+    listed = ", ".join(
+        f'CAST("{c.name}" AS {c.type}) AS "{c.name}"'
+        if c.name in stored.columns
+        else f'NULL::{c.type} AS "{c.name}"'
+        for c in table.columns.values()
+    )
+    copied = None
+    with suppress(duckdb.CatalogException):  # compaction has dropped the table
+        copied = connection.execute(
+            f"CREATE TEMP TABLE {table.name} AS SELECT {listed} FROM {METADATA}.{stored.inlined} "
+            f"WHERE begin_snapshot <= {snapshot} AND coalesce(end_snapshot > {snapshot}, true)"
+        ).fetchone()
+    if copied is None:
+        return False
+    if copied[0] != stored.rows and _has_file(connection, table):
+        connection.execute(f"DROP TABLE temp.{table.name}")
+        return False
+    return True
+
+
+def _has_file(connection: duckdb.DuckDBPyConnection, table: Table) -> bool:
+    row = connection.execute(
+        f"SELECT count(*) FROM {METADATA}.ducklake_data_file "
+        f"JOIN {METADATA}.ducklake_table USING (table_id) WHERE table_name = '{table.name}'"
+    ).fetchone()
+    return row is None or row[0] > 0

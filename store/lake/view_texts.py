@@ -139,7 +139,7 @@ class ViewTexts:
         table = self._catalog.tables[name]
         if relation is None:
             return f"SELECT {list_columns(table, None)} WHERE false"
-        there = StoredTable(columns=frozenset(columns), files=None, rows=0, bytes=0)
+        there = StoredTable(columns=frozenset(columns), files=None, inlined=None, rows=0, bytes=0)
         return f"SELECT {list_columns(table, there)} FROM {relation}"
 
     def _inline(self, view: str, rows: Mapping[str, str], how: str = "") -> str:

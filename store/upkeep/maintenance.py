@@ -23,7 +23,7 @@ from store.lake.location import FolderLocation, Location
 from store.lake.reader import Lake
 from store.lake.server.location import ServerLocation
 from store.lake.sql_files import read_sql
-from store.lake.stored_tables import read_stored_tables
+from store.lake.stored_tables import read_tables
 
 if TYPE_CHECKING:
     import duckdb
@@ -214,7 +214,7 @@ def _require_whole(connection: duckdb.DuckDBPyConnection, location: Location) ->
 def _flush(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
     """Write inlined rows to files, except the checksums of these."""
     # DuckLake takes milliseconds per column to plan the scan of a table without rows.
-    tables = read_stored_tables(connection, location, find_newest_snapshot(connection))
+    tables = read_tables(connection, location, find_newest_snapshot(connection))
     calls = [
         f"CALL ducklake_flush_inlined_data('lake', table_name => '{name}')"
         for name in tables

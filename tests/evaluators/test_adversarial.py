@@ -85,10 +85,10 @@ class Candidate:
     @property
     def shows(self) -> set[str]:
         """What `make test` tries at least one candidate of: its kind and class, its reason if only
-        one is right, its flags, and what the machine needs for it."""
+        one is right, and what the machine needs for it. (Each flag is raised in test_checks.)"""
         reasons = self.words("expect") if " " not in self.head["expect"] else []
         group = f"{self.kind} {self.head['class']}"
-        return {group, *reasons, *self.words("flags"), *self.words("needs")}
+        return {group, *reasons, *self.words("needs")}
 
     @property
     def config(self) -> dict[str, Any]:

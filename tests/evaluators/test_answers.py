@@ -289,22 +289,33 @@ def forger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLYWHEEL_CACHE", str(tmp_path / "cache"))
 
 
-def test_an_evaluator_of_ones_own_answers_for_its_case_alone(forger: None) -> None:
-    def case(how: str) -> dict[str, Any]:
-        ids = dict.fromkeys(("kernel_id", "task_id", "workload_id"), "a" * 64)
-        return {
-            **ids,
-            "code": f"# {how}",
-            "path": "kernel.py",
-            "entry_point": "ModelNew",
-            "other_files": [],
-            "task_code": "",
-            "axes": "{}",
-        }
+def make_case(how: str) -> dict[str, Any]:
+    """Return a case that the forger answers in some way."""
+    ids = dict.fromkeys(("kernel_id", "task_id", "workload_id"), "a" * 64)
+    return {
+        **ids,
+        "code": f"# {how}",
+        "path": "kernel.py",
+        "entry_point": "ModelNew",
+        "other_files": [],
+        "task_code": "",
+        "axes": "{}",
+    }
 
+
+@pytest.mark.slow
+def test_an_evaluator_of_ones_own_that_exits_is_started_again(forger: None) -> None:
     with JudgeProcess("forger", "cpu", NoOptions()) as host:
-        told = {how: host.judge(case(how)) for how in ("honest", "another kernel", "no tables")}
-        told["more tables"] = host.judge(case("more tables"))
+        with pytest.raises(SandboxFailed):
+            host.judge(make_case("exits"))
+        host.restart()
+        assert host.judge(make_case("honest"))["evaluations"][0]["status"] == "correct"
+
+
+def test_an_evaluator_of_ones_own_answers_for_its_case_alone(forger: None) -> None:
+    with JudgeProcess("forger", "cpu", NoOptions()) as host:
+        kinds = ("honest", "another kernel", "no tables", "more tables")
+        told = {how: host.judge(make_case(how)) for how in kinds}
         assert {how: tables["evaluations"][0]["status"] for how, tables in told.items()} == {
             "honest": "correct",
             "another kernel": "evaluator_error",
@@ -315,10 +326,6 @@ def test_an_evaluator_of_ones_own_answers_for_its_case_alone(forger: None) -> No
             [row] = tables["evaluations"]
             assert row["kernel_id"] == "a" * 64
             assert set(tables) <= set(TABLES)
-        with pytest.raises(SandboxFailed):
-            host.judge(case("exits"))
-        host.restart()
-        assert host.judge(case("honest"))["evaluations"][0]["status"] == "correct"
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -215,6 +215,7 @@ HONEST = {
 }
 
 
+@pytest.mark.repeats(run=7)
 @pytest.mark.parametrize("name", HONEST)
 def test_honest_kernels_are_correct(name: str, check_code: Checked) -> None:
     task, code, flags = HONEST[name]
@@ -305,7 +306,22 @@ CHEATS: dict[str, tuple[str, str, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CHEATS)
+REPEATED = {
+    *("memory by shape", "memory by version", "memory by corners", "memory by a rounded mean"),
+    *("memory that was written but for one element", "bfloat16", "one output too few"),
+    *("inputs that have to be contiguous", "weights of one left out", "no running statistics"),
+    *("a bias far below the tolerance left out", "half precision where no input is negative"),
+    *("running statistics moved too fast",),
+}
+"""Candidates whose like is beside them; `make test-all` tries them."""
+
+
+def mark_repeated(names: Iterable[str]) -> list[Any]:
+    """Return the parameters of a test, those that repeat another one marked slow."""
+    return [pytest.param(n, marks=[pytest.mark.slow] if n in REPEATED else []) for n in names]
+
+
+@pytest.mark.parametrize("name", mark_repeated(CHEATS))
 def test_cheats_are_not_correct(name: str, check_code: Checked) -> None:
     task, forward, (status, *reasons) = CHEATS[name]
     found = check_code(kernel(WEIGHT if task is MATMUL else "", forward), task)
@@ -471,7 +487,7 @@ def test_what_shows_by_chance_shows_soon(name: str, check_code: Checked) -> None
     assert any(BY_CHANCE[name] <= set(check_code(code, task).flags) for _ in range(12))
 
 
-@pytest.mark.parametrize("name", FLAGGED)
+@pytest.mark.parametrize("name", mark_repeated(FLAGGED))
 def test_what_the_task_does_not_promise_is_a_flag(name: str, check_code: Checked) -> None:
     task, code, flags = FLAGGED[name]
     found = check_code(code, task)
@@ -639,6 +655,7 @@ SAME_FUNCTION = {
 """Task, candidate, and whether the candidate is the function that the task's module is."""
 
 
+@pytest.mark.repeats(run=5)
 @pytest.mark.parametrize("name", SAME_FUNCTION)
 def test_a_kernel_is_the_same_function_or_not(name: str, check_code: Checked) -> None:
     task, code, equivalent = SAME_FUNCTION[name]

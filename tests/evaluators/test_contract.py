@@ -161,7 +161,7 @@ def busy_line_length(line_length: Path) -> str:
     return text
 
 
-def test_a_run_stores_rows_and_judges_again_at_a_new_version(
+def test_a_run_stores_rows_that_are_pending_again_at_a_new_version(
     busy_line_length: str,
     line_length: Path,
     lake_with_kernels: str,
@@ -184,10 +184,19 @@ def test_a_run_stores_rows_and_judges_again_at_a_new_version(
     assert count_pending(lake_with_kernels) == {False: 0, True: 2}
 
     line_length.write_text(busy_line_length.replace("VERSION = 1", "VERSION = 2"))
+    assert count_pending(lake_with_kernels) == {False: 2, True: 2}
+
+
+@pytest.mark.slow
+def test_a_run_judges_again_at_a_new_version(
+    busy_line_length: str, line_length: Path, lake_with_kernels: str
+) -> None:
+    options = ["--evaluator", "line-length", "--device", "cpu", "--lake", lake_with_kernels]
+    assert evaluators("run", *options, "--longest", "200") == 0
+    line_length.write_text(busy_line_length.replace("VERSION = 1", "VERSION = 2"))
     assert evaluators("run", *options) == 0
-    second = [row | {"evaluator_version": 2} for row in first]
-    second[1]["status"] = "incorrect"
-    assert verdicts(lake_with_kernels) == [*first, *second]
+    found = [(row["evaluator_version"], row["status"]) for row in verdicts(lake_with_kernels)]
+    assert found == [(1, "correct"), (1, "correct"), (2, "correct"), (2, "incorrect")]
 
 
 @pytest.mark.slow
@@ -215,6 +224,7 @@ def count_pending(url: str) -> dict[bool, int]:
         }
 
 
+@pytest.mark.slow
 def test_check_judges_a_file_with_the_evaluator(
     line_length: Path,
     tmp_path: Path,

@@ -101,7 +101,11 @@ _PROFILE = "import sys; sys.modules['evaluators.diagnosis.profile']"
 
 
 @pytest.mark.parametrize(
-    ("times", "result", "low", "high"), [(20, "out", 0.8, 1.0), (20, HYBRID, 0.05, 0.95)]
+    ("times", "result", "low", "high"),
+    [
+        pytest.param(20, "out", 0.8, 1.0, marks=pytest.mark.slow),
+        (20, HYBRID, 0.05, 0.95),
+    ],
 )
 def test_native_code_has_its_share(
     tables: Callable[..., Any], times: int, result: str, low: float, high: float

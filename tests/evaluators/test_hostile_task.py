@@ -456,6 +456,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JudgeProcess]:
             os.environ["FLYWHEEL_CACHE"] = before
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("when", WHEN)
 def test_other_tasks_get_the_verdicts_they_deserve(
     host: JudgeProcess, when: str, tmp_path: Path

@@ -346,6 +346,7 @@ def test_a_run_stores_verdicts_and_raw_samples_and_ends_when_nothing_is_left(
 ) -> None:
     options = ["--device", "cpu", "--lake", lake_with_kernels, "--timing-s", "0.1"]
     options += ["--policy", "torch_default", "--policy", "fp32_strict"]  # alike on a processor
+    options += ["--calls", "5", "--no-robustness"]
     done = evaluators("run", *options, "--where", "path IN ('right.py', 'wrong.py')")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("evaluations +2 timings +4 → snapshot ")

@@ -659,7 +659,7 @@ worker.time = lambda *given, **named: {**real(*given, **named), "elapsed_ns": 90
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow] if number > 1 else [])
+        pytest.param(name, marks=[pytest.mark.slow] if number else [])
         for number, name in enumerate(HOOKS)
     ],
 )
@@ -688,6 +688,7 @@ loop.threading, loop.work = threading, work
 """
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     "install",
     [

@@ -149,7 +149,7 @@ def test_a_candidate_that_does_not_build_is_a_compile_error(name: str, judge_cod
 
 @pytest.mark.clock
 def test_a_right_candidate_is_correct_and_timed(judge_code: Judged, right_candidate: str) -> None:
-    row = judge_code(right_candidate, timing_limit_s=60.0)
+    row = judge_code(right_candidate, timing_s=0.1, timing_limit_s=60.0)
     assert (row["status"], row["reason"]) == ("correct", None), row
     assert row["max_scaled_error"] <= 1
     assert row["precision_class"] == "fp32"
@@ -170,7 +170,8 @@ def test_a_right_candidate_is_correct_and_timed(judge_code: Judged, right_candid
 @pytest.mark.clock
 def test_a_kernel_that_waits_is_slower_than_eager(judge_code: Judged, candidate: Text) -> None:
     row = judge_code(
-        candidate("import time; time.sleep(0.004); return torch.relu(x @ self.weight)")
+        candidate("import time; time.sleep(0.004); return torch.relu(x @ self.weight)"),
+        timing_limit_s=2.0,
     )
     kernel, eager, *_ = row["timings"]
     assert row["status"] == "correct"

@@ -361,9 +361,17 @@ def test_a_dry_run_lists_files_first_and_sums_the_card_up(
         f"would publish snapshot {store.open(rich_url).snapshot} as {REPO}@v1"
     )
     assert len(lines) < 60
-    card = run("--tables", "policies", "--dry-run", "--card")
-    assert card.startswith("---\n")
-    assert "\n## Load it\n" in card
+    assert server.repos == {}
+
+
+@pytest.mark.slow
+def test_a_dry_run_prints_the_card(rich_url: str, server: HubServer, tmp_path: Path) -> None:
+    environment = os.environ | {"HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "home")}
+    words = ["store", "--lake", rich_url, "publish", REPO, "--tag", "v1", "--tables", "policies"]
+    done = commands.run([*words, "--dry-run", "--card"], cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("---\n")
+    assert "\n## Load it\n" in done.stdout
     assert server.repos == {}
 
 

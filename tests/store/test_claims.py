@@ -212,16 +212,25 @@ def measured_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.La
         for name in tasks
     }  # fmt: skip
     again = b.evaluation(kernels["level3/35"], tasks["level3/35"], sizes["level3/35"], alike)
-    claims = [
-        b.claim(
-            tasks[name], kernels[name], speedup, gpu=where, source="cuda-l1", policy_id="cuda-l1"
-        )
-        for name in tasks
-        for where, speedup in (("A100", 2.05), ("H100", 8.0))
-    ] + [
-        b.claim(tasks["other"], kernels["other"], speedup, gpu="A100", source="others")
-        for speedup in (1.0, 4.0)
-    ] + [b.claim(tasks["other"], kernels["other"], 1.0, gpu="H100", source="others")]
+    claims = (
+        [
+            b.claim(
+                tasks[name],
+                kernels[name],
+                speedup,
+                gpu=where,
+                source="cuda-l1",
+                policy_id="cuda-l1",
+            )
+            for name in tasks
+            for where, speedup in (("A100", 2.05), ("H100", 8.0))
+        ]
+        + [
+            b.claim(tasks["other"], kernels["other"], speedup, gpu="A100", source="others")
+            for speedup in (1.0, 4.0)
+        ]
+        + [b.claim(tasks["other"], kernels["other"], 1.0, gpu="H100", source="others")]
+    )
     timings = [
         *b.session(judged["level3/35"], [1.0] * 8, eager=[2.0] * 8),
         *[

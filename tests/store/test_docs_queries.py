@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,13 @@ DOCS = Path(__file__).parents[2] / "docs"
 QUERIES = sorted(DOCS.rglob("*.sql"))
 
 
+@pytest.fixture(scope="module")
+def lake(empty_url: str) -> Iterator[store.Lake]:
+    """Return a lake without rows, opened."""
+    with store.open(empty_url) as opened:
+        yield opened
+
+
 @pytest.mark.parametrize("file", QUERIES, ids=[str(one.relative_to(DOCS)) for one in QUERIES])
-def test_a_query_in_the_docs_runs(writer: store.Writer, file: Path) -> None:
-    with writer.reader() as lake:
-        lake.sql(file.read_text("utf-8")).arrow()
+def test_a_query_in_the_docs_runs(lake: store.Lake, file: Path) -> None:
+    lake.sql(file.read_text("utf-8")).arrow()

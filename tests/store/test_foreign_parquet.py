@@ -48,7 +48,10 @@ def test_a_small_file_that_decodes_to_gigabytes_is_refused_outside_this_process(
     file = make(tmp_path / "bomb.parquet", 3000, MB)
     assert file.stat().st_size < 2000
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(ImportFailed, match=r"bomb\.parquet \(\d+ bytes\).*\n.*--max-file-gb"):
+    with (
+        parquet.use_limits(ParquetLimits(file_gb=0.3)),
+        pytest.raises(ImportFailed, match=r"bomb\.parquet \(\d+ bytes\).*\n.*--max-file-gb"),
+    ):
         parquet.check_files([file])
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024
 
@@ -79,9 +82,12 @@ def test_what_is_no_parquet_is_said_to_be_none(data: bytes, tmp_path: Path) -> N
 
 
 def test_importers_refuse_such_files(lake_url: str, tmp_path: Path) -> None:
-    dictionary_bomb(tmp_path / "level_1.parquet", 3000, MB)
-    dictionary_bomb(tmp_path / "evaluations.parquet", 3000, MB)
-    with store.writer(lake_url, author="tests") as writer:
+    dictionary_bomb(tmp_path / "level_1.parquet", 400, MB)
+    dictionary_bomb(tmp_path / "evaluations.parquet", 400, MB)
+    with (
+        store.writer(lake_url, author="tests") as writer,
+        parquet.use_limits(ParquetLimits(file_gb=0.3)),
+    ):
         for module in (sakana, measured):
             with pytest.raises(ImportFailed, match="bytes allowed for this file"):
                 run_import(writer, module, tmp_path, module.Config())

@@ -96,25 +96,26 @@ def test_openevolve_traces_take_their_code_from_checkpoints(tmp_path: Path) -> N
     assert [one.importer for one in detection.detect(root)] == ["openevolve"]
 
 
-def test_openevolve_traces_alone_and_in_other_forms(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "form", ["trace.jsonl.gz", pytest.param("trace.json", marks=pytest.mark.slow)]
+)
+def test_openevolve_traces_alone_and_in_other_forms(tmp_path: Path, form: str) -> None:
     lines = [
         step("p1", "p0", 1, parent_code=kernel(0), child_code=kernel(1)),
         step("p2", "p1", 2),
     ]
-    for form in ("trace.jsonl.gz", "trace.json"):
-        lake, file = tmp_path / form / "lake", tmp_path / form / form
-        file.parent.mkdir()
-        if form.endswith(".gz"):
-            file.write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
-        else:
-            write_json(file, {"metadata": {}, "traces": lines})
-        import_source(lake, openevolve, file)
-        assert query(lake, LINEAGE) == [(1, kernel(1), kernel(0)), (None, kernel(0), None)]
-        assert count(lake, "generations") == 3
-        assert [one.importer for one in detection.detect(file)] == ["openevolve"]
-        # A checkpoint that comes later brings the code that the trace lacks.
-        import_source(lake, openevolve, write_openevolve(tmp_path / form / "openevolve_output"))
-        assert count(lake, "kernels") == 3
+    lake, file = tmp_path / "lake", tmp_path / form
+    if form.endswith(".gz"):
+        file.write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
+    else:
+        write_json(file, {"metadata": {}, "traces": lines})
+    import_source(lake, openevolve, file)
+    assert query(lake, LINEAGE) == [(1, kernel(1), kernel(0)), (None, kernel(0), None)]
+    assert count(lake, "generations") == 3
+    assert [one.importer for one in detection.detect(file)] == ["openevolve"]
+    # A checkpoint that comes later brings the code that the trace lacks.
+    import_source(lake, openevolve, write_openevolve(tmp_path / "openevolve_output"))
+    assert count(lake, "kernels") == 3
 
 
 def write_k_search(root: Path) -> Path:

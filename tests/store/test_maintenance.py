@@ -117,6 +117,14 @@ def test_compaction_waits_for_queries_before_it_moves_rows(
     assert integrity.check(writer.location) == []
 
 
+def test_a_reader_opened_before_compaction_reads_all_rows_after_it(writer: store.Writer) -> None:
+    _fill(writer)
+    with writer.reader() as before, writer.reader() as opened:
+        kernels = before.sql("FROM kernels ORDER BY ALL").rows()
+        assert maintenance.compact(writer.location).files_after > 0
+        assert opened.sql("FROM kernels ORDER BY ALL").rows() == kernels
+
+
 def test_compaction_puts_rows_into_files_and_changes_no_snapshot(writer: store.Writer) -> None:
     snapshots = _fill(writer)
     history.add_tag(writer, "v1", snapshots[1], None)

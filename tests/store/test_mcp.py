@@ -277,7 +277,7 @@ def test_a_process_answers_over_stdio_and_ends_a_query_that_is_cancelled(
         async with open_process(lake, "--timeout", "600", mode=mode) as agent:
             ask = asyncio.create_task(agent.call("query", sql=ENDLESS))
             also = asyncio.create_task(agent.call("query", sql=ENDLESS))
-            await asyncio.sleep(3)
+            await asyncio.sleep(1)
             for task in (ask, also):
                 task.cancel()
             await asyncio.wait([ask, also])

@@ -119,13 +119,13 @@ def test_spill_goes_to_a_private_folder_is_bounded_and_leaves_nothing(
 ) -> None:
     sort = (
         "SELECT max(r) FROM (SELECT row_number() OVER (ORDER BY hash(i)) AS r "
-        "FROM range(8000000) AS t(i))"
+        "FROM range(3000000) AS t(i))"
     )
-    with QueryProcess(str(folder), None, QueryLimits(memory_gb=0.2)) as asked:
+    with QueryProcess(str(folder), None, QueryLimits(memory_gb=0.1)) as asked:
         assert asked.ask(sort).rows.num_rows == 1
         own = list(private_folder.iterdir())
         assert [stat.S_IMODE(one.stat().st_mode) for one in own if "query" in one.name] == [0o700]
-    small = QueryLimits(memory_gb=0.2, spill_gb=0.01)
+    small = QueryLimits(memory_gb=0.1, spill_gb=0.01)
     with (
         QueryProcess(str(folder), None, small) as asked,
         pytest.raises(FlywheelError, match=r"0\.01 GB of spill\n.*--spill-gb"),
@@ -185,7 +185,7 @@ def test_user_sql_cannot_change_a_limit(reader: QueryProcess, setting: str) -> N
 DEEP = "repeat('{\"a\":', 300000) || '1' || repeat('}', 300000)"
 
 
-@pytest.mark.repeats(run=4)
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize(
     "call",
     [

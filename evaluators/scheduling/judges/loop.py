@@ -7,6 +7,7 @@ line back. The process holds no lake.
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import json
 import os
@@ -70,11 +71,14 @@ def main(fd: int) -> None:
     if evaluator is not None and contract.find_settle(evaluator):
         template.begin()  # it imports torch while this process does, and waits for the device
 
+    gc.disable()  # collections would take a tenth of the time of the imports
     from evaluators.device.fingerprint import find_architecture
     from evaluators.judging.bench import Bench
     from evaluators.scheduling.prebuild import describe_toolchain
     from evaluators.worker.builds.cache import Builds
 
+    gc.freeze()
+    gc.enable()
     # Ignore warnings: tasks may raise any, and torch warns about GPUs that are hidden from it.
     warnings.simplefilter("ignore")
     device = order["device"]
