@@ -36,8 +36,9 @@ class KeyIndex:
 
     The index states the snapshot that it is current to and follows the lake from there, which
     includes loads, killed writers and other hosts. Without a snapshot to start from, it is rebuilt.
-    Losing the file loses no data. UUIDv7 ids grow with time, so for bulk loads only the highest one
-    is recorded. A later id is new without a lookup; for an earlier id the lake is queried once.
+    Losing the file loses no data. UUIDv7 ids grow with time, so for loads of many rows only the
+    highest one is recorded. A later id is new without a lookup; for an earlier id the lake is
+    queried once.
 
     Every method is called under the lake's lock.
     """
@@ -136,7 +137,12 @@ class KeyIndex:
         table: Table,
         rows: str,
     ) -> None:
-        """Add the keys of many stored rows."""
+        """Add the keys of stored rows."""
+        names = ", ".join(f'"{name}"' for name in table.key)
+        some = connection.execute(f"SELECT {names} FROM {rows} LIMIT {PACKED_ROWS}").fetchall()
+        if len(some) < PACKED_ROWS:
+            _insert(index, table.name, ((hash_key(key),) for key in some))
+            return
         kept = "true"
         if len(table.key) == 1:
             name = f'"{table.key[0]}"'
