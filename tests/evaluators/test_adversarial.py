@@ -85,10 +85,11 @@ class Candidate:
     @property
     def shows(self) -> set[str]:
         """What `make test` tries at least one candidate of: its kind and class, its reason if only
-        one is right, and what the machine needs for it. (Each flag is raised in test_checks.)"""
+        one is right, what the machine needs for it, and the flag of a weak task. Tests of checks
+        raise the other flags."""
         reasons = self.words("expect") if " " not in self.head["expect"] else []
         group = f"{self.kind} {self.head['class']}"
-        return {group, *reasons, *self.words("needs")}
+        return {group, *reasons, *self.words("needs"), *({"weak_task"} & {*self.words("flags")})}
 
     @property
     def config(self) -> dict[str, Any]:
