@@ -133,8 +133,15 @@ def test_files_of_parts_lack_columns_that_the_view_does_not_name(
     assert not {"log", "message", "seeds", "run_id"} & columns["evaluations"]
 
 
-def test_parts_that_exceed_the_space_for_spilled_data_are_written_one_after_another(
-    cached_url: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("spill_gb", "most", "groups"), [(1e-6, NEVER, [1, 1, 1]), (10.0, 2, [2, 1])]
+)
+def test_parts_beyond_the_allowed_space_or_number_are_written_later(
+    cached_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    spill_gb: float,
+    most: int,
+    groups: list[int],
 ) -> None:
     at_once: list[int] = []
 
@@ -142,13 +149,15 @@ def test_parts_that_exceed_the_space_for_spilled_data_are_written_one_after_anot
         connection: duckdb.DuckDBPyConnection, query: str, target: Path, *options: str
     ) -> None:
         copy_rows(connection, query, target, *options)
-        at_once.extend([len(list(target.glob("part=*")))] if options else [])
+        if options and target.name == "timings":
+            at_once.append(len(list(target.glob("part=*"))))
 
     monkeypatch.setattr(task_parts, "copy_rows", copy)
-    with store.open(cached_url, limits=QueryLimits(spill_gb=1e-6)) as lake:
+    monkeypatch.setattr(task_parts, "PARTS_AT_ONCE", most)
+    with store.open(cached_url, limits=QueryLimits(spill_gb=spill_gb)) as lake:
         answer = lake.sql("FROM speedups ORDER BY ALL").rows()
     assert answer == _answer_without_cache(cached_url, "speedups")["speedups"]
-    assert at_once == [1] * 2 * TASKS
+    assert at_once == groups
 
 
 @pytest.mark.parametrize("error", [duckdb.InterruptException, KeyboardInterrupt])

@@ -25,6 +25,8 @@ WEIGHTS = {"timings": 3}
 DIRECT_PARTS = 48
 """Up to this many parts read the data files. Writing files of parts takes as long as reading the
 data files about 50 times, if these are in the page cache."""
+PARTS_AT_ONCE = 32
+"""The files of up to this many parts are written at a time, to limit memory and disk space."""
 SAMPLE_ROWS = 20_000
 """Rows of a table from which the size of its files is estimated."""
 DISK_SHARE = 0.5
@@ -91,7 +93,8 @@ class TaskParts:
     ) -> Generator[str]:
         """Yield SQL for each part of a view; it can be used until the next one is asked for.
 
-        The files of as many parts as the disk space allows are written at a time into the folder.
+        The files of as many parts as the disk space allows are written at a time into the folder,
+        up to `PARTS_AT_ONCE`.
         """
         size = self._estimate_bytes(divided, folder)
         allowed = int(DISK_SHARE * shutil.disk_usage(folder).free)
@@ -150,7 +153,8 @@ def _group_parts(parts: list[Part], size: int, allowed: int) -> Generator[list[P
     weight = sum(part.weight for part in parts)
     group: list[Part] = []
     for part in parts:
-        if group and sum(one.weight for one in [*group, part]) * size > allowed * weight:
+        too_large = sum(one.weight for one in [*group, part]) * size > allowed * weight
+        if group and (too_large or len(group) == PARTS_AT_ONCE):
             yield group
             group = []
         group.append(part)
