@@ -60,6 +60,10 @@ def _fill(url: str) -> None:
             arms = b.session(judged, [1.0] * 8, clock=clock, cache=cache, eager=ratios, minute=n)
             rows["timings"] += [arm | {"control_ratios": [0.9, 1.1]} for arm in arms]
         rows["generations"].append(b.generation(policy, tasks[task], kernel, minute=n))
+    # An attempt at a problem that is no task of the lake.
+    rows["generations"].append(
+        b.generation(policy, tasks[0], kernels[0], minute=99, task_id=None, problem="another")
+    )
     fixed = {
         "tasks": tasks, "kernels": kernels, "workloads": sizes, "devices": [device],
         "policies": [policy],

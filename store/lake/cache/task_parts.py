@@ -73,7 +73,7 @@ class TaskParts:
         self._connection.execute(
             f"CREATE OR REPLACE TEMP TABLE _parts_{view} AS SELECT task_id, "
             "sum(weight)::BIGINT AS weight, "
-            f"sum(sum(weight)) OVER (ORDER BY task_id)::BIGINT // {PART_ROWS} AS part "
+            f"sum(sum(weight)) OVER (ORDER BY task_id NULLS FIRST)::BIGINT // {PART_ROWS} AS part "
             f"FROM ({counts}) GROUP BY task_id"
         )
         found = self._connection.execute(
@@ -83,6 +83,8 @@ class TaskParts:
         edges = [f"'{str(start).replace(chr(39), chr(39) * 2)}'" for *_, start in found[1:]]
         lower = ["true", *(f"task_id >= {edge}" for edge in edges)]
         upper = [*(f"task_id < {edge}" for edge in edges), "true"]
+        # An attempt at a problem that is no task of the lake has none.
+        upper[0] = f"({upper[0]} OR task_id IS NULL)"
         return [
             Part(number=number, weight=weight, condition=f"{low} AND {high}")
             for (number, weight, _), low, high in zip(found, lower, upper, strict=True)
@@ -105,7 +107,8 @@ class TaskParts:
             for table, rows in divided.rows.items():
                 query = (
                     f"SELECT found.*, parts.part FROM ({rows}) AS found "
-                    f"JOIN _parts_{view} AS parts USING (task_id) WHERE part BETWEEN {numbers}"
+                    f"JOIN _parts_{view} AS parts ON parts.task_id IS NOT DISTINCT FROM "
+                    f"found.task_id WHERE part BETWEEN {numbers}"
                 )
                 copy_rows(self._connection, query, folder / table, "PARTITION_BY (part)")
             for part in group:
