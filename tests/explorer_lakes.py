@@ -227,7 +227,7 @@ class Page(HTMLParser):
 
 @cache
 def parse_page(html: str) -> Page:
-    """Return what a page has; several tests look at the same pages, some of which are long."""
+    """Return a parsed page, from a cache, because several tests look at the same long pages."""
     return Page(html)
 
 

@@ -3,8 +3,8 @@
 -- structure as the LSTM are listed as well. paper is the speedup that the paper's text states, NULL
 -- where it states none. claimed is the speedup over eager in the released row. Measured speedups
 -- come from quiet sessions only (claims_vs_measured). Where this lake has no row for the kernel, no
--- quiet session or a failing verdict, the column ours says so. faster here and slower here: the claim
--- is about another GPU, where it may be true.
+-- quiet session or a failing verdict, the column ours says so. It says faster here or slower here
+-- where the claim is about another GPU and may be true there.
 WITH studies (task, case_study, paper) AS (
     VALUES
     ('level1/12', 'product with a diagonal matrix as a broadcast', 64.0::DOUBLE),

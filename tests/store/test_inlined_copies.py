@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import builders as b
+import pytest
 
 import store
+from store.lake import stored_tables
+from store.schema.tables import Table
 
 AWKWARD = ["it's", 'a "quoted" one', "[x, y]", "{'a': 1}", "a\\b", "two\nlines", "", " ü ", "NULL"]
 
 
-def test_inlined_rows_are_read_as_ducklake_reads_them(tmp_path: Path) -> None:
+def test_inlined_rows_are_read_as_ducklake_reads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied_tables: list[str] = []
+
+    def copy(
+        connection: Any, table: Table, stored: stored_tables.StoredTable | None, snapshot: int
+    ) -> bool:
+        copied_tables.extend([table.name] if real(connection, table, stored, snapshot) else [])
+        return table.name in copied_tables
+
+    real = stored_tables.copy_inlined
+    monkeypatch.setattr(stored_tables, "copy_inlined", copy)
     url = str(tmp_path / "lake")
     text = "\n".join(AWKWARD)
     task, device, policy = b.task(text), b.device("cpu", kind="cpu"), b.policy("one")
@@ -37,3 +53,4 @@ def test_inlined_rows_are_read_as_ducklake_reads_them(tmp_path: Path) -> None:
             read = lake.run(f"SELECT {names} FROM lake.main.{table} ORDER BY ALL").arrow()
             assert copied.num_rows == len(rows[table])
             assert copied.equals(read.cast(copied.schema)), table
+    assert sorted(copied_tables) == sorted(rows)

@@ -38,7 +38,7 @@ from trainers.rollouts.plan import (
     add_stored_attempts,
     read_groups,
 )
-from trainers.rollouts.waves import Fresh, Judge, Work, make_run_row
+from trainers.rollouts.waves import Judge, NewKernel, Work, make_run_row
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +161,7 @@ class _PolicySearch:
                 return
             run_id = self.run_id = self.run_id or self._begin()
             begun = time.monotonic()
-            self._count_from(missing.index(number), len(missing))
+            self._count_all_rounds(missing.index(number), len(missing))
             self._run_round(number)
             took_s = time.monotonic() - begun
             spent_s += took_s
@@ -189,7 +189,7 @@ class _PolicySearch:
         self._writer.append(rows, message="search begins")
         return run_id
 
-    def _count_from(self, before: int, rounds: int) -> None:
+    def _count_all_rounds(self, before: int, rounds: int) -> None:
         """Let the progress count the attempts of all rounds that were missing, not of one."""
         show = self._progress
 
@@ -201,9 +201,9 @@ class _PolicySearch:
     def _is_done(self, lake: store.Lake, number: int) -> bool:
         """Whether the lake has all attempts of a round, and a verdict on each of its kernels."""
         ids = [
-            self._make_group_id(one, arm, task, number)
-            for one in self._seeds
-            for arm in one.arms
+            self._make_group_id(seed, arm, task, number)
+            for seed in self._seeds
+            for arm in seed.arms
             for task in self._tasks
         ]
         stored = read_groups(lake, ids)
@@ -219,30 +219,30 @@ class _PolicySearch:
         self._writer.flush()
         with self._writer.reader() as lake:
             planned = [
-                [unit for arm in one.arms for unit in self._plan_arm(lake, one, arm, number)]
-                for one in self._seeds
+                [unit for arm in seed.arms for unit in self._plan_arm(lake, seed, arm, number)]
+                for seed in self._seeds
             ]
             units = [unit for part in planned for unit in part]
             add_stored_attempts(lake, units)
         self._work.judge_stored(units)
-        fresh: list[Fresh] = []
-        for one, part in zip(self._seeds, planned, strict=True):
-            self._work.sampling = _move_seed(one.sampling, number)
+        fresh: list[NewKernel] = []
+        for seed, part in zip(self._seeds, planned, strict=True):
+            self._work.sampling = _move_seed(seed.sampling, number)
             fresh += self._work.sample_wave(self._policy, self._tally, part, units)
             if self._tally.stopped is not None:
                 break
-        self._work.judge_fresh(fresh, self._tally)
+        self._work.judge_new_kernels(fresh, self._tally)
 
-    def _plan_arm(self, newest: store.Lake, one: _Seed, arm: Draw, number: int) -> list[Unit]:
+    def _plan_arm(self, newest: store.Lake, seed: _Seed, arm: Draw, number: int) -> list[Unit]:
         """Return the prompts of one arm, from the snapshot that stored attempts name, if any."""
-        ids = {task: self._make_group_id(one, arm, task, number) for task in self._tasks}
-        seed = derive_step_seed(one.sampling.seed or 0, number)
+        ids = {task: self._make_group_id(seed, arm, task, number) for task in self._tasks}
+        step_seed = derive_step_seed(seed.sampling.seed or 0, number)
         at = find_group_snapshot(newest, list(ids.values()))
         if at is None:
-            asked = render_prompts(newest, arm, seed, self._tasks)
+            asked = render_prompts(newest, arm, step_seed, self._tasks)
         else:
             with self._writer.reader(at) as lake:
-                asked = render_prompts(lake, arm, seed, self._tasks)
+                asked = render_prompts(lake, arm, step_seed, self._tasks)
         return [
             Unit(groups=[Group(asked=replace(shown, step=number), group_id=ids[shown.task_id])])
             for shown in asked
@@ -259,15 +259,15 @@ class _PolicySearch:
         ]
         return _Seed(sampling, arms)
 
-    def _make_group_id(self, one: _Seed, arm: Draw, task: str, number: int) -> str:
+    def _make_group_id(self, seed: _Seed, arm: Draw, task: str, number: int) -> str:
         """Return the id of the attempts of one arm at one task in one round."""
         return content_id(
             NAME, str(arm.namespace), task, str(number), self._policy.row["policy_id"],
-            json.dumps(asdict(one.sampling), sort_keys=True),
+            json.dumps(asdict(seed.sampling), sort_keys=True),
         )  # fmt: skip
 
     def _list_namespaces(self) -> list[str | None]:
-        return [arm.namespace for one in self._seeds for arm in one.arms]
+        return [arm.namespace for seed in self._seeds for arm in seed.arms]
 
     def _read_seconds(self, lake: store.Lake) -> float:
         """Return the seconds of the rounds that earlier commands have finished."""

@@ -31,7 +31,7 @@ _SEEDS = 1 << 31
 
 
 Pair: TypeAlias = tuple[str, str]
-Fresh: TypeAlias = tuple[Unit, str]
+NewKernel: TypeAlias = tuple[Unit, str]
 """A kernel that a unit has not had before, by its id."""
 
 
@@ -172,11 +172,11 @@ class Work:
     def sample_all(self, policy: Policy, tally: Tally, units: Sequence[Unit]) -> None:
         """Sample one policy in waves until every task has enough, or the policy stops."""
         while tally.stopped is None and any(unit.choose_next(self.config) for unit in units):
-            self.judge_fresh(self.sample_wave(policy, tally, units, units), tally)
+            self.judge_new_kernels(self.sample_wave(policy, tally, units, units), tally)
 
     def sample_wave(
         self, policy: Policy, tally: Tally, units: Sequence[Unit], all_units: Sequence[Unit]
-    ) -> list[Fresh]:
+    ) -> list[NewKernel]:
         """Sample the next attempts of some units and store them; return the new kernels.
 
         all_units: units whose attempts the progress counts.
@@ -187,7 +187,7 @@ class Work:
             for unit in units
             if (chosen := unit.choose_next(self.config)) is not None
         ]
-        fresh: list[Fresh] = []
+        fresh: list[NewKernel] = []
         # Prompts with equally many attempts are sampled together, because they share a seed.
         for far, n in sorted({(group.next_index, n) for _, group, n in wave}):
             part = [
@@ -202,7 +202,7 @@ class Work:
                 break
         return fresh
 
-    def judge_fresh(self, fresh: Sequence[Fresh], tally: Tally) -> None:
+    def judge_new_kernels(self, fresh: Sequence[NewKernel], tally: Tally) -> None:
         """Commit what is stored, and request the verdicts of new kernels."""
         self._writer.flush()
         self._verdicts(fresh, tally)
@@ -216,13 +216,13 @@ class Work:
         n: int,
         made: Callable[[], int],
         most: int,
-    ) -> list[Fresh]:
+    ) -> list[NewKernel]:
         """Request n attempts of each prompt and store them as they arrive; return new kernels."""
         sampling = self.sampling
         if sampling.seed is not None:
             moved = int(content_id("seed", str(sampling.seed), str(far))[:16], 16) % _SEEDS
             sampling = replace(sampling, seed=moved)
-        fresh: list[Fresh] = []
+        fresh: list[NewKernel] = []
         answered: set[int] = set()
         try:
             for index, completions in policy.sample(
@@ -259,7 +259,7 @@ class Work:
             part[index][1].attempts += n
         return fresh
 
-    def _verdicts(self, fresh: Sequence[Fresh], tally: Tally | None = None) -> None:
+    def _verdicts(self, fresh: Sequence[NewKernel], tally: Tally | None = None) -> None:
         if self._judge is None or not fresh:
             return
         pairs = [(kernel_id, unit.groups[0].asked.task_id) for unit, kernel_id in fresh]
