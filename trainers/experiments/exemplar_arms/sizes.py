@@ -37,13 +37,13 @@ _MODEL = ArmSizes(
     held_out_tasks=6,
     test_tasks=1,
     kernels="cuda",
-    teacher=("--where", "path LIKE '%_tuned_%' AND path NOT LIKE '%cpp%'"),
+    teacher=("--where", "path LIKE '%/triton_tuned_%'"),
     judge=_CHEAP,
-    # Kernels of a task differ in their knobs alone, so about two of them are no near-duplicates.
+    # Kernels of a task differ in their knobs alone, so about one of them is no near-duplicate.
     rows=("--per-policy", "6", "--improvement-share", "0.66"),
     sft=(
         *("--max-length", "4096", "--over-length", "drop", "--save-steps", "100"),
-        *("--trl", "num_train_epochs=8", "--trl", "per_device_train_batch_size=16"),
+        *("--trl", "num_train_epochs=16", "--trl", "per_device_train_batch_size=16"),
         *("--trl", "learning_rate=2e-4", "--trl", "gradient_checkpointing=false"),
     ),
     workers=4,
@@ -87,7 +87,7 @@ PRESETS = {
         seeds=3,
         budget_s=1800.0,
     ),
-    "gpu-model": replace(_MODEL, search=("--rounds", "4", "--attempts", "16", *_SAMPLING)),
+    "gpu-model": replace(_MODEL, search=("--rounds", "4", "--attempts", "12", *_SAMPLING)),
     "gpu-stage3": replace(
         _MODEL,
         contrastive=(
