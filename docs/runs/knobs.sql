@@ -15,4 +15,4 @@ INNER JOIN kernels ON kernels.kernel_id = speeds.kernel_id
 INNER JOIN task_names ON task_names.task_id = speeds.task_id
 WHERE speeds.baseline = 'eager' AND starts_with(task_names.family, 'tuned_')
 GROUP BY task_names.family, task_names.title, speeds.device, speeds.task_id
-ORDER BY task_names.family, task_names.title
+ORDER BY task_names.family, task_names.title, speeds.device, speeds.task_id

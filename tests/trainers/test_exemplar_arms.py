@@ -235,6 +235,49 @@ def test_secondary_figures_count_attempts_and_what_answers_use(searched: store.L
     assert uses["shuffled"]["to_truly_fastest"] < uses["bucket"]["to_truly_fastest"]
 
 
+def test_verdicts_on_the_teacher_can_come_before_the_attempts(
+    searched: store.Lake, lake_url: str, empty_lake: Path, tmp_path: Path
+) -> None:
+    tables, old, new = (tmp_path / name for name in ("tables", "old", "new"))
+    shutil.copytree(lake_url, old)
+    shutil.copytree(empty_lake, new)
+    with store.writer(str(old), author="tests") as writer:
+        options = generated.Config(kernels="cpu", families=TRAIN[:1], count=1)
+        run_import(writer, generated, None, options)
+    with store.open(str(old)) as lake:
+        pairs = lake.sql(
+            "SELECT kernel_id, task_id FROM generations JOIN kernels USING (kernel_id) "
+            "WHERE namespace IS NULL AND path LIKE '%cpp_tuned_%'"
+        ).rows()
+    Stopwatch(str(old)).judge([(row["kernel_id"], row["task_id"]) for row in pairs])
+    export(str(old), tables)
+    take_over(tables, str(new), "--where", "path LIKE '%cpp_tuned_%'")
+    with store.open(str(new)) as lake:
+        assert not lake.sql("FROM generations").rows()
+        taken = lake.sql(
+            "SELECT DISTINCT kernel_id FROM timings WHERE kernel_id IS NOT NULL"
+        ).rows()
+        assert {row["kernel_id"] for row in taken} == {row["kernel_id"] for row in pairs}
+    take_over(tables, str(new))
+    with store.open(str(old)) as lake, store.open(str(new)) as other:
+        for name in ("evaluations", "timings", "generations"):
+            assert (
+                other.sql(f"FROM {name}").arrow().num_rows
+                == lake.sql(f"FROM {name}").arrow().num_rows
+            )
+
+
+def export(lake_url: str, tables: Path) -> None:
+    words = ("store", "export", "parquet", str(tables), "--lake", lake_url)
+    subprocess.run([sys.executable, "-m", *words], check=True)
+
+
+def take_over(tables: Path, lake_url: str, *words: str) -> None:
+    module = "trainers.experiments.exemplar_arms.earlier"
+    line = [sys.executable, "-m", module, str(tables), "--lake", lake_url, *words]
+    subprocess.run(line, check=True)
+
+
 @pytest.mark.slow
 def test_no_arm_sees_the_kernels_of_an_earlier_run_whose_verdicts_are_kept(
     searched: store.Lake, lake_url: str, server: str, empty_lake: Path, tmp_path: Path
@@ -242,11 +285,8 @@ def test_no_arm_sees_the_kernels_of_an_earlier_run_whose_verdicts_are_kept(
     tables, url = tmp_path / "tables", str(tmp_path / "lake")
     shutil.copytree(empty_lake, url)
     judged = searched.sql("FROM evaluations").arrow().num_rows
-    for words in (
-        ("store", "export", "parquet", str(tables), "--lake", lake_url),
-        ("trainers.experiments.exemplar_arms.earlier", str(tables), "--lake", url),
-    ):
-        subprocess.run([sys.executable, "-m", *words], check=True)
+    export(lake_url, tables)
+    take_over(tables, url)
     search_with_all_arms(url, server, 0)
     with store.open(url) as lake:
         isolation = ask(lake, "isolation")

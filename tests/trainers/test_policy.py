@@ -38,10 +38,14 @@ def turns(text: str) -> list[Any]:
 
 
 def answers(
-    one: Policy, texts: Sequence[str], n: int = 1, **sampling: Any
+    one: Policy,
+    texts: Sequence[str],
+    n: int = 1,
+    seeds: Sequence[int] | None = None,
+    **sampling: Any,
 ) -> dict[int, list[Completion]]:
     settings = Sampling(**{"max_tokens": 50} | sampling)
-    return dict(one.sample([turns(text) for text in texts], n, settings))
+    return dict(one.sample([turns(text) for text in texts], n, settings, seeds))
 
 
 def sample_until_stop(
@@ -111,6 +115,13 @@ def test_a_server_that_ignores_n_is_asked_n_times(server: ChatServer) -> None:
     assert len(answers(one, ["a", "b"], n=2)[1]) == 2
     assert len(server.requests) == 3 + 4
     assert all("n" not in asked for asked in server.requests[1:])
+
+
+def test_each_prompt_may_have_its_own_seed(server: ChatServer) -> None:
+    server.answer = answer_once
+    came = answers(open_at(server), ["a", "a"], n=2, seed=1, seeds=[5, 9])
+    assert sorted(made.text for made in came[0]) == ["a seed 5", "a seed 6"]
+    assert sorted(made.text for made in came[1]) == ["a seed 10", "a seed 9"]
 
 
 def test_requests_run_side_by_side_up_to_a_bound(server: ChatServer) -> None:
@@ -498,6 +509,11 @@ def test_a_seed_repeats_the_draws_and_none_does_not(model: Path) -> None:
     first = answers(one, ["a", "b"], n=4, seed=1, max_tokens=8)
     assert first == answers(one, ["a", "b"], n=4, seed=1, max_tokens=8)
     assert first != answers(one, ["a", "b"], n=4, seed=2, max_tokens=8)
+    assert first == answers(one, ["a", "b"], n=4, seeds=[1, 1], max_tokens=8)
+    two = answers(one, ["a", "a"], n=4, seeds=[1, 2], max_tokens=8)
+    assert two == answers(one, ["a", "a"], n=4, seeds=[1, 2], max_tokens=8)
+    assert two[0] != two[1]
+    assert two != answers(one, ["a", "a"], n=4, seeds=[1, 3], max_tokens=8)
     assert answers(one, ["a"], n=4, max_tokens=8) != answers(one, ["a"], n=4, max_tokens=8)
     # The model's own top_k of 1 would make all alike.
     assert len({made.text for made in first[0]}) == 4

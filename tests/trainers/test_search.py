@@ -57,7 +57,11 @@ class Climber:
         }
 
     def sample(
-        self, prompts: Sequence[list[Message]], n: int, sampling: Sampling
+        self,
+        prompts: Sequence[list[Message]],
+        n: int,
+        sampling: Sampling,
+        seeds: Sequence[int] | None = None,
     ) -> Iterator[tuple[int, list[Completion]]]:
         self.sizes.append(len(prompts) * n)
         for index, messages in enumerate(prompts):
@@ -65,6 +69,7 @@ class Climber:
                 raise KeyboardInterrupt
             self.asked += 1
             text = messages[-1]["content"]
+            seed = sampling.seed if seeds is None else seeds[index]
             shown = [float(one) for one in re.findall(r"^### Kernel \d+: ([\d.]+)x", text, re.M)]
             speed = max(shown, default=1.0)
             yield (
@@ -72,7 +77,7 @@ class Climber:
                 [
                     Completion(
                         text=ANSWER.format(
-                            number=ids.content_id(text, str(sampling.seed), str(place))[:8],
+                            number=ids.content_id(text, str(seed), str(place))[:8],
                             speed=speed + 0.1 * (place + 1),
                         ),
                         finish_reason="stop",

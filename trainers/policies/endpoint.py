@@ -57,7 +57,11 @@ class Endpoint:
         return self._row
 
     def sample(
-        self, prompts: Sequence[list[Message]], n: int, sampling: Sampling
+        self,
+        prompts: Sequence[list[Message]],
+        n: int,
+        sampling: Sampling,
+        seeds: Sequence[int] | None = None,
     ) -> Iterator[tuple[int, list[Completion]]]:
         """Yield each prompt's completions once it has all of them, in the order in which they end.
 
@@ -70,7 +74,7 @@ class Endpoint:
         """
         results: queue.SimpleQueue[tuple[int, list[Completion]] | BaseException | None]
         results = queue.SimpleQueue()
-        round_ = Requests(self, prompts, n, sampling, results)
+        round_ = Requests(self, prompts, n, sampling, seeds, results)
         thread = threading.Thread(target=round_.run, name="endpoint", daemon=True)
         thread.start()
         try:

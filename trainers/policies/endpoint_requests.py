@@ -67,10 +67,12 @@ class Requests:
         prompts: Sequence[list[Message]],
         n: int,
         sampling: Sampling,
+        seeds: Sequence[int] | None,
         results: queue.SimpleQueue[tuple[int, list[Completion]] | BaseException | None],
     ) -> None:
         self._endpoint = endpoint
         self._prompts, self._n, self._sampling = prompts, n, sampling
+        self._seeds = [sampling.seed] * len(prompts) if seeds is None else seeds
         self._results = results
         self._serving = endpoint.serving
         self._budget = endpoint.serving.budget
@@ -155,7 +157,7 @@ class Requests:
                 return _Answer([], 0)
             try:
                 await self._pace()
-                seed = self._sampling.seed
+                seed = self._seeds[index]
                 given = await self._try_request(
                     client, messages, n, None if seed is None else seed + place
                 )

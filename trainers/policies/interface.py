@@ -68,11 +68,21 @@ class Policy(Protocol):
         ...
 
     def sample(
-        self, prompts: Sequence[list[Message]], n: int, sampling: Sampling
+        self,
+        prompts: Sequence[list[Message]],
+        n: int,
+        sampling: Sampling,
+        seeds: Sequence[int] | None = None,
     ) -> Iterator[tuple[int, list[Completion]]]:
         """Yield (index of a prompt, its n completions) as they arrive, in any order.
 
         A prompt has fewer than n only if sampling stops, which raises an exception at the end.
+
+        Args:
+            prompts: The prompts.
+            n: Number of completions of each prompt.
+            sampling: How completions are drawn.
+            seeds: A seed for each prompt, used instead of the one in `sampling`.
 
         Raises:
             BudgetReached: the budget is spent.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines import Message
+from store.ids import content_id
 from trainers.models import loading
 from trainers.policies.interface import FAILED, Completion, Sampling, Serving
 
@@ -47,21 +48,27 @@ class Local:
         return self._row
 
     def sample(
-        self, prompts: Sequence[list[Message]], n: int, sampling: Sampling
+        self,
+        prompts: Sequence[list[Message]],
+        n: int,
+        sampling: Sampling,
+        seeds: Sequence[int] | None = None,
     ) -> Iterator[tuple[int, list[Completion]]]:
         """Yield each prompt's n completions, prompts of similar length together.
 
         Of the model's own generation settings, only the end tokens apply; `sampling` determines
         everything else. The same seed, prompts and batch give the same completions on the same
-        device.
+        device. All prompts draw from one generator: if they have different seeds, its seed follows
+        from all of them.
         """
         import torch
 
         self._load()
-        if sampling.seed is None:
+        seed = sampling.seed if seeds is None else _combine_seeds(seeds)
+        if seed is None:
             torch.seed()  # every process would begin with the same draws
         else:
-            torch.manual_seed(sampling.seed)
+            torch.manual_seed(seed)
         texts = [self._tokens(messages) for messages in prompts]
         order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
         each = max(self._serving.batch // n, 1)
@@ -213,6 +220,13 @@ def find_scratch_folder() -> Path:
         return Path(given).absolute() / "models"
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "flywheel" / "models"
+
+
+def _combine_seeds(seeds: Sequence[int]) -> int:
+    distinct = sorted(set(seeds))
+    if len(distinct) == 1:
+        return distinct[0]
+    return int(content_id("seeds", *map(str, distinct))[:16], 16) % (1 << 31)
 
 
 def _fail(why: str, prompt_tokens: int) -> Completion:

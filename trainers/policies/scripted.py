@@ -45,7 +45,11 @@ class Scripted:
         return self._row
 
     def sample(
-        self, prompts: Sequence[list[Message]], n: int, sampling: Sampling
+        self,
+        prompts: Sequence[list[Message]],
+        n: int,
+        sampling: Sampling,
+        seeds: Sequence[int] | None = None,
     ) -> Iterator[tuple[int, list[Completion]]]:
         """Yield the next n answers of each prompt.
 

@@ -39,7 +39,11 @@ class Spread:
         return self._local.row
 
     def sample(
-        self, prompts: Sequence[list[Message]], n: int, sampling: Sampling
+        self,
+        prompts: Sequence[list[Message]],
+        n: int,
+        sampling: Sampling,
+        seeds: Sequence[int] | None = None,
     ) -> Iterator[tuple[int, list[Completion]]]:
         """Yield each prompt's n completions, a batch of every rank at a time.
 
@@ -47,11 +51,13 @@ class Spread:
             FlywheelError: a rank could not sample its share.
         """
         if processes.count_processes() == 1:
-            yield from self._local.sample(prompts, n, sampling)
+            yield from self._local.sample(prompts, n, sampling, seeds)
             return
         size = max(self._each // n, 1) * processes.count_processes()
         for place, start in enumerate(range(0, len(prompts), size)):
-            request = (prompts[start : start + size], n, _move_seed(sampling, place))
+            end = start + size
+            moved = None if seeds is None else [_move(one, place) for one in seeds[start:end]]
+            request = (prompts[start:end], n, _move_seed(sampling, place), moved)
             _broadcast(request)
             for index, made in _answer_share(self._local, *request):
                 yield start + index, made
@@ -70,7 +76,11 @@ def serve(folder: Path, serving: Serving) -> None:
 
 
 def _answer_share(
-    local: Local, prompts: Sequence[list[Message]], n: int, sampling: Sampling
+    local: Local,
+    prompts: Sequence[list[Message]],
+    n: int,
+    sampling: Sampling,
+    seeds: Sequence[int] | None,
 ) -> list[tuple[int, list[Completion]]]:
     """Sample this rank's share of the prompts, and return those of all ranks."""
     from accelerate.utils import gather_object
@@ -78,7 +88,9 @@ def _answer_share(
     rank, ranks = processes.read_rank(), processes.count_processes()
     mine = list(range(rank, len(prompts), ranks))
     try:
-        sampled = local.sample([prompts[index] for index in mine], n, _move_seed(sampling, rank))
+        moved = None if seeds is None else [_move(seeds[index], rank) for index in mine]
+        texts = [prompts[index] for index in mine]
+        sampled = local.sample(texts, n, _move_seed(sampling, rank), moved)
         answers: list[Any] = [(mine[index], made) for index, made in sampled] if mine else []
     except Exception as error:
         answers = [FlywheelError(f"rank {rank} could not sample: {error}")]
@@ -93,7 +105,11 @@ def _move_seed(sampling: Sampling, by: int) -> Sampling:
     """Return settings whose seed differs by rank and batch, so that no two draw the same."""
     if sampling.seed is None:
         return sampling
-    return replace(sampling, seed=(sampling.seed * 1_000_003 + by) % (1 << 31))
+    return replace(sampling, seed=_move(sampling.seed, by))
+
+
+def _move(seed: int, by: int) -> int:
+    return (seed * 1_000_003 + by) % (1 << 31)
 
 
 def _broadcast(request: Any) -> Any:

@@ -73,6 +73,8 @@ class Group:
 
     asked: ShownPrompt
     group_id: str
+    seed: int | None
+    """Seed of its attempts; it changes with their number."""
     attempts: int = 0
     next_index: int = 0
 
@@ -114,7 +116,8 @@ def plan_units(
     """Return the work of one policy, with the attempts that the lake has."""
     units: dict[str, Unit] = {}
     for asked in prompts:
-        group = Group(asked=asked, group_id=make_group_id(asked, policy_id, sampling))
+        group_id = make_group_id(asked, policy_id, sampling)
+        group = Group(asked=asked, group_id=group_id, seed=sampling.seed)
         units.setdefault(asked.task_id, Unit(groups=[])).groups.append(group)
     add_stored_attempts(lake, list(units.values()))
     return list(units.values())

@@ -4,10 +4,10 @@
 
 An arm is a way to choose the exemplars (--strategy). Each arm has a namespace, and its prompts show
 kernels of this namespace and those without one, so that arms on one lake do not see each other's.
-The arms of a seed are sampled together in each round, and the kernels of all seeds are judged
-together. Ids of groups follow from search, arm, seed, policy, task
-and round, so the same command resumes an interrupted search: a round that has attempts is rendered
-again from the snapshot that these name.
+In each round, the prompts of all arms and seeds are sampled together, and their kernels are judged
+together. Ids of groups follow from search, arm, seed, policy, task and round, so the same command
+resumes an interrupted search: a round that has attempts is rendered again from the snapshot that
+these name.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from trainers.rollouts.plan import (
     add_stored_attempts,
     read_groups,
 )
-from trainers.rollouts.waves import Judge, NewKernel, Work, make_run_row
+from trainers.rollouts.waves import Judge, Work, make_run_row
 
 log = logging.getLogger(__name__)
 
@@ -215,22 +215,18 @@ class _PolicySearch:
         )
 
     def _run_round(self, number: int) -> None:
-        """Make prompts for all arms, sample them seed by seed, and have the kernels judged."""
+        """Make prompts for all arms and seeds, sample them, and have the kernels judged."""
         self._writer.flush()
         with self._writer.reader() as lake:
-            planned = [
-                [unit for arm in seed.arms for unit in self._plan_arm(lake, seed, arm, number)]
+            units = [
+                unit
                 for seed in self._seeds
+                for arm in seed.arms
+                for unit in self._plan_arm(lake, seed, arm, number)
             ]
-            units = [unit for part in planned for unit in part]
             add_stored_attempts(lake, units)
         self._work.judge_stored(units)
-        fresh: list[NewKernel] = []
-        for seed, part in zip(self._seeds, planned, strict=True):
-            self._work.sampling = _move_seed(seed.sampling, number)
-            fresh += self._work.sample_wave(self._policy, self._tally, part, units)
-            if self._tally.stopped is not None:
-                break
+        fresh = self._work.sample_wave(self._policy, self._tally, units)
         self._work.judge_new_kernels(fresh, self._tally)
 
     def _plan_arm(self, newest: store.Lake, seed: _Seed, arm: Draw, number: int) -> list[Unit]:
@@ -239,13 +235,14 @@ class _PolicySearch:
         step_seed = derive_step_seed(seed.sampling.seed or 0, number)
         at = find_group_snapshot(newest, list(ids.values()))
         if at is None:
-            asked = render_prompts(newest, arm, step_seed, self._tasks)
+            rendered = render_prompts(newest, arm, step_seed, self._tasks)
         else:
             with self._writer.reader(at) as lake:
-                asked = render_prompts(lake, arm, step_seed, self._tasks)
+                rendered = render_prompts(lake, arm, step_seed, self._tasks)
+        drawn = _choose_round_seed(seed.sampling.seed, number)
         return [
-            Unit(groups=[Group(asked=replace(shown, step=number), group_id=ids[shown.task_id])])
-            for shown in asked
+            Unit(groups=[Group(asked=asked, group_id=ids[asked.task_id], seed=drawn)])
+            for asked in (replace(shown, step=number) for shown in rendered)
         ]
 
     def _make_seed(self, sampling: Sampling, place: int, draw: Draw) -> _Seed:
@@ -275,8 +272,5 @@ class _PolicySearch:
         return float(row["seconds"]) if row else 0.0
 
 
-def _move_seed(sampling: Sampling, number: int) -> Sampling:
-    """Return the sampling of a round."""
-    if sampling.seed is None:
-        return sampling
-    return replace(sampling, seed=derive_step_seed(sampling.seed, number) % _SEEDS)
+def _choose_round_seed(seed: int | None, number: int) -> int | None:
+    return None if seed is None else derive_step_seed(seed, number) % _SEEDS

@@ -172,32 +172,25 @@ class Work:
     def sample_all(self, policy: Policy, tally: Tally, units: Sequence[Unit]) -> None:
         """Sample one policy in waves until every task has enough, or the policy stops."""
         while tally.stopped is None and any(unit.choose_next(self.config) for unit in units):
-            self.judge_new_kernels(self.sample_wave(policy, tally, units, units), tally)
+            self.judge_new_kernels(self.sample_wave(policy, tally, units), tally)
 
-    def sample_wave(
-        self, policy: Policy, tally: Tally, units: Sequence[Unit], all_units: Sequence[Unit]
-    ) -> list[NewKernel]:
-        """Sample the next attempts of some units and store them; return the new kernels.
-
-        all_units: units whose attempts the progress counts.
-        """
-        most = len(all_units) * self.config.attempts
+    def sample_wave(self, policy: Policy, tally: Tally, units: Sequence[Unit]) -> list[NewKernel]:
+        """Sample the next attempts of all units and store them; return the new kernels."""
+        most = len(units) * self.config.attempts
         wave = [
             (unit, *chosen)
             for unit in units
             if (chosen := unit.choose_next(self.config)) is not None
         ]
         fresh: list[NewKernel] = []
-        # Prompts with equally many attempts are sampled together, because they share a seed.
+        # A seed changes with the number of attempts, so prompts with equally many go together.
         for far, n in sorted({(group.next_index, n) for _, group, n in wave}):
             part = [
                 (unit, group)
                 for unit, group, times in wave
                 if (group.next_index, times) == (far, n)
             ]
-            fresh += self._part(
-                policy, tally, part, far, n, lambda: count_attempts(all_units), most
-            )
+            fresh += self._part(policy, tally, part, far, n, lambda: count_attempts(units), most)
             if tally.stopped is not None:
                 break
         return fresh
@@ -218,15 +211,12 @@ class Work:
         most: int,
     ) -> list[NewKernel]:
         """Request n attempts of each prompt and store them as they arrive; return new kernels."""
-        sampling = self.sampling
-        if sampling.seed is not None:
-            moved = int(content_id("seed", str(sampling.seed), str(far))[:16], 16) % _SEEDS
-            sampling = replace(sampling, seed=moved)
+        seeds = [_move_seed(group.seed, far) for _, group in part if group.seed is not None]
         fresh: list[NewKernel] = []
         answered: set[int] = set()
         try:
             for index, completions in policy.sample(
-                [group.asked.messages for _, group in part], n, sampling
+                [group.asked.messages for _, group in part], n, self.sampling, seeds or None
             ):
                 answered.add(index)
                 unit, group = part[index]
@@ -236,7 +226,7 @@ class Work:
                     group.group_id,
                     group.asked,
                     completions,
-                    sampling,
+                    replace(self.sampling, seed=seeds[index]) if seeds else self.sampling,
                     first=group.next_index,
                 )
                 self._writer.append(tables, message=f"{len(completions)} attempts", wait=False)
@@ -273,3 +263,8 @@ class Work:
                 unit.correct.add(kernel_id)
                 if tally is not None:
                     tally.correct += 1
+
+
+def _move_seed(seed: int, far: int) -> int:
+    """Return the seed of the attempts at a prompt that has `far` of them."""
+    return int(content_id("seed", str(seed), str(far))[:16], 16) % _SEEDS

@@ -1,19 +1,25 @@
 """Takes over the verdicts of an earlier run, so that no kernel is judged twice.
 
-python -m trainers.experiments.exemplar_arms.earlier TABLES --lake LAKE
+python -m trainers.experiments.exemplar_arms.earlier TABLES --lake LAKE [--where CONDITION]
 
 TABLES is the folder `result/tables` of that run. Its attempts come along in namespaces of their
 own, earlier/NAME, because prompts of every arm show kernels that no namespace has attempted. They
 have no group, so a search does not count them as its own.
+
+--where takes over verdicts on the teacher's kernels alone, and no attempts. A run that trains does
+this first: rows that train leave out near copies of attempts at test tasks.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import store
@@ -24,17 +30,39 @@ _LEFT_OUT = (
 )  # fmt: skip
 
 
-def set_apart(generations: pa.Table) -> pa.Table:
-    """Return attempts in namespaces that no arm of a new run has, and without groups."""
-    names = generations["namespace"].to_pylist()
-    columns = {
-        "namespace": pa.array([name and f"earlier/{name}" for name in names], pa.string()),
-        "group_id": pa.nulls(generations.num_rows, pa.string()),
+def set_apart(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """Return all rows, with attempts in namespaces that no arm has, and without groups."""
+    generations = tables["generations"]
+    names = [
+        name and f"earlier/{name.removeprefix('earlier/')}"
+        for name in generations["namespace"].to_pylist()
+    ]
+    place = generations.column_names.index("namespace")
+    generations = generations.set_column(place, "namespace", pa.array(names, pa.string()))
+    return {
+        **tables,
+        "generations": _clear_column(generations, "group_id"),
+        "policies": _clear_column(tables["policies"], "dataset_id"),
     }
-    for name, values in columns.items():
-        place = generations.column_names.index(name)
-        generations = generations.set_column(place, generations.schema.field(place), values)
-    return generations
+
+
+def choose_teacher(tables: Mapping[str, pa.Table], condition: str) -> dict[str, pa.Table]:
+    """Return the verdicts on kernels of the teacher, whose attempts have no namespace."""
+    kernels, generations = tables["kernels"], tables["generations"]
+    own = generations.filter(pc.is_null(generations["namespace"]))["kernel_id"]
+    with duckdb.connect() as db:
+        db.register("kernels", kernels.filter(pc.is_in(kernels["kernel_id"], own)))
+        chosen = db.sql(f"FROM kernels WHERE {condition}").to_arrow_table()["kernel_id"]
+    evaluations, timings = tables["evaluations"], tables["timings"]
+    evaluations = evaluations.filter(pc.is_in(evaluations["kernel_id"], chosen))
+    kept = pc.is_in(timings["evaluation_id"], evaluations["evaluation_id"])
+    rows = {name: tables[name] for name in ("tasks", "workloads", "kernels", "devices", "runs")}
+    return {**rows, "evaluations": evaluations, "timings": timings.filter(kept)}
+
+
+def _clear_column(table: pa.Table, name: str) -> pa.Table:
+    place = table.column_names.index(name)
+    return table.set_column(place, name, pa.nulls(table.num_rows, pa.string()))
 
 
 def main() -> None:
@@ -42,6 +70,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("tables", type=Path)
     parser.add_argument("--lake", required=True)
+    parser.add_argument("--where", help="SQL condition on the teacher's kernels")
     given = parser.parse_args()
     tables = {
         file.stem: pq.read_table(file)
@@ -50,8 +79,13 @@ def main() -> None:
     }
     if "evaluations" not in tables or "generations" not in tables:
         sys.exit(f"{given.tables} has no tables of a run: give its folder result/tables")
-    tables["generations"] = set_apart(tables["generations"])
+    tables = choose_teacher(tables, given.where) if given.where else set_apart(tables)
     with store.writer(given.lake, author="trainers exemplar_arms") as writer:
+        with writer.reader() as lake:
+            known = lake.sql("SELECT evaluation_id FROM evaluations").arrow()["evaluation_id"]
+        for name in ("evaluations", "timings"):
+            new = pc.invert(pc.is_in(tables[name]["evaluation_id"], known))
+            tables[name] = tables[name].filter(new)
         writer.append(tables, message="verdicts of an earlier run")
     sys.stdout.write(f"verdicts of an earlier run: {tables['evaluations'].num_rows}\n")
 

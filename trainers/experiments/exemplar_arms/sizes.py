@@ -22,6 +22,7 @@ class ArmSizes(Sizes):
     workers: int = 1
     """Judges on each device."""
     seeds: int = 3
+    teacher: tuple[str, ...] = ("--where", "path LIKE '%_tuned_%'")
 
 
 _CHEAP = (
@@ -87,7 +88,7 @@ PRESETS = {
         seeds=3,
         budget_s=1800.0,
     ),
-    "gpu-model": replace(_MODEL, search=("--rounds", "4", "--attempts", "12", *_SAMPLING)),
+    "gpu-model": replace(_MODEL, search=("--rounds", "4", "--attempts", "4", *_SAMPLING), seeds=9),
     "gpu-stage3": replace(
         _MODEL,
         contrastive=(

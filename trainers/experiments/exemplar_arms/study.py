@@ -42,17 +42,19 @@ class ArmStudy(Study):
 
     def list_steps(self) -> Generator[list[Step]]:
         """Yield all steps in their order, one at a time."""
-        earlier = [] if self._earlier is None else [self._take_over(self._earlier)]
-        # Rows that train leave out near copies of attempts at test tasks, so these come later.
-        trains = bool(self.arm_sizes.sft)
-        for step in [*([] if trains else earlier), *self._list_tasks()]:
+        for step in self._list_tasks():
             yield [step]
+        if self._earlier is not None:
+            yield [self._take_over_teacher(self._earlier)]
+        yield [self._judge_teacher()]
+        yield [self._make_dataset("held-out", "rl-prompts", "eval", *self._kind_words())]
         if self.arm_sizes.sft:
             data = self._make_dataset("sft-rows", "sft", "train", *self.sizes.rows, *_FORM)
             yield [data]
             yield [self._train("sft", self._sft_words, "sft")]
-        for step in earlier if trains else []:
-            yield [step]
+        # Rows that train leave out near copies of attempts at test tasks, so these come after it.
+        if self._earlier is not None:
+            yield [self._take_over(self._earlier)]
         for seed in self._seeds() if self.sizes.contrastive else ():
             for arm in self.sizes.arms:
                 words = self._arm_words(arm, seed)
@@ -69,28 +71,34 @@ class ArmStudy(Study):
             holds=lambda: self._count_attempts("earlier/%") > 0,
         )
 
+    def _take_over_teacher(self, tables: Path) -> Step:
+        words = ["trainers.experiments.exemplar_arms.earlier", str(tables), *self.sizes.teacher]
+        return Step(name="earlier-teacher", words=lambda: words, holds=lambda: True)
+
     def _list_tasks(self) -> list[Step]:
-        """Return the steps that make tasks and the history of the teacher."""
+        """Return the steps that make tasks; each side has as many tasks of each of its families."""
         sizes = self.arm_sizes
         held_out = tuple(f"{name}:held-out" for name in TRAIN)
-        # Each side imports as many tasks of each of its families.
         return [
             self._import_tasks("train", TRAIN, sizes.train_tasks, sizes.kernels),
             self._import_side("held-out", TRAIN, held_out, sizes.held_out_tasks, "--held-out"),
             self._import_side("families", TEST, TEST, sizes.test_tasks),
-            Step(
-                name="teacher",
-                words=lambda: [
-                    *("evaluators", "run", "--device", sizes.device),
-                    *("--workers", str(sizes.workers)),
-                    *(sizes.teacher or ("--where", "path LIKE '%_tuned_%'")),
-                    *self._judge_words("--"),
-                ],
-                holds=lambda: self.count("SELECT count(*) AS n FROM evaluations") > 0,
-                partial=True,
-            ),
-            self._make_dataset("held-out", "rl-prompts", "eval", *self._kind_words()),
         ]
+
+    def _judge_teacher(self) -> Step:
+        """Return the step that judges the history of the teacher."""
+        sizes = self.arm_sizes
+        return Step(
+            name="teacher",
+            words=lambda: [
+                *("evaluators", "run", "--device", sizes.device),
+                *("--workers", str(sizes.workers)),
+                *sizes.teacher,
+                *self._judge_words("--"),
+            ],
+            holds=lambda: self.count("SELECT count(*) AS n FROM evaluations") > 0,
+            partial=True,
+        )
 
     def _import_side(
         self, side: str, families: tuple[str, ...], labels: tuple[str, ...], count: int, *more: str

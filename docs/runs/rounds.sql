@@ -1,0 +1,40 @@
+-- What one attempt is worth, by side, arm and round: the share of correct answers, the geometric mean
+-- of the speedups over the best baseline (an answer without a correct kernel, or with a slower one,
+-- counts as 1), and near_best, the share of answers within 5 % of the fastest kernel that any arm
+-- found for the task. Prompts show kernels from round 2 on, except those of arm none. Speedups are
+-- those of the newest sessions, as prompts show them.
+WITH attempts AS (
+    SELECT
+        regexp_extract(generations.namespace, '^arms/([a-z]+)/', 1) AS arm,
+        CASE
+            WHEN ends_with(task_names.family, ':held-out') THEN 'held-out tasks'
+            ELSE 'held-out families'
+        END AS side,
+        generations.step AS round, generations.task_id, generations.kernel_id
+    FROM generations
+    INNER JOIN task_names ON task_names.task_id = generations.task_id
+    WHERE starts_with(generations.namespace, 'arms/')
+),
+speeds AS (
+    SELECT kernel_id, task_id, min(speedup) AS speedup
+    FROM scored_speedups
+    GROUP BY kernel_id, task_id
+),
+timed AS (
+    SELECT
+        attempts.*, speeds.speedup,
+        max(speeds.speedup) OVER (PARTITION BY attempts.task_id) AS best
+    FROM attempts
+    LEFT JOIN speeds
+        ON speeds.kernel_id = attempts.kernel_id AND speeds.task_id = attempts.task_id
+)
+SELECT
+    side, arm, round,
+    count(DISTINCT task_id) AS tasks,
+    count(*) AS attempts,
+    round(avg(CAST(speedup IS NOT NULL AS INTEGER)), 4) AS correct,
+    round(exp(avg(ln(greatest(coalesce(speedup, 1), 1)))), 4) AS geomean,
+    round(avg(CAST(coalesce(speedup >= best / 1.05, false) AS INTEGER)), 4) AS near_best
+FROM timed
+GROUP BY side, arm, round
+ORDER BY side, round, arm
