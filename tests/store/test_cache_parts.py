@@ -116,6 +116,27 @@ def test_views_from_files_of_parts_are_those_of_the_tables(
     assert _list_cache(cached_url) == set()
 
 
+@pytest.mark.parametrize(("delta_keys", "base_share"), [(0, NEVER), (NEVER, NEVER), (NEVER, 0.0)])
+def test_later_attempts_without_a_task_are_counted_once(
+    cached_url: str, delta_keys: int, base_share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view_cache, "DELTA_KEYS", delta_keys)
+    monkeypatch.setattr(view_cache, "DELTA_SHARE", 0)
+    monkeypatch.setattr(view_cache, "BASE_SHARE", base_share)
+    views = ("authors", "attempted_kernels", "attempted_tasks", "task_results")
+    _answer(cached_url, *views)
+    for number in range(2):
+        policy = b.policy(f"p{number}")
+        given = {"task_id": None, "problem": "another", "minute": 100 + number}
+        attempt = b.generation(policy, b.task("t0"), b.kernel("k0"), **given)
+        rows = {"policies": [policy], "generations": [attempt]}
+        with store.writer(cached_url, author="tests") as writer:
+            writer.append(rows, "an attempt at a problem that is no task")
+        with store.open(cached_url) as lake:
+            lake.sql("FROM attempted_kernels").rows()
+        assert _answer(cached_url, *views) == _answer_without_cache(cached_url, *views)
+
+
 def test_files_of_parts_lack_columns_that_the_view_does_not_name(
     cached_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

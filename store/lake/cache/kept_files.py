@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     import duckdb
@@ -38,8 +38,8 @@ class NewKeys:
             return later
         known = f"(FROM {self.table} WHERE is_known)"
         return (
-            f"SELECT * FROM ({later}) ANTI JOIN {known} USING ({KEY}) "
-            f"UNION ALL SELECT * FROM ({whole}) SEMI JOIN {known} USING ({KEY})"
+            f"{match_keys(f'({later})', 'ANTI', known)} "
+            f"UNION ALL {match_keys(f'({whole})', 'SEMI', known)}"
         )
 
 
@@ -87,21 +87,30 @@ class KeptFiles:
     def build_rows(self, touched: str) -> str:
         """Return SQL for the rows of the view, except for the keys in a table."""
         outdated = f"(SELECT {KEY} FROM {touched} UNION {self.delta_keys})"
-        rows = f"SELECT * FROM {build_scan(self.base)} ANTI JOIN {outdated} USING ({KEY})"
+        rows = match_keys(build_scan(self.base), "ANTI", outdated)
         return rows if self.delta is None else f"{rows} UNION ALL {self.build_delta_rows(touched)}"
 
     def build_delta_rows(self, touched: str) -> str:
         """Return SQL for the rows of the delta, except for the keys in a table."""
         if self.delta is None:
             return f"SELECT * FROM {build_scan(self.base)} WHERE false"
-        return (
-            f"SELECT * EXCLUDE (_answered) FROM {build_scan(self.delta)} "
-            f"ANTI JOIN {touched} USING ({KEY}) WHERE _answered"
-        )
+        delta = f"(FROM {build_scan(self.delta)} WHERE _answered)"
+        return match_keys(delta, "ANTI", touched, "* EXCLUDE (_answered)")
 
 
 def _shorten_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def match_keys(rows: str, kind: Literal["SEMI", "ANTI"], keys: str, columns: str = "*") -> str:
+    """Return SQL for the rows whose key is among others (SEMI), or is not (ANTI).
+
+    The task of an attempt may be NULL, which USING would not find.
+    """
+    return (
+        f"SELECT {columns} FROM {rows} AS kept {kind} JOIN {keys} AS keys ON "
+        "kept.kernel_id = keys.kernel_id AND kept.task_id IS NOT DISTINCT FROM keys.task_id"
+    )
 
 
 def build_scan(file: Path) -> str:

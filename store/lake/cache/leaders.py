@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from store.lake.cache import view_cache
-from store.lake.cache.kept_files import KEY, ViewQuestion, build_scan
+from store.lake.cache.kept_files import ViewQuestion, build_scan, match_keys
 from store.lake.cache.view_cache import ViewCache
 from store.schema.sql_text import quote_values
 
@@ -115,7 +115,7 @@ def find_leading_sql(
     if kept is None or new is None:
         return None
     first = f"SELECT * FROM {build_scan(kept.base)}"
-    valid = f"{first} ANTI JOIN {new.table} USING ({KEY})" if new.count else first
+    valid = match_keys(build_scan(kept.base), "ANTI", new.table) if new.count else first
     found = f"WITH {leaders.rows} AS ({valid}) SELECT * FROM ({view}\n)"
     outdated = connection.execute(
         f"SELECT DISTINCT task_id FROM (SELECT {leaders.group} FROM ({first}) GROUP BY ALL "
@@ -125,8 +125,11 @@ def find_leading_sql(
     if new.count:
         parts.append(question.build_query(new))
     if outdated:
-        tasks = quote_values(tuple(str(task) for (task,) in outdated))
-        parts.append(f"SELECT * FROM ({question.build_query(None)}) WHERE task_id IN ({tasks})")
+        tasks = quote_values(tuple(str(task) for (task,) in outdated if task is not None))
+        chosen = [f"task_id IN ({tasks})"] if tasks else []
+        chosen += ["task_id IS NULL"] if (None,) in outdated else []
+        rows = f"SELECT * FROM ({question.build_query(None)})"
+        parts.append(f"{rows} WHERE {' OR '.join(chosen)}")
     return f"WITH {leaders.rows} AS ({' UNION ALL '.join(parts)}) SELECT * FROM ({view}\n)"
 
 

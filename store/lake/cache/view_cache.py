@@ -18,6 +18,7 @@ from store.lake.cache.kept_files import (
     build_scan,
     copy_rows,
     escape,
+    match_keys,
 )
 from store.lake.cache.task_parts import DividedView, Part, TaskParts
 from store.lake.data_files.files import FolderFiles
@@ -257,11 +258,11 @@ class ViewCache:
     ) -> KeptFiles | None:
         """Write a delta of this snapshot; return None where that is impossible."""
         rows = f"{kept.build_delta_rows(new.table)} UNION ALL {question.build_query(new)}"
+        outdated = f"(SELECT {KEY} FROM {new.table} UNION {kept.delta_keys})"
+        unanswered = f"{KEY}, false AS _answered"
         query = (
             f"WITH answered AS MATERIALIZED ({rows}\n) SELECT *, true AS _answered FROM answered "
-            f"UNION ALL BY NAME SELECT {KEY}, false AS _answered "
-            f"FROM (SELECT {KEY} FROM {new.table} UNION {kept.delta_keys}) "
-            f"ANTI JOIN answered USING ({KEY})"
+            f"UNION ALL BY NAME {match_keys(outdated, 'ANTI', 'answered', unanswered)}"
         )
         made = self._write(
             question,
