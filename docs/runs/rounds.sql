@@ -1,8 +1,9 @@
--- What one attempt is worth, by side, arm and round: the share of correct answers, the geometric mean
--- of the speedups over the best baseline (an answer without a correct kernel, or with a slower one,
--- counts as 1), and near_best, the share of answers within 5 % of the fastest kernel that any arm
--- found for the task. Prompts show kernels from round 2 on, except those of arm none. Speedups are
--- those of the newest sessions, as prompts show them.
+-- Results of single attempts, by side, arm and round: scored is the share of answers whose kernel has a
+-- speedup (it is correct, and a session is quiet), geomean the geometric mean of the speedups over the
+-- best baseline (an answer without a speedup, or with one below 1, counts as 1), and near_best the
+-- share of answers within 5 % of the fastest kernel that any arm found for the task. Prompts show
+-- kernels from round 2 on, except those of arm none. Speedups are those of the newest sessions, as
+-- prompts show them.
 WITH attempts AS (
     SELECT
         regexp_extract(generations.namespace, '^arms/([a-z]+)/', 1) AS arm,
@@ -32,7 +33,7 @@ SELECT
     side, arm, round,
     count(DISTINCT task_id) AS tasks,
     count(*) AS attempts,
-    round(avg(CAST(speedup IS NOT NULL AS INTEGER)), 4) AS correct,
+    round(avg(CAST(speedup IS NOT NULL AS INTEGER)), 4) AS scored,
     round(exp(avg(ln(greatest(coalesce(speedup, 1), 1)))), 4) AS geomean,
     round(avg(CAST(coalesce(speedup >= best / 1.05, false) AS INTEGER)), 4) AS near_best
 FROM timed

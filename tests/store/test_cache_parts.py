@@ -11,7 +11,7 @@ import pytest
 
 import store
 from store.errors import FlywheelError
-from store.lake.cache import task_parts, view_cache
+from store.lake.cache import leaders, task_parts, view_cache
 from store.lake.cache.cache_folder import CacheFolder
 from store.lake.cache.kept_files import copy_rows
 from store.lake.limits import QueryLimits
@@ -123,6 +123,7 @@ def test_later_attempts_without_a_task_are_counted_once(
     monkeypatch.setattr(view_cache, "DELTA_KEYS", delta_keys)
     monkeypatch.setattr(view_cache, "DELTA_SHARE", 0)
     monkeypatch.setattr(view_cache, "BASE_SHARE", base_share)
+    monkeypatch.setattr(leaders, "FIRST_ROWS", 1)
     views = ("authors", "attempted_kernels", "attempted_tasks", "task_results")
     _answer(cached_url, *views)
     for number in range(2):

@@ -224,6 +224,11 @@ def test_secondary_figures_count_attempts_and_what_answers_use(searched: store.L
         assert row["attempts"] == 2 * ATTEMPTS * (2 if side == "held-out tasks" else 1)
         assert (row["with_code"], row["correct"], row["fast_1"]) == (row["attempts"], 1.0, 1.0)
         assert row["seconds"] > 0
+    for row in ask(searched, "rounds"):
+        assert row["attempts"] * ROUNDS == by_arm[row["side"], row["arm"]]["attempts"]
+        assert (row["scored"], 0 <= row["near_best"] <= 1) == (1.0, True)
+        # Only prompts of later rounds show kernels.
+        assert row["geomean"] > 1 or row["round"] == 1 or row["arm"] == "none"
     uses = {row["arm"]: row for row in ask(searched, "uses")}
     assert set(uses) == set(ARMS) - {"none"}
     for arm, row in uses.items():
@@ -254,6 +259,7 @@ def test_verdicts_on_the_teacher_can_come_before_the_attempts(
     take_over(tables, str(new), "--where", "path LIKE '%cpp_tuned_%'")
     with store.open(str(new)) as lake:
         assert not lake.sql("FROM generations").rows()
+        assert lake.sql("FROM kernels").arrow().num_rows == len(pairs)
         taken = lake.sql(
             "SELECT DISTINCT kernel_id FROM timings WHERE kernel_id IS NOT NULL"
         ).rows()

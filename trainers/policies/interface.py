@@ -82,7 +82,8 @@ class Policy(Protocol):
             prompts: The prompts.
             n: Number of completions of each prompt.
             sampling: How completions are drawn.
-            seeds: A seed for each prompt, used instead of the one in `sampling`.
+            seeds: A seed for each prompt, used instead of the one in `sampling`. A policy that
+                draws prompts together may combine them.
 
         Raises:
             BudgetReached: the budget is spent.

@@ -102,13 +102,13 @@ def _answer_share(
 
 
 def _move_seed(sampling: Sampling, by: int) -> Sampling:
-    """Return settings whose seed differs by rank and batch, so that no two draw the same."""
     if sampling.seed is None:
         return sampling
     return replace(sampling, seed=_move(sampling.seed, by))
 
 
 def _move(seed: int, by: int) -> int:
+    """Return a seed that differs by rank and batch, so that no two draw the same."""
     return (seed * 1_000_003 + by) % (1 << 31)
 
 

@@ -183,14 +183,9 @@ class Work:
             if (chosen := unit.choose_next(self.config)) is not None
         ]
         fresh: list[NewKernel] = []
-        # A seed changes with the number of attempts, so prompts with equally many go together.
-        for far, n in sorted({(group.next_index, n) for _, group, n in wave}):
-            part = [
-                (unit, group)
-                for unit, group, times in wave
-                if (group.next_index, times) == (far, n)
-            ]
-            fresh += self._part(policy, tally, part, far, n, lambda: count_attempts(units), most)
+        for n in sorted({n for _, _, n in wave}):
+            part = [(unit, group) for unit, group, times in wave if times == n]
+            fresh += self._part(policy, tally, part, n, lambda: count_attempts(units), most)
             if tally.stopped is not None:
                 break
         return fresh
@@ -205,13 +200,15 @@ class Work:
         policy: Policy,
         tally: Tally,
         part: Sequence[tuple[Unit, Group]],
-        far: int,
         n: int,
         made: Callable[[], int],
         most: int,
     ) -> list[NewKernel]:
         """Request n attempts of each prompt and store them as they arrive; return new kernels."""
-        seeds = [_move_seed(group.seed, far) for _, group in part if group.seed is not None]
+        seeds = [
+            _move_seed(group.seed, group.next_index) for _, group in part if group.seed is not None
+        ]
+        assert len(seeds) in (0, len(part)), "all prompts have a seed, or none"
         fresh: list[NewKernel] = []
         answered: set[int] = set()
         try:
@@ -265,6 +262,6 @@ class Work:
                     tally.correct += 1
 
 
-def _move_seed(seed: int, far: int) -> int:
-    """Return the seed of the attempts at a prompt that has `far` of them."""
-    return int(content_id("seed", str(seed), str(far))[:16], 16) % _SEEDS
+def _move_seed(seed: int, attempts: int) -> int:
+    """Return the seed of the next attempts at a prompt that has some."""
+    return int(content_id("seed", str(seed), str(attempts))[:16], 16) % _SEEDS

@@ -7,7 +7,7 @@ own, earlier/NAME, because prompts of every arm show kernels that no namespace h
 have no group, so a search does not count them as its own.
 
 --where takes over verdicts on the teacher's kernels alone, and no attempts. A run that trains does
-this first: rows that train leave out near copies of attempts at test tasks.
+this first, because training rows leave out near copies of attempts at test tasks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ _LEFT_OUT = (
 
 
 def set_apart(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-    """Return all rows, with attempts in namespaces that no arm has, and without groups."""
+    """Return all rows, with attempts in namespaces that no arm has, and without groups.
+
+    Attempts that the earlier run had taken over stay apart as they are.
+    """
     generations = tables["generations"]
     names = [
         name and f"earlier/{name.removeprefix('earlier/')}"
@@ -52,12 +55,16 @@ def choose_teacher(tables: Mapping[str, pa.Table], condition: str) -> dict[str, 
     own = generations.filter(pc.is_null(generations["namespace"]))["kernel_id"]
     with duckdb.connect() as db:
         db.register("kernels", kernels.filter(pc.is_in(kernels["kernel_id"], own)))
-        chosen = db.sql(f"FROM kernels WHERE {condition}").to_arrow_table()["kernel_id"]
+        kernels = db.sql(f"FROM kernels WHERE {condition}").to_arrow_table()
     evaluations, timings = tables["evaluations"], tables["timings"]
-    evaluations = evaluations.filter(pc.is_in(evaluations["kernel_id"], chosen))
+    evaluations = evaluations.filter(pc.is_in(evaluations["kernel_id"], kernels["kernel_id"]))
     kept = pc.is_in(timings["evaluation_id"], evaluations["evaluation_id"])
-    rows = {name: tables[name] for name in ("tasks", "workloads", "kernels", "devices", "runs")}
-    return {**rows, "evaluations": evaluations, "timings": timings.filter(kept)}
+    return {
+        **{name: tables[name] for name in ("tasks", "workloads", "devices", "runs")},
+        "kernels": kernels,
+        "evaluations": evaluations,
+        "timings": timings.filter(kept),
+    }
 
 
 def _clear_column(table: pa.Table, name: str) -> pa.Table:

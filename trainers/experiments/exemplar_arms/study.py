@@ -19,7 +19,7 @@ from trainers.experiments.three_stages.study import Study
 _FORM = ("--form", "protocol")
 _PORT = 18080
 _PATIENCE_S = 60
-QUERIES = ("primary", "search_arms", "uses", "isolation", "knobs", "control")
+QUERIES = ("primary", "search_arms", "rounds", "uses", "isolation", "knobs", "control")
 """Queries of docs/runs that print the figures."""
 
 
@@ -52,7 +52,7 @@ class ArmStudy(Study):
             data = self._make_dataset("sft-rows", "sft", "train", *self.sizes.rows, *_FORM)
             yield [data]
             yield [self._train("sft", self._sft_words, "sft")]
-        # Rows that train leave out near copies of attempts at test tasks, so these come after it.
+        # Training rows leave out near copies of attempts at test tasks, so these come later.
         if self._earlier is not None:
             yield [self._take_over(self._earlier)]
         for seed in self._seeds() if self.sizes.contrastive else ():
@@ -73,7 +73,7 @@ class ArmStudy(Study):
 
     def _take_over_teacher(self, tables: Path) -> Step:
         words = ["trainers.experiments.exemplar_arms.earlier", str(tables), *self.sizes.teacher]
-        return Step(name="earlier-teacher", words=lambda: words, holds=lambda: True)
+        return Step(name="earlier-teacher", words=lambda: words, holds=self._has_evaluations)
 
     def _list_tasks(self) -> list[Step]:
         """Return the steps that make tasks; each side has as many tasks of each of its families."""
@@ -96,9 +96,12 @@ class ArmStudy(Study):
                 *sizes.teacher,
                 *self._judge_words("--"),
             ],
-            holds=lambda: self.count("SELECT count(*) AS n FROM evaluations") > 0,
+            holds=self._has_evaluations,
             partial=True,
         )
+
+    def _has_evaluations(self) -> bool:
+        return self.count("SELECT count(*) AS n FROM evaluations") > 0
 
     def _import_side(
         self, side: str, families: tuple[str, ...], labels: tuple[str, ...], count: int, *more: str
