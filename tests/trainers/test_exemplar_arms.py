@@ -246,9 +246,10 @@ def test_verdicts_on_the_teacher_can_come_before_the_attempts(
     tables, old, new = (tmp_path / name for name in ("tables", "old", "new"))
     shutil.copytree(lake_url, old)
     shutil.copytree(empty_lake, new)
-    with store.writer(str(old), author="tests") as writer:
-        options = generated.Config(kernels="cpu", families=TRAIN[:1], count=1)
-        run_import(writer, generated, None, options)
+    for url in (old, new):
+        with store.writer(str(url), author="tests") as writer:
+            options = generated.Config(kernels="cpu", families=TRAIN[:1], count=1)
+            run_import(writer, generated, None, options)
     with store.open(str(old)) as lake:
         pairs = lake.sql(
             "SELECT kernel_id, task_id FROM generations JOIN kernels USING (kernel_id) "
@@ -258,8 +259,7 @@ def test_verdicts_on_the_teacher_can_come_before_the_attempts(
     export(str(old), tables)
     take_over(tables, str(new), "--where", "path LIKE '%cpp_tuned_%'")
     with store.open(str(new)) as lake:
-        assert not lake.sql("FROM generations").rows()
-        assert lake.sql("FROM kernels").arrow().num_rows == len(pairs)
+        assert not lake.sql("FROM generations WHERE namespace IS NOT NULL").rows()
         taken = lake.sql(
             "SELECT DISTINCT kernel_id FROM timings WHERE kernel_id IS NOT NULL"
         ).rows()

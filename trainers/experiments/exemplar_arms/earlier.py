@@ -17,7 +17,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -49,19 +48,15 @@ def set_apart(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     }
 
 
-def choose_teacher(tables: Mapping[str, pa.Table], condition: str) -> dict[str, pa.Table]:
-    """Return the verdicts on kernels of the teacher, whose attempts have no namespace."""
-    kernels, generations = tables["kernels"], tables["generations"]
-    own = generations.filter(pc.is_null(generations["namespace"]))["kernel_id"]
-    with duckdb.connect() as db:
-        db.register("kernels", kernels.filter(pc.is_in(kernels["kernel_id"], own)))
-        kernels = db.sql(f"FROM kernels WHERE {condition}").to_arrow_table()
+def choose_verdicts(
+    tables: Mapping[str, pa.Table], kernel_ids: pa.ChunkedArray
+) -> dict[str, pa.Table]:
+    """Return the verdicts on some kernels, and what they refer to."""
     evaluations, timings = tables["evaluations"], tables["timings"]
-    evaluations = evaluations.filter(pc.is_in(evaluations["kernel_id"], kernels["kernel_id"]))
+    evaluations = evaluations.filter(pc.is_in(evaluations["kernel_id"], kernel_ids))
     kept = pc.is_in(timings["evaluation_id"], evaluations["evaluation_id"])
     return {
         **{name: tables[name] for name in ("tasks", "workloads", "devices", "runs")},
-        "kernels": kernels,
         "evaluations": evaluations,
         "timings": timings.filter(kept),
     }
@@ -77,7 +72,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("tables", type=Path)
     parser.add_argument("--lake", required=True)
-    parser.add_argument("--where", help="SQL condition on the teacher's kernels")
+    parser.add_argument(
+        "--where", help="SQL condition on the teacher's kernels, which are in the lake"
+    )
     given = parser.parse_args()
     tables = {
         file.stem: pq.read_table(file)
@@ -86,10 +83,14 @@ def main() -> None:
     }
     if "evaluations" not in tables or "generations" not in tables:
         sys.exit(f"{given.tables} has no tables of a run: give its folder result/tables")
-    tables = choose_teacher(tables, given.where) if given.where else set_apart(tables)
     with store.writer(given.lake, author="trainers exemplar_arms") as writer:
         with writer.reader() as lake:
             known = lake.sql("SELECT evaluation_id FROM evaluations").arrow()["evaluation_id"]
+            if given.where:
+                chosen = lake.sql(f"SELECT kernel_id FROM kernels WHERE {given.where}").arrow()
+                tables = choose_verdicts(tables, chosen["kernel_id"])
+            else:
+                tables = set_apart(tables)
         for name in ("evaluations", "timings"):
             new = pc.invert(pc.is_in(tables[name]["evaluation_id"], known))
             tables[name] = tables[name].filter(new)
