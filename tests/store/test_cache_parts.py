@@ -21,6 +21,7 @@ from store.upkeep import integrity
 VIEWS = tuple(view_cache.SOURCES)
 TASKS = 3
 NEVER = 10**9
+SLOW = pytest.mark.slow
 
 
 @pytest.fixture

@@ -240,6 +240,7 @@ def test_secondary_figures_count_attempts_and_what_answers_use(searched: store.L
     assert uses["shuffled"]["to_truly_fastest"] < uses["bucket"]["to_truly_fastest"]
 
 
+@pytest.mark.slow
 def test_verdicts_on_the_teacher_can_come_before_the_attempts(
     searched: store.Lake, lake_url: str, empty_lake: Path, tmp_path: Path
 ) -> None:
