@@ -34,6 +34,8 @@ EVIL = "evil/kernels"
 FAR = datetime(2999, 1, 1, tzinfo=UTC)
 SESSIONS = "SELECT count(*) AS n FROM speedups"
 WEAK = "SELECT task_id FROM weak_workloads"
+VERDICT = "SELECT status, evaluator_version FROM verdicts WHERE kernel_id = $1"
+BEST = "SELECT task_id, kernel_id, speedup FROM best_kernels ORDER BY ALL"
 
 
 @dataclass
@@ -55,6 +57,10 @@ class Lakes:
         with store.open(self.mine) as lake:
             return lake.sql(query, list(given) or None).rows()
 
+    def ask_verdict(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return what the lake that pulls says of the incorrect kernel and of the best ones."""
+        return self.ask(VERDICT, self.wrong["kernel_id"]), self.ask(BEST)
+
     def write(self, rows: dict[str, list[Row]], *, mine: bool = False) -> None:
         """Append rows to one of the lakes."""
         with store.writer(self.mine if mine else self.theirs, author="tests") as writer:
@@ -73,6 +79,8 @@ class Merged:
     """A finding that only the other lake has decided on."""
     fresh: Row
     """A kernel that only the other lake had."""
+    verdict: tuple[list[dict[str, Any]], list[dict[str, Any]]]
+    """What this lake said of the incorrect kernel and of the best ones."""
 
 
 @pytest.fixture
@@ -106,6 +114,9 @@ def merged(rich_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Merged:
     fresh = builders.kernel("fresh", license="MIT")
     own = lakes.rows()["evaluations"][0]
     run = lakes.rows()["runs"][0]
+    trusting = builders.evaluation(
+        both.wrong, both.task, both.size, both.device, version=999, created_at=FAR
+    )
     both.write({"findings": [open_finding]}, mine=True)
     both.write(
         {
@@ -114,7 +125,11 @@ def merged(rich_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Merged:
                 builders.standing(open_finding, "confirmed"),
                 builders.standing(open_finding, "dismissed", minute=9),
             ],
-            "timings": builders.session(own, [0.001] * 15, eager=[9.0] * 15, minute=500),
+            "evaluations": [trusting],
+            "timings": [
+                *builders.session(own, [0.001] * 15, eager=[9.0] * 15, minute=500),
+                *builders.session(trusting, [0.001] * 15, eager=[9.0] * 15),
+            ],
             "metrics": [{"run_id": run["run_id"], "name": "reward", "step": 1, "value": 9.0}],
             "task_audits": [builders.task_audit(both.size, both.device, [], auditor_version=999)],
             "kernels": [fresh],
@@ -124,13 +139,13 @@ def merged(rich_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Merged:
             "splits": [builders.split("rnn", "train")],
         }
     )
-    sessions, weak = both.ask(SESSIONS), both.ask(WEAK)
+    sessions, weak, verdict = both.ask(SESSIONS), both.ask(WEAK), both.ask_verdict()
     with HubServer() as server, pytest.MonkeyPatch.context() as patch:
         patch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(folder / "hf-cache"))
         hub = Hub(server.url, TOKEN, timeout_s=5)
         publish(both.theirs, EVIL, Options(tag="v1"), hub=hub)
         done = pull(both.mine, EVIL, hub=hub)
-    return Merged(both, done, sessions, weak, open_finding, fresh)
+    return Merged(both, done, sessions, weak, open_finding, fresh, verdict)
 
 
 def test_pulled_decisions_release_nothing_and_later_own_ones_count(
@@ -201,7 +216,16 @@ def test_a_pulled_row_cannot_take_the_id_of_a_decision_that_is_made_here_later(
         assert lake.sql("SELECT count(*) AS n FROM quarantined").rows() == held
 
 
-@pytest.mark.repeats(run=1)
+def test_a_pulled_verdict_of_a_higher_version_overrides_none_of_this_lake(merged: Merged) -> None:
+    mine = merged.lakes
+    pulled = mine.ask("SELECT evaluator_version FROM evaluations WHERE origin = $1", EVIL)
+    assert pulled == [{"evaluator_version": 999}]
+    assert mine.ask_verdict() == merged.verdict
+    later = mine.ask("SELECT count(*) AS n FROM evaluations WHERE created_at > now()")
+    assert later == [{"n": 0}]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("trick", ["version", "evaluator", "workload", "device"])
 def test_no_pulled_verdict_overrides_one_of_this_lake(
     trick: str, both_lakes: Lakes, hub: Hub
@@ -220,9 +244,7 @@ def test_no_pulled_verdict_overrides_one_of_this_lake(
     )  # fmt: skip
     rows["evaluations"] = [judged]
     rows["timings"] = builders.session(judged, [0.001] * 15, eager=[9.0] * 15)
-    verdict = "SELECT status, evaluator_version FROM verdicts WHERE kernel_id = $1"
-    best = "SELECT task_id, kernel_id, speedup FROM best_kernels ORDER BY ALL"
-    before = both_lakes.ask(verdict, both_lakes.wrong["kernel_id"]), both_lakes.ask(best)
+    before = both_lakes.ask_verdict()
     chosen = "SELECT kind, chosen.axes AS axes FROM judged_workloads WHERE task_id = $1 ORDER BY 1"
     judged_on = both_lakes.ask(chosen, both_lakes.task["task_id"])
     both_lakes.write(rows)
@@ -231,7 +253,7 @@ def test_no_pulled_verdict_overrides_one_of_this_lake(
     assert both_lakes.ask("SELECT count(*) AS n FROM evaluations WHERE origin = $1", EVIL) == [
         {"n": 1}
     ]
-    assert (both_lakes.ask(verdict, both_lakes.wrong["kernel_id"]), both_lakes.ask(best)) == before
+    assert both_lakes.ask_verdict() == before
     assert both_lakes.ask(chosen, both_lakes.task["task_id"]) == judged_on
     later = both_lakes.ask("SELECT count(*) AS n FROM evaluations WHERE created_at > now()")
     assert later == [{"n": 0}]

@@ -155,7 +155,7 @@ REJECTED: list[tuple[str, dict[str, Any], tuple[str, str, int, str]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.repeats(run=12)
+@pytest.mark.repeats(run=6)
 @pytest.mark.parametrize(
     ("tables", "expected"), [case[1:] for case in REJECTED], ids=[case[0] for case in REJECTED]
 )
@@ -624,6 +624,7 @@ def test_the_index_of_keys_is_made_anew_when_it_is_lost_or_damaged(writer: Write
     assert integrity.check(writer.location) == []
 
 
+@pytest.mark.slow
 def test_the_index_of_keys_follows_other_ways_in(writer: Writer, lake_url: str) -> None:
     writer.append(BASE, "base")
     with store.writer(lake_url, author="another") as other:
@@ -641,6 +642,7 @@ def test_the_index_of_keys_follows_other_ways_in(writer: Writer, lake_url: str) 
     assert integrity.check(writer.location) == []
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 def test_a_lake_put_back_to_its_backup_is_not_taken_for_the_later_one(
     writer: Writer, tmp_path: Path
