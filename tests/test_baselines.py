@@ -84,7 +84,7 @@ def test_a_new_baseline_is_in_enums_prompts_rewards_and_docs(overlay: dict[str, 
     assert found["unimplemented"].keys() == {NEW}
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("command", HELP, ids=" ".join)
 def test_a_new_baseline_is_a_choice_of_every_option(
     overlay: dict[str, str], command: tuple[str, ...]

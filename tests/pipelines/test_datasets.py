@@ -40,6 +40,7 @@ def hashes(folder: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.repeats(run=3)
 @pytest.mark.parametrize("module", ALL, ids=lambda module: module.__name__)
 def test_a_folder_opens_with_datasets_as_it_is(
     lake, make_job, tmp_path: Path, monkeypatch, module
@@ -76,6 +77,7 @@ def test_message_columns_have_the_shapes_that_trl_reads(lake, make_job) -> None:
             assert [turn["role"] for turn in turns] == [role]
 
 
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize("module", ALL, ids=lambda module: module.__name__)
 def test_the_same_recipe_gives_the_same_bytes(lake, make_job, tmp_path: Path, module) -> None:
     for name in ("first", "second"):

@@ -73,6 +73,7 @@ def p_value(counts: Counter, expected: dict) -> float:
     return float(chisquare(observed, [p * total for p in expected.values()]).pvalue)
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("temperature", [0.3, 0.8, 3.0])
 def test_single_draws_follow_the_softmax(lake, temperature) -> None:
     found = list_drawn(lake, kernels(), exemplars=1, temperature=temperature)

@@ -117,7 +117,14 @@ def test_views_from_files_of_parts_are_those_of_the_tables(
     assert _list_cache(cached_url) == set()
 
 
-@pytest.mark.parametrize(("delta_keys", "base_share"), [(0, NEVER), (NEVER, NEVER), (NEVER, 0.0)])
+@pytest.mark.parametrize(
+    ("delta_keys", "base_share"),
+    [
+        (0, NEVER),
+        pytest.param(NEVER, NEVER, marks=SLOW),
+        pytest.param(NEVER, 0.0, marks=SLOW),
+    ],
+)
 def test_later_attempts_without_a_task_are_counted_once(
     cached_url: str, delta_keys: int, base_share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +194,7 @@ def test_parts_beyond_the_allowed_space_or_number_are_written_later(
     assert at_once == groups
 
 
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize("error", [duckdb.InterruptException, KeyboardInterrupt])
 @pytest.mark.parametrize("calls", [1, 3, 5])
 def test_an_interrupted_fill_leaves_no_files_and_the_next_one_succeeds(

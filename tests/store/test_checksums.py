@@ -301,6 +301,7 @@ def test_a_damaged_catalog_is_one_clear_line(
     assert json.loads(ended.stdout)[0]["table"] == "catalog"
 
 
+@pytest.mark.slow
 def test_the_command_reports_damage_and_ends_with_3(writer: store.Writer) -> None:
     _fill(writer)
     file = _file(writer.location, "kernels")

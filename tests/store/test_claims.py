@@ -351,22 +351,28 @@ def test_the_stage_table_stands_beside_our_rows(measured_lake: store.Lake) -> No
     assert (last["mean"], last["mean_missing_as_1"]) == (2.0, 1.5)
 
 
-def test_a_lake_without_our_rows_says_so(lake_url: str) -> None:
-    with store.writer(lake_url, author="tests") as writer:
+@pytest.fixture(scope="module")
+def published_steps(tmp_path_factory: pytest.TempPathFactory) -> list[story.Step]:
+    """Return the steps of the story over a lake with the published figures alone."""
+    url = str(tmp_path_factory.mktemp("published") / "lake")
+    with store.writer(url, author="tests") as writer:
         run_import(writer, published, None, published.Config())
         with writer.reader() as lake:
-            steps = story.read_story(lake).steps
+            return list(story.read_story(lake).steps)
+
+
+def test_a_lake_without_our_rows_says_so(published_steps: list[story.Step]) -> None:
+    steps = published_steps
     ours = [row for row in steps[7].rows.to_pylist() if row["stated_by"] == "this lake"]
     assert len(ours) == 4
     assert {row["policy"] for row in ours} == {"no kernel of this stage was judged here"}
     assert "run: store import cuda-l1 PATH" in steps[8].sentence
 
 
-def test_the_first_versions_means_are_known_for_every_gpu(lake_url: str) -> None:
-    with store.writer(lake_url, author="tests") as writer:
-        run_import(writer, published, None, published.Config())
-        with writer.reader() as lake:
-            first = story.read_story(lake).steps[0].rows.to_pylist()
+def test_the_first_versions_means_are_known_for_every_gpu(
+    published_steps: list[story.Step],
+) -> None:
+    first = published_steps[0].rows.to_pylist()
     assert {row["gpu"]: row["mean"] for row in first} == {
         "A100": 17.7, "H100": 17.8, "RTX 3090": 19.0, "L40": 16.5, "H800": 14.7, "H20": 13.9,
     }  # fmt: skip

@@ -156,7 +156,7 @@ def test_sql_may_come_from_standard_input_or_a_file(
     assert run(*ask, "--format", "csv").out == "two\n2\n"
 
 
-@pytest.mark.repeats(run=6)
+@pytest.mark.repeats(run=3)
 @pytest.mark.parametrize(
     ("words", "said"),
     [

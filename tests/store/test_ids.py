@@ -80,7 +80,7 @@ def test_the_catalog_says_of_every_id_what_it_is_bound_to() -> None:
             assert (table.id.form is None) == (table.id.unbound is not None), table.name
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("table", BOUND)
 def test_every_hashed_column_is_bound_at_append_and_load(table: str, writer: store.Writer) -> None:
     spec = CATALOG.table(table)
@@ -119,7 +119,7 @@ def test_a_forged_row_in_a_stream_of_many_batches_is_found(writer: store.Writer)
         assert opened.sql("SELECT count(*) AS n FROM kernels").one() == {"n": 0}
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("text", TEXTS)
 def test_texts_of_every_kind_have_the_id_that_producers_give_them(
     text: str, writer: store.Writer

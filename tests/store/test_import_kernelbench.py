@@ -141,6 +141,7 @@ def test_a_checkout_becomes_labelled_tasks(writer: store.Writer, checkout: Path)
     ]
 
 
+@pytest.mark.slow
 def test_a_repeated_import_adds_nothing(writer: store.Writer, checkout: Path) -> None:
     first = import_tasks(writer, checkout)
     again = import_tasks(writer, checkout)

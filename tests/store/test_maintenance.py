@@ -126,8 +126,8 @@ def test_a_reader_opened_before_compaction_reads_all_rows_after_it(writer: store
 
 
 def test_compaction_puts_rows_into_files_and_changes_no_snapshot(writer: store.Writer) -> None:
-    snapshots = _fill(writer)
-    history.add_tag(writer, "v1", snapshots[1], None)
+    snapshots = _fill(writer, 2)
+    history.add_tag(writer, "v1", snapshots[0], None)
     before = {at: _contents(writer.location, at) for at in [*snapshots, "v1"]}
     done = maintenance.compact(writer.location)
     assert done.files_before == 0
@@ -253,6 +253,7 @@ def test_check_finds_a_torn_bundle(writer: store.Writer) -> None:
     assert found["evaluations"] == ["kernel_id is a kernel_id of kernels"]
 
 
+@pytest.mark.slow
 def test_check_finds_a_missing_file(writer: store.Writer) -> None:
     _fill(writer)
     maintenance.compact(writer.location)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import builders
@@ -36,6 +37,21 @@ def url(
         monkeypatch.setenv(name, value)
     name = f"bucket{os.getpid()}_{next(NUMBERS)}"
     return server.build_url(name, f"s3://{BUCKET}/{name}")
+
+
+@pytest.fixture(scope="module")
+def filled_url(
+    server: PostgresServer, storage: ObjectStorage, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """The URL of a lake with rows, which tests do not write to."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        for name, value in storage.environment().items():
+            patch.setenv(name, value)
+        name = f"filled{os.getpid()}"
+        url = server.build_url(name, f"s3://{BUCKET}/{name}")
+        fill(url)
+        yield url
 
 
 def policies(prefix: str) -> dict[str, list[dict[str, str]]]:
@@ -110,11 +126,10 @@ def test_files_that_a_killed_commit_left_are_listed_and_the_marker_is_not(
 
 
 def test_user_sql_reads_the_lake_and_no_other_file_of_the_bucket(
-    url: str, storage: ObjectStorage
+    filled_url: str, storage: ObjectStorage
 ) -> None:
-    fill(url)
     disk = storage.open_filesystem()
-    prefix = Location.of(url).files.url
+    prefix = Location.of(filled_url).files.url
     for name in (f"{prefix}-2/secret.txt", f"s3://{BUCKET}/secret.txt"):
         with disk.open_output_stream(name.removeprefix("s3://")) as stream:
             stream.write(b"secret")
@@ -132,7 +147,7 @@ def test_user_sql_reads_the_lake_and_no_other_file_of_the_bucket(
         f"COPY policies TO 's3://{BUCKET}/mine.parquet'",
         f"ATTACH 's3://{BUCKET}/x.duckdb' AS other",
     ]
-    with store.open(url) as lake:
+    with store.open(filled_url) as lake:
         for query in hostile:
             with pytest.raises(UnsafeSQL):
                 lake.sql(query)
@@ -147,12 +162,11 @@ def test_user_sql_reads_the_lake_and_no_other_file_of_the_bucket(
         assert os.environ["AWS_SECRET_ACCESS_KEY"] not in settings + secrets
 
 
-def test_two_lakes_cannot_share_a_prefix(url: str) -> None:
-    fill(url)
-    other = url.replace("schema=", "schema=other_")
+def test_two_lakes_cannot_share_a_prefix(filled_url: str) -> None:
+    other = filled_url.replace("schema=", "schema=other_")
     with pytest.raises(LakeUnreachable, match="data files of another lake"):
         store.writer(other, author="tests")
-    assert count(url) == 2 * ROWS
+    assert count(filled_url) == 2 * ROWS
 
 
 def test_wrong_buckets_and_credentials_say_what_to_do_and_show_no_secret(
@@ -198,9 +212,8 @@ def test_a_key_that_may_only_read_queries_and_cannot_write(
     assert integrity.check(Location.of(url)) == []
 
 
-def test_a_connection_reaches_only_its_own_prefix(url: str) -> None:
-    fill(url)
-    connection = attachment.connect(to=Location.of(url))
+def test_a_connection_reaches_only_its_own_prefix(filled_url: str) -> None:
+    connection = attachment.connect(to=Location.of(filled_url))
     try:
         with pytest.raises(Exception, match=r"403|400|resolve|Could not"):
             connection.execute(f"FROM read_text('s3://{BUCKET}/secret.txt')").fetchall()

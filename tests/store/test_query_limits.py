@@ -165,6 +165,7 @@ def test_errors_keep_their_kind_across_the_process(folder: Path, private_folder:
         QueryLimits(timeout=0)
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("setting", ["memory_limit", "threads", "temp_directory", "timeout"])
 def test_user_sql_cannot_change_a_limit(reader: QueryProcess, setting: str) -> None:
@@ -185,7 +186,7 @@ def test_user_sql_cannot_change_a_limit(reader: QueryProcess, setting: str) -> N
 DEEP = "repeat('{\"a\":', 300000) || '1' || repeat('}', 300000)"
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     "call",
     [
@@ -306,6 +307,7 @@ def test_the_shell_goes_on_after_ctrl_c_and_after_a_limit(
     assert b"Traceback" not in err
 
 
+@pytest.mark.slow
 def test_the_command_says_that_it_cut_and_how_to_get_all(
     folder: Path, private_folder: Path
 ) -> None:

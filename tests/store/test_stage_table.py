@@ -121,6 +121,7 @@ def test_parents_in_a_circle_end(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("kind", ["endpoint", "model"])
 def test_a_policy_without_a_stage_has_no_row(kind: str, tmp_path: Path) -> None:
     assert stages_of(tmp_path, [b.policy("served", kind=kind)]) == []
