@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import chat_server
+import commands
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -329,7 +330,7 @@ def slow_server() -> Iterator[ChatServer]:
 
 def command(lake: str, server: ChatServer, *more: str) -> list[str]:
     return [
-        sys.executable, "-m", "trainers", "rollout", "--lake", lake, "--dataset", "rl-prompts",
+        "trainers", "rollout", "--lake", lake, "--dataset", "rl-prompts",
         "--policy", f"{server.url}#m", "--no-judge", "--attempts", "8", "--wave", "4",
         "--concurrency", "1", *more,
     ]  # fmt: skip
@@ -341,8 +342,9 @@ def test_a_killed_rollout_goes_on_where_it_was(
 ) -> None:
     environment = os.environ | {"OPENAI_API_KEY": "sk-never-to-be-stored"}
     killed = subprocess.Popen(
-        command(lake, slow_server), cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL
-    )
+        [sys.executable, "-m", *command(lake, slow_server)],
+        cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
     while len(slow_server.requests) < 4:
         assert killed.poll() is None
         time.sleep(0.02)
@@ -355,10 +357,8 @@ def test_a_killed_rollout_goes_on_where_it_was(
     kept = len(attempts_of(lake))
     # Lost are the request under way, and what it had given but had not been written.
     assert 0 < kept <= 4 * before
-    again = subprocess.run(
-        command(lake, slow_server), cwd=tmp_path, env=environment, capture_output=True, text=True,
-        check=True,
-    )  # fmt: skip
+    again = commands.run(command(lake, slow_server), cwd=tmp_path, env=environment)
+    assert again.returncode == 0, again.stderr
     stored = attempts_of(lake)
     tasks = {row["task_id"] for row in stored}
     assert len(stored) == 8 * len(tasks)

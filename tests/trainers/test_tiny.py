@@ -1,4 +1,7 @@
-"""`trainers run contrastive --preset tiny` as it is typed, also killed half-way and resumed."""
+"""`trainers run contrastive --preset tiny` as it is typed, also killed half-way and resumed.
+
+`make test` runs the command in the process of the tests of trainers, which imports TRL anyway.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +45,8 @@ class Done:
 
 
 def command(folder: Path, *more: str) -> list[str]:
-    """Return the command with its folder of output."""
-    line = [sys.executable, "-m", "trainers", "run", "contrastive", "--preset", "tiny"]
+    """Return the command with its folder of output, without the interpreter."""
+    line = ["trainers", "run", "contrastive", "--preset", "tiny"]
     return [*line, "--out", str(folder / "run"), *more]
 
 
@@ -68,7 +71,7 @@ def kill_and_resume(folder: Path) -> Done:
     """Run the preset in an empty folder, kill it in its second step, and resume it."""
     url = str(folder / "lake")
     first = subprocess.Popen(
-        command(folder),
+        [sys.executable, "-m", *command(folder)],
         cwd=folder,
         env=environment(),
         stdout=subprocess.PIPE,
@@ -87,7 +90,7 @@ def kill_and_resume(folder: Path) -> Done:
     assert len(stored) == 16, said[-4000:]
     early = {row["snapshot_id"] for row in stored}
     again = subprocess.run(
-        command(folder, "--resume"),
+        [sys.executable, "-m", *command(folder, "--resume")],
         cwd=folder,
         env=environment(),
         capture_output=True,
@@ -100,10 +103,10 @@ def kill_and_resume(folder: Path) -> Done:
     return Done(store.open(url), folder / "run", halfway, again.stdout, said + again.stderr)
 
 
-def train_tiny(folder: Path, *options: str) -> Done:
+def train_tiny(folder: Path) -> Done:
     """Run the preset in an empty folder."""
     done = subprocess.run(
-        command(folder, *options),
+        [sys.executable, "-m", *command(folder)],
         cwd=folder,
         env=environment(),
         capture_output=True,
@@ -115,15 +118,28 @@ def train_tiny(folder: Path, *options: str) -> Done:
     return Done(store.open(str(folder / "lake")), folder / "run", [], done.stdout, done.stderr)
 
 
-@pytest.mark.parametrize(
-    ("options", "steps", "tasks"), [(SMALL, 1, 1), pytest.param((), 2, 2, marks=pytest.mark.slow)]
-)
-def test_the_preset_trains(
-    tmp_path: Path, options: tuple[str, ...], steps: int, tasks: int
+def test_a_step_of_the_preset_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = train_tiny(tmp_path, *options)
-    check_judged(done, steps)
-    check_rows(done, steps, tasks)
+    from trainers.cli.app import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", command(tmp_path, *SMALL))
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    said = capsys.readouterr()
+    done = Done(store.open(str(tmp_path / "lake")), tmp_path / "run", [], said.out, said.err)
+    check_judged(done, steps=1)
+    check_rows(done, steps=1, tasks=1)
+    check_exemplars(done)
+
+
+@pytest.mark.slow
+def test_the_preset_trains(tmp_path: Path) -> None:
+    done = train_tiny(tmp_path)
+    check_judged(done)
+    check_rows(done)
     check_exemplars(done)
 
 
