@@ -48,7 +48,7 @@ def filled_url(
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         for name, value in storage.environment().items():
             patch.setenv(name, value)
-        name = f"filled{os.getpid()}"
+        name = f"stored{os.getpid()}"
         url = server.build_url(name, f"s3://{BUCKET}/{name}")
         fill(url)
         yield url
