@@ -51,8 +51,8 @@ class Search:
     """In a search: strategy of contrastive-batch that draws the exemplars. Repeat it for several
     arms, which do not see each other's kernels."""
     seeds: int = 1
-    """In a search: number of seeds, from --seed on. Each has arms of its own, and the kernels of
-    all are judged together in each round."""
+    """In a search: number of seeds, from --seed on. Each has arms of its own. In each round, the
+    prompts of all are sampled together, and their kernels are judged together."""
     search: str = "search"
     """In a search: its name, the first part of the namespaces NAME/STRATEGY/SEED/POLICY."""
     pipeline: str = "contrastive-batch"
