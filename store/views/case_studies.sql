@@ -2,9 +2,9 @@
 -- The paper discusses a diagonal product, a 3-D convolution and an LSTM. Two GRUs with the same
 -- structure as the LSTM are listed as well. paper is the speedup that the paper's text states, NULL
 -- where it states none. claimed is the speedup over eager in the released row. Measured speedups
--- come from quiet sessions only (claims_vs_measured). Where this lake has no row for the kernel, no
--- quiet session or a failing verdict, the column ours says so. It says faster here or slower here
--- where the claim is about another GPU and may be true there.
+-- come from quiet sessions only (claims_vs_measured). The column ours compares them with the claim, or
+-- says why it cannot: no row for the kernel, no quiet session, or a failing verdict. For a claim about
+-- another GPU it says faster here or slower here, because the claim may be true there.
 WITH studies (task, case_study, paper) AS (
     VALUES
     ('level1/12', 'product with a diagonal matrix as a broadcast', 64.0::DOUBLE),

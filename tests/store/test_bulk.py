@@ -332,7 +332,6 @@ def test_processes_that_load_the_same_keys_at_once(writer: store.Writer, lake_ur
         asked = [{"role": "user", "content": str(number)}]
         prompt = {"prompt_id": ids.prompt_id(asked), "messages": ids.messages_json(asked)}
         writer.append({"prompts": [prompt]}, "meanwhile")
-        time.sleep(0.05)
     said = [child.communicate() for child in loading]
     assert [child.returncode for child in loading] == [0, 0], said
     assert _count(writer, "policies") == 2 * ROWS

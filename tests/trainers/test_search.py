@@ -318,13 +318,13 @@ def test_attempts_that_cannot_be_divided_are_refused(lake: str) -> None:
 
 
 def test_several_seeds_are_searched_side_by_side_as_they_are_one_by_one(lake: str) -> None:
-    search(lake, Climber(), "bucket")
+    search(lake, Climber(), "bucket", "none")
     alone = attempts_of(lake)
     policy = Climber()
-    both = search(lake, policy, "bucket", seeds=2)
-    # Seed 7 is there already, so only seed 8 is sampled: 2 tasks, 2 rounds of 2 attempts.
-    assert both.tallies[0].attempts == 8
-    assert policy.sizes == [4, 4]
+    both = search(lake, policy, "bucket", "none", seeds=2)
+    # Seed 7 is there already, so only seed 8 is sampled: 2 tasks, 2 arms, 2 rounds of 2 attempts.
+    assert both.tallies[0].attempts == 16
+    assert policy.sizes == [8, 8]
     stored = attempts_of(lake)
     assert [row for row in stored if "/7/" in row["namespace"]] == alone
     assert {row["namespace"].split("/")[2] for row in stored} == {"7", "8"}

@@ -57,9 +57,9 @@ class Local:
         """Yield each prompt's n completions, prompts of similar length together.
 
         Of the model's own generation settings, only the end tokens apply; `sampling` determines
-        everything else. The same seed, prompts and batch give the same completions on the same
-        device. All prompts draw from one generator: if they have different seeds, its seed follows
-        from all of them.
+        everything else. The same seeds, prompts and batch give the same completions on the same
+        device. All prompts are drawn with one generator. If they have different seeds, that of the
+        generator is a hash of them.
         """
         import torch
 

@@ -74,7 +74,7 @@ class Group:
     asked: ShownPrompt
     group_id: str
     seed: int | None
-    """Seed of its attempts; it changes with their number."""
+    """From it follows the seed of each wave of its attempts; None: no seed."""
     attempts: int = 0
     next_index: int = 0
 

@@ -273,4 +273,5 @@ class _PolicySearch:
 
 
 def _choose_round_seed(seed: int | None, number: int) -> int | None:
+    """Return the seed of a round of a search with this seed."""
     return None if seed is None else derive_step_seed(seed, number) % _SEEDS

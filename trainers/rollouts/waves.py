@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeAlias
@@ -176,7 +176,6 @@ class Work:
 
     def sample_wave(self, policy: Policy, tally: Tally, units: Sequence[Unit]) -> list[NewKernel]:
         """Sample the next attempts of all units and store them; return the new kernels."""
-        most = len(units) * self.config.attempts
         wave = [
             (unit, *chosen)
             for unit in units
@@ -185,7 +184,7 @@ class Work:
         fresh: list[NewKernel] = []
         for n in sorted({n for _, _, n in wave}):
             part = [(unit, group) for unit, group, times in wave if times == n]
-            fresh += self._part(policy, tally, part, n, lambda: count_attempts(units), most)
+            fresh += self._part(policy, tally, part, n, units)
             if tally.stopped is not None:
                 break
         return fresh
@@ -201,10 +200,13 @@ class Work:
         tally: Tally,
         part: Sequence[tuple[Unit, Group]],
         n: int,
-        made: Callable[[], int],
-        most: int,
+        units: Sequence[Unit],
     ) -> list[NewKernel]:
-        """Request n attempts of each prompt and store them as they arrive; return new kernels."""
+        """Request n attempts of each prompt and store them as they arrive; return new kernels.
+
+        The progress counts the attempts of all units.
+        """
+        most = len(units) * self.config.attempts
         seeds = [
             _move_seed(group.seed, group.next_index) for _, group in part if group.seed is not None
         ]
@@ -238,7 +240,7 @@ class Work:
                         tally.kernels += 1
                         self.written[kernel_id] = None
                         fresh.append((unit, kernel_id))
-                self.progress(made(), most, f"attempts of {tally.name}")
+                self.progress(count_attempts(units), most, f"attempts of {tally.name}")
         except (BudgetReached, EndpointFailed) as stopped:
             tally.stopped = stopped
             return fresh
@@ -263,5 +265,5 @@ class Work:
 
 
 def _move_seed(seed: int, attempts: int) -> int:
-    """Return the seed of the next attempts at a prompt that has some."""
+    """Return the seed of the next attempts at a prompt that has this many."""
     return int(content_id("seed", str(seed), str(attempts))[:16], 16) % _SEEDS

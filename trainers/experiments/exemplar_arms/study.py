@@ -76,7 +76,7 @@ class ArmStudy(Study):
         return Step(name="earlier-teacher", words=lambda: words, holds=self._has_evaluations)
 
     def _list_tasks(self) -> list[Step]:
-        """Return the steps that make tasks; each side has as many tasks of each of its families."""
+        """Return the steps that make tasks: the same number for each family of a side."""
         sizes = self.arm_sizes
         held_out = tuple(f"{name}:held-out" for name in TRAIN)
         return [
