@@ -87,4 +87,5 @@ def task(draw: Draw) -> Task:
             teacher.round_inputs(module, lines),
             knobs.write_wrong_kernel(tuned),
         ),
+        steps=len(steps),
     )

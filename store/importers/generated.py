@@ -58,6 +58,9 @@ class Config:
     """Seed of every draw."""
     kernels: Literal["all", "cpu", "cuda", "none"] = "all"
     """Import the teacher's kernels for these devices."""
+    steps: int | None = None
+    """Only tasks with this number of elementwise steps, from families whose tasks differ in it
+    (tuned_rows, tuned_columns, tuned_transpose, tuned_window)."""
     held_out: bool = False
     """Put the tasks into the test split, as held-out tasks of their families. Tasks that the lake
     has on another side are skipped."""
@@ -83,7 +86,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[Bundle
         families_module.load_family(name)
     # Held-out tasks come from draws of their own, so that each family has as many.
     seed = -1 - config.seed if config.held_out else config.seed
-    generated = families_module.generate_tasks(names, seed)
+    generated = families_module.generate_tasks(names, seed, config.steps)
     if config.held_out:
         known = _find_other_tasks(lake)
         generated = (

@@ -265,6 +265,27 @@ def test_held_out_tasks_are_a_test_side_of_their_own(copied_writer: store.Writer
     assert not known & {row["task_id"] for row in found}
 
 
+def test_tasks_with_a_number_of_steps_are_those_of_all_tasks_that_have_it() -> None:
+    names = ("tuned_rows", "tuned_window")
+    everything = draw(120, names=names)
+    chosen = list(islice(families.generate_tasks(names, 0, steps=1), 12))
+    assert [family for family, _ in chosen] == list(names) * 6
+    for name in names:
+        single = [task.code for family, task in everything if family == name and task.steps == 1]
+        assert [task.code for family, task in chosen if family == name] == single[:6]
+    assert all(
+        "," not in task.title.partition(": ")[2].removesuffix(", sum") for _, task in chosen[::2]
+    )
+
+
+@pytest.mark.parametrize(("family", "steps"), [("norm", 1), ("tuned_rows", 9)])
+def test_a_number_of_steps_that_a_family_does_not_have_is_refused(
+    lake: store.Lake, family: str, steps: int
+) -> None:
+    with pytest.raises(ImportFailed, match=f"{family} has no tasks with --steps {steps}"):
+        read_refused(lake, families=(family,), steps=steps)
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("tuned_")])
 def test_settings_of_a_tuned_kernel_differ_in_their_constants_alone(name: str) -> None:
     for _, task in draw(6, names=(name,)):

@@ -294,6 +294,26 @@ def check_rounds(searched: store.Lake) -> None:
         assert row["geomean"] == pytest.approx(mean, abs=1e-3)
         near = sum(speed >= best[task] / 1.05 for task, speed in made) / len(made)
         assert row["near_best"] == pytest.approx(near, abs=1e-3)
+    check_tasks(searched, best)
+
+
+def check_tasks(searched: store.Lake, best: dict[str, float]) -> None:
+    """Compare the best speedups at each task with those that the codes give."""
+    names = {
+        row["title"]: row["task_id"]
+        for row in searched.sql("SELECT title, task_id FROM task_names").rows()
+    }
+    found = ask(searched, "by_task")
+    assert {(row["task"], row["arm"]) for row in found} == {
+        (title, arm) for title, task in names.items() if task in best for arm in ARMS
+    }
+    for row in found:
+        fastest = best[names[row["task"]]]
+        assert row["best"] == pytest.approx(fastest, abs=1e-3)
+        assert 1 < row["geomean"] <= row["best"]
+        assert 0 <= row["near_best"] <= row["seeds"] == 2
+        assert row["correct"] == 1.0
+    assert any(row["near_best"] for row in found)
 
 
 def export(lake_url: str, tables: Path) -> None:

@@ -37,18 +37,37 @@ def load_family(name: str) -> Family:
     return cast(Family, importlib.import_module(f"store.generated.{name}"))
 
 
-def generate_tasks(names: Sequence[str], seed: int) -> Iterator[tuple[str, Task]]:
+def generate_tasks(
+    names: Sequence[str], seed: int, steps: int | None = None
+) -> Iterator[tuple[str, Task]]:
     """Yield family and task without end, the families in turn, no text twice.
 
-    What a family gives depends on the seed and its own name alone, not on the other families.
+    What a family gives depends on the seed and its own name alone, not on the other families. With
+    `steps`, tasks with another number of elementwise steps are left out.
 
     Raises:
         UnknownName: there is no such family.
+        ImportFailed: a family has no more such tasks.
     """
-    streams = [(name, _generate_family(name, seed)) for name in names]
+    streams = [(name, _keep_steps(name, seed, steps)) for name in names]
     while True:
         for name, stream in streams:
             yield name, next(stream)
+
+
+def _keep_steps(name: str, seed: int, steps: int | None) -> Iterator[Task]:
+    left_out = 0
+    for task in _generate_family(name, seed):
+        if steps is None or task.steps == steps:
+            left_out = 0
+            yield task
+        elif task.steps is None or left_out == _MOST_DRAWS:
+            raise ImportFailed(
+                f"family {name} has no tasks with --steps {steps}",
+                "Ask for another number of steps, or for families that have it (tuned_rows, …).",
+            )
+        else:
+            left_out += 1
 
 
 def _generate_family(name: str, seed: int) -> Iterator[Task]:

@@ -37,3 +37,5 @@ class Task:
     cuda: dict[str, int]
     """Sizes for a GPU: names of the text and the values that replace them."""
     kernels: tuple[Kernel, ...]
+    steps: int | None = None
+    """Number of elementwise steps, where tasks of a family differ in it."""

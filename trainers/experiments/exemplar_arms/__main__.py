@@ -23,8 +23,9 @@ def main() -> None:
     parser.add_argument("--preset", choices=sorted(PRESETS), default="cpu-turner")
     parser.add_argument("--model", help="folder or .gguf file (the presets of the model have none)")
     parser.add_argument("--device", help="where kernels are judged; cuda:0,cuda:1 …")
-    parser.add_argument("--seed", type=int, default=0, help="of tasks, data and searches")
+    parser.add_argument("--seed", type=int, default=0, help="of tasks and data")
     parser.add_argument("--seeds", type=int, help="number of seeds of each arm")
+    parser.add_argument("--first-seed", type=int, help="of each arm (default: that of --seed)")
     parser.add_argument(
         "--total-s",
         type=float,
@@ -39,7 +40,8 @@ def main() -> None:
     sizes = PRESETS[given.preset]
     model = str(Path(given.model).absolute()) if given.model else sizes.model
     device = given.device or sizes.device
-    sizes = replace(sizes, model=model, device=device, seeds=given.seeds or sizes.seeds)
+    seeds = given.seeds or sizes.seeds
+    sizes = replace(sizes, model=model, device=device, seeds=seeds, first_seed=given.first_seed)
     if not sizes.model:
         parser.error(f"preset {given.preset} needs --model")
     out = given.out.absolute()

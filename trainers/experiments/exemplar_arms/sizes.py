@@ -17,11 +17,15 @@ class ArmSizes(Sizes):
 
     held_out_tasks: int
     """Held-out tasks of the families that train; test_tasks are those of held-out families."""
+    held_out: tuple[str, ...] = ()
+    """Options of the import of held-out tasks."""
     search: tuple[str, ...] = ()
     """Options of each search: rounds, attempts, batch; none leaves searches out."""
     workers: int = 1
     """Judges on each device."""
     seeds: int = 3
+    first_seed: int | None = None
+    """First seed of searches and of stage 3; None is the seed of tasks and data."""
     teacher: tuple[str, ...] = ("--where", "path LIKE '%_tuned_%'")
 
 
@@ -35,7 +39,8 @@ _MODEL = ArmSizes(
     model="",
     device="cuda:0",
     train_tasks=24,
-    held_out_tasks=6,
+    held_out_tasks=12,
+    held_out=("--steps", "1"),
     test_tasks=1,
     kernels="cuda",
     teacher=("--where", "path LIKE '%/triton_tuned_%'"),
@@ -88,7 +93,7 @@ PRESETS = {
         seeds=3,
         budget_s=1800.0,
     ),
-    "gpu-model": replace(_MODEL, search=("--rounds", "4", "--attempts", "4", *_SAMPLING), seeds=9),
+    "gpu-model": replace(_MODEL, search=("--rounds", "4", "--attempts", "4", *_SAMPLING), seeds=6),
     "gpu-stage3": replace(
         _MODEL,
         contrastive=(
@@ -98,6 +103,6 @@ PRESETS = {
             *("--reward-rule", "milestone", "--no-mask-truncated"),
             *("--trl", "learning_rate=2e-5", "--trl", "gradient_checkpointing=false"),
         ),
-        rollout=("--rounds", "1", "--attempts", "8", *_SAMPLING),
+        rollout=("--rounds", "1", "--attempts", "4", *_SAMPLING),
     ),
 }

@@ -19,7 +19,7 @@ from trainers.experiments.three_stages.study import Study
 _FORM = ("--form", "protocol")
 _PORT = 18080
 _PATIENCE_S = 60
-QUERIES = ("primary", "search_arms", "rounds", "uses", "isolation", "knobs", "control")
+QUERIES = ("primary", "by_task", "search_arms", "rounds", "uses", "isolation", "knobs", "control")
 """Queries of docs/runs that print the figures."""
 
 
@@ -79,9 +79,10 @@ class ArmStudy(Study):
         """Return the steps that make tasks: the same number for each family of a side."""
         sizes = self.arm_sizes
         held_out = tuple(f"{name}:held-out" for name in TRAIN)
+        options = ("--held-out", *sizes.held_out)
         return [
             self._import_tasks("train", TRAIN, sizes.train_tasks, sizes.kernels),
-            self._import_side("held-out", TRAIN, held_out, sizes.held_out_tasks, "--held-out"),
+            self._import_side("held-out", TRAIN, held_out, sizes.held_out_tasks, *options),
             self._import_side("families", TEST, TEST, sizes.test_tasks),
         ]
 
@@ -115,7 +116,9 @@ class ArmStudy(Study):
         )
 
     def _seeds(self) -> range:
-        return range(self.seed, self.seed + self.arm_sizes.seeds)
+        first = self.arm_sizes.first_seed
+        first = self.seed if first is None else first
+        return range(first, first + self.arm_sizes.seeds)
 
     def _arm_words(self, arm: str, seed: int) -> Callable[[], list[str]]:
         return lambda: [
@@ -146,7 +149,7 @@ class ArmStudy(Study):
             name="search",
             words=lambda: [
                 *self._rollout_words(policy or f"hf:{self._find_start('sft')}"),
-                *("--search", "arms", "--seed", str(self.seed)),
+                *("--search", "arms", "--seed", str(self._seeds().start)),
                 *("--seeds", str(self.arm_sizes.seeds)),
                 *(word for arm in self.sizes.arms for word in ("--strategy", arm)),
                 *self.arm_sizes.search,
