@@ -328,6 +328,22 @@ def take_over(tables: Path, lake_url: str, *words: str) -> None:
 
 
 @pytest.mark.slow
+def test_pieces_of_an_experiment_make_one_lake(
+    searched: store.Lake, lake_url: str, tmp_path: Path
+) -> None:
+    tables, url = tmp_path / "tables", str(tmp_path / "lake")
+    export(lake_url, tables)
+    line = [sys.executable, "-m", "trainers.experiments.exemplar_arms.merge", url, str(tables)]
+    attempts = searched.sql("FROM generations").arrow().num_rows
+    for new in (attempts, 0):
+        done = subprocess.run(line, check=True, capture_output=True, text=True)
+        assert done.stdout == f"{tables}: {new} new attempts\n"
+    with store.open(url) as lake:
+        for name in ("primary", "isolation"):
+            assert ask(lake, name) == ask(searched, name)
+
+
+@pytest.mark.slow
 def test_no_arm_sees_the_kernels_of_an_earlier_run_whose_verdicts_are_kept(
     searched: store.Lake, lake_url: str, server: str, empty_lake: Path, tmp_path: Path
 ) -> None:

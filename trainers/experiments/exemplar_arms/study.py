@@ -52,14 +52,19 @@ class ArmStudy(Study):
             data = self._make_dataset("sft-rows", "sft", "train", *self.sizes.rows, *_FORM)
             yield [data]
             yield [self._train("sft", self._sft_words, "sft")]
-        # Training rows leave out near copies of attempts at test tasks, so these come later.
+        trained = [
+            (arm, seed)
+            for seed in (self._seeds() if self.sizes.contrastive else ())
+            for arm in self.sizes.arms
+        ]
+        for arm, seed in trained:
+            words = self._arm_words(arm, seed)
+            yield [self._train(f"contrastive-{arm}-{seed}", words, "contrastive")]
+        # Trainings leave out near copies of attempts at test tasks, so these come later.
         if self._earlier is not None:
             yield [self._take_over(self._earlier)]
-        for seed in self._seeds() if self.sizes.contrastive else ():
-            for arm in self.sizes.arms:
-                words = self._arm_words(arm, seed)
-                yield [self._train(f"contrastive-{arm}-{seed}", words, "contrastive")]
-                yield [self._answer(arm, seed)]
+        for arm, seed in trained:
+            yield [self._answer(arm, seed)]
         if self.arm_sizes.search:
             yield [self._search()]
         yield [self._remeasure()]
