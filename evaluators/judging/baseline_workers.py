@@ -75,7 +75,11 @@ class BaselineWorkers:
     ) -> Sample:
         """Call one baseline once per slot named. Raises ReferenceFailed, LaunchBlocked."""
         variant = None if name == "eager" else name
-        return self.get_worker(name).time(slots, variant, cold=cold, manner=manner)
+        worker = self.get_worker(name)
+        sample = worker.time(slots, variant, cold=cold, manner=manner)
+        # Nobody reads them, and those of all baselines together can fill a GPU.
+        worker.release_outputs()
+        return sample
 
 
 def list_own_processes(names: Sequence[str]) -> list[str]:

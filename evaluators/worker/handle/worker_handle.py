@@ -231,12 +231,17 @@ class WorkerHandle:
             manner: How to time it (`TimedCalls`).
         """
         self._pieces.trim()
+        self.release_outputs()  # their memory serves for those of this sample
         if self.device == "cuda":
             self._inbox.restage(slots, self.device)
         sample, self._answers, self._taken = self._timed_calls.time(
             Request(slots, variant, cold=cold, copies=copies), manner
         )
         return sample
+
+    def release_outputs(self) -> None:
+        """Free the judge's copies of the last sample's outputs; `output` would read them anew."""
+        self._taken = None
 
     def outputs_overlap(self) -> bool:
         """Whether outputs of two calls of the last request share memory."""
