@@ -378,8 +378,9 @@ def test_sampling_that_is_given_up_ends_its_requests(server: ChatServer) -> None
     next(came)
     came.close()  # pyright: ignore
     asked = len(server.requests)
-    time.sleep(0.2)
-    assert asked == len(server.requests) < 50
+    time.sleep(1)  # in which nearly all others would come
+    on_their_way = 2
+    assert len(server.requests) <= asked + on_their_way < 50
 
 
 def test_the_row_of_an_endpoint() -> None:
