@@ -59,8 +59,8 @@ class Config:
     kernels: Literal["all", "cpu", "cuda", "none"] = "all"
     """Import the teacher's kernels for these devices."""
     steps: int | None = None
-    """Only tasks with this number of elementwise steps, from families whose tasks differ in it
-    (tuned_rows, tuned_columns, tuned_transpose, tuned_window)."""
+    """Only tasks with this number of elementwise steps (families tuned_rows, tuned_columns,
+    tuned_transpose and tuned_window)."""
     held_out: bool = False
     """Put the tasks into the test split, as held-out tasks of their families. Tasks that the lake
     has on another side are skipped."""

@@ -64,7 +64,7 @@ def _keep_steps(name: str, seed: int, steps: int | None) -> Iterator[Task]:
         elif task.steps is None or left_out == _MOST_DRAWS:
             raise ImportFailed(
                 f"family {name} has no tasks with --steps {steps}",
-                "Ask for another number of steps, or for families that have it (tuned_rows, …).",
+                "Give another number, or only --families whose names begin with tuned_.",
             )
         else:
             left_out += 1

@@ -38,4 +38,4 @@ class Task:
     """Sizes for a GPU: names of the text and the values that replace them."""
     kernels: tuple[Kernel, ...]
     steps: int | None = None
-    """Number of elementwise steps, where tasks of a family differ in it."""
+    """Number of elementwise steps; None in families that cannot be asked for a number of them."""

@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--device", help="where kernels are judged; cuda:0,cuda:1 …")
     parser.add_argument("--seed", type=int, default=0, help="of tasks and data")
     parser.add_argument("--seeds", type=int, help="number of seeds of each arm")
-    parser.add_argument("--first-seed", type=int, help="of each arm (default: that of --seed)")
+    parser.add_argument("--first-seed", type=int, default=0, help="first seed of each arm")
     parser.add_argument(
         "--total-s",
         type=float,

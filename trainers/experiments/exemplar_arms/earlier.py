@@ -19,14 +19,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 import store
+from store.errors import FlywheelError
+from trainers.experiments.merge import read_tables
 
-_LEFT_OUT = (
-    "lakes", "ingest_log", "catalogs", "file_checksums",  # of the other lake itself
-    "datasets", "dataset_rows", "metrics",  # of its steps, which this run does anew
-)  # fmt: skip
+_LEFT_OUT = ("datasets", "dataset_rows", "metrics")
+"""Tables of steps that this run does anew."""
 
 
 def set_apart(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
@@ -76,13 +75,11 @@ def main() -> None:
         "--where", help="SQL condition on the teacher's kernels, which are in the lake"
     )
     given = parser.parse_args()
-    tables = {
-        file.stem: pq.read_table(file)
-        for file in sorted(given.tables.glob("*.parquet"))
-        if file.stem not in _LEFT_OUT
-    }
-    if "evaluations" not in tables or "generations" not in tables:
-        sys.exit(f"{given.tables} has no tables of a run: give its folder result/tables")
+    try:
+        tables = read_tables(given.tables)
+    except FlywheelError as error:
+        sys.exit(str(error))
+    tables = {name: rows for name, rows in tables.items() if name not in _LEFT_OUT}
     with store.writer(given.lake, author="trainers exemplar_arms") as writer:
         with writer.reader() as lake:
             known = lake.sql("SELECT evaluation_id FROM evaluations").arrow()["evaluation_id"]

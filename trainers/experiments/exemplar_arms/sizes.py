@@ -17,15 +17,15 @@ class ArmSizes(Sizes):
 
     held_out_tasks: int
     """Held-out tasks of the families that train; test_tasks are those of held-out families."""
-    held_out: tuple[str, ...] = ()
+    held_out_options: tuple[str, ...] = ()
     """Options of the import of held-out tasks."""
     search: tuple[str, ...] = ()
     """Options of each search: rounds, attempts, batch; none leaves searches out."""
     workers: int = 1
     """Judges on each device."""
     seeds: int = 3
-    first_seed: int | None = None
-    """First seed of searches and of stage 3; None is the seed of tasks and data."""
+    first_seed: int = 0
+    """First seed of searches and of stage 3."""
     teacher: tuple[str, ...] = ("--where", "path LIKE '%_tuned_%'")
 
 
@@ -40,7 +40,7 @@ _MODEL = ArmSizes(
     device="cuda:0",
     train_tasks=24,
     held_out_tasks=12,
-    held_out=("--steps", "1"),
+    held_out_options=("--steps", "1"),
     test_tasks=1,
     kernels="cuda",
     teacher=("--where", "path LIKE '%/triton_tuned_%'"),

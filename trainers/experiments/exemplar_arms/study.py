@@ -84,7 +84,7 @@ class ArmStudy(Study):
         """Return the steps that make tasks: the same number for each family of a side."""
         sizes = self.arm_sizes
         held_out = tuple(f"{name}:held-out" for name in TRAIN)
-        options = ("--held-out", *sizes.held_out)
+        options = ("--held-out", *sizes.held_out_options)
         return [
             self._import_tasks("train", TRAIN, sizes.train_tasks, sizes.kernels),
             self._import_side("held-out", TRAIN, held_out, sizes.held_out_tasks, *options),
@@ -122,7 +122,6 @@ class ArmStudy(Study):
 
     def _seeds(self) -> range:
         first = self.arm_sizes.first_seed
-        first = self.seed if first is None else first
         return range(first, first + self.arm_sizes.seeds)
 
     def _arm_words(self, arm: str, seed: int) -> Callable[[], list[str]]:
