@@ -77,7 +77,7 @@ class BaselineWorkers:
         variant = None if name == "eager" else name
         worker = self.get_worker(name)
         sample = worker.time(slots, variant, cold=cold, manner=manner)
-        # Nobody reads them, and those of all baselines together can fill a GPU.
+        # They are not checked, and those of all baselines together take much memory.
         worker.release_outputs()
         return sample
 

@@ -231,7 +231,7 @@ class WorkerHandle:
             manner: How to time it (`TimedCalls`).
         """
         self._pieces.trim()
-        self.release_outputs()  # their memory serves for those of this sample
+        self.release_outputs()  # this sample's outputs can take their memory
         if self.device == "cuda":
             self._inbox.restage(slots, self.device)
         sample, self._answers, self._taken = self._timed_calls.time(
@@ -240,7 +240,7 @@ class WorkerHandle:
         return sample
 
     def release_outputs(self) -> None:
-        """Free the judge's copies of the last sample's outputs; `output` would read them anew."""
+        """Free the judge's copies of the last outputs; `output` then reads the worker's memory."""
         self._taken = None
 
     def outputs_overlap(self) -> bool:

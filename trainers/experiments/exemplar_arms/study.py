@@ -60,7 +60,7 @@ class ArmStudy(Study):
         for arm, seed in trained:
             words = self._arm_words(arm, seed)
             yield [self._train(f"contrastive-{arm}-{seed}", words, "contrastive")]
-        # Trainings leave out near copies of attempts at test tasks, so these come later.
+        # Training data leaves out near copies of attempts at test tasks; such attempts come last.
         if self._earlier is not None:
             yield [self._take_over(self._earlier)]
         for arm, seed in trained:
