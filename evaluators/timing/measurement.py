@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Sequence
 
-from evaluators.clock.rounds import EmptyRounds
+from evaluators.clock.rounds import EmptyRounds, RoundTime
 from evaluators.device.host_load import read_load
 from evaluators.judging.baseline_workers import BaselineWorkers
 from evaluators.timing.arms import SessionArm, list_arms
@@ -165,15 +165,14 @@ class Block:
             )
             loops, empty = warm.loops, warm.empty
         if manner != "end_to_end":
-            empty = empty or self._time_empty(cold=cold)
+            empty = empty or self._time_empty(self._pool.refill(), cold=cold)
             self._empty.add([one for sample in empty for one in sample.rounds])
         session = Session.of(loops or 1, self._arms, clock)
         elapsed_ns = [self._compute_elapsed_ns(EMPTY, sample) for sample in empty]
         session.warm_up_ms = [one / session.inner_loops / 1e6 for one in elapsed_ns]
         return session
 
-    def _time_empty(self, *, cold: bool) -> list[Sample]:
-        slots = self._pool.refill()
+    def _time_empty(self, slots: list[int], *, cold: bool) -> list[Sample]:
         return [self._arms[EMPTY].time(slots, cold=cold) for _ in range(EMPTY_CALLS)]
 
     def _choose_manner(self, clock: Clock) -> Manner:
@@ -213,6 +212,8 @@ class Block:
             watching = self._watch.watch(arm.worker) if self._watch else contextlib.nullcontext()
             with watching:
                 sample = arm.time(slots, cold=cold)
+            if name == "kernel":
+                self._reject_early_report(sample, slots, cold=cold)
             session.add_sample(name, position, self._compute_elapsed_ns(name, sample))
             # Drawn after the call, while the kernel's worker is frozen.
             is_drawn = is_checked or self._draw.random() < _CHECKED_SHARE
@@ -225,11 +226,15 @@ class Block:
     def _compute_elapsed_ns(self, name: str, sample: Sample) -> int:
         if not sample.rounds:
             return sample.elapsed_ns
-        has_early_report = self._is_frozen and self._empty.has_early_report(sample.rounds)
-        if name == "kernel" and has_early_report:
-            message = "a call is reported as done before the GPU can have turned to it"
-            raise Failed("rejected", "timer_mismatch", message)
         elapsed_ns = self._empty.elapsed_ns(sample.rounds)
         if name == EMPTY:
             self._empty.add(sample.rounds)
         return elapsed_ns
+
+    def _reject_early_report(self, sample: Sample, slots: list[int], *, cold: bool) -> None:
+        def time_more() -> list[RoundTime]:
+            return [one for empty in self._time_empty(slots, cold=cold) for one in empty.rounds]
+
+        if self._is_frozen and self._empty.has_early_report(sample.rounds, time_more):
+            message = "a call is reported as done before the GPU can have turned to it"
+            raise Failed("rejected", "timer_mismatch", message)

@@ -298,8 +298,24 @@ def test_work_that_is_hidden_in_the_rest_of_a_round_is_counted() -> None:
 def test_a_call_that_is_reported_before_the_gpu_can_have_turned_is_early() -> None:
     empty = EmptyRounds()
     empty.add(rounds((291, 180), (295, 180)))
-    assert not empty.has_early_report(rounds((281, 180), (300, 180)))
-    assert empty.has_early_report(rounds((300, 180), (240, 180)))
+    more: list[list[RoundTime]] = []
+
+    def time_more() -> list[RoundTime]:
+        more.append(rounds((290, 180)))
+        return more[-1]
+
+    assert not empty.has_early_report(rounds((281, 180), (300, 180)), time_more)
+    assert more == []
+    assert empty.has_early_report(rounds((300, 180), (240, 180)), time_more)
+    assert len(more) > 3
+
+
+def test_a_call_is_not_early_because_other_work_made_the_first_empty_calls_longer() -> None:
+    empty = EmptyRounds()
+    empty.add(rounds((2300, 180), (1900, 180)))
+    more = iter([rounds((1700, 180)), rounds((295, 180), (2100, 180))])
+    assert not empty.has_early_report(rounds((300, 180)), lambda: next(more))
+    assert list(more) == []
 
 
 # ---- real sessions -------------------------------------------------------------------------------
