@@ -41,6 +41,9 @@ _FEWEST_BLOCKS = 20
 _FEW_CALLS = 5
 _TRAINING_CALLS = 8
 _TRAINING_LIMIT_S = 2.0
+_TRAINING_FIRST_CALL_S = 20.0
+_TRAINING_BUILD_S = 90.0
+"""A candidate has its device while it compiles, and the other judges there wait for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +55,9 @@ class Config:
     convolutions on a GPU. fp32_strict: no TF32. allow_tf32: TF32 everywhere, with its tolerance.
     Repeat it for a verdict under each; a kernel whose answers do not change is judged once."""
     protocol: Literal["full", "training"] = "full"
-    """training: a short verdict for rewards, with at most 8 calls and 20 blocks by one clock, and
-    without robustness checks and profile. It never ranks, and the full protocol overrules it."""
+    """training: a short verdict for rewards, with at most 8 calls, 20 blocks by one clock, 20
+    seconds for the first call and 90 for a build, and without robustness checks and profile. It
+    never ranks, and the full protocol overrules it."""
     kernels: Kernels = "any"
     """custom_required: do not rank kernels that spend all of their time in library kernels."""
     calls: int = 22
@@ -162,6 +166,8 @@ def _apply_protocol(config: Config) -> Config:
         diagnosis=False,
         blocks=_FEWEST_BLOCKS,
         timing_limit_s=min(config.timing_limit_s, _TRAINING_LIMIT_S),
+        first_call_s=min(config.first_call_s, _TRAINING_FIRST_CALL_S),
+        build_s=min(config.build_s, _TRAINING_BUILD_S),
     )
 
 

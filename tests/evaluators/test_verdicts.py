@@ -123,6 +123,16 @@ def test_a_candidate_that_is_not_right_is_a_row_that_says_why(
     assert row["timings"] == []
 
 
+@pytest.mark.slow
+def test_the_protocol_for_training_does_not_wait_long_for_a_first_call(
+    judge_code: Judged, candidate: Text
+) -> None:
+    row = judge_code(candidate("while True: pass"), protocol="training", first_call_s=600.0)
+    assert (row["status"], row["reason"]) == ("timeout", "call_timeout"), row
+    # 20 s, and 50 times as long as the task takes, which is more on a busy machine.
+    assert float(row["message"].split()[-2]) < 300, row
+
+
 BROKEN = {
     "a bracket is open": ("def f(:", "syntax_error"),
     "bytes that are no Python": ("x = '\x00'", "syntax_error"),
