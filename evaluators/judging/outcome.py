@@ -59,14 +59,25 @@ class Outcome(Evidence):
         )
 
     @contextlib.contextmanager
-    def time_part(self, name: str) -> Generator[None]:
-        """Add the time of the block to a part, even if the block fails."""
+    def time_part(
+        self, name: str, lock: contextlib.AbstractContextManager[float] | None = None
+    ) -> Generator[float]:
+        """Add the time of the block to a part, even if the block fails.
+
+        Holds `lock` meanwhile, whose time of waiting counts as the part `waiting`; yields it.
+        """
         begin = time.perf_counter()
+        waited_s = 0.0
         try:
-            yield
+            with lock or contextlib.nullcontext(0.0) as waited_s:
+                yield waited_s
         finally:
-            spent = time.perf_counter() - begin
-            self.parts_s[name] = round(self.parts_s.get(name, 0.0) + spent, 4)
+            self._add(name, time.perf_counter() - begin - waited_s)
+            if waited_s:
+                self._add("waiting", waited_s)
+
+    def _add(self, part: str, seconds: float) -> None:
+        self.parts_s[part] = round(self.parts_s.get(part, 0.0) + seconds, 4)
 
 
 def build_tables(

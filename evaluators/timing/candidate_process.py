@@ -78,7 +78,7 @@ def measure_candidate(
     finally:
         with outcome.time_part("end"):
             outcome.ended = arm.end()
-    with outcome.time_part("eager_alone"), bench.lock.hold_exclusive():
+    with outcome.time_part("eager_alone", bench.lock.hold_exclusive()):
         check_eager_alone(session, baselines, sources, options.plan)
     outcome.flags |= session.flags
     prepared = [(name, seconds) for name, seconds in baselines.prepared.items() if seconds]
@@ -106,7 +106,7 @@ def _prepare(
 ) -> _Setup:
     """Start the reference and ask it the first question, which sets sizes and deadlines."""
     axes = json.loads(case.axes)
-    with outcome.time_part("reference"), bench.lock.hold_shared():
+    with outcome.time_part("reference", bench.lock.hold_shared()):
         bench.expect_candidate(case.task_code, axes, files, options.limits)
         reference = bench.open_reference(case.task_code, axes)
         reference.reset()
@@ -136,7 +136,7 @@ def _measure_worker(
 
     protocol = _judge_answers(arm, setup, case, bench, options, outcome)
     begin = time.perf_counter()
-    with outcome.time_part("baselines"), bench.lock.hold_shared():
+    with outcome.time_part("baselines", bench.lock.hold_shared()):
         baselines = bench.start_baselines(setup.task, options.baselines)
         # The bandwidth of a processor is unknown; a diagnosis counts the work there.
         floor = bench.compute_floor() if bench.device == "cuda" else Floor()
@@ -148,17 +148,17 @@ def _measure_worker(
         bench.flush,
         keeps_inputs=not setup.reference.mutates,
     )
-    with outcome.time_part("timing"), bench.lock.hold_exclusive() as waited_s:
+    with outcome.time_part("timing", bench.lock.hold_exclusive()) as waited_s:
         arm.excuse(waited_s)
         session = measure(arm, baselines, sources, options.plan)
         check_floor(session, floor)
         arm.check_clocks()
-    with outcome.time_part("robustness"), bench.lock.hold_shared() as waited_s:
+    with outcome.time_part("robustness", bench.lock.hold_shared()) as waited_s:
         arm.excuse(waited_s)
         if options.robustness and not protocol.make_robustness_calls(baselines.main):
             bench.end_baselines()
             baselines = bench.start_baselines(setup.task)
-    with outcome.time_part("diagnosis"), bench.lock.hold_shared() as waited_s:
+    with outcome.time_part("diagnosis", bench.lock.hold_shared()) as waited_s:
         arm.excuse(waited_s)
         if options.profile:
             _diagnose(arm, setup.reference, bench, session, outcome)
@@ -180,7 +180,7 @@ def _judge_answers(
         arm.load(case.path, case.entry_point, {})
         parameters = arm.construct(WEIGHT_SEED, setup.reference.arguments)
     outcome.build_s = (outcome.build_s or 0.0) + time.perf_counter() - begin
-    with outcome.time_part("verdict"), bench.lock.hold_shared() as waited_s:
+    with outcome.time_part("verdict", bench.lock.hold_shared()) as waited_s:
         arm.excuse(waited_s)
         protocol = CorrectnessProtocol(arm, setup.reference, outcome, options.policy)
         protocol.adopt_weights(parameters)

@@ -1,9 +1,9 @@
 -- One row per training or rollout run, device and baseline: the cost of its improvements.
 -- An improvement is a record of the lake (history) set by a kernel that this run wrote first. If
 -- the lake had measured nothing before, it counts only with a lower bound above 1. device_s adds up
--- the wall time of the first evaluation of each kernel that the run wrote first, on that device:
--- the cost of judging it, without evaluations that others added later. device is NULL if nothing
--- was judged.
+-- the wall time of the first evaluation of each kernel that the run wrote first, on that device,
+-- without waiting for other judges: the cost of judging it, without evaluations that others added
+-- later. device is NULL if nothing was judged.
 WITH firsts AS (
     SELECT run_steps.run_id, authors.kernel_id, authors.task_id, run_steps.step
     FROM authors
@@ -25,7 +25,9 @@ first_evaluations AS (
         firsts.run_id, devices."name" AS device, evaluations.kernel_id, evaluations.task_id,
         min({
             'created_at': evaluations.created_at, 'evaluation_id': evaluations.evaluation_id,
-            'wall_s': evaluations.wall_s
+            'wall_s':
+                evaluations.wall_s
+                - coalesce((evaluations.parts_s::JSON ->> 'waiting')::DOUBLE, 0)
         }).wall_s AS wall_s
     FROM evaluations
     INNER JOIN firsts

@@ -7,12 +7,14 @@ import os
 import select
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from evaluators.device.lock import DeviceLock
+from evaluators.judging.outcome import Outcome
 
 HOLDER = """
 import sys
@@ -145,3 +147,18 @@ def test_a_lock_of_a_judge_that_was_killed_is_released_by_the_process_that_start
     assert waiting.has_it(60)
     waiting.let_go()
     lock.close()
+
+
+def test_waiting_for_other_judges_is_a_part_of_its_own() -> None:
+    holder = Holder("shared", "gpu-a")
+    assert holder.has_it(60)
+    lock, outcome = DeviceLock.of(["gpu-a"]), Outcome()
+    threading.Timer(A_MOMENT_S, holder.let_go).start()
+    with outcome.time_part("timing", lock.hold_exclusive()) as waited_s:
+        pass
+    with outcome.time_part("timing"):
+        pass
+    lock.close()
+    assert waited_s > 0
+    assert outcome.parts_s["waiting"] == pytest.approx(waited_s, abs=1e-3)
+    assert outcome.parts_s["timing"] < waited_s

@@ -40,7 +40,9 @@ def attempt(kernel: b.Row | None, group: str, minute: float, **more: Any) -> b.R
 def make_verdict(kernel: b.Row, minute: float, speedup: float | None) -> dict[str, list[b.Row]]:
     """Return a verdict that took 4 s; with a speedup, a session of 7 blocks against eager."""
     status = "incorrect" if speedup is None else "correct"
-    made = b.evaluation(kernel, TASK, SIZES, LAPTOP, status, minute=minute, wall_s=4.0)
+    made = b.evaluation(
+        kernel, TASK, SIZES, LAPTOP, status, minute=minute, wall_s=4.5, parts_s='{"waiting": 0.5}'
+    )
     timed = [] if speedup is None else b.session(made, [1.0] * 7, eager=[speedup] * 7)
     return {"evaluations": [made], "timings": timed}
 
@@ -201,7 +203,8 @@ def test_what_an_improvement_costs(lake: store.Lake) -> None:
     assert (row["attempts"], row["kernels"], row["judged"]) == (9, 4, 3)
     # fast over seed, faster over fast; seed's own record is not of this run.
     assert (row["improvements"], row["improved_tasks"]) == (2, 1)
-    # 9 attempts of 150 tokens and 0.25 USD; three kernels of the run were judged, 4 s each.
+    # 9 attempts of 150 tokens and 0.25 USD; three kernels of the run were judged, 4 s each
+    # without waiting for other judges.
     assert (row["prompt_tokens"], row["completion_tokens"]) == (900, 450)
     assert (row["tokens_per_improvement"], row["cost_usd_per_improvement"]) == (675, 1.125)
     assert (row["device_s"], row["device_s_per_improvement"]) == (12, 6)
