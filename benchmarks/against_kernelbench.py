@@ -6,8 +6,9 @@ python benchmarks/against_kernelbench.py --lake DIR --kernelbench CHECKOUT --gpu
 DIR is a lake with imported kernels, CHECKOUT a clone of ScalingIntelligence/KernelBench. Its side
 runs `eval_kernel_against_ref` with 5 correctness and 100 timing trials in a fresh process per
 kernel, like its batch script. Our side is `evaluators run` with equal work: 5 calls, eager as the
-only baseline, 100 blocks, no robustness calls and no profile. Rounds alternate. Both sides start
-without builds: the first round includes compilation, and later rounds reuse the builds.
+only baseline, 100 blocks, no robustness calls and no profile. `--workers` judges share the GPU on
+our side, and only one of them times at a moment. Rounds alternate. Both sides start without builds:
+the first round includes compilation, and later rounds reuse the builds.
 
 `--timing-method` is KernelBench's: `cuda_event`, its default, records events around a call whose
 launches overlap with the flush of the cache; `host_time` times a call on an idle GPU. The program
@@ -138,7 +139,7 @@ def run_ours(rows: list[dict[str, Any]], given: argparse.Namespace, folder: Path
     subprocess.run(
         [
             *(sys.executable, "-m", "evaluators", "run", "--device", "cuda:0"),
-            *("--lake", str(copy), "--where", where, *EQUAL_WORK),
+            *("--lake", str(copy), "--where", where, "--workers", str(given.workers), *EQUAL_WORK),
         ],
         check=True,
         env={**os.environ, "FLYWHEEL_CACHE": str(cache)},
@@ -244,6 +245,7 @@ def main() -> None:
     parser.add_argument("--where", default="task_names.level <= 2", help="SQL: kernels to judge")
     parser.add_argument("--kernels", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=1, help="our judges on the GPU")
     parser.add_argument(
         "--timing-method",
         choices=["cuda_event", "host_time"],
