@@ -143,8 +143,9 @@ def resolve_snapshot(
         return newest
     text = str(at)
     if text.isascii() and text.isdigit():
+        # Without a parameter, for which DuckDB's client would import pandas.
         known = connection.execute(
-            f"SELECT count(*) FROM ducklake_snapshots('{name}') WHERE snapshot_id = ?", [int(text)]
+            f"SELECT count(*) FROM ducklake_snapshots('{name}') WHERE snapshot_id = {int(text)}"
         ).fetchone()
         if known is None or not known[0]:
             raise SnapshotNotFound(
