@@ -1,9 +1,9 @@
 """Runs the rooms' commands as processes, without an interpreter's start for each.
 
-A server process imports the rooms once and forks for every command: the fork runs `python -m ROOM`
-in its own folder and environment, on its own standard streams. What a command does is the same as
-when it is typed, but for the seconds of its imports. Tests of the start itself (`--help` imports no
-GPU stack) start an interpreter of their own.
+A server process imports the rooms and reads the catalog once, and forks for every command: the fork
+runs `python -m ROOM` in its own folder and environment, on its own standard streams. What a command
+does is the same as when it is typed, but for the seconds of its imports. Tests of the start itself
+(`--help` imports no GPU stack) start an interpreter of their own.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import one_thread
+
+from store.schema import catalog
 
 ROOT = Path(__file__).parent.parent
 LIBRARIES = (
@@ -140,6 +142,7 @@ def _serve() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
     for name in (*(entry.partition(":")[0] for entry in scripts.values()), *LIBRARIES):
         importlib.import_module(name)
+    catalog.load()
     one_thread.use_one_thread()
     gc.freeze()
     job = _next_job(socket.socket(fileno=int(sys.argv[1])))

@@ -24,8 +24,11 @@ example_counts.register_profiles()
 # Collecting garbage takes a fifth of the time in which pytest imports and collects the tests.
 gc.disable()
 
-LONGEST = ("test_tiny.py", "test_types.py", "test_crash.py")
-"""Files whose tests start first, so that no worker ends alone with one of them."""
+LONGEST = (
+    "test_tiny.py", "test_types.py", "test_crash.py", "test_pool.py", "test_mcp_submissions.py",
+)  # fmt: skip
+"""Files whose tests start first, so that no worker ends alone with one of them. The last tests are
+distributed one by one, and each worker would start the judges that the tests of a file share."""
 TRAINERS = "trainers"
 """Folder of the tests and doctests that come next. One worker runs most of them, and the others,
 which take tests from the end of its list, need not import TRL."""

@@ -304,7 +304,7 @@ def run_command(
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.repeats(run=8)
+@pytest.mark.repeats(run=5)
 @pytest.mark.parametrize(
     ("name", "commands_of"),
     [

@@ -10,6 +10,7 @@ import pytest
 from example_counts import is_thorough
 
 from evaluators.device import cache_flush
+from evaluators.device.placement import count_threads
 from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
@@ -130,17 +131,17 @@ def _flush_little() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def bench() -> Iterator[Bench]:
-    """Return a bench on the processor."""
-    with Bench("cpu") as opened:
-        yield opened
+def template() -> Iterator[Template]:
+    """Return a template of fork servers; the bench has the same, for one import of torch."""
+    with Template(count_threads()) as started:
+        yield started
 
 
 @pytest.fixture(scope="session")
-def template() -> Iterator[Template]:
-    """Return a template of fork servers."""
-    with Template(1) as started:
-        yield started
+def bench(template: Template) -> Iterator[Bench]:
+    """Return a bench on the processor."""
+    with Bench("cpu", template=template) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

@@ -215,7 +215,7 @@ HONEST = {
 }
 
 
-@pytest.mark.repeats(run=7)
+@pytest.mark.repeats(run=5)
 @pytest.mark.parametrize("name", HONEST)
 def test_honest_kernels_are_correct(name: str, check_code: Checked) -> None:
     task, code, flags = HONEST[name]
@@ -655,7 +655,7 @@ SAME_FUNCTION = {
 """Task, candidate, and whether the candidate is the function that the task's module is."""
 
 
-@pytest.mark.repeats(run=5)
+@pytest.mark.repeats(run=3)
 @pytest.mark.parametrize("name", SAME_FUNCTION)
 def test_a_kernel_is_the_same_function_or_not(name: str, check_code: Checked) -> None:
     task, code, equivalent = SAME_FUNCTION[name]

@@ -224,6 +224,7 @@ def count_pending(url: str) -> dict[bool, int]:
         }
 
 
+@pytest.mark.slow
 def test_check_judges_a_file_with_the_evaluator(
     line_length: Path,
     tmp_path: Path,

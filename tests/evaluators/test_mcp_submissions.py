@@ -281,6 +281,7 @@ def test_a_scripted_agent_improves_a_starter_kernel_step_by_step(folder: Path) -
     assert len(re.findall(r"^  \w{12} from \w{12}: ", ran.stdout, re.MULTILINE)) == 3
 
 
+@pytest.mark.slow
 def test_a_device_that_is_not_there_is_an_answer(folder: Path) -> None:
     async def run() -> str:
         async with (

@@ -89,6 +89,7 @@ def test_flags_that_change_nothing_are_judged_once(judge_by: Judge, right_candid
     assert select_verdict(second) == select_verdict(first) == select_verdict(apart)
 
 
+@pytest.mark.slow
 def test_policies_with_other_tolerances_are_judged_each(
     judge_by: Judge, right_candidate: str
 ) -> None:
@@ -97,6 +98,7 @@ def test_policies_with_other_tolerances_are_judged_each(
     assert "timing" in list_parts(judge_by(DEFAULT, right_candidate)), "the newest is by allow_tf32"
 
 
+@pytest.mark.slow
 def test_other_bits_are_judged_again(judge_by: Judge, candidate: Callable[[str], str]) -> None:
     differs = (
         "import os\nnoise = 1 + os.urandom(1)[0] * 1e-7\nreturn (x @ self.weight).relu() * noise"

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NoReturn
 
 import commands
 import pytest
+from lake_places import LakePlaces
 
 import store
 from evaluators import judge
@@ -112,9 +113,10 @@ def task_rows(code: str, name: str, suite: str = "starter") -> dict[str, list[di
     }
 
 
-@pytest.fixture
-def lake_with_kernels(lake_url: str) -> str:
-    """Return a lake with two tasks of two suites and kernels of each language."""
+@pytest.fixture(scope="module")
+def prepared_url(places: LakePlaces, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the URL of a lake with two tasks of two suites and kernels of each language."""
+    url = places.choose_url(tmp_path_factory.mktemp("prepared") / "lake")
     ours, theirs = task_rows(TASK, "twice"), task_rows(TASK + "# other\n", "other", "imported")
     task_id, other_id = ours["tasks"][0]["task_id"], theirs["tasks"][0]["task_id"]
     several = [
@@ -132,8 +134,15 @@ def lake_with_kernels(lake_url: str) -> str:
     for tables in (ours, theirs, *several):
         for table, rows in tables.items():
             together.setdefault(table, []).extend(rows)
-    with store.writer(lake_url, author="tests") as writer:
+    with store.writer(url, author="tests") as writer:
         writer.append(together, "rows")
+    return url
+
+
+@pytest.fixture
+def lake_with_kernels(places: LakePlaces, lake_url: str, prepared_url: str) -> str:
+    """Return a copy of that lake."""
+    places.copy(prepared_url, lake_url)
     return lake_url
 
 
@@ -341,7 +350,7 @@ def evaluators(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.clock
-def test_a_run_stores_verdicts_and_raw_samples_and_ends_when_nothing_is_left(
+def test_a_run_stores_verdicts_and_raw_samples_and_leaves_nothing_pending(
     lake_with_kernels: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--device", "cpu", "--lake", lake_with_kernels, "--timing-s", "0.1"]
@@ -377,7 +386,15 @@ def test_a_run_stores_verdicts_and_raw_samples_and_ends_when_nothing_is_left(
         assert page.sections["Analyses"]["bottleneck"].to_pylist() == [why["bottleneck"]]
         show.print_page(page, "table")
         assert f"Bottleneck: {why['bottleneck']}." in capsys.readouterr().out
-    again = evaluators("run", *options, "--where", "path IN ('right.py', 'wrong.py')")
+        [device] = lake.sql("FROM devices").rows()
+    assert list_pending(lake_with_kernels, device, where="path IN ('right.py', 'wrong.py')") == []
+
+
+@pytest.mark.slow
+def test_a_run_ends_when_nothing_is_left(lake_with_kernels: str) -> None:
+    options = ["--device", "cpu", "--lake", lake_with_kernels, "--where", "path = 'wrong.py'"]
+    assert evaluators("run", *options).stdout.startswith("evaluations +1 ")
+    again = evaluators("run", *options)
     assert again.returncode == 0, again.stderr
     assert again.stdout.startswith("0 pending on ")
 

@@ -101,6 +101,7 @@ REPEATED = {
     "an error without a text",
     "leaves at once",
     "aborts",
+    "loops",
 }
 """Candidates whose reason another candidate of `make test` gets as well."""
 

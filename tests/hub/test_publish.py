@@ -364,6 +364,7 @@ def test_a_dry_run_lists_files_first_and_sums_the_card_up(
     assert server.repos == {}
 
 
+@pytest.mark.slow
 def test_a_dry_run_prints_the_card(rich_url: str, server: HubServer, tmp_path: Path) -> None:
     environment = os.environ | {"HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "home")}
     words = ["store", "--lake", rich_url, "publish", REPO, "--tag", "v1", "--tables", "policies"]

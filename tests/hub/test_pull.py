@@ -157,6 +157,7 @@ ELSEWHERE = {
 """Where each of two lakes says the same rows are from."""
 
 
+@pytest.mark.slow
 def test_where_a_row_was_recorded_is_no_conflict(
     published_files: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path
 ) -> None:

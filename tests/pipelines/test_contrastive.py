@@ -462,6 +462,7 @@ def test_explain_takes_the_names_that_store_show_takes(lake, known_ids: Known, f
     assert find_task(lake, wanted)[0] == known_ids.relu
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("strategy", ["bucket", "top"])
 def test_prompts_from_cached_views_are_those_from_the_tables(

@@ -147,6 +147,7 @@ def test_a_load_that_fails_late_leaves_nothing(writer: store.Writer, place: int)
     _loads_afterwards(writer)
 
 
+@pytest.mark.slow
 def test_the_memory_of_a_load_does_not_grow_with_its_rows(writer: store.Writer) -> None:
     """References of earlier chunks are let go, though the transaction is the same."""
     kernels = [builders.kernel(code=f"n = {n}\n") for n in range(CHUNK)]

@@ -143,6 +143,7 @@ def test_later_rows_that_break_a_rule_are_found(
     assert _find(location, full=True) == found
 
 
+@pytest.mark.slow
 def test_compaction_and_expiry_leave_a_lake_that_is_checked(
     location: Location, writer: store.Writer
 ) -> None:

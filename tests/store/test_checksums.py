@@ -159,6 +159,7 @@ def test_a_lake_of_before_says_that_nothing_was_recorded_until_it_is_compacted(
     assert all(one.sha256 for one in checksums.list_files(writer.location))
 
 
+@pytest.mark.slow
 def test_a_lake_without_the_table_is_checked_and_compacted(
     writer: store.Writer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -224,6 +225,7 @@ def test_damaged_files_are_not_merged_or_published_as_good_ones(writer: store.Wr
     assert len(checksums.list_files(writer.location)) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 def test_a_backup_has_the_checksums_and_takes_no_damaged_file(
     writer: store.Writer, tmp_path: Path

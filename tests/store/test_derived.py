@@ -282,6 +282,7 @@ def test_a_file_that_lies_is_found(lake_url: str, history: History) -> None:
     assert answers(lake_url) == ask_tables(lake_url)
 
 
+@pytest.mark.slow
 def test_a_file_that_is_cut_short_is_made_anew(lake_url: str, history: History) -> None:
     for file in Location.of(lake_url).derived.glob("*.parquet"):
         file.write_bytes(file.read_bytes()[:-20])
@@ -291,6 +292,7 @@ def test_a_file_that_is_cut_short_is_made_anew(lake_url: str, history: History) 
     assert files(lake_url) == before
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 def test_a_lake_put_back_to_a_backup_uses_nothing_of_the_time_after_it(
     lake_url: str, history: History, tmp_path: Path

@@ -75,6 +75,7 @@ def test_the_rows_of_the_h200_hold_no_texts_and_name_their_sources() -> None:
     assert findings["quote"].null_count == findings.num_rows > 0
 
 
+@pytest.mark.slow
 def test_a_task_is_shown_by_its_name(suite_lake: str, capsys: pytest.CaptureFixture[str]) -> None:
     import_folder(suite_lake, starter.MEASURED)
     with store.open(suite_lake) as lake:

@@ -109,6 +109,7 @@ def test_a_changed_or_missing_file_in_the_bucket_is_named(url: str, storage: Obj
         maintenance.compact(location)
 
 
+@pytest.mark.slow
 def test_files_that_a_killed_commit_left_are_listed_and_the_marker_is_not(
     url: str, storage: ObjectStorage
 ) -> None:

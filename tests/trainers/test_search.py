@@ -283,6 +283,7 @@ def test_arms_start_from_the_same_answers_where_nothing_is_measured(lake: str) -
     assert by_arm[0] == by_arm[1]
 
 
+@pytest.mark.slow
 def test_no_round_begins_after_the_budget(lake: str) -> None:
     first = search(lake, Climber(), "bucket", attempts=4, rounds=2, budget_s=1e-6)
     assert {row["step"] for row in attempts_of(lake)} == {1}
@@ -317,6 +318,7 @@ def test_attempts_that_cannot_be_divided_are_refused(lake: str) -> None:
         Search(rounds=0)
 
 
+@pytest.mark.slow
 def test_several_seeds_are_searched_side_by_side_as_they_are_one_by_one(lake: str) -> None:
     search(lake, Climber(), "bucket", "none")
     alone = attempts_of(lake)
@@ -335,6 +337,7 @@ def test_several_seeds_are_searched_side_by_side_as_they_are_one_by_one(lake: st
         search(lake, Climber(), "bucket", seed=None, seeds=2)
 
 
+@pytest.mark.slow
 def test_the_progress_counts_the_attempts_of_all_missing_rounds(lake: str) -> None:
     counted: list[tuple[int, int, str]] = []
     search(lake, Climber(), "bucket", told=lambda *one: counted.append(one))

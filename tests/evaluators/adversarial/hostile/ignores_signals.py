@@ -4,7 +4,7 @@
 # device: cpu
 # class: F1
 # expect: timeout/call_timeout
-# config: first_call_s=2
+# config: first_call_s=1
 
 import signal
 

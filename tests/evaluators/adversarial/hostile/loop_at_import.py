@@ -4,7 +4,7 @@
 # device: cpu
 # class: F1
 # expect: timeout/import_timeout
-# config: import_s=2
+# config: import_s=1
 
 import torch
 
