@@ -72,7 +72,6 @@ def case(task: str, code: str) -> dict[str, object]:
     }
 
 
-@pytest.mark.slow
 def test_a_judge_that_is_ended_by_a_signal_is_said_to_be(
     host: JudgeProcess, task: str, right_candidate: str
 ) -> None:

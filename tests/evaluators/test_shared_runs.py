@@ -83,7 +83,6 @@ def test_what_another_run_holds_is_left_to_it_until_it_ends(lake: str) -> None:
     assert count_verdicts(lake) == [1] * (KERNELS - 4)
 
 
-@pytest.mark.slow
 def test_a_killed_run_holds_nothing_and_loses_nothing(lake: str, tmp_path: Path) -> None:
     spool = store.Location.of(lake).spool
     first = subprocess.Popen(

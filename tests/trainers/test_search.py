@@ -283,7 +283,6 @@ def test_arms_start_from_the_same_answers_where_nothing_is_measured(lake: str) -
     assert by_arm[0] == by_arm[1]
 
 
-@pytest.mark.slow
 def test_no_round_begins_after_the_budget(lake: str) -> None:
     first = search(lake, Climber(), "bucket", attempts=4, rounds=2, budget_s=1e-6)
     assert {row["step"] for row in attempts_of(lake)} == {1}
