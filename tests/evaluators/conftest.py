@@ -10,6 +10,7 @@ import pytest
 from example_counts import is_thorough
 
 from evaluators.device import cache_flush
+from evaluators.device.lock import DeviceLock
 from evaluators.device.placement import count_threads
 from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
@@ -141,6 +142,17 @@ def template() -> Iterator[Template]:
 def bench(template: Template) -> Iterator[Bench]:
     """Return a bench on the processor."""
     with Bench("cpu", template=template) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def gpu_bench() -> Iterator[Bench]:
+    """Return a bench on the first GPU, which takes turns with other processes; skip without one."""
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    with Bench("cuda", lock=DeviceLock.of(["gpu-0"])) as opened:
         yield opened
 
 

@@ -157,19 +157,13 @@ def parameters() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def bench_of(bench: Bench) -> Iterator[Callable[[str], Bench]]:
+def bench_of(request: pytest.FixtureRequest) -> Callable[[str], Bench]:
     """Return a function from a device to its bench."""
-    opened = {"cpu": bench}
 
     def of(device: str) -> Bench:
-        if device not in opened:
-            opened[device] = Bench(device)
-        return opened[device]
+        return request.getfixturevalue({"cpu": "bench", "cuda": "gpu_bench"}[device])
 
-    yield of
-    for device, one in opened.items():
-        if device != "cpu":
-            one.close()
+    return of
 
 
 @pytest.fixture(scope="module")

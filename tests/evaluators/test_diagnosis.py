@@ -380,10 +380,9 @@ def test_a_process_that_does_not_end_is_ended() -> None:
 @pytest.mark.skipif(
     not torch.cuda.is_available() or shutil.which("ncu") is None, reason="needs a GPU and ncu"
 )
-def test_nsight_compute_sees_a_kernel(task: str, right_candidate: str) -> None:
+def test_nsight_compute_sees_a_kernel(gpu_bench: Bench, task: str, right_candidate: str) -> None:
     case = Case(kernel_id="k", task_id="t", workload_id="w", code=right_candidate, task_code=task)
-    with Bench("cuda") as gpu:
-        [row] = nvidia_tools.run_tool(case, gpu, "ncu")["analyses"]
+    [row] = nvidia_tools.run_tool(case, gpu_bench, "ncu")["analyses"]
     assert row["author"].startswith("ncu 20")
 
 
@@ -391,7 +390,8 @@ def test_nsight_compute_sees_a_kernel(task: str, right_candidate: str) -> None:
     not torch.cuda.is_available() or shutil.which("compute-sanitizer") is None,
     reason="needs a GPU and compute-sanitizer",
 )
-def test_compute_sanitizer_has_no_complaint_about_torch(task: str, right_candidate: str) -> None:
+def test_compute_sanitizer_has_no_complaint_about_torch(
+    gpu_bench: Bench, task: str, right_candidate: str
+) -> None:
     case = Case(kernel_id="k", task_id="t", workload_id="w", code=right_candidate, task_code=task)
-    with Bench("cuda") as gpu:
-        assert nvidia_tools.run_tool(case, gpu, "sanitizer")["findings"] == []
+    assert nvidia_tools.run_tool(case, gpu_bench, "sanitizer")["findings"] == []

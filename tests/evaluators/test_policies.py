@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
 
 from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
@@ -127,15 +126,6 @@ def test_a_failure_is_judged_again(judge_by: Judge, candidate: Callable[[str], s
         ("incorrect", STRICT),
     ]
     assert rows[0]["seeds"] != rows[1]["seeds"]
-
-
-@pytest.fixture
-def gpu_bench() -> Iterator[Bench]:
-    """Return a bench on the GPU; skip where there is none."""
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
-    with Bench("cuda") as opened:
-        yield opened
 
 
 @pytest.mark.gpu

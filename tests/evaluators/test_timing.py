@@ -587,16 +587,13 @@ def test_a_report_has_a_line_for_every_baseline_and_marks_the_best() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.clock
-def test_all_five_baselines_on_a_gpu(right_candidate: str, task: str) -> None:
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
+def test_all_five_baselines_on_a_gpu(gpu_bench: Bench, right_candidate: str, task: str) -> None:
     case = Case(kernel_id="k", task_id="t", workload_id="w", code=right_candidate, task_code=task)
-    with Bench("cuda") as gpu:
-        tables = judge(case, gpu, Config())
-        [evaluation] = tables["evaluations"]
-        assert evaluation["status"] == "correct", evaluation
-        assert gpu.unavailable == {}
-        assert gpu.clocks.read_bandwidth() is not None
+    tables = judge(case, gpu_bench, Config())
+    [evaluation] = tables["evaluations"]
+    assert evaluation["status"] == "correct", evaluation
+    assert gpu_bench.unavailable == {}
+    assert gpu_bench.clocks.read_bandwidth() is not None
     for clock in CLOCKS["cuda"]:
         timed = [row for row in tables["timings"] if row["clock"] == clock]
         assert {row["arm"] for row in timed} == {"kernel", *BASELINES}
@@ -606,9 +603,7 @@ def test_all_five_baselines_on_a_gpu(right_candidate: str, task: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.clock
-def test_a_large_elementwise_kernel_is_above_the_floor_of_its_gpu() -> None:
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
+def test_a_large_elementwise_kernel_is_above_the_floor_of_its_gpu(gpu_bench: Bench) -> None:
     text = (
         "import torch\nclass {name}(torch.nn.Module):\n    def forward(self, x): return x.exp()\n"
         "def get_inputs(): return [torch.randn(1 << 28)]\ndef get_init_inputs(): return []\n"
@@ -620,9 +615,8 @@ def test_a_large_elementwise_kernel_is_above_the_floor_of_its_gpu() -> None:
         code=text.format(name="ModelNew"),
         task_code=text.format(name="Model"),
     )
-    with Bench("cuda") as gpu:
-        tables = judge(case, gpu, Config(baselines=("eager",)))
-        memory_ms = gpu.compute_floor().memory_ms
+    tables = judge(case, gpu_bench, Config(baselines=("eager",)))
+    memory_ms = gpu_bench.compute_floor().memory_ms
     [evaluation] = tables["evaluations"]
     assert evaluation["status"] == "correct", evaluation
     kernel_ms = sorted(tables["timings"][0]["samples_ms"])[10]

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from evaluators.judge import Config, judge
+from evaluators.judging.bench import Bench
+from evaluators.judging.case import Case
 from store.schema.baselines import Baseline
 
 Judged = Callable[..., dict[str, Any]]
@@ -450,19 +453,10 @@ def test_a_file_outside_the_folder_is_refused(bench: Any, right_candidate: str) 
 @pytest.mark.gpu
 @pytest.mark.parametrize("baselines", [None, ("eager",)])
 def test_a_right_candidate_is_correct_on_a_gpu(
-    right_candidate: str, task: str, baselines: tuple[Baseline, ...] | None
+    gpu_bench: Bench, right_candidate: str, task: str, baselines: tuple[Baseline, ...] | None
 ) -> None:
-    import torch
-
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
-    from evaluators.judge import Config, judge
-    from evaluators.judging.bench import Bench
-    from evaluators.judging.case import Case
-
     case = Case(kernel_id="k", task_id="t", workload_id="w", code=right_candidate, task_code=task)
-    with Bench("cuda") as gpu:
-        tables = judge(case, gpu, Config(baselines=baselines))
+    tables = judge(case, gpu_bench, Config(baselines=baselines))
     [evaluation] = tables["evaluations"]
     assert evaluation["status"] == "correct", tables
     assert "timed_end_to_end" not in evaluation["flags"]  # nothing here waits for the GPU
