@@ -27,7 +27,9 @@ first_evaluations AS (
             'created_at': evaluations.created_at, 'evaluation_id': evaluations.evaluation_id,
             'wall_s':
                 evaluations.wall_s
-                - coalesce((evaluations.parts_s::JSON ->> 'waiting')::DOUBLE, 0)
+                - coalesce(
+                    try_cast(try_cast(evaluations.parts_s AS JSON) ->> 'waiting' AS DOUBLE), 0
+                )
         }).wall_s AS wall_s
     FROM evaluations
     INNER JOIN firsts
