@@ -43,7 +43,7 @@ _TRAINING_CALLS = 8
 _TRAINING_LIMIT_S = 2.0
 _TRAINING_FIRST_CALL_S = 20.0
 _TRAINING_BUILD_S = 90.0
-"""A candidate has its device while it compiles, and the other judges there wait for it."""
+"""While a candidate compiles, the other judges of its device wait."""
 
 
 @dataclass(frozen=True, kw_only=True)

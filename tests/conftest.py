@@ -27,8 +27,8 @@ gc.disable()
 LONGEST = (
     "test_tiny.py", "test_types.py", "test_crash.py", "test_pool.py", "test_mcp_submissions.py",
 )  # fmt: skip
-"""Files whose tests start first, so that no worker ends alone with one of them. The last tests are
-distributed one by one, and each worker would start the judges that the tests of a file share."""
+"""Files whose tests start first: long ones, so that no worker ends alone with one of them, and those
+whose tests share judges, so that one worker runs them all and no other starts the judges again."""
 TRAINERS = "trainers"
 """Folder of the tests and doctests that come next. One worker runs most of them, and the others,
 which take tests from the end of its list, need not import TRL."""

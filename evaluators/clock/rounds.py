@@ -26,6 +26,7 @@ _SPIN_S = 0.002
 _POLL_S = 0.0002
 _SOONEST = 0.9
 _TRIALS = 8
+"""How often further empty rounds are timed before a call counts as early."""
 
 
 class Unfinished(Exception):
@@ -85,7 +86,7 @@ class EmptyRounds:
 
         No honest call is faster than an empty one: such a report was written before the gate
         opened. Other work on the GPU makes empty calls longer, so an honest call can be faster than
-        a few of them. Where one seems to be, `time_more` times further empty rounds, several times.
+        the first of them. Before a call counts as early, `time_more` times further empty rounds.
         """
         for trials_left in reversed(range(_TRIALS + 1)):
             if all(one.call_ns >= _SOONEST * self._least_call_ns for one in rounds):

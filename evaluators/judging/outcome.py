@@ -64,7 +64,9 @@ class Outcome(Evidence):
     ) -> Generator[float]:
         """Add the time of the block to a part, even if the block fails.
 
-        Holds `lock` meanwhile, whose time of waiting counts as the part `waiting`; yields it.
+        lock: To hold during the block. The wait for it counts as the part `waiting`.
+
+        Yields the seconds of that wait.
         """
         begin = time.perf_counter()
         waited_s = 0.0

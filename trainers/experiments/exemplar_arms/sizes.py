@@ -29,7 +29,7 @@ class ArmSizes(Sizes):
     teacher: tuple[str, ...] = ("--where", "path LIKE '%_tuned_%'")
 
 
-# Some settings of the knobs take Triton minutes to compile, and all judges of a GPU wait for that.
+# With some settings of the knobs, Triton compiles for minutes, and all judges of the GPU wait.
 _CHEAP = (
     "calls=4", "robustness=false", "diagnosis=false", "timing_s=0.2", "timing_limit_s=1.5",
     "baselines=eager", "first_call_s=20", "build_s=40",
