@@ -27,8 +27,8 @@ gc.disable()
 LONGEST = (
     "test_tiny.py", "test_types.py", "test_crash.py", "test_pool.py", "test_mcp_submissions.py",
 )  # fmt: skip
-"""Files whose tests start first: long ones, so that no worker ends alone with one of them, and those
-whose tests share judges, so that one worker runs them all and no other starts the judges again."""
+"""Files whose tests start first: long ones, so that no worker ends alone with one of them, and
+files whose tests share judges, so that one worker runs them all and no other starts such judges."""
 TRAINERS = "trainers"
 """Folder of the tests and doctests that come next. One worker runs most of them, and the others,
 which take tests from the end of its list, need not import TRL."""
