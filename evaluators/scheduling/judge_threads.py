@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -74,7 +74,7 @@ def judge_cases(
     judges: Sequence[Judge],
     builders: Sequence[Compiler],
     settle: Settle | None = None,
-) -> Iterator[JudgedCase]:
+) -> Generator[JudgedCase]:
     """Judge cases and yield their results in the order in which they are finished.
 
     A case whose judge process is lost is tried once more with a new process. A device that fails

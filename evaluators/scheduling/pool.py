@@ -14,7 +14,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -26,13 +26,12 @@ from evaluators.scheduling.cases import choose_leaders, read_cases
 from evaluators.scheduling.judge_threads import Case, judge_cases
 from evaluators.scheduling.run import append_result, open_judges, start_run
 from store import read_sql
-from store.errors import FlywheelError, UnknownName
+from store.errors import EvaluatorError, FlywheelError, UnknownName
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger(__name__)
-
 _TRIES = 2
 
 Pair: TypeAlias = tuple[str, str]
@@ -158,6 +157,7 @@ class Pool(Requests):
         self._name = evaluator
         self._remeasure = remeasure
         super().__init__()
+        self._closing = threading.Event()
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -189,6 +189,8 @@ class Pool(Requests):
         return self
 
     def __exit__(self, *_: object) -> None:
+        """End the judges. A batch that is being judged ends with the next verdict."""
+        self._closing.set()
         self._stack.close()
 
     @property
@@ -231,14 +233,17 @@ class Pool(Requests):
         for _ in range(_TRIES):
             left: list[Case] = []
             settle = contract.find_settle(self._evaluator)
-            for result in judge_cases([cases], self._judges, self._builders, settle):
-                tables = append_result(self._writer, self._evaluator, self.run_id, result)
-                evaluation = tables["evaluations"][0]
-                if evaluation["status"] == "evaluator_error":
-                    faults[_pair(result.case)] = evaluation
-                    left.append({**result.case, "earlier": result.case["earlier"] + 1})
-                else:
-                    faults.pop(_pair(result.case), None)
+            with closing(judge_cases([cases], self._judges, self._builders, settle)) as judged:
+                for result in judged:
+                    tables = append_result(self._writer, self._evaluator, self.run_id, result)
+                    evaluation = tables["evaluations"][0]
+                    if evaluation["status"] == "evaluator_error":
+                        faults[_pair(result.case)] = evaluation
+                        left.append({**result.case, "earlier": result.case["earlier"] + 1})
+                    else:
+                        faults.pop(_pair(result.case), None)
+                    if self._closing.is_set():
+                        raise EvaluatorError("the pool was closed while it judged")
             cases = left
             if not cases:
                 break
@@ -321,8 +326,7 @@ def make_verdict(
         fault: The evaluation that says why the evaluator failed, where it has no verdict.
         fresh: Whether this request judged the kernel.
 
-    Raises:
-        FlywheelError: there is neither a verdict nor a fault.
+    Raises FlywheelError where there is neither a verdict nor a fault.
     """
     ids = {name: row[name] for name in ("kernel_id", "task_id", "workload_id")}
     if row["evaluation_id"] is None:

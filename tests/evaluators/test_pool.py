@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import slow_evaluator
 
 import store
 from evaluators.judge import VERSION, Config
+from evaluators.scheduling import contract
 from evaluators.scheduling.pool import Pool
 from store.errors import LakeNotFound, UnknownName
 
@@ -135,6 +139,28 @@ def test_a_fault_of_ours_is_tried_again_and_reported_apart(
     assert (verdict.status, verdict.reason) == ("evaluator_error", "reference_failed")
     assert "no reference" in caplog.text
     assert count(lake_url, "evaluations", f"task_id = '{BROKEN_ID}'") == 2
+
+
+def test_an_interrupt_ends_a_batch_with_the_next_verdict(
+    empty_lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = str(tmp_path / "lake")
+    shutil.copytree(empty_lake, url)
+    monkeypatch.chdir(tmp_path)
+    slow_evaluator.write(tmp_path)
+    slow_evaluator.append_kernels(url)
+    with store.open(url) as lake:
+        rows = lake.sql("SELECT kernel_id, task_id FROM generations").rows()
+    slow = contract.load("slow").Config(seconds=2)
+    interrupt = threading.Timer(0.5, signal.pthread_kill, [threading.get_ident(), signal.SIGINT])
+    pairs = [(row["kernel_id"], row["task_id"]) for row in rows]
+    with Pool(url, "cpu", slow, evaluator="slow") as pool:
+        interrupt.start()
+        with pytest.raises(KeyboardInterrupt):
+            pool.judge(pairs)
+    with store.writer(url, author="tests") as writer:
+        writer.flush()
+    assert 0 < len(slow_evaluator.count_verdicts(url)) < slow_evaluator.KERNELS
 
 
 def test_what_is_not_in_the_lake_is_refused(pool: Pool, lake_url: str, tmp_path: Path) -> None:
