@@ -111,7 +111,7 @@ def run(job: Job, config: Config) -> str:
             }
         )
         parent = ranks.run_on_main(lambda: running.base(base, model))
-        pool = _open_pool(stack, job, place, judge)
+        pool = _open_pool(stack, job, place, judge, config.workers)
         draw = _make_draw(config, pool)
         start = base
         if config.overfit:
@@ -125,11 +125,14 @@ def run(job: Job, config: Config) -> str:
     return fitted + f", snapshot {snapshot})"
 
 
-def _open_pool(stack: ExitStack, job: Job, place: str, judge: Judge) -> Pool | RemotePool | None:
+def _open_pool(
+    stack: ExitStack, job: Job, place: str, judge: Judge, workers: int
+) -> Pool | RemotePool | None:
     """Open the judges on rank 0; an error there ends every rank."""
 
     def open_pool() -> None:
-        made.append(stack.enter_context(judging.make_pool(job.lake_url, place, judge)))
+        pool = judging.make_pool(job.lake_url, place, judge, workers)
+        made.append(stack.enter_context(pool))
 
     made: list[Pool | RemotePool] = []
     ranks.run_on_main(open_pool)

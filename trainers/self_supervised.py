@@ -251,7 +251,7 @@ class _Rounds:
             seed=config.seed,
         )
         place = judging.choose_places(config.device, config.judge)
-        with judging.make_pool(run.job.lake_url, place, self._judge) as pool:
+        with judging.make_pool(run.job.lake_url, place, self._judge, config.workers) as pool:
             waves.run_rollout(
                 run.job.lake_url,
                 [policy],

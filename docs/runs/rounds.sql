@@ -1,7 +1,8 @@
 -- Results of single attempts, by side, arm and round: scored is the share of answers whose kernel has a
 -- speedup (it is correct, and a session is quiet), geomean the geometric mean of the speedups over the
--- best baseline (an answer without a speedup, or with one below 1, counts as 1), and near_best the
--- share of answers within 5 % of the fastest kernel that any arm found for the task. Prompts show
+-- best baseline (an answer without a speedup, or with one below 1, counts as 1), near_best the share
+-- of answers within 5 % of the fastest kernel that any arm found for the task, and gains the share
+-- that is over 2 % faster than the best of the rounds before with the same seed and task. Prompts show
 -- kernels from round 2 on, except those of arm none. Speedups are those of the newest sessions, as
 -- prompts show them.
 WITH attempts AS (
@@ -11,7 +12,8 @@ WITH attempts AS (
             WHEN ends_with(task_names.family, ':held-out') THEN 'held-out tasks'
             ELSE 'held-out families'
         END AS side,
-        generations.step AS round, generations.task_id, generations.kernel_id
+        generations.namespace, generations.step AS round, generations.task_id,
+        generations.kernel_id
     FROM generations
     INNER JOIN task_names ON task_names.task_id = generations.task_id
     WHERE starts_with(generations.namespace, 'arms/')
@@ -23,8 +25,12 @@ speeds AS (
 ),
 timed AS (
     SELECT
-        attempts.*, speeds.speedup,
-        max(speeds.speedup) OVER (PARTITION BY attempts.task_id) AS best
+        attempts.*, greatest(coalesce(speeds.speedup, 1), 1) AS counted, speeds.speedup,
+        max(speeds.speedup) OVER (PARTITION BY attempts.task_id) AS best,
+        max(speeds.speedup) OVER (
+            PARTITION BY attempts.namespace, attempts.task_id
+            ORDER BY attempts.round RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS best_before
     FROM attempts
     LEFT JOIN speeds
         ON speeds.kernel_id = attempts.kernel_id AND speeds.task_id = attempts.task_id
@@ -34,8 +40,9 @@ SELECT
     count(DISTINCT task_id) AS tasks,
     count(*) AS attempts,
     round(avg(CAST(speedup IS NOT NULL AS INTEGER)), 4) AS scored,
-    round(exp(avg(ln(greatest(coalesce(speedup, 1), 1)))), 4) AS geomean,
-    round(avg(CAST(coalesce(speedup >= best / 1.05, false) AS INTEGER)), 4) AS near_best
+    round(exp(avg(ln(counted))), 4) AS geomean,
+    round(avg(CAST(coalesce(speedup >= best / 1.05, false) AS INTEGER)), 4) AS near_best,
+    round(avg(CAST(counted > 1.02 * greatest(coalesce(best_before, 1), 1) AS INTEGER)), 4) AS gains
 FROM timed
 GROUP BY side, arm, round
 ORDER BY side, round, arm

@@ -184,12 +184,13 @@ class Pool(Requests):
             devices = list(self._devices.values())
             self.run_id = start_run(self._writer, self._evaluator, devices, options, origin)
             """Run that all of the pool's rows belong to."""
+            stack.callback(self._writer.flush)
             self._worker = stack.enter_context(ThreadPoolExecutor(1, "evaluators-pool"))
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the judges. A batch that is being judged ends with the next verdict."""
+        """Commit all rows and end the judges. A batch being judged ends with the next verdict."""
         self._closing.set()
         self._stack.close()
 
@@ -205,9 +206,8 @@ class Pool(Requests):
         with self._writer.reader() as lake:
             verdicts = self._select_verdicts(lake, wanted)
             rows = verdicts.to_pylist()
-            known = [row["evaluation_id"] is not None and not self._remeasure for row in rows]
-            unknown = verdicts.filter([not is_known for is_known in known])
-            cases = list(read_cases(lake, unknown, self.device["name"]))
+            is_wanted = [row["evaluation_id"] is None or self._remeasure for row in rows]
+            cases = list(read_cases(lake, verdicts.filter(is_wanted), self.device["name"]))
         fresh = {_pair(case) for case in cases}
         if cases:
             log.debug("%d of %d kernels are judged now", len(cases), len(rows))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from store import __version__
 from store.commandline.display import format_cell
@@ -17,9 +17,6 @@ from store.hub.edition import MANIFEST, Edition
 from store.hub.frozen_catalog import CATALOG
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
-
-if TYPE_CHECKING:
-    pass
 
 README = "README.md"
 FIGURE = "figure.png"

@@ -7,15 +7,12 @@ import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from store.errors import CatalogError, UnknownName
 from store.ids import FORMS
 from store.schema.sql_text import quote_values
 from store.schema.tables import Baseline, Column, ContentId, Enum, Table, check_type
-
-if TYPE_CHECKING:
-    pass
 
 SENSITIVITIES = ("public", "pseudonymous", "private")
 _COLUMN_FIELDS = {

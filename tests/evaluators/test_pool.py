@@ -158,8 +158,6 @@ def test_an_interrupt_ends_a_batch_with_the_next_verdict(
         interrupt.start()
         with pytest.raises(KeyboardInterrupt):
             pool.judge(pairs)
-    with store.writer(url, author="tests") as writer:
-        writer.flush()
     assert 0 < len(slow_evaluator.count_verdicts(url)) < slow_evaluator.KERNELS
 
 

@@ -337,6 +337,33 @@ def take_over(tables: Path, lake_url: str, *words: str) -> None:
     subprocess.run(line, check=True)
 
 
+def test_verdicts_in_the_spool_of_a_killed_measuring_are_not_made_again(
+    lake_url: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url = str(tmp_path / "lake")
+    shutil.copytree(lake_url, url)
+    task, policy, kernel = builders.task(), builders.policy(), builders.kernel()
+    workload, run = builders.workload(task), builders.run(config='{"pool": {"remeasure": true}}')
+    attempt = builders.generation(policy, task, kernel, namespace="arms/none/0/a", step=1)
+    verdict = builders.evaluation(kernel, task, workload, DEVICE)
+    final = builders.evaluation(kernel, task, workload, DEVICE, minute=1, run_id=run["run_id"])
+    with store.writer(url, author="tests") as writer:
+        rows = {"tasks": [task], "workloads": [workload], "kernels": [kernel], "runs": [run]}
+        timings = builders.session(verdict, [1.0] * 7, eager=[2.0] * 7)
+        rows |= {"policies": [policy], "generations": [attempt]}
+        writer.append(rows | {"evaluations": [verdict], "timings": timings}, "a search")
+        with writer.reader() as lake:
+            best = lake.run(store.read_sql(remeasure.__file__, "unmeasured_bests"), [1]).rows()
+        assert [row["kernel_id"] for row in best] == [kernel["kernel_id"]]
+        writer.append({"evaluations": [final]}, "killed before the commit", wait=False)
+    monkeypatch.setattr(sys, "argv", ["remeasure", "--lake", url, "--device", "cpu"])
+    remeasure.main()
+    assert capsys.readouterr().out == "measured again: 0 kernels\n"
+
+
 @pytest.mark.slow
 def test_pieces_of_an_experiment_make_one_lake(
     searched: store.Lake, lake_url: str, tmp_path: Path

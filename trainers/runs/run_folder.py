@@ -8,15 +8,11 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import store
 from store.errors import FlywheelError
 from trainers.runs.job import Job
-
-if TYPE_CHECKING:
-    pass
-
 
 RUN_FILE = "run.json"
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pipelines import ExemplarOptions, Strategy
 from trainers.runs.job import Training
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +50,8 @@ class Config(Training, ExemplarOptions):
     device: str = "auto"
     """Devices to judge kernels on: cpu, cuda:1, cuda:2,cuda:3 … auto takes the GPUs that no process
     trains on. If there is none, the first GPU alternates between training and judging."""
+    workers: int = 1
+    """Number of judges on the CPU or on each GPU. Those of a GPU take turns at timing."""
     judge: tuple[str, ...] = ()
     """Option of the judge, as KEY=VALUE, such as baselines=eager,compile. Repeat it for more
     options. protocol is training unless you give protocol=full: such verdicts are rewards only,

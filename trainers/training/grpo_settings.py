@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from store.errors import FlywheelError
 from trainers.rewarding.rules import Rule, configure_rule, load_rule
@@ -13,10 +13,6 @@ from trainers.runs import processes as ranks
 from trainers.runs.job import Job
 from trainers.training import trl_settings
 from trainers.training.grpo_options import Config
-
-if TYPE_CHECKING:
-    pass
-
 
 OWNED = {
     "num_generations": "--group-size",

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from trainers.runs.job import Training
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +49,8 @@ class Config(Training):
     device: str = "auto"
     """Devices to judge kernels on: cpu, cuda:1 … auto takes the GPUs that no process trains on. If
     there is none, the first GPU alternates between training and judging."""
+    workers: int = 1
+    """Number of judges on the CPU or on each GPU. Those of a GPU take turns at timing."""
     judge: Annotated[tuple[str, ...], Parameter(negative="")] = ()
     """Option of the judge, as KEY=VALUE, such as calls=8. Repeat it for more options. A URL names
     a judge service (`evaluators serve`) that judges instead of this host."""

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from store.errors import FlywheelError
 from trainers.datasets.records import Dataset
 from trainers.models import tiny_answers
 from trainers.runs.recording import Run
 from trainers.training.round_options import Config
-
-if TYPE_CHECKING:
-    pass
 
 
 def find_short_tasks(prompts: Dataset) -> dict[str, str]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from trainers.experiments import exemplar_arms
-from trainers.experiments.exemplar_arms.sizes import PRESETS
+from trainers.experiments.exemplar_arms.sizes import ARMS, PRESETS
 from trainers.experiments.exemplar_arms.study import ArmStudy
 from trainers.experiments.three_stages.study import lock_folder
 
@@ -26,6 +26,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of tasks and data")
     parser.add_argument("--seeds", type=int, help="number of seeds of each arm")
     parser.add_argument("--first-seed", type=int, default=0, help="first seed of each arm")
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS, help="default: all")
     parser.add_argument(
         "--total-s",
         type=float,
@@ -41,7 +42,8 @@ def main() -> None:
     model = str(Path(given.model).absolute()) if given.model else sizes.model
     device = given.device or sizes.device
     seeds = given.seeds or sizes.seeds
-    sizes = replace(sizes, model=model, device=device, seeds=seeds, first_seed=given.first_seed)
+    sizes = replace(sizes, model=model, device=device, arms=tuple(given.arms))
+    sizes = replace(sizes, seeds=seeds, first_seed=given.first_seed)
     if not sizes.model:
         parser.error(f"preset {given.preset} needs --model")
     out = given.out.absolute()

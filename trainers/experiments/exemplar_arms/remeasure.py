@@ -27,8 +27,10 @@ def main() -> None:
     parser.add_argument("--judge", action="append", default=[], metavar="KEY=VALUE")
     given = parser.parse_args()
     config: judge.Config = judging.parse_options(tuple(given.judge))
-    with store.open(given.lake) as lake:
-        rows = lake.run(read_sql(__file__, "unmeasured_bests"), [given.kernels]).rows()
+    with store.writer(given.lake, author="remeasure") as writer:
+        writer.flush()  # a run that was killed has left its last verdicts in the spool
+        with writer.reader() as lake:
+            rows = lake.run(read_sql(__file__, "unmeasured_bests"), [given.kernels]).rows()
     pairs = [(row["kernel_id"], row["task_id"]) for row in rows]
     if pairs:
         with Pool(given.lake, given.device, config, remeasure=True) as pool:

@@ -128,7 +128,8 @@ class ArmStudy(Study):
         return lambda: [
             *("--model", str(self._find_start("sft")), "--arm", arm),
             *("--namespace", f"stage3/{arm}/{seed}", "--device", self.sizes.device),
-            *("--seed", str(seed), *self._judge_options(), *self.sizes.contrastive),
+            *("--workers", str(self.arm_sizes.workers), "--seed", str(seed)),
+            *(*self._judge_options(), *self.sizes.contrastive),
         ]
 
     def _answer(self, arm: str, seed: int) -> Step:
