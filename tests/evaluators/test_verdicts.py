@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import statistics
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
@@ -189,8 +190,8 @@ def test_a_kernel_that_waits_is_slower_than_eager(judge_code: Judged, candidate:
     )
     kernel, eager, *_ = row["timings"]
     assert row["status"] == "correct"
-    assert sorted(kernel["samples_ms"])[10] > 4
-    assert sorted(kernel["samples_ms"])[10] > sorted(eager["samples_ms"])[10]
+    assert statistics.median(kernel["samples_ms"]) > 4
+    assert statistics.median(kernel["samples_ms"]) > statistics.median(eager["samples_ms"])
 
 
 def test_seeds_are_new_each_time(judge_code: Judged, candidate: Text) -> None:
@@ -247,7 +248,7 @@ def test_work_that_goes_on_after_the_return_gains_no_time(
     row = judge_code(spin + candidate("return torch.relu(x @ self.weight)"))
     assert row["status"] == "correct", row
     kernel, eager, *_ = row["timings"]
-    faster = sorted(kernel["samples_ms"])[10] < 0.9 * sorted(eager["samples_ms"])[10]
+    faster = statistics.median(kernel["samples_ms"]) < 0.9 * statistics.median(eager["samples_ms"])
     assert kernel["noisy"] or not faster
 
 

@@ -338,13 +338,13 @@ def take_over(tables: Path, lake_url: str, *words: str) -> None:
 
 
 def test_verdicts_in_the_spool_of_a_killed_measuring_are_not_made_again(
-    lake_url: str,
+    empty_lake: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     url = str(tmp_path / "lake")
-    shutil.copytree(lake_url, url)
+    shutil.copytree(empty_lake, url)
     task, policy, kernel = builders.task(), builders.policy(), builders.kernel()
     workload, run = builders.workload(task), builders.run(config='{"pool": {"remeasure": true}}')
     attempt = builders.generation(policy, task, kernel, namespace="arms/none/0/a", step=1)
@@ -352,6 +352,7 @@ def test_verdicts_in_the_spool_of_a_killed_measuring_are_not_made_again(
     final = builders.evaluation(kernel, task, workload, DEVICE, minute=1, run_id=run["run_id"])
     with store.writer(url, author="tests") as writer:
         rows = {"tasks": [task], "workloads": [workload], "kernels": [kernel], "runs": [run]}
+        rows |= {"task_labels": [builders.label(task)], "devices": [DEVICE]}
         timings = builders.session(verdict, [1.0] * 7, eager=[2.0] * 7)
         rows |= {"policies": [policy], "generations": [attempt]}
         writer.append(rows | {"evaluations": [verdict], "timings": timings}, "a search")
