@@ -125,12 +125,12 @@ class Service:
     def is_up(self) -> bool:
         """Whether it answers."""
         assert self.process.poll() is None, self.log
-        return httpx2.get(f"{self.url}/v1/health", timeout=60).status_code in (200, 401)
+        return self.call("GET", "/v1/health").status_code in (200, 401)
 
     def call(
         self, method: str, address: str, body: Any = None, token: str | None = None, **more: Any
     ) -> httpx2.Response:
-        """Send one request."""
+        """Send one request. Loading certificates, which it does not need, would take 30 ms."""
         headers = {} if token is None else {"authorization": f"Bearer {token}"}
         if body is not None:
             more["json"] = body
@@ -139,6 +139,7 @@ class Service:
             self.url + address,
             headers=headers | more.pop("headers", {}),
             timeout=300,
+            verify=False,
             **more,
         )
 
