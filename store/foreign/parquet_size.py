@@ -17,6 +17,8 @@ from typing import Any
 # The default allocator reserves address space in advance, which would count against the limit
 # below.
 os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
+# Importing pyarrow would import NumPy, which takes as long again and is not needed here.
+sys.modules["numpy"] = None  # pyright: ignore[reportArgumentType]
 
 OWN_BYTES = 3 << 30
 """Address space for the interpreter, the libraries, and a second copy while a batch is made."""
