@@ -10,7 +10,7 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,8 @@ from store.importers.reading.run import run_import
 from store.lake.location import Location
 from store.upkeep import integrity
 from trainers.experiments.exemplar_arms import remeasure
-from trainers.experiments.exemplar_arms.sizes import ARMS, TEST, TRAIN
+from trainers.experiments.exemplar_arms.sizes import ARMS, PRESETS, TEST, TRAIN
+from trainers.experiments.exemplar_arms.study import ArmStudy
 from trainers.experiments.exemplar_arms.turner import Turner, make_handler
 from trainers.policies.interface import Sampling, open_policy
 from trainers.rollouts.attempts import ShownPrompt
@@ -335,6 +336,13 @@ def take_over(tables: Path, lake_url: str, *words: str) -> None:
     module = "trainers.experiments.exemplar_arms.earlier"
     line = [sys.executable, "-m", module, str(tables), "--lake", lake_url, *words]
     subprocess.run(line, check=True)
+
+
+def test_a_piece_trains_one_arm_with_one_seed(tmp_path: Path) -> None:
+    sizes = replace(PRESETS["gpu-stage3"], model="m", arms=("bucket",), seeds=1, first_seed=2)
+    study = ArmStudy(tmp_path, sizes, 0, 1.0, 1.0)
+    names = [step.name for [step] in study.list_steps()]
+    assert names[-4:] == ["sft", "contrastive-bucket-2", "answers-bucket-2", "remeasure"]
 
 
 def test_verdicts_in_the_spool_of_a_killed_measuring_are_not_made_again(

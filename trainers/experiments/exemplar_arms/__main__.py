@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of tasks and data")
     parser.add_argument("--seeds", type=int, help="number of seeds of each arm")
     parser.add_argument("--first-seed", type=int, default=0, help="first seed of each arm")
-    parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS, help="default: all")
+    parser.add_argument("--arms", nargs="+", choices=ARMS, help="default: all")
     parser.add_argument(
         "--total-s",
         type=float,
@@ -39,11 +39,14 @@ def main() -> None:
     parser.add_argument("--until", help="last step to do; results are written all the same")
     given = parser.parse_args()
     sizes = PRESETS[given.preset]
-    model = str(Path(given.model).absolute()) if given.model else sizes.model
-    device = given.device or sizes.device
-    seeds = given.seeds or sizes.seeds
-    sizes = replace(sizes, model=model, device=device, arms=tuple(given.arms))
-    sizes = replace(sizes, seeds=seeds, first_seed=given.first_seed)
+    sizes = replace(
+        sizes,
+        model=str(Path(given.model).absolute()) if given.model else sizes.model,
+        device=given.device or sizes.device,
+        arms=tuple(given.arms or sizes.arms),
+        seeds=given.seeds or sizes.seeds,
+        first_seed=given.first_seed,
+    )
     if not sizes.model:
         parser.error(f"preset {given.preset} needs --model")
     out = given.out.absolute()

@@ -28,7 +28,7 @@ def main() -> None:
     given = parser.parse_args()
     config: judge.Config = judging.parse_options(tuple(given.judge))
     with store.writer(given.lake, author="remeasure") as writer:
-        writer.flush()  # a run that was killed has left its last verdicts in the spool
+        writer.flush()  # a killed run leaves its last verdicts in the spool
         with writer.reader() as lake:
             rows = lake.run(read_sql(__file__, "unmeasured_bests"), [given.kernels]).rows()
     pairs = [(row["kernel_id"], row["task_id"]) for row in rows]

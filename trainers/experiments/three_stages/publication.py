@@ -34,4 +34,7 @@ def mask_names(folder: Path, names: Mapping[str, str]) -> None:
                 if column.name in ("host", "gpu_uuid"):
                     texts = pa.nulls(table.num_rows, column.type)
                 table = table.set_column(place, column, texts)
-            pq.write_table(table, file, compression="zstd")
+            # A dictionary of samples, which hardly repeat, would add to the size.
+            pq.write_table(
+                table, file, compression="zstd", compression_level=19, use_dictionary=False
+            )
