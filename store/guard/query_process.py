@@ -47,7 +47,8 @@ _START = (
 )
 """Finds this package where the caller has found it, also in a checkout that is not installed.
 
-Importing pyarrow would import NumPy, which takes a quarter of the start and is not needed there.
+It blocks NumPy, which pyarrow imports if it can: the import would take a quarter of the start, and
+no query needs it.
 """
 
 

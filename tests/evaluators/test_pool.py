@@ -152,12 +152,15 @@ def test_an_interrupt_ends_a_batch_with_the_next_verdict(
     with store.open(url) as lake:
         rows = lake.sql("SELECT kernel_id, task_id FROM generations").rows()
     slow = contract.load("slow").Config(seconds=2)
-    interrupt = threading.Timer(0.5, signal.pthread_kill, [threading.get_ident(), signal.SIGINT])
+    interrupt = threading.Timer(1, signal.pthread_kill, [threading.get_ident(), signal.SIGINT])
     pairs = [(row["kernel_id"], row["task_id"]) for row in rows]
-    with Pool(url, "cpu", slow, evaluator="slow") as pool:
+
+    def judge_until_interrupted(pool: Pool) -> None:
         interrupt.start()
-        with pytest.raises(KeyboardInterrupt):
-            pool.judge(pairs)
+        pool.judge(pairs)
+
+    with Pool(url, "cpu", slow, evaluator="slow") as pool, pytest.raises(KeyboardInterrupt):
+        judge_until_interrupted(pool)
     assert 0 < len(slow_evaluator.count_verdicts(url)) < slow_evaluator.KERNELS
 
 
