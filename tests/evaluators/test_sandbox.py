@@ -303,7 +303,7 @@ BOMBS = {
         "import _thread, time\n_thread.stack_size(65536)\n"
         "while True:\n"
         "    try: _thread.start_new_thread(time.sleep, (600,))\n"
-        "    except RuntimeError: time.sleep(0.01)\n"
+        "    except (RuntimeError, MemoryError): time.sleep(0.01)\n"
     ),
     "daemons": (
         "import os, signal\n"
