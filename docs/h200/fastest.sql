@@ -1,27 +1,33 @@
--- The ten kernels that stand furthest above eager on the H200, and what the best baseline of the
--- session leaves of it. Quiet sessions alone; of several of a kernel the newest counts.
+-- The kernels furthest above eager under PyTorch's own flags, by device, and what the best baseline of the
+-- session leaves of it. Quiet sessions by the clock gpu; of several of a kernel the newest counts.
+-- equivalent: whether the kernel computes the same function as the task's module; others do not rank.
+-- Kernels released for the H100; weak tasks are left out.
 WITH sessions AS (
     SELECT
-        kernel_id, task_id, session_id, max(measured_at) AS measured_at,
+        device, kernel_id, task_id, evaluation_id, max(measured_at) AS measured_at,
         any_value(speedup) FILTER (WHERE baseline = 'eager') AS eager,
         min(speedup) AS best,
         arg_min(baseline, speedup) AS hardest
     FROM speedups
-    WHERE device = 'H200' AND clock = 'gpu' AND NOT noisy
-    GROUP BY kernel_id, task_id, session_id
+    WHERE
+        clock = 'gpu' AND NOT noisy AND "precision" = 'torch_default'
+        AND task_id NOT IN (FROM weak_tasks)
+        AND kernel_id IN (SELECT kernel_id FROM claimed_speedups WHERE gpu = 'H100' AND released)
+    GROUP BY device, kernel_id, task_id, evaluation_id, session_id
     QUALIFY row_number() OVER (
-        PARTITION BY kernel_id, task_id ORDER BY max(measured_at) DESC, session_id
+        PARTITION BY device, kernel_id, task_id ORDER BY max(measured_at) DESC, session_id
     ) = 1
 )
 SELECT
+    sessions.device,
     task_names."name" AS task,
     round(sessions.eager, 2) AS eager,
     round(sessions.best, 2) AS best,
     sessions.hardest,
-    coalesce(features.uses_streams, FALSE) AS uses_streams
+    counted_evaluations.equivalent
 FROM sessions
 INNER JOIN task_names ON task_names.task_id = sessions.task_id
-LEFT JOIN features ON features.kernel_id = sessions.kernel_id
+INNER JOIN counted_evaluations ON counted_evaluations.evaluation_id = sessions.evaluation_id
 WHERE task_names.suite = 'kernelbench'
-ORDER BY sessions.eager DESC
-LIMIT 10
+QUALIFY row_number() OVER (PARTITION BY sessions.device ORDER BY sessions.eager DESC) <= 10
+ORDER BY sessions.device DESC, sessions.eager DESC

@@ -1,19 +1,22 @@
--- Where the seconds of judging a correct kernel go on the H200: the median of each part, and of all.
+-- Where the seconds of a first verdict on a correct kernel go, by device: the mean of each part. waiting is
+-- the time in which other judges had the GPU.
 WITH judged AS (
-    SELECT evaluation_id, wall_s, parts_s
+    SELECT devices."name" AS device, evaluations.evaluation_id, evaluations.parts_s
     FROM evaluations
-    WHERE
-        evaluator = 'judge' AND status = 'correct'
-        AND device_id IN (SELECT device_id FROM devices WHERE "name" = 'H200')
+    INNER JOIN devices ON devices.device_id = evaluations.device_id
+    WHERE evaluations.status = 'correct' AND evaluations.policy = 'torch_default'
 ),
 parts AS (
-    SELECT judged.evaluation_id, part."key" AS part, part."value"::DOUBLE AS seconds
+    SELECT judged.device, judged.evaluation_id, part."key" AS part, part."value"::DOUBLE AS seconds
     FROM judged CROSS JOIN json_each(judged.parts_s) AS part
-    UNION ALL
-    SELECT evaluation_id, 'all', wall_s
-    FROM judged
 )
-SELECT part, count(*) AS kernels, round(median(seconds), 2) AS median_s
+SELECT
+    part,
+    round(sum(seconds) FILTER (WHERE device = 'H200') / count(DISTINCT evaluation_id) FILTER (WHERE device = 'H200'), 2)
+        AS h200_mean_s,
+    round(sum(seconds) FILTER (WHERE device = 'H100') / count(DISTINCT evaluation_id) FILTER (WHERE device = 'H100'), 2)
+        AS h100_mean_s
 FROM parts
+WHERE part <> 'flags'
 GROUP BY part
-ORDER BY median_s DESC
+ORDER BY h200_mean_s DESC

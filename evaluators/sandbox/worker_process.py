@@ -9,7 +9,7 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -113,9 +113,9 @@ class WorkerProcess:
         """Send one request, let the worker run until it has answered, and return its answer.
 
         The clock starts before the worker is thawed and stops when everything it has started is
-        frozen again, so that no work escapes it. Past `limit_s` the wait continues, up to
-        `build_limit_s`, only while processes such as a compiler run below the worker. Raises
-        TimedOut, Died, and Malformed when the answer belongs to another request.
+        frozen again, so that no work escapes it. `limit_s` limits the time in which no process
+        such as a compiler runs below the worker, and `build_limit_s`, if longer, all of the time.
+        Raises TimedOut, Died, and Malformed when the answer belongs to another request.
         """
         if select.select([self._channel], [], [], 0)[0]:
             self._refuse_unrequested()
@@ -126,23 +126,12 @@ class WorkerProcess:
         if self._freezes:
             self._freezer.thaw()
         ends = [self._channel, self._control]
-        ready: list[socket.socket] = []
         if meanwhile is not None:
             end_ns = begin + limit_s * 1e9
             meanwhile(
                 lambda: bool(select.select(ends, [], [], 0)[0]) or time.perf_counter_ns() > end_ns
             )
-        if late is not None:
-            ready, _, _ = select.select(ends, [], [], min(late[0], limit_s))
-            if not ready:
-                late[1]()
-        if not ready:
-            ready, _, _ = select.select(ends, [], [], limit_s)
-        while not ready:
-            compiling = bool(find_descendants(self.pid))
-            if not compiling or time.perf_counter_ns() - begin > build_limit_s * 1e9:
-                raise TimedOut(compiling=compiling)
-            ready, _, _ = select.select(ends, [], [], _LOOK_S)
+        ready = self._wait(ends, begin, limit_s, max(limit_s, build_limit_s), late)
         if self._channel not in ready:
             self._receive_end(0)
             raise Died
@@ -158,6 +147,35 @@ class WorkerProcess:
         if answer.pop("number", None) != number:
             raise messages.Malformed("the answer does not carry the number of its request")
         return answer
+
+    def _wait(
+        self,
+        ends: Sequence[socket.socket],
+        begin_ns: int,
+        limit_s: float,
+        whole_limit_s: float,
+        late: Late | None,
+    ) -> list[socket.socket]:
+        """Wait until an end can be read; return those that can. Raises TimedOut."""
+        looked_s = 0.0  # from the request to the last look
+        own_s = 0.0  # of that, without a process below the worker
+        while True:
+            pause_s = min(_LOOK_S, limit_s - own_s)
+            if late is not None:
+                pause_s = min(pause_s, late[0] - looked_s)
+            ready, _, _ = select.select(ends, [], [], max(0.0, pause_s))
+            if ready:
+                return ready
+            passed_s = (time.perf_counter_ns() - begin_ns) / 1e9
+            if late is not None and passed_s >= late[0]:
+                late[1]()
+                late = None
+            compiling = bool(find_descendants(self.pid))
+            if not compiling:
+                own_s += passed_s - looked_s
+            looked_s = passed_s
+            if own_s >= limit_s or passed_s >= whole_limit_s:
+                raise TimedOut(compiling=compiling)
 
     def freeze_between_requests(self) -> None:
         """Freeze the worker now and after every answer; called before anything foreign runs in it.

@@ -14,12 +14,6 @@ import resource
 import sys
 from typing import Any
 
-# The default allocator reserves address space in advance, which would count against the limit
-# below.
-os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
-# pyarrow imports NumPy if it can, which doubles the time of its import. Nothing here needs NumPy.
-sys.modules["numpy"] = None  # pyright: ignore[reportArgumentType]
-
 OWN_BYTES = 3 << 30
 """Address space for the interpreter, the libraries, and a second copy while a batch is made."""
 CPU_S = 1800
@@ -28,6 +22,10 @@ BUFFER_BYTES = 1 << 20
 
 def main() -> None:
     """Measure the files that standard input names."""
+    # The default allocator reserves address space in advance, which would count against the limit.
+    os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
+    # pyarrow imports NumPy if it can, which doubles the time of its import. Nothing here needs it.
+    sys.modules["numpy"] = None  # pyright: ignore[reportArgumentType]
     asked = json.load(sys.stdin)
     _limit(resource.RLIMIT_AS, asked["file_bytes"] + OWN_BYTES)
     _limit(resource.RLIMIT_CPU, CPU_S)

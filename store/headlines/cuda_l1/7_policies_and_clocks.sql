@@ -1,9 +1,10 @@
 -- The same by precision and clock
 -- Claims for the GPU that this lake measured on, under each precision policy and by each clock:
 -- gpu is device work alone, latency one call on an idle GPU, throughput calls back to back. quiet
--- counts kernels with a session that is not noisy; the speedups are over eager, of those alone. The
--- whole interval of an exceeded claim lies above 1.1 of it, and that of a slower kernel below 0.9 of
--- the claim. faster counts kernels that are faster than eager.
+-- counts kernels with a session that is not noisy, without weak tasks, which trivial answers pass
+-- (weak); the speedups are over eager, of those alone. The whole interval of an exceeded claim lies
+-- above 1.1 of it, and that of a slower kernel below 0.9 of the claim. faster counts kernels that
+-- are faster than eager.
 -- Empty: Nothing measured yet: no evaluator has judged a released kernel on the GPU that its claim is for
 WITH claims AS (
     FROM claimed_speedups WHERE source = 'cuda-l1' AND baseline = 'eager' AND released
@@ -15,7 +16,7 @@ judged AS (
 ),
 clocks AS (SELECT DISTINCT device, clock FROM newest_speedups),
 measured AS (
-    FROM newest_speedups WHERE baseline = 'eager'
+    FROM newest_speedups WHERE baseline = 'eager' AND task_id NOT IN (FROM weak_tasks)
 )
 SELECT
     judged.device,
@@ -23,6 +24,7 @@ SELECT
     clocks.clock,
     count(*) AS judged,
     count(*) FILTER (WHERE judged.correct) AS correct,
+    count(*) FILTER (WHERE judged.task_id IN (FROM weak_tasks)) AS weak,
     count(measured.speedup) AS quiet,
     count(*) FILTER (WHERE measured.speedup_low > claims.speedup * 1.1) AS exceeded,
     count(*) FILTER (WHERE measured.speedup_high < claims.speedup * 0.9) AS slower,

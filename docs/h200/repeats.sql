@@ -1,17 +1,18 @@
--- Kernels that two hosts with H100s measured: how far their speedups over eager are apart, by policy and
--- clock. ratio is the larger speedup over the smaller one; apart counts pairs whose intervals do not
--- overlap.
+-- Kernels that two machines with the same GPU model measured: how far their speedups over eager are apart,
+-- by device, policy and clock. ratio is the larger speedup over the smaller one; apart counts pairs whose
+-- intervals do not overlap.
 WITH sessions AS (
     SELECT
-        kernel_id, task_id, "precision", clock, speedup, speedup_low, speedup_high,
+        device, kernel_id, task_id, "precision", clock, speedup, speedup_low, speedup_high,
         row_number() OVER (
-            PARTITION BY kernel_id, task_id, "precision", clock ORDER BY measured_at, session_id
+            PARTITION BY device, kernel_id, task_id, "precision", clock ORDER BY measured_at, session_id
         ) AS place,
         evaluation_id
     FROM speedups
-    WHERE device = 'H100' AND baseline = 'eager' AND NOT noisy
+    WHERE baseline = 'eager' AND NOT noisy
 )
 SELECT
+    one.device,
     one."precision" AS policy,
     one.clock,
     count(*) AS pairs,
@@ -23,8 +24,8 @@ SELECT
 FROM sessions AS one
 INNER JOIN sessions AS other
     ON
-        one.kernel_id = other.kernel_id AND one.task_id = other.task_id
+        one.kernel_id = other.kernel_id AND one.task_id = other.task_id AND one.device = other.device
         AND one."precision" = other."precision" AND one.clock = other.clock
         AND one.evaluation_id <> other.evaluation_id AND one.place < other.place
-GROUP BY one."precision", one.clock
-ORDER BY policy, one.clock
+GROUP BY one.device, one."precision", one.clock
+ORDER BY one.device, policy, one.clock

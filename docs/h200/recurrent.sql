@@ -1,7 +1,8 @@
--- Speedups over eager of the kernels for level3/35, 41 and 42, by policy and clock, beside the claims
--- for the H100. All sessions are listed, noisy ones too.
+-- Speedups over eager of the kernels for level3/35, 41 and 42, by device, policy and clock, beside the
+-- claims for the H100. All sessions are listed, noisy ones too.
 SELECT
     names."name" AS task,
+    devices."name" AS device,
     evaluations.policy,
     sessions.clock,
     round(claims.speedup, 2) AS claimed,
@@ -11,6 +12,7 @@ SELECT
     sessions.noisy
 FROM session_speedups AS sessions
 INNER JOIN evaluations ON evaluations.evaluation_id = sessions.evaluation_id
+INNER JOIN devices ON devices.device_id = evaluations.device_id
 INNER JOIN task_names AS names ON names.task_id = evaluations.task_id
 INNER JOIN claimed_speedups AS claims
     ON claims.kernel_id = sessions.kernel_id AND claims.task_id = evaluations.task_id
@@ -18,4 +20,4 @@ WHERE
     names."name" IN ('level3/35', 'level3/41', 'level3/42')
     AND sessions.baseline = 'eager'
     AND claims.baseline = 'eager' AND claims.gpu = 'H100' AND claims.released
-ORDER BY task, evaluations.policy DESC, sessions.clock
+ORDER BY task, device DESC, evaluations.policy DESC, sessions.clock

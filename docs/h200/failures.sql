@@ -1,0 +1,19 @@
+-- Why kernels are not correct, by device and policy. within_kernelbench counts those whose answers differ
+-- from the reference's by less than 0.01 everywhere, the absolute tolerance of the KernelBench version that
+-- CUDA-L1 used. precisions lists what the errors correspond to. Kernels released for the H100.
+SELECT
+    devices."name" AS device,
+    evaluations."precision" AS policy,
+    evaluations.reason,
+    count(DISTINCT evaluations.kernel_id) AS kernels,
+    count(DISTINCT evaluations.kernel_id) FILTER (WHERE evaluations.max_abs_error < 0.01) AS within_kernelbench,
+    array_to_string(list_sort(list(DISTINCT evaluations.precision_class)), ', ') AS precisions
+FROM counted_evaluations AS evaluations
+INNER JOIN devices ON devices.device_id = evaluations.device_id
+WHERE
+    evaluations.evaluator = 'judge' AND evaluations.status NOT IN ('correct', 'evaluator_error')
+    AND evaluations.kernel_id IN (
+        SELECT kernel_id FROM claimed_speedups WHERE gpu = 'H100' AND released
+    )
+GROUP BY devices."name", evaluations."precision", evaluations.reason
+ORDER BY device, policy, kernels DESC, evaluations.reason
