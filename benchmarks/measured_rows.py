@@ -2,7 +2,7 @@
 
 evaluators run --device cuda:0 --lake DIR && python benchmarks/measured_rows.py --lake DIR
 
-Run it where the GPU is. Logs, host names and card identities stay out.
+Run it where the GPU is. Logs, host names, card identities and quotes of kernels stay out.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import pyarrow.parquet as pq
 
 import store
 
+_DEVICES = (
+    "device_id IN (SELECT device_id FROM devices WHERE kind = 'cuda' AND $device IN ('', name))"
+)
+_EVALUATIONS = f"SELECT * FROM evaluations WHERE {_DEVICES} AND status <> 'evaluator_error'"
 QUERIES = {
-    "devices": "SELECT * REPLACE (NULL AS host, NULL AS gpu_uuid) FROM devices WHERE kind = 'cuda'",
+    "devices": f"SELECT * REPLACE (NULL AS host, NULL AS gpu_uuid) FROM devices WHERE {_DEVICES}",
     "runs": "SELECT * REPLACE (NULL AS host) FROM runs WHERE run_id IN "
-    "(SELECT run_id FROM evaluations JOIN devices USING (device_id) WHERE kind = 'cuda')",
-    "evaluations": "SELECT * REPLACE (NULL AS log) FROM evaluations WHERE device_id IN "
-    "(SELECT device_id FROM devices WHERE kind = 'cuda') AND status <> 'evaluator_error'",
+    f"(SELECT run_id FROM evaluations WHERE {_DEVICES})",
+    "evaluations": f"SELECT * REPLACE (NULL AS log) FROM ({_EVALUATIONS})",
     "analyses": "SELECT * FROM analyses WHERE author LIKE 'torch.profiler%' AND kernel_id IN "
-    "(SELECT kernel_id FROM evaluations JOIN devices USING (device_id) WHERE kind = 'cuda')",
-    "findings": "SELECT * FROM findings WHERE evaluation_id IN "
-    "(SELECT evaluation_id FROM evaluations JOIN devices USING (device_id) "
-    "WHERE kind = 'cuda' AND status <> 'evaluator_error')",
-    "task_audits": "SELECT * FROM task_audits WHERE device_id IN "
-    "(SELECT device_id FROM devices WHERE kind = 'cuda')",
-    "timings": "SELECT * FROM timings WHERE device_id IN "
-    "(SELECT device_id FROM devices WHERE kind = 'cuda')",
+    f"(SELECT kernel_id FROM ({_EVALUATIONS}))",
+    "findings": "SELECT * REPLACE (NULL AS quote) FROM findings WHERE evaluation_id IN "
+    f"(SELECT evaluation_id FROM ({_EVALUATIONS}))",
+    "task_audits": f"SELECT * FROM task_audits WHERE {_DEVICES}",
+    "timings": f"SELECT * FROM timings WHERE {_DEVICES}",
 }
 
 
@@ -37,11 +37,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lake", required=True)
     parser.add_argument("--out", type=Path, default=Path("store/starter/measured"))
+    parser.add_argument("--device", default="", help="GPU model, such as H200 (default: all)")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     with store.open(arguments.lake) as lake:
         for name, query in QUERIES.items():
-            rows = lake.run(f"{query} ORDER BY ALL").arrow()
+            rows = lake.sql(f"{query} ORDER BY ALL", {"device": arguments.device}).arrow()
             rows = rows.cast(lake.catalog.table(name).arrow_schema)
             if not rows.num_rows:
                 continue

@@ -6,6 +6,7 @@ any wall never skips.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -1068,8 +1069,11 @@ def find_groups() -> set[Path]:
     if not cgroup.is_available():
         return set()
     base = Path("/proc/self/cgroup").read_text().rpartition("0::")[2].strip()
-    files = [f"/proc/{pid}/cgroup" for pid in (os.getpid(), *count_threads_below(os.getpid()))]
-    places = {Path(file).read_text().rpartition("0::")[2].strip() for file in files}
+    places = {base}
+    for pid in count_threads_below(os.getpid()):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            text = Path(f"/proc/{pid}/cgroup").read_text()
+            places.add(text.rpartition("0::")[2].strip())
     return {cgroup.find_own_group() / Path(place).relative_to(base) for place in places}
 
 
