@@ -145,12 +145,10 @@ def await_workers(starting: Sequence[Future[WorkerHandle]]) -> list[WorkerHandle
 def prepare_baseline(
     worker: WorkerHandle, name: str, reference: Reference, policy: Policy
 ) -> float:
-    """Prepare a baseline in a worker and check its answer to inputs that it has not seen.
+    """Prepare a baseline other than eager, and check its answer to inputs that it has not seen.
 
     Returns the seconds it took. Raises ReferenceFailed where it cannot be prepared or is wrong.
     """
-    if name == "eager":
-        return 0.0
     worker.fill(0, reference.inputs(secrets.randbits(48)))
     seconds = worker.prepare_variant(name, 0)
     inputs = reference.inputs(secrets.randbits(48))

@@ -37,6 +37,7 @@ from evaluators.judging.candidate_starter import CandidateStarter
 from evaluators.judging.case import Policy
 from evaluators.judging.device_trial import find_gpu_fault
 from evaluators.judging.known_verdicts import KnownVerdicts
+from evaluators.judging.outcome import TimePart, hold
 from evaluators.judging.worker_setup import WorkerSetup
 from evaluators.references.task import Reference, ReferenceFailed
 from evaluators.sandbox import isolation
@@ -244,12 +245,21 @@ class Bench:
             self._starting = self._start_reference_workers(task, range(2))
 
     def start_baselines(
-        self, task: BaselineTask, names: Sequence[str] = ("eager",)
+        self,
+        task: BaselineTask,
+        names: Sequence[str] = ("eager",),
+        time_part: TimePart = hold,
     ) -> BaselineWorkers:
         """Return workers that run the task's own module as these baselines and as eager.
 
         A baseline that fails, or gives a wrong answer, is left out, and `unavailable` says why.
         Raises ReferenceFailed if eager itself fails, SandboxFailed.
+
+        Args:
+            task: The task.
+            names: Baselines; eager runs in any case.
+            time_part: Times a step, which holds the lock given. The device is free between two
+                baselines, so that a judge that times does not wait for all of them.
         """
         reference = self.open_reference(task.code, task.axes)
         self.unavailable |= explain_unimplemented(names)
@@ -259,21 +269,24 @@ class Bench:
             self.expect_baselines(task, names)
             if self._baselines is None:
                 starting, self._starting = self._starting, []
-                main, control = await_workers(starting)
-                self._baselines = BaselineWorkers(main, control)
+                with time_part(None):
+                    main, control = await_workers(starting)
+                self._baselines = BaselineWorkers(main, control, prepared={"eager": 0.0})
             known = {*self._baselines.prepared, *self.unavailable}
             name = next((name for name in wanted if name not in known), None)
             if name is None:
                 return self._baselines
             if name in list_own_processes(wanted) and name not in self._baselines.owned:
                 number = 2 + list_own_processes(available).index(name)
-                self.warm_up(names)
-                [self._baselines.owned[name]] = await_workers(
-                    self._start_reference_workers(task, [number])
-                )
+                with time_part(None):
+                    self.warm_up(names)
+                    [self._baselines.owned[name]] = await_workers(
+                        self._start_reference_workers(task, [number])
+                    )
             try:
                 worker = self._baselines.get_worker(name)
-                seconds = prepare_baseline(worker, name, reference, self._setup.policy)
+                with time_part(self.lock.hold_shared()):
+                    seconds = prepare_baseline(worker, name, reference, self._setup.policy)
                 self._baselines.prepared[name] = seconds
             except (Failed, ReferenceFailed) as failed:
                 # Do not time in a process with remains of a failed capture or compilation.

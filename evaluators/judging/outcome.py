@@ -6,10 +6,11 @@ import contextlib
 import json
 import math
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from evaluators.judging.case import Evidence
 from store.ids import content_id, uuid7
@@ -24,6 +25,15 @@ LOG_LIMIT = 32 * 1024
 _COMPARED = ("correct", "incorrect", "rejected")
 """Statuses of kernels whose answers were compared."""
 _FIGURES = ("max_abs_error", "max_scaled_error", "rel_l2_error")
+TimePart: TypeAlias = Callable[
+    [AbstractContextManager[float] | None], AbstractContextManager[float]
+]
+"""Times a block that holds a lock, if one is given; yields the seconds of waiting for it."""
+
+
+def hold(lock: AbstractContextManager[float] | None) -> AbstractContextManager[float]:
+    """Hold a lock, if one is given, without timing the block."""
+    return lock or contextlib.nullcontext(0.0)
 
 
 @dataclass(kw_only=True)
@@ -60,7 +70,7 @@ class Outcome(Evidence):
 
     @contextlib.contextmanager
     def time_part(
-        self, name: str, lock: contextlib.AbstractContextManager[float] | None = None
+        self, name: str, lock: AbstractContextManager[float] | None = None
     ) -> Generator[float]:
         """Add the time of the block to a part, even if the block fails.
 
@@ -71,7 +81,7 @@ class Outcome(Evidence):
         begin = time.perf_counter()
         waited_s = 0.0
         try:
-            with lock or contextlib.nullcontext(0.0) as waited_s:
+            with hold(lock) as waited_s:
                 yield waited_s
         finally:
             self._add(name, time.perf_counter() - begin - waited_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import secrets
 import statistics
@@ -136,8 +137,9 @@ def _measure_worker(
 
     protocol = _judge_answers(arm, setup, case, bench, options, outcome)
     begin = time.perf_counter()
-    with outcome.time_part("baselines", bench.lock.hold_shared()):
-        baselines = bench.start_baselines(setup.task, options.baselines)
+    time_part = functools.partial(outcome.time_part, "baselines")
+    baselines = bench.start_baselines(setup.task, options.baselines, time_part)
+    with time_part(bench.lock.hold_shared()):
         # The bandwidth of a processor is unknown; a diagnosis counts the work there.
         floor = bench.compute_floor() if bench.device == "cuda" else Floor()
     arm.excuse(time.perf_counter() - begin)
