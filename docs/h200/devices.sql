@@ -1,5 +1,5 @@
 -- How far the speedups over eager on H200s are from those on H100s, by policy and clock: kernels with a
--- quiet session on both. ratio is the speedup on the H200 over that on the H100.
+-- quiet session on both. ratio is the speedup on the H200 over that on the H100. Weak tasks are left out.
 WITH measured AS (
     FROM newest_speedups
     WHERE baseline = 'eager' AND task_id NOT IN (FROM weak_tasks)

@@ -1,6 +1,7 @@
 -- Why kernels are not correct, by device and policy. within_kernelbench counts those whose answers differ
 -- from the reference's by less than 0.01 everywhere, the absolute tolerance of the KernelBench version that
--- CUDA-L1 used. precisions lists what the errors correspond to. Kernels released for the H100.
+-- CUDA-L1 used. precisions names the precisions whose rounding errors have this size; lower is
+-- below bf16. Kernels released for the H100, with those of weak tasks.
 SELECT
     devices."name" AS device,
     evaluations."precision" AS policy,

@@ -1,5 +1,5 @@
--- The kernels furthest above eager under PyTorch's own flags, by device, and what the best baseline of the
--- session leaves of it. Quiet sessions by the clock gpu; of several of a kernel the newest counts.
+-- The kernels with the largest speedup over eager under PyTorch's own flags, by device, and their speedup
+-- over the fastest baseline of the session. Quiet sessions by the clock gpu; of several of a kernel the newest counts.
 -- equivalent: whether the kernel computes the same function as the task's module; others do not rank.
 -- Kernels released for the H100; weak tasks are left out.
 WITH sessions AS (

@@ -1,7 +1,7 @@
 -- Success and speedup by device, policy and level. Speedups are by the clock gpu and come from quiet
 -- sessions, of several of a kernel from the newest; they leave out weak tasks, which trivial answers pass
--- (docs/weak-tasks). best is the baseline that is hardest to beat in the session. Kernels released for the
--- H100.
+-- (docs/weak-tasks), and so does quiet; the other counts have them. best is the fastest baseline of the
+-- session. Kernels released for the H100.
 WITH judged AS (
     SELECT
         kernel_id, task_id, devices."name" AS device, "precision",

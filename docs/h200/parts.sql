@@ -1,10 +1,16 @@
--- Where the seconds of a first verdict on a correct kernel go, by device: the mean of each part. waiting is
--- the time in which other judges had the GPU.
+-- Where the seconds of a verdict under PyTorch's own flags on a correct kernel go, by device: the mean of
+-- each part. waiting is the time in which other judges had the GPU; the rows of the H100 do not have it.
+-- Kernels released for the H100.
 WITH judged AS (
     SELECT devices."name" AS device, evaluations.evaluation_id, evaluations.parts_s
     FROM evaluations
     INNER JOIN devices ON devices.device_id = evaluations.device_id
-    WHERE evaluations.status = 'correct' AND evaluations.policy = 'torch_default'
+    WHERE
+        evaluations.status = 'correct' AND evaluations.policy = 'torch_default'
+        AND evaluations.parts_s NOT LIKE '%"flags"%'
+        AND evaluations.kernel_id IN (
+            SELECT kernel_id FROM claimed_speedups WHERE gpu = 'H100' AND released
+        )
 ),
 parts AS (
     SELECT judged.device, judged.evaluation_id, part."key" AS part, part."value"::DOUBLE AS seconds
@@ -17,6 +23,5 @@ SELECT
     round(sum(seconds) FILTER (WHERE device = 'H100') / count(DISTINCT evaluation_id) FILTER (WHERE device = 'H100'), 2)
         AS h100_mean_s
 FROM parts
-WHERE part <> 'flags'
 GROUP BY part
 ORDER BY h200_mean_s DESC

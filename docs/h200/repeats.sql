@@ -1,5 +1,5 @@
--- Kernels that two machines with the same GPU model measured: how far their speedups over eager are apart,
--- by device, policy and clock. ratio is the larger speedup over the smaller one; apart counts pairs whose
+-- Kernels that were judged twice on the same GPU model, here by two machines: how far their speedups over
+-- eager are apart, by device, policy and clock. Quiet sessions of kernels released for the H100. ratio is the larger speedup over the smaller one; apart counts pairs whose
 -- intervals do not overlap.
 WITH sessions AS (
     SELECT
@@ -9,7 +9,9 @@ WITH sessions AS (
         ) AS place,
         evaluation_id
     FROM speedups
-    WHERE baseline = 'eager' AND NOT noisy
+    WHERE
+        baseline = 'eager' AND NOT noisy
+        AND kernel_id IN (SELECT kernel_id FROM claimed_speedups WHERE gpu = 'H100' AND released)
 )
 SELECT
     one.device,

@@ -30,7 +30,11 @@ Parameters: TypeAlias = "Sequence[object] | Mapping[str, object] | None"
 
 
 class Result:
-    """The answer to one query, computed when a caller requests it in some form."""
+    """The answer to one query, computed when a caller requests it in some form.
+
+    Of several columns with one name, the second and later ones get a number, as in DuckDB's tables:
+    `name`, `name_1`.
+    """
 
     def __init__(
         self,
@@ -52,8 +56,9 @@ class Result:
 
         with self._ask():
             if self._limits is None:
-                return self._execute().to_arrow_table()
-            answer = self._execute().to_arrow_reader(BATCH_ROWS)
+                rows = self._execute().to_arrow_table()
+                return rows.rename_columns(_number_repeated(rows.column_names))
+            answer = _rename_columns(self._execute().to_arrow_reader(BATCH_ROWS))
             batches = [batch for batch, _ in _limit_batches(answer, self._limits)]
             return pa.Table.from_batches(batches, answer.schema)
 
@@ -66,7 +71,7 @@ class Result:
 
         was_cut = False
         with self._ask():
-            answer = self._execute().to_arrow_reader(BATCH_ROWS)
+            answer = _rename_columns(self._execute().to_arrow_reader(BATCH_ROWS))
             # A new file, because the reader may still have an earlier answer mapped.
             file.unlink(missing_ok=True)
             with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, answer.schema) as out:
@@ -87,7 +92,7 @@ class Result:
         held = ExitStack()
         held.enter_context(hold_inlined_rows(self._location))
         with translate_errors():
-            answer = self._execute().to_arrow_reader(rows)
+            answer = _rename_columns(self._execute().to_arrow_reader(rows))
 
         def read() -> Iterator[pa.RecordBatch]:
             with held:
@@ -181,6 +186,35 @@ def translate_errors(limits: QueryLimits | None = None) -> Generator[None]:
         if isinstance(error, duckdb.IOException):
             refusal = describe_refusal(error, "the data files of the lake")
         raise refusal or FlywheelError(text) from error
+
+
+def _rename_columns(answer: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """Return an answer with a name of its own for each column."""
+    import pyarrow as pa
+
+    names = _number_repeated(answer.schema.names)
+    if names == answer.schema.names:
+        return answer
+    pairs = zip(answer.schema, names, strict=True)
+    schema = pa.schema([field.with_name(name) for field, name in pairs])
+    batches = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in answer)
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _number_repeated(names: Sequence[str]) -> list[str]:
+    """Return names that differ from each other.
+
+    >>> _number_repeated(["a", "a", "b", "a_1"])
+    ['a', 'a_1', 'b', 'a_1_1']
+    """
+    found: list[str] = []
+    for name in names:
+        own, number = name, 0
+        while own in found:
+            number += 1
+            own = f"{name}_{number}"
+        found.append(own)
+    return found
 
 
 def _limit_batches(

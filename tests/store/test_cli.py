@@ -115,6 +115,16 @@ def test_results_go_to_stdout(run: Run, filled_lake: Path) -> None:
     assert "1" in ended.out
 
 
+def test_columns_of_one_name_are_all_there(run: Run, filled_lake: Path) -> None:
+    sql = "SELECT 1 AS a, 2 AS a, 3 AS b"
+    asked = ("query", sql, "--lake", filled_lake, "--format")
+    assert json.loads(run(*asked, "json").out) == [{"a": 1, "a_1": 2, "b": 3}]
+    assert run(*asked, "csv").out.splitlines() == ["a,a_1,b", "1,2,3"]
+    assert run(*asked, "table").out.split()[:3] == ["a", "a_1", "b"]
+    with store.open(str(filled_lake)) as lake:
+        assert lake.sql(sql).reader().schema.names == ["a", "a_1", "b"]
+
+
 def test_formats(run: Run, filled_lake: Path, tmp_path: Path) -> None:
     sql = "SELECT arm, samples_ms[:2] AS two, NULL AS nothing FROM timings ORDER BY arm"
     ask = ("query", sql, "--lake", filled_lake, "--format")

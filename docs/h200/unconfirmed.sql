@@ -1,0 +1,22 @@
+-- Kernels that are over 3 times as fast as eager by the clock gpu, and do not rank because two sessions did
+-- not confirm each other: their medians differ by more than 10 %, or one of them is noisy. Kernels released
+-- for the H100; weak tasks are left out.
+SELECT
+    devices."name" AS device,
+    evaluations.policy,
+    task_names."name" AS task,
+    round(any_value(claims.speedup), 2) AS claimed,
+    list(round(sessions.speedup, 2) ORDER BY sessions.session_id) AS speedups
+FROM session_speedups AS sessions
+INNER JOIN evaluations ON evaluations.evaluation_id = sessions.evaluation_id
+INNER JOIN devices ON devices.device_id = evaluations.device_id
+INNER JOIN task_names ON task_names.task_id = evaluations.task_id
+INNER JOIN claimed_speedups AS claims
+    ON claims.kernel_id = evaluations.kernel_id AND claims.task_id = evaluations.task_id
+WHERE
+    list_contains(evaluations.flags, 'unconfirmed_win')
+    AND sessions.clock = 'gpu' AND sessions.baseline = 'eager'
+    AND claims.gpu = 'H100' AND claims.baseline = 'eager' AND claims.released
+    AND evaluations.task_id NOT IN (FROM weak_tasks)
+GROUP BY devices."name", evaluations.policy, evaluations.evaluation_id, task_names."name"
+ORDER BY device DESC, evaluations.policy DESC, task
