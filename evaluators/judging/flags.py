@@ -20,6 +20,7 @@ FLAGS = {
     "confirmed_win": "a surprising speedup that a fresh process confirmed",
     "unconfirmed_win": "a surprising speedup that a fresh process did not confirm: noisy",
     "no_custom_kernel": "library kernels take all device time; noisy under custom_required",
+    "fewer_baselines": "the memory does not hold all baselines; timed against eager alone: noisy",
     "precision_below_policy": "rounds more than the policy allows where sums cancel: noisy",
     "state_differs": "parameters or buffers differ from the task's after the calls",
     "another_function": "off by more than rounding on inputs with another sign or mean",
@@ -51,5 +52,5 @@ NONEQUIVALENT = frozenset(
 """Flags of kernels that compute a different function from the task's module: their
 `evaluations.equivalent` is false. evaluators/README.md gives the reasons. The view `nonequivalent`
 repeats the rule for rows from before the column existed."""
-UNRANKED = frozenset({"precision_below_policy"})
+UNRANKED = frozenset({"fewer_baselines", "precision_below_policy"})
 """Flags of correct kernels that do not rank: their timings are stored as noisy."""

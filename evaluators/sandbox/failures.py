@@ -33,6 +33,15 @@ class Failed(Exception):
         self.detail = detail
 
 
+def lacks_memory(error: BaseException) -> bool:
+    """Whether an error, or the one that caused it, says that memory could not be allocated."""
+    if isinstance(error, Failed):
+        return error.reason == "out_of_memory"
+    if type(error).__name__ in _MEMORY_ERRORS or any(part in str(error) for part in _MEMORY_TEXTS):
+        return True
+    return error.__cause__ is not None and lacks_memory(error.__cause__)
+
+
 def explain_timeout(stage: Stage, limit_s: float, build_s: float, compiling: bool) -> Failed:
     """Return the failure of a worker that missed its deadline."""
     if compiling:

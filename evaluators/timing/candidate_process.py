@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import secrets
@@ -22,6 +23,7 @@ from evaluators.judging.outcome import Outcome, build_shared_columns
 from evaluators.memory.tensors import layout
 from evaluators.references.task import Reference
 from evaluators.references.weight_seed import WEIGHT_SEED
+from evaluators.sandbox.failures import lacks_memory
 from evaluators.sandbox.folders import find_outside_files
 from evaluators.sandbox.launcher import Limits
 from evaluators.timing.checks.baseline_drift import check_eager_alone
@@ -55,14 +57,38 @@ class Options:
     """Deadlines, before what a slow reference adds to them."""
 
 
+class BaselinesTooLarge(Exception):
+    """The memory does not hold all baselines beside the candidate."""
+
+
 def measure_candidate(
     case: Case, bench: Bench, options: Options, outcome: Outcome
 ) -> list[dict[str, Any]]:
     """Judge the answers of one process of the candidate, then time it.
 
+    If the memory does not hold all baselines, another process of the candidate is judged and timed
+    against eager alone, and does not rank.
+
     Returns the rows of its session, without evaluation_id. Raises Failed, ReferenceFailed,
     SandboxFailed; `outcome` then keeps what was seen before.
     """
+    before = copy.deepcopy(outcome)
+    try:
+        return _measure_process(case, bench, options, outcome)
+    except BaselinesTooLarge as large:
+        why = str(large)
+    # Not in the handler: the error keeps the tensors of its frames.
+    bench.end_baselines()
+    vars(outcome).update(vars(before))
+    # A candidate that takes the memory itself cannot be rid of the hardest baseline so.
+    outcome.flags.add("fewer_baselines")
+    outcome.notes.append(f"baselines other than eager: none, {why}")
+    return _measure_process(case, bench, replace(options, baselines=("eager",)), outcome)
+
+
+def _measure_process(
+    case: Case, bench: Bench, options: Options, outcome: Outcome
+) -> list[dict[str, Any]]:
     bench.set_policy(options.policy)
     files = _collect_files(case)
     try:
@@ -152,7 +178,12 @@ def _measure_worker(
     )
     with outcome.time_part("timing", bench.lock.hold_exclusive()) as waited_s:
         arm.excuse(waited_s)
-        session = measure(arm, baselines, sources, options.plan)
+        try:
+            session = measure(arm, baselines, sources, options.plan)
+        except Exception as error:
+            if len(baselines.prepared) > 1 and lacks_memory(error):
+                raise BaselinesTooLarge(f"the memory does not hold them: {error}") from error
+            raise
         check_floor(session, floor)
         arm.check_clocks()
     with outcome.time_part("robustness", bench.lock.hold_shared()) as waited_s:

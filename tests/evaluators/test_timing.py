@@ -349,6 +349,37 @@ def test_a_compiled_baseline_serves_all_candidates_of_its_task(
     assert bench.unavailable == {}
 
 
+# Compiled, it lacks memory after some calls.
+LARGE = """
+CALLS = 0
+
+
+@torch.compiler.disable
+def _allocate(x):
+    global CALLS
+    CALLS += 1
+    if CALLS > 12:
+        raise MemoryError("no room for another copy")
+    return x
+
+
+class Model"""
+
+
+@pytest.mark.slow
+def test_baselines_that_the_memory_does_not_hold_are_left_out(
+    judge_code: Judged, right_candidate: str, task: str
+) -> None:
+    call = "x = _allocate(x) if torch.compiler.is_compiling() else x\n        return torch.relu"
+    large = task.replace("class Model", LARGE, 1).replace("return torch.relu", call)
+    row = judge_code(right_candidate, large, baselines=("compile",))
+    assert row["status"] == "correct", row
+    assert "fewer_baselines" in row["flags"], row["log"]
+    assert "baselines other than eager: none, the memory does not hold them" in row["log"]
+    assert {timing["arm"] for timing in row["timings"]} == {"kernel", "eager"}
+    assert all(timing["noisy"] for timing in row["timings"])
+
+
 DEADLINES = Deadlines(import_s=60, build_s=60, first_call_s=20, call_s=20, total_s=600)
 LIMITS = Limits(memory_bytes=8 << 30, file_bytes=1 << 28, open_files=1024, cpu_s=600)
 
