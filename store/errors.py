@@ -80,7 +80,7 @@ class ServerBusy(FlywheelError):
 
 
 class CommitConflict(FlywheelError):
-    """Another program holds the lake's catalog and has not released it in time."""
+    """Another program holds the lake's catalog, or has committed to it meanwhile."""
 
 
 class ImportFailed(FlywheelError):

@@ -31,6 +31,12 @@ def raise_foreign(error: BaseException, location: Location) -> None:
     """Raise KeyboardInterrupt or CommitConflict for DuckDB's forms of them; else do nothing."""
     if isinstance(error.__cause__, KeyboardInterrupt) or str(error).startswith("KeyboardInterrupt"):
         raise KeyboardInterrupt from None
+    # A holder that has lost the lock can have committed last, after this transaction had begun.
+    if "Transaction conflict" in str(error):
+        raise CommitConflict(
+            f"another program has committed to {location.catalog_name} meanwhile",
+            "Run this again; what was spooled is kept.",
+        ) from error
     # SQLite does not wait when a transaction that has read begins to write.
     if str(error).endswith("database is locked"):
         raise CommitConflict(

@@ -270,8 +270,7 @@ class Writer:
                 reason = FlywheelError(f"DuckDB cannot store the rows: {error}")
                 return self._keys.follow(self._connection), {0: reason}
             alone = [self._commit([one]) for one in made]
-            refused = {at: reasons[0] for at, (_, reasons) in enumerate(alone) if reasons}
-            return alone[-1][0], refused
+            return alone[-1][0], {at: why[0] for at, (_, why) in enumerate(alone) if why}
         return self._keys.add(self._connection, outcome.keys), dict(outcome.rejected)
 
     @contextmanager
@@ -297,13 +296,14 @@ class Writer:
             raise
 
     def _require_lock(self, error: Exception) -> None:
-        """Raise LakeUnreachable where a commit failed because the lock is lost, not by its rows."""
+        """Raise LakeUnreachable or CommitConflict where others are to blame, not the rows."""
         if not self.location.holds_lock():
             self._is_lost = True
             raise LakeUnreachable(
                 f"the connection to {self.location.url} was lost during a commit",
                 "Run this again; what was spooled is kept.",
             ) from error
+        faults.raise_foreign(error, self.location)
 
     @contextmanager
     def _lock(self) -> Generator[None]:

@@ -12,15 +12,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import builders
+import duckdb
 import psycopg
 import pytest
 from postgres_server import OWNER, PostgresServer
 
 import store
-from store.errors import FlywheelError, LakeNotFound, LakeUnreachable, RowsRejected, UnsafeSQL
+from store.errors import (
+    CommitConflict,
+    FlywheelError,
+    LakeNotFound,
+    LakeUnreachable,
+    RowsRejected,
+    UnsafeSQL,
+)
 from store.lake.location import Location
 from store.lake.server.location import SESSION, ServerLocation
 from store.upkeep import integrity, maintenance
+from store.writing import faults
 
 TASK, KERNEL, DEVICE = builders.task(), builders.kernel(), builders.device()
 SIZES = builders.workload(TASK)
@@ -132,6 +141,17 @@ def test_a_holder_whose_session_is_lost_cannot_commit(url: str) -> None:
         other.flush()  # the bundle is in the spool of this host
     with store.open(url) as lake:
         assert lake.sql("SELECT count(*) AS n FROM policies").rows() == [{"n": 1}]
+
+
+def test_a_late_commit_of_a_lost_holder_is_a_conflict_and_no_fault_of_the_rows(url: str) -> None:
+    # As DuckLake says it; the server ends a commit although its client is gone.
+    text = (
+        "TransactionContext Error: Failed to commit: Failed to commit DuckLake transaction.\n"
+        'Transaction conflict - attempting to create table "dataset_rows" in schema "main" - but '
+        "this table has been created by another transaction already"
+    )
+    with pytest.raises(CommitConflict, match=r"has committed to .* meanwhile"):
+        faults.raise_foreign(duckdb.TransactionException(text), Location.of(url))
 
 
 def test_a_writer_locks_in_one_session_and_opens_another_when_it_ends(
