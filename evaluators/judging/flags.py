@@ -52,5 +52,5 @@ NONEQUIVALENT = frozenset(
 """Flags of kernels that compute a different function from the task's module: their
 `evaluations.equivalent` is false. evaluators/README.md gives the reasons. The view `nonequivalent`
 repeats the rule for rows from before the column existed."""
-UNRANKED = frozenset({"fewer_baselines", "precision_below_policy"})
+UNRANKED = frozenset({"precision_below_policy"})
 """Flags of correct kernels that do not rank: their timings are stored as noisy."""

@@ -582,7 +582,7 @@ def test_what_is_right_and_ranks_nothing_is_noisy(
             kernel(POSITIVE_WEIGHT, "return x.half().float() @ self.weight.half().float()"),
         ),
     }
-    assert set(kernels) == UNRANKED - {"fewer_baselines"}  # test_timing.py has a task for it
+    assert set(kernels) == UNRANKED
     for flag, (task, code) in kernels.items():
         row = judge_code(code, task)
         assert row["status"] == "correct", row
