@@ -338,6 +338,10 @@ def take_over(tables: Path, lake_url: str, *words: str) -> None:
     subprocess.run(line, check=True)
 
 
+def list_unmeasured_bests(lake: store.Lake) -> list[dict[str, Any]]:
+    return lake.run(store.read_sql(remeasure.__file__, "unmeasured_bests"), [1]).rows()
+
+
 def test_a_piece_trains_one_arm_with_one_seed(tmp_path: Path) -> None:
     sizes = replace(PRESETS["gpu-stage3"], model="m", arms=("bucket",), seeds=1, first_seed=2)
     study = ArmStudy(tmp_path, sizes, 0, 1.0, 1.0)
@@ -365,12 +369,46 @@ def test_verdicts_in_the_spool_of_a_killed_measuring_are_not_made_again(
         rows |= {"policies": [policy], "generations": [attempt]}
         writer.append(rows | {"evaluations": [verdict], "timings": timings}, "a search")
         with writer.reader() as lake:
-            best = lake.run(store.read_sql(remeasure.__file__, "unmeasured_bests"), [1]).rows()
+            best = list_unmeasured_bests(lake)
         assert [row["kernel_id"] for row in best] == [kernel["kernel_id"]]
         writer.append({"evaluations": [final]}, "killed before the commit", wait=False)
     monkeypatch.setattr(sys, "argv", ["remeasure", "--lake", url, "--device", "cpu"])
     remeasure.main()
     assert capsys.readouterr().out == "measured again: 0 kernels\n"
+
+
+def test_kernels_of_a_training_are_not_measured_again(empty_lake: Path, tmp_path: Path) -> None:
+    url = str(tmp_path / "lake")
+    shutil.copytree(empty_lake, url)
+    task, policy = builders.task(), builders.policy()
+    workload = builders.workload(task)
+    kernels = [builders.kernel(name) for name in ("training", "answer")]
+    verdicts = [builders.evaluation(kernel, task, workload, DEVICE) for kernel in kernels]
+    rows = {
+        "tasks": [task],
+        "task_labels": [builders.label(task)],
+        "workloads": [workload],
+        "devices": [DEVICE],
+        "policies": [policy],
+        "kernels": kernels,
+        "generations": [
+            builders.generation(policy, task, kernel, namespace=namespace, step=1)
+            for kernel, namespace in zip(
+                kernels, ("stage3/bucket/0", "trained-bucket/none/0/a"), strict=True
+            )
+        ],
+        "evaluations": verdicts,
+        "timings": [
+            row
+            for verdict in verdicts
+            for row in builders.session(verdict, [1.0] * 7, eager=[2.0] * 7)
+        ],
+    }
+    with store.writer(url, author="tests") as writer:
+        writer.append(rows, "stage 3")
+        with writer.reader() as lake:
+            best = list_unmeasured_bests(lake)
+    assert [row["kernel_id"] for row in best] == [kernels[1]["kernel_id"]]
 
 
 @pytest.mark.slow
@@ -412,7 +450,7 @@ def test_no_arm_sees_the_kernels_of_an_earlier_run_whose_verdicts_are_kept(
         # The same seed attempts the same kernels, and their verdicts are there.
         assert lake.sql("FROM evaluations").arrow().num_rows == judged
         # Only the best kernels of this run are measured again.
-        again = lake.run(store.read_sql(remeasure.__file__, "unmeasured_bests"), [1]).rows()
+        again = list_unmeasured_bests(lake)
         own = lake.sql("SELECT kernel_id FROM generations WHERE namespace LIKE 'arms/%'").rows()
         assert again
         assert {row["kernel_id"] for row in again} <= {row["kernel_id"] for row in own}

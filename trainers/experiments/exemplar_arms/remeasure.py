@@ -1,4 +1,4 @@
-"""Measures the best kernels of every namespace again, by the full protocol.
+"""Measures the best kernels of every namespace of a search again, by the full protocol.
 
 python -m trainers.experiments.exemplar_arms.remeasure --lake LAKE --device cuda:0
 
@@ -23,6 +23,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--lake", required=True)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--workers", type=int, default=1, help="judges on each device")
     parser.add_argument("--kernels", type=int, default=1, help="of each namespace and task")
     parser.add_argument("--judge", action="append", default=[], metavar="KEY=VALUE")
     given = parser.parse_args()
@@ -33,7 +34,8 @@ def main() -> None:
             rows = lake.run(read_sql(__file__, "unmeasured_bests"), [given.kernels]).rows()
     pairs = [(row["kernel_id"], row["task_id"]) for row in rows]
     if pairs:
-        with Pool(given.lake, given.device, config, remeasure=True) as pool:
+        judges = Pool(given.lake, given.device, config, workers=given.workers, remeasure=True)
+        with judges as pool:
             pool.judge(pairs)
     sys.stdout.write(f"measured again: {len(pairs)} kernels\n")
 

@@ -177,6 +177,7 @@ class ArmStudy(Study):
             words=lambda: [
                 "trainers.experiments.exemplar_arms.remeasure",
                 *("--device", self.sizes.device, "--judge", baselines),
+                *("--workers", str(self.arm_sizes.workers)),
             ],
             holds=lambda: True,
             partial=True,

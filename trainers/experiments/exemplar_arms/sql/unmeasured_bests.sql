@@ -1,6 +1,7 @@
 -- One row per kernel and task to measure again: the $1 best of a namespace and task by lower bound,
 -- without those that a run with --remeasure has judged since. A figure over the slowest of the
--- baselines is enough to choose by. Attempts of an earlier run (earlier.py) do not count.
+-- baselines is enough to choose by. Attempts of an earlier run (earlier.py) and those that a model
+-- was trained with do not count.
 WITH bests AS (
     SELECT
         generations.namespace, generations.task_id, generations.kernel_id,
@@ -8,7 +9,10 @@ WITH bests AS (
     FROM generations
     INNER JOIN scored_speedups AS speeds
         ON speeds.kernel_id = generations.kernel_id AND speeds.task_id = generations.task_id
-    WHERE generations.namespace IS NOT NULL AND NOT starts_with(generations.namespace, 'earlier/')
+    WHERE
+        generations.namespace IS NOT NULL
+        AND NOT starts_with(generations.namespace, 'earlier/')
+        AND NOT starts_with(generations.namespace, 'stage3/')
     GROUP BY generations.namespace, generations.task_id, generations.kernel_id
     QUALIFY row_number() OVER (
         PARTITION BY generations.namespace, generations.task_id
