@@ -30,6 +30,7 @@ class DeviceLock:
     def __init__(self, fds: Sequence[tuple[int, int]] = ()) -> None:
         """Take descriptors of turnstiles and locks, in the same order in every judge."""
         self._fds = list(fds)
+        self._is_shared = False
 
     @classmethod
     def of(cls, names: Iterable[str]) -> DeviceLock:
@@ -62,13 +63,30 @@ class DeviceLock:
         begin = time.monotonic()
         with contextlib.ExitStack() as held:
             for turnstile, lock in self._fds:
-                fcntl.flock(turnstile, fcntl.LOCK_EX)
-                try:
-                    fcntl.flock(lock, how)
-                finally:
-                    fcntl.flock(turnstile, fcntl.LOCK_UN)
+                _pass_turnstile(turnstile, lock, how)
                 held.callback(fcntl.flock, lock, fcntl.LOCK_UN)
+            self._is_shared = how == fcntl.LOCK_SH
+            held.callback(setattr, self, "_is_shared", False)
             yield time.monotonic() - begin
+
+    def is_wanted(self) -> bool:
+        """Whether this judge shares the device and another one waits to have it alone."""
+        for turnstile, _ in self._fds if self._is_shared else ():
+            try:
+                fcntl.flock(turnstile, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            fcntl.flock(turnstile, fcntl.LOCK_UN)
+        return False
+
+    def step_aside(self) -> float:
+        """Let those that wait have the device, then share it again; return the seconds between."""
+        begin = time.monotonic()
+        for _, lock in self._fds:
+            fcntl.flock(lock, fcntl.LOCK_UN)
+        for turnstile, lock in self._fds:
+            _pass_turnstile(turnstile, lock, fcntl.LOCK_SH)
+        return time.monotonic() - begin
 
     def release(self) -> None:
         """Release what a process with the same descriptors held when it ended."""
@@ -82,6 +100,15 @@ class DeviceLock:
             for fd in pair:
                 os.close(fd)
         self._fds = []
+
+
+def _pass_turnstile(turnstile: int, lock: int, how: int) -> None:
+    """Take a lock once those who came before have it."""
+    fcntl.flock(turnstile, fcntl.LOCK_EX)
+    try:
+        fcntl.flock(lock, how)
+    finally:
+        fcntl.flock(turnstile, fcntl.LOCK_UN)
 
 
 def _open(name: str) -> int:

@@ -20,6 +20,7 @@ from typing import Any, Self
 from evaluators.device import fingerprint
 from evaluators.device.lock import DeviceLock
 from evaluators.device.roofline import Floor, compute_floor
+from evaluators.device.sharing import SharedDevice
 from evaluators.diagnosis.bottleneck import Peaks, peaks
 from evaluators.judging.baseline_workers import (
     TASK_FILE,
@@ -78,7 +79,7 @@ class Bench:
         self._environment: dict[str, str] = {}
         self._task_server = ForkServer(self._setup.template)  # the first that is needed
         self._baseline_servers: list[ForkServer] = []
-        self.candidates = CandidateStarter(self._setup, builds)
+        self.candidates = CandidateStarter(self._setup, SharedDevice(self.lock, device), builds)
         """Starts the candidates' workers."""
         self._side = ThreadPoolExecutor(2, "bench")
         self._starting: list[Future[WorkerHandle]] = []

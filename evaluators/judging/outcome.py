@@ -88,6 +88,12 @@ class Outcome(Evidence):
             if waited_s:
                 self._add("waiting", waited_s)
 
+    def count_as_waiting(self, name: str, seconds: float) -> None:
+        """Count seconds of a part, which has ended, as time in which another judge timed."""
+        if seconds:
+            self._add(name, -seconds)
+            self._add("waiting", seconds)
+
     def _add(self, part: str, seconds: float) -> None:
         self.parts_s[part] = round(self.parts_s.get(part, 0.0) + seconds, 4)
 

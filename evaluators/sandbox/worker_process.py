@@ -23,6 +23,8 @@ from store.errors import SandboxFailed
 
 _END_LIMIT_S = 60.0
 _LOOK_S = 0.2
+_SHARE_S = 0.05
+"""Seconds after which a judge looks whether another one wants their device."""
 _LOG_PART_BYTES = 16 * 1024
 
 
@@ -35,6 +37,18 @@ class Starter(Protocol):
 
     def send(self, message: Mapping[str, Any], fds: list[int] | None = None) -> None:
         """Send it an order. Raises SandboxFailed."""
+        ...
+
+
+class Share(Protocol):
+    """A device that the judge shares with other judges."""
+
+    def is_wanted(self) -> bool:
+        """Whether another judge waits to have the device for itself."""
+        ...
+
+    def step_aside(self) -> float:
+        """Let it have the device, while the worker is frozen; return the seconds of that."""
         ...
 
 
@@ -98,6 +112,8 @@ class WorkerProcess:
         self._freezes = False
         self._end_report: dict[str, Any] | None = None
         self.pid = pid
+        self.paused_s = 0.0
+        """Seconds so far in which a request was frozen because another judge timed."""
         self.wall_ns = 0
         """Time from the last request until every process of the worker was frozen again."""
 
@@ -108,6 +124,7 @@ class WorkerProcess:
         build_limit_s: float,
         late: Late | None = None,
         meanwhile: Meanwhile | None = None,
+        share: Share | None = None,
         **fields: Any,
     ) -> dict[str, Any]:
         """Send one request, let the worker run until it has answered, and return its answer.
@@ -115,6 +132,8 @@ class WorkerProcess:
         The clock starts before the worker is thawed and stops when everything it has started is
         frozen again, so that no work escapes it. `limit_s` limits the time in which no process
         such as a compiler runs below the worker, and `build_limit_s`, if longer, all of the time.
+        While another judge wants the device of `share`, the worker is frozen and the clock of the
+        limits stands still.
         Raises TimedOut, Died, and Malformed when the answer belongs to another request.
         """
         if select.select([self._channel], [], [], 0)[0]:
@@ -131,7 +150,7 @@ class WorkerProcess:
             meanwhile(
                 lambda: bool(select.select(ends, [], [], 0)[0]) or time.perf_counter_ns() > end_ns
             )
-        ready = self._wait(ends, begin, limit_s, max(limit_s, build_limit_s), late)
+        ready = self._wait(ends, begin, limit_s, max(limit_s, build_limit_s), late, share)
         if self._channel not in ready:
             self._receive_end(0)
             raise Died
@@ -155,6 +174,7 @@ class WorkerProcess:
         limit_s: float,
         whole_limit_s: float,
         late: Late | None,
+        share: Share | None,
     ) -> list[socket.socket]:
         """Wait until an end can be read; return those that can. Raises TimedOut."""
         looked_s = 0.0  # from the request to the last look
@@ -163,9 +183,10 @@ class WorkerProcess:
             pause_s = min(_LOOK_S, limit_s - own_s)
             if late is not None:
                 pause_s = min(pause_s, late[0] - looked_s)
-            ready, _, _ = select.select(ends, [], [], max(0.0, pause_s))
+            ready, paused_ns = self._listen(ends, max(0.0, pause_s), share)
             if ready:
                 return ready
+            begin_ns += paused_ns
             passed_s = (time.perf_counter_ns() - begin_ns) / 1e9
             if late is not None and passed_s >= late[0]:
                 late[1]()
@@ -176,6 +197,28 @@ class WorkerProcess:
             looked_s = passed_s
             if own_s >= limit_s or passed_s >= whole_limit_s:
                 raise TimedOut(compiling=compiling)
+
+    def _listen(
+        self, ends: Sequence[socket.socket], seconds: float, share: Share | None
+    ) -> tuple[list[socket.socket], int]:
+        """Wait for an end, and step aside once if another judge wants the device.
+
+        Returns the ends that can be read, and the nanoseconds in which the worker was frozen.
+        """
+        if share is None or not self._freezes:
+            return select.select(ends, [], [], seconds)[0], 0
+        stop = time.monotonic() + seconds
+        while True:
+            left_s = stop - time.monotonic()
+            ready, _, _ = select.select(ends, [], [], max(0.0, min(left_s, _SHARE_S)))
+            if ready or left_s <= 0:
+                return ready, 0
+            if share.is_wanted():
+                begin = time.perf_counter_ns()
+                self._freeze()
+                self.paused_s += share.step_aside()
+                self._freezer.thaw()
+                return [], time.perf_counter_ns() - begin
 
     def freeze_between_requests(self) -> None:
         """Freeze the worker now and after every answer; called before anything foreign runs in it.

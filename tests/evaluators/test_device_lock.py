@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import select
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from evaluators.device.lock import DeviceLock
+from evaluators.judge import Config, judge
+from evaluators.judging.bench import Bench
+from evaluators.judging.case import Case
 from evaluators.judging.outcome import Outcome
 
 HOLDER = """
@@ -116,6 +121,93 @@ def test_a_lock_that_is_a_link_or_a_pipe_is_none(tmp_path: Path) -> None:
     os.mkfifo(folder / "gpu-b.turn")
     assert DeviceLock.of(["gpu-a", "gpu-b"]).fds == []
     assert not target.exists()
+
+
+def wait_until_wanted(lock: DeviceLock) -> None:
+    stop = time.monotonic() + 60
+    while not lock.is_wanted():
+        assert time.monotonic() < stop, "nobody waits"
+        time.sleep(0.01)
+
+
+def test_who_shares_lets_one_that_waits_have_the_device() -> None:
+    lock = DeviceLock.of(["gpu-a", "gpu-b"])
+    with lock.hold_shared():
+        assert not lock.is_wanted()
+        timing = Holder("exclusive", "gpu-b")
+        wait_until_wanted(lock)
+        assert not timing.has_it(0)
+        aside = threading.Thread(target=lock.step_aside)
+        aside.start()
+        assert timing.has_it(60)
+        aside.join(A_MOMENT_S)
+        assert aside.is_alive()
+        timing.let_go()
+        aside.join(60)
+        assert not aside.is_alive()
+        later = Holder("exclusive", "gpu-a")
+        assert not later.has_it(A_MOMENT_S)
+    assert later.has_it(60)
+    later.let_go()
+    lock.close()
+
+
+def test_who_has_the_device_alone_is_not_asked_for_it() -> None:
+    lock = DeviceLock.of(["gpu-a"])
+    with lock.hold_exclusive():
+        waiting = Holder("exclusive", "gpu-a")
+        assert not waiting.has_it(A_MOMENT_S)
+        assert not lock.is_wanted()
+    assert waiting.has_it(60)
+    waiting.let_go()
+    lock.close()
+
+
+COMPILING = """
+import time
+if not hasattr(self, "built"):
+    self.built = True
+    stops = 0
+    while stops < 5:
+        begin = time.monotonic()
+        time.sleep(0.01)
+        stops += time.monotonic() - begin > 0.3
+return torch.relu(x @ self.weight)
+"""
+OTHER_JUDGE = """
+import select
+import sys
+import time
+from evaluators.device.lock import DeviceLock
+lock = DeviceLock.of(["gpu-a"])
+while not select.select([sys.stdin], [], [], 0.05)[0]:
+    with lock.hold_exclusive():
+        time.sleep(0.5)
+"""
+
+
+def test_a_candidate_that_compiles_is_frozen_while_another_judge_times(
+    candidate: Callable[[str], str], task: str
+) -> None:
+    # In all, the candidate is frozen for longer than its first call may take.
+    config = Config(
+        first_call_s=2.0, timing_s=0.05, timing_limit_s=0.3, robustness=False, diagnosis=False
+    )
+    case = Case(
+        kernel_id="k",
+        task_id="t",
+        workload_id="w",
+        code=candidate(COMPILING),
+        task_code=task,
+        axes="{}",
+    )
+    other = subprocess.Popen([sys.executable, "-c", OTHER_JUDGE], stdin=subprocess.PIPE)
+    with Bench("cpu", lock=DeviceLock.of(["gpu-a"])) as bench:
+        [row] = judge(case, bench, config)["evaluations"]
+    other.communicate()
+    assert (row["status"], row["message"]) == ("correct", None)
+    parts = json.loads(row["parts_s"])
+    assert parts["waiting"] > 5 * 0.3
 
 
 INHERITOR = """

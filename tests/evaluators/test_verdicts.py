@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import statistics
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
@@ -126,6 +127,19 @@ def test_a_candidate_that_is_not_right_is_a_row_that_says_why(
     assert row["reason"] in ((reason,) if isinstance(reason, str) else reason), row
     assert row["message"]
     assert row["timings"] == []
+
+
+def test_what_the_reference_loads_once_does_not_count_as_the_time_of_an_answer(
+    judge_code: Judged, candidate: Text, task: str
+) -> None:
+    loads = "import time\n        if 'loaded' not in globals():\n            "
+    loads += "globals()['loaded'] = True\n            time.sleep(0.6)\n        return"
+    slow = task.replace("        return", f"        {loads}")
+    row = judge_code(candidate("while True: pass"), slow, first_call_s=1.0)
+    # 50 answers of 0.6 s would have allowed 30 s more.
+    limit = re.fullmatch(r"no answer to a call after ([\d.]+) s", row["message"])
+    assert limit is not None
+    assert float(limit[1]) < 25
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from typing import Any
 from evaluators.processes.messages import Malformed
 from evaluators.processes.text import make_readable
 from evaluators.sandbox.failures import Failed, Stage, explain_error, explain_timeout
-from evaluators.sandbox.worker_process import Late, Meanwhile, TimedOut, WorkerProcess
+from evaluators.sandbox.worker_process import Late, Meanwhile, Share, TimedOut, WorkerProcess
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +54,7 @@ class TimedRequests:
         stage: Stage,
         late: Late | None,
         meanwhile: Meanwhile | None,
+        share: Share | None,
         fields: Mapping[str, Any],
     ) -> dict[str, Any]:
         """Send one request and return its answer. Raises Failed, Died."""
@@ -63,6 +64,7 @@ class TimedRequests:
             message = f"not done after {deadlines.total_s:g} s in all"
             raise Failed("timeout", "total_timeout", message)
         limit_s = deadlines.limit_s(stage)
+        paused_s = process.paused_s
         try:
             answer = process.ask(
                 do,
@@ -70,12 +72,15 @@ class TimedRequests:
                 min(deadlines.build_s, left_s),
                 late=late,
                 meanwhile=meanwhile,
+                share=share,
                 **fields,
             )
         except TimedOut as error:
             raise explain_timeout(stage, limit_s, deadlines.build_s, error.compiling) from error
         except Malformed as error:
             raise Failed("rejected", "malformed_output", make_readable(str(error))) from error
+        finally:
+            self.excuse(process.paused_s - paused_s)
         if "error" in answer:
             raise explain_error(stage, answer["error"])
         return answer

@@ -18,6 +18,7 @@ from evaluators.sandbox.worker_process import (
     Ended,
     Late,
     Meanwhile,
+    Share,
     TimedOut,
     WorkerProcess,
 )
@@ -70,6 +71,8 @@ class WorkerHandle:
         self.deadlines = deadlines
         self._requests = TimedRequests(deadlines)
         self.device = started.device
+        self.share: Share | None = None
+        """The device as the judge shares it with others while this worker compiles in a call."""
         self.threads = started.threads
         """Number of threads of its loops."""
         self.slots = sizes.slots
@@ -174,7 +177,10 @@ class WorkerHandle:
         """Call the module on a slot and return its output."""
         self._inbox.write(slot)
         self._pieces.trim()
-        answer = self._ask("call", "first_call" if first else "call", slot=slot)
+        if first:
+            answer = self._ask("call", "first_call", share=self.share, slot=slot)
+        else:
+            answer = self._ask("call", "call", slot=slot)
         self._answers, self._taken = [[answer], self._answers[0]], None
         with self._blame_task():
             return self.output(0)
@@ -260,6 +266,11 @@ class WorkerHandle:
         """Do not count time in which the worker waited for the judge."""
         self._requests.excuse(seconds)
 
+    @property
+    def paused_s(self) -> float:
+        """Seconds so far in which a call was frozen because another judge timed."""
+        return self._process.paused_s
+
     def cpu_ns(self) -> int:
         """Return the processor time that the worker and all it has started have used so far."""
         return self._process.cpu_ns()
@@ -281,13 +292,14 @@ class WorkerHandle:
         stage: Stage,
         late: Late | None = None,
         meanwhile: Meanwhile | None = None,
+        share: Share | None = None,
         **fields: Any,
     ) -> Any:
         with self._blame_task():
             if self._ended is not None:  # a call that only raises flags may have ended it
                 raise Failed("crash", "early_exit", "the process has ended before")
             try:
-                return self._requests.ask(self._process, do, stage, late, meanwhile, fields)
+                return self._requests.ask(self._process, do, stage, late, meanwhile, share, fields)
             except Died as error:
                 raise explain_end(self.end()) from error
 

@@ -1,0 +1,56 @@
+"""A device that a judge shares with others: it steps aside while its worker compiles.
+
+Judges share a device while they ask for answers, and one that times waits for all of them. A worker
+that compiles in a call would keep it waiting for as long as that takes. Instead, its judge freezes
+the worker, lets the others have the device, and continues.
+"""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from evaluators.device.lock import DeviceLock
+
+_EMPTY_CALLS = 8
+_IDLE_CALL_S = 0.5e-3
+"""An empty call takes less on an idle GPU; on a busy one it waits for its turn, 2 ms or so."""
+_RETRY_S = 1.0
+"""Seconds between two attempts while the device computes."""
+
+
+class SharedDevice:
+    """The share of a judge in its device, while it holds the lock together with others."""
+
+    def __init__(self, lock: DeviceLock, device: str) -> None:
+        """Take the lock and the kind of the device, cpu or cuda."""
+        self._lock = lock
+        self._probe = torch.zeros(1, device=device) if device == "cuda" else None
+        self._next_try = 0.0
+
+    def is_wanted(self) -> bool:
+        """Whether another judge waits to have the device for itself."""
+        return time.monotonic() >= self._next_try and self._lock.is_wanted()
+
+    def step_aside(self) -> float:
+        """Let the judges that wait have the device; return the seconds until it is shared again.
+
+        The caller has frozen its worker. If work of the worker still runs on a GPU, the lock is
+        kept, so that it does not run during a timing session of another judge.
+        """
+        if not self._is_idle():
+            self._next_try = time.monotonic() + _RETRY_S
+            return 0.0
+        return self._lock.step_aside()
+
+    def _is_idle(self) -> bool:
+        if self._probe is None:
+            return True
+        for _ in range(_EMPTY_CALLS):
+            begin = time.perf_counter()
+            self._probe.zero_()
+            torch.cuda.synchronize()
+            if time.perf_counter() - begin > _IDLE_CALL_S:
+                return False
+        return True
