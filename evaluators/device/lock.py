@@ -14,10 +14,22 @@ import stat
 import tempfile
 import time
 from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 _FOLDER = "flywheel-locks"
 _EVERY_USER = 0o666
+
+
+@dataclass
+class Hold:
+    """A device that is held."""
+
+    waited_s: float
+    """Seconds of waiting for it."""
+    shared: bool = False
+    aside_s: float = 0.0
+    """Seconds in which other judges had it meanwhile."""
 
 
 class DeviceLock:
@@ -30,7 +42,7 @@ class DeviceLock:
     def __init__(self, fds: Sequence[tuple[int, int]] = ()) -> None:
         """Take descriptors of turnstiles and locks, in the same order in every judge."""
         self._fds = list(fds)
-        self._is_shared = False
+        self._hold: Hold | None = None
 
     @classmethod
     def of(cls, names: Iterable[str]) -> DeviceLock:
@@ -47,31 +59,33 @@ class DeviceLock:
         return list(self._fds)
 
     @contextlib.contextmanager
-    def hold_shared(self) -> Generator[float]:
-        """Hold the device together with others; yields the seconds of waiting."""
-        with self._hold(fcntl.LOCK_SH) as waited_s:
-            yield waited_s
+    def hold_shared(self) -> Generator[Hold]:
+        """Hold the device together with others."""
+        with self._take(fcntl.LOCK_SH) as hold:
+            yield hold
 
     @contextlib.contextmanager
-    def hold_exclusive(self) -> Generator[float]:
-        """Hold the device alone; yields the seconds of waiting."""
-        with self._hold(fcntl.LOCK_EX) as waited_s:
-            yield waited_s
+    def hold_exclusive(self) -> Generator[Hold]:
+        """Hold the device alone."""
+        with self._take(fcntl.LOCK_EX) as hold:
+            yield hold
 
     @contextlib.contextmanager
-    def _hold(self, how: int) -> Generator[float]:
+    def _take(self, how: int) -> Generator[Hold]:
         begin = time.monotonic()
         with contextlib.ExitStack() as held:
             for turnstile, lock in self._fds:
                 _pass_turnstile(turnstile, lock, how)
                 held.callback(fcntl.flock, lock, fcntl.LOCK_UN)
-            self._is_shared = how == fcntl.LOCK_SH
-            held.callback(setattr, self, "_is_shared", False)
-            yield time.monotonic() - begin
+            self._hold = Hold(time.monotonic() - begin, shared=how == fcntl.LOCK_SH)
+            held.callback(setattr, self, "_hold", None)
+            yield self._hold
 
     def is_wanted(self) -> bool:
         """Whether this judge shares the device and another one waits to have it alone."""
-        for turnstile, _ in self._fds if self._is_shared else ():
+        if self._hold is None or not self._hold.shared:
+            return False
+        for turnstile, _ in self._fds:
             try:
                 fcntl.flock(turnstile, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -86,7 +100,10 @@ class DeviceLock:
             fcntl.flock(lock, fcntl.LOCK_UN)
         for turnstile, lock in self._fds:
             _pass_turnstile(turnstile, lock, fcntl.LOCK_SH)
-        return time.monotonic() - begin
+        aside_s = time.monotonic() - begin
+        if self._hold is not None:
+            self._hold.aside_s += aside_s
+        return aside_s
 
     def release(self) -> None:
         """Release what a process with the same descriptors held when it ended."""

@@ -150,7 +150,8 @@ def prepare_baseline(
     Returns the seconds it took. Raises ReferenceFailed where it cannot be prepared or is wrong.
     """
     worker.fill(0, reference.inputs(secrets.randbits(48)))
-    seconds = worker.prepare_variant(name, 0)
+    compiles = implementations.BASELINES[name].compiles
+    seconds = worker.prepare_variant(name, 0, compiles=compiles)
     inputs = reference.inputs(secrets.randbits(48))
     worker.fill(0, inputs)
     worker.time([0], name)

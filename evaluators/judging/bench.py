@@ -75,11 +75,11 @@ class Bench:
         self.row = fingerprint.read_fingerprint(device)
         """The `devices` row of this bench."""
         self.clocks = fingerprint.Clocks(device)
-        self._setup = WorkerSetup(device, template)
+        self._setup = WorkerSetup(device, SharedDevice(self.lock, device), template)
         self._environment: dict[str, str] = {}
         self._task_server = ForkServer(self._setup.template)  # the first that is needed
         self._baseline_servers: list[ForkServer] = []
-        self.candidates = CandidateStarter(self._setup, SharedDevice(self.lock, device), builds)
+        self.candidates = CandidateStarter(self._setup, builds)
         """Starts the candidates' workers."""
         self._side = ThreadPoolExecutor(2, "bench")
         self._starting: list[Future[WorkerHandle]] = []

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from evaluators.judging.case import Policy
 from evaluators.judging.worker_setup import WorkerSetup
 from evaluators.sandbox.launcher import ForkServer, Limits
-from evaluators.sandbox.worker_process import Share
 from evaluators.worker.builds.cache import Builds
 from evaluators.worker.handle import Deadlines, Sizes, StartedWorker, WorkerHandle
 from store.errors import SandboxFailed
@@ -17,9 +16,8 @@ from store.errors import SandboxFailed
 class CandidateStarter:
     """Starts candidates one after the other, each in a fork of one warm process."""
 
-    def __init__(self, setup: WorkerSetup, share: Share, builds: Builds | None) -> None:
+    def __init__(self, setup: WorkerSetup, builds: Builds | None) -> None:
         self._setup = setup
-        self._share = share
         self._builds = builds
         self._environment: dict[str, str] = {}
         self._expected: tuple[Mapping[str, str], StartedWorker] | None = None
@@ -83,9 +81,7 @@ class CandidateStarter:
             if expected is not None:
                 expected[1].end()
             started = self._fork(files, task, sizes, limits, policy)
-        worker = self._setup.prepare(started, sizes, deadlines, trusted=False)
-        worker.share = self._share
-        return worker
+        return self._setup.prepare(started, sizes, deadlines, trusted=False)
 
     def _fork(
         self,

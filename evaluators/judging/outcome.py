@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from evaluators.device.lock import Hold
 from evaluators.judging.case import Evidence
 from store.ids import content_id, uuid7
 
@@ -25,15 +26,13 @@ LOG_LIMIT = 32 * 1024
 _COMPARED = ("correct", "incorrect", "rejected")
 """Statuses of kernels whose answers were compared."""
 _FIGURES = ("max_abs_error", "max_scaled_error", "rel_l2_error")
-TimePart: TypeAlias = Callable[
-    [AbstractContextManager[float] | None], AbstractContextManager[float]
-]
-"""Times a block that holds a lock, if one is given; yields the seconds of waiting for it."""
+TimePart: TypeAlias = Callable[[AbstractContextManager[Hold] | None], AbstractContextManager[Hold]]
+"""Times a block that holds a device, if one is given."""
 
 
-def hold(lock: AbstractContextManager[float] | None) -> AbstractContextManager[float]:
-    """Hold a lock, if one is given, without timing the block."""
-    return lock or contextlib.nullcontext(0.0)
+def hold(device: AbstractContextManager[Hold] | None) -> AbstractContextManager[Hold]:
+    """Hold a device, if one is given, without timing the block."""
+    return device or contextlib.nullcontext(Hold(0.0))
 
 
 @dataclass(kw_only=True)
@@ -70,29 +69,23 @@ class Outcome(Evidence):
 
     @contextlib.contextmanager
     def time_part(
-        self, name: str, lock: AbstractContextManager[float] | None = None
-    ) -> Generator[float]:
+        self, name: str, device: AbstractContextManager[Hold] | None = None
+    ) -> Generator[Hold]:
         """Add the time of the block to a part, even if the block fails.
 
-        lock: To hold during the block. The wait for it counts as the part `waiting`.
-
-        Yields the seconds of that wait.
+        device: To hold during the block. The time in which others have it counts as the part
+            `waiting`.
         """
         begin = time.perf_counter()
-        waited_s = 0.0
+        held = Hold(0.0)
         try:
-            with hold(lock) as waited_s:
-                yield waited_s
+            with hold(device) as held:
+                yield held
         finally:
+            waited_s = held.waited_s + held.aside_s
             self._add(name, time.perf_counter() - begin - waited_s)
             if waited_s:
                 self._add("waiting", waited_s)
-
-    def count_as_waiting(self, name: str, seconds: float) -> None:
-        """Count seconds of a part, which has ended, as time in which another judge timed."""
-        if seconds:
-            self._add(name, -seconds)
-            self._add("waiting", seconds)
 
     def _add(self, part: str, seconds: float) -> None:
         self.parts_s[part] = round(self.parts_s.get(part, 0.0) + seconds, 4)

@@ -11,6 +11,7 @@ from evaluators.device.placement import count_threads
 from evaluators.judging.case import Policy
 from evaluators.sandbox.launcher import ForkServer, Limits
 from evaluators.sandbox.template import Template
+from evaluators.sandbox.worker_process import Share
 from evaluators.worker.builds.cache import Build
 from evaluators.worker.handle import Deadlines, Sizes, StartedWorker, WorkerHandle, start_worker
 
@@ -18,8 +19,9 @@ from evaluators.worker.handle import Deadlines, Sizes, StartedWorker, WorkerHand
 class WorkerSetup:
     """Starts and prepares workers of one device."""
 
-    def __init__(self, device: str, template: Template | None = None) -> None:
+    def __init__(self, device: str, share: Share, template: Template | None = None) -> None:
         self.device = device
+        self._share = share
         self.threads = count_threads()
         """Number of threads of loops, in the workers and in this process."""
         self.template = template or Template(self.threads)
@@ -61,6 +63,7 @@ class WorkerSetup:
         flushed = self._cache_flush.memory if self.device == "cuda" else None
         worker = WorkerHandle(started, sizes, deadlines=deadlines, trusted=trusted, flushed=flushed)
         worker.prepare()
+        worker.share = self._share
         return worker
 
     def flush(self) -> None:

@@ -191,8 +191,8 @@ def _measure_worker(
         bench.flush,
         keeps_inputs=not setup.reference.mutates,
     )
-    with outcome.time_part("timing", bench.lock.hold_exclusive()) as waited_s:
-        arm.excuse(waited_s)
+    with outcome.time_part("timing", bench.lock.hold_exclusive()) as held:
+        arm.excuse(held.waited_s)
         try:
             session = measure(arm, baselines, sources, options.plan)
         except Exception as error:
@@ -201,13 +201,13 @@ def _measure_worker(
             raise
         check_floor(session, floor)
         arm.check_clocks()
-    with outcome.time_part("robustness", bench.lock.hold_shared()) as waited_s:
-        arm.excuse(waited_s)
+    with outcome.time_part("robustness", bench.lock.hold_shared()) as held:
+        arm.excuse(held.waited_s)
         if options.robustness and not protocol.make_robustness_calls(baselines.main):
             bench.end_baselines()
             baselines = bench.start_baselines(setup.task)
-    with outcome.time_part("diagnosis", bench.lock.hold_shared()) as waited_s:
-        arm.excuse(waited_s)
+    with outcome.time_part("diagnosis", bench.lock.hold_shared()) as held:
+        arm.excuse(held.waited_s)
         if options.profile:
             _diagnose(arm, setup.reference, bench, session, outcome)
     return session, baselines, sources
@@ -228,14 +228,11 @@ def _judge_answers(
         arm.load(case.path, case.entry_point, {})
         parameters = arm.construct(WEIGHT_SEED, setup.reference.arguments)
     outcome.build_s = (outcome.build_s or 0.0) + time.perf_counter() - begin
-    try:
-        with outcome.time_part("verdict", bench.lock.hold_shared()) as waited_s:
-            arm.excuse(waited_s)
-            protocol = CorrectnessProtocol(arm, setup.reference, outcome, options.policy)
-            protocol.adopt_weights(parameters)
-            protocol.make_verdict_calls(setup.first, options.calls)
-    finally:
-        outcome.count_as_waiting("verdict", arm.paused_s)
+    with outcome.time_part("verdict", bench.lock.hold_shared()) as held:
+        arm.excuse(held.waited_s)
+        protocol = CorrectnessProtocol(arm, setup.reference, outcome, options.policy)
+        protocol.adopt_weights(parameters)
+        protocol.make_verdict_calls(setup.first, options.calls)
     return protocol
 
 

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -180,34 +181,42 @@ import sys
 import time
 from evaluators.device.lock import DeviceLock
 lock = DeviceLock.of(["gpu-a"])
-while not select.select([sys.stdin], [], [], 0.05)[0]:
+while not select.select([sys.stdin], [], [], float(sys.argv[1]))[0]:
     with lock.hold_exclusive():
         time.sleep(0.5)
 """
+
+
+def judge_beside_another(code: str, task: str, pause_s: float, **options: Any) -> dict[str, Any]:
+    """Judge a kernel while another judge takes the device again and again; return its row."""
+    config = Config(timing_s=0.05, timing_limit_s=0.3, robustness=False, diagnosis=False, **options)
+    case = Case(kernel_id="k", task_id="t", workload_id="w", code=code, task_code=task, axes="{}")
+    line = [sys.executable, "-c", OTHER_JUDGE, str(pause_s)]
+    other = subprocess.Popen(line, stdin=subprocess.PIPE)
+    with Bench("cpu", lock=DeviceLock.of(["gpu-a"])) as bench:
+        tables = judge(case, bench, config)
+    other.communicate()
+    [row] = tables["evaluations"]
+    return {**row, "parts_s": json.loads(row["parts_s"]), "timings": tables["timings"]}
 
 
 def test_a_candidate_that_compiles_is_frozen_while_another_judge_times(
     candidate: Callable[[str], str], task: str
 ) -> None:
     # In all, the candidate is frozen for longer than its first call may take.
-    config = Config(
-        first_call_s=2.0, timing_s=0.05, timing_limit_s=0.3, robustness=False, diagnosis=False
-    )
-    case = Case(
-        kernel_id="k",
-        task_id="t",
-        workload_id="w",
-        code=candidate(COMPILING),
-        task_code=task,
-        axes="{}",
-    )
-    other = subprocess.Popen([sys.executable, "-c", OTHER_JUDGE], stdin=subprocess.PIPE)
-    with Bench("cpu", lock=DeviceLock.of(["gpu-a"])) as bench:
-        [row] = judge(case, bench, config)["evaluations"]
-    other.communicate()
+    row = judge_beside_another(candidate(COMPILING), task, 0.05, first_call_s=2.0)
     assert (row["status"], row["message"]) == ("correct", None)
-    parts = json.loads(row["parts_s"])
-    assert parts["waiting"] > 5 * 0.3
+    assert row["parts_s"]["waiting"] > 5 * 0.3
+
+
+@pytest.mark.slow
+def test_a_baseline_that_compiles_is_frozen_while_another_judge_times(
+    right_candidate: str, task: str
+) -> None:
+    row = judge_beside_another(right_candidate, task, 0.5, baselines=("eager", "compile"))
+    assert {one["arm"] for one in row["timings"]} >= {"kernel", "eager", "compile"}
+    # A compiler takes much longer than the other judge waits to have the device again.
+    assert row["parts_s"]["waiting"] > row["parts_s"]["baselines"] / 4
 
 
 INHERITOR = """
@@ -246,11 +255,11 @@ def test_waiting_for_other_judges_is_a_part_of_its_own() -> None:
     assert holder.has_it(60)
     lock, outcome = DeviceLock.of(["gpu-a"]), Outcome()
     threading.Timer(A_MOMENT_S, holder.let_go).start()
-    with outcome.time_part("timing", lock.hold_exclusive()) as waited_s:
+    with outcome.time_part("timing", lock.hold_exclusive()) as held:
         pass
     with outcome.time_part("timing"):
         pass
     lock.close()
-    assert waited_s > 0
-    assert outcome.parts_s["waiting"] == pytest.approx(waited_s, abs=1e-3)
-    assert outcome.parts_s["timing"] < waited_s
+    assert held.waited_s > 0
+    assert outcome.parts_s["waiting"] == pytest.approx(held.waited_s, abs=1e-3)
+    assert outcome.parts_s["timing"] < held.waited_s

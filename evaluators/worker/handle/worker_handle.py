@@ -72,7 +72,7 @@ class WorkerHandle:
         self._requests = TimedRequests(deadlines)
         self.device = started.device
         self.share: Share | None = None
-        """The device as the judge shares it with others while this worker compiles in a call."""
+        """The device, which other judges may have while this worker compiles."""
         self.threads = started.threads
         """Number of threads of its loops."""
         self.slots = sizes.slots
@@ -150,10 +150,15 @@ class WorkerHandle:
         """Fill freed memory with NaN, in blocks of these sizes in bytes."""
         self._ask("poison", "call", sizes=sizes)
 
-    def prepare_variant(self, name: str, slot: int) -> float:
-        """Prepare one way of running a trusted module on a slot's inputs; returns its seconds."""
+    def prepare_variant(self, name: str, slot: int, *, compiles: bool) -> float:
+        """Prepare one way of running a trusted module on a slot's inputs; returns its seconds.
+
+        compiles: Whether it mostly compiles, and other judges may time meanwhile.
+        """
         self._inbox.write(slot)
-        return float(self._ask("variant", "construct", name=name, slot=slot)["seconds"])
+        share, paused_s = self.share if compiles else None, self._process.paused_s
+        answer = self._ask("variant", "construct", share=share, name=name, slot=slot)
+        return float(answer["seconds"]) - (self._process.paused_s - paused_s)
 
     def fill(self, slot: int, inputs: list[Any], *, strided: bool = False) -> None:
         """Replace the inputs of a slot.
@@ -265,11 +270,6 @@ class WorkerHandle:
     def excuse(self, seconds: float) -> None:
         """Do not count time in which the worker waited for the judge."""
         self._requests.excuse(seconds)
-
-    @property
-    def paused_s(self) -> float:
-        """Seconds so far in which a call was frozen because another judge timed."""
-        return self._process.paused_s
 
     def cpu_ns(self) -> int:
         """Return the processor time that the worker and all it has started have used so far."""
