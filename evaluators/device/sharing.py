@@ -8,6 +8,7 @@ the worker, lets the others have the device, and continues.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import torch
 
@@ -23,15 +24,24 @@ _RETRY_S = 1.0
 class SharedDevice:
     """The share of a judge in its device, while it holds the lock together with others."""
 
-    def __init__(self, lock: DeviceLock, device: str) -> None:
-        """Take the lock and the kind of the device, cpu or cuda."""
+    def __init__(self, lock: DeviceLock, device: str, is_starting: Callable[[], bool]) -> None:
+        """Take the means.
+
+        Args:
+            lock: The lock.
+            device: Its kind, cpu or cuda.
+            is_starting: Tells whether another worker of the judge starts to use the device.
+        """
         self._lock = lock
+        self._is_starting = is_starting
         self._probe = torch.zeros(1, device=device) if device == "cuda" else None
         self._next_try = 0.0
 
     def is_wanted(self) -> bool:
-        """Whether another judge waits to have the device for itself."""
-        return time.monotonic() >= self._next_try and self._lock.is_wanted()
+        """Whether another judge waits to have the device for itself, and may have it."""
+        if time.monotonic() < self._next_try or self._is_starting():
+            return False
+        return self._lock.is_wanted()
 
     def step_aside(self) -> float:
         """Let the judges that wait have the device; return the seconds until it is shared again.

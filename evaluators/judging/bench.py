@@ -1,8 +1,7 @@
 """The bench: one device, the fork servers of its workers, and the task at hand.
 
-One fork server runs the task for the judge, one runs candidates, and at least two run the baselines
-(`judging.baseline_workers`). All are forks of one template. The baselines outlive the candidates of
-their task, so that each is compiled once.
+One fork server runs the task, one candidates, and at least two the baselines, which outlive the
+candidates of their task, so that each is compiled once. All are forks of one template.
 """
 
 from __future__ import annotations
@@ -75,7 +74,8 @@ class Bench:
         self.row = fingerprint.read_fingerprint(device)
         """The `devices` row of this bench."""
         self.clocks = fingerprint.Clocks(device)
-        self._setup = WorkerSetup(device, SharedDevice(self.lock, device), template)
+        share = SharedDevice(self.lock, device, lambda: not all(f.done() for f in self._starting))
+        self._setup = WorkerSetup(device, share, template)
         self._environment: dict[str, str] = {}
         self._task_server = ForkServer(self._setup.template)  # the first that is needed
         self._baseline_servers: list[ForkServer] = []

@@ -223,11 +223,14 @@ def _judge_answers(
 ) -> CorrectnessProtocol:
     """Build the candidate and make its verdict calls."""
 
-    begin = time.perf_counter()
-    with outcome.time_part("build"):
+    # A constructor may use the GPU.
+    with outcome.time_part("build", bench.lock.hold_shared()) as held:
+        arm.excuse(held.waited_s)
+        begin = time.perf_counter()
         arm.load(case.path, case.entry_point, {})
         parameters = arm.construct(WEIGHT_SEED, setup.reference.arguments)
-    outcome.build_s = (outcome.build_s or 0.0) + time.perf_counter() - begin
+        seconds = time.perf_counter() - begin - held.aside_s
+    outcome.build_s = (outcome.build_s or 0.0) + seconds
     with outcome.time_part("verdict", bench.lock.hold_shared()) as held:
         arm.excuse(held.waited_s)
         protocol = CorrectnessProtocol(arm, setup.reference, outcome, options.policy)

@@ -8,6 +8,7 @@ import os
 import select
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable
@@ -164,15 +165,19 @@ def test_who_has_the_device_alone_is_not_asked_for_it() -> None:
     lock.close()
 
 
-COMPILING = """
+COMPILE = """
 import time
+stops = 0
+while stops < 5:
+    begin = time.monotonic()
+    time.sleep(0.01)
+    stops += time.monotonic() - begin > 0.3
+"""
+"""Takes until the process has been stopped five times."""
+IN_A_CALL = f"""
 if not hasattr(self, "built"):
     self.built = True
-    stops = 0
-    while stops < 5:
-        begin = time.monotonic()
-        time.sleep(0.01)
-        stops += time.monotonic() - begin > 0.3
+    {textwrap.indent(COMPILE, "    ").strip()}
 return torch.relu(x @ self.weight)
 """
 OTHER_JUDGE = """
@@ -200,12 +205,22 @@ def judge_beside_another(code: str, task: str, pause_s: float, **options: Any) -
     return {**row, "parts_s": json.loads(row["parts_s"]), "timings": tables["timings"]}
 
 
-def test_a_candidate_that_compiles_is_frozen_while_another_judge_times(
+def test_a_candidate_that_compiles_in_a_call_is_frozen_while_another_judge_times(
     candidate: Callable[[str], str], task: str
 ) -> None:
     # In all, the candidate is frozen for longer than its first call may take.
-    row = judge_beside_another(candidate(COMPILING), task, 0.05, first_call_s=2.0)
+    row = judge_beside_another(candidate(IN_A_CALL), task, 0.05, first_call_s=2.0)
     assert (row["status"], row["message"]) == ("correct", None)
+    assert row["parts_s"]["waiting"] > 5 * 0.3
+
+
+@pytest.mark.slow
+def test_a_candidate_that_compiles_in_its_file_is_frozen_while_another_judge_times(
+    right_candidate: str, task: str
+) -> None:
+    row = judge_beside_another(COMPILE + right_candidate, task, 0.05, import_s=2.0)
+    assert (row["status"], row["message"]) == ("correct", None)
+    assert row["build_s"] < 5 * 0.5
     assert row["parts_s"]["waiting"] > 5 * 0.3
 
 

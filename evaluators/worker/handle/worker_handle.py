@@ -113,7 +113,14 @@ class WorkerHandle:
 
     def load(self, path: str, entry_point: str, names: Mapping[str, Any]) -> None:
         """Import the file and find the entry point in it."""
-        answer = self._ask("load", "load", path=path, entry_point=entry_point, names=dict(names))
+        answer = self._ask(
+            "load",
+            "load",
+            share=self._building_share,
+            path=path,
+            entry_point=entry_point,
+            names=dict(names),
+        )
         self._imported = True
         if answer.get("found") is not True:
             message = f"the file defines no {entry_point}"
@@ -121,8 +128,22 @@ class WorkerHandle:
 
     def construct(self, seed: int, arguments: list[Any]) -> list[Parameter]:
         """Make the module under a seed and return its parameters and buffers."""
-        self._ask("construct", "construct", seed=seed, arguments=self._inbox.put(arguments))
+        self._ask(
+            "construct",
+            "construct",
+            share=self._building_share,
+            seed=seed,
+            arguments=self._inbox.put(arguments),
+        )
         return read_parameters(lambda start: self._ask("state", "call", start=start))
+
+    @property
+    def _building_share(self) -> Share | None:
+        """The device while the module is imported and made.
+
+        Trusted workers start beside a candidate, in threads of the judge that hold no lock.
+        """
+        return None if self._trusted else self.share
 
     def adopt(self, state: Mapping[str, torch.Tensor]) -> None:
         """Overwrite parameters and buffers by name, in as many messages as the inbox needs."""
