@@ -28,6 +28,7 @@ class Hold:
     waited_s: float
     """Seconds of waiting for it."""
     shared: bool = False
+    """Whether others may share it."""
     aside_s: float = 0.0
     """Seconds in which other judges had it meanwhile."""
 

@@ -1,8 +1,8 @@
 """A device that a judge shares with others: it steps aside while its worker compiles.
 
 Judges share a device while they ask for answers, and one that times waits for all of them. A worker
-that compiles in a call would keep it waiting for as long as that takes. Instead, its judge freezes
-the worker, lets the others have the device, and continues.
+that compiles would keep it waiting for as long as that takes. Instead, its judge freezes the worker
+and lets the other one have the device. Then the worker continues.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SharedDevice:
         """
         self._lock = lock
         self._is_starting = is_starting
-        self._probe = torch.zeros(1, device=device) if device == "cuda" else None
+        self._probe = torch.zeros(1, device=device).add_(1) if device == "cuda" else None
         self._next_try = 0.0
 
     def is_wanted(self) -> bool:
@@ -59,7 +59,7 @@ class SharedDevice:
             return True
         for _ in range(_EMPTY_CALLS):
             begin = time.perf_counter()
-            self._probe.zero_()
+            self._probe.add_(1)  # a kernel; the copy engines of a GPU need no turn
             torch.cuda.synchronize()
             if time.perf_counter() - begin > _IDLE_CALL_S:
                 return False
