@@ -44,7 +44,8 @@ demo: $(BIN)/.installed
 	@echo '       store import cuda-l1 DIR               the CUDA-L1 release, if you have it'
 	@echo '       (commands are in .venv/bin: export PATH=$$PWD/.venv/bin:$$PATH)'
 
-# What every commit should pass: every kind of behavior at least once, in about six minutes on two cores.
+# What every commit should pass: every kind of behavior at least once, in about six minutes on two
+# cores.
 test: $(BIN)/.installed lint
 	pytest -q -n 3 --dist worksteal -rfER --durations 10 -m "not slow"
 

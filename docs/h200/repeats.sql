@@ -1,6 +1,6 @@
 -- Kernels that were judged twice on the same GPU model, here by two machines: how far their speedups over
--- eager are apart, by device, policy and clock. Quiet sessions of kernels released for the H100. ratio is the larger speedup over the smaller one; apart counts pairs whose
--- intervals do not overlap.
+-- eager are apart, by device, policy and clock. Quiet sessions of kernels released for the H100. ratio is
+-- the larger speedup over the smaller one; apart counts pairs whose intervals do not overlap.
 WITH sessions AS (
     SELECT
         device, kernel_id, task_id, "precision", clock, speedup, speedup_low, speedup_high,

@@ -14,9 +14,9 @@ import torch
 
 from evaluators.device.lock import DeviceLock
 
-_EMPTY_CALLS = 8
+_IDLE_CALLS = 8
 _IDLE_CALL_S = 0.5e-3
-"""An empty call takes less on an idle GPU; on a busy one it waits for its turn, 2 ms or so."""
+"""A kernel that does nothing takes less on an idle GPU; on a busy one, it waits for its turn."""
 _RETRY_S = 1.0
 """Seconds between two attempts while the device computes."""
 
@@ -25,12 +25,12 @@ class SharedDevice:
     """The share of a judge in its device, while it holds the lock together with others."""
 
     def __init__(self, lock: DeviceLock, device: str, is_starting: Callable[[], bool]) -> None:
-        """Take the means.
+        """Store the lock.
 
         Args:
-            lock: The lock.
-            device: Its kind, cpu or cuda.
-            is_starting: Tells whether another worker of the judge starts to use the device.
+            lock: The lock of the device.
+            device: cpu or cuda.
+            is_starting: Returns whether another worker of the judge is starting on the device.
         """
         self._lock = lock
         self._is_starting = is_starting
@@ -57,7 +57,7 @@ class SharedDevice:
     def _is_idle(self) -> bool:
         if self._probe is None:
             return True
-        for _ in range(_EMPTY_CALLS):
+        for _ in range(_IDLE_CALLS):
             begin = time.perf_counter()
             self._probe.add_(1)  # a kernel; the copy engines of a GPU need no turn
             torch.cuda.synchronize()

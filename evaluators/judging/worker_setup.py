@@ -61,9 +61,15 @@ class WorkerSetup:
     ) -> WorkerHandle:
         """Return a worker that is ready for requests. Raises SandboxFailed."""
         flushed = self._cache_flush.memory if self.device == "cuda" else None
-        worker = WorkerHandle(started, sizes, deadlines=deadlines, trusted=trusted, flushed=flushed)
+        worker = WorkerHandle(
+            started,
+            sizes,
+            deadlines=deadlines,
+            trusted=trusted,
+            flushed=flushed,
+            share=self._share,
+        )
         worker.prepare()
-        worker.share = self._share
         return worker
 
     def flush(self) -> None:

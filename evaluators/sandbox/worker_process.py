@@ -24,7 +24,7 @@ from store.errors import SandboxFailed
 _END_LIMIT_S = 60.0
 _LOOK_S = 0.2
 _SHARE_S = 0.05
-"""Seconds after which a judge looks whether another one wants their device."""
+"""Seconds between two looks at whether another judge wants the device."""
 _LOG_PART_BYTES = 16 * 1024
 
 

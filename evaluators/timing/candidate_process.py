@@ -37,7 +37,7 @@ from evaluators.worker.handle import Deadlines, Failed, Sizes, WorkerHandle
 _ANSWERS = 50
 """A call may take as long as this many answers of the reference, double precision included."""
 _COLD_S = 3.0
-"""A process may spend this much of its first answer on loading libraries."""
+"""At most so many seconds of a process's first answer go into loading libraries."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,8 +153,12 @@ def _prepare(
 
 
 def _ask_reference(reference: Reference, outcome: Outcome) -> tuple[Question, float]:
-    """Return the first question, and the seconds that a warm reference takes to answer it."""
-    is_new = reference.mutates is None
+    """Return the first question, and the seconds of its answer.
+
+    A new process answers twice and the second answer counts, unless the first took so long that
+    loading libraries cannot explain it.
+    """
+    is_new = reference.mutates is None  # known after the first answer
     begin = time.perf_counter()
     first = draw_question(reference, outcome)
     answer_s = time.perf_counter() - begin

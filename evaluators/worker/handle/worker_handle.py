@@ -54,6 +54,7 @@ class WorkerHandle:
         deadlines: Deadlines,
         trusted: bool,
         flushed: torch.Tensor | None = None,
+        share: Share | None = None,
     ) -> None:
         """Take a process that has been started; `prepare` makes it ready for requests.
 
@@ -63,6 +64,7 @@ class WorkerHandle:
             deadlines: Its deadlines.
             trusted: Whether it runs the task's own module.
             flushed: Memory of a GPU to write in order to flush its caches.
+            share: The device, which other judges may have while this worker compiles.
         """
         self._started = started
         self._process: WorkerProcess = started.process
@@ -71,8 +73,7 @@ class WorkerHandle:
         self.deadlines = deadlines
         self._requests = TimedRequests(deadlines)
         self.device = started.device
-        self.share: Share | None = None
-        """The device, which other judges may have while this worker compiles."""
+        self._share = share
         self.threads = started.threads
         """Number of threads of its loops."""
         self.slots = sizes.slots
@@ -143,7 +144,7 @@ class WorkerHandle:
 
         Trusted workers start beside a candidate, in threads of the judge that hold no lock.
         """
-        return None if self._trusted else self.share
+        return None if self._trusted else self._share
 
     def adopt(self, state: Mapping[str, torch.Tensor]) -> None:
         """Overwrite parameters and buffers by name, in as many messages as the inbox needs."""
@@ -177,7 +178,8 @@ class WorkerHandle:
         compiles: Whether it mostly compiles, and other judges may time meanwhile.
         """
         self._inbox.write(slot)
-        share, paused_s = self.share if compiles else None, self._process.paused_s
+        share = self._share if compiles else None
+        paused_s = self._process.paused_s
         answer = self._ask("variant", "construct", share=share, name=name, slot=slot)
         return float(answer["seconds"]) - (self._process.paused_s - paused_s)
 
@@ -203,10 +205,8 @@ class WorkerHandle:
         """Call the module on a slot and return its output."""
         self._inbox.write(slot)
         self._pieces.trim()
-        if first:
-            answer = self._ask("call", "first_call", share=self.share, slot=slot)
-        else:
-            answer = self._ask("call", "call", slot=slot)
+        stage: Stage = "first_call" if first else "call"
+        answer = self._ask("call", stage, share=self._share if first else None, slot=slot)
         self._answers, self._taken = [[answer], self._answers[0]], None
         with self._blame_task():
             return self.output(0)

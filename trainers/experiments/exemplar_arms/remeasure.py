@@ -34,8 +34,7 @@ def main() -> None:
             rows = lake.run(read_sql(__file__, "unmeasured_bests"), [given.kernels]).rows()
     pairs = [(row["kernel_id"], row["task_id"]) for row in rows]
     if pairs:
-        judges = Pool(given.lake, given.device, config, workers=given.workers, remeasure=True)
-        with judges as pool:
+        with Pool(given.lake, given.device, config, workers=given.workers, remeasure=True) as pool:
             pool.judge(pairs)
     sys.stdout.write(f"measured again: {len(pairs)} kernels\n")
 
