@@ -1,11 +1,13 @@
--- False wins of the clock: eager in a second process, as if it were a kernel (A/A). won and lost count
--- sessions whose 95 % interval of the median ratio lies above 1.01 or below 0.99, by order statistics
--- as in the view speedups, which moves its own bounds outwards by this very interval.
--- apart is how far a session's median ratio is from 1, as the logarithm's absolute value; version is
--- that of the judge's rules.
+-- Eager in a second process, timed as if it were a kernel: one row per version of the judge's rules, GPU
+-- or processor, and clock, for quiet and for noisy sessions. won and lost count sessions whose 95 %
+-- interval of the median ratio lies above 1.01 or below 0.99, by order statistics as in the view speedups.
+-- The judge widens the interval of every speedup by this very interval. apart is how far a session's
+-- median ratio is from 1, as the logarithm's absolute value.
 WITH controls AS (
     SELECT
         evaluations.evaluator_version AS version,
+        devices."name" AS device,
+        timings.clock,
         timings.noisy,
         list_sort(timings.control_ratios) AS ratios,
         len(timings.control_ratios) AS n,
@@ -18,11 +20,13 @@ WITH controls AS (
         )::BIGINT AS r
     FROM timings
     INNER JOIN evaluations ON evaluations.evaluation_id = timings.evaluation_id
-    WHERE
-        timings.arm = 'kernel' AND timings.cache = 'cold' AND len(timings.control_ratios) >= 6
+    INNER JOIN devices ON devices.device_id = timings.device_id
+    WHERE timings.arm = 'kernel' AND len(timings.control_ratios) >= 6
 )
 SELECT
     version,
+    device,
+    clock,
     noisy,
     count(*) AS sessions,
     count(*) FILTER (WHERE ratios[r] > 1.01) AS won,
@@ -31,5 +35,5 @@ SELECT
     round(quantile_cont(abs(ln(list_median(ratios))), 0.5), 4) AS apart_p50,
     round(quantile_cont(abs(ln(list_median(ratios))), 0.95), 4) AS apart_p95
 FROM controls
-GROUP BY version, noisy
-ORDER BY version, noisy
+GROUP BY version, device, clock, noisy
+ORDER BY version, device DESC, clock, noisy
