@@ -1,8 +1,9 @@
-"""Locks between the judges of one machine: a timed section has its device to itself.
+"""Locks between the processes of one machine: a timed section has its device to itself.
 
-Judges that make calls share a device; a judge that times has it alone. The locks are files of the
-machine, so they hold between commands, lakes and users. A judge process shares its descriptors with
-the process that started it: a lock ends when both have ended, or when one of them releases it.
+Judges that make calls and trainers that sample share a device; a judge that times has it alone. The
+locks are files of the machine, so they hold between commands, lakes and users. A judge process
+shares its descriptors with the process that started it: a lock ends when both have ended, or when
+one of them releases it.
 """
 
 from __future__ import annotations
@@ -53,6 +54,17 @@ class DeviceLock:
             with contextlib.suppress(OSError):
                 opened.append((_open(f"{name}.turn"), _open(f"{name}.lock")))
         return cls(opened)
+
+    @classmethod
+    def of_device(cls, device: str, cores: Sequence[int] | None = None) -> DeviceLock:
+        """Open the locks of a GPU, such as cuda:0, or of cores of the processor (None: all)."""
+        kind, _, number = device.partition(":")
+        if kind == "cpu":
+            return cls.of(f"cpu-{core}" for core in cores or sorted(os.sched_getaffinity(0)))
+        visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+        index = int(number or 0)
+        name = visible[index] if index < len(visible) else str(index)
+        return cls.of([f"gpu-{name}".replace(os.sep, "-")])
 
     @property
     def fds(self) -> list[tuple[int, int]]:

@@ -85,7 +85,7 @@ def test_options_of_rule_and_judge_are_checked() -> None:
 def test_a_url_among_the_options_is_a_judge_service() -> None:
     words = ("http://judge:8770", "policy=fp32_strict")
     place = judging.choose_places("auto", words)
-    assert (place, judging.has_own_devices(place)) == ("http://judge:8770", True)
+    assert place == "http://judge:8770"
     config = judging.parse_options(words)
     assert isinstance(judging.make_pool("lake", place, config), RemotePool)
     with pytest.raises(FlywheelError, match="does not take calls"):
@@ -100,10 +100,8 @@ def test_judges_take_the_gpus_that_nobody_trains_on(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     assert judging.choose_devices("auto") == "cuda:2,cuda:3"
-    assert judging.has_own_devices("cuda:2,cuda:3")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     assert judging.choose_devices("auto") == "cuda:0"
-    assert not judging.has_own_devices("cuda:0")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert judging.choose_devices("auto") == "cpu"
     assert judging.choose_devices("cuda:1") == "cuda:1"

@@ -349,6 +349,19 @@ def test_a_piece_trains_one_arm_with_one_seed(tmp_path: Path) -> None:
     assert names[-4:] == ["sft", "contrastive-bucket-2", "answers-bucket-2", "remeasure"]
 
 
+def test_arms_that_run_side_by_side_share_the_cores_and_the_judges(tmp_path: Path) -> None:
+    sizes = replace(PRESETS["gpu-stage3"], model="m", seeds=1, jobs=3, workers=6)
+    steps = [*ArmStudy(tmp_path, sizes, 0, 1.0, 1.0).list_steps()][-5:-1]
+    assert [[step.part for step in group] for group in steps] == [
+        [(0, 3), (1, 3), (2, 3)],
+        [(0, 3), (1, 3)],
+    ] * 2
+    (tmp_path / "runs/contrastive-none-0/final").mkdir(parents=True)
+    (tmp_path / "runs/contrastive-none-0/final/config.json").touch()
+    words = steps[2][0].words()
+    assert words[words.index("--workers") + 1] == "2"
+
+
 def test_verdicts_in_the_spool_of_a_killed_measuring_are_not_made_again(
     empty_lake: Path,
     tmp_path: Path,

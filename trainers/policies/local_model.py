@@ -41,6 +41,7 @@ class Local:
         self._model: Any = None
         self._tokenizer: Any = None
         self._ends: list[int] = []
+        self._turns: Any = None
 
     @property
     def row(self) -> dict[str, Any]:
@@ -89,6 +90,8 @@ class Local:
         import torch
         from transformers import GenerationConfig
 
+        from trainers.runs.gpu_turns import GpuTurns, open_lock
+
         if self._model is not None:
             return
         loading.hide_progress_bars()
@@ -97,9 +100,11 @@ class Local:
             device = "cuda" if torch.cuda.is_available() else "cpu"
         dtype = "float32" if device == "cpu" else "bfloat16"
         log.debug("loading %s on %s as %s", self._folder, device, dtype)
+        self._turns = GpuTurns(open_lock(device))
         self._tokenizer = loading.load_tokenizer(self._folder)
         loaded: Any = loading.load_model(self._folder, dtype=dtype)
         self._model = loaded.to(device).eval()
+        self._turns.watch(self._model)
         given = self._model.generation_config.eos_token_id
         listed = given if isinstance(given, list) else [given]
         ends = {one for one in (*listed, self._tokenizer.eos_token_id) if one is not None}
@@ -128,7 +133,8 @@ class Local:
             return [[_fail(why, longest)]]
         if len(prompts) > 1 or n <= self._serving.batch:
             try:
-                return self._batch(prompts, n, sampling, min(sampling.max_tokens, room))
+                with self._turns.sharing():
+                    return self._batch(prompts, n, sampling, min(sampling.max_tokens, room))
             except torch.OutOfMemoryError:
                 if len(prompts) == 1 and n == 1:
                     return [[_fail(f"out of memory with {longest} tokens", longest)]]

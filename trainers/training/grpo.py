@@ -6,7 +6,6 @@ and the version of TRL is pinned. A public method would give prompts that are on
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -18,24 +17,28 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from store.errors import FlywheelError
 from trainers.rollouts.exemplars import derive_step_seed
 from trainers.runs import processes
+from trainers.runs.gpu_turns import GpuTurns
 from trainers.training.feed import Feed, Sampled
 
 
 class StoreGRPOTrainer(GRPOTrainer):
     """A GRPOTrainer over a list of tasks (column task_id), fed by rank 0's `Feed`."""
 
-    def __init__(self, *, feed: Feed | None, shares_device: bool, **given: Any) -> None:
+    def __init__(self, *, feed: Feed | None, turns: GpuTurns, **given: Any) -> None:
         """Take a feed on rank 0 (None elsewhere); other arguments are those of GRPOTrainer.
 
         Args:
             feed: Gives prompts and rewards.
-            shares_device: Kernels are timed on a device that this run trains on.
+            turns: Turns on the GPU that this process trains on. The caller ends the last one of
+                a step, after the weights are updated.
             given: Arguments of GRPOTrainer, without reward functions.
         """
         self._feed = feed
-        self._shares_device = shares_device
+        self._turns = turns
         self._sampled: Counter[int] = Counter()
         super().__init__(reward_funcs=self.reward, **given)
+        trained: Any = self.model
+        turns.watch(trained)
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """Replace the dataset's prompts by this step's, then continue as TRL does."""
@@ -68,7 +71,10 @@ class StoreGRPOTrainer(GRPOTrainer):
         torch.manual_seed(
             derive_step_seed(self.args.seed, step, batch) + self.accelerator.process_index
         )
-        return super()._generate_and_score_completions(shown)
+        self._turns.share()
+        made = super()._generate_and_score_completions(shown)
+        self._turns.take()
+        return made
 
     def reward(
         self,
@@ -96,8 +102,7 @@ class StoreGRPOTrainer(GRPOTrainer):
             for at, turns, ids in zip(place, completions, completion_ids, strict=True)
         ]
         every = gather_object(local)
-        if self._shares_device:
-            self._rest()
+        self._turns.leave()
         feed = self._feed
         told = processes.run_on_main(lambda: feed.rewards(every) if feed else None)
         assert told is not None
@@ -106,10 +111,3 @@ class StoreGRPOTrainer(GRPOTrainer):
                 log_metric(name, value)
         log_extra("generation_id", [told.generation_ids[at] for at in place])
         return [told.rewards[at] for at in place]
-
-    def _rest(self) -> None:
-        """Free the device for the judges: wait for its work and release cached memory."""
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-            gc.collect()
-            torch.cuda.empty_cache()

@@ -11,13 +11,14 @@ from trainers.models import loading
 from trainers.runs import processes as ranks
 from trainers.runs import recording, run_folder
 from trainers.runs.recording import Run
-from trainers.training import judging, trl_settings
+from trainers.training import trl_settings
 from trainers.training.grpo_options import Config
 from trainers.training.task_lists import list_steps
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback
 
+    from trainers.runs.gpu_turns import GpuTurns
     from trainers.training.feed import Feed
     from trainers.training.grpo import StoreGRPOTrainer
 
@@ -35,17 +36,17 @@ def train_grpo(
     """Train from a model folder, or resume from the last checkpoint; return the result."""
     from trl.trainer.grpo_config import GRPOConfig
 
+    from trainers.runs.gpu_turns import GpuTurns, open_lock
     from trainers.training.grpo import StoreGRPOTrainer
 
     out = run.job.out
     arguments: Any = trl_settings.make_config(GRPOConfig, settings)
     given: dict[str, Any] = dict(arguments.model_init_kwargs or {})
     arguments.model_init_kwargs = None
+    turns = GpuTurns(open_lock(str(arguments.device)))
     trainer = StoreGRPOTrainer(
         feed=feed,
-        shares_device=not judging.has_own_devices(
-            judging.choose_places(config.device, config.judge)
-        ),
+        turns=turns,
         model=loading.load_model(start, lora=config.lora, **given),
         args=arguments,
         train_dataset=list_steps(tasks, config),
@@ -54,6 +55,7 @@ def train_grpo(
         callbacks=[
             recording.make_metrics_callback(run),
             _make_checkpoint_callback(run, parent, dataset),
+            _make_turns_callback(turns),
         ],
     )
     trl_settings.stop_printing(trainer)
@@ -63,6 +65,7 @@ def train_grpo(
     trainer.train(resume_from_checkpoint=str(done[-1][1]) if done else None)
     final = out / "final"
     trainer.save_model(str(final))
+    turns.leave()
     steps = int(trainer.state.global_step)
     policy = ranks.run_on_main(lambda: _record_checkpoint(run, final, steps, parent, dataset))
     several = f" on {trainer.accelerator.num_processes} processes" * (ranks.count_processes() > 1)
@@ -99,6 +102,19 @@ def _make_checkpoint_callback(run: Run, parent: str, dataset: Dataset) -> Traine
             run.job.progress(int(state.global_step), int(state.max_steps), "steps")
 
     return Checkpoints()
+
+
+def _make_turns_callback(turns: GpuTurns) -> TrainerCallback:
+    """Return a callback that leaves the GPU when a step and its checkpoint are done."""
+    from transformers import TrainerCallback
+
+    class Turns(TrainerCallback):
+        def on_step_begin(  # pyright: ignore[reportIncompatibleMethodOverride]
+            self, args: Any, state: Any, control: Any, **kwargs: Any
+        ) -> None:
+            turns.leave()
+
+    return Turns()
 
 
 def _record_checkpoint(run: Run, folder: Path, step: int, parent: str, dataset: Dataset) -> str:

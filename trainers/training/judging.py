@@ -101,18 +101,6 @@ def choose_devices(device: str) -> str:
     return ",".join(there[_count_local_processes() :] or there[:1]) or "cpu"
 
 
-def has_own_devices(places: str) -> bool:
-    """Whether kernels are judged on other devices than those that this host trains on.
-
-    >>> has_own_devices("cuda:2,cuda:3"), has_own_devices("cuda:0")
-    (True, False)
-    >>> has_own_devices("http://judge:8770")
-    True
-    """
-    trained = {f"cuda:{rank}" for rank in range(_count_local_processes())}
-    return not trained & set(places.split(","))
-
-
 def _count_local_processes() -> int:
     """Return how many processes train on this host, each on a GPU where there are any."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -60,7 +59,7 @@ class JudgeProcess:
             "cores": list(cores) if cores is not None else None,
         }
         self._device = device
-        self._lock = DeviceLock.of(_lock_parts(device, cores))
+        self._lock = DeviceLock.of_device(device, cores)
         self._sick: str | None = None
         # Beside the candidate's own time: compiling baselines, and measuring a win once more.
         self._limit_s = 2 * float(getattr(config, "total_s", 600.0)) + _GRACE_S
@@ -248,13 +247,3 @@ def start_judges(
 def _close_started(start: Future[JudgeProcess]) -> None:
     if start.exception() is None:
         start.result().close()
-
-
-def _lock_parts(device: str, cores: Sequence[int] | None) -> list[str]:
-    """Return what a judge has for itself while it times: its GPU, or cores of the processor."""
-    kind, _, number = device.partition(":")
-    if kind == "cpu":
-        return [f"cpu-{core}" for core in cores or sorted(os.sched_getaffinity(0))]
-    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    index = int(number or 0)
-    return [f"gpu-{visible[index] if index < len(visible) else index}".replace(os.sep, "-")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +29,10 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0, help="first seed of each arm")
     parser.add_argument("--arms", nargs="+", choices=ARMS, help="default: all")
     parser.add_argument(
+        "--jobs", type=int, default=1, help="arms and seeds of stage 3 that run side by side"
+    )
+    parser.add_argument("--workers", type=int, help="judges on each device, of all jobs together")
+    parser.add_argument(
         "--total-s",
         type=float,
         default=float("inf"),
@@ -46,6 +51,8 @@ def main() -> None:
         arms=tuple(given.arms or sizes.arms),
         seeds=given.seeds or sizes.seeds,
         first_seed=given.first_seed,
+        jobs=given.jobs,
+        workers=given.workers or sizes.workers,
     )
     if not sizes.model:
         parser.error(f"preset {given.preset} needs --model")
@@ -55,7 +62,9 @@ def main() -> None:
         study = ArmStudy(out, sizes, given.seed, sizes.budget_s, given.total_s, earlier)
         begun = time.monotonic()
         for steps in study.list_steps():
-            if not study.do_step(steps[0]) or given.until == steps[0].name:
+            with ThreadPoolExecutor(len(steps)) as threads:
+                whole = all(list(threads.map(study.do_step, steps)))
+            if not whole or given.until in [step.name for step in steps]:
                 break
         study.write_result()
         sys.stdout.write(f"{'all':24} {time.monotonic() - begun:10.1f} s → {out / 'result'}\n")

@@ -22,7 +22,9 @@ class ArmSizes(Sizes):
     search: tuple[str, ...] = ()
     """Options of each search: rounds, attempts, batch; none leaves searches out."""
     workers: int = 1
-    """Judges on each device."""
+    """Judges on each device, of all commands that run side by side."""
+    jobs: int = 1
+    """Arms and seeds of stage 3 that run side by side."""
     seeds: int = 3
     first_seed: int = 0
     """First seed of searches and of stage 3."""

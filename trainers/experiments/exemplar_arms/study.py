@@ -8,7 +8,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import store
@@ -41,7 +42,7 @@ class ArmStudy(Study):
         """Tables of a run whose verdicts are taken over."""
 
     def list_steps(self) -> Generator[list[Step]]:
-        """Yield all steps in their order, one at a time."""
+        """Yield all steps in their order; those of a list run side by side."""
         for step in self._list_tasks():
             yield [step]
         if self._earlier is not None:
@@ -57,17 +58,24 @@ class ArmStudy(Study):
             for seed in (self._seeds() if self.sizes.contrastive else ())
             for arm in self.sizes.arms
         ]
-        for arm, seed in trained:
-            words = self._arm_words(arm, seed)
-            yield [self._train(f"contrastive-{arm}-{seed}", words, "contrastive")]
+        yield from self._divide(
+            self._train(f"contrastive-{arm}-{seed}", self._arm_words(arm, seed), "contrastive")
+            for arm, seed in trained
+        )
         # Training data leaves out near copies of attempts at test tasks; such attempts come last.
         if self._earlier is not None:
             yield [self._take_over(self._earlier)]
-        for arm, seed in trained:
-            yield [self._answer(arm, seed)]
+        yield from self._divide(self._answer(arm, seed) for arm, seed in trained)
         if self.arm_sizes.search:
             yield [self._search()]
         yield [self._remeasure()]
+
+    def _divide(self, steps: Iterable[Step]) -> Generator[list[Step]]:
+        """Yield steps that run side by side; each has its part of the cores."""
+        ordered, jobs = list(steps), self.arm_sizes.jobs
+        for at in range(0, len(ordered), jobs):
+            group = ordered[at : at + jobs]
+            yield [replace(one, part=(place, jobs)) for place, one in enumerate(group)]
 
     def _take_over(self, tables: Path) -> Step:
         return Step(
@@ -128,7 +136,7 @@ class ArmStudy(Study):
         return lambda: [
             *("--model", str(self._find_start("sft")), "--arm", arm),
             *("--namespace", f"stage3/{arm}/{seed}", "--device", self.sizes.device),
-            *("--workers", str(self.arm_sizes.workers), "--seed", str(seed)),
+            *("--workers", str(self._count_workers()), "--seed", str(seed)),
             *(*self._judge_options(), *self.sizes.contrastive),
         ]
 
@@ -138,7 +146,9 @@ class ArmStudy(Study):
         return Step(
             name=f"answers-{arm}-{seed}",
             words=lambda: [
-                *self._rollout_words(f"hf:{self._find_start(f'contrastive-{arm}-{seed}')}"),
+                *self._rollout_words(
+                    f"hf:{self._find_start(f'contrastive-{arm}-{seed}')}", self._count_workers()
+                ),
                 *("--search", search, "--strategy", "none", "--seed", str(seed)),
                 *self.sizes.rollout,
             ],
@@ -153,7 +163,9 @@ class ArmStudy(Study):
         return Step(
             name="search",
             words=lambda: [
-                *self._rollout_words(policy or f"hf:{self._find_start('sft')}"),
+                *self._rollout_words(
+                    policy or f"hf:{self._find_start('sft')}", self.arm_sizes.workers
+                ),
                 *("--search", "arms", "--seed", str(self._seeds().start)),
                 *("--seeds", str(self.arm_sizes.seeds)),
                 *(word for arm in self.sizes.arms for word in ("--strategy", arm)),
@@ -162,12 +174,16 @@ class ArmStudy(Study):
             holds=lambda: self._count_attempts("arms/%") > 0,
         )
 
-    def _rollout_words(self, policy: str) -> list[str]:
+    def _count_workers(self) -> int:
+        """Return the judges of each of the commands that run side by side."""
+        return max(1, self.arm_sizes.workers // self.arm_sizes.jobs)
+
+    def _rollout_words(self, policy: str, workers: int) -> list[str]:
         judge = (f"--evaluation.{one.replace('_', '-')}" for one in self.sizes.judge)
         return [
             *("trainers", "rollout", "--dataset", str(self.out / "data" / "held-out")),
             *("--policy", policy, "--device", self.sizes.device, *judge),
-            *("--workers", str(self.arm_sizes.workers)),
+            *("--workers", str(workers)),
         ]
 
     def _remeasure(self) -> Step:

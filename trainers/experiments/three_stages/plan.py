@@ -35,6 +35,8 @@ class Step:
     """Whether the results are useful if the command runs out of time."""
     place: int | None = None
     """The device that it uses alone; None for all devices."""
+    part: tuple[int, int] | None = None
+    """Its part of the cores where commands share a device, and the number of parts."""
 
 
 class Plan:

@@ -137,6 +137,8 @@ class Study(Plan):
         if step.place is not None:
             environment |= {"CUDA_VISIBLE_DEVICES": self._list_visible_devices()[step.place]}
             cores = cores[step.place :: len(self.devices)]
+        if step.part is not None:
+            cores = cores[step.part[0] :: step.part[1]]
 
         def prepare_process() -> None:
             _die_with_parent()
