@@ -101,7 +101,7 @@ PRESETS = {
         _MODEL,
         contrastive=(
             # 64 answers a step, sampled together.
-            *("--steps", "2", "--prompts-per-step", "8", "--group-size", "8", "--batch", "8"),
+            *("--steps", "2", "--prompts-per-step", "8", "--group-size", "8", "--batch", "4"),
             *("--max-length", "5120", "--max-completion", "832", "--save-steps", "1"),
             *("--reward-rule", "milestone", "--no-mask-truncated"),
             *("--trl", "learning_rate=2e-5", "--trl", "gradient_checkpointing=false"),
