@@ -33,7 +33,9 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def turns() -> Iterator[GpuTurns]:
     lock = DeviceLock.of(["gpu-a"])
-    yield GpuTurns(lock)
+    turns = GpuTurns(lock)
+    yield turns
+    turns.leave()
     lock.close()
 
 
