@@ -1,14 +1,22 @@
 -- Eager in a second process, timed as if it were a kernel: one row per version of the judge's rules, GPU
--- or processor, and clock, for quiet and for noisy sessions. won and lost count sessions whose 95 %
--- interval of the median ratio lies above 1.01 or below 0.99, by order statistics as in the view speedups.
--- The judge widens the interval of every speedup by this very interval. apart is how far a session's
--- median ratio is from 1, as the logarithm's absolute value.
-WITH controls AS (
+-- or processor, and clock, for quiet and for noisy sessions, and for tasks on which eager takes less than
+-- 0.1 ms (short) and others. won and lost count sessions whose 95 % interval of the median ratio lies
+-- above 1.01 or below 0.99, by order statistics as in the view speedups. The judge widens the interval of
+-- every speedup by this very interval. apart is how far a session's median ratio is from 1, as the
+-- logarithm's absolute value.
+WITH eager AS (
+    SELECT evaluation_id, clock, min(list_median(samples_ms)) AS ms
+    FROM timings
+    WHERE arm = 'eager'
+    GROUP BY evaluation_id, clock
+),
+controls AS (
     SELECT
         evaluations.evaluator_version AS version,
         devices."name" AS device,
         timings.clock,
         timings.noisy,
+        eager.ms < 0.1 AS short,
         list_sort(timings.control_ratios) AS ratios,
         len(timings.control_ratios) AS n,
         greatest(
@@ -21,6 +29,10 @@ WITH controls AS (
     FROM timings
     INNER JOIN evaluations ON evaluations.evaluation_id = timings.evaluation_id
     INNER JOIN devices ON devices.device_id = timings.device_id
+    INNER JOIN eager
+        ON
+            eager.evaluation_id = timings.evaluation_id
+            AND eager.clock IS NOT DISTINCT FROM timings.clock
     WHERE timings.arm = 'kernel' AND len(timings.control_ratios) >= 6
 )
 SELECT
@@ -28,6 +40,7 @@ SELECT
     device,
     clock,
     noisy,
+    short,
     count(*) AS sessions,
     count(*) FILTER (WHERE ratios[r] > 1.01) AS won,
     count(*) FILTER (WHERE ratios[n + 1 - r] < 0.99) AS lost,
@@ -35,5 +48,5 @@ SELECT
     round(quantile_cont(abs(ln(list_median(ratios))), 0.5), 4) AS apart_p50,
     round(quantile_cont(abs(ln(list_median(ratios))), 0.95), 4) AS apart_p95
 FROM controls
-GROUP BY version, device, clock, noisy
-ORDER BY version, device DESC, clock, noisy
+GROUP BY version, device, clock, noisy, short
+ORDER BY version, device DESC, clock, noisy, short
