@@ -18,9 +18,10 @@ from evaluators.device.lock import DeviceLock
 _PROBES = 8
 _MOST_IDLE_S = 0.5e-3
 """A kernel that does nothing takes less on an idle GPU; on a busy one, it waits for its turn."""
-_MOST_OF_LEAST = 1.4
-"""The same, as a ratio to the least median seen. On an H100, such a kernel took 0.13 ms in the
-median while the GPU was idle, 0.22 ms beside small matrix products and 1.5 ms beside large ones."""
+_MOST_OF_IDLE = 1.5
+"""The same, as a ratio to what it took when this judge had the GPU alone. On an H100, the median
+was 0.13 ms while the GPU was idle, 0.22 ms beside small matrix products and 1.5 ms beside large
+ones."""
 _RETRY_S = 0.1
 """Seconds between two attempts while the device computes."""
 
@@ -29,7 +30,7 @@ class SharedDevice:
     """The share of a judge in its device, while it holds the lock together with others."""
 
     def __init__(self, lock: DeviceLock, device: str, is_starting: Callable[[], bool]) -> None:
-        """Store the lock.
+        """Store the lock, and time empty kernels while the caller has the device alone.
 
         Args:
             lock: The lock of the device.
@@ -39,7 +40,7 @@ class SharedDevice:
         self._lock = lock
         self._is_starting = is_starting
         self._probe = torch.zeros(1, device=device).add_(1) if device == "cuda" else None
-        self._least_s = _MOST_IDLE_S
+        self._idle_s = 0.0 if self._probe is None else self._time_kernel()
         self._next_try = 0.0
 
     def is_wanted(self) -> bool:
@@ -62,12 +63,15 @@ class SharedDevice:
     def _is_idle(self) -> bool:
         if self._probe is None:
             return True
+        return self._time_kernel() <= min(_MOST_IDLE_S, _MOST_OF_IDLE * self._idle_s)
+
+    def _time_kernel(self) -> float:
+        """Return the seconds of an empty kernel: the median of a few."""
+        assert self._probe is not None
         seconds: list[float] = []
         for _ in range(_PROBES):
             begin = time.perf_counter()
             self._probe.add_(1)  # a kernel; the copy engines of a GPU need no turn
             torch.cuda.synchronize()
             seconds.append(time.perf_counter() - begin)
-        median = statistics.median(seconds)
-        self._least_s = min(self._least_s, median)
-        return median <= min(_MOST_IDLE_S, _MOST_OF_LEAST * self._least_s)
+        return statistics.median(seconds)

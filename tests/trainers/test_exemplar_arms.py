@@ -354,12 +354,14 @@ def test_arms_that_run_side_by_side_share_the_cores_and_the_judges(tmp_path: Pat
     steps = [*ArmStudy(tmp_path, sizes, 0, 1.0, 1.0).list_steps()][-5:-1]
     assert [[step.part for step in group] for group in steps] == [
         [(0, 3), (1, 3), (2, 3)],
-        [(0, 3), (1, 3)],
+        [(0, 2), (1, 2)],
     ] * 2
-    (tmp_path / "runs/contrastive-none-0/final").mkdir(parents=True)
-    (tmp_path / "runs/contrastive-none-0/final/config.json").touch()
-    words = steps[2][0].words()
-    assert words[words.index("--workers") + 1] == "2"
+    for name in ("none", "shuffled"):
+        (tmp_path / f"runs/contrastive-{name}-0/final").mkdir(parents=True)
+        (tmp_path / f"runs/contrastive-{name}-0/final/config.json").touch()
+    for group, workers in ((2, "2"), (3, "3")):
+        words = steps[group][-1 if group == 3 else 0].words()
+        assert words[words.index("--workers") + 1] == workers
 
 
 def test_verdicts_in_the_spool_of_a_killed_measuring_are_not_made_again(

@@ -33,10 +33,9 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def turns() -> Iterator[GpuTurns]:
     lock = DeviceLock.of(["gpu-a"])
-    turns = GpuTurns(lock)
+    turns = GpuTurns("cpu", lock)
     yield turns
-    turns.leave()
-    lock.close()
+    turns.close()
 
 
 def tell_hold(locks: Path) -> str:
@@ -86,8 +85,9 @@ def test_sampling_lets_a_judge_that_waits_have_the_gpu(turns: GpuTurns) -> None:
         judging.join()
 
 
+@pytest.mark.parametrize("lora", [None, 4])
 def test_a_step_holds_the_gpu_except_while_it_is_judged(
-    turns: GpuTurns, locks: Path, tmp_path: Path
+    locks: Path, tmp_path: Path, lora: int | None
 ) -> None:
     import datasets
     from transformers import TrainerCallback
@@ -96,6 +96,12 @@ def test_a_step_holds_the_gpu_except_while_it_is_judged(
     from trainers.training.grpo import StoreGRPOTrainer
 
     seen: list[tuple[str, str]] = []
+    ways: list[str] = []
+
+    class Watched(GpuTurns):
+        def give_way(self) -> None:
+            ways.append(tell_hold(locks))
+            super().give_way()
 
     class Feed:
         def prompts(self, step: int, batch: int, tasks: list[str]) -> list[Any]:
@@ -104,6 +110,7 @@ def test_a_step_holds_the_gpu_except_while_it_is_judged(
 
         def rewards(self, sampled: list[Any]) -> Rewarded:
             seen.append(("rewards", tell_hold(locks)))
+            assert set(ways) == {"shared"}
             ids = [str(at) for at in range(len(sampled))]
             return Rewarded(rewards=[1.0, 0.0], generation_ids=ids, figures={})
 
@@ -111,16 +118,20 @@ def test_a_step_holds_the_gpu_except_while_it_is_judged(
         def on_step_end(self, *given: Any, **more: Any) -> None:
             seen.append(("updated", tell_hold(locks)))
 
-    model = loading.load_model(loading.write_tiny_model(tmp_path / "model", 0))
+    turns = Watched("cpu", DeviceLock.of(["gpu-a"]))
+    start = loading.write_tiny_model(tmp_path / "model", 0)
+    model = loading.load_model(start)
     model.register_forward_pre_hook(lambda *_: seen.append(("forward", tell_hold(locks))))
     rows = {"task_id": ["a", "b"], "prompt": [[{"role": "user", "content": ""}]] * 2}
     trainer = StoreGRPOTrainer(
         feed=Feed(),  # type: ignore[arg-type]
         turns=turns,
         model=model,
+        peft_config=loading.make_adapter_config(start, lora),
         args=GRPOConfig(
             output_dir=str(tmp_path / "out"),
-            max_steps=1,
+            max_steps=2,
+            num_iterations=2,
             num_generations=2,
             per_device_train_batch_size=2,
             max_completion_length=2,
@@ -142,6 +153,9 @@ def test_a_step_holds_the_gpu_except_while_it_is_judged(
         ("forward", "alone"),
         ("updated", "alone"),
     ]
+    trainer.save_model(str(tmp_path / "saved"))
+    turns.close()
+    assert tell_hold(locks) == "free"
 
 
 def test_a_cpu_and_one_process_of_several_have_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:

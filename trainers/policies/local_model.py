@@ -82,7 +82,9 @@ class Local:
         """Release the model and its memory on the device."""
         import torch
 
-        self._model = self._tokenizer = None
+        if self._turns is not None:
+            self._turns.close()
+        self._model = self._tokenizer = self._turns = None
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
@@ -100,7 +102,7 @@ class Local:
             device = "cuda" if torch.cuda.is_available() else "cpu"
         dtype = "float32" if device == "cpu" else "bfloat16"
         log.debug("loading %s on %s as %s", self._folder, device, dtype)
-        self._turns = GpuTurns(open_lock(device))
+        self._turns = GpuTurns(device, open_lock(device))
         self._tokenizer = loading.load_tokenizer(self._folder)
         loaded: Any = loading.load_model(self._folder, dtype=dtype)
         self._model = loaded.to(device).eval()

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import gather_object
+from transformers import TrainerCallback
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from store.errors import FlywheelError
@@ -29,16 +30,16 @@ class StoreGRPOTrainer(GRPOTrainer):
 
         Args:
             feed: Gives prompts and rewards.
-            turns: Turns on the GPU that this process trains on. The caller ends the last one of
-                a step, after the weights are updated.
+            turns: Turns on the GPU that this process trains on. The turn of a step ends when the
+                next one begins, after the weights are updated and saved. The caller ends the last.
             given: Arguments of GRPOTrainer, without reward functions.
         """
         self._feed = feed
         self._turns = turns
         self._sampled: Counter[int] = Counter()
         super().__init__(reward_funcs=self.reward, **given)
-        trained: Any = self.model
-        turns.watch(trained)
+        turns.watch(self.model)
+        self.add_callback(_LeavesBetweenSteps(turns))
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """Replace the dataset's prompts by this step's, then continue as TRL does."""
@@ -72,8 +73,14 @@ class StoreGRPOTrainer(GRPOTrainer):
             derive_step_seed(self.args.seed, step, batch) + self.accelerator.process_index
         )
         self._turns.share()
-        made = super()._generate_and_score_completions(shown)
-        self._turns.take()
+        return super()._generate_and_score_completions(shown)
+
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        """Sample if the step begins, then have the GPU alone for the gradients."""
+        made = super()._prepare_inputs(generation_batch)
+        trained: Any = self.model
+        if trained.training:
+            self._turns.take()
         return made
 
     def reward(
@@ -111,3 +118,13 @@ class StoreGRPOTrainer(GRPOTrainer):
                 log_metric(name, value)
         log_extra("generation_id", [told.generation_ids[at] for at in place])
         return [told.rewards[at] for at in place]
+
+
+class _LeavesBetweenSteps(TrainerCallback):
+    def __init__(self, turns: GpuTurns) -> None:
+        self._turns = turns
+
+    def on_step_begin(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, args: Any, state: Any, control: Any, **kwargs: Any
+    ) -> None:
+        self._turns.leave()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ from trainers.training.task_lists import list_steps
 if TYPE_CHECKING:
     from transformers import TrainerCallback
 
-    from trainers.runs.gpu_turns import GpuTurns
     from trainers.training.feed import Feed
     from trainers.training.grpo import StoreGRPOTrainer
 
@@ -43,29 +43,28 @@ def train_grpo(
     arguments: Any = trl_settings.make_config(GRPOConfig, settings)
     given: dict[str, Any] = dict(arguments.model_init_kwargs or {})
     arguments.model_init_kwargs = None
-    turns = GpuTurns(open_lock(str(arguments.device)))
-    trainer = StoreGRPOTrainer(
-        feed=feed,
-        turns=turns,
-        model=loading.load_model(start, lora=config.lora, **given),
-        args=arguments,
-        train_dataset=list_steps(tasks, config),
-        processing_class=loading.load_tokenizer(start),
-        peft_config=loading.make_adapter_config(start, config.lora),
-        callbacks=[
-            recording.make_metrics_callback(run),
-            _make_checkpoint_callback(run, parent, dataset),
-            _make_turns_callback(turns),
-        ],
-    )
-    trl_settings.stop_printing(trainer)
-    done = run_folder.list_checkpoints(out) if run.resumed else []
-    for step, folder in done if ranks.is_main() else []:
-        _record_checkpoint(run, folder, step, parent, dataset)
-    trainer.train(resume_from_checkpoint=str(done[-1][1]) if done else None)
-    final = out / "final"
-    trainer.save_model(str(final))
-    turns.leave()
+    device = str(arguments.device)
+    with closing(GpuTurns(device, open_lock(device))) as turns:
+        trainer = StoreGRPOTrainer(
+            feed=feed,
+            turns=turns,
+            model=loading.load_model(start, lora=config.lora, **given),
+            args=arguments,
+            train_dataset=list_steps(tasks, config),
+            processing_class=loading.load_tokenizer(start),
+            peft_config=loading.make_adapter_config(start, config.lora),
+            callbacks=[
+                recording.make_metrics_callback(run),
+                _make_checkpoint_callback(run, parent, dataset),
+            ],
+        )
+        trl_settings.stop_printing(trainer)
+        done = run_folder.list_checkpoints(out) if run.resumed else []
+        for step, folder in done if ranks.is_main() else []:
+            _record_checkpoint(run, folder, step, parent, dataset)
+        trainer.train(resume_from_checkpoint=str(done[-1][1]) if done else None)
+        final = out / "final"
+        trainer.save_model(str(final))
     steps = int(trainer.state.global_step)
     policy = ranks.run_on_main(lambda: _record_checkpoint(run, final, steps, parent, dataset))
     several = f" on {trainer.accelerator.num_processes} processes" * (ranks.count_processes() > 1)
@@ -102,19 +101,6 @@ def _make_checkpoint_callback(run: Run, parent: str, dataset: Dataset) -> Traine
             run.job.progress(int(state.global_step), int(state.max_steps), "steps")
 
     return Checkpoints()
-
-
-def _make_turns_callback(turns: GpuTurns) -> TrainerCallback:
-    """Return a callback that leaves the GPU when a step and its checkpoint are done."""
-    from transformers import TrainerCallback
-
-    class Turns(TrainerCallback):
-        def on_step_begin(  # pyright: ignore[reportIncompatibleMethodOverride]
-            self, args: Any, state: Any, control: Any, **kwargs: Any
-        ) -> None:
-            turns.leave()
-
-    return Turns()
 
 
 def _record_checkpoint(run: Run, folder: Path, step: int, parent: str, dataset: Dataset) -> str:

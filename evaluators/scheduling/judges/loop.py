@@ -90,7 +90,9 @@ def main(fd: int) -> None:
     try:
         # One after the other, because drivers have failed when several processes began to use a
         # GPU.
+        _send(stream, {"waits": "for the device"})
         with lock.hold_exclusive():
+            _send(stream, {"has": "the device"})
             arch = find_architecture(device)
             tools = describe_toolchain(arch)
             bench = Bench(device, Builds(builds, tools), lock, template)

@@ -17,6 +17,8 @@ from evaluators.scheduling.judges.channel import Channel, clip_text
 from store.errors import DeviceUnavailable, SandboxFailed
 
 _START_LIMIT_S = 180.0
+_DEVICE_LIMIT_S = 3600.0
+"""How long a new process waits for a device that others use: a training may have it for minutes."""
 _GRACE_S = 900.0
 _STARTS = 3
 _PAUSE_S = 2.0
@@ -88,6 +90,8 @@ class JudgeProcess:
         """Start the process and return its description of the device."""
         self._channel = Channel(self._device, self._lock, self._order)
         try:
+            self._channel.receive(_START_LIMIT_S)  # it waits for the device
+            self._channel.receive(_DEVICE_LIMIT_S)  # it has it alone
             return self._channel.receive(_START_LIMIT_S)
         except BaseException:
             self._channel.close()

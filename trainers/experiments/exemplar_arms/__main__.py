@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -43,6 +44,9 @@ def main() -> None:
     )
     parser.add_argument("--until", help="last step to do; results are written all the same")
     given = parser.parse_args()
+    cores = len(os.sched_getaffinity(0))
+    if not 1 <= given.jobs <= cores:
+        parser.error(f"--jobs is from 1 to {cores}, the number of cores")
     sizes = PRESETS[given.preset]
     sizes = replace(
         sizes,

@@ -8,7 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,24 +58,31 @@ class ArmStudy(Study):
             for seed in (self._seeds() if self.sizes.contrastive else ())
             for arm in self.sizes.arms
         ]
-        yield from self._divide(
-            self._train(f"contrastive-{arm}-{seed}", self._arm_words(arm, seed), "contrastive")
-            for arm, seed in trained
-        )
+        yield from self._divide(trained, self._train_arm_of_seed)
         # Training data leaves out near copies of attempts at test tasks; such attempts come last.
         if self._earlier is not None:
             yield [self._take_over(self._earlier)]
-        yield from self._divide(self._answer(arm, seed) for arm, seed in trained)
+        yield from self._divide(trained, self._answer)
         if self.arm_sizes.search:
             yield [self._search()]
         yield [self._remeasure()]
 
-    def _divide(self, steps: Iterable[Step]) -> Generator[list[Step]]:
-        """Yield steps that run side by side; each has its part of the cores."""
-        ordered, jobs = list(steps), self.arm_sizes.jobs
-        for at in range(0, len(ordered), jobs):
-            group = ordered[at : at + jobs]
-            yield [replace(one, part=(place, jobs)) for place, one in enumerate(group)]
+    def _divide(
+        self, pairs: Sequence[tuple[str, int]], make: Callable[[str, int, int], Step]
+    ) -> Generator[list[Step]]:
+        """Yield steps of arms and seeds that run side by side and divide cores and judges."""
+        jobs = self.arm_sizes.jobs
+        for at in range(0, len(pairs), jobs):
+            group = pairs[at : at + jobs]
+            workers = max(1, self.arm_sizes.workers // len(group))
+            yield [
+                replace(make(arm, seed, workers), part=(place, len(group)))
+                for place, (arm, seed) in enumerate(group)
+            ]
+
+    def _train_arm_of_seed(self, arm: str, seed: int, workers: int) -> Step:
+        words = self._arm_words(arm, seed, workers)
+        return self._train(f"contrastive-{arm}-{seed}", words, "contrastive")
 
     def _take_over(self, tables: Path) -> Step:
         return Step(
@@ -132,22 +139,22 @@ class ArmStudy(Study):
         first = self.arm_sizes.first_seed
         return range(first, first + self.arm_sizes.seeds)
 
-    def _arm_words(self, arm: str, seed: int) -> Callable[[], list[str]]:
+    def _arm_words(self, arm: str, seed: int, workers: int) -> Callable[[], list[str]]:
         return lambda: [
             *("--model", str(self._find_start("sft")), "--arm", arm),
             *("--namespace", f"stage3/{arm}/{seed}", "--device", self.sizes.device),
-            *("--workers", str(self._count_workers()), "--seed", str(seed)),
+            *("--workers", str(workers), "--seed", str(seed)),
             *(*self._judge_options(), *self.sizes.contrastive),
         ]
 
-    def _answer(self, arm: str, seed: int) -> Step:
+    def _answer(self, arm: str, seed: int, workers: int) -> Step:
         """Let a model of stage 3 answer bare prompts of the held-out tasks."""
         search = f"trained-{arm}"
         return Step(
             name=f"answers-{arm}-{seed}",
             words=lambda: [
                 *self._rollout_words(
-                    f"hf:{self._find_start(f'contrastive-{arm}-{seed}')}", self._count_workers()
+                    f"hf:{self._find_start(f'contrastive-{arm}-{seed}')}", workers
                 ),
                 *("--search", search, "--strategy", "none", "--seed", str(seed)),
                 *self.sizes.rollout,
@@ -173,10 +180,6 @@ class ArmStudy(Study):
             ],
             holds=lambda: self._count_attempts("arms/%") > 0,
         )
-
-    def _count_workers(self) -> int:
-        """Return the judges of each of the commands that run side by side."""
-        return max(1, self.arm_sizes.workers // self.arm_sizes.jobs)
 
     def _rollout_words(self, policy: str, workers: int) -> list[str]:
         judge = (f"--evaluation.{one.replace('_', '-')}" for one in self.sizes.judge)
