@@ -37,7 +37,7 @@ from evaluators.worker.handle import Deadlines, Failed, Sizes, WorkerHandle
 _ANSWERS = 50
 """A call may take as long as this many answers of the reference, double precision included."""
 _COLD_S = 3.0
-"""At most so many seconds of a process's first answer go into loading libraries."""
+"""Most seconds that a process spends on loading libraries for its first answer."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
 from evaluators.judging.outcome import Outcome
+from evaluators.scheduling.judges import process
 
 HOLDER = """
 import sys
@@ -31,6 +33,7 @@ with getattr(lock, "hold_" + sys.argv[1])():
     print("held", flush=True)
     sys.stdin.read()
 """
+START_LIMIT_S = 30.0
 A_MOMENT_S = 0.3
 """How long it is looked that nothing happens; however busy the machine, it must not."""
 
@@ -165,6 +168,23 @@ def test_who_has_the_device_alone_is_not_asked_for_it() -> None:
     lock.close()
 
 
+@pytest.mark.slow
+def test_a_judge_that_starts_may_wait_for_its_device_longer_than_a_start_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process, "_START_LIMIT_S", START_LIMIT_S)
+    monkeypatch.setattr(process, "_STARTS", 1)
+    held = DeviceLock.of_device("cpu")
+    with ThreadPoolExecutor(1) as threads:
+        with held.hold_exclusive():
+            starting = threads.submit(process.JudgeProcess, "judge", "cpu", Config())
+            time.sleep(1.5 * START_LIMIT_S)
+            assert not starting.done()
+        with starting.result() as judging:
+            assert judging.row["kind"] == "cpu"
+    held.close()
+
+
 STOPS, HELD_S, LIMIT_S = 4, 0.8, 2.8
 """How often and how long another judge has the device, and a limit below their product."""
 COMPILE = f"""
@@ -211,7 +231,7 @@ def judge_beside_another(code: str, task: str, pause_s: float, **options: Any) -
 def test_a_candidate_that_compiles_in_a_call_is_frozen_while_another_judge_times(
     candidate: Callable[[str], str], task: str
 ) -> None:
-    # Frozen time does not count, of which there is more than the limit allows.
+    # The candidate is frozen for longer than its limit; frozen time does not count.
     row = judge_beside_another(candidate(IN_A_CALL), task, 0.05, first_call_s=LIMIT_S)
     assert (row["status"], row["message"]) == ("correct", None)
     assert row["parts_s"]["waiting"] > STOPS * HELD_S / 2

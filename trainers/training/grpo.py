@@ -1,7 +1,9 @@
 """TRL's GRPOTrainer with prompts that are rendered from the lake just before each step is sampled.
 
-Prompts change in a private method of TRL. tests/trainers/test_trl_contract.py tests its behavior,
-and the version of TRL is pinned. A public method would give prompts that are one step older.
+Two private methods of TRL are overridden: prompts change in one, and the GPU is taken for the
+gradients after the other. tests/trainers/test_trl_contract.py and test_gpu_turns.py test their
+behavior, and the version of TRL is pinned. A public method would give prompts that are one step
+older.
 """
 
 from __future__ import annotations

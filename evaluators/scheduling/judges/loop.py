@@ -89,7 +89,7 @@ def main(fd: int) -> None:
     lock = DeviceLock([(turnstile, held) for turnstile, held in order["locks"]])
     try:
         # One after the other, because drivers have failed when several processes began to use a
-        # GPU.
+        # GPU. The two messages tell the parent how long this one waits.
         _send(stream, {"waits": "for the device"})
         with lock.hold_exclusive():
             _send(stream, {"has": "the device"})

@@ -36,7 +36,7 @@ class Step:
     place: int | None = None
     """The device that it uses alone; None for all devices."""
     part: tuple[int, int] | None = None
-    """Its part of the cores where commands share a device, and the number of parts."""
+    """Which part of the cores it uses, counted from 0, and the number of parts; None for all."""
 
 
 class Plan:

@@ -206,6 +206,6 @@ def _die_with_parent() -> None:
 def _make_environment() -> dict[str, str]:
     inherited = os.environ.get("PYTHONPATH")
     path = str(ROOT) if inherited is None else f"{ROOT}{os.pathsep}{inherited}"
-    # Keys and values that grow with every token scatter the memory of a GPU, which others share.
+    # The cache of keys and values grows with every token, which fragments the memory of a GPU.
     memory = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
     return memory | os.environ | {"PYTHONPATH": path, "HF_HUB_OFFLINE": "1"}
