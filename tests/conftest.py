@@ -24,6 +24,8 @@ example_counts.register_profiles()
 # Collecting garbage takes a fifth of the time in which pytest imports and collects the tests.
 gc.disable()
 
+GARBAGE_OBJECTS = 20_000
+"""New objects after which garbage is collected."""
 LONGEST = (
     "test_tiny.py", "test_types.py", "test_crash.py", "test_pool.py", "test_mcp_submissions.py",
 )  # fmt: skip
@@ -83,8 +85,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop() -> None:
-    """Collect garbage from now on, except among the modules and tests, which stay to the end."""
+    """Collect garbage from now on, except among the modules and tests, which stay to the end.
+
+    Less often than by default, since tests make and drop many objects and few circles.
+    """
     gc.freeze()
+    gc.set_threshold(GARBAGE_OBJECTS)
     gc.enable()
 
 

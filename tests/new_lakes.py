@@ -1,8 +1,8 @@
 """New lakes of tests in folders are copies of one lake, which each test process makes once.
 
-It takes half a second to make a lake, and most tests begin with one. Each copy has its own id, and
-the first snapshot of all. A writer makes a new lake itself if the folder exists, if its parent does
-not, or if the test has a catalog of its own.
+It takes half a second to make a lake, and most tests begin with one. Each copy has its own id, the
+first snapshot of all, and the index of keys that its first append would make. A writer makes a new
+lake itself if the folder exists, if its parent does not, or if the test has a catalog of its own.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from functools import cache
 from pathlib import Path
 
 from store.ids import uuid7
+from store.lake.attachment import attach, connect
 from store.lake.location import FolderLocation, Location
 from store.schema import catalog
+from store.writing.key_index import KeyIndex, hash_key
 from store.writing.writer import Writer
 
 _make = Writer.__init__
@@ -33,10 +35,16 @@ def make_template() -> Path:
     """Make the lake that is copied, and return its folder."""
     folder = Path(tempfile.mkdtemp(prefix="flywheel-tests-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    writer = Writer.__new__(Writer)
-    _make(writer, FolderLocation(folder / "lake"), "tests")
+    writer, location = Writer.__new__(Writer), FolderLocation(folder / "lake")
+    _make(writer, location, "tests")
     writer.close()
-    return folder / "lake"
+    with (
+        closing(connect()) as connection,
+        closing(KeyIndex(location, catalog.load())) as index,
+    ):
+        attach(connection, location)
+        index.follow(connection)
+    return location.root
 
 
 @cache
@@ -52,14 +60,16 @@ def _start_from_copy(self: Writer, location: Location, author: str) -> None:
         and catalog.load().definition == _read_shipped_definition()
     ):
         shutil.copytree(make_template(), location.root)
-        _give_id(location.catalog)
+        _give_id(location)
     _make(self, location, author)
 
 
-def _give_id(file: Path) -> None:
+def _give_id(location: FolderLocation) -> None:
     """Give a lake that nobody has open an id of its own, in the one row that has it."""
     lake_id = uuid7()
-    with closing(sqlite3.connect(file)) as connection, connection:
+    with closing(sqlite3.connect(location.key_index)) as index, index:
+        index.execute("UPDATE lakes SET digest = ?", [hash_key((lake_id,))])
+    with closing(sqlite3.connect(location.catalog)) as connection, connection:
         (table,) = connection.execute(
             "SELECT table_id FROM ducklake_table WHERE table_name = 'lakes'"
         ).fetchone()
