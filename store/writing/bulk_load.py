@@ -21,7 +21,12 @@ from store.schema.sql_text import quote_names, quote_values
 from store.schema.tables import Table
 from store.writing import bundle as bundles
 from store.writing.bundle import Rows
-from store.writing.foreign_keys import ForeignKeyValues, check_references, copy_values
+from store.writing.foreign_keys import (
+    ForeignKeyValues,
+    LoadedKeys,
+    check_references,
+    copy_values,
+)
 from store.writing.group_commit import insert_rows
 
 if TYPE_CHECKING:
@@ -34,6 +39,8 @@ CHUNK_BYTES = 512 << 20
 PIECE_ROWS = 20_000
 PIECE_BYTES = 64 << 20
 """Rows of a piece of a chunk. DuckDB inserts one piece while the next ones are read and checked."""
+MANY_ROWS = 10_000
+"""Rows of a load whose keys take long to index."""
 _T = TypeVar("_T")
 
 
@@ -51,6 +58,7 @@ def load_tables(
     connection.execute("SET preserve_insertion_order = false")
     counts: dict[str, int] = {}
     foreign_keys: list[ForeignKeyValues] = []
+    loaded = LoadedKeys()
     for name, rows in tables.items():
         table = catalog.table(name)
         keys: list[pa.Table] = []
@@ -60,15 +68,16 @@ def load_tables(
         with closing(_read_ahead(checked)) as pieces:
             counts[name] = 0
             for first in pieces:
-                count = _insert_chunk(connection, table, _collect_chunk(first, pieces))
+                chunk = _collect_chunk(table, first, pieces, loaded)
+                count = _insert_chunk(connection, table, chunk)
                 counts[name] += count
                 if table.duplicates == "reject":
                     stored.check_chunk(connection, _take_rows(keys, count))
                 for foreign_key in of_table:
-                    foreign_key.keep_missing(connection)
+                    foreign_key.keep_missing(connection, loaded)
         stored.raise_if_repeated()
         foreign_keys += of_table
-    check_references(connection, foreign_keys)
+    check_references(connection, foreign_keys, loaded)
     return counts
 
 
@@ -249,10 +258,14 @@ def _read_ahead(items: Generator[_T]) -> Generator[_T]:
 
 
 def _collect_chunk(
-    first: tuple[pa.Table, bool], following: Iterator[tuple[pa.Table, bool]]
+    table: Table,
+    first: tuple[pa.Table, bool],
+    following: Iterator[tuple[pa.Table, bool]],
+    loaded: LoadedKeys,
 ) -> Iterator[pa.Table]:
-    """Yield the rows of a chunk; read it to its end."""
+    """Yield the rows of a chunk, and note their keys; read it to its end."""
     for rows, last in chain([first], following):
+        loaded.note(table, rows)
         yield rows
         if last:
             return

@@ -16,6 +16,28 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SAMPLE = 1_000
+FEW_KEYS = 20_000
+
+
+@dataclass(frozen=True)
+class LoadedKeys:
+    """The first keys of each table that a load has inserted; most references are to these."""
+
+    keys: dict[str, list[pa.Array]] = field(default_factory=dict[str, "list[pa.Array]"])
+
+    def note(self, table: Table, rows: pa.Table) -> None:
+        """Note the keys of rows, where few are noted; one column identifies a row that is meant."""
+        noted = self.keys.setdefault(table.name, [])
+        if len(table.key) == 1 and sum(map(len, noted)) < FEW_KEYS:
+            noted.extend(copy_values(rows.column(table.key[0])[:FEW_KEYS]).chunks)
+
+    def leave_out(self, table: Table, values: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return values without the keys of a table that are noted."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        noted = pa.chunked_array(self.keys.get(table.name, []), pa.string())
+        return values.filter(pc.invert(pc.is_in(values, noted))) if len(noted) else values
 
 
 @dataclass(frozen=True)
@@ -33,13 +55,13 @@ class ForeignKeyValues:
         """Add the values of rows; another thread may call this."""
         self.values.extend(_list_values(rows.column(self.column.name)).chunks)
 
-    def keep_missing(self, connection: duckdb.DuckDBPyConnection) -> None:
+    def keep_missing(self, connection: duckdb.DuckDBPyConnection, loaded: LoadedKeys) -> None:
         """Look the values up, and keep those that are no key."""
-        found = self.find_missing(connection, _take_all(self.values))
+        found = self.find_missing(connection, _take_all(self.values), loaded)
         self.missing.extend(found.chunks)
 
     def find_missing(
-        self, connection: duckdb.DuckDBPyConnection, values: list[pa.Array]
+        self, connection: duckdb.DuckDBPyConnection, values: list[pa.Array], loaded: LoadedKeys
     ) -> pa.ChunkedArray:
         """Return the distinct values that are no key, in order."""
         import pyarrow as pa
@@ -47,7 +69,8 @@ class ForeignKeyValues:
 
         # DuckDB finds this variable by its name. A table that is registered would stay in memory
         # until the transaction ends.
-        candidates = pa.table([pa.chunked_array(values, pa.string())], names=["v"])
+        unknown = loaded.leave_out(self.target, pa.chunked_array(values, pa.string()))
+        candidates = pa.table([unknown], names=["v"])
         if not candidates.num_rows:
             return candidates.column("v")
         # The range lets DuckLake skip files by their statistics.
@@ -62,11 +85,13 @@ class ForeignKeyValues:
 
 
 def check_references(
-    connection: duckdb.DuckDBPyConnection, foreign_keys: list[ForeignKeyValues]
+    connection: duckdb.DuckDBPyConnection,
+    foreign_keys: list[ForeignKeyValues],
+    loaded: LoadedKeys,
 ) -> None:
     """Raise RowsRejected for the first column with a value that is no key of its target."""
     for foreign_key in foreign_keys:
-        missing = foreign_key.find_missing(connection, foreign_key.missing).to_pylist()
+        missing = foreign_key.find_missing(connection, foreign_key.missing, loaded).to_pylist()
         if missing:
             raise _find_dangling(connection, foreign_key, [str(value) for value in missing])
 

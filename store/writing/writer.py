@@ -98,9 +98,8 @@ class Writer:
             CommitConflict: another program holds the lake's catalog; the bundle stays spooled.
         """
         (made,) = check_bundles(self._connection, self._catalog, [tables])
-        identity = bundle_id or bundles.hash_content(
-            self.author, bundles.select_given(tables, made)
-        )
+        given = bundles.select_given(tables, made)
+        identity = bundle_id or bundles.hash_content(self.author, given)
         one = Bundle(bundle_id=identity, message=message, author=self.author, tables=dict(made))
         return self._store([one], wait=wait)
 
@@ -170,8 +169,10 @@ class Writer:
             with self._transaction(message):
                 counts = bulk_load.load_tables(self._connection, self._catalog, tables)
                 group_commit.log_bundles(self._connection, [made], [counts])
-            # Index the keys now, so that the next append does not have to wait for it.
-            self._seen = self._keys.follow(self._connection)
+            # Index many keys now, so that the next append does not have to wait for it.
+            many = sum(counts.values()) >= bulk_load.MANY_ROWS
+            follow = self._keys.follow if many else find_newest_snapshot
+            self._seen = follow(self._connection)
         return self._seen
 
     def has_bundle(self, bundle_id: str) -> bool:
@@ -227,9 +228,8 @@ class Writer:
                 copies.setdefault(one.bundle_id, []).append((record, position))
         snapshot = self._keys.follow(self._connection)
         ingest_log = self._catalog.table("ingest_log")
-        done = self._keys.find_stored(
-            self._connection, ingest_log, {(identity,) for identity in made}
-        )
+        wanted = {(identity,) for identity in made}
+        done = self._keys.find_stored(self._connection, ingest_log, wanted)
         fresh = [one for identity, one in made.items() if (identity,) not in done]
         if fresh:
             snapshot, refused = self._commit(fresh)

@@ -21,7 +21,7 @@ from store import ids
 from store.errors import LakeUnreachable, RowsRejected
 from store.schema import catalog
 from store.upkeep import integrity
-from store.writing import bulk_load, bundle
+from store.writing import bulk_load, bundle, foreign_keys
 
 TASK, KERNEL, DEVICE = builders.task(), builders.kernel(), builders.device()
 SIZES = builders.workload(TASK)
@@ -67,6 +67,7 @@ with store.writer(url, author=name) as writer:
 def _shrink_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_load, "PIECE_ROWS", PIECE)
     monkeypatch.setattr(bulk_load, "CHUNK_ROWS", CHUNK)
+    monkeypatch.setattr(foreign_keys, "FEW_KEYS", PIECE)
 
 
 @pytest.fixture(autouse=True)
@@ -268,6 +269,15 @@ def test_a_reference_that_is_missing_late(writer: store.Writer, place: int) -> N
     assert caught.value.count == 1
     assert f"evaluation_id='e{place}'" in caught.value.examples[0]
     assert _count(writer, "kernels") == 0
+    assert integrity.check(writer.location) == []
+
+
+def test_rows_refer_to_the_first_and_last_rows_of_their_load(writer: store.Writer) -> None:
+    kernels = [builders.kernel(f"k{number}") for number in range(CHUNK + PIECE)]
+    rows = [builders.evaluation(one, TASK, SIZES, DEVICE) for one in kernels]
+    tables = {"kernels": _stream("kernels", kernels), "evaluations": _stream("evaluations", rows)}
+    assert writer.load(BASE | tables, "good", bundle_id="good") is not None
+    assert _count(writer, "evaluations") == len(kernels)
     assert integrity.check(writer.location) == []
 
 
