@@ -17,12 +17,14 @@ from store.lake.checksums import RESTORE, Damage, DataFile
 from store.lake.location import Location
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
+from store.lake.stored_tables import SMALL_ROWS
 from store.schema import catalog as catalogs
 from store.schema.catalog import Catalog
 from store.schema.tables import Table
 from store.upkeep import check_record, database
 from store.upkeep.check_record import Checked
 from store.upkeep.maintenance import ORPHAN_AGE, list_orphans, open_for_maintenance
+from store.upkeep.small_copies import SmallCopies
 from store.upkeep.table_checks import Problem, check_table, select_later
 from store.writing.rejected import locate_folder
 from store.writing.spool import count_bundles
@@ -117,11 +119,14 @@ def _check_lake(
     filled = list_filled_tables(connection, location)
     counts = {table.name: 0 for table in tables if table.name not in filled}
     newest = find_newest_snapshot(connection)
+    copies = SmallCopies(connection, location, 0 if checked.snapshot >= 0 else SMALL_ROWS)
     for number, table in enumerate(tables):
         progress(number, len(tables), "tables checked")
         if table.name in filled and table.name not in broken:
-            relation = select_later(table, checked.snapshot, newest)
-            problems += _check_readable(connection, catalog, table, relation, files, broken, counts)
+            later = select_later(table, checked.snapshot, newest)
+            problems += _check_readable(
+                connection, catalog, table, later, files, broken, counts, copies
+            )
     if "ingest_log" in counts:
         problems += _check_counts(connection, counts)
     connection.execute("ROLLBACK")
@@ -153,10 +158,11 @@ def _check_readable(
     connection: duckdb.DuckDBPyConnection,
     catalog: Catalog,
     table: Table,
-    relation: str,
+    later: str | None,
     files: list[DataFile],
     broken: set[str],
     counts: dict[str, int],
+    copies: SmallCopies,
 ) -> list[Problem]:
     """Check a table and record its number of rows; if it cannot be read, name the file."""
     import duckdb
@@ -167,11 +173,12 @@ def _check_readable(
         counts[table.name] = int(row[0]) if row else 0
         if not counts[table.name]:
             return []
-        return check_table(connection, catalog, table, relation, broken)
+        return check_table(connection, catalog, table, later, broken, copies)
     except (duckdb.Error, pa.ArrowException, OSError, UnicodeDecodeError) as error:
         # The error has ended the transaction.
         connection.execute("ROLLBACK")
         connection.execute("BEGIN")
+        copies.forget()
         counts.pop(table.name, None)
         broken.add(table.name)
         mine = [one for one in files if one.table == table.name]

@@ -10,6 +10,7 @@ from store.lake.checksums import RESTORE
 from store.schema import id_checks, row_checks, sql_text
 from store.schema.catalog import Catalog
 from store.schema.tables import Table
+from store.upkeep.small_copies import SmallCopies
 
 if TYPE_CHECKING:
     import duckdb
@@ -27,10 +28,13 @@ class Problem:
     """What to do about it, if that is the same for every lake."""
 
 
-def select_later(table: Table, since: int, newest: int) -> str:
-    """Return SQL, as a relation, for the rows of a table that came after a snapshot."""
+def select_later(table: Table, since: int, newest: int) -> str | None:
+    """Return SQL, as a relation, for the rows of a table that came after a snapshot.
+
+    None where all rows did.
+    """
     if since < 0:
-        return f"lake.{table.name}"
+        return None
     # The change feed refuses an empty range.
     if "snapshot_id" not in table.columns or since == newest:
         later = "false" if since == newest else f"snapshot_id > {since}"
@@ -48,14 +52,17 @@ def check_table(
     connection: duckdb.DuckDBPyConnection,
     catalog: Catalog,
     table: Table,
-    relation: str,
+    later: str | None,
     broken: set[str],
+    copies: SmallCopies,
 ) -> list[Problem]:
     """Return the rules that rows break.
 
-    `relation` selects the rows to test. Their keys must be unique in the whole table, and they may
-    refer to any row. References to the tables in `broken` are not tested.
+    `later` selects the rows to test, None all of them. Their keys must be unique in the whole
+    table, and they may refer to any row. References to the tables in `broken` are not tested.
     """
+    whole = copies.find(table)
+    relation = later or whole
     problems: list[Problem] = []
     try:
         row_checks.check_relation(connection, catalog, table, relation)
@@ -64,18 +71,17 @@ def check_table(
             Problem(table=error.table, rule=error.rule, count=error.count, examples=error.examples)
         )
     problems += _check_ids(connection, table, relation)
-    problems += _check_keys(connection, table, relation)
+    problems += _check_keys(connection, table, relation, whole)
     for need in row_checks.list_references(catalog, table, relation):
         if need.target.name not in broken:
-            problems += _check_reference(connection, need)
+            problems += _check_reference(connection, need, copies.find(need.target))
     return problems
 
 
 def _check_keys(
-    connection: duckdb.DuckDBPyConnection, table: Table, relation: str
+    connection: duckdb.DuckDBPyConnection, table: Table, relation: str, whole: str
 ) -> list[Problem]:
     key = sql_text.quote_names(table.key)
-    whole = f"lake.{table.name}"
     among = "" if relation == whole else f"SEMI JOIN {relation} AS later USING ({key})"
     repeated = (
         f"SELECT {key}, count(*) FROM (SELECT {key} FROM {whole} {among}) GROUP BY {key} "
@@ -90,11 +96,10 @@ def _check_keys(
 
 
 def _check_reference(
-    connection: duckdb.DuckDBPyConnection, need: row_checks.Reference
+    connection: duckdb.DuckDBPyConnection, need: row_checks.Reference, target: str
 ) -> list[Problem]:
     dangling = (
-        f"SELECT v FROM ({need.values}) ANTI JOIN lake.{need.target.name} AS t "
-        f'ON v = t."{need.target.key[0]}"'
+        f'SELECT v FROM ({need.values}) ANTI JOIN {target} AS t ON v = t."{need.target.key[0]}"'
     )
     count, examples = _count_and_show(connection, dangling)
     if not count:
