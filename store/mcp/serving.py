@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -93,6 +92,9 @@ def require_package() -> None:
 
 def serve(desk: Desk, build: Callable[[Desk], MCPServer[Any]], address: Address) -> None:
     """Serve until the client ends (stdio) or until Ctrl-C (HTTP). Raises FlywheelError."""
+    # Imported here, because every command of the store imports this module for its options.
+    import asyncio
+
     token = AccessToken.read(TOKEN)
     address.check(token)
     server = build(desk)
