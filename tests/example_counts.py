@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import settings
 
 THOROUGH = 100
-FEW = 10
+FEW = 5
 
 
 def register_profiles() -> None:
