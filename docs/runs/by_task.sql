@@ -1,14 +1,16 @@
--- The best speedup after all attempts at each held-out task, by arm: the geometric mean over seeds, the
--- share of answers that are correct, and the number of seeds whose best kernel is within 5 % of the
--- fastest kernel that any arm or earlier run found (best). A seed without a speedup counts as 1, as
--- does one below 1. Speedups are over the best baseline, from the newest sessions, as prompts show them.
+-- The best speedup after all attempts at each held-out task, by part and arm: the geometric mean over
+-- seeds, the share of answers that are correct, and the number of seeds whose best kernel is within 5 %
+-- of the fastest kernel that any arm or earlier run found (best). A seed without a speedup counts as 1,
+-- as does one below 1. Speedups are over the best baseline, from the newest sessions, as prompts show
+-- them. part is that of primary.sql.
 WITH attempts AS (
     SELECT
-        regexp_extract(namespace, '^arms/([a-z]+)/', 1) AS arm,
+        CASE WHEN starts_with(namespace, 'trained-') THEN 'stage 3' ELSE 'search' END AS part,
+        regexp_extract(namespace, '^(?:arms/|trained-)([a-z]+)/', 1) AS arm,
         regexp_extract(namespace, '/(\d+)/[0-9a-f]+$', 1) AS seed,
         task_id, kernel_id
     FROM generations
-    WHERE starts_with(namespace, 'arms/')
+    WHERE regexp_full_match(namespace, '(arms/[a-z]+|trained-[a-z]+/none)/\d+/[0-9a-f]+')
 ),
 speeds AS (
     SELECT kernel_id, task_id, min(speedup) AS speedup
@@ -17,7 +19,7 @@ speeds AS (
 ),
 bests AS (
     SELECT
-        attempts.task_id, attempts.arm, attempts.seed,
+        attempts.task_id, attempts.part, attempts.arm, attempts.seed,
         greatest(coalesce(max(speeds.speedup), 1), 1) AS speedup,
         count(*) AS attempts,
         count(*) FILTER (
@@ -28,7 +30,7 @@ bests AS (
     FROM attempts
     LEFT JOIN speeds
         ON speeds.kernel_id = attempts.kernel_id AND speeds.task_id = attempts.task_id
-    GROUP BY attempts.task_id, attempts.arm, attempts.seed
+    GROUP BY attempts.task_id, attempts.part, attempts.arm, attempts.seed
 ),
 fastest AS (
     SELECT task_id, max(speedup) AS best
@@ -36,6 +38,7 @@ fastest AS (
     GROUP BY task_id
 )
 SELECT
+    bests.part,
     task_names.title AS task,
     bests.arm,
     round(any_value(fastest.best), 3) AS best,
@@ -46,5 +49,5 @@ SELECT
 FROM bests
 INNER JOIN task_names ON task_names.task_id = bests.task_id
 LEFT JOIN fastest ON fastest.task_id = bests.task_id
-GROUP BY task_names.title, bests.arm
-ORDER BY task, bests.arm
+GROUP BY bests.part, task_names.title, bests.arm
+ORDER BY bests.part, task, bests.arm

@@ -1,13 +1,17 @@
--- Results of single attempts, by side, arm and round: scored is the share of answers whose kernel has a
+-- Results of single attempts, by part, side, arm and round: scored is the share of answers whose kernel has a
 -- speedup (it is correct, and a session is quiet), geomean the geometric mean of the speedups over the
 -- best baseline (an answer without a speedup, or with one below 1, counts as 1), near_best the share
 -- of answers within 5 % of the fastest kernel that any arm found for the task, and gains the share
 -- that is over 2 % faster than the best of the rounds before with the same seed and task. Prompts show
 -- kernels from round 2 on, except those of arm none. Speedups are those of the newest sessions, as
--- prompts show them.
+-- prompts show them. part is that of primary.sql; the answers of stage 3 are one round.
 WITH attempts AS (
     SELECT
-        regexp_extract(generations.namespace, '^arms/([a-z]+)/', 1) AS arm,
+        CASE
+            WHEN starts_with(generations.namespace, 'trained-') THEN 'stage 3'
+            ELSE 'search'
+        END AS part,
+        regexp_extract(generations.namespace, '^(?:arms/|trained-)([a-z]+)/', 1) AS arm,
         CASE
             WHEN ends_with(task_names.family, ':held-out') THEN 'held-out tasks'
             ELSE 'held-out families'
@@ -16,7 +20,10 @@ WITH attempts AS (
         generations.kernel_id
     FROM generations
     INNER JOIN task_names ON task_names.task_id = generations.task_id
-    WHERE starts_with(generations.namespace, 'arms/')
+    WHERE
+        regexp_full_match(
+            generations.namespace, '(arms/[a-z]+|trained-[a-z]+/none)/\d+/[0-9a-f]+'
+        )
 ),
 speeds AS (
     SELECT kernel_id, task_id, min(speedup) AS speedup
@@ -36,7 +43,7 @@ timed AS (
         ON speeds.kernel_id = attempts.kernel_id AND speeds.task_id = attempts.task_id
 )
 SELECT
-    side, arm, round,
+    part, side, arm, round,
     count(DISTINCT task_id) AS tasks,
     count(*) AS attempts,
     round(avg(CAST(speedup IS NOT NULL AS INTEGER)), 4) AS scored,
@@ -44,5 +51,5 @@ SELECT
     round(avg(CAST(coalesce(speedup >= best / 1.05, false) AS INTEGER)), 4) AS near_best,
     round(avg(CAST(counted > 1.02 * greatest(coalesce(best_before, 1), 1) AS INTEGER)), 4) AS gains
 FROM timed
-GROUP BY side, arm, round
-ORDER BY side, round, arm
+GROUP BY part, side, arm, round
+ORDER BY part, side, round, arm

@@ -140,3 +140,98 @@ def test_arms_are_compared_where_both_have_a_speed_with_and_without_copies(tmp_p
     assert found == [(True, 2, 2.0, 1.0, 1), (False, 2, 1.0, 1.0, 1)]
     assert {(row["arm"], row["other"], row["seed"]) for row in rows} == {("bucket", "none", "3")}
     assert [row["slower"] for row in rows] == [1, 1]
+
+
+def test_training_curves_are_means_over_the_seeds_of_an_arm(tmp_path: Path) -> None:
+    policy, task, kernel = b.policy("last", stage="contrastive"), b.task(), b.kernel()
+    shared = b.run("contrastive", "training", run_id="elsewhere")
+    tables: dict[str, list[b.Row]] = {
+        "policies": [policy], "tasks": [task], "kernels": [kernel], "runs": [shared],
+        "generations": [b.generation(policy, task, kernel, run_id="elsewhere", step=0)],
+        "devices": [b.device(), b.device("other")], "workloads": [b.workload(task)],
+        "rewards": [], "metrics": [],
+    }  # fmt: skip
+    tables["evaluations"] = [
+        b.evaluation(kernel, task, b.workload(task), device) for device in tables["devices"]
+    ]
+    for place, (arm, seed, reward) in enumerate(
+        [("none", 0, 1.0), ("none", 1, 2.0), ("bucket", 0, 4.0)]
+    ):
+        run_id = f"{arm}-{seed}"
+        tables["runs"].append(b.run("contrastive", "training", run_id=run_id))
+        for step in (0, 1):
+            made = b.generation(
+                policy, task, kernel, minute=1 + 2 * place + step,
+                run_id=run_id, step=step, namespace=f"stage3/{arm}/{seed}",
+            )  # fmt: skip
+            tables["generations"].append(made)
+            tables["rewards"].append(
+                {
+                    "run_id": run_id,
+                    "generation_id": made["generation_id"],
+                    "rule": "milestone",
+                    "rule_version": 1,
+                    "step": step,
+                    "raw": reward + step,
+                    "created_at": b.at(60),
+                }
+            )
+        tables["metrics"].append(
+            {
+                "run_id": run_id,
+                "name": "entropy",
+                "step": 1,
+                "value": reward / 10,
+                "created_at": b.at(60),
+            }
+        )
+    with store.writer(str(tmp_path / "lake"), author="tests") as writer:
+        writer.append(tables, "three trainings")
+    with store.open(str(tmp_path / "lake")) as lake:
+        rows = lake.sql((FOLDER / "training_curves.sql").read_text("utf-8")).rows()
+    assert [(row["arm"], row["step"]) for row in rows] == [
+        ("bucket", 0), ("none", 0), ("bucket", 1), ("none", 1),
+    ]  # fmt: skip
+    _, first, _, second = rows
+    assert (first["trainings"], first["answers"], first["kernels"]) == (2, 2, 2)
+    assert (first["reward"], first["reward_least"], first["reward_greatest"]) == (1.5, 1.0, 2.0)
+    assert (first["entropy"], first["entropy_least"], first["entropy_greatest"]) == (0.15, 0.1, 0.2)
+    assert (second["reward"], second["entropy"]) == (2.5, None)
+
+
+def test_answers_of_trained_models_are_a_part_of_their_own(tmp_path: Path) -> None:
+    policy, task, device = b.policy("last", stage="contrastive"), b.task(), b.device()
+    fast, slow = b.kernel("fast"), b.kernel("slow")
+    spaces = {
+        "arms/none/0/abc": [slow],
+        "trained-none/none/0/abc": [fast, slow],
+        "stage3/none/0": [fast],
+    }
+    tables: dict[str, list[b.Row]] = {
+        "policies": [policy], "tasks": [task], "kernels": [fast, slow], "devices": [device],
+        "task_labels": [b.label(task, family="tuned_rows:held-out", suite="generated")],
+        "workloads": [b.workload(task)], "evaluations": [], "timings": [], "generations": [],
+    }  # fmt: skip
+    for kernel, speedup in ((fast, 4.0), (slow, 2.0)):
+        made = b.evaluation(kernel, task, b.workload(task), device)
+        tables["evaluations"].append(made)
+        tables["timings"] += b.session(made, [1.0] * 6, eager=[speedup] * 6)
+    for name, kernels in spaces.items():
+        for kernel in kernels:
+            minute = len(tables["generations"])
+            tables["generations"].append(
+                b.generation(policy, task, kernel, minute=minute, step=1, namespace=name)
+            )
+    with store.writer(str(tmp_path / "lake"), author="tests") as writer:
+        writer.append(tables, "a search and the answers of a trained model")
+    with store.open(str(tmp_path / "lake")) as lake:
+        bests, singles = (
+            {row["part"]: row for row in lake.sql((FOLDER / name).read_text("utf-8")).rows()}
+            for name in ("by_task.sql", "rounds.sql")
+        )
+    assert {part: (row["arm"], row["geomean"]) for part, row in bests.items()} == {
+        "search": ("none", 2.0), "stage 3": ("none", 4.0),
+    }  # fmt: skip
+    assert {part: (row["attempts"], row["near_best"]) for part, row in singles.items()} == {
+        "search": (1, 0.0), "stage 3": (2, 0.5),
+    }  # fmt: skip

@@ -20,7 +20,10 @@ from trainers.experiments.three_stages.study import Study
 _FORM = ("--form", "protocol")
 _PORT = 18080
 _PATIENCE_S = 60
-QUERIES = ("primary", "by_task", "search_arms", "rounds", "uses", "isolation", "knobs", "control")
+QUERIES = (
+    "primary", "by_task", "search_arms", "rounds", "training_curves", "uses", "isolation", "knobs",
+    "control",
+)  # fmt: skip
 """Queries of docs/runs that print the figures."""
 
 
