@@ -44,7 +44,7 @@ _TRAINING_CALLS = 8
 _TRAINING_LIMIT_S = 2.0
 _TRAINING_FIRST_CALL_S = 20.0
 _TRAINING_BUILD_S = 90.0
-"""While a candidate compiles, the other judges of its device wait."""
+"""A training waits for all verdicts of a step, so one kernel may not take long."""
 
 
 @dataclass(frozen=True, kw_only=True)

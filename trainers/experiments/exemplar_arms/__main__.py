@@ -37,7 +37,7 @@ def main() -> None:
         "--total-s",
         type=float,
         default=float("inf"),
-        help="after this no step begins or goes on; the same line again does the rest",
+        help="after this time no step begins or continues; run the command again to resume",
     )
     parser.add_argument(
         "--earlier", type=Path, help="result/tables of an earlier run, whose verdicts are kept"
