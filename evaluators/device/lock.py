@@ -1,25 +1,30 @@
 """Locks between the processes of one machine: a timed section has its device to itself.
 
 Judges that make calls and trainers that sample share a device; a judge that times has it alone. The
-locks are files of the machine, so they hold between commands, lakes and users. A judge process
-shares its descriptors with the process that started it: a lock ends when both have ended, or when
-one of them releases it.
+locks are files of the machine (/tmp/flywheel-locks, or the folder that FLYWHEEL_LOCKS names), so
+they hold between commands, lakes and users. A judge process shares its descriptors with the process
+that started it: a lock ends when both have ended, or when one of them closes it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import stat
-import tempfile
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-_FOLDER = "flywheel-locks"
+from evaluators.device.placement import identify_gpu
+
+_FOLDER = "/tmp/flywheel-locks"  # TMPDIR differs between the jobs of one machine
 _EVERY_USER = 0o666
+_LONGEST_SHARE_S = 1.0
+"""Seconds that a share lasts before it is wanted again, or less where it took less to get it."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -38,33 +43,45 @@ class DeviceLock:
     """The locks of one device: a turnstile and a lock for each part of it.
 
     A judge that waits for a device holds its turnstile, so that a stream of judges that share the
-    device cannot keep one that times waiting forever.
+    device cannot keep one that times waiting forever. A share lasts as long as its holder waited
+    for it, up to a second, so that a stream of judges that time cannot starve one that shares.
+    Use an instance in one thread.
     """
 
-    def __init__(self, fds: Sequence[tuple[int, int]] = ()) -> None:
-        """Take descriptors of turnstiles and locks, in the same order in every judge."""
+    def __init__(
+        self,
+        fds: Sequence[tuple[int, int]] = (),
+        report_wait: Callable[[bool], None] = lambda waits: None,
+    ) -> None:
+        """Take descriptors of turnstiles and locks, in the same order in every judge.
+
+        Args:
+            fds: The descriptors.
+            report_wait: Called with True before a wait, and with False after it.
+        """
         self._fds = list(fds)
+        self._report_wait = report_wait
         self._hold: Hold | None = None
+        self._keep_until = 0.0
 
     @classmethod
     def of(cls, names: Iterable[str]) -> DeviceLock:
         """Open the locks of parts of a device; a part whose files cannot be opened has no lock."""
         opened: list[tuple[int, int]] = []
         for name in sorted(names):
-            with contextlib.suppress(OSError):
-                opened.append((_open(f"{name}.turn"), _open(f"{name}.lock")))
+            try:
+                opened.append(_open_pair(name))
+            except OSError as error:
+                log.warning("other commands may use %s while a kernel is timed: %s", name, error)
         return cls(opened)
 
     @classmethod
     def of_device(cls, device: str, cores: Sequence[int] | None = None) -> DeviceLock:
         """Open the locks of a GPU, such as cuda:0, or of cores of the processor (None: all)."""
-        kind, _, number = device.partition(":")
-        if kind == "cpu":
+        if device == "cpu":
             return cls.of(f"cpu-{core}" for core in cores or sorted(os.sched_getaffinity(0)))
-        visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-        index = int(number or 0)
-        name = visible[index] if index < len(visible) else str(index)
-        return cls.of([f"gpu-{name}".replace(os.sep, "-")])
+        _, _, number = device.partition(":")
+        return cls.of([f"gpu-{identify_gpu(int(number or 0))}".replace(os.sep, "-")])
 
     @property
     def fds(self) -> list[tuple[int, int]]:
@@ -85,18 +102,42 @@ class DeviceLock:
 
     @contextlib.contextmanager
     def _take(self, how: int) -> Generator[Hold]:
-        begin = time.monotonic()
-        with contextlib.ExitStack() as held:
-            for turnstile, lock in self._fds:
-                _pass_turnstile(turnstile, lock, how)
-                held.callback(fcntl.flock, lock, fcntl.LOCK_UN)
-            self._hold = Hold(time.monotonic() - begin, shared=how == fcntl.LOCK_SH)
-            held.callback(setattr, self, "_hold", None)
+        try:
+            self._hold = Hold(self._acquire(how), shared=how == fcntl.LOCK_SH)
             yield self._hold
+        finally:
+            self._hold = None
+            self._release()
+
+    def _acquire(self, how: int) -> float:
+        """Take every lock once those who came before have it; return the seconds of waiting."""
+        begin = time.monotonic()
+        waits = False
+        for turnstile, lock in self._fds:
+            for fd, mode in ((turnstile, fcntl.LOCK_EX), (lock, how)):
+                try:
+                    fcntl.flock(fd, mode | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    if not waits:
+                        self._report_wait(True)
+                    waits = True
+                    fcntl.flock(fd, mode)
+            fcntl.flock(turnstile, fcntl.LOCK_UN)
+        if waits:
+            self._report_wait(False)
+        waited_s = time.monotonic() - begin
+        self._keep_until = time.monotonic() + min(waited_s, _LONGEST_SHARE_S)
+        return waited_s
+
+    def _release(self) -> None:
+        """Release what this process holds, or one with the same descriptors held when it ended."""
+        for pair in self._fds:
+            for fd in pair:
+                fcntl.flock(fd, fcntl.LOCK_UN)
 
     def is_wanted(self) -> bool:
-        """Whether this judge shares the device and another one waits to have it alone."""
-        if self._hold is None or not self._hold.shared:
+        """Whether another judge waits for the device that this one has shared for long enough."""
+        if self._hold is None or not self._hold.shared or time.monotonic() < self._keep_until:
             return False
         for turnstile, _ in self._fds:
             try:
@@ -108,53 +149,49 @@ class DeviceLock:
 
     def step_aside(self) -> float:
         """Let those that wait have the device, then share it again; return the seconds between."""
-        begin = time.monotonic()
-        for _, lock in self._fds:
-            fcntl.flock(lock, fcntl.LOCK_UN)
-        for turnstile, lock in self._fds:
-            _pass_turnstile(turnstile, lock, fcntl.LOCK_SH)
-        aside_s = time.monotonic() - begin
+        self._release()
+        aside_s = self._acquire(fcntl.LOCK_SH)
         if self._hold is not None:
             self._hold.aside_s += aside_s
         return aside_s
 
-    def release(self) -> None:
-        """Release what a process with the same descriptors held when it ended."""
-        for pair in self._fds:
-            for fd in pair:
-                fcntl.flock(fd, fcntl.LOCK_UN)
-
     def close(self) -> None:
-        """Close the descriptors."""
+        """Release the locks, also those of a process with the same descriptors that has ended."""
+        self._release()
         for pair in self._fds:
             for fd in pair:
                 os.close(fd)
         self._fds = []
 
 
-def _pass_turnstile(turnstile: int, lock: int, how: int) -> None:
-    """Take a lock once those who came before have it."""
-    fcntl.flock(turnstile, fcntl.LOCK_EX)
-    try:
-        fcntl.flock(lock, how)
-    finally:
-        fcntl.flock(turnstile, fcntl.LOCK_UN)
-
-
-def _open(name: str) -> int:
-    """Open a lock file that every user may lock. Raises OSError."""
-    folder = Path(tempfile.gettempdir()) / _FOLDER
+def _open_pair(name: str) -> tuple[int, int]:
+    """Open the turnstile and the lock of a part of a device. Raises OSError."""
+    folder = os.environ.get("FLYWHEEL_LOCKS", _FOLDER)
     with contextlib.suppress(FileExistsError):
-        folder.mkdir()
-        folder.chmod(0o1777)
+        os.mkdir(folder)
+        os.chmod(folder, 0o1777)
+    inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        turnstile = _open(f"{name}.turn", inside)
+        try:
+            return turnstile, _open(f"{name}.lock", inside)
+        except OSError:
+            os.close(turnstile)
+            raise
+    finally:
+        os.close(inside)
+
+
+def _open(name: str, folder: int) -> int:
+    """Open a file of an open folder that every user may lock. Raises OSError."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     try:
-        fd = os.open(folder / name, flags)
+        fd = os.open(name, flags, dir_fd=folder)
     except FileNotFoundError:
-        fd = os.open(folder / name, flags | os.O_CREAT, _EVERY_USER)
+        fd = os.open(name, flags | os.O_CREAT, _EVERY_USER, dir_fd=folder)
         with contextlib.suppress(OSError):
             os.fchmod(fd, _EVERY_USER)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise OSError(f"{folder / name} is not a regular file")
+        raise OSError(f"the lock {name} is not a regular file")
     return fd

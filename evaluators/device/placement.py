@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 
 from store.errors import DeviceUnavailable
 
@@ -99,24 +102,54 @@ def list_gpus() -> list[str]:
     return _known_gpus() or []
 
 
+def list_visible_devices() -> list[str] | None:
+    """Return the entries of CUDA_VISIBLE_DEVICES: numbers or UUIDs; None if it is not set."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return None
+    names = [name.strip() for name in visible.split(",")]
+    return [name for name in names if name and name != "-1"]
+
+
+def identify_gpu(index: int) -> str:
+    """Return the UUID of a GPU of this process, or its name where nvidia-smi does not tell."""
+    visible = list_visible_devices()
+    name = visible[index] if visible and index < len(visible) else str(index)
+    uuids = _read_uuids() or []
+    if name.isdigit():
+        return uuids[int(name)] if int(name) < len(uuids) else name
+    matching = [uuid for uuid in uuids if uuid.startswith(name)]
+    return matching[0] if len(matching) == 1 else name
+
+
 def _known_gpus() -> list[str] | None:
     """Return the GPUs that this process may use; None where only torch can tell."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        names = [name for name in visible.split(",") if name and name != "-1"]
-        return [f"cuda:{index}" for index in range(len(names))]
+    names = list_visible_devices()
+    if names is None:
+        names = _read_uuids()
+    return None if names is None else [f"cuda:{index}" for index in range(len(names))]
+
+
+@functools.cache
+def _read_uuids() -> list[str] | None:
+    """Return the UUIDs of the machine's GPUs in the order of nvidia-smi; None without it."""
     command = shutil.which("nvidia-smi")
     if command is None:
         return None
     answer = subprocess.run([command, "-L"], capture_output=True, text=True, check=False)
-    found = [line for line in answer.stdout.splitlines() if line.startswith("GPU ")]
-    return [f"cuda:{index}" for index in range(len(found))]
+    return re.findall(r"^GPU .*\(UUID: ([^)]+)\)", answer.stdout, re.MULTILINE)
+
+
+def _has_driver() -> bool:
+    """Whether the machine has device files of a GPU: of Linux, of WSL, or of a Jetson."""
+    return any(next(Path("/dev").glob(name), None) for name in ("nvidia*", "dxg", "nvhost*"))
 
 
 def _read_names(device: str) -> list[str]:
     if device == "auto":
-        # Without nvidia-smi only torch can tell; the judge process asks it.
-        return list_gpus() or (["cpu"] if shutil.which("nvidia-smi") else ["auto"])
+        # Where nvidia-smi is missing, only torch can tell; the judge process asks it.
+        is_unknown = shutil.which("nvidia-smi") is None and _has_driver()
+        return list_gpus() or (["auto"] if is_unknown else ["cpu"])
     if device == "cpu":
         return ["cpu"]
     if device == "cuda":

@@ -31,6 +31,7 @@ class _Remote:
     def __init__(self, evaluator: str, device: str, settings: dict[str, Any]) -> None:
         config = contract.load(evaluator).Config(**settings)
         self._process = JudgeProcess(evaluator, device, config)
+        self._process.wait_ready()
 
     def row(self) -> dict[str, Any]:
         return self._process.row

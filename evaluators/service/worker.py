@@ -107,13 +107,15 @@ class Worker:
             name = contract.name_of(self._evaluator)
             for place in self._layout.places:
                 try:
-                    judge = JudgeProcess(name, place.device, self._config, place.cores)
+                    judge = stack.enter_context(
+                        JudgeProcess(name, place.device, self._config, place.cores)
+                    )
                 except (DeviceUnavailable, SandboxFailed) as error:
                     log.warning("%s takes no kernels: %s", place.device, error.message)
                     sick.append(place)
                     failure = error
                 else:
-                    judges.append(stack.enter_context(judge))
+                    judges.append(judge)
             if failure is not None and not judges:
                 raise failure
             builds = Builds(default_root(), judges[0].toolchain)

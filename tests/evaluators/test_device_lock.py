@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import textwrap
@@ -33,7 +34,7 @@ with getattr(lock, "hold_" + sys.argv[1])():
     print("held", flush=True)
     sys.stdin.read()
 """
-START_LIMIT_S = 30.0
+LIMIT_OF_JUDGE_S = 30.0
 A_MOMENT_S = 0.3
 """How long it is looked that nothing happens; however busy the machine, it must not."""
 
@@ -58,8 +59,7 @@ class Holder:
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the locks of this machine out of it."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setenv("FLYWHEEL_LOCKS", str(tmp_path / "flywheel-locks"))
 
 
 @pytest.mark.parametrize(("first", "then"), [("shared", "exclusive"), ("exclusive", "shared")])
@@ -118,7 +118,9 @@ def test_a_holder_that_is_killed_lets_go() -> None:
     holder.let_go()
 
 
-def test_a_lock_that_is_a_link_or_a_pipe_is_none(tmp_path: Path) -> None:
+def test_a_lock_that_is_a_link_or_a_pipe_is_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = tmp_path / "flywheel-locks"
     folder.mkdir()
     target = tmp_path / "target"
@@ -126,6 +128,29 @@ def test_a_lock_that_is_a_link_or_a_pipe_is_none(tmp_path: Path) -> None:
     os.mkfifo(folder / "gpu-b.turn")
     assert DeviceLock.of(["gpu-a", "gpu-b"]).fds == []
     assert not target.exists()
+    told = [record.getMessage() for record in caplog.records]
+    assert [name for name in ("gpu-a", "gpu-b") if any(name in one for one in told)] == [
+        "gpu-a", "gpu-b",
+    ]  # fmt: skip
+
+
+def test_the_folder_of_the_locks_is_no_link_and_the_same_for_every_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_link, elsewhere = tmp_path / "link", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with_link.symlink_to(elsewhere)
+    monkeypatch.setenv("FLYWHEEL_LOCKS", str(with_link))
+    assert DeviceLock.of(["gpu-a"]).fds == []
+    monkeypatch.setenv("FLYWHEEL_LOCKS", str(elsewhere))
+    holder = Holder("exclusive", "gpu-a")
+    assert holder.has_it(60)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    waiting = Holder("exclusive", "gpu-a")
+    assert not waiting.has_it(A_MOMENT_S)
+    holder.let_go()
+    assert waiting.has_it(60)
+    waiting.let_go()
 
 
 def wait_until_wanted(lock: DeviceLock) -> None:
@@ -168,25 +193,93 @@ def test_who_has_the_device_alone_is_not_asked_for_it() -> None:
     lock.close()
 
 
+def test_a_share_that_was_waited_for_lasts_before_it_is_wanted_again() -> None:
+    holders = [Holder("exclusive", "gpu-a")]
+    assert holders[0].has_it(60)
+    lock = DeviceLock.of(["gpu-a"])
+    threading.Timer(1.2, holders[0].let_go).start()
+    with lock.hold_shared() as hold:
+        begin, lasts_s = time.monotonic(), min(hold.waited_s, 1.0)
+        assert lasts_s > A_MOMENT_S
+        for _ in range(2):
+            holders.append(Holder("exclusive", "gpu-a"))
+            wait_until_wanted(lock)
+            assert time.monotonic() - begin > lasts_s
+            threading.Timer(1.2, holders[-1].let_go).start()
+            lasts_s = min(lock.step_aside(), 1.0)
+            begin = time.monotonic()
+            assert lasts_s > A_MOMENT_S
+    lock.close()
+
+
 @pytest.mark.slow
-def test_a_judge_that_starts_may_wait_for_its_device_longer_than_a_start_takes(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_judge_may_wait_for_its_device_longer_than_a_start_or_a_case_takes(
+    monkeypatch: pytest.MonkeyPatch, right_candidate: str, task: str
 ) -> None:
-    monkeypatch.setattr(process, "_START_LIMIT_S", START_LIMIT_S)
+    monkeypatch.setattr(process, "_START_LIMIT_S", LIMIT_OF_JUDGE_S)
     monkeypatch.setattr(process, "_STARTS", 1)
+    monkeypatch.setattr(process, "_GRACE_S", LIMIT_OF_JUDGE_S - 2)
     held = DeviceLock.of_device("cpu")
+    case = {
+        "kernel_id": "k", "task_id": "t", "workload_id": "w", "code": right_candidate,
+        "task_code": task, "axes": "{}", "other_files": [],
+    }  # fmt: skip
+    judging = process.JudgeProcess("judge", "cpu", Config(total_s=1, timing_s=0.05))
     with ThreadPoolExecutor(1) as threads:
-        with held.hold_exclusive():
-            starting = threads.submit(process.JudgeProcess, "judge", "cpu", Config())
-            time.sleep(1.5 * START_LIMIT_S)
-            assert not starting.done()
-        with starting.result() as judging:
-            assert judging.row["kind"] == "cpu"
+        for act in (judging.wait_ready, lambda: judging.judge(case)):
+            with held.hold_exclusive():
+                acting = threads.submit(act)
+                time.sleep(1.5 * LIMIT_OF_JUDGE_S)
+                assert not acting.done()
+            acting.result()
+    judging.close()
     held.close()
 
 
-STOPS, HELD_S, LIMIT_S = 4, 0.8, 2.8
-"""How often and how long another judge has the device, and a limit below their product."""
+@pytest.mark.slow
+def test_an_audit_waits_while_another_judge_times(task: str) -> None:
+    held = DeviceLock.of_device("cpu")
+    described = {
+        "task_id": "t", "workload_id": "w", "task_code": task, "axes": "{}", "free_bytes": 1 << 33,
+    }  # fmt: skip
+    with process.JudgeProcess(None, "cpu") as auditor, ThreadPoolExecutor(1) as threads:
+        with held.hold_exclusive():
+            auditing = threads.submit(auditor.audit, described, 60)
+            time.sleep(5 * A_MOMENT_S)
+            assert not auditing.done()
+        row, why = auditing.result()
+    assert (row is None, why) == (False, "")
+    held.close()
+
+
+STARTER = """
+from evaluators.device.placement import divide_machine
+from evaluators.judge import Config
+from evaluators.scheduling.judges.process import open_judges
+print("begins", flush=True)
+with open_judges("judge", divide_machine("cpu").places, Config()):
+    pass
+"""
+
+
+def test_an_interrupt_ends_a_command_whose_judges_wait_for_their_device() -> None:
+    held = DeviceLock.of_device("cpu")
+    with held.hold_exclusive():
+        starting = subprocess.Popen(
+            [sys.executable, "-c", STARTER], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert starting.stdout is not None
+        assert starting.stdout.readline() == b"begins\n"
+        time.sleep(A_MOMENT_S)
+        starting.send_signal(signal.SIGINT)
+        _, told = starting.communicate(timeout=60)
+    assert told.endswith(b"KeyboardInterrupt\n")
+    held.close()
+
+
+STOPS, HELD_S, LIMIT_S = 4, 0.8, 5.0
+"""How often and how long another judge has the device, and a limit. A candidate is frozen about as
+long as it runs, so it exceeds the limit only with the time in which it is frozen."""
 COMPILE = f"""
 import time
 stops = 0
@@ -282,10 +375,9 @@ def test_a_lock_of_a_judge_that_was_killed_is_released_by_the_process_that_start
     judge.communicate()
     waiting = Holder("exclusive", "gpu-a")
     assert not waiting.has_it(A_MOMENT_S)
-    lock.release()
+    lock.close()
     assert waiting.has_it(60)
     waiting.let_go()
-    lock.close()
 
 
 def test_waiting_for_other_judges_is_a_part_of_its_own() -> None:

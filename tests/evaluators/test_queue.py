@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -279,6 +281,43 @@ def test_cores_are_divided_between_workers() -> None:
     for name in ("tpu", "cuda:x", "cuda:0,cuda:0"):
         with pytest.raises(DeviceUnavailable):
             placement.divide_machine(name)
+
+
+NAMED = """
+from evaluators.device import placement
+places = placement.divide_machine("auto").places
+print(placement.identify_gpu(0), *(place.device for place in places))
+"""
+
+
+def test_a_gpu_has_one_identity_whatever_names_it(tmp_path: Path) -> None:
+    tool = tmp_path / "nvidia-smi"
+    lines = [
+        f"GPU {n}: NVIDIA H100 80GB HBM3 (UUID: GPU-{name})" for n, name in ((0, "5a"), (1, "5c"))
+    ]
+    tool.write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join(lines) + "\nEND\n")
+    tool.chmod(0o755)
+
+    def ask(visible: str | None, path: str = f"{tmp_path}:{os.environ['PATH']}") -> list[str]:
+        environment = {**os.environ, "PATH": path}
+        environment.pop("CUDA_VISIBLE_DEVICES", None)
+        environment |= {"CUDA_VISIBLE_DEVICES": visible} if visible is not None else {}
+        line = [sys.executable, "-c", NAMED]
+        done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    assert ask(None) == ["GPU-5a", "cuda:0", "cuda:1"]
+    assert ask("1, 0") == ["GPU-5c", "cuda:0", "cuda:1"]
+    assert ask("GPU-5c") == ["GPU-5c", "cuda:0"]
+    assert ask("MIG-7") == ["MIG-7", "cuda:0"]
+    assert ask("") == ["GPU-5a", "cpu"]
+    assert ask("1", path="/nowhere") == ["1", "cuda:0"]
+
+
+def test_a_machine_without_a_gpu_is_known_to_be_one() -> None:
+    if placement.list_gpus() or any(Path("/dev").glob("nvidia*")):
+        pytest.skip("this machine has a GPU")
+    assert {place.device for place in placement.divide_machine("auto").places} == {"cpu"}
 
 
 def test_what_a_builder_compiles_is_found_by_the_next(builder: Any) -> None:

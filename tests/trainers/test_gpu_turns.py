@@ -25,8 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:`.*gradient_checkpointing:Future
 @pytest.fixture(autouse=True)
 def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep the locks of this machine out of it."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setenv("FLYWHEEL_LOCKS", str(tmp_path / "flywheel-locks"))
     return tmp_path / "flywheel-locks"
 
 

@@ -2,8 +2,8 @@
 
 Judges time kernels alone on a GPU (`DeviceLock`). A process that samples or computes gradients
 there would disturb them, so it holds the same lock: shared while it samples, because others can
-sample beside it, and alone while it computes gradients, which takes most of the memory. Sampling
-pauses between two tokens while a judge times. Nothing is held while kernels are judged.
+sample beside it, and alone while it computes gradients. Sampling pauses between two tokens while
+another process has the GPU alone, and keeps its memory. Nothing is held while kernels are judged.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ _PASSED_ON = (
     *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TORCH_CUDA_ARCH_LIST"),
     *("FLYWHEEL_CACHE", "XDG_CACHE_HOME", "FLYWHEEL_CATALOG"),
 )
+_DEVICE_LIMIT_S = 3600.0
+"""How long a process waits for a device that others use: a training may have it for minutes."""
 _MESSAGE_BYTES = 64 << 20
 _TEXT_LIMIT = 4000
 _LAST_WORDS_S = 2.0
@@ -43,12 +45,13 @@ _HINT = "Its output above may say why. Run the command again to continue."
 class Channel:
     """A judge process and the socket to it."""
 
-    def __init__(self, device: str, lock: DeviceLock, order: Mapping[str, Any]) -> None:
+    def __init__(self, device: str, cores: Sequence[int] | None, order: Mapping[str, Any]) -> None:
         """Start the process and send it its order.
 
         Args:
-            device: auto, cpu, or a GPU such as cuda:0; the process sees no other GPU.
-            lock: Lock of the device, which the process inherits.
+            device: auto, cpu, or a GPU such as cuda:0; the process sees no other GPU, and inherits
+                the lock of its device.
+            cores: Processor cores of the process; None for all.
             order: The first message: what to judge with.
 
         Raises:
@@ -56,6 +59,8 @@ class Channel:
             DeviceUnavailable: CUDA_VISIBLE_DEVICES has no such GPU.
         """
         environment = _environment(device)
+        self._device = device
+        self._lock = DeviceLock.of_device(device, cores)
         ours, theirs = socket.socketpair()
         self._scratch = Path(tempfile.mkdtemp(prefix="flywheel-"))
         self._oom_kills = _count_oom_kills()
@@ -65,7 +70,7 @@ class Channel:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            pass_fds=[theirs.fileno(), *(fd for pair in lock.fds for fd in pair)],
+            pass_fds=[theirs.fileno(), *(fd for pair in self._lock.fds for fd in pair)],
             start_new_session=True,
         )
         theirs.close()
@@ -88,7 +93,7 @@ class Channel:
             (self._memory / "cgroup.procs").write_text(str(self._process.pid))
             groups.append(str(self._memory))
         try:
-            self.send({**order, "groups": groups, "locks": lock.fds})
+            self.send({**order, "groups": groups, "locks": self._lock.fds})
         except BaseException:
             self.close()
             raise
@@ -108,24 +113,38 @@ class Channel:
     def receive(self, limit_s: float) -> dict[str, Any]:
         """Return the next message of the process.
 
+        limit_s: Seconds that it may take, without those in which it waits for its device.
+
         Raises:
             SandboxFailed: the process is gone or stuck, has failed, or sends something else.
-            DeviceUnavailable: the process refuses its device.
+            DeviceUnavailable: the process refuses its device, or others use it for too long.
         """
-        line = self._receive_line(limit_s)
-        try:
-            message = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise SandboxFailed("the judge process sent a malformed message") from error
-        match message:
-            case {"refused": [str(why), hint]}:
-                raise DeviceUnavailable(why, clip_text(hint))
-            case {"fault": str(why)}:
-                raise SandboxFailed(f"the judge process failed: {why[:_TEXT_LIMIT]}")
-            case dict():
-                return message
-            case _:
-                raise SandboxFailed("the judge process sent a malformed message")
+        waits = False
+        left_s = limit_s
+        while True:
+            begin = time.monotonic()
+            try:
+                message = self._receive_message(_DEVICE_LIMIT_S if waits else left_s)
+            except TimeoutError:
+                if waits:
+                    raise DeviceUnavailable(
+                        f"others have used {self._device} for {_DEVICE_LIMIT_S / 60:.0f} minutes",
+                        "Wait for the trainings and judges that use it, or end them.",
+                    ) from None
+                raise SandboxFailed("the judge process is stuck", _HINT) from None
+            if not waits:
+                left_s -= time.monotonic() - begin
+            match message:
+                case {"waits": bool(waits)}:
+                    pass
+                case {"refused": [str(why), hint]}:
+                    raise DeviceUnavailable(why, clip_text(hint))
+                case {"fault": str(why)}:
+                    raise SandboxFailed(f"the judge process failed: {why[:_TEXT_LIMIT]}")
+                case dict():
+                    return message
+                case _:
+                    raise SandboxFailed("the judge process sent a malformed message")
 
     def close(self) -> None:
         """End the process, its worker processes and its control groups; remove its files."""
@@ -146,6 +165,14 @@ class Channel:
         if self._process.stderr is not None and not self._relay.is_alive():
             self._process.stderr.close()
         remove_folder(self._scratch)
+        self._lock.close()
+
+    def _receive_message(self, limit_s: float) -> Any:
+        """Return the next message, of any form. Raises TimeoutError, SandboxFailed."""
+        try:
+            return json.loads(self._receive_line(limit_s))
+        except (ValueError, RecursionError) as error:
+            raise SandboxFailed("the judge process sent a malformed message") from error
 
     def _receive_line(self, limit_s: float) -> bytes:
         """Return the next line of the process, within a time and of a moderate length."""
@@ -157,7 +184,7 @@ class Channel:
                 raise SandboxFailed("the judge process sent a message that is too long")
             left_s = max(0.0, until - time.monotonic())
             if not select.select([self._socket], [], [], left_s)[0]:
-                raise SandboxFailed("the judge process is stuck", _HINT)
+                raise TimeoutError
             try:
                 piece = self._socket.recv(1 << 20)
             except OSError:

@@ -86,13 +86,15 @@ def main(fd: int) -> None:
         import torch
 
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    lock = DeviceLock([(turnstile, held) for turnstile, held in order["locks"]])
+    lock = DeviceLock(
+        [(turnstile, held) for turnstile, held in order["locks"]],
+        # The parent does not count this time.
+        lambda waits: _send(stream, {"waits": waits}),
+    )
     try:
         # One after the other, because drivers have failed when several processes began to use a
-        # GPU. The two messages tell the parent how long this one waits.
-        _send(stream, {"waits": "for the device"})
+        # GPU.
         with lock.hold_exclusive():
-            _send(stream, {"has": "the device"})
             arch = find_architecture(device)
             tools = describe_toolchain(arch)
             bench = Bench(device, Builds(builds, tools), lock, template)
@@ -160,7 +162,7 @@ def _answer(
             tables = evaluator.judge(_read_case(request), bench, adjusted)
             return {
                 "tables": tables,
-                "sick": bench.find_device_fault() if _is_lost(tables) else None,
+                "sick": _find_fault(bench) if _is_lost(tables) else None,
             }
         case _:
             raise ValueError("this process was started without an evaluator")
@@ -214,8 +216,14 @@ def _remeasure(
     return {
         "timings": rows,
         "failed": vars(failed) if failed is not None else None,
-        "sick": bench.find_device_fault() if lost else None,
+        "sick": _find_fault(bench) if lost else None,
     }
+
+
+def _find_fault(bench: Bench) -> str | None:
+    """Return what is wrong with the device, if anything, beside judges that share it."""
+    with bench.lock.hold_shared():
+        return bench.find_device_fault()
 
 
 def _run_tool(case: Case, bench: Bench, tool: Tool) -> dict[str, Any]:
@@ -223,7 +231,8 @@ def _run_tool(case: Case, bench: Bench, tool: Tool) -> dict[str, Any]:
     from evaluators.references.task import ReferenceFailed
 
     try:
-        return {"tables": run_tool(case, bench, tool), "why": None}
+        with bench.lock.hold_exclusive():
+            return {"tables": run_tool(case, bench, tool), "why": None}
     except EvaluatorError as error:
         return {"tables": {}, "why": [error.message, error.hint]}
     except ReferenceFailed as failed:
@@ -235,6 +244,7 @@ def _audit_task(task: Mapping[str, Any], bench: Bench) -> dict[str, Any]:
     from evaluators.references.task import ReferenceFailed
 
     try:
-        return {"row": build_audit_row(task, bench), "why": ""}
+        with bench.lock.hold_shared():
+            return {"row": build_audit_row(task, bench), "why": ""}
     except (ReferenceFailed, SandboxFailed) as failed:
         return {"row": None, "why": str(failed)}

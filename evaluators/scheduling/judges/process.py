@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from typing import Any, Self
 
-from evaluators.device.lock import DeviceLock
 from evaluators.device.placement import Place
 from evaluators.judging.weak_tasks import VERSION as AUDITOR_VERSION
 from evaluators.scheduling import answers, contract
@@ -17,8 +16,6 @@ from evaluators.scheduling.judges.channel import Channel, clip_text
 from store.errors import DeviceUnavailable, SandboxFailed
 
 _START_LIMIT_S = 180.0
-_DEVICE_LIMIT_S = 3600.0
-"""How long a new process waits for a device that others use: a training may have it for minutes."""
 _GRACE_S = 900.0
 _STARTS = 3
 _PAUSE_S = 2.0
@@ -27,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class JudgeProcess:
-    """A process that judges cases on one device. Use as a context manager."""
+    """A process that judges cases on one device. Use as a context manager, which waits for it."""
 
     def __init__(
         self,
@@ -36,7 +33,7 @@ class JudgeProcess:
         config: Any = None,
         cores: Sequence[int] | None = None,
     ) -> None:
-        """Start the process.
+        """Start the process; `wait_ready` comes next.
 
         Args:
             evaluator: Name of the evaluator; None for a process that audits tasks, runs NVIDIA's
@@ -48,7 +45,7 @@ class JudgeProcess:
         Raises:
             UnknownName: no evaluator has this name.
             SandboxFailed: the process cannot be started.
-            DeviceUnavailable: the device is not there, or cannot be measured on.
+            DeviceUnavailable: CUDA_VISIBLE_DEVICES has no such GPU.
         """
         self._evaluator, self._version = "", 0
         if evaluator is not None:
@@ -60,25 +57,39 @@ class JudgeProcess:
             "config": asdict(config) if config is not None else {},
             "cores": list(cores) if cores is not None else None,
         }
-        self._device = device
-        self._lock = DeviceLock.of_device(device, cores)
+        self._device, self._cores = device, cores
         self._sick: str | None = None
         # Beside the candidate's own time: compiling baselines, and measuring a win once more.
         self._limit_s = 2 * float(getattr(config, "total_s", 600.0)) + _GRACE_S
-        self._start()
+        self._channel = self._launch()
 
-    def _start(self) -> None:
+    def _launch(self) -> Channel:
+        return Channel(self._device, self._cores, self._order)
+
+    def wait_ready(self) -> None:
+        """Wait until the process has its device. One that fails before is started again.
+
+        Raises:
+            SandboxFailed: no process starts. The last one has ended.
+            DeviceUnavailable: the device is not there, or cannot be measured on, or others use it
+                for too long. The process has ended.
+        """
         left = _STARTS
         while True:
-            left -= 1
             try:
-                started = self._launch()
+                started = self._channel.receive(_START_LIMIT_S)
                 break
             except SandboxFailed as failed:
+                self._channel.close()
+                left -= 1
                 if not left:
                     raise
                 log.warning("a judge process is started again: %.300s", failed.message)
                 time.sleep(_PAUSE_S)
+                self._channel = self._launch()
+            except BaseException:
+                self._channel.close()
+                raise
         self.row: dict[str, Any] = started["device"]
         """The `devices` row of this process's device."""
         self.arch: str | None = started["arch"]
@@ -86,19 +97,8 @@ class JudgeProcess:
         self.toolchain: str = started["toolchain"]
         """What a build there depends on besides its sources."""
 
-    def _launch(self) -> dict[str, Any]:
-        """Start the process and return its description of the device."""
-        self._channel = Channel(self._device, self._lock, self._order)
-        try:
-            self._channel.receive(_START_LIMIT_S)  # it waits for the device
-            self._channel.receive(_DEVICE_LIMIT_S)  # it has it alone
-            return self._channel.receive(_START_LIMIT_S)
-        except BaseException:
-            self._channel.close()
-            self._lock.release()
-            raise
-
     def __enter__(self) -> Self:
+        self.wait_ready()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -117,7 +117,7 @@ class JudgeProcess:
         Raises:
             SandboxFailed: the process is gone or stuck.
             DeviceUnavailable: the previous case has left the device in a state that cannot be
-                measured on.
+                measured on, or others use it for too long.
         """
         self._check_device()
         answer = self._ask(case)
@@ -191,14 +191,12 @@ class JudgeProcess:
     def restart(self) -> None:
         """End the process and start another one. Raises SandboxFailed, DeviceUnavailable."""
         self._channel.close()
-        self._lock.release()
-        self._start()
+        self._channel = self._launch()
+        self.wait_ready()
 
     def close(self) -> None:
         """End the process, even in the middle of a case; its own workers end with it."""
         self._channel.close()
-        self._lock.release()
-        self._lock.close()
 
     def _ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
         self._channel.send(message)
@@ -225,29 +223,19 @@ class JudgeProcess:
         )
 
 
-def start_judges(
+@contextmanager
+def open_judges(
     evaluator: str | None, places: Sequence[Place], config: Any = None
-) -> list[JudgeProcess]:
-    """Start judge processes at places of this machine side by side.
+) -> Generator[list[JudgeProcess]]:
+    """Start judge processes at places of this machine side by side, and end them afterwards.
 
-    Raises what `JudgeProcess` raises. The other processes end then, each as soon as it has started.
+    Raises what `JudgeProcess` and `wait_ready` raise.
     """
-    # Most of a start is importing torch and waiting for the GPU.
-    threads = ThreadPoolExecutor(len(places))
-    starts = [
-        threads.submit(JudgeProcess, evaluator, place.device, config, place.cores)
-        for place in places
-    ]
-    try:
-        return [one.result() for one in starts]
-    except BaseException:
-        for one in starts:
-            one.add_done_callback(_close_started)
-        raise
-    finally:
-        threads.shutdown(wait=False)
-
-
-def _close_started(start: Future[JudgeProcess]) -> None:
-    if start.exception() is None:
-        start.result().close()
+    with ExitStack() as stack:
+        judges: list[JudgeProcess] = []
+        for place in places:  # all of them import torch before the first one is waited for
+            judges.append(JudgeProcess(evaluator, place.device, config, place.cores))
+            stack.callback(judges[-1].close)
+        for judge in judges:
+            judge.wait_ready()
+        yield judges

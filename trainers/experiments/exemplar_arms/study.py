@@ -85,7 +85,9 @@ class ArmStudy(Study):
 
     def _train_arm_of_seed(self, arm: str, seed: int, workers: int) -> Step:
         words = self._arm_words(arm, seed, workers)
-        return self._train(f"contrastive-{arm}-{seed}", words, "contrastive")
+        step = self._train(f"contrastive-{arm}-{seed}", words, "contrastive")
+        # Arms are compared after the same number of steps, so a training that was cut off goes on.
+        return replace(step, partial=False)
 
     def _take_over(self, tables: Path) -> Step:
         return Step(
