@@ -45,7 +45,7 @@ class DeviceLock:
     A judge that waits for a device holds its turnstile, so that a stream of judges that share the
     device cannot keep one that times waiting forever. A share lasts as long as its holder waited
     for it, up to a second, so that a stream of judges that time cannot starve one that shares.
-    Use an instance in one thread.
+    Use an instance in one thread, and do not hold it twice.
     """
 
     def __init__(
