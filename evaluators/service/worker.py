@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import store
@@ -37,6 +37,10 @@ _SICK_S = 30.0
 _LONGEST_SICK_S = 600.0
 _RECOVERY_S = 300.0
 _ORPHAN_S = 30.0
+
+
+class _EndedEarly(Exception):
+    """The worker ends while its judges start."""
 
 
 class Worker:
@@ -65,10 +69,16 @@ class Worker:
         )
         self._heartbeat_s = float(order["heartbeat_s"])
         self._ended = threading.Event()
+        self._is_starting = False
 
     def end(self) -> None:
-        """Finish the cases in hand, then let `run` return."""
+        """Finish the cases in hand, then let `run` return; called by a handler of signals.
+
+        Judges that are starting have no cases, and may have to wait long for their devices.
+        """
         self._ended.set()
+        if self._is_starting:
+            raise _EndedEarly
 
     @property
     def is_ending(self) -> bool:
@@ -77,6 +87,10 @@ class Worker:
 
     def run(self) -> None:
         """Judge until `end`. Devices that fail are tried again."""
+        with suppress(_EndedEarly):
+            self._run()
+
+    def _run(self) -> None:
         pause_s = _SICK_S
         while not self._ended.is_set():
             began = time.monotonic()
@@ -101,21 +115,28 @@ class Worker:
             DeviceUnavailable: no place works.
         """
         with ExitStack() as stack:
+            starting: list[tuple[placement.Place, JudgeProcess]] = []
             judges: list[JudgeProcess] = []
             sick: list[placement.Place] = []
             failure: DeviceUnavailable | SandboxFailed | None = None
             name = contract.name_of(self._evaluator)
-            for place in self._layout.places:
-                try:
-                    judge = stack.enter_context(
-                        JudgeProcess(name, place.device, self._config, place.cores)
-                    )
-                except (DeviceUnavailable, SandboxFailed) as error:
-                    log.warning("%s takes no kernels: %s", place.device, error.message)
-                    sick.append(place)
-                    failure = error
-                else:
-                    judges.append(judge)
+            self._is_starting = not self._ended.is_set()
+            try:
+                for place in self._layout.places:
+                    judge = JudgeProcess(name, place.device, self._config, place.cores)
+                    stack.callback(judge.close)
+                    starting.append((place, judge))
+                for place, judge in starting:
+                    try:
+                        judge.wait_ready()
+                    except (DeviceUnavailable, SandboxFailed) as error:
+                        log.warning("%s takes no kernels: %s", place.device, error.message)
+                        sick.append(place)
+                        failure = error
+                    else:
+                        judges.append(judge)
+            finally:
+                self._is_starting = False
             if failure is not None and not judges:
                 raise failure
             builds = Builds(default_root(), judges[0].toolchain)

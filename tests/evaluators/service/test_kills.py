@@ -18,6 +18,8 @@ from judge_services import (
     write_lake,
 )
 
+from evaluators import DeviceLock
+
 OPTIONS = ("--evaluator", "quick", "--device", "cpu")
 KERNELS = 6
 
@@ -91,6 +93,20 @@ def test_a_server_that_ends_finishes_what_is_judged_and_keeps_the_rest(
         ends = [service.wait(view["id"]) for view in views]
         assert [end["status"] for end in ends] == ["done"] * KERNELS
     assert count_evaluations(lake) == KERNELS
+
+
+@pytest.mark.slow
+def test_a_worker_whose_judges_wait_for_their_device_ends_when_it_is_told(
+    folder: Path, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLYWHEEL_LOCKS", str(folder / "locks"))
+    held = DeviceLock.of_device("cpu")
+    with held.hold_exclusive(), Service(lake, *OPTIONS, cwd=folder) as service:
+        [worker] = wait_until(lambda: [*find_children(service.process.pid)])
+        wait_until(lambda: [*find_children(worker)])  # its judge
+        os.kill(worker, signal.SIGTERM)
+        wait_until(lambda: worker not in find_children(service.process.pid), limit_s=30)
+    held.close()
 
 
 @pytest.mark.slow
