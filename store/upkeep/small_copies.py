@@ -1,4 +1,4 @@
-"""Copies of the small tables of an attached lake, for a check that scans them again and again."""
+"""Copies of the small tables of an attached lake, for a check that scans them many times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class SmallCopies:
-    """Makes copies of small tables when they are first read, in the transaction of a check.
+    """Makes and finds copies of small tables, in the transaction of a check.
 
     DuckLake queries its catalog several times for every scan, and each rule of a table and each
     reference to it is a scan.
@@ -33,15 +33,22 @@ class SmallCopies:
         self._small = {str(row[0]) for row in rows}
         self._copied: set[str] = set()
 
-    def find(self, table: Table) -> str:
-        """Return SQL, as a relation, for the rows of a table: its copy, or the table itself."""
-        if table.name not in self._small:
-            return f"lake.{table.name}"
-        copy = f"checked_{table.name}"
-        if table.name not in self._copied:
-            self._connection.execute(f"CREATE TEMP TABLE {copy} AS FROM lake.{table.name}")
+    def add(self, table: Table) -> None:
+        """Copy a table if it is small."""
+        if table.name in self._small:
+            self._connection.execute(
+                f"CREATE TEMP TABLE checked_{table.name} AS FROM lake.{table.name}"
+            )
             self._copied.add(table.name)
-        return f"temp.{copy}"
+
+    def find(self, table: Table) -> str:
+        """Return SQL, as a relation, for the rows of a table: its copy, or the table itself.
+
+        A table without a copy is read from the lake in part. A copy reads all of it, and damage of
+        columns that the caller does not ask for would end the check of another table.
+        """
+        copied = table.name in self._copied
+        return f"temp.checked_{table.name}" if copied else f"lake.{table.name}"
 
     def forget(self) -> None:
         """Forget the copies, whose transaction has ended."""

@@ -61,6 +61,7 @@ def check_table(
     `later` selects the rows to test, None all of them. Their keys must be unique in the whole
     table, and they may refer to any row. References to the tables in `broken` are not tested.
     """
+    copies.add(table)
     whole = copies.find(table)
     relation = later or whole
     problems: list[Problem] = []

@@ -143,6 +143,33 @@ def test_a_changed_text_is_found_even_without_a_checksum(writer: store.Writer) -
     assert problem.rule.startswith("kernel_id is the hash of")
 
 
+@pytest.mark.folder
+def test_damage_is_that_of_its_table_and_not_of_one_that_refers_to_it(
+    writer: store.Writer,
+) -> None:
+    policy, task = builders.policy(), builders.task()
+    runs = [builders.run(config=f"[{number}]", run_id=f"r{number}") for number in range(MANY)]
+    attempts = [
+        builders.generation(policy, task, run_id=one["run_id"], parse_error="none", minute=minute)
+        for minute, one in enumerate(runs)
+    ]
+    rows = {"policies": [policy], "tasks": [task], "runs": runs, "generations": attempts}
+    writer.append(rows, "attempts of many runs")
+    _forget(writer.location)
+    file = _file(writer.location, "runs")
+    group = pq.read_metadata(file).row_group(0)
+    (chunk,) = [
+        column
+        for column in map(group.column, range(group.num_columns))
+        if column.path_in_schema == "config"
+    ]
+    start = chunk.dictionary_page_offset or chunk.data_page_offset
+    data = bytearray(file.read_bytes())
+    data[start : start + chunk.total_compressed_size] = b"\xff" * chunk.total_compressed_size
+    file.write_bytes(data)
+    assert {one.table for one in _find(writer.location)} == {"runs"}
+
+
 @pytest.mark.slow
 def test_a_lake_of_before_says_that_nothing_was_recorded_until_it_is_compacted(
     writer: store.Writer, caplog: pytest.LogCaptureFixture
