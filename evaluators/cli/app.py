@@ -122,7 +122,7 @@ def tasks(
     import store
     from evaluators.device import placement
     from evaluators.scheduling import task_audits
-    from evaluators.scheduling.judges.process import open_judges
+    from evaluators.scheduling.judges.process import start_judges
 
     def report(result: task_audits.Result, number: int, of: int) -> None:
         if result.row is None:
@@ -134,7 +134,7 @@ def tasks(
 
     places = placement.divide_machine(device, workers).places
     store.open(common.lake).close()  # refuse a missing lake before torch is loaded
-    with open_judges(None, places) as auditors:
+    with start_judges(None, places) as auditors:
         silent = {} if common.quiet else {"report": report}
         tally = task_audits.run(common.lake, auditors, task, task_s, **silent)
         machine = auditors[0].row["name"]

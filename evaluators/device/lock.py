@@ -22,7 +22,7 @@ from evaluators.device.placement import identify_gpu
 _FOLDER = "/tmp/flywheel-locks"  # TMPDIR differs between the jobs of one machine
 _EVERY_USER = 0o666
 _LONGEST_SHARE_S = 1.0
-"""Seconds that a share lasts before it is wanted again, or less where it took less to get it."""
+"""Seconds that a share lasts before its holder is asked to step aside, at most."""
 
 log = logging.getLogger(__name__)
 
@@ -66,13 +66,19 @@ class DeviceLock:
 
     @classmethod
     def of(cls, names: Iterable[str]) -> DeviceLock:
-        """Open the locks of parts of a device; a part whose files cannot be opened has no lock."""
+        """Open the locks of parts of a device; warn of parts whose files cannot be opened."""
         opened: list[tuple[int, int]] = []
+        failed: dict[str, OSError] = {}
         for name in sorted(names):
             try:
                 opened.append(_open_pair(name))
             except OSError as error:
-                log.warning("other commands may use %s while a kernel is timed: %s", name, error)
+                failed[name] = error
+        if failed:
+            log.warning(
+                "no lock on %s, so other commands may disturb the timing of kernels: %s",
+                *(", ".join(failed), next(iter(failed.values()))),
+            )
         return cls(opened)
 
     @classmethod
@@ -165,7 +171,7 @@ class DeviceLock:
 
 
 def _open_pair(name: str) -> tuple[int, int]:
-    """Open the turnstile and the lock of a part of a device. Raises OSError."""
+    """Open the files of a part of a device: its turnstile and its lock. Raises OSError."""
     folder = os.environ.get("FLYWHEEL_LOCKS", _FOLDER)
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder)

@@ -16,8 +16,7 @@ from evaluators.device.placement import Place
 from evaluators.scheduling import answers
 from evaluators.scheduling.contract import Evaluator, Tables, find_settle, name_of
 from evaluators.scheduling.judge_threads import Compiler, Judge, JudgedCase, judge_cases
-from evaluators.scheduling.judges import process
-from evaluators.scheduling.judges.process import JudgeProcess
+from evaluators.scheduling.judges.process import JudgeProcess, start_judges
 from evaluators.scheduling.leased_cases import CASES_PER_JUDGE, LeasedCases, name_verdict
 from evaluators.scheduling.pending import Selection
 from evaluators.scheduling.prebuild import Builder
@@ -79,7 +78,7 @@ def open_judges(
     Raises:
         DeviceUnavailable: a device is not there, or cannot be measured on.
     """
-    with process.open_judges(evaluator, places, config) as judges, ExitStack() as stack:
+    with start_judges(evaluator, places, config) as judges, ExitStack() as stack:
         builds = Builds(default_root(), judges[0].toolchain)
         builds.trim()
         yield (

@@ -72,9 +72,10 @@ class Worker:
         self._is_starting = False
 
     def end(self) -> None:
-        """Finish the cases in hand, then let `run` return; called by a handler of signals.
+        """Finish the cases in hand, then let `run` return. Call it in the thread of `run`.
 
-        Judges that are starting have no cases, and may have to wait long for their devices.
+        Raises _EndedEarly for `run` where judges are starting: they have no cases in hand, and may
+        wait long for their devices.
         """
         self._ended.set()
         if self._is_starting:
@@ -120,8 +121,10 @@ class Worker:
             sick: list[placement.Place] = []
             failure: DeviceUnavailable | SandboxFailed | None = None
             name = contract.name_of(self._evaluator)
-            self._is_starting = not self._ended.is_set()
+            self._is_starting = True
             try:
+                if self._ended.is_set():
+                    raise _EndedEarly
                 for place in self._layout.places:
                     judge = JudgeProcess(name, place.device, self._config, place.cores)
                     stack.callback(judge.close)

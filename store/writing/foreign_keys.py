@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _SAMPLE = 1_000
 FEW_KEYS = 20_000
+"""Keys of a table that a load keeps in memory to look references up, before it asks the lake."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class LoadedKeys:
     keys: dict[str, list[pa.Array]] = field(default_factory=dict[str, "list[pa.Array]"])
 
     def note(self, table: Table, rows: pa.Table) -> None:
-        """Note the keys of rows, where few are noted; one column identifies a row that is meant."""
+        """Note the keys of rows, up to a limit. References are to keys of one column."""
         noted = self.keys.setdefault(table.name, [])
         if len(table.key) == 1 and sum(map(len, noted)) < FEW_KEYS:
             noted.extend(copy_values(rows.column(table.key[0])[:FEW_KEYS]).chunks)

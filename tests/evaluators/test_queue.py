@@ -315,7 +315,7 @@ def test_a_gpu_has_one_identity_whatever_names_it(tmp_path: Path) -> None:
 
 
 def test_a_machine_without_a_gpu_is_known_to_be_one() -> None:
-    if placement.list_gpus() or any(Path("/dev").glob("nvidia*")):
+    if any(next(Path("/dev").glob(name), None) for name in ("nvidia*", "dxg", "nvhost*")):
         pytest.skip("this machine has a GPU")
     assert {place.device for place in placement.divide_machine("auto").places} == {"cpu"}
 

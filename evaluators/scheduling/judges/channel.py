@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluators.device.lock import DeviceLock
+from evaluators.device.placement import list_visible_devices
 from evaluators.processes import cgroup, memory_group
 from evaluators.sandbox.folders import remove_folder
 from store.commandline import echo
@@ -113,7 +114,7 @@ class Channel:
     def receive(self, limit_s: float) -> dict[str, Any]:
         """Return the next message of the process.
 
-        limit_s: Seconds that it may take, without those in which it waits for its device.
+        limit_s: Seconds that it may take, not counting those in which it waits for its device.
 
         Raises:
             SandboxFailed: the process is gone or stuck, has failed, or sends something else.
@@ -238,8 +239,7 @@ def _environment(device: str) -> dict[str, str]:
         environment["CUDA_VISIBLE_DEVICES"] = ""
     elif kind == "cuda":
         index = int(number or 0)
-        visible = environment.get("CUDA_VISIBLE_DEVICES", "")
-        names = [name for name in visible.split(",") if name]
+        names = list_visible_devices()
         if names and index >= len(names):
             raise DeviceUnavailable(
                 f"no device {device}: CUDA_VISIBLE_DEVICES names {len(names)}",

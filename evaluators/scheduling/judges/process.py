@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class JudgeProcess:
-    """A process that judges cases on one device. Use as a context manager, which waits for it."""
+    """A process that judges cases on one device. Its context begins when it is ready."""
 
     def __init__(
         self,
@@ -57,14 +57,14 @@ class JudgeProcess:
             "config": asdict(config) if config is not None else {},
             "cores": list(cores) if cores is not None else None,
         }
-        self._device, self._cores = device, cores
+        self._device = device
         self._sick: str | None = None
         # Beside the candidate's own time: compiling baselines, and measuring a win once more.
         self._limit_s = 2 * float(getattr(config, "total_s", 600.0)) + _GRACE_S
         self._channel = self._launch()
 
     def _launch(self) -> Channel:
-        return Channel(self._device, self._cores, self._order)
+        return Channel(self._device, self._order["cores"], self._order)
 
     def wait_ready(self) -> None:
         """Wait until the process has its device. One that fails before is started again.
@@ -224,7 +224,7 @@ class JudgeProcess:
 
 
 @contextmanager
-def open_judges(
+def start_judges(
     evaluator: str | None, places: Sequence[Place], config: Any = None
 ) -> Generator[list[JudgeProcess]]:
     """Start judge processes at places of this machine side by side, and end them afterwards.
@@ -233,7 +233,7 @@ def open_judges(
     """
     with ExitStack() as stack:
         judges: list[JudgeProcess] = []
-        for place in places:  # all of them import torch before the first one is waited for
+        for place in places:  # all import torch at the same time, while the first is waited for
             judges.append(JudgeProcess(evaluator, place.device, config, place.cores))
             stack.callback(judges[-1].close)
         for judge in judges:
