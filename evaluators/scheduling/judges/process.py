@@ -51,7 +51,7 @@ class JudgeProcess:
         if evaluator is not None:
             module = contract.load(evaluator)
             self._evaluator, self._version = contract.name_of(module), module.VERSION
-        self._order = {
+        self._order: dict[str, Any] = {
             "evaluator": evaluator,
             "device": device.partition(":")[0],
             "config": asdict(config) if config is not None else {},
