@@ -10,7 +10,7 @@ WITH attempts AS (
         regexp_extract(namespace, '/(\d+)/[0-9a-f]+$', 1) AS seed,
         task_id, kernel_id
     FROM generations
-    WHERE regexp_full_match(namespace, '(arms/[a-z]+|trained-[a-z]+/none)/\d+/[0-9a-f]+')
+    WHERE regexp_full_match(namespace, '(arms/|trained-[a-z]+/)[a-z]+/\d+/[0-9a-f]+')
 ),
 speeds AS (
     SELECT kernel_id, task_id, min(speedup) AS speedup

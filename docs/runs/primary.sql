@@ -11,15 +11,11 @@
 WITH attempts AS (
     SELECT
         CASE WHEN starts_with(namespace, 'trained-') THEN 'stage 3' ELSE 'search' END AS part,
-        CASE
-            WHEN starts_with(namespace, 'trained-')
-                THEN regexp_extract(namespace, '^trained-([a-z]+)/', 1)
-            ELSE regexp_extract(namespace, '^arms/([a-z]+)/', 1)
-        END AS arm,
+        regexp_extract(namespace, '^(?:arms/|trained-)([a-z]+)/', 1) AS arm,
         CAST(regexp_extract(namespace, '/(\d+)/[0-9a-f]+$', 1) AS BIGINT) AS seed,
         task_id, kernel_id
     FROM generations
-    WHERE regexp_full_match(namespace, '(arms/[a-z]+|trained-[a-z]+/none)/\d+/[0-9a-f]+')
+    WHERE regexp_full_match(namespace, '(arms/|trained-[a-z]+/)[a-z]+/\d+/[0-9a-f]+')
 ),
 final AS (
     SELECT DISTINCT evaluations.kernel_id, evaluations.task_id

@@ -22,7 +22,7 @@ WITH attempts AS (
     INNER JOIN task_names ON task_names.task_id = generations.task_id
     WHERE
         regexp_full_match(
-            generations.namespace, '(arms/[a-z]+|trained-[a-z]+/none)/\d+/[0-9a-f]+'
+            generations.namespace, '(arms/|trained-[a-z]+/)[a-z]+/\d+/[0-9a-f]+'
         )
 ),
 speeds AS (

@@ -201,10 +201,11 @@ def test_training_curves_are_means_over_the_seeds_of_an_arm(tmp_path: Path) -> N
 
 def test_answers_of_trained_models_are_a_part_of_their_own(tmp_path: Path) -> None:
     policy, task, device = b.policy("last", stage="contrastive"), b.task(), b.device()
-    fast, slow = b.kernel("fast"), b.kernel("slow")
+    fast, slow = (b.kernel(code=f"TILE = {tile}\nWARPS = 4  # warps\n") for tile in (64, 8))
     spaces = {
         "arms/none/0/abc": [slow],
         "trained-none/none/0/abc": [fast, slow],
+        "trained-top/top/0/abc": [slow],
         "stage3/none/0": [fast],
     }
     tables: dict[str, list[b.Row]] = {
@@ -225,13 +226,22 @@ def test_answers_of_trained_models_are_a_part_of_their_own(tmp_path: Path) -> No
     with store.writer(str(tmp_path / "lake"), author="tests") as writer:
         writer.append(tables, "a search and the answers of a trained model")
     with store.open(str(tmp_path / "lake")) as lake:
-        bests, singles = (
-            {row["part"]: row for row in lake.sql((FOLDER / name).read_text("utf-8")).rows()}
-            for name in ("by_task.sql", "rounds.sql")
+        bests, singles, settings = (
+            {
+                (row["part"], row["arm"]): row
+                for row in lake.sql((FOLDER / f"{name}.sql").read_text("utf-8")).rows()
+            }
+            for name in ("by_task", "rounds", "settings")
         )
-    assert {part: (row["arm"], row["geomean"]) for part, row in bests.items()} == {
-        "search": ("none", 2.0), "stage 3": ("none", 4.0),
+    none, top, search = ("stage 3", "none"), ("stage 3", "top"), ("search", "none")
+    assert {arm: row["geomean"] for arm, row in bests.items()} == {
+        none: 4.0, top: 2.0, search: 2.0
     }  # fmt: skip
-    assert {part: (row["attempts"], row["near_best"]) for part, row in singles.items()} == {
-        "search": (1, 0.0), "stage 3": (2, 0.5),
+    assert {arm: (row["attempts"], row["near_best"]) for arm, row in singles.items()} == {
+        none: (2, 0.5), top: (1, 0.0), search: (1, 0.0),
+    }  # fmt: skip
+    slowest = ("tuned_rows", 1, "TILE = 8, WARPS = 4", 1.0, 2.0)
+    names = ("family", "settings", "most_frequent", "share", "geomean")
+    assert {arm: tuple(row[name] for name in names) for arm, row in settings.items()} == {
+        none: ("tuned_rows", 2, "TILE = 8, WARPS = 4", 0.5, 2.0), top: slowest, search: slowest,
     }  # fmt: skip

@@ -411,7 +411,7 @@ def test_kernels_of_a_training_are_not_measured_again(empty_lake: Path, tmp_path
         "generations": [
             builders.generation(policy, task, kernel, namespace=namespace, step=1)
             for kernel, namespace in zip(
-                kernels, ("stage3/bucket/0", "trained-bucket/none/0/a"), strict=True
+                kernels, ("stage3/bucket/0", "trained-bucket/bucket/0/a"), strict=True
             )
         ],
         "evaluations": verdicts,
@@ -426,6 +426,44 @@ def test_kernels_of_a_training_are_not_measured_again(empty_lake: Path, tmp_path
         with writer.reader() as lake:
             best = list_unmeasured_bests(lake)
     assert [row["kernel_id"] for row in best] == [kernels[1]["kernel_id"]]
+
+
+def test_verdicts_on_a_teacher_bring_no_tasks_that_would_train(
+    empty_lake: Path, tmp_path: Path
+) -> None:
+    """Such a task would have no label, so no split would keep it out of the training."""
+    teacher, other = builders.kernel("teacher"), builders.kernel("other")
+    trained, tested = builders.task("square"), builders.task("cube")
+    pairs = [(teacher, trained), (teacher, tested), (other, trained)]
+    verdicts = [
+        builders.evaluation(kernel, task, builders.workload(task), DEVICE) for kernel, task in pairs
+    ]
+    known = {"tasks": [trained], "kernels": [teacher], "task_labels": [builders.label(trained)]}
+    earlier = {
+        "tasks": [trained, tested],
+        "task_labels": [builders.label(trained), builders.label(tested, "level1/2")],
+        "workloads": [builders.workload(task) for task in (trained, tested)],
+        "kernels": [teacher, other],
+        "devices": [DEVICE],
+        "runs": [builders.run()],
+        "evaluations": verdicts,
+        "timings": [row for verdict in verdicts for row in builders.session(verdict, [1.0] * 7)],
+        "policies": [builders.policy()],
+        "generations": [builders.generation(builders.policy(), trained, other)],
+    }
+    urls = [str(tmp_path / name) for name in ("earlier", "lake")]
+    for url, rows in zip(urls, (earlier, known), strict=True):
+        shutil.copytree(empty_lake, url)
+        with store.writer(url, author="tests") as writer:
+            writer.append(rows, "a teacher and its task")
+    export(urls[0], tmp_path / "tables")
+    take_over(tmp_path / "tables", urls[1], "--where", "true")
+    with store.open(urls[1]) as lake:
+        assert lake.sql("SELECT kernel_id, task_id FROM evaluations").rows() == [
+            {"kernel_id": teacher["kernel_id"], "task_id": trained["task_id"]}
+        ]
+        assert lake.sql("SELECT task_id FROM tasks").rows() == [{"task_id": trained["task_id"]}]
+        assert lake.sql("FROM timings").arrow().num_rows == 1
 
 
 @pytest.mark.slow

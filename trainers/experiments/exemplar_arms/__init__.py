@@ -8,7 +8,7 @@ a namespace each. The presets `turner` search with a program that turns a knob o
 looks fastest in its prompt (turner.py). They show whether the search carries information from round
 to round, and nothing about models. The preset gpu-model trains a model by supervised learning with
 improvement pairs and searches with it. The preset gpu-stage3 trains such a model by stage 3 with
-each arm, and lets it answer prompts without exemplars. The best kernels are measured again by the
-full protocol. To resume an interrupted run, run the same command again; it skips the steps that are
+each arm, and searches with the trained models. The best kernels are measured again by the full
+protocol. To resume an interrupted run, run the same command again; it skips the steps that are
 done.
 """

@@ -48,17 +48,23 @@ def set_apart(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
 
 
 def choose_verdicts(
-    tables: Mapping[str, pa.Table], kernel_ids: pa.ChunkedArray
+    tables: Mapping[str, pa.Table], kernel_ids: pa.ChunkedArray, task_ids: pa.ChunkedArray
 ) -> dict[str, pa.Table]:
-    """Return the verdicts on some kernels, and what they refer to."""
-    evaluations, timings = tables["evaluations"], tables["timings"]
-    evaluations = evaluations.filter(pc.is_in(evaluations["kernel_id"], kernel_ids))
-    kept = pc.is_in(timings["evaluation_id"], evaluations["evaluation_id"])
+    """Return the verdicts on some kernels for some tasks, and what they refer to.
+
+    Other tasks stay out: without their labels they have no split, and tasks without a split train.
+    """
+    evaluations = _keep(_keep(tables["evaluations"], "kernel_id", kernel_ids), "task_id", task_ids)
     return {
-        **{name: tables[name] for name in ("tasks", "workloads", "devices", "runs")},
+        **{name: _keep(tables[name], "task_id", task_ids) for name in ("tasks", "workloads")},
+        **{name: tables[name] for name in ("devices", "runs")},
         "evaluations": evaluations,
-        "timings": timings.filter(kept),
+        "timings": _keep(tables["timings"], "evaluation_id", evaluations["evaluation_id"]),
     }
+
+
+def _keep(table: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Table:
+    return table.filter(pc.is_in(table[name], values))
 
 
 def _clear_column(table: pa.Table, name: str) -> pa.Table:
@@ -85,7 +91,8 @@ def main() -> None:
             known = lake.sql("SELECT evaluation_id FROM evaluations").arrow()["evaluation_id"]
             if given.where:
                 chosen = lake.sql(f"SELECT kernel_id FROM kernels WHERE {given.where}").arrow()
-                tables = choose_verdicts(tables, chosen["kernel_id"])
+                tasks = lake.sql("SELECT task_id FROM tasks").arrow()
+                tables = choose_verdicts(tables, chosen["kernel_id"], tasks["task_id"])
             else:
                 tables = set_apart(tables)
         for name in ("evaluations", "timings"):

@@ -21,8 +21,8 @@ _FORM = ("--form", "protocol")
 _PORT = 18080
 _PATIENCE_S = 60
 QUERIES = (
-    "primary", "by_task", "search_arms", "rounds", "training_curves", "uses", "isolation", "knobs",
-    "control",
+    "primary", "by_task", "search_arms", "rounds", "training_curves", "settings", "uses",
+    "isolation", "knobs", "control",
 )  # fmt: skip
 """Queries of docs/runs that print the figures."""
 
@@ -153,7 +153,7 @@ class ArmStudy(Study):
         ]
 
     def _answer(self, arm: str, seed: int, workers: int) -> Step:
-        """Let a model of stage 3 answer bare prompts of the held-out tasks."""
+        """Let a model of stage 3 search the held-out tasks with prompts of its arm."""
         search = f"trained-{arm}"
         return Step(
             name=f"answers-{arm}-{seed}",
@@ -161,10 +161,10 @@ class ArmStudy(Study):
                 *self._rollout_words(
                     f"hf:{self._find_start(f'contrastive-{arm}-{seed}')}", workers
                 ),
-                *("--search", search, "--strategy", "none", "--seed", str(seed)),
+                *("--search", search, "--strategy", arm, "--seed", str(seed)),
                 *self.sizes.rollout,
             ],
-            holds=lambda: self._count_attempts(f"{search}/none/{seed}/%") > 0,
+            holds=lambda: self._count_attempts(f"{search}/{arm}/{seed}/%") > 0,
             partial=True,
         )
 
