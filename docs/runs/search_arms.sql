@@ -2,7 +2,8 @@
 -- outcomes, distinct kernels and copies. fast_1 is the share of tasks and seeds with a correct kernel
 -- faster than the best baseline. copies repeat a kernel of their prompt. seconds are those of all
 -- rounds of a seed's search, over all arms, averaged over seeds; the seconds of a search with several
--- seeds are divided among them. Attempts of earlier runs, in namespaces earlier/, are left out.
+-- seeds are divided among them. A kernel that only the protocol training has judged has its verdict
+-- and speedup by that. Attempts of earlier runs, in namespaces earlier/, are left out.
 WITH attempts AS (
     SELECT
         regexp_extract(generations.namespace, '^([^/]+)/', 1) AS search,
@@ -23,12 +24,24 @@ WITH attempts AS (
 ),
 judged AS (
     SELECT kernel_id, task_id, bool_and(correct) AS correct
-    FROM outcomes
+    FROM (
+        SELECT kernel_id, task_id, correct FROM outcomes
+        UNION ALL
+        SELECT kernel_id, task_id, correct
+        FROM training_outcomes
+        ANTI JOIN outcomes USING (kernel_id, task_id)
+    )
     GROUP BY kernel_id, task_id
 ),
 speeds AS (
     SELECT kernel_id, task_id, min(speedup) AS speedup
-    FROM scored_speedups
+    FROM (
+        SELECT kernel_id, task_id, speedup FROM scored_speedups
+        UNION ALL
+        SELECT kernel_id, task_id, speedup
+        FROM training_speedups
+        ANTI JOIN outcomes USING (kernel_id, task_id)
+    )
     GROUP BY kernel_id, task_id
 ),
 solved AS (

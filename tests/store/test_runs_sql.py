@@ -245,3 +245,46 @@ def test_answers_of_trained_models_are_a_part_of_their_own(tmp_path: Path) -> No
     assert {arm: tuple(row[name] for name in names) for arm, row in settings.items()} == {
         none: ("tuned_rows", 2, "TILE = 8, WARPS = 4", 0.5, 2.0), top: slowest, search: slowest,
     }  # fmt: skip
+
+
+def test_answers_of_a_training_count_by_the_protocol_that_judged_them(tmp_path: Path) -> None:
+    policy, task, device, workload = b.policy(), b.task(), b.device(), b.workload(b.task())
+    fast, slow, wrong = b.kernel("fast"), b.kernel("slow"), b.kernel("wrong")
+    verdicts = [
+        b.evaluation(slow, task, workload, device),
+        b.evaluation(fast, task, workload, device, protocol="training"),
+        b.evaluation(wrong, task, workload, device, "incorrect", protocol="training"),
+    ]
+    spaces = {"none": [slow, wrong], "bucket": [fast, slow]}
+    generations = [
+        b.generation(
+            policy, task, kernel, minute=len(arm) + place, step=0, namespace=f"stage3/{arm}/0",
+            exemplars=[(slow, 2.0)] if arm == "bucket" else None,
+        )
+        for arm, kernels in spaces.items()
+        for place, kernel in enumerate(kernels)
+    ]  # fmt: skip
+    tables: dict[str, list[b.Row]] = {
+        "policies": [policy], "tasks": [task], "devices": [device], "workloads": [workload],
+        "task_labels": [b.label(task, family="tuned_rows", suite="generated")],
+        "splits": [b.split("tuned_rows", "train", suite="generated")],
+        "kernels": [fast, slow, wrong], "generations": generations, "evaluations": verdicts,
+        "timings": b.session(verdicts[0], [1.0] * 6, eager=[2.0] * 6)
+        + b.session(verdicts[1], [1.0] * 6, eager=[4.0] * 6),
+    }  # fmt: skip
+    with store.writer(str(tmp_path / "lake"), author="tests") as writer:
+        writer.append(tables, "a training")
+    with store.open(str(tmp_path / "lake")) as lake:
+        (bucket, none), counts = (
+            lake.sql((FOLDER / f"{name}.sql").read_text("utf-8")).rows()
+            for name in ("training_answers", "search_arms")
+        )
+    assert (bucket["arm"], bucket["prompts"], bucket["answers"]) == ("bucket", 1, 2)
+    # The geometric means of 4 and 2, and of 2 and, for the wrong one, 1.
+    assert (bucket["geomean"], none["geomean"]) == (2.8284, 1.4142)
+    assert (bucket["ratio"], bucket["low"], bucket["high"]) == (2.0, 2.0, 2.0)
+    assert (bucket["best_shown"], bucket["beats_shown"]) == (2.0, 0.5)
+    assert (none["ratio"], none["best_shown"], none["beats_shown"]) == (None, None, None)
+    assert {row["arm"]: (row["correct"], row["fast_1"]) for row in counts} == {
+        "bucket": (1.0, 1.0), "none": (0.5, 1.0),
+    }  # fmt: skip

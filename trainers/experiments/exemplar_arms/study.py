@@ -21,8 +21,8 @@ _FORM = ("--form", "protocol")
 _PORT = 18080
 _PATIENCE_S = 60
 QUERIES = (
-    "primary", "by_task", "search_arms", "rounds", "training_curves", "settings", "uses",
-    "isolation", "knobs", "control",
+    "primary", "by_task", "search_arms", "rounds", "training_curves", "training_answers",
+    "settings", "uses", "isolation", "knobs", "control",
 )  # fmt: skip
 """Queries of docs/runs that print the figures."""
 
