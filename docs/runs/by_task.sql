@@ -20,7 +20,7 @@ speeds AS (
 bests AS (
     SELECT
         attempts.task_id, attempts.part, attempts.arm, attempts.seed,
-        greatest(coalesce(max(speeds.speedup), 1), 1) AS speedup,
+        max(speeds.speedup) AS speedup,
         count(*) AS attempts,
         count(*) FILTER (
             (attempts.kernel_id, attempts.task_id) IN (
@@ -42,7 +42,7 @@ SELECT
     task_names.title AS task,
     bests.arm,
     round(any_value(fastest.best), 3) AS best,
-    round(exp(avg(ln(bests.speedup))), 3) AS geomean,
+    round(exp(avg(ln(greatest(coalesce(bests.speedup, 1), 1)))), 3) AS geomean,
     count(*) FILTER (bests.speedup >= fastest.best / 1.05) AS near_best,
     count(*) AS seeds,
     round(sum(bests.correct) / sum(bests.attempts), 4) AS correct

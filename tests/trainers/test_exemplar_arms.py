@@ -233,6 +233,7 @@ def test_secondary_figures_count_attempts_and_what_answers_use(searched: store.L
     assert set(uses) == set(ARMS) - {"none"}
     for arm, row in uses.items():
         assert row["names_fastest"] == 1.0
+        assert 0 < row["other_setting"] <= 1 - row["copies"]
         # The instrument believes the scores that it is shown.
         assert row["to_fastest"] > 0.7
         if arm in ("top", "bucket"):
@@ -297,6 +298,7 @@ def check_rounds(searched: store.Lake) -> None:
         assert row["geomean"] == pytest.approx(mean, abs=1e-3)
         near = sum(speed >= best[task] / 1.05 for task, speed in made) / len(made)
         assert row["near_best"] == pytest.approx(near, abs=1e-3)
+        assert (row["shown"] > 0) == (row["arm"] != "none" and row["round"] > 1)
     check_tasks(searched, best)
 
 

@@ -106,6 +106,6 @@ PRESETS = {
             *("--reward-rule", "milestone", "--no-mask-truncated"),
             *("--trl", "learning_rate=2e-5", "--trl", "gradient_checkpointing=false"),
         ),
-        rollout=("--rounds", "4", "--attempts", "4", *_SAMPLING),
+        rollout=("--rounds", "2", "--attempts", "8", *_SAMPLING),
     ),
 }
