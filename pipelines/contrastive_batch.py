@@ -21,7 +21,7 @@ from pipelines.contract.rows import Message, Row, Selection
 from pipelines.rendering.contrast import render_contrast
 from pipelines.selection.draws import check_options, draw
 from pipelines.selection.relations import Relation, keep, query
-from pipelines.selection.scores import Scores, find_device_kind, find_scores
+from pipelines.selection.scores import Scores, find_device_kind, find_scores, name_clock
 from pipelines.selection.sql_files import sql
 from pipelines.selection.tasks import find_task, select_tasks
 from store.errors import EmptyDataset
@@ -45,8 +45,8 @@ class Config(DrawOptions):
     records that."""
     device: str | None = None
     """Device whose speedups are shown (default: the one that this lake measured last, else the one
-    with the most speedups). With --evidence claimed, a task with too few speedups for it shows
-    speedups for another GPU, which the prompt names."""
+    with the most speedups). With --evidence claimed and without this option, a task with too few
+    speedups for it shows speedups for another GPU, which the prompt names."""
     namespace: str | None = None
     """Show kernels that were attempted in this namespace, and those without one (default: all)."""
 
@@ -101,7 +101,7 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
     }
     kind = pa.repeat(find_device_kind(lake, device), rows.num_rows)
     return Selection(
-        rows=rows.append_column("_device_kind", kind),
+        rows=name_clock(rows.append_column("_device_kind", kind), config.clock),
         dropped={why: count for why, count in dropped.items() if count},
         notes=choices | notes | _describe_stand_ins(rows, device),
     )
@@ -171,6 +171,7 @@ def _find_scores(
         evidence=config.evidence,
         device=config.device,
         baseline=config.baseline,
+        clock=config.clock,
         shown=config.exemplars,
         namespace=config.namespace,
     )

@@ -17,6 +17,7 @@ from pipelines.rendering import answers
 from pipelines.selection.scores import find_device_kind, find_scores
 from pipelines.selection.tasks import select_tasks
 from store.errors import DatasetError, EmptyDataset
+from store.schema.clocks import Clock
 
 if TYPE_CHECKING:
     import store
@@ -43,6 +44,9 @@ class Config:
     with the most)."""
     baseline: Baseline = "eager"
     """Baseline of the speedups."""
+    clock: Clock | None = None
+    """Clock of the speedups (default: the clock that ranks: gpu on a GPU, throughput on a
+    processor). Published speedups have no clock."""
 
 
 def select(lake: store.Lake, config: Config, request: Request) -> Selection:
@@ -66,6 +70,7 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
         evidence=config.evidence,
         device=config.device,
         baseline=config.baseline,
+        clock=config.clock,
     )
     dropped = tasks.dropped | {
         f"kernel: {reason}": count for reason, count in scores.dropped.items()

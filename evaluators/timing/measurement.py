@@ -16,11 +16,12 @@ from evaluators.timing.checks import latency_check, noise_control
 from evaluators.timing.checks.cpu_watch import CpuWatch
 from evaluators.timing.checks.output_checks import OutputChecks
 from evaluators.timing.input_pool import InputPool
-from evaluators.timing.plan import CLOCKS, Clock, Plan, Sources, count_most_calls
+from evaluators.timing.plan import CLOCKS, Plan, Sources, count_most_calls
 from evaluators.timing.session import EMPTY, Session
 from evaluators.timing.stopping_rule import should_stop
 from evaluators.timing.warm_up import EMPTY_CALLS, warm_up
 from evaluators.worker.handle import Failed, LaunchBlocked, Manner, Sample, WorkerHandle
+from store.schema.clocks import Clock
 
 # The outputs of this many blocks of the first look are checked, and of this share of all others.
 _FEWEST_CHECKED = 3

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from evaluators.device.fingerprint import Reading
 from evaluators.worker.handle import Manner
+from store.schema.clocks import Clock
 
-Clock: TypeAlias = Literal["gpu", "latency", "throughput"]
-"""What a sample contains.
-
-gpu: the work of a GPU for one call, caches flushed before it, its launches made beforehand.
-latency: one call on an idle device, launches included, caches flushed before it.
-throughput: calls in a row, each on other inputs, launches included. On a processor caches are
-flushed before the first of them.
-"""
 CLOCKS: dict[str, tuple[Clock, ...]] = {
     "cuda": ("gpu", "latency", "throughput"),
     "cpu": ("throughput", "latency"),

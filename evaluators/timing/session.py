@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from evaluators.device.fingerprint import Reading
 from evaluators.device.host_load import Load
 from evaluators.timing.intervals import bound_median, compute_bias, compute_log_ratios, widen
-from evaluators.timing.plan import Clock
+from store.schema.clocks import Clock
 
 EAGER_CONTROL = "eager_control"
 """The arm of the noise control: eager in a process of its own. Its ratios to eager are stored."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias
 
 from pipelines.contract.baselines import Baseline
+from store.schema.clocks import Clock
 
 Strategy: TypeAlias = Literal["bucket", "random", "none", "island", "top", "shuffled"]
 
@@ -25,6 +26,9 @@ class ExemplarOptions:
     """Number of islands that strategy island divides the kernels of a task into."""
     baseline: Baseline = "eager"
     """Baseline of the speedups shown."""
+    clock: Clock | None = None
+    """Clock of the speedups shown, which the prompt then names (default: the clock that ranks:
+    gpu on a GPU, throughput on a processor). Published speedups have no clock."""
 
 
 @dataclass(frozen=True, kw_only=True)

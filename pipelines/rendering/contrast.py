@@ -9,6 +9,7 @@ from pipelines.contract.baselines import describe_baseline
 from pipelines.contract.rows import Kernel, Message, Row
 from pipelines.rendering.templates import describe_sizes, render, render_files, render_task
 from store.code.constants import read_constants
+from store.schema.clocks import describe_clock
 
 _MOST_CHANGES = 6
 """Maximum number of constants that a text names; more say nothing about what mattered."""
@@ -16,7 +17,7 @@ _MOST_CHANGES = 6
 
 def render_contrast(row: Row) -> list[Message]:
     """Return the prompt of a task with the kernels of a row and their scores."""
-    columns = row.columns
+    columns, clock = row.columns, row.columns.get("_clock")
     shown = [
         {
             "score": f"{score:.2f}x" + (f" on {place}" if place != columns["device"] else ""),
@@ -44,6 +45,7 @@ def render_contrast(row: Row) -> list[Message]:
         device=columns["device"],
         device_kind=columns["_device_kind"],
         baseline_words=describe_baseline(columns["baseline"]),
+        clock_words=describe_clock(clock) if clock else None,
     )
     return [{"role": "user", "content": text}]
 

@@ -10,7 +10,7 @@ from pipelines.contract.request import Request
 from pipelines.contract.rows import Selection
 from pipelines.selection.draws import check_options, draw
 from pipelines.selection.relations import keep, query
-from pipelines.selection.scores import find_device_kind, find_scores
+from pipelines.selection.scores import find_device_kind, find_scores, name_clock
 from pipelines.selection.sql_files import sql
 from pipelines.selection.tasks import select_tasks
 from store.errors import DatasetError, EmptyDataset
@@ -42,6 +42,7 @@ def select_improvements(lake: store.Lake, request: Request, options: Improvement
         evidence="measured",
         device=options.device,
         baseline=options.baseline,
+        clock=options.clock,
     )
     shared = {"seed": request.seed, "exemplars": options.exemplars}
     winners = query(
@@ -83,7 +84,7 @@ def select_improvements(lake: store.Lake, request: Request, options: Improvement
     short = winners.num_rows - rows.num_rows
     kind = pa.repeat(find_device_kind(lake, scores.device), rows.num_rows)
     return Selection(
-        rows=rows.append_column("_device_kind", kind),
+        rows=name_clock(rows.append_column("_device_kind", kind), options.clock),
         dropped=dropped | ({"row: too few different scores": short} if short else {}),
         notes={
             **scores.notes,

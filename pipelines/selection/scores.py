@@ -10,7 +10,8 @@ from pipelines.contract.request import Request
 from pipelines.selection.relations import Relation, keep, query
 from pipelines.selection.rules import find_exclusions
 from pipelines.selection.sql_files import sql
-from store.errors import EmptyDataset
+from store.errors import DatasetError, EmptyDataset
+from store.schema.clocks import Clock
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +42,7 @@ def find_scores(
     evidence: Evidence,
     device: str | None,
     baseline: Baseline,
+    clock: Clock | None = None,
     shown: int | None = None,
     namespace: str | None = None,
 ) -> Scores:
@@ -53,6 +55,7 @@ def find_scores(
         evidence: Whether speedups are measured or published.
         device: Device whose speedups count; None takes the first of `rank_devices`.
         baseline: What speedups are relative to.
+        clock: Clock of measured speedups; None is the one that ranks (view default_clocks).
         shown: Number of kernels in a prompt. If it is given and speedups are published ones, the
             released codes of the baselines are included. Without a device, kernels with figures
             only for other GPUs are included, too, for tasks with fewer kernels than a prompt shows.
@@ -60,13 +63,20 @@ def find_scores(
 
     Raises:
         EmptyDataset: there is no speedup of that kind; the hint says what would help.
+        DatasetError: a clock of published speedups is asked for.
     """
+    if clock and evidence == "claimed":
+        raise DatasetError(
+            "published speedups have no clock", "Leave out --clock, or use --evidence measured."
+        )
     ranked = [device] if device else rank_devices(lake, evidence, baseline)
     if not ranked:
         raise _refuse_nothing(lake, evidence, baseline, None)
     chosen, others = ranked[0], ranked[1:]
     given: dict[str, object] = {"device": chosen, "baseline": baseline}
-    if evidence == "claimed":
+    if evidence == "measured":
+        given["clock"] = clock
+    else:
         given |= {"every_text": shown is not None, "fill_to": 0 if device else shown or 0}
     exclusions = find_exclusions(lake, request)
     scored = keep(
@@ -91,9 +101,9 @@ def find_scores(
     ).to_pylist()
     counts = {row["dropped"]: row["kernels"] for row in reasons}
     if not counts:
-        raise _refuse_nothing(lake, evidence, baseline, chosen)
+        raise _refuse_nothing(lake, evidence, baseline, chosen, clock)
     counts.pop(None, None)
-    notes = {"device": chosen}
+    notes = {"device": chosen} | ({"clock": clock} if clock else {})
     if others and evidence == "measured":
         notes["other devices"] = f"{', '.join(others)} (choose one with --device)"
     return Scores(
@@ -113,6 +123,13 @@ def rank_devices(lake: store.Lake, evidence: Evidence, baseline: Baseline) -> li
     return [str(row["device"]) for row in rows]
 
 
+def name_clock(rows: pa.Table, clock: Clock | None) -> pa.Table:
+    """Return rows with the clock that their prompts name, or none for the one that ranks."""
+    import pyarrow as pa
+
+    return rows.append_column("_clock", pa.array([clock] * rows.num_rows, pa.string()))
+
+
 def find_device_kind(lake: store.Lake, device: str | None) -> str:
     """Return cpu or cuda; a device without measurements counts as a GPU."""
     row = lake.run("SELECT kind FROM devices WHERE name = $1 LIMIT 1", [device]).one()
@@ -120,9 +137,13 @@ def find_device_kind(lake: store.Lake, device: str | None) -> str:
 
 
 def _refuse_nothing(
-    lake: store.Lake, evidence: Evidence, baseline: Baseline, device: str | None
+    lake: store.Lake,
+    evidence: Evidence,
+    baseline: Baseline,
+    device: str | None,
+    clock: Clock | None = None,
 ) -> EmptyDataset:
-    on = f" on {device}" if device else ""
+    on = (f" on {device}" if device else "") + (f" by the clock {clock}" if clock else "")
     if evidence == "claimed":
         return EmptyDataset(
             f"no published speedup of a released kernel against {baseline}{on}",

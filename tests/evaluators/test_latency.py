@@ -6,8 +6,8 @@ import pytest
 
 from evaluators.sandbox.failures import Failed
 from evaluators.timing.checks.latency_check import reject_early_work
-from evaluators.timing.plan import Clock
 from evaluators.timing.session import EMPTY, Session
+from store.schema.clocks import Clock
 
 
 def session(clock: Clock, kernel_ms: float, eager_ms: float) -> Session:

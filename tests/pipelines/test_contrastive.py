@@ -55,6 +55,28 @@ def test_golden_prompt_of_claims(rows: Rows, lake_of, make_job, rows_of) -> None
     assert text_of(row) + "\n" == (GOLDEN / "claimed.txt").read_text("utf-8")
 
 
+def test_a_clock_can_be_chosen_and_is_named(rows: Rows, lake_of, make_job, rows_of) -> None:
+    relu = rows.task("relu", family="pointwise", split="train")
+    device = rows.device()
+    for name, gpu, latency in (("a", 4.0, 1.25), ("b", 2.0, 1.75)):
+        verdict = rows.add_verdict(relu, rows.kernel(relu, code_of("relu", name)), device=device)
+        for clock, speedup in (("gpu", gpu), ("latency", latency)):
+            for row in builders.session(verdict, [1.0] * 7, clock=clock, eager=[speedup] * 7):
+                rows.add("timings", row)
+    lake = lake_of(rows)
+    [plain] = rows_of(make_job(lake))
+    assert sorted(plain["exemplar_scores"]) == [2.0, 4.0]
+    assert "both measured on H200. Above" in text_of(plain)
+    [isolated] = rows_of(make_job(lake, clock="latency"))
+    assert sorted(isolated["exemplar_scores"]) == [1.25, 1.75]
+    words = "both measured on H200, one call at a time, launches included. Above"
+    assert words in text_of(isolated)
+    with pytest.raises(EmptyDataset, match="on H200 by the clock throughput"):
+        rows_of(make_job(lake, clock="throughput"))
+    with pytest.raises(DatasetError, match="published speedups have no clock"):
+        rows_of(make_job(lake, evidence="claimed", clock="latency"))
+
+
 @pytest.mark.repeats(run=3)
 @pytest.mark.parametrize("strategy", ["bucket", "island", "random", "top"])
 @pytest.mark.parametrize("purpose", ["train", "eval"])

@@ -171,6 +171,15 @@ def test_island_stays_on_one_island_and_visits_all_equally(lake) -> None:
     assert p_value(visits, {place: 1 / 3 for place in range(3)}) > 0.001
 
 
+@pytest.mark.parametrize("count", [2, 3, 6])
+def test_islands_with_too_few_kernels_for_a_prompt_join_others(lake, count: int) -> None:
+    rows = [("task", hashlib.sha256(str(i).encode()).hexdigest(), 1 + i / 8) for i in range(count)]
+    found = list_drawn(lake, rows, strategy="island", islands=4, exemplars=2, per_task=50)
+    assert {len(one) for one in found} == {2}
+    # Every kernel is on some island.
+    assert {kernel for one in found for kernel, _ in one} == {kernel for _, kernel, _ in rows}
+
+
 def test_top_goes_down_the_ranking_draw_by_draw(lake) -> None:
     found = list_drawn(lake, kernels(), strategy="top", exemplars=3, per_task=5)
     assert [[score for _, score in one] for one in found] == [

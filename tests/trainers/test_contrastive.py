@@ -58,6 +58,14 @@ def test_options_that_do_not_fit_are_refused(
         settings(tmp_path, **options)
 
 
+def test_a_reward_reads_a_clock_that_the_judge_times() -> None:
+    words = ("clock=latency",)
+    with pytest.raises(FlywheelError, match="protocol training times by the clock that ranks"):
+        grpo_settings.configure_reward(Config(reward=words))
+    _, terms = grpo_settings.configure_reward(Config(reward=words, judge=("protocol=full",)))
+    assert terms.clock == "latency"
+
+
 def test_vllm_is_refused_at_once_where_it_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

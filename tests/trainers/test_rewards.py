@@ -197,6 +197,38 @@ def test_verdicts_of_one_device_count(judged_lake: store.Lake) -> None:
     assert score_rule(judged_lake, "success", nowhere, names).raw == [NONE, NONE, 0]
 
 
+def test_a_clock_can_be_chosen(lake_url: str) -> None:
+    """A kernel that was not timed by it has no figure, as after the protocol training."""
+    judged = [
+        b.evaluation(b.kernel("fastest"), TASK, SIZES, LAPTOP),
+        b.evaluation(b.kernel("slow"), TASK, SIZES, LAPTOP, protocol="training"),
+    ]
+    timings = [
+        row
+        for verdict, clock, speedup in (
+            (judged[0], "throughput", 4.0), (judged[0], "latency", 2.0),
+            (judged[1], "throughput", 3.0),
+        )
+        for row in b.session(verdict, [1.0] * 7, clock=clock, eager=[speedup] * 7)
+    ]  # fmt: skip
+    made = [attempt("fastest"), attempt("slow")]
+    tables = world() | {"evaluations": judged, "timings": timings, "generations": made}
+    with store.writer(lake_url, author="tests") as writer:
+        writer.append(tables, "two clocks")
+    names = [row["generation_id"] for row in made]
+    with store.open(lake_url) as lake:
+        for clock, expected in (
+            (None, [math.log(4), math.log(3)]),
+            ("latency", [math.log(2), None]),
+            ("gpu", [None, None]),
+        ):
+            config = log_speedup.Config(clock=clock)
+            scored = scoring.score_step(
+                lake, "log-speedup", config, RUN["run_id"], 0, names, ["g", "g"]
+            )
+            assert scored.raw == pytest.approx(expected)
+
+
 def test_rewards_come_in_the_order_asked(judged_lake: store.Lake) -> None:
     names = ["slow", "fastest", "slow", "no kernel"]
     assert score_rule(judged_lake, "cuda-l1", None, names).raw == [0.5, 1.5, 0.5, 0.0]

@@ -48,6 +48,7 @@ def read_inputs(lake: store.Lake, terms: Terms, generation_ids: Sequence[str]) -
         kernels = row["kernels"]
     asked = {
         "device": device,
+        "clock": terms.clock,
         "kernels": kernels,
         "include_nonequivalent": terms.include_nonequivalent,
     }

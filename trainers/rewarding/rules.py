@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from store.commandline import members
 from store.errors import FlywheelError, UnknownName
+from store.schema.baselines import list_baselines
+from store.schema.clocks import Clock
 from trainers.rewarding.terms import Terms
 
 if TYPE_CHECKING:
@@ -58,16 +60,20 @@ def configure_rule(wanted: Rule, options: Mapping[str, Any]) -> Terms:
 def _check_type(what: str, kind: str, value: object) -> None:
     """Raise FlywheelError unless a value is of the type that an annotation names."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
+    choices = {"Baseline": list_baselines(), "Clock": get_args(Clock)}
+    named = [choices[name] for name in choices if name in kind]
     allowed = (
         (value is None and "None" in kind)
         or ("float" in kind and number)
         or (kind == "bool" and isinstance(value, bool))
         or ("int" in kind and number and isinstance(value, int))
-        or (("str" in kind or "Baseline" in kind) and isinstance(value, str))
+        or ("str" in kind and isinstance(value, str))
+        or any(value in names for names in named)
         or ("Literal" in kind and repr(value).replace("'", '"') in kind.replace("'", '"'))
     )
     if not allowed:
-        raise FlywheelError(f"{what} is {value!r}", f"Give a value of type {kind}.")
+        hint = f"one of {', '.join(named[0])}" if named else f"a value of type {kind}"
+        raise FlywheelError(f"{what} is {value!r}", f"Give {hint}.")
 
 
 @functools.cache

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from store.schema.baselines import Baseline
+from store.schema.clocks import Clock
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,6 +24,10 @@ class Terms:
     """Device whose verdicts and timings count (default: where most of the kernels were judged)."""
     baseline: Baseline = "eager"
     """What speedups are relative to."""
+    clock: Clock | None = None
+    """Clock of the speedups (default: the clock that ranks: gpu on a GPU, throughput on a
+    processor). The judge's protocol training times by that one alone; protocol=full times by all.
+    """
     failure: float = 0.0
     """Raw reward of no kernel, a failing verdict, a quarantined kernel, or another function."""
     discarded: Literal["skip", "failure"] = "skip"

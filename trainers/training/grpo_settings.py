@@ -13,6 +13,7 @@ from trainers.runs import processes as ranks
 from trainers.runs.job import Job
 from trainers.training import trl_settings
 from trainers.training.grpo_options import Config
+from trainers.training.judging import parse_options
 
 OWNED = {
     "num_generations": "--group-size",
@@ -99,6 +100,17 @@ def make_settings(job: Job, config: Config) -> dict[str, Any]:
 
 
 def configure_reward(config: Config) -> tuple[Rule, Terms]:
-    """Return the reward rule of a run and its options."""
+    """Return the reward rule of a run and its options.
+
+    Raises:
+        FlywheelError: the rule has no such option, or reads a clock that the judge does not time.
+    """
     rule = load_rule(config.reward_rule)
-    return rule, configure_rule(rule, key_values.parse_values("reward", config.reward))
+    terms = configure_rule(rule, key_values.parse_values("reward", config.reward))
+    if terms.clock and parse_options(config.judge, "training").protocol == "training":
+        raise FlywheelError(
+            f"no kernel would have a speedup by the clock {terms.clock}: the judge's protocol "
+            "training times by the clock that ranks alone",
+            "Add --judge protocol=full, or leave out --reward clock=….",
+        )
+    return rule, terms

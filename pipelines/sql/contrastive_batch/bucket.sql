@@ -7,14 +7,35 @@
 -- Where all scores of a task fall into one bucket, each distinct score is a bucket of its own, so that
 -- a prompt that asks for several exemplars has them.
 -- With $islands > 1 kernels live on islands by a hash of their id, and a draw stays on one of them.
+-- The kernels of islands with too few scores for a prompt join the first island that has enough, or,
+-- if none has, one another.
 -- `eligible` (task_id, kernel_id, score) and `draws` (row_index, task_id, draw) are registered.
-WITH cut AS (
+WITH hashed AS (
     SELECT
         task_id, kernel_id, score,
         floor(score / $bucket_width)::BIGINT AS wide_bucket,
         CASE WHEN $islands > 1 THEN (md5_number_lower(kernel_id) % $islands)::BIGINT ELSE 0 END
             AS island
     FROM eligible
+),
+counted AS (
+    SELECT task_id, island, count(DISTINCT score) >= $exemplars AS enough
+    FROM hashed
+    GROUP BY task_id, island
+),
+merged AS (
+    SELECT
+        task_id, island,
+        CASE
+            WHEN enough THEN island
+            ELSE coalesce(min(island) FILTER (WHERE enough) OVER (PARTITION BY task_id), -1)
+        END AS joined
+    FROM counted
+),
+cut AS (
+    SELECT hashed.task_id, hashed.kernel_id, hashed.score, hashed.wide_bucket, merged.joined AS island
+    FROM hashed
+    INNER JOIN merged ON merged.task_id = hashed.task_id AND merged.island = hashed.island
 ),
 placed AS (
     SELECT

@@ -1,6 +1,6 @@
 -- One row per kernel and task asked for, with a measured speedup: its score, and why it may not be shown.
 -- The score is the speedup of the newest session that may be ranked, at the workload that scores the
--- task (views kernel_speedups, scored_workloads); the session holds only while the kernel is correct
+-- task (views kernel_speedups, scored_workloads), by the clock that ranks or by $clock; the session holds only while the kernel is correct
 -- there. A kernel that the newest version of an evaluator found wrong elsewhere is out as well, and
 -- so is one that is another function than the task's, one of the view withheld, and one of
 -- `test_kernels`. Registered are `asked`, the tasks, `another_function` and `test_kernels`.
@@ -13,8 +13,8 @@ WITH sole_device AS (
 -- One row per task: what its score is read at. A workload belongs to one task.
 scored AS MATERIALIZED (
     SELECT
-        scored_workloads.task_id, scored_workloads.workload_id, default_clocks.clock,
-        default_clocks."precision"
+        scored_workloads.task_id, scored_workloads.workload_id,
+        coalesce($clock, default_clocks.clock) AS clock, default_clocks."precision"
     FROM scored_workloads
     SEMI JOIN asked ON asked.task_id = scored_workloads.task_id
     INNER JOIN default_clocks

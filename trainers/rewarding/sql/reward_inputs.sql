@@ -3,7 +3,8 @@
 -- workload has a failing verdict, where the kernel was found wrong on another device, where it is
 -- quarantined, and, unless $include_nonequivalent, where it is another function than the task's.
 -- Speedups are those of the newest session that may be ranked, at the workload that scores the task,
--- by the rule of each system: eager_speedup, eager_cuda_l1, compile_speedup …
+-- by the clock that ranks or by $clock, and by the rule of each system: eager_speedup, eager_cuda_l1,
+-- compile_speedup …
 -- Where the full protocol has not judged a kernel on the device, its verdict and speedups are those
 -- of the protocol training.
 -- $kernels says again which kernels these are, comma-separated, where they are few: a condition on
@@ -48,7 +49,14 @@ sessions AS (
     SELECT
         measured.kernel_id, measured.task_id, measured.session_id, measured.baseline,
         measured.clock, measured.speedup, measured.speedup_low
-    FROM kernel_speedups AS measured
+    FROM newest_speedups AS measured
+    INNER JOIN default_clocks
+        ON
+            default_clocks.task_id = measured.task_id
+            AND default_clocks.workload_id = measured.workload_id
+            AND default_clocks.device = measured.device
+            AND default_clocks.baseline = measured.baseline
+            AND default_clocks."precision" = measured."precision"
     INNER JOIN scored_workloads
         ON
             scored_workloads.task_id = measured.task_id
@@ -58,12 +66,14 @@ sessions AS (
         ON made.kernel_id = measured.kernel_id AND made.task_id = measured.task_id
     WHERE
         measured.device = $device
+        AND measured.clock = coalesce($clock, default_clocks.clock)
         AND ($kernels IS NULL OR list_contains(string_split($kernels, ','), measured.kernel_id))
     UNION ALL
     SELECT kernel_id, task_id, session_id, baseline, clock, speedup, speedup_low
     FROM training_speedups
     WHERE
         device = $device
+        AND ($clock IS NULL OR clock = $clock)
         AND ($kernels IS NULL OR list_contains(string_split($kernels, ','), kernel_id))
 ),
 figures AS (

@@ -1,0 +1,29 @@
+"""The clocks of a timing session, which contain different parts of a call."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+Clock: TypeAlias = Literal["gpu", "latency", "throughput"]
+"""What a sample contains.
+
+gpu: the work of a GPU for one call, caches flushed before it, its launches made beforehand.
+latency: one call on an idle device, launches included, caches flushed before it.
+throughput: calls in a row, each on other inputs, launches included. On a processor caches are
+flushed before the first of them.
+"""
+
+_WORDS: dict[Clock, str] = {
+    "gpu": "without launches",
+    "latency": "one call at a time, launches included",
+    "throughput": "calls in a row, launches included",
+}
+
+
+def describe_clock(clock: Clock) -> str:
+    """Return the words for a clock in prompts.
+
+    >>> describe_clock("latency")
+    'one call at a time, launches included'
+    """
+    return _WORDS[clock]
