@@ -1,7 +1,8 @@
 -- One row per figure that a source states now: of several revisions, the one imported last.
 -- This view alone decides which claims count; every other view reads claims through it. A release
 -- restates all of its figures in each revision, so the revision imported last replaces every
--- earlier one for the same GPU (and the same file, for sources with several files per GPU). For
+-- earlier one for the same GPU (and the same file, for sources with several files per GPU). The
+-- older form of the CUDA-L1 release (cuda-l1/codes) counts only for a GPU without the newer one. For
 -- other sources, a later import replaces only the figures that it states again for the same kernel.
 -- An aggregate figure belongs to its revision: a later revision of a paper does not replace it.
 -- Importing a revision a second time stores nothing and does not make that revision the last one.
@@ -20,9 +21,10 @@ WITH stated AS (
 ordered AS (
     SELECT
         *,
-        first_value(source_revision) OVER (
-            PARTITION BY "source", gpu, release_file
-            ORDER BY imported_at DESC, run_id DESC, source_revision DESC
+        first_value({'source': "source", 'revision': source_revision}) OVER (
+            PARTITION BY split_part("source", '/codes', 1), gpu, release_file
+            ORDER BY
+                "source" = 'cuda-l1/codes', imported_at DESC, run_id DESC, source_revision DESC
         ) AS last_revision,
         -- Not row_number: what one import states twice, it states twice.
         rank() OVER (
@@ -37,4 +39,9 @@ ordered AS (
 )
 SELECT * EXCLUDE (imported_at, release_file, last_revision, place)
 FROM ordered
-WHERE place = 1 AND (release_file IS NULL OR source_revision = last_revision)
+WHERE
+    place = 1
+    AND (
+        release_file IS NULL
+        OR {'source': "source", 'revision': source_revision} = last_revision
+    )

@@ -115,6 +115,22 @@ def test_a_revision_of_one_file_leaves_the_others(writer: store.Writer, tmp_path
 
 
 @pytest.mark.slow
+def test_the_older_form_of_the_release_counts_only_without_the_newer_one(lake_url: str) -> None:
+    task, kernel = b.task(), b.kernel()
+    claims = [
+        b.claim(task, kernel, speedup, gpu=gpu, source=source, source_revision="july", quote=source)
+        for gpu, source, speedup in (
+            ("A100", "cuda-l1", 2.0), ("A100", "cuda-l1/codes", 3.0), ("L40", "cuda-l1/codes", 4.0),
+        )
+    ]  # fmt: skip
+    rows = {"tasks": [task], "kernels": [kernel], "task_labels": [b.label(task)]}
+    with store.writer(lake_url, author="tests") as writer:
+        writer.append(rows | {"claims": claims[:1]}, "newer form")
+        writer.append({"claims": claims[1:]}, "older form, imported later")
+        found = ask(writer, "SELECT gpu, speedup FROM claimed_speedups ORDER BY gpu")
+    assert found == [{"gpu": "A100", "speedup": 2.0}, {"gpu": "L40", "speedup": 4.0}]
+
+
 def test_another_licence_or_content_under_the_same_revision_counts_once(
     writer: store.Writer, tmp_path: Path
 ) -> None:
