@@ -57,6 +57,7 @@ def apply_rules(lake: store.Lake, selection: Selection, request: Request) -> Sel
     A task of the test split in a training set is an error of the pipeline. Left out are rows with a
     kernel that is quarantined, surely suspected or rejected (view withheld), or another function
     than the task's, and for training also rows with a kernel of a test task or a near copy of one.
+    A note counts kernels and tasks that nobody has audited, for nothing is known of them.
 
     Raises:
         LeakageFound: a training row asks for a task of the test split; names the tasks.
@@ -74,6 +75,7 @@ def apply_rules(lake: store.Lake, selection: Selection, request: Request) -> Sel
         test_kernels=exclusions.test_kernels,
         another_function=exclusions.another_function,
     ).to_pylist()
+    selection = replace(selection, notes=selection.notes | _describe_unaudited(lake, picked))
     if not tainted:
         return selection
     bad = {row["row_index"] for row in tainted}
@@ -84,6 +86,16 @@ def apply_rules(lake: store.Lake, selection: Selection, request: Request) -> Sel
         rows=selection.rows.filter(kept),
         dropped=selection.dropped | {f"row: {reason}": counts[reason] for reason in sorted(counts)},
     )
+
+
+def _describe_unaudited(lake: store.Lake, picked: pa.Table) -> dict[str, str]:
+    [counts] = query(lake, sql("shared", "unaudited"), picked=picked).to_pylist()
+    parts = [
+        f"{counts[name]} {name} (`{command}`)"
+        for name, command in (("kernels", "evaluators audit"), ("tasks", "evaluators tasks"))
+        if counts[name]
+    ]
+    return {"not audited": ", ".join(parts)} if parts else {}
 
 
 def _refuse_leaks(lake: store.Lake, picked: pa.Table) -> None:

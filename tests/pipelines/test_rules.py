@@ -250,3 +250,25 @@ def test_another_function_is_shown_on_request_alone(
     assert kernel in list_shown(rows_of(make_job(lake, sft, request=asked, evidence=evidence)))
     # The rule is asked for anew where the request is another one.
     assert kernel not in list_shown(rows_of(make_job(lake, sft, evidence=evidence)))
+
+
+def test_a_dataset_says_which_kernels_and_tasks_nobody_audited(
+    rows: Rows, lake_of, lake_url: str, make_job
+) -> None:
+    relu = rows.task("relu", family="pointwise", split="train")
+    kernels = [rows.kernel(relu, code_of("relu", name)) for name in ("a", "b")]
+    for kernel, speedup in zip(kernels, (2.0, 4.0), strict=True):
+        rows.add_session(relu, kernel, speedup)
+    job = make_job(lake_of(rows))
+    words = "2 kernels (`evaluators audit`), 1 tasks (`evaluators tasks`)"
+    assert materialize.preview_dataset(job).notes["not audited"] == words
+    run, (sizes,) = builders.run("detectors", "audit"), rows.tables["workloads"]
+    with store.writer(lake_url, author="tests") as writer:
+        audits = {
+            "runs": [run],
+            "scans": [{"kernel_id": kernel, "run_id": run["run_id"]} for kernel in kernels],
+            "task_audits": [builders.task_audit(sizes, rows.tables["devices"][0], [])],
+        }
+        writer.append(audits, "audits")
+    with store.open(lake_url) as lake:
+        assert "not audited" not in materialize.preview_dataset(make_job(lake)).notes
